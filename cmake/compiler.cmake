@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the compiler is told for tutti's own targets; nothing here reaches the users of the library.
+
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 12)
+  message(FATAL_ERROR "tutti needs coroutines as g++ 12 or clang++ 14 have them; this is g++ ${CMAKE_CXX_COMPILER_VERSION}: "
+    "apt-get install g++-12, then configure with -DCMAKE_CXX_COMPILER=g++-12")
+endif()
+if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  message(FATAL_ERROR "tutti runs on Linux: it is made of eventfd, epoll, io_uring and memfd")
+endif()
+
+if(TUTTI_SANITIZE STREQUAL "address")
+  # Every report ends the program, so that a test cannot pass over it.
+  set(tutti_sanitizer_flags -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+elseif(TUTTI_SANITIZE STREQUAL "thread")
+  set(tutti_sanitizer_flags -fsanitize=thread -fno-omit-frame-pointer)
+elseif(NOT TUTTI_SANITIZE STREQUAL "")
+  message(FATAL_ERROR "TUTTI_SANITIZE is '${TUTTI_SANITIZE}'; it is one of address, thread, or empty")
+endif()
+
+# Language level, warnings and sanitizers of one of tutti's own targets.
+function(tutti_compile_as_ours target)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow ${tutti_sanitizer_flags})
+  target_link_options(${target} PRIVATE ${tutti_sanitizer_flags})
+  # Sanitizers change the code that the warnings look at; g++ then sees what is not there.
+  if(TUTTI_WERROR AND TUTTI_SANITIZE STREQUAL "")
+    target_compile_options(${target} PRIVATE -Werror)
+  endif()
+  # g++ says so at every fence under its thread sanitizer, which does not model fences.
+  if(TUTTI_SANITIZE STREQUAL "thread" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-tsan)
+  endif()
+endfunction()

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+# The libraries tutti is built on. One that is missing stops the configuration with the command that installs it.
+list(PREPEND CMAKE_MODULE_PATH ${CMAKE_CURRENT_LIST_DIR})
+
+# Finds a package or says what it is for and how to get it on Debian.
+macro(tutti_require package version debian_package purpose)
+  find_package(${package} ${version} QUIET)
+  if(NOT ${package}_FOUND)
+    message(FATAL_ERROR "${package} ${version} was not found; tutti needs it for ${purpose}: apt-get install ${debian_package}")
+  endif()
+endmacro()
+
+tutti_require(Threads "" libc6-dev "threads")
+tutti_require(Boost 1.81 libboost1.81-dev "Asio, headers only")
+tutti_require(fmt 9 libfmt-dev "its texts")
+tutti_require(OpenSSL 3 libssl-dev "the handshake of listeners, HMAC-SHA256")
+if(TUTTI_BUILD_TOOLS OR TUTTI_BUILD_EXAMPLES OR TUTTI_BUILD_PERF)
+  tutti_require(CLI11 2 libcli11-dev "the command lines of tools and examples (or -DTUTTI_BUILD_TOOLS=OFF, likewise EXAMPLES and PERF)")
+endif()
+if(TUTTI_BUILD_EXAMPLES)
+  tutti_require(Eigen3 3.3 libeigen3-dev "the example train_digits (or -DTUTTI_BUILD_EXAMPLES=OFF)")
+  tutti_require(ZLIB "" zlib1g-dev "the example train_digits (or -DTUTTI_BUILD_EXAMPLES=OFF)")
+endif()
+if(TUTTI_BUILD_TESTS)
+  tutti_require(doctest 2.4 doctest-dev "its tests (or -DTUTTI_BUILD_TESTS=OFF)")
+endif()
+
+if(TUTTI_IO_URING STREQUAL "AUTO")
+  find_package(Liburing 2.2 QUIET)
+elseif(TUTTI_IO_URING)
+  tutti_require(Liburing 2.2 liburing-dev "the io_uring loop (or -DTUTTI_IO_URING=OFF)")
+else()
+  set(Liburing_FOUND FALSE)
+endif()
+if(Liburing_FOUND)
+  message(STATUS "tutti: loops io_uring (liburing ${Liburing_VERSION}) and epoll")
+else()
+  message(STATUS "tutti: loop epoll only; for io_uring: apt-get install liburing-dev")
+endif()
+
+# Where Boost lies, for the compiler's command line; empty when it looks there anyway.
+set(tutti_boost_flags "")
+get_target_property(boost_include_dirs Boost::headers INTERFACE_INCLUDE_DIRECTORIES)
+foreach(dir IN LISTS boost_include_dirs)
+  if(NOT dir IN_LIST CMAKE_CXX_IMPLICIT_INCLUDE_DIRECTORIES)
+    list(APPEND tutti_boost_flags -isystem ${dir})
+  endif()
+endforeach()

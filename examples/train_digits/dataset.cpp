@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loading, splitting and gathering of datasets.
+#include "train_digits/dataset.hpp"
+
+#include "train_digits/digits.hpp"
+#include "train_digits/idx.hpp"
+#include "train_digits/random.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+namespace train_digits {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint64_t split_seed = 1998;  // never changes, so that every run of every seed has one test set
+constexpr std::size_t digits_test_count = 360;
+
+dataset subset(const dataset& all, std::span<const std::uint32_t> indices) {
+  const std::size_t image = static_cast<std::size_t>(all.pixels_per_image());
+  dataset part;
+  part.rows = all.rows;
+  part.columns = all.columns;
+  part.darkest = all.darkest;
+  part.pixels.reserve(indices.size() * image);
+  part.labels.reserve(indices.size());
+  for (const std::uint32_t i : indices) {
+    const auto first = all.pixels.begin() + static_cast<std::ptrdiff_t>(i * image);
+    part.pixels.insert(part.pixels.end(), first, first + static_cast<std::ptrdiff_t>(image));
+    part.labels.push_back(all.labels[i]);
+  }
+  return part;
+}
+
+// MNIST is found under the names of its authors ("-idx3-ubyte") and of its copies (".idx3-ubyte").
+std::optional<fs::path> find_idx(const fs::path& directory, const std::string& stem, const std::string& kind) {
+  for (const char* separator : {"-", "."}) {
+    for (const char* ending : {"", ".gz"}) {
+      fs::path candidate = directory / (stem + separator + kind + ending);
+      std::error_code ignored;
+      if (fs::is_regular_file(candidate, ignored)) return candidate;
+    }
+  }
+  return std::nullopt;
+}
+
+// Images and labels that belong together; nothing when there are no images of that name.
+std::optional<dataset> load_pair(const fs::path& directory, const std::string& prefix) {
+  const auto images_path = find_idx(directory, prefix + "-images", "idx3-ubyte");
+  if (!images_path) return std::nullopt;
+  const auto labels_path = find_idx(directory, prefix + "-labels", "idx1-ubyte");
+  if (!labels_path) {
+    throw std::runtime_error(images_path->string() + ": its labels are missing: put " + prefix +
+                             "-labels-idx1-ubyte or " + prefix + "-labels-idx1-ubyte.gz beside it");
+  }
+  idx_images images = read_idx_images(*images_path);
+  dataset data;
+  data.rows = images.rows;
+  data.columns = images.columns;
+  data.pixels = std::move(images.pixels);
+  data.labels = read_idx_labels(*labels_path);
+  if (data.labels.size() != images.count) {
+    throw std::runtime_error(labels_path->string() + ": has " + std::to_string(data.labels.size()) + " labels for the " +
+                             std::to_string(images.count) + " images of " + images_path->filename().string() +
+                             ": the files do not belong together");
+  }
+  const auto wrong = std::ranges::find_if(data.labels, [](std::uint8_t label) { return label >= classes; });
+  if (wrong != data.labels.end()) {
+    throw std::runtime_error(labels_path->string() + ": label " + std::to_string(wrong - data.labels.begin()) + " is " +
+                             std::to_string(*wrong) + "; labels are 0 to " + std::to_string(classes - 1));
+  }
+  return data;
+}
+
+}  // namespace
+
+void gather(const dataset& data, std::span<const std::uint32_t> indices, batch& to) {
+  const Eigen::Index image = data.pixels_per_image();
+  const float scale = 1.0f / static_cast<float>(data.darkest);
+  to.images.resize(image, static_cast<Eigen::Index>(indices.size()));
+  to.labels.resize(indices.size());
+  for (std::size_t k = 0; k < indices.size(); ++k) {
+    const std::uint8_t* pixels = data.pixels.data() + std::size_t{indices[k]} * static_cast<std::size_t>(image);
+    using bytes = Eigen::Matrix<std::uint8_t, Eigen::Dynamic, 1>;
+    to.images.col(static_cast<Eigen::Index>(k)) = Eigen::Map<const bytes>(pixels, image).cast<float>() * scale;
+    to.labels[k] = data.labels[indices[k]];
+  }
+}
+
+data_split hold_out(const dataset& all, std::size_t test_count, std::string name) {
+  if (test_count == 0 || test_count >= all.size()) {
+    throw std::runtime_error(name + ": " + std::to_string(all.size()) + " images are too few to hold out " +
+                             std::to_string(test_count) + " as a test set");
+  }
+  std::vector<std::uint32_t> order(all.size());
+  std::iota(order.begin(), order.end(), 0u);
+  random_bits bits(split_seed);
+  shuffle(std::span(order), bits);
+  const std::span<const std::uint32_t> shuffled(order);
+  return {std::move(name), subset(all, shuffled.first(all.size() - test_count)), subset(all, shuffled.last(test_count))};
+}
+
+data_split load_digits(const fs::path& csv) { return hold_out(read_digits_csv(csv), digits_test_count, "UCI digits"); }
+
+data_split load_mnist(const fs::path& directory) {
+  std::error_code ignored;
+  if (!fs::is_directory(directory, ignored)) {
+    throw std::runtime_error(directory.string() + ": is not a directory; --data wants the one that holds the MNIST files");
+  }
+  std::optional<dataset> training = load_pair(directory, "train"), test = load_pair(directory, "t10k");
+  if (training && test) {
+    if (training->rows != test->rows || training->columns != test->columns) {
+      throw std::runtime_error(directory.string() + ": the training and the test images differ in size");
+    }
+    return {"MNIST", std::move(*training), std::move(*test)};
+  }
+  if (!training && !test) {
+    throw std::runtime_error(directory.string() +
+                             ": no MNIST images here; looked for train-images-idx3-ubyte[.gz] and t10k-images-idx3-ubyte[.gz]");
+  }
+  const dataset& only = training ? *training : *test;
+  return hold_out(only, only.size() / 10, training ? "MNIST, training images" : "MNIST, t10k images");
+}
+
+}  // namespace train_digits

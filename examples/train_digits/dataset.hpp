@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// Labelled images in memory, and how they become batches.
+#pragma once
+
+#include <Eigen/Core>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace train_digits {
+
+inline constexpr int classes = 10;
+
+// Pixels stay bytes, a quarter of the memory of floats: every rank of a host holds the whole set.
+struct dataset {
+  int rows = 0, columns = 0;
+  int darkest = 255;                 // the pixel value that becomes 1.0
+  std::vector<std::uint8_t> pixels;  // image after image, rows * columns each
+  std::vector<std::uint8_t> labels;  // 0 to classes - 1
+
+  std::size_t size() const noexcept { return labels.size(); }
+  int pixels_per_image() const noexcept { return rows * columns; }
+};
+
+// Samples ready for the network: one column per image, pixels from 0 to 1.
+struct batch {
+  Eigen::MatrixXf images;
+  std::vector<std::uint8_t> labels;
+};
+
+// Copies the images of these indices into `to`, whose memory is reused. Indices must be below data.size().
+void gather(const dataset& data, std::span<const std::uint32_t> indices, batch& to);
+
+struct data_split {
+  std::string name;
+  dataset training, test;
+};
+
+// The last `test_count` samples of a shuffle of `all` that is always the same become the test set.
+// Throws std::runtime_error when nothing would be left to train on.
+data_split hold_out(const dataset& all, std::size_t test_count, std::string name);
+
+// The digits that ship with the examples: 360 of 1,797 are the test set.
+data_split load_digits(const std::filesystem::path& csv);
+
+// A directory of MNIST files in IDX format, plain or .gz: train-images-idx3-ubyte and its labels for training,
+// t10k-images-idx3-ubyte and its labels as the test set; with t10k alone, a tenth of it is held out.
+// Throws std::runtime_error that says which file is missing, damaged, or does not fit its partner.
+data_split load_mnist(const std::filesystem::path& directory);
+
+}  // namespace train_digits

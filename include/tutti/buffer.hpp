@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What can be sent and received: a contiguous range of trivially copyable elements, or one such object.
+#pragma once
+
+#include <tutti/reduce_op.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <ranges>
+#include <type_traits>
+
+namespace tutti {
+namespace detail {
+
+template <class B>
+concept element_range = std::ranges::contiguous_range<B> && std::ranges::sized_range<B> &&
+                        std::is_trivially_copyable_v<std::ranges::range_value_t<B>>;
+
+template <class B>
+concept single_object = !std::ranges::range<B> && std::is_trivially_copyable_v<std::remove_cvref_t<B>> &&
+                        !std::is_pointer_v<std::remove_cvref_t<B>>;
+
+template <class B>
+struct element_of;
+template <element_range B>
+struct element_of<B> {
+  using type = std::ranges::range_value_t<B>;
+};
+template <single_object B>
+struct element_of<B> {
+  using type = std::remove_cvref_t<B>;
+};
+
+// Whether the library may write through B: elements that are not const.
+template <class B>
+concept writable = (element_range<B> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>) ||
+                   (single_object<B> && !std::is_const_v<std::remove_reference_t<B>>);
+
+}  // namespace detail
+
+// Anything that can be sent.
+template <class B>
+concept Buffer = detail::element_range<B> || detail::single_object<B>;
+
+// Anything that can be received into: writable, and still there when the operation completes (an lvalue, or a view
+// such as std::span).
+template <class B>
+concept WritableBuffer = Buffer<B> && detail::writable<B> &&
+                         (std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>);
+
+template <class B>
+using element_of_t = typename detail::element_of<std::remove_reference_t<B>>::type;
+
+namespace detail {
+
+// A buffer without its static type. `data` is written through only where the operation receives.
+struct buffer_view {
+  void* data = nullptr;
+  std::size_t count = 0;           // in elements
+  std::uint32_t element_bytes = 0;
+  element_type type = element_type::opaque;
+
+  std::size_t bytes() const noexcept { return count * element_bytes; }
+};
+
+template <class B>
+buffer_view view_of(B& buffer) noexcept {
+  using T = element_of_t<B>;
+  buffer_view view;
+  if constexpr (element_range<B>) {
+    view.data = const_cast<void*>(static_cast<const void*>(std::ranges::data(buffer)));
+    view.count = std::ranges::size(buffer);
+  } else {
+    view.data = const_cast<void*>(static_cast<const void*>(std::addressof(buffer)));
+    view.count = 1;
+  }
+  view.element_bytes = sizeof(T);
+  view.type = element_type_of<T>();
+  return view;
+}
+
+}  // namespace detail
+}  // namespace tutti

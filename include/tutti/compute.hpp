@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// compute: work for the processor, off the loop thread.
+#pragma once
+
+#include <tutti/detail/flow.hpp>
+#include <tutti/error.hpp>
+
+#include <coroutine>
+#include <exception>
+#include <functional>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace tutti {
+namespace detail {
+
+// A piece of work for the compute pool; the submitter owns it until `finished` has been called on its loop thread.
+struct compute_job {
+  void (*run)(compute_job&) noexcept = nullptr;        // on a pool thread
+  void (*finished)(compute_job&) noexcept = nullptr;   // on the loop thread
+  void* ticket = nullptr;                              // for submit and wait
+};
+// Throws errc::wrong_thread when this thread runs no runtime's loop.
+void submit_compute(compute_job& job);
+// Blocks until `run` has returned, and prevents `finished` from being called.
+void wait_compute(compute_job& job) noexcept;
+
+template <class F>
+class compute_awaiter : compute_job {
+  using result = std::invoke_result_t<F&>;
+
+ public:
+  explicit compute_awaiter(F f) : f_(std::move(f)) {}
+  compute_awaiter(compute_awaiter&& other) : f_(std::move(other.f_)) {}
+  ~compute_awaiter() {
+    if (ticket != nullptr) wait_compute(*this);
+  }
+
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> h) {
+    waiting_ = h;
+    run = [](compute_job& job) noexcept {
+      auto& self = static_cast<compute_awaiter&>(job);
+      try {
+        if constexpr (std::is_void_v<result>) {
+          self.f_();
+          self.value_.emplace();
+        } else {
+          self.value_.emplace(self.f_());
+        }
+      } catch (...) {
+        self.failure_ = std::current_exception();
+      }
+    };
+    finished = [](compute_job& job) noexcept { resume_bounded(static_cast<compute_awaiter&>(job).waiting_); };
+    submit_compute(*this);
+  }
+  result await_resume() {
+    if (failure_) std::rethrow_exception(failure_);
+    if constexpr (!std::is_void_v<result>) return std::move(*value_);
+  }
+
+ private:
+  F f_;
+  std::coroutine_handle<> waiting_;
+  std::exception_ptr failure_;
+  std::optional<std::conditional_t<std::is_void_v<result>, std::monostate, result>> value_;
+};
+
+}  // namespace detail
+
+// Runs f() on the compute pool; the awaiting coroutine resumes on its loop thread with f's result or exception, and the
+// loop keeps moving bytes meanwhile.
+//
+// The pool belongs to the process, is made on first use, and has as many threads as there are cores per local rank, at
+// least one. Nothing is cancelled: destroying the awaiting frame blocks until f has returned. Costs two hand-overs
+// between threads (some microseconds), no allocation beyond Asio's recycled ones.
+template <class F>
+auto compute(F&& f) {
+  using function = std::decay_t<F>;
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
+  static_assert(std::is_lvalue_reference_v<F> || std::is_trivially_destructible_v<function>,
+                "tutti: g++ before 13 destroys a lambda's captures twice when the lambda is a temporary of a co_await "
+                "expression; name it first: `auto work = [...] {...}; co_await tutti::compute(work);`, or capture by "
+                "reference");
+#endif
+  return detail::compute_awaiter<function>(std::forward<F>(f));
+}
+
+}  // namespace tutti

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Awaiting an Asio operation (what `async_xxx(..., boost::asio::deferred)` returns) inside a tutti::task.
+#pragma once
+
+#include <tutti/detail/flow.hpp>
+
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/system/system_error.hpp>
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace tutti::detail {
+
+namespace asio = boost::asio;
+
+// Types that a compiler's own co_await rules accept; those are left alone.
+template <class A>
+concept directly_awaitable = requires(A&& a) { std::forward<A>(a).operator co_await(); } ||
+                             requires(A&& a) { operator co_await(std::forward<A>(a)); } ||
+                             requires(A& a) { { a.await_ready() } -> std::convertible_to<bool>; };
+
+template <class A>
+concept asio_operation = !directly_awaitable<A> && asio::is_async_operation<std::remove_cvref_t<A>>::value;
+
+// What an Asio completion signature gives: a leading error_code or exception_ptr throws, the rest are values.
+template <class Signature>
+struct asio_result;
+
+template <class... Values>
+struct asio_result<void(Values...)> {
+  using values = std::tuple<std::decay_t<Values>...>;
+  static constexpr bool has_error = [] {
+    if constexpr (sizeof...(Values) == 0) {
+      return false;
+    } else {
+      using first = std::decay_t<std::tuple_element_t<0, std::tuple<Values...>>>;
+      return std::is_same_v<first, boost::system::error_code> || std::is_same_v<first, std::exception_ptr>;
+    }
+  }();
+  static auto take(values&& all) {
+    if constexpr (has_error) {
+      auto& first = std::get<0>(all);
+      if constexpr (std::is_same_v<std::decay_t<decltype(first)>, std::exception_ptr>) {
+        if (first) std::rethrow_exception(first);
+      } else {
+        if (first) throw boost::system::system_error(first);
+      }
+    }
+    return rest(std::move(all), std::make_index_sequence<sizeof...(Values) - (has_error ? 1 : 0)>{});
+  }
+
+ private:
+  template <std::size_t... I>
+  static auto rest(values&& all, std::index_sequence<I...>) {
+    constexpr std::size_t skip = has_error ? 1 : 0;
+    if constexpr (sizeof...(I) == 0) {
+      return;
+    } else if constexpr (sizeof...(I) == 1) {
+      return std::get<skip>(std::move(all));
+    } else {
+      return std::make_tuple(std::get<skip + I>(std::move(all))...);
+    }
+  }
+};
+
+// Holds the operation, the result and the waiting coroutine in the awaiting frame. Destroying the frame while the Asio
+// operation is pending is safe: the handler finds that its awaiter has gone and does nothing; the Asio operation itself
+// ends with its I/O object, as Asio's rules have it.
+template <class Operation>
+class asio_awaiter {
+  using signature = typename asio::completion_signature_of<Operation>::type;
+  using result = asio_result<signature>;
+
+  struct handler {
+    asio_awaiter* owner;
+    explicit handler(asio_awaiter* o) noexcept : owner(o) { o->handler_ = this; }
+    handler(handler&& other) noexcept : owner(std::exchange(other.owner, nullptr)) {
+      if (owner != nullptr) owner->handler_ = this;
+    }
+    handler(const handler&) = delete;
+    ~handler() {
+      if (owner != nullptr) owner->handler_ = nullptr;
+    }
+    template <class... Values>
+    void operator()(Values&&... values) {
+      asio_awaiter* const o = std::exchange(owner, nullptr);
+      if (o == nullptr) return;
+      o->handler_ = nullptr;
+      o->values_.emplace(std::forward<Values>(values)...);
+      if (o->initiating_) return;   // completed inside its own initiation: await_suspend goes on
+      resume_bounded(o->waiting_);
+    }
+  };
+
+ public:
+  explicit asio_awaiter(Operation&& operation) : operation_(std::move(operation)) {}
+  asio_awaiter(const asio_awaiter&) = delete;
+  ~asio_awaiter() {
+    if (handler_ != nullptr) handler_->owner = nullptr;
+  }
+  bool await_ready() const noexcept { return false; }
+  bool await_suspend(std::coroutine_handle<> h) {
+    waiting_ = h;
+    initiating_ = true;
+    std::move(operation_)(handler(this));
+    initiating_ = false;
+    return !values_.has_value();
+  }
+  auto await_resume() { return result::take(std::move(*values_)); }
+
+ private:
+  Operation operation_;
+  std::optional<typename result::values> values_;
+  std::coroutine_handle<> waiting_;
+  handler* handler_ = nullptr;
+  bool initiating_ = false;
+};
+
+}  // namespace tutti::detail

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of one operation, and the three things that can be done with it. Everything behind it compiles once, in src/.
+#pragma once
+
+#include <tutti/buffer.hpp>
+#include <tutti/error.hpp>
+#include <tutti/reduce_op.hpp>
+#include <tutti/status.hpp>
+
+#include <boost/asio/io_context.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace tutti::comm {
+class communicator_state;
+}
+
+namespace tutti::detail {
+
+using tutti::comm::communicator_state;
+
+void add_reference(communicator_state& state) noexcept;
+void release_reference(communicator_state& state) noexcept;
+
+// Counted reference to what all handles of one communicator share on this rank.
+class communicator_ref {
+ public:
+  communicator_ref() noexcept = default;
+  explicit communicator_ref(communicator_state* state) noexcept : state_(state) {
+    if (state_ != nullptr) add_reference(*state_);
+  }
+  communicator_ref(const communicator_ref& other) noexcept : communicator_ref(other.state_) {}
+  communicator_ref(communicator_ref&& other) noexcept : state_(std::exchange(other.state_, nullptr)) {}
+  communicator_ref& operator=(communicator_ref other) noexcept {
+    std::swap(state_, other.state_);
+    return *this;
+  }
+  ~communicator_ref() {
+    if (state_ != nullptr) release_reference(*state_);
+  }
+  communicator_state* get() const noexcept { return state_; }
+  communicator_state* operator->() const noexcept { return state_; }
+  communicator_state& operator*() const noexcept { return *state_; }
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+
+ private:
+  communicator_state* state_ = nullptr;
+};
+
+enum class operation_kind : std::uint8_t { send, receive, barrier, broadcast, all_reduce };
+
+// What the user asked for: values only, so that a completion token may store and move it.
+struct call {
+  call(operation_kind k, communicator_ref c) noexcept : kind(k), comm(std::move(c)) {}
+
+  operation_kind kind;
+  communicator_ref comm;
+  buffer_view in;          // read
+  buffer_view out;         // written; the same memory as `in` for in-place forms
+  int peer = any_source;   // destination, source or root
+  int tag = any_tag;
+  reduction op;
+};
+
+// One operation from its start to its completion. Not movable once started: the engine holds its address.
+class operation_state {
+ public:
+  using completion = void (*)(operation_state&) noexcept;
+
+  explicit operation_state(call what) noexcept : what_(std::move(what)) {}
+  operation_state(const operation_state&) = delete;
+  operation_state& operator=(const operation_state&) = delete;
+  ~operation_state() {
+    if (machine_ != nullptr) abandon();
+  }
+
+  // Starts the operation. True: it is complete already and `on_complete` is not called. False: `on_complete` is called
+  // once, later, from the loop, with no library code on the stack that the callee could disturb.
+  bool start(completion on_complete, void* owner) noexcept;
+  // Asks for an early end; the completion comes as usual and says what really happened.
+  void cancel() noexcept;
+  // Ends the operation here and now: on return the library has let go of the buffers; `on_complete` is not called.
+  void abandon() noexcept;
+
+  const call& what() const noexcept { return what_; }
+  void* owner() const noexcept { return owner_; }
+  errc failure() const noexcept { return failure_; }
+  const status& result() const noexcept { return result_; }
+  // Throws tutti::error when the operation failed.
+  void rethrow() const {
+    if (failure_ != errc::success) throw_failure();
+  }
+  // The failure in Asio's terms: cancellation is boost::asio::error::operation_aborted.
+  boost::system::error_code asio_code() const noexcept;
+
+  // For src/: where the machine that carries out the operation lives, and how it reports.
+  static constexpr std::size_t machine_bytes = 320;
+  void* machine_storage() noexcept { return storage_; }
+  void set_machine(void* machine) noexcept { machine_ = machine; }
+  void* machine() const noexcept { return machine_; }
+  void set_result(const status& result) noexcept { result_ = result; }
+  void fail(errc code, std::string text) noexcept;
+  void complete() noexcept { on_complete_(*this); }
+  communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
+
+ private:
+  [[noreturn]] void throw_failure() const;
+
+  call what_;
+  completion on_complete_ = nullptr;
+  void* owner_ = nullptr;
+  void* machine_ = nullptr;   // null while nothing is pending
+  errc failure_ = errc::success;
+  status result_;
+  std::unique_ptr<std::string> text_;
+  alignas(16) std::byte storage_[machine_bytes];
+};
+
+// Delivers `state`'s completion from the loop's next turn although it was complete at once: Asio's rule that a handler
+// is never called inside its initiation.
+void complete_later(operation_state& state) noexcept;
+// Calls f(owner) from the loop of `state`'s communicator, not from here.
+void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner);
+// The executor of the loop that `state`'s communicator belongs to.
+boost::asio::io_context::executor_type executor_of(const communicator_state& state) noexcept;
+
+}  // namespace tutti::detail

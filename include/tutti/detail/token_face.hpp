@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// The faces of an operation towards Asio's completion tokens and towards senders and receivers.
+#pragma once
+
+#include <tutti/detail/operation_state.hpp>
+
+#include <boost/asio/associated_allocator.hpp>
+#include <boost/asio/associated_cancellation_slot.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/async_result.hpp>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_type.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/recycling_allocator.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <memory>
+#include <new>
+#include <type_traits>
+#include <utility>
+
+namespace tutti::detail {
+
+namespace asio = boost::asio;
+
+template <class T>
+struct signature_for {
+  using type = void(boost::system::error_code, T);
+};
+template <>
+struct signature_for<void> {
+  using type = void(boost::system::error_code);
+};
+template <class T>
+using signature_of = typename signature_for<T>::type;
+
+template <class T>
+inline constexpr bool is_direct_await = false;
+template <class Signature, class Executor>
+inline constexpr bool is_direct_await<asio::detail::awaitable_async_op_handler<Signature, Executor>> = true;
+
+template <class T, class Handler>
+void call_handler(Handler&& handler, boost::system::error_code code, const status& result) {
+  if constexpr (std::is_void_v<T>) {
+    (void)result;
+    std::forward<Handler>(handler)(code);
+  } else {
+    std::forward<Handler>(handler)(code, result);
+  }
+}
+
+template <class Handler>
+void connect_cancellation(const Handler& handler, operation_state& state) {
+  auto slot = asio::get_associated_cancellation_slot(handler);
+  if (!slot.is_connected()) return;
+  slot.assign([s = &state](asio::cancellation_type type) {
+    if (type != asio::cancellation_type::none) s->cancel();
+  });
+}
+
+template <class Handler>
+void disconnect_cancellation(const Handler& handler) {
+  auto slot = asio::get_associated_cancellation_slot(handler);
+  if (slot.is_connected()) slot.clear();
+}
+
+// State of an operation that ends in a completion handler, in memory of the handler's associated allocator.
+template <class T, class Handler>
+class handler_state {
+  using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
+  using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<handler_state>;
+  using loop_executor = asio::io_context::executor_type;
+  using handler_executor = asio::associated_executor_t<Handler, loop_executor>;
+
+ public:
+  handler_state(call what, Handler&& handler)
+      : loop_(executor_of(*what.comm)),
+        state_(std::move(what)),
+        handler_(std::move(handler)),
+        work_(asio::get_associated_executor(handler_, loop_)) {}
+
+  static void run(call what, Handler&& handler) {
+    allocator memory = allocator_for(handler);
+    handler_state* self = std::allocator_traits<allocator>::allocate(memory, 1);
+    new (self) handler_state(std::move(what), std::move(handler));
+    connect_cancellation(self->handler_, self->state_);
+    if (self->state_.start(&done, self)) complete_later(self->state_);
+  }
+
+ private:
+  static allocator allocator_for(const Handler& handler) {
+    return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
+  }
+  // Everything is taken out and the memory given back before the handler runs: it may start the next operation.
+  static void done(operation_state& s) noexcept {
+    auto* self = static_cast<handler_state*>(s.owner());
+    disconnect_cancellation(self->handler_);
+    const boost::system::error_code code = s.asio_code();
+    const status result = s.result();
+    auto work = std::move(self->work_);
+    const auto executor = work.get_executor();
+    Handler handler(std::move(self->handler_));
+    allocator memory = allocator_for(handler);
+    self->~handler_state();
+    std::allocator_traits<allocator>::deallocate(memory, self, 1);
+    asio::dispatch(executor, [h = std::move(handler), code, result]() mutable {
+      call_handler<T>(std::move(h), code, result);
+    });
+  }
+
+  loop_executor loop_;
+  operation_state state_;
+  Handler handler_;
+  asio::executor_work_guard<handler_executor> work_;
+};
+
+// What async_initiate is given. Values only: `deferred` and `parallel_group` keep it and move it about.
+template <class T>
+class initiation {
+ public:
+  using executor_type = asio::io_context::executor_type;
+
+  explicit initiation(call what) noexcept : what_(std::move(what)) {}
+  executor_type get_executor() const noexcept { return executor_of(*what_.comm); }
+  template <class Handler>
+  void operator()(Handler&& handler) const {
+    using H = std::decay_t<Handler>;
+    handler_state<T, H>::run(what_, H(std::forward<Handler>(handler)));
+  }
+
+ private:
+  call what_;
+};
+
+// Keeps the handler of `co_await operation` inside boost::asio::awaitable in the operation itself.
+template <class T>
+class direct_handler {
+  static constexpr std::size_t capacity = 4 * sizeof(void*);
+
+ public:
+  direct_handler() noexcept = default;
+  direct_handler(const direct_handler&) = delete;
+  ~direct_handler() {
+    if (destroy_ != nullptr) destroy_(storage_);
+  }
+
+  template <class Handler>
+  void emplace(operation_state& state, Handler&& handler) {
+    using H = std::decay_t<Handler>;
+    static_assert(sizeof(H) <= capacity);
+    H* h = new (storage_) H(std::forward<Handler>(handler));
+    destroy_ = [](void* p) noexcept { static_cast<H*>(p)->~H(); };
+    connect_cancellation(*h, state);
+    const bool complete = state.start(
+        [](operation_state& s) noexcept {
+          auto* self = static_cast<direct_handler*>(s.owner());
+          H* kept = std::launder(reinterpret_cast<H*>(self->storage_));
+          disconnect_cancellation(*kept);
+          H moved(std::move(*kept));
+          kept->~H();
+          self->destroy_ = nullptr;
+          const boost::system::error_code code = s.asio_code();
+          const status result = s.result();
+          call_handler<T>(std::move(moved), code, result);
+        },
+        this);
+    if (complete) complete_later(state);
+  }
+
+ private:
+  void (*destroy_)(void*) noexcept = nullptr;
+  alignas(std::max_align_t) std::byte storage_[capacity];
+};
+
+// Operation state of the sender shape: start() begins, then exactly one of the receiver's three functions is called,
+// from the loop or, when the operation is complete at once, inside start().
+template <class T, class Receiver>
+class connected {
+ public:
+  connected(call what, Receiver receiver) : state_(std::move(what)), receiver_(std::move(receiver)) {}
+  connected(const connected&) = delete;
+
+  void start() noexcept {
+    if (state_.start(&done, this)) done(state_);
+  }
+
+ private:
+  static void done(operation_state& s) noexcept {
+    auto* self = static_cast<connected*>(s.owner());
+    if (s.failure() == errc::success) {
+      if constexpr (std::is_void_v<T>) {
+        std::move(self->receiver_).set_value();
+      } else {
+        std::move(self->receiver_).set_value(s.result());
+      }
+    } else if (s.failure() == errc::cancelled) {
+      std::move(self->receiver_).set_stopped();
+    } else {
+      std::move(self->receiver_).set_error(s.asio_code());
+    }
+  }
+
+  operation_state state_;
+  Receiver receiver_;
+};
+
+}  // namespace tutti::detail

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// operation<T>: what every communicator verb returns.
+#pragma once
+
+#include <tutti/detail/flow.hpp>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/detail/token_face.hpp>
+
+#include <boost/asio/async_result.hpp>
+#include <coroutine>
+#include <type_traits>
+#include <utility>
+
+namespace tutti {
+
+// A communication that does nothing until it is used, once, as an rvalue, in one of these ways:
+//   co_await world.barrier()                  in any coroutine; its state lives in the awaiting frame, no allocation
+//   co_await world.barrier()                  in a boost::asio::awaitable, likewise
+//   world.barrier()(token)                    any Asio completion token; signature void(error_code) or
+//                                             void(error_code, status); one block of the handler's associated allocator
+//   tutti::start(world.barrier())             now; the request is awaited later
+//   world.barrier().connect(receiver)         a sender's shape: set_value(T...), set_error(error_code), set_stopped()
+// T is void or status. Buffers must stay valid, and unmodified (sent) or untouched (received), until it has completed,
+// failed, or been cancelled. Destroying the awaiting frame cancels it; on return no buffer is referenced any more.
+template <class T = void>
+class [[nodiscard("an operation does nothing until it is awaited, started or given a completion token")]] operation {
+ public:
+  using value_type = T;
+  using signature = detail::signature_of<T>;
+
+  explicit operation(detail::call what) noexcept : state_(std::move(what)) {}
+  // Only before it is used.
+  operation(operation&& other) noexcept : state_(other.state_.what()) {}
+
+  class awaiter {
+   public:
+    explicit awaiter(detail::operation_state& state) noexcept : state_(state) {}
+    bool await_ready() const noexcept { return false; }
+    bool await_suspend(std::coroutine_handle<> h) const noexcept {
+      return !state_.start(
+          [](detail::operation_state& s) noexcept {
+            detail::resume_bounded(std::coroutine_handle<>::from_address(s.owner()));
+          },
+          h.address());
+    }
+    T await_resume() const {
+      state_.rethrow();
+      if constexpr (!std::is_void_v<T>) return state_.result();
+    }
+
+   private:
+    detail::operation_state& state_;
+  };
+  awaiter operator co_await() && noexcept { return awaiter(state_); }
+
+  template <class Token>
+    requires(boost::asio::completion_token_for<Token, signature> && !detail::is_direct_await<std::decay_t<Token>>)
+  auto operator()(Token&& token) && {
+    return boost::asio::async_initiate<Token, signature>(detail::initiation<T>(state_.what()), token);
+  }
+  // co_await inside boost::asio::awaitable without a token: the operand is alive in the suspended frame, so the
+  // handler is kept in it and nothing is allocated. If Asio's internal name changed, the overload above would serve.
+  template <class Signature, class Executor>
+  void operator()(boost::asio::detail::awaitable_async_op_handler<Signature, Executor> handler) && {
+    direct_.emplace(state_, std::move(handler));
+  }
+
+  template <class Receiver>
+  detail::connected<T, std::decay_t<Receiver>> connect(Receiver&& receiver) && {
+    return detail::connected<T, std::decay_t<Receiver>>(state_.what(), std::forward<Receiver>(receiver));
+  }
+
+  const detail::call& what() const noexcept { return state_.what(); }
+
+ private:
+  detail::operation_state state_;
+  detail::direct_handler<T> direct_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// task<T>: a lazy coroutine.
+#pragma once
+
+#include <tutti/detail/asio_await.hpp>
+#include <tutti/detail/flow.hpp>
+
+#include <coroutine>
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace tutti {
+
+template <class T = void>
+class task;
+
+namespace detail {
+
+class task_promise_base {
+ public:
+  static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
+  static void operator delete(void* frame, std::size_t bytes) noexcept { release_frame(frame, bytes); }
+
+  std::suspend_always initial_suspend() const noexcept { return {}; }
+
+  struct final_awaiter {
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> h) const noexcept {
+      task_promise_base& promise = h.promise();
+      if (finished_inline(&promise)) return;
+      // From here on the frame may be destroyed by whoever is resumed.
+      if (promise.continuation) resume_bounded(promise.continuation);
+    }
+    void await_resume() const noexcept {}
+  };
+  final_awaiter final_suspend() const noexcept { return {}; }
+  void unhandled_exception() noexcept { failure = std::current_exception(); }
+
+  template <class A>
+    requires(!asio_operation<A>)
+  A&& await_transform(A&& awaitable) const noexcept {
+    return std::forward<A>(awaitable);
+  }
+  template <asio_operation A>
+  auto await_transform(A&& operation) const {
+    static_assert(!std::is_lvalue_reference_v<A>,
+                  "an Asio operation is awaited as an rvalue: co_await std::move(operation)");
+    return asio_awaiter<std::remove_cvref_t<A>>(std::move(operation));
+  }
+
+  std::coroutine_handle<> continuation;
+  std::exception_ptr failure;
+};
+
+template <class T>
+class task_promise : public task_promise_base {
+ public:
+  task<T> get_return_object() noexcept;
+  template <class U = T>
+    requires std::is_convertible_v<U&&, T>
+  void return_value(U&& result) {
+    value.emplace(std::forward<U>(result));
+  }
+  T take() {
+    if (failure) std::rethrow_exception(failure);
+    return std::move(*value);
+  }
+  std::optional<T> value;
+};
+
+template <>
+class task_promise<void> : public task_promise_base {
+ public:
+  task<void> get_return_object() noexcept;
+  void return_void() const noexcept {}
+  void take() const {
+    if (failure) std::rethrow_exception(failure);
+  }
+};
+
+}  // namespace detail
+
+// A coroutine that starts when it is awaited and hands its value, or its exception, to whoever awaits it.
+//
+// Completes when its body returns. Awaited once, as an rvalue. Destroying a task destroys its frame; operations pending
+// in it are cancelled first and have let go of their buffers when the destructor returns. Chains of awaits, however
+// long or deep, use a bounded amount of stack at every optimisation level. Frames are recycled: no heap allocation in
+// steady state. A task runs on the thread that resumes it; within a runtime that is the loop thread.
+//
+// With g++ before 13, write `bool ok = co_await x; if (ok) ...`, never `if (co_await x)`, and give coroutine lambdas no
+// captures: CONTRIBUTING.md has the list of what that compiler gets wrong.
+template <class T>
+class [[nodiscard("a task does nothing until it is awaited")]] task {
+ public:
+  using promise_type = detail::task_promise<T>;
+
+  task(task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  task& operator=(task&& other) noexcept {
+    if (this != &other) {
+      if (handle_) handle_.destroy();
+      handle_ = std::exchange(other.handle_, {});
+    }
+    return *this;
+  }
+  ~task() {
+    if (handle_) handle_.destroy();
+  }
+
+  class awaiter {
+   public:
+    explicit awaiter(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
+    bool await_ready() const noexcept { return false; }
+    bool await_suspend(std::coroutine_handle<> parent) const noexcept {
+      const std::coroutine_handle<promise_type> child = handle_;
+      child.promise().continuation = parent;
+      return !detail::run_child(static_cast<detail::task_promise_base*>(&child.promise()), child);
+    }
+    T await_resume() const { return handle_.promise().take(); }
+
+   private:
+    std::coroutine_handle<promise_type> handle_;
+  };
+  awaiter operator co_await() && noexcept { return awaiter(handle_); }
+
+ private:
+  friend promise_type;
+  explicit task(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
+  std::coroutine_handle<promise_type> handle_;
+};
+
+namespace detail {
+
+template <class T>
+task<T> task_promise<T>::get_return_object() noexcept {
+  return task<T>(std::coroutine_handle<task_promise>::from_promise(*this));
+}
+inline task<void> task_promise<void>::get_return_object() noexcept {
+  return task<void>(std::coroutine_handle<task_promise>::from_promise(*this));
+}
+
+}  // namespace detail
+}  // namespace tutti

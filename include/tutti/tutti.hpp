@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Everything.
+#pragma once
+
+#include <tutti/buffer.hpp>
+#include <tutti/communicator.hpp>
+#include <tutti/compute.hpp>
+#include <tutti/error.hpp>
+#include <tutti/init_options.hpp>
+#include <tutti/operation.hpp>
+#include <tutti/reduce_op.hpp>
+#include <tutti/request.hpp>
+#include <tutti/runtime.hpp>
+#include <tutti/status.hpp>
+#include <tutti/task.hpp>
+#include <tutti/when_all.hpp>

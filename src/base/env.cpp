@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/env.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <tutti/error.hpp>
+
+namespace tutti::base {
+
+std::optional<std::string> env_string(const char* name) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  return std::string(text);
+}
+
+std::optional<std::int64_t> env_integer(const char* name, std::int64_t low, std::int64_t high) {
+  const auto text = env_string(name);
+  if (!text) return std::nullopt;
+  std::int64_t value = 0;
+  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (code != std::errc{} || end != text->data() + text->size() || value < low || value > high)
+    throw error(errc::invalid_argument,
+                fmt::format("the environment variable {}='{}' is not an integer between {} and {}; set it right, or "
+                            "start the program with tutti-run, which sets it",
+                            name, *text, low, high));
+  return value;
+}
+
+}  // namespace tutti::base

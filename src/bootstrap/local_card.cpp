@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this process can say about itself and its host.
+#include "base/env.hpp"
+#include "bootstrap/rendezvous.hpp"
+
+#include <sched.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <fstream>
+#include <vector>
+
+namespace tutti::bootstrap {
+namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (::gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "unknown";
+  return name.data();
+}
+
+// Equal for processes that see each other's abstract sockets: one kernel, one network namespace.
+std::string host_identity(const std::string& host) {
+  std::string kernel;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> kernel;
+  if (kernel.empty()) kernel = host;
+  struct stat space = {};
+  const bool known = ::stat("/proc/self/ns/net", &space) == 0;
+  std::string id = kernel + ":" + (known ? std::to_string(space.st_ino) : std::string("0"));
+  if (const auto pretended = base::env_string("TUTTI_HOST_ID")) id += ":" + *pretended;
+  return id;
+}
+
+// As hexadecimal number, core 0 in its lowest bit; empty when the kernel does not say.
+std::string usable_cpus() {
+  for (std::size_t cpus = 1024; cpus <= (1u << 20); cpus *= 2) {
+    std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));
+    const auto set = reinterpret_cast<cpu_set_t*>(mask.data());
+    const std::size_t bytes = mask.size() * sizeof(unsigned long);
+    if (::sched_getaffinity(0, bytes, set) != 0) {
+      if (errno == EINVAL) continue;   // more cores than that
+      return {};
+    }
+    std::string digits;
+    for (std::size_t nibble = cpus / 4; nibble-- > 0;) {
+      unsigned value = 0;
+      for (std::size_t bit = 0; bit < 4; ++bit)
+        if (CPU_ISSET_S(nibble * 4 + bit, bytes, set)) value |= 1u << bit;
+      if (value != 0 || !digits.empty()) digits.push_back("0123456789abcdef"[value]);
+    }
+    return digits;
+  }
+  return {};
+}
+
+}  // namespace
+
+core::peer_card local_card(int rank) {
+  core::peer_card card;
+  card.rank = rank;
+  card.host = host_name();
+  card.pid = ::getpid();
+  card.host_id = host_identity(card.host);
+  card.cpus = usable_cpus();
+  return card;
+}
+
+}  // namespace tutti::bootstrap

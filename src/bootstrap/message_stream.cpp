@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/message_stream.hpp"
+
+#include "base/little_endian.hpp"
+#include "bootstrap/store_wire.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <span>
+#include <utility>
+
+namespace tutti::bootstrap {
+namespace {
+
+// Of answers that a client does not read. Four of the longest, so that a client may have some outstanding.
+constexpr std::size_t most_queued_bytes = 4 * longest_message;
+
+std::span<const std::uint8_t> as_bytes(const std::string& text) {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+void message_stream::send(std::string message) {
+  if (queued_bytes_ + message.size() > most_queued_bytes) {
+    close();
+    return;
+  }
+  queued_bytes_ += message.size();
+  queue_.push_back(std::move(message));
+  if (!pumping_) pumps_.start(pump());
+}
+
+task<> message_stream::pump() {
+  pumping_ = true;
+  try {
+    while (!queue_.empty()) {
+      const std::string message = std::move(queue_.front());
+      queue_.pop_front();
+      co_await core::write_all(socket_, as_bytes(message), core::time_point::max());
+      queued_bytes_ -= message.size();
+    }
+  } catch (const error&) {
+    close();
+  }
+  pumping_ = false;
+}
+
+task<std::optional<std::string>> message_stream::receive() {
+  std::array<std::uint8_t, 4> head{};
+  const std::size_t begun = co_await core::read_some(socket_, head, core::time_point::max());
+  if (begun == 0) co_return std::nullopt;
+  co_await core::read_exactly(socket_, std::span(head).subspan(begun), core::time_point::max());
+  const auto length = base::get_little_endian<std::uint32_t>(head.data());
+  if (length > longest_message)
+    throw error(errc::protocol, fmt::format("{} announces a store message of {} bytes; {} are allowed",
+                                            core::peer_text(socket_), length, longest_message));
+  std::string message(length, '\0');
+  co_await core::read_exactly(socket_, {reinterpret_cast<std::uint8_t*>(message.data()), length},
+                              core::time_point::max());
+  co_return std::optional<std::string>(std::move(message));
+}
+
+void message_stream::close() noexcept {
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/rendezvous.hpp"
+
+#include "base/hmac.hpp"
+#include "base/text.hpp"
+#include "bootstrap/cards.hpp"
+#include "core/wakeup.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <tutti/error.hpp>
+#include <utility>
+#include <vector>
+
+namespace tutti::bootstrap {
+namespace {
+
+// Keys. Every value has one writer, or is written by compare_exchange, append or add.
+constexpr const char* size_key = "size";      // of the world, and who said so first
+constexpr const char* cards_key = "cards";    // of all that have come, in the order of coming
+constexpr const char* came_key = "came";      // how many
+constexpr const char* verdict_key = "world";  // how it ended: the table, or why there is none
+std::string rank_key(int rank) { return fmt::format("rank/{}", rank); }
+
+constexpr std::string_view failed_head = "failed1 ";
+// For the questions that follow a timeout.
+constexpr auto patience = std::chrono::seconds(5);
+
+struct claimant {
+  int number = 0;   // what is claimed: a world size, a rank
+  int rank = 0;
+  std::string host;
+  std::string pid;
+};
+
+// The random word tells processes apart that hosts and pids do not.
+std::string encode_claim(int number, const core::peer_card& mine) {
+  return fmt::format("{} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid, base::random_hex(8));
+}
+
+claimant decode_claim(const std::string& text) {
+  std::vector<std::string> words(1);
+  for (const char c : text) {
+    if (c == ' ') {
+      words.emplace_back();
+    } else {
+      words.back().push_back(c);
+    }
+  }
+  claimant c;
+  const auto number = [](const std::string& word, int& into) {
+    return std::from_chars(word.data(), word.data() + word.size(), into).ec == std::errc{};
+  };
+  if (words.size() != 5 || !number(words[0], c.number) || !number(words[1], c.rank))
+    throw error(errc::protocol, "the store holds a claim that this version of tutti does not write: build all ranks with "
+                                "the same tutti, and let no other program use the store");
+  c.host = decode_word(words[2]);
+  c.pid = words[3];
+  return c;
+}
+
+// "ranks 2 and 5", "rank 3", "ranks 1, 2, 3 and 60 others".
+std::string list_ranks(const std::vector<int>& ranks) {
+  constexpr std::size_t most_named = 16;
+  const std::size_t named = ranks.size() <= most_named ? ranks.size() : most_named;
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t i = 0; i < named; ++i) {
+    if (i > 0) text += i + 1 == ranks.size() ? " and " : ", ";
+    text += std::to_string(ranks[i]);
+  }
+  if (named < ranks.size()) text += fmt::format(" and {} others", ranks.size() - named);
+  return text;
+}
+
+std::string explain_missing(const std::vector<core::peer_card>& came, const job& who) {
+  std::vector<bool> here(static_cast<std::size_t>(who.world_size));
+  for (const core::peer_card& card : came)
+    if (card.rank < who.world_size) here[static_cast<std::size_t>(card.rank)] = true;
+  std::vector<int> missing;
+  for (int rank = 0; rank < who.world_size; ++rank)
+    if (!here[static_cast<std::size_t>(rank)]) missing.push_back(rank);
+  const std::string time = base::duration_text(who.timeout);
+  if (missing.empty())
+    return fmt::format("all {} ranks came, but the last one ended before the others knew, within {}: look at the ranks' "
+                       "output",
+                       who.world_size, time);
+  return fmt::format("{} of {} {} not joined within {}: start {}, look at {} output, or allow more time (TUTTI_TIMEOUT, in "
+                     "seconds)",
+                     list_ranks(missing), who.world_size, missing.size() == 1 ? "has" : "have", time,
+                     missing.size() == 1 ? "it" : "them", missing.size() == 1 ? "its" : "their");
+}
+
+// One rank's part in the meeting. Lives in meet()'s frame.
+class participant {
+ public:
+  participant(store& through, const job& who, const core::peer_card& mine, core::time_point deadline) noexcept
+      : store_(through), who_(who), mine_(mine), deadline_(deadline) {}
+
+  task<world_table> meet() {
+    co_await claim_size();
+    co_await claim_rank();
+    co_await store_.append(cards_key, encode_card(mine_), left());
+    const std::int64_t came = co_await store_.add(came_key, 1, left());
+    std::string verdict;
+    if (came == who_.world_size) {
+      verdict = co_await publish_table();
+    } else {
+      verdict = co_await await_verdict();
+    }
+    if (verdict.starts_with(failed_head)) throw error(errc::join_failed, of_me(verdict.substr(failed_head.size())));
+    co_return decode_table(verdict, who_.world_size);
+  }
+
+ private:
+  std::chrono::milliseconds left() const noexcept { return core::time_left(deadline_); }
+  std::string of_me(std::string_view text) const { return fmt::format("rank {} cannot join: {}", who_.rank, text); }
+
+  task<> claim_size() {
+    const store_exchange first =
+        co_await store_.compare_exchange(size_key, "", encode_claim(who_.world_size, mine_), left());
+    if (first.exchanged) co_return;
+    const claimant other = decode_claim(first.value);
+    if (other.number == who_.world_size) co_return;
+    const std::string why =
+        fmt::format("rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there are "
+                    "{}: set WORLD_SIZE to the same on all ranks, or start the program with tutti-run",
+                    other.rank, other.host, other.pid, other.number, mine_.rank, mine_.host, mine_.pid, who_.world_size);
+    // The others would wait in vain. A world that stands already is not disturbed.
+    co_await store_.compare_exchange(verdict_key, "", std::string(failed_head) + why, left());
+    throw error(errc::join_failed, of_me(why));
+  }
+
+  task<> claim_rank() {
+    const store_exchange first =
+        co_await store_.compare_exchange(rank_key(who_.rank), "", encode_claim(who_.rank, mine_), left());
+    if (first.exchanged) co_return;
+    const claimant other = decode_claim(first.value);
+    throw error(errc::join_failed,
+                of_me(fmt::format("there are two processes with rank {}: pid {} on host {}, which came first, and this one, "
+                                  "pid {} on host {}; give each process its own RANK (tutti-run does), and end what is left "
+                                  "of an earlier run",
+                                  who_.rank, other.pid, other.host, mine_.pid, mine_.host)));
+  }
+
+  // The last to come knows that all cards are there.
+  task<std::string> publish_table() {
+    const std::string lines = co_await store_.get(cards_key, left());
+    world_table table;
+    table.cards = decode_cards(lines);
+    std::ranges::sort(table.cards, {}, &core::peer_card::rank);
+    std::array<std::uint8_t, 8> random{};
+    while (table.id == 0) {   // which stands for "no world"
+      base::fill_random(random);
+      std::memcpy(&table.id, random.data(), sizeof table.id);
+    }
+    // Unless somebody has given up meanwhile, and said so.
+    const store_exchange published = co_await store_.compare_exchange(verdict_key, "", encode_table(table), left());
+    co_return published.value;
+  }
+
+  task<std::string> await_verdict() {
+    std::string verdict;
+    bool in_time = true;
+    try {
+      verdict = co_await store_.get(verdict_key, left());
+    } catch (const error& e) {
+      if (e.code() != errc::timed_out) throw;
+      in_time = false;
+    }
+    if (!in_time) verdict = co_await give_up();
+    co_return verdict;
+  }
+
+  // The first one whose time is over says who is missing, and ends it for all; the others read that.
+  task<std::string> give_up() {
+    std::string why;
+    std::string trouble;
+    try {
+      const std::string lines = co_await store_.get(cards_key, patience);
+      why = explain_missing(decode_cards(lines), who_);
+      const store_exchange published =
+          co_await store_.compare_exchange(verdict_key, "", std::string(failed_head) + why, patience);
+      co_return published.value;
+    } catch (const error& e) {
+      trouble = e.what();
+    }
+    if (!why.empty()) throw error(errc::join_failed, of_me(why));
+    throw error(errc::join_failed,
+                of_me(fmt::format("not all {} ranks have come within {}, and which are missing cannot be told: {}",
+                                  who_.world_size, base::duration_text(who_.timeout), trouble)));
+  }
+
+  store& store_;
+  const job& who_;
+  const core::peer_card& mine_;
+  const core::time_point deadline_;
+};
+
+}  // namespace
+
+task<core::world_info> meet(store& through, job who, core::peer_card mine, core::time_point deadline) {
+  participant me(through, who, mine, deadline);
+  world_table table;
+  std::string trouble;
+  try {
+    table = co_await me.meet();
+  } catch (const error& e) {
+    // What the store could not do, said for the one who wants to join a world.
+    if (e.code() != errc::peer_failed && e.code() != errc::timed_out) throw;
+    trouble = e.what();
+  }
+  if (!trouble.empty()) throw error(errc::join_failed, fmt::format("rank {} cannot join: {}", who.rank, trouble));
+  core::world_info info;
+  info.id = table.id;
+  info.rank = who.rank;
+  info.size = who.world_size;
+  info.secret = who.secret;
+  info.timeout = who.timeout;
+  info.peers = std::move(table.cards);
+  co_return info;
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/store_contents.hpp"
+
+#include <boost/asio/post.hpp>
+#include <charconv>
+#include <utility>
+
+namespace tutti::bootstrap {
+
+// Posted notices share it with the list; `news` belongs to the executor's thread alone.
+struct store_contents::waiter {
+  boost::asio::any_io_executor executor;
+  core::wakeup* news;
+};
+
+store_contents::watch::watch(store_contents& contents, const std::string& key, boost::asio::any_io_executor executor,
+                             core::wakeup& news)
+    : contents_(contents) {
+  auto entry = std::make_shared<waiter>(waiter{std::move(executor), &news});
+  const std::lock_guard lock(contents_.mutex_);
+  place_ = contents_.waiters_.emplace(key, std::move(entry));
+}
+
+store_contents::watch::~watch() {
+  place_->second->news = nullptr;   // a notice may be on its way through the executor
+  const std::lock_guard lock(contents_.mutex_);
+  contents_.waiters_.erase(place_);
+}
+
+void store_contents::tell(const std::string& key) {
+  const auto [first, last] = waiters_.equal_range(key);
+  // Under the lock: a waiter that has left may take its executor's context with it.
+  for (auto at = first; at != last; ++at)
+    boost::asio::post(at->second->executor, [to = at->second] {
+      if (to->news != nullptr) to->news->notify();
+    });
+}
+
+void store_contents::set(const std::string& key, std::string value) {
+  const std::lock_guard lock(mutex_);
+  values_.insert_or_assign(key, std::move(value));
+  tell(key);
+}
+
+std::optional<std::string> store_contents::find(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = values_.find(key);
+  if (at == values_.end()) return std::nullopt;
+  return at->second;
+}
+
+bool store_contents::contains(const std::string& key) const {
+  const std::lock_guard lock(mutex_);
+  return values_.contains(key);
+}
+
+std::optional<std::int64_t> store_contents::add(const std::string& key, std::int64_t amount) {
+  const std::lock_guard lock(mutex_);
+  std::int64_t sum = 0;
+  if (const auto at = values_.find(key); at != values_.end()) {
+    const char* const end = at->second.data() + at->second.size();
+    const auto [stopped, code] = std::from_chars(at->second.data(), end, sum);
+    if (code != std::errc{} || stopped != end) return std::nullopt;
+  }
+  if (__builtin_add_overflow(sum, amount, &sum)) return std::nullopt;
+  values_.insert_or_assign(key, std::to_string(sum));
+  tell(key);
+  return sum;
+}
+
+store_exchange store_contents::compare_exchange(const std::string& key, const std::string& expected,
+                                                std::string desired) {
+  const std::lock_guard lock(mutex_);
+  const auto at = values_.find(key);
+  std::string now = at == values_.end() ? std::string() : at->second;
+  if (now != expected) return {false, std::move(now)};
+  values_.insert_or_assign(key, desired);
+  tell(key);
+  return {true, std::move(desired)};
+}
+
+bool store_contents::erase(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  return values_.erase(key) > 0;
+}
+
+std::size_t store_contents::count(const std::string& prefix) const {
+  const std::lock_guard lock(mutex_);
+  std::size_t number = 0;
+  for (auto at = values_.lower_bound(prefix); at != values_.end() && at->first.starts_with(prefix); ++at) ++number;
+  return number;
+}
+
+std::optional<std::size_t> store_contents::append(const std::string& key, const std::string& text, std::size_t limit) {
+  const std::lock_guard lock(mutex_);
+  const auto at = values_.find(key);
+  const std::size_t before = at == values_.end() ? 0 : at->second.size();
+  if (key.size() + before + text.size() > limit) return std::nullopt;
+  values_[key] += text;
+  tell(key);
+  return before + text.size();
+}
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The keys and values behind memory_store and tcp_store_server, shared by threads, and who waits for which key.
+#pragma once
+
+#include "core/wakeup.hpp"
+
+#include <boost/asio/any_io_executor.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tutti/store.hpp>
+
+namespace tutti::bootstrap {
+
+class store_contents {
+  struct waiter;
+  using waiters = std::multimap<std::string, std::shared_ptr<waiter>>;
+
+ public:
+  void set(const std::string& key, std::string value);
+  std::optional<std::string> find(const std::string& key) const;
+  bool contains(const std::string& key) const;
+  // The sum. nullopt: the value is no number, or the sum has no 64 bits.
+  std::optional<std::int64_t> add(const std::string& key, std::int64_t amount);
+  store_exchange compare_exchange(const std::string& key, const std::string& expected, std::string desired);
+  bool erase(const std::string& key);
+  std::size_t count(const std::string& prefix) const;
+  // The new length. nullopt: it would be beyond `limit`.
+  std::optional<std::size_t> append(const std::string& key, const std::string& text, std::size_t limit);
+
+  // While this lives, `news` is notified on `executor` whenever the key is set. Made and destroyed on that executor's
+  // thread, whichever thread sets the key; afterwards neither is touched.
+  class watch {
+   public:
+    watch(store_contents& contents, const std::string& key, boost::asio::any_io_executor executor, core::wakeup& news);
+    watch(const watch&) = delete;
+    watch& operator=(const watch&) = delete;
+    ~watch();
+
+   private:
+    store_contents& contents_;
+    waiters::iterator place_;
+  };
+
+ private:
+  void tell(const std::string& key);   // with the lock held
+
+  mutable std::mutex mutex_;
+  std::map<std::string, std::string> values_;
+  waiters waiters_;
+};
+
+}  // namespace tutti::bootstrap

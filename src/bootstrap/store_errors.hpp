@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The errors that all stores throw in the same words.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace tutti::bootstrap {
+
+[[noreturn]] void throw_missing_key(std::string_view operation, const std::string& key, const std::string& store,
+                                    std::chrono::milliseconds timeout);
+[[noreturn]] void throw_bad_add(const std::string& key, const std::string& store);
+[[noreturn]] void throw_too_long(const std::string& key, const std::string& store);
+
+}  // namespace tutti::bootstrap

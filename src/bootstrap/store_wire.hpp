@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tcp_store and its server say to each other, behind the handshake.
+//
+// A message is its length (4 bytes) and so many bytes. All requests have one form, and all answers another; a request's
+// number comes back with its answer, so that a wait holds up nothing behind it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tutti/error.hpp>
+
+namespace tutti::bootstrap {
+
+inline constexpr std::size_t longest_message = 16u << 20;
+
+enum class store_verb : std::uint8_t { set = 1, get, wait, add, compare_exchange, erase, count, append };
+
+struct store_request {
+  std::uint64_t number = 0;
+  store_verb verb = store_verb::set;
+  std::uint64_t timeout_ms = 0;
+  std::int64_t amount = 0;   // of add
+  std::string key;           // of count: the prefix
+  std::string value;         // of set, append; of compare_exchange: what is desired
+  std::string expected;      // of compare_exchange
+};
+
+struct store_answer {
+  std::uint64_t number = 0;
+  errc code = errc::success;
+  bool flag = false;         // of compare_exchange and erase
+  std::int64_t amount = 0;   // of add, count and append
+  std::string text;          // the value; or what went wrong
+};
+
+// Whole messages, length and all.
+std::string encode(const store_request& request);
+std::string encode(const store_answer& answer);
+// From a message without its length. Throws errc::protocol on anything that encode() does not make.
+store_request decode_request(std::string_view message);
+store_answer decode_answer(std::string_view message);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// The client: one connection, one task that reads answers, and requests that wait for theirs by number.
+#include "base/text.hpp"
+#include "bootstrap/address.hpp"
+#include "bootstrap/message_stream.hpp"
+#include "bootstrap/store_errors.hpp"
+#include "bootstrap/store_wire.hpp"
+#include "core/background.hpp"
+#include "core/handshake.hpp"
+#include "core/wakeup.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tutti/store.hpp>
+#include <unordered_map>
+#include <utility>
+
+namespace tutti {
+
+using bootstrap::store_answer;
+using bootstrap::store_request;
+using bootstrap::store_verb;
+
+struct tcp_store::impl {
+  struct pending {
+    explicit pending(const boost::asio::any_io_executor& executor) : answered(executor) {}
+    core::wakeup answered;
+    std::optional<store_answer> answer;   // still empty after the notice: the connection broke
+  };
+  // Takes a request's number out of the table when its coroutine ends, by whatever path.
+  struct entry {
+    impl& of;
+    std::uint64_t number;
+    ~entry() { of.waiting.erase(number); }
+  };
+
+  impl(boost::asio::any_io_executor e, std::string n, core::stream_socket s)
+      : executor(std::move(e)), name(std::move(n)), stream(std::move(s)) {
+    reader.start(read_answers());
+  }
+
+  task<> read_answers();
+  task<store_answer> ask(store_request request, milliseconds timeout);
+
+  boost::asio::any_io_executor executor;
+  std::string name;
+  bootstrap::message_stream stream;
+  std::unordered_map<std::uint64_t, pending*> waiting;
+  std::uint64_t last_number = 0;
+  std::optional<std::string> broken;   // why there is no connection any more
+  core::background_tasks reader;       // last: the task uses the others
+};
+
+task<> tcp_store::impl::read_answers() {
+  std::string why;
+  try {
+    for (;;) {
+      const std::optional<std::string> message = co_await stream.receive();
+      if (!message) break;
+      store_answer answer = bootstrap::decode_answer(*message);
+      const auto at = waiting.find(answer.number);
+      if (at == waiting.end()) continue;   // its request was given up
+      at->second->answer = std::move(answer);
+      at->second->answered.notify();
+    }
+    why = "it closed the connection";
+  } catch (const error& e) {
+    why = e.what();
+  }
+  stream.close();
+  broken = std::move(why);
+  for (const auto& [number, request] : waiting) request->answered.notify();
+}
+
+namespace {
+
+std::string_view name_of(store_verb verb) {
+  switch (verb) {
+    case store_verb::set: return "set";
+    case store_verb::get: return "get";
+    case store_verb::wait: return "wait";
+    case store_verb::add: return "add";
+    case store_verb::compare_exchange: return "compare_exchange";
+    case store_verb::erase: return "erase";
+    case store_verb::count: return "count";
+    case store_verb::append: return "append";
+  }
+  return "?";
+}
+
+}  // namespace
+
+task<store_answer> tcp_store::impl::ask(store_request request, milliseconds timeout) {
+  // Who has no time to wait for a key must still wait for the answer that it is not there.
+  const milliseconds for_answer = timeout.count() == 0 ? milliseconds(10'000) : timeout;
+  const core::time_point deadline = core::deadline_after(for_answer);
+  const bool waits = timeout.count() > 0 && (request.verb == store_verb::get || request.verb == store_verb::wait);
+  if (!broken) {
+    request.number = ++last_number;
+    request.timeout_ms = static_cast<std::uint64_t>(timeout.count());
+    pending mine(executor);
+    waiting.emplace(request.number, &mine);
+    const entry cleanup{*this, request.number};
+    stream.send(bootstrap::encode(request));
+    const bool in_time = co_await mine.answered.wait(deadline);
+    if (!in_time && waits) bootstrap::throw_missing_key(name_of(request.verb), request.key, name, timeout);
+    if (!in_time)
+      throw error(errc::timed_out, fmt::format("{}('{}') on {}: no answer within {}; the process that serves the store "
+                                               "(rank 0) hangs or is stopped: look at its output",
+                                               name_of(request.verb), request.key, name, base::duration_text(for_answer)));
+    if (mine.answer && mine.answer->code == errc::timed_out)
+      bootstrap::throw_missing_key(name_of(request.verb), request.key, name, timeout);
+    if (mine.answer && mine.answer->code != errc::success) throw error(mine.answer->code, mine.answer->text);
+    if (mine.answer) co_return std::move(*mine.answer);
+  }
+  throw error(errc::peer_failed, fmt::format("{}('{}') on {}: the store has gone ({}); the process that serves it (rank "
+                                             "0) has ended or failed: look at its output",
+                                             name_of(request.verb), request.key, name, broken.value_or("closed")));
+}
+
+tcp_store::tcp_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
+tcp_store::~tcp_store() = default;
+
+std::string tcp_store::name() const { return impl_->name; }
+
+task<> tcp_store::do_set(std::string key, std::string value, milliseconds timeout) {
+  store_request request;
+  request.verb = store_verb::set;
+  request.key = std::move(key);
+  request.value = std::move(value);
+  co_await impl_->ask(std::move(request), timeout);
+}
+
+task<std::string> tcp_store::do_get(std::string key, milliseconds timeout) {
+  store_request request;
+  request.verb = store_verb::get;
+  request.key = std::move(key);
+  store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  co_return std::move(answer.text);
+}
+
+task<> tcp_store::do_wait(std::string key, milliseconds timeout) {
+  store_request request;
+  request.verb = store_verb::wait;
+  request.key = std::move(key);
+  co_await impl_->ask(std::move(request), timeout);
+}
+
+task<std::int64_t> tcp_store::do_add(std::string key, std::int64_t amount, milliseconds timeout) {
+  store_request request;
+  request.verb = store_verb::add;
+  request.key = std::move(key);
+  request.amount = amount;
+  const store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  co_return answer.amount;
+}
+
+task<store_exchange> tcp_store::do_compare_exchange(std::string key, std::string expected, std::string desired,
+                                                    milliseconds timeout) {
+  store_request request;
+  request.verb = store_verb::compare_exchange;
+  request.key = std::move(key);
+  request.expected = std::move(expected);
+  request.value = std::move(desired);
+  store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  co_return store_exchange(answer.flag, std::move(answer.text));
+}
+
+task<bool> tcp_store::do_erase(std::string key, milliseconds timeout) {
+  store_request request;
+  request.verb = store_verb::erase;
+  request.key = std::move(key);
+  const store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  co_return answer.flag;
+}
+
+task<std::size_t> tcp_store::do_count(std::string prefix, milliseconds timeout) {
+  store_request request;
+  request.verb = store_verb::count;
+  request.key = std::move(prefix);
+  const store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  co_return static_cast<std::size_t>(answer.amount);
+}
+
+task<std::size_t> tcp_store::do_append(std::string key, std::string text, milliseconds timeout) {
+  store_request request;
+  request.verb = store_verb::append;
+  request.key = std::move(key);
+  request.value = std::move(text);
+  const store_answer answer = co_await impl_->ask(std::move(request), timeout);
+  co_return static_cast<std::size_t>(answer.amount);
+}
+
+namespace {
+
+// What ends the attempts, and what the next one may cure.
+bool worth_another_try(const error& e) {
+  return e.code() == errc::peer_failed || e.code() == errc::timed_out || e.code() == errc::resources;
+}
+
+// One connection to one address, proved on both sides.
+task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::stream_endpoint at, const std::string& secret,
+                                int rank, core::time_point deadline) {
+  // A host that swallows packets may not use up the time of the other addresses.
+  const core::time_point connected_by = std::min(deadline, core::deadline_after(std::chrono::seconds(5)));
+  core::stream_socket socket = co_await core::connect(executor, at, connected_by);
+  core::identity mine;
+  mine.what = core::purpose::store;
+  mine.rank = rank;
+  // The whole time: behind a listener that the launcher holds, rank 0 may not have started yet.
+  co_await core::greet(socket, secret, mine, 0, deadline);
+  co_return std::move(socket);
+}
+
+}  // namespace
+
+task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor executor, std::string host,
+                                                    std::uint16_t port, std::string secret, int rank,
+                                                    std::chrono::milliseconds timeout) {
+  const core::time_point deadline = core::deadline_after(timeout);
+  const std::string place = bootstrap::host_and_port(host, port);
+  bootstrap::endpoints addresses = co_await bootstrap::resolve_host(executor, host, port, deadline);
+  if (secret.empty()) {
+    std::erase_if(addresses, [](const auto& address) { return !bootstrap::is_loopback(address.address()); });
+    if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store at {}", place));
+  }
+  core::wakeup pause(executor);
+  std::string last_failure = "no attempt was made";
+  for (auto back_off = std::chrono::milliseconds(5);; back_off = std::min(back_off * 2, std::chrono::milliseconds(250))) {
+    for (const auto& address : addresses) {
+      std::optional<core::stream_socket> socket;
+      try {
+        socket.emplace(co_await reach(executor, address, secret, rank, deadline));
+      } catch (const error& e) {
+        if (!worth_another_try(e)) throw;
+        last_failure = e.what();
+      }
+      if (!socket) continue;
+      std::unique_ptr<tcp_store> made(
+          new tcp_store(std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
+      made->set_timeout(timeout);
+      co_return std::move(made);
+    }
+    const core::time_point next = std::min(deadline, core::deadline_after(back_off));
+    co_await pause.wait(next);
+    if (core::clock::now() >= deadline)
+      throw error(errc::join_failed,
+                  fmt::format("rank {} cannot join: rank 0 has not come: it does not serve the store at {} within {} ({}); "
+                              "start it there, look at its output, and see that MASTER_ADDR and MASTER_PORT are the same "
+                              "on all ranks",
+                              rank, place, base::duration_text(timeout), last_failure));
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// Dissemination barrier: in round k every rank tells the rank 2^k ahead and hears from the rank 2^k behind.
+// ceil(log2 P) rounds, each one empty message each way. (Hensgen, Finkel, Manber 1988.)
+#include "coll/algorithms.hpp"
+
+namespace tutti::coll {
+
+task<> barrier_dissemination(collective c) {
+  const int size = c.size();
+  for (int distance = 1; distance < size; distance *= 2) {
+    auto telling = c.send((c.rank() + distance) % size, nullptr, 0);
+    auto hearing = c.receive((c.rank() - distance + size) % size, nullptr, 0);
+    co_await hearing;
+    co_await telling;
+  }
+}
+
+}  // namespace tutti::coll

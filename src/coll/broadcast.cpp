@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binomial tree: the ranks that have the data double in every round. ceil(log2 P) rounds; every rank receives once and
+// the root sends at most ceil(log2 P) times the whole buffer.
+#include "coll/algorithms.hpp"
+
+namespace tutti::coll {
+
+task<> broadcast_binomial(collective c, void* data, std::size_t bytes, int root) {
+  const int size = c.size();
+  const int relative = (c.rank() - root + size) % size;
+  int mask = 1;
+  while (mask < size && (relative & mask) == 0) mask *= 2;
+  if (relative != 0) {
+    auto receiving = c.receive((relative - mask + root) % size, data, bytes);
+    co_await receiving;
+  }
+  for (mask /= 2; mask > 0; mask /= 2) {
+    if (relative + mask >= size) continue;
+    auto sending = c.send((relative + mask + root) % size, data, bytes);
+    co_await sending;
+  }
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pool of request slots: one per thread, grown in blocks, never shrunk in steady state.
+#include "comm/communicator_state.hpp"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <tutti/request.hpp>
+#include <vector>
+
+namespace tutti::detail {
+
+struct request_slot {
+  std::optional<operation_state> state;
+  void (*waiter)(void*) noexcept = nullptr;
+  void* owner = nullptr;
+  bool done = false;
+  request_slot* next_free = nullptr;
+};
+
+namespace {
+
+constexpr std::size_t slots_per_block = 32;
+
+struct slot_pool {
+  std::vector<std::unique_ptr<request_slot[]>> blocks;
+  request_slot* free = nullptr;
+
+  request_slot* take() {
+    if (free == nullptr) {
+      blocks.push_back(std::make_unique<request_slot[]>(slots_per_block));
+      for (std::size_t i = 0; i < slots_per_block; ++i) give_back(&blocks.back()[i]);
+    }
+    request_slot* slot = free;
+    free = slot->next_free;
+    return slot;
+  }
+  void give_back(request_slot* slot) noexcept {
+    slot->next_free = free;
+    free = slot;
+  }
+};
+
+slot_pool& pool() {
+  static thread_local slot_pool instance;
+  return instance;
+}
+
+void completed(operation_state& state) noexcept {
+  auto& slot = *static_cast<request_slot*>(state.owner());
+  slot.done = true;
+  // The waiter may drop the slot: nothing of it is touched afterwards.
+  if (slot.waiter != nullptr) slot.waiter(slot.owner);
+}
+
+}  // namespace
+
+request_slot* start_request(call what) {
+  if (what.comm && !what.comm->loop().on_this_thread())
+    throw error(errc::wrong_thread,
+                fmt::format("a request on {} was started outside the communicator's loop thread; use boost::asio::post or "
+                            "boost::asio::co_spawn on communicator::get_executor()",
+                            what.comm->name()));
+  request_slot* slot = pool().take();
+  slot->waiter = nullptr;
+  slot->done = false;
+  slot->state.emplace(std::move(what));
+  slot->done = slot->state->start(&completed, slot);
+  return slot;
+}
+
+bool request_done(const request_slot& slot) noexcept { return slot.done; }
+operation_state& request_state(request_slot& slot) noexcept { return *slot.state; }
+
+void set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept {
+  slot.waiter = f;
+  slot.owner = owner;
+}
+
+void drop_request(request_slot* slot) noexcept {
+  slot->state.reset();   // abandons what is pending
+  pool().give_back(slot);
+}
+
+void cancel_request(request_slot& slot) noexcept {
+  if (!slot.done) slot.state->cancel();
+}
+
+}  // namespace tutti::detail

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_state.hpp"
+
+#include "comm/world.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cstring>
+#include <tutti/detail/operation_state.hpp>
+
+namespace tutti::comm {
+
+p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
+  static_assert(sizeof(collective_description) == sizeof(p2p::fingerprint));
+  p2p::fingerprint print;
+  std::memcpy(print.data(), &d, sizeof d);
+  print[0] = static_cast<std::byte>(d.kind + 1);   // never all zero, which means point to point
+  return print;
+}
+
+std::string describe(const p2p::fingerprint& print) {
+  collective_description d;
+  std::memcpy(&d, print.data(), sizeof d);
+  const auto kind = static_cast<detail::operation_kind>(d.kind - 1);
+  switch (kind) {
+    case detail::operation_kind::barrier: return "barrier()";
+    case detail::operation_kind::broadcast:
+      return fmt::format("broadcast({} elements of {}, root {})", d.count, name_of(static_cast<element_type>(d.type)),
+                         d.root);
+    case detail::operation_kind::all_reduce:
+      return fmt::format("all_reduce({} elements of {}, {}; algorithm {})", d.count,
+                         name_of(static_cast<element_type>(d.type)), name_of(static_cast<reduce_kind>(d.reduction)),
+                         d.algorithm);
+    default: return fmt::format("an unknown collective ({})", d.kind);
+  }
+}
+
+communicator_state::communicator_state(world& w, std::uint32_t id, std::string name, std::vector<int> members)
+    : world_(&w),
+      loop_(w.loop()),
+      endpoint_(&w.endpoint()),
+      id_(id),
+      name_(std::move(name)),
+      members_(std::move(members)),
+      ranks_(w.info().peers.size(), -1),
+      timeout_(w.info().timeout),
+      timer_(&expire, this) {
+  for (std::size_t i = 0; i < members_.size(); ++i) {
+    ranks_[static_cast<std::size_t>(members_[i])] = static_cast<int>(i);
+    if (members_[i] == w.info().rank) rank_ = static_cast<int>(i);
+  }
+  endpoint_->open_context(message_context(), *this);
+  endpoint_->open_context(collective_context(), *this);
+}
+
+communicator_state::~communicator_state() = default;
+
+int communicator_state::rank_of(int world_rank) const noexcept {
+  return world_rank < 0 ? world_rank : ranks_[static_cast<std::size_t>(world_rank)];
+}
+
+std::string communicator_state::describe(int rank) const {
+  if (world_ == nullptr) return fmt::format("rank {}", rank);
+  return world_->describe(world_rank(rank));
+}
+
+// ---- the order of collectives ----
+
+std::uint32_t communicator_state::next_sequence(const p2p::fingerprint& mine) noexcept {
+  const std::uint32_t sequence = next_sequence_;
+  // Tags are not negative: 31 bits, then from the beginning.
+  next_sequence_ = sequence == 0x7fffffff ? 1 : sequence + 1;
+  place& p = places_[sequence % remembered];
+  const bool seen = !p.started && p.sequence == sequence && p.peer >= 0;
+  const place early = p;
+  p = place{sequence, true, -1, mine};
+  if (seen && early.print != mine) mismatch(early.peer, sequence, mine, early.print);
+  return sequence;
+}
+
+bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept {
+  if (failed()) return false;
+  place& p = places_[sequence % remembered];
+  if (p.sequence == sequence && p.started) {
+    if (p.print == theirs) return true;
+    mismatch(peer, sequence, p.print, theirs);
+    return false;
+  }
+  // Not started here yet. The first to be seen for the place is kept for comparison, unless the place still serves a
+  // collective that was started: then the comparison is made where the message meets its receive.
+  const bool ahead = sequence - next_sequence_ < 0x40000000U;
+  if (ahead && (!p.started || sequence - p.sequence < 0x40000000U)) {
+    if (!(p.sequence == sequence && p.peer >= 0)) p = place{sequence, false, peer, theirs};
+  }
+  return true;
+}
+
+void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
+                                  const p2p::fingerprint& theirs) noexcept {
+  fail(errc::mismatch,
+       fmt::format("collective #{} on {}: {} called {}, but {} called {}; all ranks must call the same collectives in the "
+                   "same order, with the same counts, element types, reductions and roots",
+                   sequence, name_, describe(rank_), comm::describe(mine), describe(rank_of(peer)),
+                   comm::describe(theirs)),
+       true);
+}
+
+// ---- failure ----
+
+void communicator_state::fail(errc why, const std::string& text, bool tell) noexcept {
+  if (failed() || world_ == nullptr) return;
+  failure_ = why;
+  failure_text_ = text;
+  if (tell)
+    for (int r = 0; r < size(); ++r)
+      if (r != rank_) endpoint_->announce_failure(message_context(), world_rank(r), why, text);
+  end_pending();
+}
+
+void communicator_state::end_pending() noexcept {
+  while (running_collective* c = running_.pop_front()) c->end(failure_, failure_text_);
+  base::intrusive_list<core::activity, core::waiting_tag> pending;
+  pending.splice_back(waiting_);
+  while (core::activity* a = pending.pop_front()) a->on_expire(*a);
+}
+
+void communicator_state::failed_remotely(int peer, errc why, const std::string& text) noexcept {
+  (void)peer;
+  fail(why, text, false);
+}
+
+void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
+  const int rank = rank_of(peer);
+  if (rank < 0 || why == errc::peer_left || failed()) return;
+  dead_member_ = text;
+  // No collective can end well without all members. Point to point between the others goes on.
+  if (running_collective* c = running_.front())
+    fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text), true);
+}
+
+// ---- waiting under the default timeout ----
+
+void communicator_state::watch(core::activity& a) noexcept {
+  a.started = engine().now();
+  waiting_.push_back(a);
+  if (!timer_.armed()) engine().timers().arm(timer_, a.started + timeout_);
+}
+
+void communicator_state::expire(void* self) noexcept {
+  auto& c = *static_cast<communicator_state*>(self);
+  const core::time_point now = c.engine().now();
+  while (core::activity* a = c.waiting_.front()) {
+    if (a->started + c.timeout_ > now) {
+      c.engine().timers().arm(c.timer_, a->started + c.timeout_);
+      return;
+    }
+    c.waiting_.pop_front();
+    a->on_expire(*a);
+  }
+}
+
+// ---- lifetime ----
+
+void communicator_state::release_reference() noexcept {
+  if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  if (world_ == nullptr) {
+    delete this;
+    return;
+  }
+  if (loop_.on_this_thread()) {
+    last_reference_gone();
+  } else {
+    boost::asio::post(loop_.executor(), [this] { last_reference_gone(); });
+  }
+}
+
+void communicator_state::last_reference_gone() noexcept {
+  world* w = world_;
+  if (w == nullptr) {
+    delete this;
+    return;
+  }
+  endpoint_->close_context(message_context());
+  endpoint_->close_context(collective_context());
+  w->closed(*this);
+}
+
+void communicator_state::orphan() noexcept {
+  fail(errc::shut_down, "the runtime has ended", false);
+  timer_.cancel();
+  endpoint_->close_context(message_context());
+  endpoint_->close_context(collective_context());
+  endpoint_ = nullptr;
+  world_ = nullptr;
+}
+
+}  // namespace tutti::comm
+
+namespace tutti::detail {
+
+void add_reference(communicator_state& state) noexcept { state.add_reference(); }
+void release_reference(communicator_state& state) noexcept { state.release_reference(); }
+boost::asio::io_context::executor_type executor_of(const communicator_state& state) noexcept {
+  return state.loop().executor();
+}
+
+}  // namespace tutti::detail

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// What all handles of one communicator share on this rank: its members, its place in the order of collectives, its
+// pending operations and whether it has failed.
+#pragma once
+
+#include "base/intrusive_list.hpp"
+#include "comm/scratch.hpp"
+#include "core/loop.hpp"
+#include "p2p/endpoint.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <tutti/error.hpp>
+#include <vector>
+
+namespace tutti::comm {
+
+class world;
+
+struct running_tag;
+
+// A collective in progress, as far as its communicator needs to know it.
+class running_collective : public base::list_hook<running_tag> {
+ public:
+  // Ends it at once: on return it references no buffer; its completion, with this failure, is queued.
+  virtual void end(errc why, const std::string& text) noexcept = 0;
+  virtual std::string describe() const = 0;   // "all_reduce #41"
+
+ protected:
+  ~running_collective() = default;
+};
+
+class communicator_state final : public p2p::context_owner {
+ public:
+  // `members`: ranks of the world by rank of this communicator; this rank must be one of them.
+  communicator_state(world& w, std::uint32_t id, std::string name, std::vector<int> members);
+  ~communicator_state();
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return static_cast<int>(members_.size()); }
+  const std::string& name() const noexcept { return name_; }
+  int world_rank(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
+  int rank_of(int world_rank) const noexcept;   // -1: not a member
+  std::string describe(int rank) const;         // "rank 2 (host b, pid 77)"
+
+  core::loop& loop() const noexcept { return loop_; }
+  core::engine& engine() const noexcept { return loop_.engine(); }
+  p2p::endpoint& endpoint() const noexcept { return *endpoint_; }
+  // Null once the runtime has ended while handles were left.
+  bool orphaned() const noexcept { return world_ == nullptr; }
+  std::uint32_t message_context() const noexcept { return 2 * id_; }
+  std::uint32_t collective_context() const noexcept { return 2 * id_ + 1; }
+  std::chrono::milliseconds timeout() const noexcept { return timeout_; }
+  scratch_pool& scratch() noexcept { return scratch_; }
+
+  // The next place in the order of collectives, for one with this fingerprint. When a frame of another kind of
+  // collective has already come for that place, the communicator fails with errc::mismatch.
+  std::uint32_t next_sequence(const p2p::fingerprint& mine) noexcept;
+  void add(running_collective& c) noexcept { running_.push_back(c); }
+
+  // `a` now waits under the communicator's timeout; it leaves the list by unlinking, and after the timeout its
+  // on_expire is called.
+  void watch(core::activity& a) noexcept;
+
+  bool failed() const noexcept { return failure_ != errc::success; }
+  errc failure() const noexcept { return failure_; }
+  const std::string& failure_text() const noexcept { return failure_text_; }
+  // Ends everything pending here with this reason, and, with `tell`, on the other members.
+  void fail(errc why, const std::string& text, bool tell) noexcept;
+  // Why no collective can succeed any more (a member has died), or empty.
+  const std::string& dead_member() const noexcept { return dead_member_; }
+
+  void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void release_reference() noexcept;
+  // The world ends before the last handle.
+  void orphan() noexcept;
+
+  // p2p::context_owner
+  bool admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept override;
+  void failed_remotely(int peer, errc why, const std::string& text) noexcept override;
+  void peer_closed(int peer, errc why, const std::string& text) noexcept override;
+
+ private:
+  struct place {
+    std::uint32_t sequence = 0;
+    bool started = false;   // by us; otherwise seen first from `peer`
+    int peer = -1;
+    p2p::fingerprint print{};
+  };
+  static constexpr std::size_t remembered = 64;
+
+  void mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
+                const p2p::fingerprint& theirs) noexcept;
+  void end_pending() noexcept;
+  void last_reference_gone() noexcept;
+  static void expire(void* self) noexcept;
+
+  world* world_;
+  core::loop& loop_;
+  p2p::endpoint* endpoint_;
+  const std::uint32_t id_;
+  const std::string name_;
+  const std::vector<int> members_;
+  std::vector<int> ranks_;   // by world rank; -1: not a member
+  int rank_ = -1;
+  std::chrono::milliseconds timeout_;
+  std::atomic<int> references_{0};
+  std::uint32_t next_sequence_ = 1;
+  std::array<place, remembered> places_{};
+  errc failure_ = errc::success;
+  std::string failure_text_;
+  std::string dead_member_;
+  base::intrusive_list<running_collective, running_tag> running_;
+  base::intrusive_list<core::activity, core::waiting_tag> waiting_;
+  core::timer timer_;
+  scratch_pool scratch_;
+};
+
+// The fingerprint of a collective: what all ranks must agree on. `describe` gives it back in words.
+struct collective_description {
+  std::uint8_t kind = 0;        // detail::operation_kind
+  std::uint8_t type = 0;        // element_type
+  std::uint8_t reduction = 0;   // reduce_kind
+  std::uint8_t algorithm = 0;
+  std::int32_t root = -1;
+  std::uint64_t count = 0;      // elements
+};
+p2p::fingerprint fingerprint_of(const collective_description& d) noexcept;
+std::string describe(const p2p::fingerprint& print);
+
+}  // namespace tutti::comm

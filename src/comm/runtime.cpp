@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public runtime, joining, and the ways to start a program.
+#include "base/log.hpp"
+#include "bootstrap/environment.hpp"
+#include "comm/runtime_state.hpp"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <thread>
+#include <tutti/runtime.hpp>
+#include <tutti/store.hpp>
+
+namespace tutti {
+
+runtime::runtime()
+    : own_(std::make_unique<boost::asio::io_context>(1)), state_(std::make_unique<comm::runtime_state>(*own_)) {}
+runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {}
+runtime::~runtime() = default;
+
+boost::asio::io_context& runtime::context() noexcept { return state_->loop().context(); }
+void runtime::run_to_end(task<> main) { state_->run_to_end(std::move(main)); }
+
+namespace {
+
+constexpr auto farewell = std::chrono::seconds(2);
+
+}  // namespace
+
+task<communicator> init(runtime& rt, init_options options) {
+  comm::runtime_state& state = rt.state();
+  state.loop().bind_to_this_thread();
+  bootstrap::job job = bootstrap::resolve(options);
+  if (job.alone || job.world_size == 1) {
+    communicator alone = co_await state.join(job, nullptr, nullptr);
+    co_return alone;
+  }
+  const auto executor = rt.get_executor();
+  if (job.rank == 0) {
+    std::shared_ptr<tcp_store_server> server;
+    if (job.store_fd >= 0) {
+      server = tcp_store_server::adopt(executor, job.store_fd, job.secret);
+    } else {
+      server = co_await tcp_store_server::listen(executor, job.master_host, job.master_port, job.secret, job.timeout);
+    }
+    const std::unique_ptr<memory_store> local = server->local();
+    communicator world;
+    std::exception_ptr failure;
+    try {
+      world = co_await state.join(job, local.get(), server);
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    if (failure) {
+      // The others learn from the store why there is no world.
+      co_await server->drain(farewell);
+      std::rethrow_exception(failure);
+    }
+    co_return world;
+  }
+  const std::unique_ptr<tcp_store> client =
+      co_await tcp_store::connect(executor, job.master_host, job.master_port, job.secret, job.rank, job.timeout);
+  communicator world = co_await state.join(job, client.get(), nullptr);
+  co_return world;
+}
+
+namespace detail {
+namespace {
+
+task<int> join_and_run(runtime& rt, init_options options, any_main* main) {
+  communicator world = co_await init(rt, std::move(options));
+  const int code = co_await (*main)(std::move(world));
+  co_return code;
+}
+
+// One rank of run_local: joins through memory that all its threads share.
+task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main) {
+  memory_store mine(rt.get_executor(), *shared);
+  communicator world = co_await rt.state().join(job, job.world_size > 1 ? &mine : nullptr, nullptr);
+  const int code = co_await (*main)(std::move(world));
+  co_return code;
+}
+
+}  // namespace
+
+int run_main(init_options options, any_main main) noexcept {
+  try {
+    runtime rt;
+    return rt.run(join_and_run(rt, std::move(options), &main));
+  } catch (const std::exception& e) {
+    base::log_error(e.what());
+  } catch (...) {
+    base::log_error("main ended with an exception of unknown type");
+  }
+  return 1;
+}
+
+void run_local_main(int ranks, init_options options, any_main main) {
+  if (ranks < 1) throw error(errc::invalid_argument, fmt::format("run_local with {} ranks; give 1 or more", ranks));
+  boost::asio::io_context unused;
+  const memory_store shared(unused.get_executor());
+  std::mutex mutex;
+  std::exception_ptr first;
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < ranks; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        runtime rt;
+        rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main));
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!first) first = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace detail
+}  // namespace tutti

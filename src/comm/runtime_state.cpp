@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/runtime_state.hpp"
+
+#include "base/log.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "core/compute_pool.hpp"
+#include "transport/self/self_transport.hpp"
+#include "transport/shm/shm_transport.hpp"
+#include "transport/tcp/tcp_transport.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+
+namespace tutti::comm {
+namespace {
+
+// How long a rank that has finished waits for its last bytes to be safe with peers that do not read.
+constexpr auto linger = std::chrono::seconds(5);
+
+using transports = std::vector<std::unique_ptr<transport::transport>>;
+
+transports listening_transports(core::loop& loop, const bootstrap::job& job, core::peer_card& mine) {
+  transports made;
+  made.push_back(std::make_unique<transport::self::self_transport>(loop));
+  if (job.world_size == 1) return made;
+  const auto wanted = [&](const char* name) {
+    return job.transports.empty() ||
+           std::find(job.transports.begin(), job.transports.end(), name) != job.transports.end();
+  };
+  const auto add = [&](std::unique_ptr<transport::transport> t) {
+    try {
+      t->listen(mine, !job.secret.empty());
+      made.push_back(std::move(t));
+    } catch (const error& e) {
+      // One that was asked for by name must work; otherwise the other one may do.
+      if (!job.transports.empty()) throw;
+      base::log_warning(fmt::format("going on without {}: {}", t->name(), e.what()));
+    }
+  };
+  if (wanted("shm")) add(std::make_unique<transport::shm::shm_transport>(loop));
+  if (wanted("tcp")) add(std::make_unique<transport::tcp::tcp_transport>(loop));
+  return made;
+}
+
+void check_reach(const core::world_info& info, const transports& ways) {
+  const core::peer_card& mine = info.card(info.rank);
+  for (const core::peer_card& peer : info.peers) {
+    const bool reached =
+        std::any_of(ways.begin(), ways.end(), [&](const auto& way) { return way->reaches(mine, peer); });
+    if (!reached)
+      throw error(errc::join_failed,
+                  fmt::format("rank {} (host {}) and rank {} (host {}) have no transport in common; set TUTTI_TRANSPORTS to "
+                              "the same on all ranks (shared memory reaches one host only, TCP needs TUTTI_SECRET beyond "
+                              "loopback)",
+                              info.rank, mine.host, peer.rank, peer.host));
+  }
+}
+
+}  // namespace
+
+runtime_state::~runtime_state() {
+  tasks_.clear();
+  worlds_.clear();
+}
+
+task<communicator> runtime_state::join(bootstrap::job job, store* through,
+                                       std::shared_ptr<tcp_store_server> server) {
+  const core::time_point deadline = loop_.engine().env().now() + job.timeout;
+  base::set_log_rank(job.world_size > 1 ? job.rank : -1);
+  core::peer_card mine = bootstrap::local_card(job.rank);
+  transports ways = listening_transports(loop_, job, mine);
+  core::world_info info;
+  if (through != nullptr) {
+    info = co_await bootstrap::meet(*through, job, mine, deadline);
+  } else {
+    info.id = loop_.engine().env().random();
+    info.peers.push_back(mine);
+  }
+  info.rank = job.rank;
+  info.size = job.world_size;
+  info.secret = job.secret;
+  info.timeout = job.timeout;
+  check_reach(info, ways);
+
+  std::vector<std::string> masks;
+  for (const core::peer_card& peer : info.peers)
+    if (peer.host_id == mine.host_id) masks.push_back(peer.cpus);
+  const int local_ranks = static_cast<int>(masks.size());
+  loop_.set_spin(core::spin_policy::choose(local_ranks, core::usable_cores(masks)));
+  core::set_compute_ranks(local_ranks);
+
+  auto joined = std::make_unique<world>(loop_, std::move(info), std::move(ways), std::move(server));
+  world* w = joined.get();
+  w->on_idle = [this](world& idle) {
+    ++leaving_;
+    // From the loop, not from inside whatever dropped the last handle.
+    boost::asio::post(loop_.context(), [this, &idle] { tasks_.start(leave(&idle)); });
+  };
+  worlds_.push_back(std::move(joined));
+  co_return communicator(detail::communicator_ref(&w->world_communicator()));
+}
+
+task<> runtime_state::leave(world* w) {
+  try {
+    co_await w->leave(loop_.engine().env().now() + linger);
+  } catch (const std::exception& e) {
+    base::log_warning(fmt::format("leaving the world: {}", e.what()));
+  }
+  std::erase_if(worlds_, [w](const std::unique_ptr<world>& one) { return one.get() == w; });
+  --leaving_;
+  check_end();
+}
+
+void runtime_state::cut() noexcept {
+  for (auto& w : worlds_) w->cut();
+}
+
+void runtime_state::check_end() noexcept {
+  if (!running_ || !main_ended_ || leaving_ > 0) return;
+  loop_.leave_turn();
+  loop_.context().stop();
+}
+
+void runtime_state::run_to_end(task<> main) {
+  boost::asio::io_context& context = loop_.context();
+  if (running_ || context.get_executor().running_in_this_thread())
+    throw error(errc::invalid_argument,
+                "runtime::run was called from inside its own loop; await the task there instead");
+  struct outcome {
+    runtime_state* self;
+    core::running_task task;
+    std::exception_ptr failure;
+  } result{this, {}, nullptr};
+  running_ = true;
+  main_ended_ = false;
+  loop_.bind_to_this_thread();
+  const auto ended = [](void* owner, std::exception_ptr failure) noexcept {
+    auto& o = *static_cast<outcome*>(owner);
+    o.failure = failure;
+    if (failure) o.self->cut();
+    // The parameters of main, handles among them, go with its frame, which must not be destroyed from inside.
+    boost::asio::post(o.self->loop_.context(), [&o] {
+      o.task.stop();
+      o.self->main_ended_ = true;
+      o.self->check_end();
+    });
+  };
+  {
+    const auto work = boost::asio::make_work_guard(context);
+    boost::asio::post(context, [&result, &main, ended] { result.task.start(std::move(main), ended, &result); });
+    if (context.stopped()) context.restart();
+    try {
+      context.run();
+    } catch (...) {
+      // A handler of the user's threw through run(): main ends here.
+      result.task.stop();
+      running_ = false;
+      throw;
+    }
+  }
+  context.restart();
+  running_ = false;
+  if (!main_ended_) {
+    result.task.stop();
+    throw error(errc::shut_down, "the io_context was stopped before the task given to runtime::run had ended");
+  }
+  if (result.failure) std::rethrow_exception(result.failure);
+}
+
+}  // namespace tutti::comm

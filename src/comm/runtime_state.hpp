@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is behind tutti::runtime: the loop, the worlds this rank is in, and the order of joining and leaving.
+#pragma once
+
+#include "bootstrap/environment.hpp"
+#include "comm/world.hpp"
+#include "core/background.hpp"
+#include "core/loop.hpp"
+#include "core/running_task.hpp"
+
+#include <boost/asio/io_context.hpp>
+#include <memory>
+#include <tutti/communicator.hpp>
+#include <tutti/store.hpp>
+#include <tutti/task.hpp>
+#include <vector>
+
+namespace tutti::comm {
+
+class runtime_state {
+ public:
+  explicit runtime_state(boost::asio::io_context& context) : loop_(context) {}
+  ~runtime_state();
+
+  core::loop& loop() noexcept { return loop_; }
+
+  // Joins the world of `job` through `store` (null: a world of one), which `server` (or null) serves to others.
+  task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
+  // Runs the io_context until `main` has ended and no world is being left any more.
+  void run_to_end(task<> main);
+  // Cuts all connections, so that peers see at once that this rank is gone.
+  void cut() noexcept;
+
+ private:
+  task<> leave(world* w);
+  void check_end() noexcept;
+
+  core::loop loop_;
+  std::vector<std::unique_ptr<world>> worlds_;
+  core::background_tasks tasks_;
+  int leaving_ = 0;
+  bool running_ = false;
+  bool main_ended_ = false;
+};
+
+}  // namespace tutti::comm

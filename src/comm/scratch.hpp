@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Temporary memory for collectives, kept between operations: no allocation in steady state.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace tutti::comm {
+
+class scratch_pool {
+  struct block {
+    std::unique_ptr<std::byte[]> memory;
+    std::size_t bytes = 0;
+  };
+
+ public:
+  // A block on loan; back in the pool when this goes.
+  class lease {
+   public:
+    lease(scratch_pool& pool, block b) noexcept : pool_(&pool), block_(std::move(b)) {}
+    lease(lease&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), block_(std::move(other.block_)) {}
+    lease(const lease&) = delete;
+    ~lease() {
+      if (pool_ != nullptr && block_.memory) pool_->give_back(std::move(block_));
+    }
+    std::byte* data() const noexcept { return block_.memory.get(); }
+
+   private:
+    scratch_pool* pool_;
+    block block_;
+  };
+
+  // At least `bytes` bytes, uninitialised.
+  lease take(std::size_t bytes) {
+    for (std::size_t i = 0; i < free_.size(); ++i) {
+      if (free_[i].bytes < bytes) continue;
+      block found = std::move(free_[i]);
+      free_[i] = std::move(free_.back());
+      free_.pop_back();
+      return lease(*this, std::move(found));
+    }
+    // The largest one kept grows: sizes repeat, so this settles soon.
+    if (!free_.empty()) free_.pop_back();
+    return lease(*this, block{std::unique_ptr<std::byte[]>(new std::byte[bytes]), bytes});
+  }
+
+ private:
+  void give_back(block b) noexcept {
+    if (free_.size() < kept) free_.push_back(std::move(b));
+  }
+  static constexpr std::size_t kept = 8;
+  std::vector<block> free_ = [] {
+    std::vector<block> v;
+    v.reserve(kept);
+    return v;
+  }();
+};
+
+}  // namespace tutti::comm

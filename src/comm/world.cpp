@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/world.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace tutti::comm {
+
+world::world(core::loop& loop, core::world_info info, std::vector<std::unique_ptr<transport::transport>> transports,
+             std::shared_ptr<tcp_store_server> server)
+    : loop_(loop),
+      info_(std::move(info)),
+      transports_(std::move(transports)),
+      links_(info_.peers.size(), nullptr),
+      endpoint_(loop.engine(), *this, info_.rank, info_.size),
+      server_(std::move(server)) {
+  loop_.hold();
+  for (auto& t : transports_) t->open(info_, endpoint_);
+  std::vector<int> everyone(static_cast<std::size_t>(info_.size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  world_communicator_ = new communicator_state(*this, 0, "world", std::move(everyone));
+  opened(*world_communicator_);
+}
+
+world::~world() {
+  cut();
+  for (communicator_state* c : std::vector<communicator_state*>(communicators_)) c->orphan();
+  // Before the endpoint: frames of its own may still wait in the links.
+  transports_.clear();
+  loop_.release();
+}
+
+transport::link& world::link_to(int peer) {
+  transport::link*& slot = links_[static_cast<std::size_t>(peer)];
+  if (slot == nullptr) {
+    const core::peer_card& mine = info_.card(info_.rank);
+    // Start-up made sure that some transport reaches every peer.
+    for (auto& t : transports_) {
+      if (!t->reaches(mine, info_.card(peer))) continue;
+      slot = &t->link_to(peer);
+      break;
+    }
+  }
+  return *slot;
+}
+
+std::string world::describe(int peer) const {
+  const core::peer_card& card = info_.card(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+}
+
+void world::closed(communicator_state& c) noexcept {
+  std::erase(communicators_, &c);
+  delete &c;
+  if (communicators_.empty() && on_idle) on_idle(*this);
+}
+
+task<> world::leave(core::time_point deadline) {
+  // Others may still be reading how to reach each other.
+  if (server_) {
+    const auto left = deadline - loop_.engine().env().now();
+    co_await server_->drain(std::chrono::duration_cast<std::chrono::milliseconds>(left));
+  }
+  for (auto& t : transports_) co_await t->leave(deadline);
+}
+
+void world::cut() noexcept {
+  for (auto& t : transports_) t->cut();
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's membership in a world: transports, endpoint, communicators, and leaving in order.
+#pragma once
+
+#include "comm/communicator_state.hpp"
+#include "core/background.hpp"
+#include "core/world_info.hpp"
+#include "p2p/endpoint.hpp"
+#include "transport/transport.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <tutti/store.hpp>
+#include <vector>
+
+namespace tutti::comm {
+
+class world final : public p2p::router {
+ public:
+  // `transports` listen already, in order of preference. `server` (rank 0 only, or null) serves the store until the world is left.
+  world(core::loop& loop, core::world_info info, std::vector<std::unique_ptr<transport::transport>> transports,
+        std::shared_ptr<tcp_store_server> server);
+  ~world();
+
+  core::loop& loop() noexcept { return loop_; }
+  const core::world_info& info() const noexcept { return info_; }
+  p2p::endpoint& endpoint() noexcept { return endpoint_; }
+  communicator_state& world_communicator() noexcept { return *world_communicator_; }
+
+  // router
+  transport::link& link_to(int peer) override;
+  std::string describe(int peer) const override;
+
+  void closed(communicator_state& c) noexcept;   // its last handle has gone
+  bool has_communicators() const noexcept { return !communicators_.empty(); }
+  void opened(communicator_state& c) { communicators_.push_back(&c); }
+
+  // Ends the membership: what has been sent is safe with the peers, or the deadline has passed, when this completes.
+  task<> leave(core::time_point deadline);
+  void cut() noexcept;
+
+  // Called when the last communicator has gone, from the loop.
+  std::function<void(world&)> on_idle;
+
+ private:
+  core::loop& loop_;
+  const core::world_info info_;
+  std::vector<std::unique_ptr<transport::transport>> transports_;
+  std::vector<transport::link*> links_;   // by peer; null until needed
+  p2p::endpoint endpoint_;
+  std::vector<communicator_state*> communicators_;
+  communicator_state* world_communicator_ = nullptr;
+  std::shared_ptr<tcp_store_server> server_;
+};
+
+}  // namespace tutti::comm

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tasks that run beside everything else (accepting, connecting) and belong to an owner, which ends them when it goes.
+#pragma once
+
+#include "base/log.hpp"
+#include "core/running_task.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tutti::core {
+
+class background_tasks {
+ public:
+  // Starts `body`. An exception that leaves it is logged: what must be handled is handled inside.
+  void start(task<> body) {
+    sweep();
+    tasks_.push_back(std::make_unique<running_task>());
+    tasks_.back()->start(std::move(body), &ended, nullptr);
+  }
+  // Destroys all of them wherever they wait. Not to be called from inside one of them.
+  void clear() noexcept { tasks_.clear(); }
+
+ private:
+  static void ended(void*, std::exception_ptr failure) noexcept {
+    if (!failure) return;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& e) {
+      base::log_error(std::string("a background task failed: ") + e.what());
+    } catch (...) {
+      base::log_error("a background task failed");
+    }
+  }
+  // Frames of tasks that have ended are freed when the next one starts: never from inside themselves.
+  void sweep() noexcept {
+    std::erase_if(tasks_, [](const std::unique_ptr<running_task>& t) { return !t->running(); });
+  }
+
+  std::vector<std::unique_ptr<running_task>> tasks_;
+};
+
+}  // namespace tutti::core

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compute pool of the process: Asio's thread pool, made on first use, sized to the cores that its ranks leave.
+#include "core/compute_pool.hpp"
+
+#include "core/loop.hpp"
+#include "core/spin_policy.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <tutti/compute.hpp>
+
+namespace tutti::core {
+namespace {
+
+std::atomic<int> local_ranks{1};
+
+boost::asio::thread_pool& pool() {
+  static boost::asio::thread_pool instance(
+      static_cast<std::size_t>(std::max(1, usable_cores() / local_ranks.load(std::memory_order_relaxed))));
+  return instance;
+}
+
+}  // namespace
+
+void set_compute_ranks(int ranks) noexcept { local_ranks.store(std::max(1, ranks), std::memory_order_relaxed); }
+
+}  // namespace tutti::core
+
+namespace tutti::detail {
+namespace {
+
+// Shared by the submitter, the pool's thread and the handler on the loop, whichever ends last.
+struct compute_ticket {
+  std::mutex mutex;
+  std::condition_variable ran;
+  bool has_run = false;
+  bool abandoned = false;
+};
+using ticket_ptr = std::shared_ptr<compute_ticket>;
+
+}  // namespace
+
+void submit_compute(compute_job& job) {
+  core::loop* loop = core::loop::current();
+  if (loop == nullptr)
+    throw error(errc::wrong_thread,
+                "tutti::compute was awaited on a thread that runs no tutti::runtime; await it from a task that runs there");
+  auto ticket = std::make_shared<compute_ticket>();
+  job.ticket = new ticket_ptr(ticket);
+  // The result comes by a handler: the io_context must not run out of work meanwhile.
+  auto work = boost::asio::make_work_guard(loop->executor());
+  boost::asio::post(core::pool(), [ticket, &job, work = std::move(work)] {
+    job.run(job);
+    {
+      const std::lock_guard lock(ticket->mutex);
+      ticket->has_run = true;
+      ticket->ran.notify_all();
+    }
+    boost::asio::post(work.get_executor(), [ticket, &job] {
+      if (ticket->abandoned) return;
+      delete static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr));
+      job.finished(job);
+    });
+  });
+}
+
+void wait_compute(compute_job& job) noexcept {
+  const std::unique_ptr<ticket_ptr> ticket(static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr)));
+  std::unique_lock lock((*ticket)->mutex);
+  (*ticket)->ran.wait(lock, [&] { return (*ticket)->has_run; });
+  (*ticket)->abandoned = true;
+}
+
+}  // namespace tutti::detail

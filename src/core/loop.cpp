@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/loop.hpp"
+
+#include "base/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <sched.h>
+
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tutti::core {
+namespace {
+
+constexpr unsigned rounds_between_asio = 128;        // idle rounds, some microseconds, between looks at Asio
+constexpr unsigned busy_rounds_between_asio = 256;   // so that a hot ping-pong does not starve timers and sockets
+constexpr unsigned rounds_between_clock = 64;
+
+thread_local loop* current_loop = nullptr;
+
+inline void relax() noexcept {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+// Handlers hold a weak link to the loop: Asio may run or destroy them after it has gone.
+struct loop::turn_handler {
+  std::shared_ptr<loop*> owner;
+  void operator()() const {
+    if (*owner != nullptr) (*owner)->turn();
+  }
+};
+
+struct loop::wait_handler {
+  std::shared_ptr<loop*> owner;
+  void operator()(boost::system::error_code) const {
+    if (*owner == nullptr) return;
+    loop& l = **owner;
+    l.wait_pending_ = false;
+    if (l.scheduled_) return;
+    l.get_up();
+    l.scheduled_ = true;
+    l.turn();
+  }
+};
+
+loop::loop(boost::asio::io_context& context, environment& env)
+    : context_(context), engine_(env), timer_(context), alive_(std::make_shared<loop*>(this)) {
+  engine_.set_on_wait([](void* self) noexcept { static_cast<loop*>(self)->wake(); }, this);
+}
+
+loop::~loop() {
+  *alive_ = nullptr;
+  if (descriptor_) descriptor_->release();   // the descriptor is the backend's
+  if (backend_) engine_.remove(*backend_);
+  if (current_loop == this) current_loop = nullptr;
+}
+
+loop* loop::current() noexcept { return current_loop; }
+
+void loop::bind_to_this_thread() noexcept {
+  thread_ = ::pthread_self();
+  bound_.store(true, std::memory_order_relaxed);
+  current_loop = this;
+}
+
+backend& loop::backend() {
+  if (!backend_) {
+    backend_ = make_backend();
+    engine_.add(*backend_);
+    descriptor_ =
+        std::make_unique<boost::asio::posix::stream_descriptor>(context_, backend_->wait_descriptor());
+  }
+  return *backend_;
+}
+
+void loop::hold() noexcept {
+  if (holds_++ == 0) wake();
+}
+
+void loop::release() noexcept {
+  if (--holds_ > 0) return;
+  // Without holds nothing may keep the io_context at work.
+  if (wait_pending_) {
+    boost::system::error_code ignored;
+    descriptor_->cancel(ignored);
+  }
+  timer_.cancel();
+  timer_at_ = time_point::max();
+}
+
+void loop::wake() noexcept {
+  if (scheduled_ || holds_ == 0) return;
+  get_up();
+  schedule();
+}
+
+void loop::get_up() noexcept {
+  if (!parked_) return;
+  parked_ = false;
+  engine_.disarm();
+}
+
+void loop::schedule() noexcept {
+  scheduled_ = true;
+  boost::asio::post(context_, turn_handler{alive_});
+}
+
+void loop::turn() {
+  bind_to_this_thread();
+  ++counters_.turns;
+  leaving_ = false;
+  if (stay_awake()) {
+    schedule();
+    return;
+  }
+  park();
+}
+
+bool loop::stay_awake() {
+  engine_.tick();
+  unsigned idle = 0;
+  unsigned busy = 0;
+  time_point until{};
+  while (holds_ > 0) {
+    if (engine_.poll()) {
+      idle = 0;
+      if (++busy >= busy_rounds_between_asio || leaving_) return true;
+      continue;
+    }
+    if (leaving_) return true;
+    ++idle;
+    if (idle == 1) {
+      if (!engine_.waiting()) {
+        // Nothing to spin for. Asio's handlers may have something.
+        engine_.tick();
+        return false;
+      }
+      until = time_point::min();
+    }
+    if (spin_.yields) {
+      ::sched_yield();
+    } else {
+      relax();
+    }
+    const bool look_at_asio = spin_.yields ? (idle % 16) == 0 : (idle % rounds_between_asio) == 0;
+    if (look_at_asio || (idle % rounds_between_clock) == 0) {
+      if (engine_.tick()) idle = 0;
+      // The budget runs from the first look at the clock: reading it for every message would cost more than it tells.
+      if (until == time_point::min()) until = engine_.now() + spin_.budget;
+      if (engine_.now() >= until) return false;
+    }
+    if (look_at_asio) {
+      // The kernel may have put the very rank we wait for on this core when we woke it.
+      if (!spin_.yields) ::sched_yield();
+      if (context_.poll_one() > 0) return true;
+      if (context_.stopped()) return true;
+    }
+  }
+  return false;
+}
+
+void loop::park() {
+  if (holds_ == 0) {
+    scheduled_ = false;
+    return;
+  }
+  backend();
+  if (engine_.arm()) {
+    schedule();
+    return;
+  }
+  const time_point next = engine_.timers().next();
+  if (next < timer_at_) {
+    // Only ever moved forward: a timer that comes early finds nothing due, and the next park sets it right.
+    timer_at_ = next;
+    timer_.expires_at(next);
+    timer_.async_wait([owner = alive_](boost::system::error_code code) {
+      if (*owner == nullptr || code) return;
+      (*owner)->timer_at_ = time_point::max();
+      (*owner)->wake();
+    });
+  }
+  ++counters_.parks;
+  parked_ = true;
+  scheduled_ = false;
+  if (!wait_pending_) {
+    wait_pending_ = true;
+    descriptor_->async_wait(boost::asio::posix::stream_descriptor::wait_read, wait_handler{alive_});
+  }
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs an engine on an Asio io_context: the io_context is the only blocker, the engine the only spinner.
+//
+// One turn is one handler: poll the engine for the spin budget, give Asio's own handlers their turn by idle streak and
+// at least every few hundred completions, then arm the doorbells, look once more, and leave: the io_context sleeps on
+// one descriptor. Only Asio's public interface is used, so the io_context may as well be the user's.
+#pragma once
+
+#include "core/backend.hpp"
+#include "core/engine.hpp"
+#include "core/spin_policy.hpp"
+
+#include <pthread.h>
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <memory>
+
+namespace tutti::core {
+
+struct loop_counters {
+  std::uint64_t turns = 0;
+  std::uint64_t parks = 0;
+};
+
+class loop {
+ public:
+  explicit loop(boost::asio::io_context& context, environment& env = environment::real());
+  loop(const loop&) = delete;
+  loop& operator=(const loop&) = delete;
+  ~loop();
+
+  boost::asio::io_context& context() noexcept { return context_; }
+  boost::asio::io_context::executor_type executor() noexcept { return context_.get_executor(); }
+  core::engine& engine() noexcept { return engine_; }
+  // Made on the first call, which must come from the loop thread: an io_uring belongs to the thread that made it.
+  core::backend& backend();
+
+  void set_spin(const spin_policy& policy) noexcept { spin_ = policy; }
+  const spin_policy& spin() const noexcept { return spin_; }
+
+  // Holds the loop alive: while there is any hold, the io_context has work. From the loop thread.
+  void hold() noexcept;
+  void release() noexcept;
+
+  // Makes the next turn happen soon; from the loop thread.
+  void wake() noexcept;
+  // Lets the current turn end as soon as it can, so that io_context::stop() takes effect.
+  void leave_turn() noexcept { leaving_ = true; }
+
+  // The thread that runs the io_context calls this; afterwards on_this_thread() is true there.
+  void bind_to_this_thread() noexcept;
+  bool on_this_thread() const noexcept {
+    return bound_.load(std::memory_order_relaxed) && ::pthread_equal(thread_, ::pthread_self()) != 0;
+  }
+  // The loop whose turn this thread last ran, or null.
+  static loop* current() noexcept;
+
+  const loop_counters& counters() const noexcept { return counters_; }
+
+ private:
+  struct turn_handler;
+  struct wait_handler;
+  void schedule() noexcept;
+  void turn();
+  // Spins for the budget; false: time to park.
+  bool stay_awake();
+  void park();
+  void get_up() noexcept;
+
+  boost::asio::io_context& context_;
+  core::engine engine_;
+  std::unique_ptr<core::backend> backend_;
+  std::unique_ptr<boost::asio::posix::stream_descriptor> descriptor_;
+  boost::asio::steady_timer timer_;
+  time_point timer_at_ = time_point::max();
+  spin_policy spin_;
+  loop_counters counters_;
+  std::shared_ptr<loop*> alive_;   // handlers that come after the loop has gone find null here
+  pthread_t thread_{};
+  std::atomic<bool> bound_{false};
+  int holds_ = 0;
+  bool scheduled_ = false;    // a turn is posted, or running
+  bool parked_ = false;       // doorbells are armed
+  bool wait_pending_ = false; // an async_wait on the descriptor is outstanding
+  bool leaving_ = false;
+};
+
+}  // namespace tutti::core

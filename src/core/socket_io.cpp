@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/socket_io.hpp"
+
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
+#include "core/deadline.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/deferred.hpp>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <tuple>
+
+namespace tutti::core {
+namespace {
+
+namespace asio = boost::asio;
+
+[[noreturn]] void throw_timed_out(const stream_socket& socket) {
+  throw error(errc::timed_out, fmt::format("{} did not answer in time", peer_text(socket)));
+}
+
+[[noreturn]] void throw_broken(const stream_socket& socket, int code) {
+  if (code == EBADF) throw error(errc::cancelled, "the connection was closed on this side");
+  throw error(errc::peer_failed, fmt::format("the connection to {} broke: {}", peer_text(socket), base::errno_text(code)));
+}
+
+task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline) {
+  boost::system::error_code code;
+  bool expired = false;
+  if (deadline == time_point::max()) {
+    const std::tuple<boost::system::error_code> done =
+        co_await socket.async_wait(what, asio::as_tuple(asio::deferred));
+    code = std::get<0>(done);
+  } else {
+    if (clock::now() >= deadline) throw_timed_out(socket);
+    const deadline_guard limit(socket, deadline);
+    const std::tuple<boost::system::error_code> done =
+        co_await socket.async_wait(what, asio::as_tuple(asio::deferred));
+    code = std::get<0>(done);
+    expired = limit.expired();
+  }
+  if (!code) co_return;
+  if (expired) throw_timed_out(socket);
+  if (code == asio::error::operation_aborted) throw error(errc::cancelled, "the connection was closed on this side");
+  throw_broken(socket, code.value());
+}
+
+}  // namespace
+
+task<std::size_t> read_some(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline) {
+  for (;;) {
+    const ssize_t got = ::recv(socket.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
+    if (got >= 0) co_return static_cast<std::size_t>(got);
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(socket, errno);
+    co_await wait_ready(socket, stream_socket::wait_read, deadline);
+  }
+}
+
+task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline) {
+  const std::size_t wanted = into.size();
+  while (!into.empty()) {
+    const std::size_t got = co_await read_some(socket, into, deadline);
+    if (got == 0)
+      throw error(errc::peer_failed, fmt::format("{} closed the connection after {} of {} bytes", peer_text(socket),
+                                                 wanted - into.size(), wanted));
+    into = into.subspan(got);
+  }
+}
+
+task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time_point deadline) {
+  while (!from.empty()) {
+    const ssize_t sent = ::send(socket.native_handle(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent >= 0) {
+      from = from.subspan(static_cast<std::size_t>(sent));
+      continue;
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(socket, errno);
+    co_await wait_ready(socket, stream_socket::wait_write, deadline);
+  }
+}
+
+task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, time_point deadline) {
+  const int family = to.protocol().family();
+  base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) {
+    const int code = errno;
+    throw error(code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM ? errc::resources : errc::system,
+                fmt::format("no socket to connect to {} with: {}", endpoint_text(to), base::errno_text(code)));
+  }
+  const int native = fd.get();
+  stream_socket socket(executor, to.protocol(), native);
+  fd.release();
+
+  int code = ::connect(native, to.data(), static_cast<socklen_t>(to.size())) == 0 ? 0 : errno;
+  if (code == EINPROGRESS || code == EINTR) {
+    bool in_time = true;
+    try {
+      co_await wait_ready(socket, stream_socket::wait_write, deadline);
+    } catch (const error& e) {
+      // Other failures are told better by the socket itself.
+      if (e.code() == errc::cancelled) throw;
+      in_time = e.code() != errc::timed_out;
+    }
+    if (!in_time) throw error(errc::timed_out, fmt::format("no answer from {} in time", endpoint_text(to)));
+    socklen_t length = sizeof code;
+    if (::getsockopt(native, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
+  }
+  if (code != 0)
+    throw error(errc::peer_failed, fmt::format("cannot connect to {}: {}", endpoint_text(to), base::errno_text(code)));
+  if (family == AF_INET || family == AF_INET6) {
+    const int on = 1;
+    ::setsockopt(native, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  }
+  co_return std::move(socket);
+}
+
+std::string endpoint_text(const stream_endpoint& endpoint) {
+  char text[INET6_ADDRSTRLEN] = "?";
+  const sockaddr* const any = endpoint.data();
+  switch (any->sa_family) {
+    case AF_INET: {
+      sockaddr_in v4;
+      std::memcpy(&v4, any, sizeof v4);
+      ::inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+      return fmt::format("{}:{}", text, ntohs(v4.sin_port));
+    }
+    case AF_INET6: {
+      sockaddr_in6 v6;
+      std::memcpy(&v6, any, sizeof v6);
+      ::inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+      return fmt::format("[{}]:{}", text, ntohs(v6.sin6_port));
+    }
+    case AF_UNIX: {
+      constexpr std::size_t start = offsetof(sockaddr_un, sun_path);
+      if (endpoint.size() <= start) return "an unnamed local socket";
+      sockaddr_un local;
+      std::memcpy(&local, any, endpoint.size() < sizeof local ? endpoint.size() : sizeof local);
+      const std::size_t length = (endpoint.size() < sizeof local ? endpoint.size() : sizeof local) - start;
+      if (local.sun_path[0] == '\0') return "@" + std::string(local.sun_path + 1, length - 1);
+      return {local.sun_path, ::strnlen(local.sun_path, length)};
+    }
+    default: return fmt::format("an address of family {}", any->sa_family);
+  }
+}
+
+std::string peer_text(const stream_socket& socket) {
+  boost::system::error_code code;
+  const stream_endpoint peer = socket.remote_endpoint(code);
+  return code ? std::string("the other side") : endpoint_text(peer);
+}
+
+}  // namespace tutti::core

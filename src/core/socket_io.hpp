@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole reads, whole writes and connecting on non-blocking sockets, each with a deadline: for handshakes and stores.
+// (Transports move payload by means of their own.)
+//
+// Only readiness is ever waited for; the bytes are moved by the coroutine itself. So a coroutine may be destroyed at any
+// suspension: nothing outside holds a pointer into its buffers.
+#pragma once
+
+#include "core/environment.hpp"
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/generic/stream_protocol.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <tutti/error.hpp>
+#include <tutti/task.hpp>
+
+namespace tutti::core {
+
+using stream_socket = boost::asio::generic::stream_protocol::socket;
+using stream_endpoint = boost::asio::generic::stream_protocol::endpoint;
+
+// In all of these the socket outlives the task, and expiry of the deadline cancels whatever else waits on that socket.
+// Errors: timed_out; cancelled, when the socket was closed or cancelled by somebody else; peer_failed, when the
+// connection broke or ended too early; resources or system, when there is no socket to be had.
+
+// Completes when all of `into` has been filled. It stays valid meanwhile.
+task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline);
+// Completes when there was something; 0 at the end of the stream.
+task<std::size_t> read_some(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline);
+// Completes when the kernel has all of `from`. It stays valid meanwhile.
+task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time_point deadline);
+
+// A connected socket: non-blocking, closed on exec, without Nagle's delay.
+task<stream_socket> connect(boost::asio::any_io_executor executor, stream_endpoint to, time_point deadline);
+
+// "127.0.0.1:4711", "[::1]:4711", "@abstract-name", "/a/path": for error texts.
+std::string endpoint_text(const stream_endpoint& endpoint);
+// The other side of `socket`, for error texts; "the other side" when there is none.
+std::string peer_text(const stream_socket& socket);
+
+}  // namespace tutti::core

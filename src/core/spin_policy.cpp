@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/spin_policy.hpp"
+
+#include "base/env.hpp"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <string_view>
+#include <thread>
+
+namespace tutti::core {
+
+spin_policy spin_policy::choose(int local_ranks, int usable) {
+  spin_policy policy;
+  policy.yields = local_ranks > usable;
+  if (const auto wanted = base::env_integer("TUTTI_SPIN_US", 0, 1'000'000'000))
+    policy.budget = std::chrono::microseconds(*wanted);
+  return policy;
+}
+
+namespace {
+
+// Whole cores of the cgroup's quota, or a large number.
+int quota_cores() noexcept {
+  int cores = 1 << 20;
+  if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re")) {
+    long long quota = 0;
+    long long period = 0;
+    if (std::fscanf(file, "%lld %lld", &quota, &period) == 2 && quota > 0 && period > 0)
+      cores = static_cast<int>(std::max(1LL, quota / period));
+    std::fclose(file);
+  }
+  return cores;
+}
+
+}  // namespace
+
+std::string cpu_mask() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  if (::sched_getaffinity(0, sizeof mask, &mask) != 0) return {};
+  std::string digits;
+  for (int core = 0; core < CPU_SETSIZE; core += 4) {
+    int digit = 0;
+    for (int bit = 0; bit < 4; ++bit)
+      if (CPU_ISSET(static_cast<std::size_t>(core + bit), &mask)) digit |= 1 << bit;
+    digits.push_back("0123456789abcdef"[digit]);
+  }
+  digits.erase(digits.find_last_not_of('0') + 1);
+  std::reverse(digits.begin(), digits.end());
+  return digits;
+}
+
+int usable_cores(const std::vector<std::string>& masks) noexcept {
+  int cores = 0;
+  for (std::size_t place = 0;; ++place) {
+    unsigned together = 0;
+    bool any = false;
+    for (const std::string& mask : masks) {
+      if (place >= mask.size()) continue;
+      any = true;
+      const char digit = mask[mask.size() - 1 - place];
+      const std::size_t value = std::string_view("0123456789abcdef").find(digit);
+      if (value < 16) together |= static_cast<unsigned>(value);
+    }
+    if (!any) break;
+    cores += std::popcount(together);
+  }
+  return cores > 0 ? std::min(cores, quota_cores()) : usable_cores();
+}
+
+int usable_cores() noexcept {
+  int cores = 0;
+  cpu_set_t mask;
+  if (::sched_getaffinity(0, sizeof mask, &mask) == 0) cores = CPU_COUNT(&mask);
+  if (cores <= 0) cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  return std::min(cores, quota_cores());
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readiness by multishot polls of an io_uring. Against epoll it saves the system call of looking while there is no
+// news: that is one load of shared memory, however many sockets there are. The kernel is never given a user's buffer:
+// cancelling and destroying an operation can then be synchronous.
+#include "core/backend.hpp"
+
+#ifdef TUTTI_HAVE_IO_URING
+
+#include "base/unique_fd.hpp"
+
+#include <fmt/format.h>
+#include <liburing.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::core {
+namespace {
+
+constexpr unsigned ring_entries = 256;
+constexpr std::uint64_t ignored = ~std::uint64_t{0};   // completions of removals
+constexpr short interest = POLLIN | POLLOUT | POLLRDHUP;
+
+class uring_backend final : public backend {
+ public:
+  // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and TASKRUN_FLAG 5.19.
+  explicit uring_backend(std::string& why) {
+    static constexpr unsigned ladder[] = {
+        IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+        IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0U};
+    int code = -EINVAL;
+    for (const unsigned flags : ladder) {
+      io_uring_params parameters{};
+      parameters.flags = flags;
+      code = io_uring_queue_init_params(ring_entries, &ring_, &parameters);
+      if (code == 0) {
+        flags_ = flags;
+        break;
+      }
+      if (code != -EINVAL) break;
+    }
+    if (code != 0) {
+      why = fmt::format("io_uring_setup failed: {}{}", std::strerror(-code), hint(code));
+      return;
+    }
+    usable_ = true;
+    if (!probe(why)) usable_ = false;
+    // The io_context waits on an epoll descriptor with an eventfd in it that the kernel signals (waiting on the ring's
+    // own descriptor loses completions of a DEFER_TASKRUN ring), and with the doorbells.
+    event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    wait_ = base::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
+    if (usable_ && (!event_ || !wait_ || io_uring_register_eventfd(&ring_, event_.get()) != 0)) {
+      why = fmt::format("cannot register an eventfd: {}", std::strerror(errno));
+      usable_ = false;
+    }
+    if (usable_) watch_doorbell(event_.get());
+    io_uring_register_ring_fd(&ring_);   // saves a descriptor look-up per call; older kernels refuse, harmlessly
+    if (!usable_) {
+      io_uring_queue_exit(&ring_);
+      return;
+    }
+    set_notify(false);
+  }
+  ~uring_backend() override {
+    if (usable_) io_uring_queue_exit(&ring_);
+  }
+  bool usable() const noexcept { return usable_; }
+
+  const char* name() const noexcept override { return "io_uring"; }
+  // Looking costs a load where the kernel flags pending task work, a system call elsewhere.
+  bool cheap_idle_check() const noexcept override { return true; }
+  int wait_descriptor() const noexcept override { return wait_.get(); }
+
+  void watch_doorbell(int fd) override {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    if (::epoll_ctl(wait_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
+      throw error(errc::resources, fmt::format("cannot watch descriptor {}: {}", fd, std::strerror(errno)));
+  }
+  void unwatch_doorbell(int fd) noexcept override { ::epoll_ctl(wait_.get(), EPOLL_CTL_DEL, fd, nullptr); }
+
+  handle watch(int fd, watcher& w) override {
+    const handle h = table_.insert(fd, w);
+    if (!submit_poll(fd, h)) {
+      table_.erase(h);
+      throw error(errc::resources, fmt::format("io_uring cannot watch descriptor {}", fd));
+    }
+    return h;
+  }
+
+  void unwatch(handle h) noexcept override {
+    if (table_.erase(h) < 0) return;
+    if (io_uring_sqe* entry = next_entry()) {
+      io_uring_prep_poll_remove(entry, h);
+      entry->user_data = ignored;
+      // At once: the request holds the file open, and its owner is about to close it.
+      io_uring_submit(&ring_);
+    }
+  }
+
+  bool poll() noexcept override {
+    if ((*ring_.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) io_uring_get_events(&ring_);
+    return collect();
+  }
+
+  bool arm() noexcept override {
+    set_notify(true);
+    // Asio looks at the level when it starts to wait: edges from before must be taken away.
+    epoll_event edges[8];
+    const bool rung = ::epoll_wait(wait_.get(), edges, 8, 0) > 0;
+    io_uring_get_events(&ring_);
+    return collect() || rung;
+  }
+  void disarm() noexcept override { set_notify(false); }
+
+ private:
+  static const char* hint(int code) noexcept {
+    if (code == -EPERM) return " (forbidden by a container's seccomp filter or by sysctl kernel.io_uring_disabled)";
+    if (code == -ENOSYS) return " (this kernel has none)";
+    if (code == -ENOMEM) return " (locked-memory limit: see `ulimit -l`)";
+    return "";
+  }
+
+  // Multishot poll came with 5.13 and cannot be probed as an opcode: try one on an eventfd.
+  bool probe(std::string& why) noexcept {
+    base::unique_fd trial(::eventfd(1, EFD_CLOEXEC));
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    io_uring_prep_poll_multishot(entry, trial.get(), POLLIN);
+    entry->user_data = ignored;
+    io_uring_submit(&ring_);
+    io_uring_cqe* completion = nullptr;
+    __kernel_timespec limit{1, 0};
+    const int code = io_uring_wait_cqe_timeout(&ring_, &completion, &limit);
+    if (code != 0 || completion->res < 0 || (completion->flags & IORING_CQE_F_MORE) == 0) {
+      why = "this kernel has no multishot poll (Linux 5.13)";
+      return false;
+    }
+    io_uring_cqe_seen(&ring_, completion);
+    if ((entry = io_uring_get_sqe(&ring_)) == nullptr) return false;
+    io_uring_prep_poll_remove(entry, ignored);
+    entry->user_data = ignored;
+    io_uring_submit(&ring_);
+    return true;
+  }
+
+  void set_notify(bool on) noexcept { io_uring_cq_eventfd_toggle(&ring_, on); }
+
+  io_uring_sqe* next_entry() noexcept {
+    io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+    if (entry != nullptr) return entry;
+    io_uring_submit(&ring_);
+    return io_uring_get_sqe(&ring_);
+  }
+
+  bool submit_poll(int fd, handle h) noexcept {
+    io_uring_sqe* entry = next_entry();
+    if (entry == nullptr) return false;
+    io_uring_prep_poll_multishot(entry, fd, static_cast<unsigned short>(interest));
+    entry->user_data = h;
+    return io_uring_submit(&ring_) >= 0;
+  }
+
+  bool collect() noexcept {
+    bool any = false;
+    for (int batch = 0; batch < 64; ++batch) {
+      io_uring_cqe* completion = nullptr;
+      if (io_uring_peek_cqe(&ring_, &completion) != 0 || completion == nullptr) break;
+      const std::uint64_t h = completion->user_data;
+      const int events = completion->res;
+      const bool more = (completion->flags & IORING_CQE_F_MORE) != 0;
+      io_uring_cqe_seen(&ring_, completion);
+      any = true;
+      if (h == ignored) continue;
+      watcher* w = table_.find(h);
+      if (w == nullptr || events == -ECANCELED) continue;
+      // The kernel ends a multishot poll when the completion queue overflows: begin it anew before the callback,
+      // which may read until it would block and so must not miss what comes after.
+      if (!more) submit_poll(table_.descriptor(h), h);
+      const bool broken = events < 0 || (events & (POLLERR | POLLHUP)) != 0;
+      w->on_ready(broken || (events & (POLLIN | POLLRDHUP)) != 0, broken || (events & POLLOUT) != 0);
+    }
+    return any;
+  }
+
+  io_uring ring_{};
+  unsigned flags_ = 0;
+  bool usable_ = false;
+  base::unique_fd event_;
+  base::unique_fd wait_;
+  watcher_table table_;
+};
+
+}  // namespace
+
+std::unique_ptr<backend> make_uring_backend(std::string& why) {
+  auto ring = std::make_unique<uring_backend>(why);
+  if (!ring->usable()) return nullptr;
+  return ring;
+}
+
+}  // namespace tutti::core
+
+#else
+
+namespace tutti::core {
+
+std::unique_ptr<backend> make_uring_backend(std::string& why) {
+  why = "this build of tutti has no io_uring (install liburing-dev and configure again)";
+  return nullptr;
+}
+
+}  // namespace tutti::core
+
+#endif

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// One coroutine waits, until it is notified or a deadline passes. For start-up and other rare waits: costs an Asio timer.
+#pragma once
+
+#include "core/environment.hpp"
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <tutti/task.hpp>
+#include <utility>
+
+namespace tutti::core {
+
+// Now and `timeout`; a timeout of years is the end of time, not an overflow.
+inline time_point deadline_after(std::chrono::milliseconds timeout) noexcept {
+  constexpr auto decade = std::chrono::hours(24 * 3653);
+  return timeout > decade ? time_point::max() : clock::now() + timeout;
+}
+// What is left until then, rounded up; not negative.
+inline std::chrono::milliseconds time_left(time_point deadline) noexcept {
+  if (deadline == time_point::max()) return std::chrono::milliseconds::max();
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now());
+  return left > std::chrono::milliseconds(0) ? left : std::chrono::milliseconds(0);
+}
+
+// All on one thread, the executor's. A notice that comes while nobody waits is kept for the next wait.
+class wakeup {
+ public:
+  explicit wakeup(const boost::asio::any_io_executor& executor) : timer_(executor) {}
+
+  // The waiting coroutine is resumed from the executor, not from here.
+  void notify() {
+    notified_ = true;
+    timer_.cancel();
+  }
+  // True: notified; false: the deadline passed. One waiter at a time.
+  task<bool> wait(time_point deadline);
+
+ private:
+  boost::asio::steady_timer timer_;
+  bool notified_ = false;
+};
+
+}  // namespace tutti::core

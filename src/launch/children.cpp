@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/children.hpp"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace tutti::launch {
+
+children::children(boost::asio::io_context& loop, handlers to) : loop_(loop), to_(std::move(to)) {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+}
+
+void children::start(int rank, const process_spec& spec) {
+  process started = spawn(spec, guardian_, reports_);
+  all_.push_back(std::make_unique<child>(child{rank, started.pid, std::nullopt}));
+  child& c = *all_.back();
+  unreaped_[c.pid] = &c;
+  if (!started.pidfd) return;
+  // Deaths are taken from here and not from waitid(), which returns the dead in the order of their birth.
+  c.death.emplace(loop_);
+  c.death->assign(started.pidfd.get());
+  started.pidfd.release();
+  c.death->async_wait(boost::asio::posix::stream_descriptor::wait_read, [this, &c](const boost::system::error_code&) {
+    collect_dead();
+    announce(c);
+    to_.changed();
+  });
+}
+
+void children::reap() {
+  collect_dead();
+  for (const auto& c : all_)
+    if (c->reaped && !c->death) announce(*c);
+  to_.changed();
+}
+
+void children::collect_dead() {
+  const auto now = std::chrono::steady_clock::now();
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WNOHANG) != 0 || info.si_pid == 0) break;
+    const auto found = unreaped_.find(info.si_pid);
+    if (found == unreaped_.end()) continue;  // left behind by a rank
+    child& c = *found->second;
+    unreaped_.erase(found);
+    c.reaped = true;
+    c.end.rank = c.rank;
+    c.end.pid = c.pid;
+    c.end.exit_code = info.si_code == CLD_EXITED ? info.si_status : 0;
+    c.end.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
+    c.end.core_dumped = info.si_code == CLD_DUMPED;
+    c.end.after = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
+  }
+  for (const exec_failure& failure : reports_.collect())
+    for (const auto& c : all_)
+      if (c->pid == failure.pid) c->end.exec_error = failure.error;
+  look_at_groups();
+}
+
+void children::look_at_groups() {
+  for (const auto& c : all_) {
+    if (!c->reaped || c->group_empty) continue;
+    siginfo_t info{};
+    c->group_empty =
+        ::waitid(P_PGID, static_cast<id_t>(c->pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+    if (c->group_empty) guardian_.forget(c->pid);
+  }
+}
+
+void children::announce(child& c) {
+  if (std::exchange(c.announced, true)) return;
+  c.death.reset();
+  to_.ended(c.end);
+}
+
+void children::signal_all(int signal) const noexcept {
+  for (const auto& c : all_)
+    if (!c->group_empty) ::kill(-c->pid, signal);
+}
+
+bool children::all_ended() const {
+  return std::all_of(all_.begin(), all_.end(), [](const auto& c) { return c->announced; });
+}
+
+bool children::all_gone() const {
+  return std::all_of(all_.begin(), all_.end(), [](const auto& c) { return c->announced && c->group_empty; });
+}
+
+std::vector<int> children::running() const {
+  std::vector<int> ranks;
+  for (const auto& c : all_)
+    if (!c->announced) ranks.push_back(c->rank);
+  return ranks;
+}
+
+bool children::only_one_stopped() const noexcept {
+  siginfo_t info{};
+  return all_.size() == 1 &&
+         ::waitid(P_PID, static_cast<id_t>(all_.front()->pid), &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0;
+}
+
+}  // namespace tutti::launch

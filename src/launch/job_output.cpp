@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/job_output.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+namespace tutti::launch {
+
+job_output::job_output(boost::asio::io_context& loop, const options& o, std::function<void()> reader_gone)
+    : loop_(loop),
+      log_dir_(o.log_dir),
+      speakers_(o.tag_output),
+      output_(loop, STDOUT_FILENO),
+      separate_error_(same_file(STDOUT_FILENO, STDERR_FILENO) ? nullptr
+                                                              : std::make_unique<output_sink>(loop, STDERR_FILENO)),
+      author_(error_sink()) {
+  output_.when_broken([this, gone = std::move(reader_gone)] {
+    if (output_.error() == EPIPE) gone();
+  });
+  if (log_dir_.empty()) return;
+  std::error_code failure;
+  std::filesystem::create_directories(log_dir_, failure);
+  if (failure)
+    throw std::runtime_error(fmt::format("cannot make the directory '{}' of --log-dir: {}", log_dir_, failure.message()));
+}
+
+base::unique_fd job_output::open_log(int rank, const char* suffix) const {
+  if (log_dir_.empty()) return {};
+  const std::string name = fmt::format("{}/rank-{}.{}", log_dir_, rank, suffix);
+  base::unique_fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file) throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", name, std::strerror(errno)));
+  return file;
+}
+
+std::unique_ptr<output_pump> job_output::connect_stream(int rank, base::unique_fd& writer, output_sink& to,
+                                                        const char* suffix) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  output_pump::route way{base::unique_fd(ends[0]), {}};
+  writer.reset(ends[1]);
+  way.log = open_log(rank, suffix);
+  auto pump =
+      std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); });
+  pump->start();
+  ++open_pumps_;
+  return pump;
+}
+
+job_output::rank_pipes job_output::connect(int rank) {
+  rank_pipes pipes;
+  rank_pumps pumps{rank, nullptr, nullptr};
+  pumps.output = connect_stream(rank, pipes.output, output_, "out");
+  pumps.error = connect_stream(rank, pipes.error, error_sink(), "err");
+  pumps_.push_back(std::move(pumps));
+  return pipes;
+}
+
+std::vector<std::string> job_output::last_error_lines(int rank, std::size_t count) const {
+  const auto found = std::find_if(pumps_.begin(), pumps_.end(), [&](const rank_pumps& p) { return p.rank == rank; });
+  std::vector<std::string> lines;
+  if (found == pumps_.end()) return lines;
+  std::string_view text = found->error->tail();
+  while (!text.empty()) {
+    const std::size_t newline = std::min(text.find('\n'), text.size());
+    lines.emplace_back(text.substr(0, newline));
+    text.remove_prefix(std::min(newline + 1, text.size()));
+  }
+  if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(count));
+  return lines;
+}
+
+void job_output::pump_closed() {
+  if (--open_pumps_ == 0 && finished_) boost::asio::post(loop_, std::exchange(finished_, nullptr));
+}
+
+void job_output::finish(std::function<void()> done) {
+  if (open_pumps_ == 0) return boost::asio::post(loop_, std::move(done));
+  finished_ = std::move(done);
+  for (const rank_pumps& pumps : pumps_) {
+    pumps.output->finish();
+    pumps.error->finish();
+  }
+}
+
+void job_output::drain(std::function<void()> done) {
+  output_.when_drained([this, done = std::move(done)]() mutable { error_sink().when_drained(std::move(done)); });
+}
+
+std::string job_output::losses() const {
+  std::string lines;
+  if (output_.error() != 0 && output_.error() != EPIPE)
+    lines += fmt::format("tutti-run: standard output is incomplete: {}\n", std::strerror(output_.error()));
+  for (const rank_pumps& pumps : pumps_)
+    for (const output_pump* pump : {pumps.output.get(), pumps.error.get()})
+      if (pump->log_error() != 0)
+        lines += fmt::format("tutti-run: the log file '{}/rank-{}.{}' is incomplete: {}\n", log_dir_, pumps.rank,
+                             pump == pumps.output.get() ? "out" : "err", std::strerror(pump->log_error()));
+  return lines;
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line of tutti-run, checked: whatever comes out of here can be carried out as it stands.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace tutti::launch {
+
+enum class failure_policy { stop, go_on };
+enum class tag_policy { automatic, always, never };
+
+struct host_and_port {
+  std::string host;
+  int port = 0;
+};
+
+struct options {
+  int ranks = 0;  // on this node
+  int nodes = 1;
+  int node_rank = 0;
+  std::optional<host_and_port> master;
+  failure_policy on_failure = failure_policy::stop;
+  tag_policy tag_output = tag_policy::automatic;
+  std::string log_dir;                   // empty: no log files
+  std::chrono::milliseconds timeout{0};  // of the whole job; 0: none
+  std::chrono::milliseconds grace{5000};
+  std::vector<std::string> program;  // its name as typed, then its arguments
+
+  int world_size() const { return nodes * ranks; }
+  int first_rank() const { return node_rank * ranks; }
+};
+
+// A command line that cannot be meant; the text says what to type instead.
+class usage_error : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// Not an error: the user asked for this text.
+struct help_request {
+  std::string text;
+};
+
+// Throws usage_error or help_request.
+options parse_options(int argc, const char* const* argv);
+
+}  // namespace tutti::launch

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/outcome.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "launch/signals.hpp"
+
+namespace tutti::launch {
+namespace {
+
+constexpr std::chrono::milliseconds moment{250};
+
+// SIGABRT and SIGPIPE are what a program does to itself, often because a peer has gone.
+bool struck(const outcome& end) {
+  return end.signal != 0 && end.signal != SIGABRT && end.signal != SIGPIPE && !end.ended_by_launcher();
+}
+
+std::string_view hint(const outcome& end) {
+  switch (end.signal) {
+    case SIGKILL:
+      return "often the out-of-memory killer: see dmesg";
+    case SIGSEGV:
+      return "an invalid memory access: a core file, or a build with -fsanitize=address, shows where";
+    case SIGBUS:
+      return "often a full /dev/shm, or a mapped file that was cut short";
+    case SIGILL:
+      return "often a program built for another CPU, as with -march=native";
+    case SIGABRT:
+      return "a failed assertion or an exception that nobody caught: its standard error says which";
+    default:
+      break;
+  }
+  if (end.signal == 0 && end.exit_code == 127) return "the code with which a shell says: program not found";
+  if (end.signal == 0 && end.exit_code == 126) return "the code with which a shell says: not executable";
+  return "";
+}
+
+std::string lot_of_other(const outcome& end, const options& job) {
+  if (end.asked_with == 0 && !end.killed)
+    return end.failed() ? fmt::format("{} later on", describe(end)) : "ended without error";
+  if (end.signal == SIGKILL && end.killed && job.grace.count() > 0)
+    return fmt::format("killed by tutti-run: still there {:g} s after {}",
+                       static_cast<double>(job.grace.count()) / 1000,
+                       end.asked_with != 0 ? signal_name(end.asked_with) : "the others");
+  if (end.ended_by_launcher() || !end.failed()) return "stopped by tutti-run";
+  return fmt::format("stopped by tutti-run ({})", describe(end));
+}
+
+}  // namespace
+
+const outcome* first_cause(const std::vector<outcome>& ends) {
+  const auto fails_alone = [](const outcome& end) { return end.failed() && !end.ended_by_launcher(); };
+  const auto first = std::find_if(ends.begin(), ends.end(), fails_alone);
+  if (first == ends.end()) return nullptr;
+  if (struck(*first)) return &*first;
+  const auto hit = std::find_if(first, ends.end(), struck);
+  return hit != ends.end() && hit->after - first->after <= moment ? &*hit : &*first;
+}
+
+std::string describe(const outcome& end) {
+  if (end.exec_error != 0) return fmt::format("could not be started ({})", std::strerror(end.exec_error));
+  if (end.signal == 0) return fmt::format("exited with code {}", end.exit_code);
+  return fmt::format("was killed by {} (signal {}{})", signal_name(end.signal), end.signal,
+                     end.core_dumped ? ", core dumped" : "");
+}
+
+std::string rank_list(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text;
+  for (std::size_t begin = 0; begin < ranks.size();) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (!text.empty()) text += ", ";
+    text += end - begin == 1 ? std::to_string(ranks[begin]) : fmt::format("{}-{}", ranks[begin], ranks[end - 1]);
+    begin = end;
+  }
+  return text;
+}
+
+std::string failure_report(const outcome& cause, const std::vector<outcome>& ends, const failure_context& context) {
+  if (cause.exec_error != 0) return start_error(context.job.program.front(), cause.exec_error);
+  std::string text = fmt::format("tutti-run: rank {} failed{}: it {} (pid {} on {}, {:.3f} s after the start)\n", cause.rank,
+                                 context.job.world_size() > 1 ? " first" : "", describe(cause), cause.pid, context.host,
+                                 static_cast<double>(cause.after.count()) / 1000);
+  if (const std::string_view why = hint(cause); !why.empty()) text += fmt::format("tutti-run:   {}\n", why);
+  if (!context.last_lines.empty()) {
+    text += fmt::format("tutti-run: the last lines on the standard error of rank {}:\n", cause.rank);
+    for (const std::string& line : context.last_lines) text += fmt::format("  | {}\n", line);
+  }
+
+  std::vector<std::pair<std::string, std::vector<int>>> lots;
+  for (const outcome& end : ends) {
+    if (end.rank == cause.rank) continue;
+    const std::string lot = lot_of_other(end, context.job);
+    const auto same = std::find_if(lots.begin(), lots.end(), [&](const auto& known) { return known.first == lot; });
+    if (same == lots.end())
+      lots.push_back({lot, {end.rank}});
+    else
+      same->second.push_back(end.rank);
+  }
+  for (const auto& [lot, ranks] : lots)
+    text += fmt::format("tutti-run: rank{} {}: {}\n", ranks.size() == 1 ? "" : "s", rank_list(ranks), lot);
+  return text;
+}
+
+std::string failure_notice(const outcome& end) {
+  return fmt::format("tutti-run: rank {} {} (pid {}); the others go on\n", end.rank, describe(end), end.pid);
+}
+
+std::string start_error(const std::string& program, int error) {
+  std::string text = fmt::format("tutti-run: cannot start '{}': {}.", program, std::strerror(error));
+  const bool has_slash = program.find('/') != std::string::npos;
+  switch (error) {
+    case ENOENT:
+      if (has_slash && ::access(program.c_str(), F_OK) == 0)
+        text += " The file is there, but not the interpreter or loader that it names: see its first line, or ldd.";
+      else
+        text += " Is it built? Give a path (./prog) or a name in PATH.";
+      break;
+    case EACCES:
+      text += has_slash ? fmt::format(" Make it executable: chmod +x '{}'.", program)
+                        : " A file of that name in PATH is not executable: chmod +x, or give a path (./prog).";
+      break;
+    case ENOEXEC:
+      text += " It is no program for this machine; a script needs a first line such as #!/bin/sh.";
+      break;
+    case EISDIR:
+      text += " Give the program in it.";
+      break;
+    default:
+      break;
+  }
+  return text + '\n';
+}
+
+int start_error_exit_code(int error) { return error == ENOENT || error == ENOTDIR ? 127 : 126; }
+
+}  // namespace tutti::launch

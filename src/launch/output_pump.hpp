@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Carries one output stream of one rank from its pipe to the launcher's output, to a log file, and to the memory of its
+// last lines. It reads no faster than the launcher's own reader does.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/unique_fd.hpp"
+#include "launch/line_prefixer.hpp"
+#include "launch/output_sink.hpp"
+
+namespace tutti::launch {
+
+class output_pump {
+ public:
+  struct route {
+    base::unique_fd source;  // the reading end of the pipe
+    base::unique_fd log;     // may be empty
+  };
+  // `closed` is called once, when nothing more will come.
+  output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
+              std::function<void()> closed);
+
+  void start();
+  // The rank and its group are gone: passes on what is in the pipe now and closes, even if a process that left the group
+  // still holds the other end.
+  void finish();
+
+  bool closed() const { return !source_.is_open(); }
+  // The end of what has come through, a few kilobytes.
+  std::string_view tail() const { return tail_; }
+  // errno of a write to the log file that failed and ended it; 0: none.
+  int log_error() const { return log_error_; }
+
+ private:
+  void wait();
+  void transfer();
+  void deliver(std::string_view bytes);
+  void write_log(std::string_view bytes);
+  void close();
+
+  boost::asio::posix::stream_descriptor source_;
+  base::unique_fd log_;
+  int log_error_ = 0;
+  output_sink& to_;
+  line_prefixer prefixer_;
+  std::string tail_;
+  std::function<void()> closed_;
+  bool waiting_ = false;
+  std::optional<std::size_t> left_bytes_;  // to be read before closing, once finish() was called
+};
+
+}  // namespace tutti::launch

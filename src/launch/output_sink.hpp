@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launcher's standard output or error as a destination that never blocks the supervision of the ranks: what its reader
+// does not take yet is queued, up to a limit from which those who feed it wait.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launch/line_prefixer.hpp"
+
+namespace tutti::launch {
+
+class output_sink : public line_destination {
+ public:
+  output_sink(boost::asio::io_context& loop, int fd);
+
+  // Bytes beyond a broken pipe or a full disk are dropped; see `error`.
+  void write(std::string_view bytes) override;
+
+  // More is queued than its feeders should add to; they wait by `when_relieved`, called once.
+  bool congested() const { return queued_bytes() > congestion_bytes; }
+  void when_relieved(std::function<void()> resume) { waiting_.push_back(std::move(resume)); }
+  // Called once, from the loop, when everything written so far has left (or never will).
+  void when_drained(std::function<void()> done);
+  // Called at most once, from the loop, when writing has failed for good.
+  void when_broken(std::function<void()> handler) { on_broken_ = std::move(handler); }
+
+  int error() const { return error_; }  // errno of the write that failed for good; 0: none
+
+ private:
+  static constexpr std::size_t congestion_bytes = 64 * 1024;
+
+  std::size_t queued_bytes() const { return queue_.size() - sent_; }
+  std::size_t write_some(std::string_view bytes);
+  void try_later();
+  void flush();
+
+  boost::asio::io_context& loop_;
+  boost::asio::posix::stream_descriptor own_;  // closed where the descriptor had to be used as it is
+  int fd_;
+  std::string queue_;
+  std::size_t sent_ = 0;  // bytes at the front of queue_ that have left
+  bool retrying_ = false;
+  int error_ = 0;
+  std::vector<std::function<void()>> waiting_;
+  std::vector<std::function<void()>> draining_;
+  std::function<void()> on_broken_;
+};
+
+// True when both descriptors lead to one file, pipe or terminal.
+bool same_file(int a, int b);
+
+}  // namespace tutti::launch

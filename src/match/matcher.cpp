@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "match/matcher.hpp"
+
+#include "base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <utility>
+
+namespace tutti::match {
+namespace {
+
+constexpr unsigned first_size_log2 = 4;
+
+[[noreturn]] void broken(std::uint32_t context, std::string_view what) noexcept {
+  base::log_error(fmt::format("internal error in matching: context {} {}", context, what));
+  std::abort();
+}
+
+template <class List>
+std::size_t length(const List& list) noexcept {
+  std::size_t n = 0;
+  for (auto* element = list.front(); element != nullptr; element = list.after(*element)) ++n;
+  return n;
+}
+
+}  // namespace
+
+matcher::matcher() : slots_(std::size_t{1} << first_size_log2), shift_(32 - first_size_log2) {}
+
+// ---- contexts ----
+
+void matcher::open_context(std::uint32_t context, int size) {
+  if (size < 1) broken(context, fmt::format("is opened with {} sources", size));
+  if (peek(context) != nullptr) broken(context, "is opened a second time");
+  auto made = std::make_unique<context_queues>(static_cast<std::uint32_t>(size));
+  if (2 * (open_ + 1) > slots_.size()) grow();
+
+  unexpected_message* next = nullptr;
+  for (unexpected_message* m = outside_.front(); m != nullptr; m = next) {
+    next = outside_.after(*m);
+    if (m->from.context != context || !made->has(m->from.source)) continue;
+    take_out(*m);
+    made->keep(*m);
+  }
+  last_context_ = context;
+  last_ = made.get();
+  slot& s = slots_[place_of(context)];
+  s.context = context;
+  s.queues = std::move(made);
+  ++open_;
+}
+
+void matcher::close_context(std::uint32_t context) noexcept {
+  std::size_t hole = place_of(context);
+  const context_queues* c = slots_[hole].queues.get();
+  if (c == nullptr) broken(context, "is closed and was not open");
+  if (const std::size_t receives = count_posted(*c), messages = length(c->arrivals); receives + messages > 0)
+    broken(context, fmt::format("is closed with {} receives and {} messages in it", receives, messages));
+
+  slots_[hole].queues = nullptr;
+  --open_;
+  last_context_ = context;
+  last_ = nullptr;
+  // No search may end early at the hole: later entries of the run move up, but not to before their home.
+  const std::size_t mask = slots_.size() - 1;
+  for (std::size_t at = behind(hole); slots_[at].queues != nullptr; at = behind(at)) {
+    if (((at - home(slots_[at].context)) & mask) < ((at - hole) & mask)) continue;
+    slots_[hole] = std::move(slots_[at]);
+    hole = at;
+  }
+}
+
+void matcher::grow() {
+  std::vector<slot> old(2 * slots_.size());
+  old.swap(slots_);
+  --shift_;
+  for (slot& s : old)
+    if (s.queues != nullptr) slots_[place_of(s.context)] = std::move(s);
+}
+
+// ---- matching ----
+
+posted_receive* matcher::earlier_from_any(const context_queues& c, std::int32_t tag,
+                                          posted_receive* named) noexcept {
+  for (posted_receive* r = c.from_any.front(); r != nullptr; r = c.from_any.after(*r)) {
+    if (named != nullptr && named->stamp < r->stamp) return named;
+    if (accepts(r->wanted.tag, tag)) return r;
+  }
+  return named;
+}
+
+unexpected_message* matcher::find(const envelope& wanted) noexcept {
+  const context_queues* c = look_up(wanted.context);
+  if (c == nullptr) return nullptr;
+  if (wanted.source == any_source) return first_accepted(c->arrivals, wanted.tag);
+  return c->has(wanted.source) ? first_accepted(c->from(wanted.source).unexpected, wanted.tag) : nullptr;
+}
+
+void matcher::refuse(const context_queues* c, const envelope& wanted) noexcept {
+  if (c == nullptr) broken(wanted.context, "is not open and a receive is posted on it");
+  broken(wanted.context, fmt::format("has the sources 0 to {}, and a receive from {} is posted on it",
+                                     c->size - 1, wanted.source));
+}
+
+// ---- taking out in bulk: first into a list that f cannot reach, then one by one ----
+
+void matcher::gather_posted(std::uint32_t context, posted_list& all) noexcept {
+  context_queues* c = look_up(context);
+  if (c == nullptr) return;
+  for (std::uint32_t i = 0; i < c->size; ++i) all.splice_back(c->of[i].posted);
+  all.splice_back(c->from_any);
+}
+
+void matcher::gather_posted_from(std::uint32_t context, std::int32_t source, posted_list& all) noexcept {
+  context_queues* c = look_up(context);
+  if (c == nullptr) return;
+  if (source == any_source) all.splice_back(c->from_any);
+  if (c->has(source)) all.splice_back(c->from(source).posted);
+}
+
+void matcher::gather_unexpected(std::uint32_t context, arrival_list& all) noexcept {
+  if (context_queues* c = look_up(context)) {
+    for (unexpected_message* m = c->arrivals.front(); m != nullptr; m = c->arrivals.after(*m))
+      m->base::list_hook<source_tag>::unlink();
+    all.splice_back(c->arrivals);
+  }
+  unexpected_message* next = nullptr;
+  for (unexpected_message* m = outside_.front(); m != nullptr; m = next) {
+    next = outside_.after(*m);
+    if (m->from.context != context) continue;
+    take_out(*m);
+    all.push_back(*m);
+  }
+}
+
+// ---- for reports ----
+
+std::size_t matcher::count_posted(const context_queues& c) noexcept {
+  std::size_t n = length(c.from_any);
+  for (std::uint32_t i = 0; i < c.size; ++i) n += length(c.of[i].posted);
+  return n;
+}
+
+std::size_t matcher::posted_count() const noexcept {
+  std::size_t n = 0;
+  for (const slot& s : slots_)
+    if (s.queues != nullptr) n += count_posted(*s.queues);
+  return n;
+}
+
+std::size_t matcher::posted_count(std::uint32_t context) const noexcept {
+  const context_queues* c = peek(context);
+  return c != nullptr ? count_posted(*c) : 0;
+}
+
+std::size_t matcher::unexpected_count() const noexcept {
+  std::size_t n = length(outside_);
+  for (const slot& s : slots_)
+    if (s.queues != nullptr) n += length(s.queues->arrivals);
+  return n;
+}
+
+std::size_t matcher::unexpected_count(std::uint32_t context) const noexcept {
+  const context_queues* c = peek(context);
+  std::size_t n = c != nullptr ? length(c->arrivals) : 0;
+  for (const unexpected_message* m = outside_.front(); m != nullptr; m = outside_.after(*m))
+    if (m->from.context == context) ++n;
+  return n;
+}
+
+}  // namespace tutti::match

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which receive gets which message. A message goes to the receive posted first among those that accept it, a
+// receive gets the message that came first among those it accepts; hence messages of one sender with one tag
+// do not overtake.
+//
+// Per context and source there is a queue of receives and a queue of messages that came too early, so that
+// the traffic of one peer never waits behind another's. Receives from any source have a queue of their own;
+// posting stamps say whether a receive there is older than one that names the source. Early messages are also
+// in one queue in order of arrival, for receives from any source. Elements belong to the caller and carry
+// their links: nothing is allocated per message. Not for several threads.
+#pragma once
+
+#include "base/intrusive_list.hpp"
+
+#include <cassert>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <tutti/status.hpp>
+#include <vector>
+
+namespace tutti::match {
+
+using tutti::any_source;
+using tutti::any_tag;
+
+// Source: rank in the context's numbering. Messages name source and tag, both >= 0; a receive may leave
+// either open.
+struct envelope {
+  std::uint32_t context = 0;
+  std::int32_t source = any_source;
+  std::int32_t tag = any_tag;
+};
+
+struct posted_tag;
+struct arrival_tag;
+struct source_tag;
+
+// A receive that waits for its message. While it is posted it stays where it is and `wanted` does not change.
+struct posted_receive : base::list_hook<posted_tag> {
+  envelope wanted;
+  std::uint64_t stamp = 0;   // its place in the order of posting; set by matcher::post
+
+  bool posted() const noexcept { return linked(); }
+};
+
+// A message, or the announcement of one, that came before its receive. While it is queued it stays where it
+// is and `from` does not change.
+struct unexpected_message : base::list_hook<arrival_tag>, base::list_hook<source_tag> {
+  envelope from;
+
+  bool queued() const noexcept { return base::list_hook<arrival_tag>::linked(); }
+};
+
+class matcher {
+ public:
+  matcher();
+  matcher(const matcher&) = delete;
+  matcher& operator=(const matcher&) = delete;
+  // What is still inside is unlinked, so it must still exist.
+  ~matcher() = default;
+
+  // Makes the queues of a context whose sources are 0 to size - 1; messages kept for it before come in, in
+  // order of arrival. The context is not open yet, or this aborts. O(size + messages kept outside all
+  // contexts). std::bad_alloc leaves everything as it was.
+  void open_context(std::uint32_t context, int size);
+  // The context is open and was emptied by take_posted and take_unexpected, or this aborts. Messages that
+  // come later are kept as for a context that is not open yet: take_unexpected finds them, and so does
+  // open_context when the number is used again. O(size).
+  void close_context(std::uint32_t context) noexcept;
+
+  // A message came: takes out the receive it belongs to. nullptr: none is posted, the context is not open, or
+  // it has no such source; the caller then calls keep() before anything else is posted, or drops the message.
+  // O(1) when the oldest receive from that source accepts the tag and none from any source is posted;
+  // otherwise linear in the older receives that the message passes.
+  posted_receive* arrive(const envelope& from) noexcept;
+  // Queues a message for which arrive() found no receive. For a context that is not open, or a source the
+  // context does not have, it waits outside all contexts; limiting how much waits there is the caller's part.
+  // O(1).
+  void keep(unexpected_message& m) noexcept;
+
+  // Takes out the oldest kept message that `r` accepts; nullptr: there is none and `r` is now posted. The
+  // context is open and has the source, or this aborts. O(1) when no message waits, or when the first one
+  // from that source (from all, for any_source) is accepted; otherwise linear in the messages passed.
+  unexpected_message* post(posted_receive& r) noexcept;
+  // The message that post() would take for such a receive, left in its place; nullptr also when the context
+  // is not open. Cost as post().
+  unexpected_message* find(const envelope& wanted) noexcept;
+
+  // Take one element out, wherever it is; nothing happens when it is not inside. O(1).
+  void withdraw(posted_receive& r) noexcept { r.unlink(); }
+  void discard(unexpected_message& m) noexcept { take_out(m); }
+
+  // Take out all that is inside at the call and give each to f, already unlinked. f does not throw and may
+  // call anything of the matcher: what it posts or keeps is not among them, and what it withdraws or discards
+  // is not given to it any more. Nothing happens when the context is not open, except as said.
+
+  // Receives come by source, last those from any source, and per source in order of posting.
+  // O(size + receives).
+  template <class F>
+  void take_posted(std::uint32_t context, F f);
+  // Only the receives that name `source`; for any_source, those that take any. O(receives taken).
+  template <class F>
+  void take_posted_from(std::uint32_t context, std::int32_t source, F f);
+  // Messages come in order of arrival. Those kept for the context while it is not open are taken too.
+  // O(messages taken + messages kept outside all contexts).
+  template <class F>
+  void take_unexpected(std::uint32_t context, F f);
+
+  // For reports and tests: they walk the queues, O(elements + sizes of the contexts).
+  std::size_t posted_count() const noexcept;
+  std::size_t posted_count(std::uint32_t context) const noexcept;
+  std::size_t unexpected_count() const noexcept;   // with those outside all contexts
+  std::size_t unexpected_count(std::uint32_t context) const noexcept;
+
+ private:
+  using posted_list = base::intrusive_list<posted_receive, posted_tag>;
+  using arrival_list = base::intrusive_list<unexpected_message, arrival_tag>;
+  using source_list = base::intrusive_list<unexpected_message, source_tag>;
+
+  struct source_queues {
+    posted_list posted;
+    source_list unexpected;
+  };
+  struct context_queues {
+    explicit context_queues(std::uint32_t sources)
+        : size(sources), of(std::make_unique<source_queues[]>(sources)) {}
+
+    bool has(std::int32_t source) const noexcept { return static_cast<std::uint32_t>(source) < size; }
+    source_queues& from(std::int32_t source) const noexcept { return of[static_cast<std::uint32_t>(source)]; }
+    void keep(unexpected_message& m) noexcept {
+      from(m.from.source).unexpected.push_back(m);
+      arrivals.push_back(m);
+    }
+
+    const std::uint32_t size;
+    const std::unique_ptr<source_queues[]> of;
+    posted_list from_any;
+    arrival_list arrivals;
+  };
+  // Context numbers are anywhere in 32 bits: open addressing with linear probing, at most half full.
+  struct slot {
+    std::uint32_t context = 0;
+    std::unique_ptr<context_queues> queues;   // nullptr: free
+  };
+
+  static bool accepts(std::int32_t wanted_tag, std::int32_t tag) noexcept {
+    return wanted_tag == tag || wanted_tag == any_tag;
+  }
+  static posted_receive* first_accepting(const posted_list& receives, std::int32_t tag) noexcept {
+    posted_receive* r = receives.front();
+    while (r != nullptr && !accepts(r->wanted.tag, tag)) r = receives.after(*r);
+    return r;
+  }
+  template <class List>
+  static unexpected_message* first_accepted(const List& messages, std::int32_t wanted_tag) noexcept {
+    unexpected_message* m = messages.front();
+    while (m != nullptr && !accepts(wanted_tag, m->from.tag)) m = messages.after(*m);
+    return m;
+  }
+  static void take_out(unexpected_message& m) noexcept {
+    m.base::list_hook<source_tag>::unlink();
+    m.base::list_hook<arrival_tag>::unlink();
+  }
+  // The first receive in `from_any` that accepts the tag, when it was posted before `named`; else `named`.
+  static posted_receive* earlier_from_any(const context_queues& c, std::int32_t tag,
+                                          posted_receive* named) noexcept;
+  static std::size_t count_posted(const context_queues& c) noexcept;
+  [[noreturn]] static void refuse(const context_queues* c, const envelope& wanted) noexcept;
+
+  std::size_t home(std::uint32_t context) const noexcept { return (context * 0x9E3779B9u) >> shift_; }
+  std::size_t behind(std::size_t place) const noexcept { return (place + 1) & (slots_.size() - 1); }
+  // Where the context is, or the free place where it would be.
+  std::size_t place_of(std::uint32_t context) const noexcept {
+    std::size_t at = home(context);
+    while (slots_[at].queues != nullptr && slots_[at].context != context) at = behind(at);
+    return at;
+  }
+  context_queues* peek(std::uint32_t context) const noexcept {
+    return slots_[place_of(context)].queues.get();
+  }
+  context_queues* look_up(std::uint32_t context) noexcept {
+    if (context != last_context_) {
+      last_ = peek(context);
+      last_context_ = context;
+    }
+    return last_;
+  }
+  void grow();
+  void gather_posted(std::uint32_t context, posted_list& all) noexcept;
+  void gather_posted_from(std::uint32_t context, std::int32_t source, posted_list& all) noexcept;
+  void gather_unexpected(std::uint32_t context, arrival_list& all) noexcept;
+
+  std::vector<slot> slots_;   // a power of two
+  unsigned shift_;            // 32 - log2(slots_.size())
+  std::size_t open_ = 0;
+  // The answer to the last look-up, nullptr when that context is not open.
+  std::uint32_t last_context_ = 0;
+  context_queues* last_ = nullptr;
+  std::uint64_t next_stamp_ = 0;
+  arrival_list outside_;   // for contexts that are not open, and from sources that a context does not have
+};
+
+inline posted_receive* matcher::arrive(const envelope& from) noexcept {
+  const context_queues* c = look_up(from.context);
+  if (c == nullptr || !c->has(from.source)) return nullptr;
+  posted_receive* r = first_accepting(c->from(from.source).posted, from.tag);
+  if (!c->from_any.empty()) [[unlikely]]
+    r = earlier_from_any(*c, from.tag, r);
+  if (r != nullptr) r->unlink();
+  return r;
+}
+
+inline void matcher::keep(unexpected_message& m) noexcept {
+  context_queues* c = look_up(m.from.context);
+  if (c != nullptr && c->has(m.from.source)) {
+    c->keep(m);
+  } else {
+    outside_.push_back(m);
+  }
+}
+
+inline unexpected_message* matcher::post(posted_receive& r) noexcept {
+  assert(!r.posted());
+  context_queues* c = look_up(r.wanted.context);
+  const bool named = c != nullptr && c->has(r.wanted.source);
+  if (!named && (c == nullptr || r.wanted.source != any_source)) refuse(c, r.wanted);
+
+  unexpected_message* m = named ? first_accepted(c->from(r.wanted.source).unexpected, r.wanted.tag)
+                                : first_accepted(c->arrivals, r.wanted.tag);
+  if (m != nullptr) {
+    take_out(*m);
+    return m;
+  }
+  r.stamp = next_stamp_++;
+  (named ? c->from(r.wanted.source).posted : c->from_any).push_back(r);
+  return nullptr;
+}
+
+template <class F>
+void matcher::take_posted(std::uint32_t context, F f) {
+  posted_list all;
+  gather_posted(context, all);
+  while (posted_receive* r = all.pop_front()) f(*r);
+}
+
+template <class F>
+void matcher::take_posted_from(std::uint32_t context, std::int32_t source, F f) {
+  posted_list all;
+  gather_posted_from(context, source, all);
+  while (posted_receive* r = all.pop_front()) f(*r);
+}
+
+template <class F>
+void matcher::take_unexpected(std::uint32_t context, F f) {
+  arrival_list all;
+  gather_unexpected(context, all);
+  while (unexpected_message* m = all.pop_front()) f(*m);
+}
+
+}  // namespace tutti::match

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state of one send and of one receive, wherever it lives: in an awaiting frame, in a request, in a collective.
+#pragma once
+
+#include "core/engine.hpp"
+#include "match/matcher.hpp"
+#include "transport/link.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::p2p {
+
+class endpoint;
+
+using fingerprint = std::array<std::byte, 16>;
+
+// What a landing's owner pointer points to.
+struct landing_owner {
+  enum class kind : std::uint8_t { receive, unexpected, failure };
+  explicit landing_owner(kind k) noexcept : is(k) {}
+  const kind is;
+};
+
+struct send : core::activity, transport::outgoing {
+  enum class phase : std::uint8_t {
+    idle,
+    queued,     // an eager frame waits in the link
+    announced,  // the announcement has left or waits in the link; the receiver has not asked yet
+    streaming,  // the data frame is in the link
+    done        // complete, delivered or in the engine's ready list
+  };
+  phase at = phase::idle;
+  int peer = -1;
+  endpoint* through = nullptr;
+  std::uint64_t cookie = 0;
+  const std::byte* data = nullptr;   // the whole message; `outgoing` describes the frame that is on its way
+  std::size_t bytes = 0;
+};
+
+struct unexpected;
+
+struct receive : core::activity, match::posted_receive, landing_owner {
+  enum class phase : std::uint8_t {
+    idle,
+    posted,    // no message yet
+    landing,   // an eager frame is arriving into the buffer
+    claiming,  // an eager frame is still arriving into the unexpected message that this receive has taken
+    cleared,   // the sender was told to send; data frames land in the buffer
+    done
+  };
+  receive() noexcept : landing_owner(kind::receive) {}
+
+  phase at = phase::idle;
+  int peer = -1;             // the sender, once matched
+  std::uint64_t cookie = 0;  // while cleared
+  std::byte* data = nullptr;
+  std::size_t capacity = 0;
+  std::size_t received = 0;
+  unexpected* claimed = nullptr;
+  fingerprint expected{};
+};
+
+struct announced_tag;
+
+// A message, or the announcement of one, that came before its receive.
+struct unexpected : match::unexpected_message, landing_owner, base::list_hook<announced_tag> {
+  unexpected() noexcept : landing_owner(kind::unexpected) {}
+
+  transport::frame head;
+  int peer = -1;
+  bool complete = false;           // eager: all payload is here
+  receive* claimed_by = nullptr;   // eager: taken while still arriving
+  std::byte* data = nullptr;
+  std::size_t capacity = 0;        // of `data`, kept when the node is reused
+};
+
+}  // namespace tutti::p2p

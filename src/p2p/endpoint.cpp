@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "p2p/endpoint.hpp"
+
+#include "base/log.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tutti::p2p {
+
+using transport::frame;
+using transport::frame_kind;
+using transport::landing;
+
+// Unexpected messages up to this size keep their memory when their node is reused.
+constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
+
+// A frame that belongs to no send: it is kept here until the link has let go of it.
+struct endpoint::control : transport::outgoing {
+  endpoint* owner = nullptr;
+  std::vector<std::byte> payload_bytes;
+};
+
+endpoint::endpoint(core::engine& engine, router& routes, int rank, int size)
+    : engine_(engine), routes_(routes), rank_(rank), peers_(static_cast<std::size_t>(size)) {}
+
+endpoint::~endpoint() {
+  for (const auto& u : unexpected_nodes_) delete[] u->data;
+}
+
+void endpoint::open_context(std::uint32_t context, context_owner& owner) {
+  contexts_.emplace(context, &owner);
+  matcher_.open_context(context, static_cast<int>(peers_.size()));
+}
+
+void endpoint::close_context(std::uint32_t context) noexcept {
+  fail_posted(context, errc::shut_down, "the communicator was closed");
+  matcher_.take_unexpected(context, [this](match::unexpected_message& m) { recycle(static_cast<unexpected&>(m)); });
+  matcher_.close_context(context);
+  contexts_.erase(context);
+}
+
+// ---- sending ----
+
+bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
+                     const fingerprint& part_of) noexcept {
+  ++counters_.sends;
+  s.peer = peer;
+  s.through = this;
+  s.data = static_cast<const std::byte*>(data);
+  s.bytes = bytes;
+  if (const peer_state& g = state_of(peer); g.why != errc::success) {
+    s.set_failure(g.why, g.text);
+    s.at = send::phase::done;
+    return true;
+  }
+  transport::link& link = routes_.link_to(peer);
+  s.head = frame{};
+  s.head.context = context;
+  s.head.tag = tag;
+  s.head.length = bytes;
+  s.head.fingerprint = part_of;
+  s.progress = 0;
+  s.done = &sent;
+  if (bytes <= link.eager_limit()) {
+    ++counters_.eager;
+    s.head.kind = frame_kind::eager;
+    s.payload = s.data;
+    s.at = send::phase::queued;
+    if (link.submit(s)) {
+      s.at = send::phase::done;
+      return true;
+    }
+  } else {
+    ++counters_.rendezvous;
+    s.head.kind = frame_kind::announce;
+    s.payload = nullptr;
+    s.cookie = cookies_.insert(s);
+    s.head.cookie = s.cookie;
+    s.at = send::phase::announced;
+    link.submit(s);
+  }
+  engine_.begin_wait();
+  return false;
+}
+
+// The link has let go of a send's frame.
+void endpoint::sent(transport::outgoing& o, bool ok) noexcept {
+  auto& s = static_cast<send&>(o);
+  endpoint& self = *s.through;
+  if (!ok) {
+    // closed() follows with the reason, and finds the send by its cookie.
+    if (s.at == send::phase::queued && s.cookie == 0) s.cookie = self.cookies_.insert(s);
+    return;
+  }
+  if (s.at == send::phase::queued || s.at == send::phase::streaming) self.finish(s);
+}
+
+void endpoint::end_clear(int peer, const frame& head) noexcept {
+  send* s = cookies_.find_send(head.cookie);
+  if (s == nullptr || s->peer != peer || s->at != send::phase::announced) {
+    // Taken back meanwhile: the receiver must stop waiting for it.
+    frame answer;
+    answer.kind = frame_kind::withdraw;
+    answer.context = head.context;
+    answer.cookie = head.cookie;
+    answer.other_cookie = head.other_cookie;
+    post_control(peer, answer);
+    return;
+  }
+  const std::uint32_t context = s->head.context;
+  s->head = frame{};
+  s->head.kind = frame_kind::data;
+  s->head.context = context;
+  s->head.length = s->bytes;
+  s->head.cookie = head.other_cookie;
+  s->payload = s->data;
+  s->progress = 0;
+  s->at = send::phase::streaming;
+  if (routes_.link_to(peer).submit(*s)) finish(*s);
+}
+
+void endpoint::finish(send& s) noexcept {
+  if (s.cookie != 0) cookies_.erase(s.cookie);
+  s.cookie = 0;
+  s.at = send::phase::done;
+  stop_waiting(s);
+  engine_.complete(s);
+}
+
+void endpoint::stop_waiting(core::activity& a) noexcept {
+  static_cast<base::list_hook<core::waiting_tag>&>(a).unlink();
+  engine_.end_wait();
+}
+
+void endpoint::release(send& s) noexcept {
+  if (s.at == send::phase::idle) return;
+  static_cast<base::list_hook<core::ready_tag>&>(s).unlink();
+  if (s.at == send::phase::done) return;
+  const bool was_announced = s.at == send::phase::announced;
+  const bool in_link = static_cast<base::list_hook<transport::outgoing_tag>&>(s).linked();
+  if (!peer_gone(s.peer)) {
+    transport::link& link = routes_.link_to(s.peer);
+    link.withdraw(s);
+    if ((was_announced && !in_link) || s.at == send::phase::streaming) {
+      // The receiver has heard of the message: tell it that no more will come.
+      frame answer;
+      answer.kind = frame_kind::withdraw;
+      answer.context = s.head.context;
+      answer.cookie = s.cookie;
+      if (s.at == send::phase::streaming) answer.other_cookie = s.head.cookie;
+      post_control(s.peer, answer);
+    }
+  }
+  if (s.cookie != 0) cookies_.erase(s.cookie);
+  s.cookie = 0;
+  s.at = send::phase::done;
+  stop_waiting(s);
+}
+
+void endpoint::fail(send& s, errc code, std::string text) noexcept {
+  if (s.at == send::phase::done || s.at == send::phase::idle) return;
+  release(s);
+  s.set_failure(code, std::move(text));
+  engine_.complete(s);
+}
+
+void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload) noexcept {
+  if (peer_gone(peer)) return;
+  control* c;
+  if (free_controls_.empty()) {
+    controls_.push_back(std::make_unique<control>());
+    c = controls_.back().get();
+    free_controls_.reserve(controls_.size());
+  } else {
+    c = free_controls_.back();
+    free_controls_.pop_back();
+  }
+  c->owner = this;
+  c->payload_bytes = std::move(payload);
+  head.length = head.kind == frame_kind::fail ? c->payload_bytes.size() : head.length;
+  c->head = head;
+  c->payload = c->payload_bytes.data();
+  c->progress = 0;
+  c->done = [](transport::outgoing& o, bool) noexcept {
+    auto& done = static_cast<control&>(o);
+    done.owner->free_controls_.push_back(&done);
+  };
+  if (routes_.link_to(peer).submit(*c)) free_controls_.push_back(c);
+}
+
+void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const std::string& text) noexcept {
+  frame head;
+  head.kind = frame_kind::fail;
+  head.context = context;
+  head.tag = static_cast<std::int32_t>(why);
+  const std::string_view shown = std::string_view(text).substr(0, 4000);
+  const auto* bytes = reinterpret_cast<const std::byte*>(shown.data());
+  post_control(peer, head, std::vector<std::byte>(bytes, bytes + shown.size()));
+}
+
+// ---- receiving ----
+
+bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
+                     const fingerprint& part_of) noexcept {
+  ++counters_.receives;
+  r.data = static_cast<std::byte*>(data);
+  r.capacity = capacity;
+  r.expected = part_of;
+  r.received = 0;
+  r.wanted = match::envelope{context, source, tag};
+  if (match::unexpected_message* m = matcher_.post(r)) {
+    auto& u = static_cast<unexpected&>(*m);
+    if (take_unexpected(r, u)) {
+      r.at = receive::phase::done;
+      return true;
+    }
+    engine_.begin_wait();
+    return false;
+  }
+  if (source >= 0 && peer_gone(source)) {
+    const peer_state& g = state_of(source);
+    matcher_.withdraw(r);
+    r.set_failure(g.why, g.text);
+    r.at = receive::phase::done;
+    return true;
+  }
+  r.at = receive::phase::posted;
+  engine_.begin_wait();
+  return false;
+}
+
+void endpoint::note_length(receive& r, int peer, const frame& head) noexcept {
+  r.peer = peer;
+  r.result.source = peer;
+  r.result.tag = head.tag;
+  r.result.bytes = head.length;
+  if (head.length > r.capacity)
+    r.set_failure(errc::truncated,
+                  fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
+                              "nothing was written past its end: make the buffer at least as long as the message",
+                              head.length, routes_.describe(peer), head.tag, r.capacity));
+}
+
+// A kept message meets its receive. True: the receive is complete.
+bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
+  note_length(r, u.peer, u.head);
+  if (u.head.kind == frame_kind::announce) {
+    const frame head = u.head;
+    const int peer = u.peer;
+    recycle(u);
+    if (peer_gone(peer)) {
+      r.set_failure(state_of(peer).why, state_of(peer).text);
+      return true;
+    }
+    clear_to_send(r, peer, head);
+    return r.at == receive::phase::done;
+  }
+  if (!u.complete) {
+    u.claimed_by = &r;
+    r.claimed = &u;
+    r.at = receive::phase::claiming;
+    return false;
+  }
+  const std::size_t taken = std::min<std::size_t>(u.head.length, r.capacity);
+  if (taken > 0) std::memcpy(r.data, u.data, taken);
+  recycle(u);
+  return true;
+}
+
+// Asks for the announced message, or refuses it when it would not fit; then the receive is done at once.
+void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexcept {
+  frame answer;
+  answer.context = announced.context;
+  answer.cookie = announced.cookie;
+  if (r.failure() != errc::success) {
+    answer.kind = frame_kind::refuse;
+    r.at = receive::phase::done;
+  } else {
+    r.cookie = cookies_.insert(r);
+    r.at = receive::phase::cleared;
+    answer.kind = frame_kind::clear;
+    answer.other_cookie = r.cookie;
+  }
+  post_control(peer, answer);
+}
+
+bool endpoint::admitted(int peer, const frame& head) noexcept {
+  static constexpr fingerprint none{};
+  if (head.fingerprint == none) return true;
+  const auto owner = contexts_.find(head.context);
+  return owner == contexts_.end() ||
+         owner->second->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
+}
+
+landing endpoint::begin(int peer, const frame& head) noexcept {
+  switch (head.kind) {
+    case frame_kind::eager: return begin_eager(peer, head);
+    case frame_kind::data: return begin_data(peer, head);
+    case frame_kind::fail: {
+      unexpected* u = new_unexpected(head.length);
+      return landing{u->data, head.length, static_cast<landing_owner*>(u)};
+    }
+    default: return {};
+  }
+}
+
+landing endpoint::begin_eager(int peer, const frame& head) noexcept {
+  if (!admitted(peer, head)) return {};
+  const match::envelope from{head.context, peer, head.tag};
+  if (match::posted_receive* posted = matcher_.arrive(from)) {
+    auto& r = static_cast<receive&>(*posted);
+    note_length(r, peer, head);
+    r.at = receive::phase::landing;
+    state_of(peer).arriving = &r;
+    return landing{r.data, std::min<std::size_t>(head.length, r.capacity), static_cast<landing_owner*>(&r)};
+  }
+  ++counters_.unexpected;
+  unexpected* u = new_unexpected(head.length);
+  u->head = head;
+  u->peer = peer;
+  u->complete = false;
+  u->from = from;
+  matcher_.keep(*u);
+  state_of(peer).arriving = u;
+  return landing{u->data, head.length, static_cast<landing_owner*>(u)};
+}
+
+landing endpoint::begin_data(int peer, const frame& head) noexcept {
+  receive* r = cookies_.find_receive(head.cookie);
+  if (r == nullptr || r->peer != peer || head.other_cookie > r->capacity) return {};
+  const std::size_t room = std::min<std::size_t>(head.length, r->capacity - head.other_cookie);
+  return landing{r->data + head.other_cookie, room, static_cast<landing_owner*>(r)};
+}
+
+void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
+  switch (head.kind) {
+    case frame_kind::eager:
+      state_of(peer).arriving = nullptr;
+      end_eager(where);
+      break;
+    case frame_kind::announce: end_announce(peer, head); break;
+    case frame_kind::clear: end_clear(peer, head); break;
+    case frame_kind::data: end_data(head, where); break;
+    case frame_kind::withdraw: end_withdraw(peer, head); break;
+    case frame_kind::fail: end_fail(peer, head, where); break;
+    case frame_kind::refuse: {
+      send* s = cookies_.find_send(head.cookie);
+      if (s != nullptr && s->peer == peer && s->at == send::phase::announced) finish(*s);
+      break;
+    }
+    case frame_kind::leave: break;   // the link reports it with closed()
+  }
+}
+
+void endpoint::end_eager(const landing& where) noexcept {
+  auto* owner = static_cast<landing_owner*>(where.owner);
+  if (owner == nullptr) return;
+  if (owner->is == landing_owner::kind::receive) {
+    finish(*static_cast<receive*>(owner));
+    return;
+  }
+  auto& u = *static_cast<unexpected*>(owner);
+  u.complete = true;
+  receive* r = u.claimed_by;
+  if (r == nullptr) {
+    if (!u.queued()) recycle(u);   // its receive was cancelled while it arrived
+    return;
+  }
+  const std::size_t taken = std::min<std::size_t>(u.head.length, r->capacity);
+  if (taken > 0) std::memcpy(r->data, u.data, taken);
+  r->claimed = nullptr;
+  recycle(u);
+  finish(*r);
+}
+
+void endpoint::end_announce(int peer, const frame& head) noexcept {
+  if (!admitted(peer, head)) return;
+  const match::envelope from{head.context, peer, head.tag};
+  if (match::posted_receive* posted = matcher_.arrive(from)) {
+    auto& r = static_cast<receive&>(*posted);
+    note_length(r, peer, head);
+    clear_to_send(r, peer, head);
+    if (r.at == receive::phase::done) finish(r);
+    return;
+  }
+  ++counters_.unexpected;
+  unexpected* u = new_unexpected(0);
+  u->head = head;
+  u->peer = peer;
+  u->complete = true;
+  u->from = from;
+  announced_.push_back(*u);
+  matcher_.keep(*u);
+}
+
+void endpoint::end_data(const frame& head, const landing& where) noexcept {
+  if (where.owner == nullptr) return;
+  auto& r = *static_cast<receive*>(static_cast<landing_owner*>(where.owner));
+  r.received += head.length;
+  if (r.received >= r.result.bytes) finish(r);
+}
+
+void endpoint::end_withdraw(int peer, const frame& head) noexcept {
+  if (head.other_cookie != 0) {
+    receive* r = cookies_.find_receive(head.other_cookie);
+    if (r != nullptr && r->peer == peer)
+      fail(*r, errc::cancelled, fmt::format("{} took back the message while it was being received",
+                                            routes_.describe(peer)));
+    return;
+  }
+  for (unexpected* u = announced_.front(); u != nullptr; u = announced_.after(*u)) {
+    if (u->peer != peer || u->head.cookie != head.cookie) continue;
+    matcher_.discard(*u);
+    recycle(*u);
+    return;
+  }
+}
+
+void endpoint::end_fail(int peer, const frame& head, const landing& where) noexcept {
+  auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
+  const std::string text(reinterpret_cast<const char*>(u.data), head.length);
+  recycle(u);
+  const auto owner = contexts_.find(head.context);
+  if (owner != contexts_.end()) owner->second->failed_remotely(peer, static_cast<errc>(head.tag), text);
+}
+
+void endpoint::finish(receive& r) noexcept {
+  if (r.cookie != 0) cookies_.erase(r.cookie);
+  r.cookie = 0;
+  r.at = receive::phase::done;
+  stop_waiting(r);
+  engine_.complete(r);
+}
+
+void endpoint::release(receive& r) noexcept {
+  static_cast<base::list_hook<core::ready_tag>&>(r).unlink();
+  switch (r.at) {
+    case receive::phase::idle:
+    case receive::phase::done: return;
+    case receive::phase::posted: matcher_.withdraw(r); break;
+    case receive::phase::landing:
+      state_of(r.peer).arriving = nullptr;
+      if (!peer_gone(r.peer)) routes_.link_to(r.peer).abandon_landing(static_cast<landing_owner*>(&r));
+      break;
+    case receive::phase::claiming: r.claimed->claimed_by = nullptr; break;
+    case receive::phase::cleared:
+      // Data on their way find no cookie and go nowhere.
+      cookies_.erase(r.cookie);
+      if (!peer_gone(r.peer)) routes_.link_to(r.peer).abandon_landing(static_cast<landing_owner*>(&r));
+      break;
+  }
+  r.cookie = 0;
+  r.claimed = nullptr;
+  r.at = receive::phase::done;
+  stop_waiting(r);
+}
+
+void endpoint::fail(receive& r, errc code, std::string text) noexcept {
+  if (r.at == receive::phase::done || r.at == receive::phase::idle) return;
+  release(r);
+  r.set_failure(code, std::move(text));
+  engine_.complete(r);
+}
+
+void endpoint::fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept {
+  matcher_.take_posted(context, [&](match::posted_receive& posted) {
+    auto& r = static_cast<receive&>(posted);
+    r.set_failure(code, text);
+    finish(r);
+  });
+}
+
+// The rest of the eager frame will not come.
+void endpoint::drop_arriving(int peer) noexcept {
+  peer_state& g = state_of(peer);
+  landing_owner* owner = std::exchange(g.arriving, nullptr);
+  if (owner == nullptr) return;
+  if (owner->is == landing_owner::kind::receive) {
+    fail(*static_cast<receive*>(owner), g.why, g.text);
+    return;
+  }
+  auto& u = *static_cast<unexpected*>(owner);
+  if (u.claimed_by != nullptr) fail(*u.claimed_by, g.why, g.text);
+  if (u.queued()) matcher_.discard(u);
+  recycle(u);
+}
+
+void endpoint::closed(int peer, errc why, std::string text) noexcept {
+  peer_state& g = state_of(peer);
+  if (g.why != errc::success) return;
+  g.why = why;
+  g.text = std::move(text);
+  // Messages that had come whole can still be received; what was half way cannot.
+  std::vector<receive*> receives;
+  std::vector<send*> sends;
+  cookies_.for_each([&](send* s, receive* r) {
+    if (s != nullptr && s->peer == peer) sends.push_back(s);
+    if (r != nullptr && r->peer == peer) receives.push_back(r);
+  });
+  drop_arriving(peer);
+  for (send* s : sends) fail(*s, g.why, g.text);
+  for (receive* r : receives) fail(*r, g.why, g.text);
+  for (unexpected* u = announced_.front(); u != nullptr;) {
+    unexpected* next = announced_.after(*u);
+    if (u->peer == peer) {
+      matcher_.discard(*u);
+      recycle(*u);
+    }
+    u = next;
+  }
+  bool all_gone = true;
+  for (std::size_t i = 0; i < peers_.size(); ++i)
+    all_gone = all_gone && (static_cast<int>(i) == rank_ || peers_[i].why != errc::success);
+  for (const auto& [context, owner] : contexts_) {
+    const auto end_receive = [&](match::posted_receive& posted) {
+      auto& r = static_cast<receive&>(posted);
+      r.set_failure(g.why, g.text);
+      finish(r);
+    };
+    matcher_.take_posted_from(context, peer, end_receive);
+    // A receive from any source goes on while a peer that may send is left; a death is reported to it at once.
+    if (all_gone || why != errc::peer_left) matcher_.take_posted_from(context, match::any_source, end_receive);
+  }
+  std::vector<context_owner*> owners;
+  for (const auto& [context, owner] : contexts_) owners.push_back(owner);
+  for (context_owner* owner : owners) owner->peer_closed(peer, g.why, g.text);
+}
+
+// ---- memory of unexpected messages ----
+
+unexpected* endpoint::new_unexpected(std::size_t bytes) {
+  unexpected* u;
+  if (free_unexpected_.empty()) {
+    unexpected_nodes_.push_back(std::make_unique<unexpected>());
+    u = unexpected_nodes_.back().get();
+    free_unexpected_.reserve(unexpected_nodes_.size());
+  } else {
+    u = free_unexpected_.back();
+    free_unexpected_.pop_back();
+  }
+  if (bytes > u->capacity) {
+    delete[] u->data;
+    u->data = new std::byte[bytes];
+    u->capacity = bytes;
+  }
+  u->claimed_by = nullptr;
+  return u;
+}
+
+void endpoint::recycle(unexpected& u) noexcept {
+  static_cast<base::list_hook<announced_tag>&>(u).unlink();
+  u.claimed_by = nullptr;
+  if (u.capacity > kept_unexpected_bytes) {
+    delete[] u.data;
+    u.data = nullptr;
+    u.capacity = 0;
+  }
+  free_unexpected_.push_back(&u);
+}
+
+}  // namespace tutti::p2p

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Point to point between the ranks of one world: the protocols that turn frames into messages.
+//
+// eager       frame with the whole message; unmatched ones are kept in memory of the receiver
+// rendezvous  announce -> (match) -> clear -> data...; the data land straight in the receive buffer
+// refuse, withdraw and fail end things early. Ranks here are ranks of the world; contexts keep communicators apart.
+#pragma once
+
+#include "core/engine.hpp"
+#include "match/matcher.hpp"
+#include "p2p/activities.hpp"
+#include "p2p/cookie_table.hpp"
+#include "transport/link.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace tutti::p2p {
+
+// A communicator, as far as the endpoint needs to know it.
+class context_owner {
+ public:
+  // A frame of collective `sequence` came from `peer`. False: it is part of another collective than ours; drop it.
+  virtual bool admit(int peer, std::uint32_t sequence, const fingerprint& theirs) noexcept = 0;
+  // `peer` has told that this communicator failed there.
+  virtual void failed_remotely(int peer, errc why, const std::string& text) noexcept = 0;
+  // The link to `peer` has closed.
+  virtual void peer_closed(int peer, errc why, const std::string& text) noexcept = 0;
+
+ protected:
+  ~context_owner() = default;
+};
+
+// Finds the link to a rank of the world.
+class router {
+ public:
+  virtual transport::link& link_to(int peer) = 0;
+  virtual std::string describe(int peer) const = 0;   // "rank 2 (host b, pid 77)"
+
+ protected:
+  ~router() = default;
+};
+
+struct endpoint_counters {
+  std::uint64_t sends = 0;
+  std::uint64_t receives = 0;
+  std::uint64_t eager = 0;
+  std::uint64_t rendezvous = 0;
+  std::uint64_t unexpected = 0;
+};
+
+class endpoint final : public transport::inbound {
+ public:
+  endpoint(core::engine& engine, router& routes, int rank, int size);
+  endpoint(const endpoint&) = delete;
+  endpoint& operator=(const endpoint&) = delete;
+  ~endpoint();
+
+  void open_context(std::uint32_t context, context_owner& owner);
+  void close_context(std::uint32_t context) noexcept;
+
+  // Start. True: complete already (look at failure() and result), no completion will be delivered. The activity and
+  // the buffer must stay until completion, or until release().
+  bool start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
+             const fingerprint& part_of) noexcept;
+  bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
+             const fingerprint& part_of) noexcept;
+  // Ends the activity without a completion; on return neither it nor its buffer is referenced. Harmless when done.
+  void release(send& s) noexcept;
+  void release(receive& r) noexcept;
+  // Ends it with this failure, delivered as its completion; harmless when done.
+  void fail(send& s, errc code, std::string text) noexcept;
+  void fail(receive& r, errc code, std::string text) noexcept;
+  // Ends every receive posted for `context`.
+  void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
+  // Tells `peer` that the communicator has failed here; best effort.
+  void announce_failure(std::uint32_t context, int peer, errc why, const std::string& text) noexcept;
+
+  bool peer_gone(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why != errc::success; }
+  const endpoint_counters& counters() const noexcept { return counters_; }
+  core::engine& engine() noexcept { return engine_; }
+  int rank() const noexcept { return rank_; }
+
+  // transport::inbound
+  transport::landing begin(int peer, const transport::frame& head) noexcept override;
+  void end(int peer, const transport::frame& head, const transport::landing& where) noexcept override;
+  void closed(int peer, errc why, std::string text) noexcept override;
+
+ private:
+  struct control;   // an announcement's answer or another frame without owner, kept until it has left
+  struct peer_state {
+    errc why = errc::success;   // of the link's end
+    std::string text;
+    landing_owner* arriving = nullptr;   // where the eager frame goes of which the header has come, the rest not yet
+  };
+  peer_state& state_of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
+  void drop_arriving(int peer) noexcept;
+
+  transport::landing begin_eager(int peer, const transport::frame& head) noexcept;
+  transport::landing begin_data(int peer, const transport::frame& head) noexcept;
+  void end_eager(const transport::landing& where) noexcept;
+  void end_announce(int peer, const transport::frame& head) noexcept;
+  void end_clear(int peer, const transport::frame& head) noexcept;
+  void end_data(const transport::frame& head, const transport::landing& where) noexcept;
+  void end_withdraw(int peer, const transport::frame& head) noexcept;
+  void end_fail(int peer, const transport::frame& head, const transport::landing& where) noexcept;
+  bool admitted(int peer, const transport::frame& head) noexcept;
+
+  // The receive has its message; true when it is complete now.
+  void match_eager(receive& r, int peer, const transport::frame& head) noexcept;
+  bool take_unexpected(receive& r, unexpected& u) noexcept;
+  void clear_to_send(receive& r, int peer, const transport::frame& announced) noexcept;
+  void note_length(receive& r, int peer, const transport::frame& head) noexcept;
+
+  void finish(send& s) noexcept;
+  void finish(receive& r) noexcept;
+  void stop_waiting(core::activity& a) noexcept;
+  void post_control(int peer, transport::frame head, std::vector<std::byte> payload = {}) noexcept;
+
+  unexpected* new_unexpected(std::size_t bytes);
+  void recycle(unexpected& u) noexcept;
+
+  static void sent(transport::outgoing& o, bool ok) noexcept;
+
+  core::engine& engine_;
+  router& routes_;
+  const int rank_;
+  std::vector<std::unique_ptr<unexpected>> unexpected_nodes_;   // before the queues that link them: freed after them
+  match::matcher matcher_;
+  cookie_table cookies_;
+  std::unordered_map<std::uint32_t, context_owner*> contexts_;
+  std::vector<peer_state> peers_;
+  base::intrusive_list<unexpected, announced_tag> announced_;
+  std::vector<unexpected*> free_unexpected_;
+  std::vector<std::unique_ptr<control>> controls_;
+  std::vector<control*> free_controls_;
+  endpoint_counters counters_;
+};
+
+}  // namespace tutti::p2p

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends and receives as awaitable objects for coroutines inside the library (collectives): started when made, awaited
+// once, ended when destroyed. Neither copied nor moved: their state is what the endpoint points to.
+#pragma once
+
+#include "p2p/endpoint.hpp"
+
+#include <coroutine>
+#include <tutti/detail/flow.hpp>
+
+namespace tutti::p2p {
+
+template <class Activity>
+class transfer {
+ public:
+  template <class... Arguments>
+  explicit transfer(endpoint& through, Arguments... arguments) noexcept : through_(through) {
+    activity_.on_done = [](core::activity& a) noexcept {
+      auto& self = *static_cast<transfer*>(a.user);
+      self.finished_ = true;
+      if (self.waiting_) detail::resume_bounded(self.waiting_);
+    };
+    activity_.user = this;
+    finished_ = through_.start(activity_, arguments...);
+  }
+  transfer(const transfer&) = delete;
+  transfer& operator=(const transfer&) = delete;
+  ~transfer() { through_.release(activity_); }
+
+  // By value: g++ 12 copies an awaiter that await_transform hands on by reference.
+  struct awaiter {
+    transfer* self;
+    bool await_ready() const noexcept { return self->finished_; }
+    void await_suspend(std::coroutine_handle<> h) const noexcept { self->waiting_ = h; }
+    status await_resume() const {
+      if (self->activity_.failure() != errc::success)
+        throw error(self->activity_.failure(), self->activity_.take_text());
+      return self->activity_.result;
+    }
+  };
+  awaiter operator co_await() & noexcept { return awaiter{this}; }
+
+ private:
+  endpoint& through_;
+  Activity activity_;
+  std::coroutine_handle<> waiting_;
+  bool finished_ = false;
+};
+
+using sending = transfer<send>;
+using receiving = transfer<receive>;
+
+}  // namespace tutti::p2p

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a transport is to the layers above: ordered, reliable frames to one peer, and a place for arriving payload.
+#pragma once
+
+#include "base/intrusive_list.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tutti/error.hpp>
+
+namespace tutti::transport {
+
+enum class frame_kind : std::uint8_t {
+  eager = 1,   // a whole message: `length` bytes of payload follow
+  announce,    // a message of `length` bytes is ready at the sender under `cookie` (rendezvous); no payload
+  clear,       // the receiver's answer: send the message `cookie`, to my `other_cookie`
+  refuse,      // the receiver's answer: the message `cookie` is not wanted any more, count it as sent
+  data,        // `length` bytes of the message that the receiver knows as `cookie`, from byte `other_cookie` of it
+  withdraw,    // the sender takes back the announced message `cookie`; `other_cookie`: receiver's cookie if it has one
+  fail,        // the communicator `context` has failed at the sender; payload: reason (errc) and text
+  leave        // the sender's world ends normally: nothing follows
+};
+
+// Names the collective a frame is part of: its kind, root, element type, reduction and count.
+using fingerprint_bytes = std::array<std::byte, 16>;
+
+struct frame {
+  frame_kind kind = frame_kind::eager;
+  std::uint32_t context = 0;
+  std::int32_t tag = 0;
+  std::uint64_t length = 0;
+  std::uint64_t cookie = 0;
+  std::uint64_t other_cookie = 0;
+  // What collective this is part of (all zero for point to point), compared by the receiver before data moves.
+  fingerprint_bytes fingerprint{};
+};
+
+struct outgoing_tag;
+
+// A frame to be sent, with its payload, owned by the caller until `done` is called or submit() answers true.
+struct outgoing : base::list_hook<outgoing_tag> {
+  frame head;
+  const std::byte* payload = nullptr;   // head.length bytes for eager, data and fail frames
+  // The payload has left (it is in the peer's memory, in a ring, or in the kernel) and is not referenced any more;
+  // false: the link has closed instead.
+  void (*done)(outgoing& self, bool sent) noexcept = nullptr;
+  std::uint64_t progress = 0;           // for the link: payload bytes that have left
+};
+
+// Where the payload of an arriving frame goes: the first `room` bytes to `at`, the rest nowhere.
+struct landing {
+  std::byte* at = nullptr;
+  std::size_t room = 0;
+  void* owner = nullptr;   // the upper layer's name for it
+};
+
+// The upper layer. Called from the loop only, never from inside submit().
+class inbound {
+ public:
+  // A frame's header has come. For frames with payload, says where that goes.
+  virtual landing begin(int peer, const frame& head) noexcept = 0;
+  // All of the frame has come, and has been put where begin() said.
+  virtual void end(int peer, const frame& head, const landing& where) noexcept = 0;
+  // The link is gone and everything that had come through it has been delivered. `why` is peer_left after a leave
+  // frame, else peer_failed, timed_out (of connecting), unauthorized or protocol.
+  virtual void closed(int peer, errc why, std::string text) noexcept = 0;
+
+ protected:
+  ~inbound() = default;
+};
+
+// One peer. Frames submitted before the connection stands wait for it; connecting begins with the first submit().
+// Frames are delivered in the order of submission, except that a data frame longer than the link's slice is sent as
+// several data frames (with other_cookie moved on) between which other frames may pass.
+class link {
+ public:
+  virtual ~link() = default;
+  virtual const char* transport_name() const noexcept = 0;
+  // True: the frame has left, payload and all, and `done` will not be called. False: queued.
+  virtual bool submit(outgoing& frame) noexcept = 0;
+  // Takes back a queued frame: on return its payload is not referenced. Slices of a data frame that had left stay sent;
+  // a frame that had begun to leave on a stream is finished from a copy.
+  virtual void withdraw(outgoing& frame) noexcept = 0;
+  // Payload of the frame being received that was to go to `owner` goes nowhere from now on.
+  virtual void abandon_landing(void* owner) noexcept = 0;
+  // Messages up to this many bytes are sent eagerly.
+  virtual std::size_t eager_limit() const noexcept = 0;
+  virtual bool closed() const noexcept = 0;
+};
+
+}  // namespace tutti::transport

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/self/self_transport.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::transport::self {
+
+bool self_transport::submit(outgoing& o) noexcept {
+  // Delivered from poll(), as if from a peer: begin() must not run inside submit().
+  queue_.push_back(o);
+  loop_.wake();
+  return false;
+}
+
+bool self_transport::poll() noexcept {
+  // What delivery adds is left for the next round.
+  base::intrusive_list<outgoing, outgoing_tag> batch;
+  batch.splice_back(queue_);
+  bool any = false;
+  while (outgoing* o = batch.pop_front()) {
+    any = true;
+    const frame head = o->head;
+    const landing where = up_->begin(rank_, head);
+    const std::size_t bytes = std::min<std::size_t>(where.room, head.length);
+    if (bytes > 0 && o->payload != nullptr) std::memcpy(where.at, o->payload, bytes);
+    o->done(*o, true);
+    up_->end(rank_, head, where);
+  }
+  return any;
+}
+
+void self_transport::cut() noexcept {
+  if (!attached_) return;
+  attached_ = false;
+  loop_.engine().remove(*this);
+}
+
+}  // namespace tutti::transport::self

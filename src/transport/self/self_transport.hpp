@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank's messages to itself: one copy, from the sent buffer to where the receive wants it.
+#pragma once
+
+#include "transport/transport.hpp"
+
+namespace tutti::transport::self {
+
+class self_transport final : public transport, public link, public core::source {
+ public:
+  explicit self_transport(core::loop& loop) noexcept : loop_(loop) {}
+  ~self_transport() override { cut(); }
+
+  const char* name() const noexcept override { return "self"; }
+  void listen(core::peer_card&, bool) override {}
+  void open(const core::world_info& info, inbound& up) override {
+    rank_ = info.rank;
+    up_ = &up;
+    loop_.engine().add(*this);
+    attached_ = true;
+  }
+  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override {
+    return mine.rank == peer.rank;
+  }
+  link& link_to(int) override { return *this; }
+  task<> leave(core::time_point) override {
+    cut();
+    co_return;
+  }
+  void cut() noexcept override;
+
+  const char* transport_name() const noexcept override { return "self"; }
+  bool submit(outgoing& o) noexcept override;
+  void withdraw(outgoing& o) noexcept override { static_cast<base::list_hook<outgoing_tag>&>(o).unlink(); }
+  void abandon_landing(void*) noexcept override {}
+  // A small message is copied aside when no receive is posted, a longer one waits for its receive: no second copy.
+  std::size_t eager_limit() const noexcept override { return 16 * 1024; }
+  bool closed() const noexcept override { return !attached_; }
+
+  bool poll() noexcept override;
+  bool arm() noexcept override { return !queue_.empty(); }
+
+ private:
+  core::loop& loop_;
+  inbound* up_ = nullptr;
+  int rank_ = 0;
+  bool attached_ = false;
+  base::intrusive_list<outgoing, outgoing_tag> queue_;
+};
+
+}  // namespace tutti::transport::self

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/channel_io.hpp"
+
+#include <algorithm>
+
+namespace tutti::transport::shm {
+namespace {
+
+constexpr fingerprint_bytes none{};
+
+// Body of announce, clear, refuse, withdraw and data lines.
+struct cookies {
+  std::uint64_t length;
+  std::uint64_t cookie;
+  std::uint64_t other_cookie;
+};
+static_assert(sizeof(cookies) + sizeof(fingerprint_bytes) <= sizeof(line::body));
+
+constexpr std::size_t fingerprint_in_cookies = sizeof(cookies);
+
+}  // namespace
+
+line* channel_writer::free_line() noexcept {
+  if (!room(position_ + 1, lines_per_channel, lines_seen_, channel_->header().lines_read)) return nullptr;
+  return &channel_->lines()[position_ % lines_per_channel];
+}
+
+void channel_writer::publish(line* l, std::uint32_t kind_and_flags) noexcept {
+  // Everything of the frame is visible to whoever sees the stamp.
+  l->stamp.store(stamp_of(position_) | kind_and_flags, std::memory_order_release);
+  ++position_;
+}
+
+bool channel_writer::write_message(const outgoing& o) noexcept {
+  line* l = free_line();
+  if (l == nullptr) return false;
+  auto kind = static_cast<std::uint32_t>(o.head.kind);
+  const bool marked = o.head.fingerprint != none;
+  if (o.head.kind == frame_kind::eager || o.head.kind == frame_kind::fail) {
+    const std::size_t bytes = o.head.length;
+    const std::size_t skip = marked ? sizeof none : 0;
+    if (bytes + skip <= sizeof l->body) {
+      if (bytes > 0) std::memcpy(l->body + skip, o.payload, bytes);
+    } else {
+      const std::uint64_t start = small_.start_for(bytes, small_ring_bytes);
+      if (!room(start + ring_cursor::padded(bytes), small_ring_bytes, small_seen_, channel_->header().small_read))
+        return false;
+      std::memcpy(channel_->small_ring() + start % small_ring_bytes, o.payload, bytes);
+      small_.advance(bytes, small_ring_bytes);
+      kind |= line::in_ring;
+    }
+    if (marked) {
+      std::memcpy(l->body, o.head.fingerprint.data(), sizeof none);
+      kind |= line::has_fingerprint;
+    }
+    l->length = static_cast<std::uint32_t>(bytes);
+  } else {
+    const cookies c{o.head.length, o.head.cookie, o.head.other_cookie};
+    std::memcpy(l->body, &c, sizeof c);
+    if (marked) {
+      std::memcpy(l->body + fingerprint_in_cookies, o.head.fingerprint.data(), sizeof none);
+      kind |= line::has_fingerprint;
+    }
+    l->length = 0;
+  }
+  l->context = o.head.context;
+  l->tag = o.head.tag;
+  publish(l, kind);
+  return true;
+}
+
+bool channel_writer::write_slice(outgoing& o) noexcept {
+  line* l = free_line();
+  if (l == nullptr) return false;
+  const std::size_t bytes = std::min<std::uint64_t>(slice_bytes, o.head.length - o.progress);
+  const std::uint64_t start = bulk_.start_for(bytes, channel_->bulk_bytes);
+  if (!room(start + ring_cursor::padded(bytes), channel_->bulk_bytes, bulk_seen_, channel_->header().bulk_read))
+    return false;
+  std::memcpy(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
+  bulk_.advance(bytes, channel_->bulk_bytes);
+  const cookies c{bytes, o.head.cookie, o.head.other_cookie + o.progress};
+  std::memcpy(l->body, &c, sizeof c);
+  l->length = static_cast<std::uint32_t>(bytes);
+  l->context = o.head.context;
+  l->tag = o.head.tag;
+  publish(l, static_cast<std::uint32_t>(frame_kind::data));
+  o.progress += bytes;
+  return true;
+}
+
+bool channel_writer::request_room() noexcept {
+  channel_header& h = channel_->header();
+  h.wants_room.store(1, std::memory_order_relaxed);
+  // Pairs with the fence in channel_reader::publish: either it sees the wish, or we see what it has read.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  const std::uint64_t lines = h.lines_read.load(std::memory_order_acquire);
+  const std::uint64_t small = h.small_read.load(std::memory_order_acquire);
+  const std::uint64_t bulk = h.bulk_read.load(std::memory_order_acquire);
+  const bool news = lines != lines_seen_ || small != small_seen_ || bulk != bulk_seen_;
+  lines_seen_ = lines;
+  small_seen_ = small;
+  bulk_seen_ = bulk;
+  return news;
+}
+
+bool channel_reader::peek(item& out) noexcept {
+  const line& l = channel_->lines()[position_ % lines_per_channel];
+  const std::uint32_t stamp = l.stamp.load(std::memory_order_acquire);
+  if ((stamp & ~std::uint32_t{0xff}) != stamp_of(position_) || broken_) return false;
+  out.head = frame{};
+  out.head.kind = static_cast<frame_kind>(stamp & line::kind_mask);
+  out.head.context = l.context;
+  out.head.tag = l.tag;
+  out.payload = nullptr;
+  next_small_ = small_;
+  next_bulk_ = bulk_;
+  const bool marked = (stamp & line::has_fingerprint) != 0;
+  switch (out.head.kind) {
+    case frame_kind::eager:
+    case frame_kind::fail: {
+      const std::size_t bytes = l.length;
+      const std::size_t skip = marked ? sizeof none : 0;
+      if (marked) std::memcpy(out.head.fingerprint.data(), l.body, sizeof none);
+      out.head.length = bytes;
+      if ((stamp & line::in_ring) == 0) {
+        if (bytes + skip > sizeof l.body) break;
+        out.payload = l.body + skip;
+        return true;
+      }
+      if (bytes > small_ring_bytes / 2) break;
+      out.payload = channel_->small_ring() + next_small_.start_for(bytes, small_ring_bytes) % small_ring_bytes;
+      next_small_.advance(bytes, small_ring_bytes);
+      return true;
+    }
+    case frame_kind::announce:
+    case frame_kind::clear:
+    case frame_kind::refuse:
+    case frame_kind::withdraw:
+    case frame_kind::leave:
+    case frame_kind::data: {
+      cookies c;
+      std::memcpy(&c, l.body, sizeof c);
+      out.head.length = c.length;
+      out.head.cookie = c.cookie;
+      out.head.other_cookie = c.other_cookie;
+      if (marked) std::memcpy(out.head.fingerprint.data(), l.body + fingerprint_in_cookies, sizeof none);
+      if (out.head.kind != frame_kind::data) return true;
+      if (c.length > slice_bytes) break;
+      out.payload =
+          channel_->bulk_ring() + next_bulk_.start_for(c.length, channel_->bulk_bytes) % channel_->bulk_bytes;
+      next_bulk_.advance(c.length, channel_->bulk_bytes);
+      return true;
+    }
+  }
+  broken_ = true;   // no tutti peer writes this
+  return false;
+}
+
+void channel_reader::release() noexcept {
+  ++position_;
+  small_ = next_small_;
+  bulk_ = next_bulk_;
+}
+
+bool channel_reader::publish(bool all) noexcept {
+  channel_header& h = channel_->header();
+  const bool unpublished = position_ != published_lines_;
+  if (!unpublished) return false;
+  const bool due = all || position_ - published_lines_ >= lines_per_channel / 4 ||
+                   small_.position - published_small_ >= small_ring_bytes / 4 ||
+                   bulk_.position - published_bulk_ >= channel_->bulk_bytes / 8 ||
+                   h.wants_room.load(std::memory_order_relaxed) != 0;
+  if (!due) return false;
+  // Release: the producer may overwrite what it finds read.
+  h.small_read.store(small_.position, std::memory_order_release);
+  h.bulk_read.store(bulk_.position, std::memory_order_release);
+  h.lines_read.store(position_, std::memory_order_release);
+  published_lines_ = position_;
+  published_small_ = small_.position;
+  published_bulk_ = bulk_.position;
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return h.wants_room.load(std::memory_order_relaxed) != 0 && h.wants_room.exchange(0, std::memory_order_acq_rel) != 0;
+}
+
+}  // namespace tutti::transport::shm

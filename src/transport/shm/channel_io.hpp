@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two ends of a channel: a writer that turns frames into lines and ring blocks, a reader that turns them back.
+#pragma once
+
+#include "transport/link.hpp"
+#include "transport/shm/segment.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace tutti::transport::shm {
+
+inline constexpr std::size_t eager_limit_bytes = 4 * 1024;
+
+class channel_writer {
+ public:
+  channel_writer() noexcept = default;
+  explicit channel_writer(const channel& c) noexcept : channel_(&c) {}
+
+  // Writes a frame other than `data`, with its payload. False: there is no room now.
+  bool write_message(const outgoing& o) noexcept;
+  // Writes the next slice of a data frame and moves o.progress on. False: there is no room now.
+  bool write_slice(outgoing& o) noexcept;
+  // Tells the consumer that the producer waits for room. True: there is some after all, look again.
+  bool request_room() noexcept;
+
+ private:
+  line* free_line() noexcept;
+  void publish(line* l, std::uint32_t kind_and_flags) noexcept;
+  bool room(std::uint64_t end, std::size_t capacity, std::uint64_t& seen,
+            const std::atomic<std::uint64_t>& shared) const noexcept {
+    if (end - seen <= capacity) return true;
+    seen = shared.load(std::memory_order_acquire);
+    return end - seen <= capacity;
+  }
+
+  const channel* channel_ = nullptr;
+  std::uint64_t position_ = 0;
+  ring_cursor small_;
+  ring_cursor bulk_;
+  // The consumer's positions as last seen: reading them costs a cache miss, so only when there seems to be no room.
+  std::uint64_t lines_seen_ = 0;
+  std::uint64_t small_seen_ = 0;
+  std::uint64_t bulk_seen_ = 0;
+};
+
+class channel_reader {
+ public:
+  struct item {
+    frame head;
+    const std::byte* payload = nullptr;
+  };
+
+  channel_reader() noexcept = default;
+  explicit channel_reader(const channel& c) noexcept : channel_(&c) {}
+
+  bool has_next() const noexcept {
+    const line& l = channel_->lines()[position_ % lines_per_channel];
+    return (l.stamp.load(std::memory_order_acquire) & ~std::uint32_t{0xff}) == stamp_of(position_);
+  }
+  // The next frame; its payload stays in place until release(). False: nothing there, or (broken) nonsense.
+  bool peek(item& out) noexcept;
+  // Done with the frame that peek() gave.
+  void release() noexcept;
+  // Lets the producer reuse what was read, when it is time or when it asks. True: the producer waits for this.
+  bool publish(bool all) noexcept;
+  bool broken() const noexcept { return broken_; }
+
+ private:
+  const channel* channel_ = nullptr;
+  std::uint64_t position_ = 0;
+  ring_cursor small_;
+  ring_cursor bulk_;
+  ring_cursor next_small_;
+  ring_cursor next_bulk_;
+  std::uint64_t published_lines_ = 0;
+  std::uint64_t published_small_ = 0;
+  std::uint64_t published_bulk_ = 0;
+  bool broken_ = false;
+};
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is in a rank's shared segment. Each rank owns one (a memfd, sealed against shrinking); senders write into it.
+//
+//   page 0              segment_header: doorbell word, sizes
+//   channel of rank 0   channel_header | lines | small ring | bulk ring        (page aligned)
+//   channel of rank 1   ...
+// A channel carries frames from one sender to the owner: single producer, single consumer. The segment is sparse: only
+// what is touched takes memory, and a sender maps nothing but the header and its own channel.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::transport::shm {
+
+inline constexpr std::uint32_t segment_magic = 0x74757474;   // "tutt"
+inline constexpr std::uint32_t layout_version = 1;
+inline constexpr std::size_t page_bytes = 4096;
+inline constexpr std::size_t line_bytes = 64;
+inline constexpr std::size_t lines_per_channel = 128;
+inline constexpr std::size_t small_ring_bytes = 64 * 1024;
+inline constexpr std::size_t slice_bytes = 64 * 1024;   // of a long message in the bulk ring
+
+// Two adjacent lines are fetched together by many processors: words written by different sides keep 128 bytes apart.
+inline constexpr std::size_t apart = 128;
+
+struct segment_header {
+  std::uint32_t magic;
+  std::uint32_t version;
+  std::uint64_t world;
+  std::uint32_t rank;
+  std::uint32_t channels;
+  std::uint64_t bulk_ring_bytes;
+  // Set by the owner before it sleeps; who clears it rings the owner's eventfd.
+  alignas(apart) std::atomic<std::uint32_t> armed;
+};
+
+struct channel_header {
+  // Written by the consumer: how far it has read, in lines and in bytes.
+  alignas(apart) std::atomic<std::uint64_t> lines_read;
+  std::atomic<std::uint64_t> small_read;
+  std::atomic<std::uint64_t> bulk_read;
+  // Written by the producer: it waits for room, and wants the doorbell when the consumer has read on.
+  alignas(apart) std::atomic<std::uint32_t> wants_room;
+};
+
+// One frame. `stamp` is written last, with release: (position + 1) << 8 | flags | kind, so that a line of the previous
+// lap is never taken for a new one.
+struct line {
+  static constexpr std::uint32_t kind_mask = 0x1f;
+  static constexpr std::uint32_t in_ring = 0x40;          // payload in the small ring, not in the line
+  static constexpr std::uint32_t has_fingerprint = 0x80;  // first 16 bytes of the body
+
+  std::atomic<std::uint32_t> stamp;
+  std::uint32_t length;
+  std::uint32_t context;
+  std::int32_t tag;
+  std::byte body[48];
+};
+static_assert(sizeof(line) == line_bytes);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
+
+inline constexpr std::uint32_t stamp_of(std::uint64_t position) noexcept {
+  return static_cast<std::uint32_t>(position + 1) << 8;
+}
+
+constexpr std::size_t channel_bytes(std::size_t bulk_ring_bytes) noexcept {
+  return page_bytes + lines_per_channel * line_bytes + small_ring_bytes + bulk_ring_bytes;
+}
+
+// Smaller rings when many ranks share a host: the pairs grow with the square of their number.
+constexpr std::size_t bulk_ring_for(int local_ranks) noexcept {
+  std::size_t bytes = 4 * 1024 * 1024;
+  for (int ranks = 8; ranks < local_ranks && bytes > 4 * slice_bytes; ranks *= 2) bytes /= 2;
+  return bytes;
+}
+
+// Where a block of `bytes` goes in a ring: blocks are contiguous and start at multiples of 64; what would cross the
+// end starts over at the beginning. Producer and consumer compute the same positions from the same sizes.
+struct ring_cursor {
+  std::uint64_t position = 0;
+
+  static constexpr std::size_t padded(std::size_t bytes) noexcept { return (bytes + 63) & ~std::size_t{63}; }
+  // The position the block starts at, from the beginning of time.
+  std::uint64_t start_for(std::size_t bytes, std::size_t capacity) const noexcept {
+    const std::size_t offset = position % capacity;
+    return offset + padded(bytes) > capacity ? position + (capacity - offset) : position;
+  }
+  void advance(std::size_t bytes, std::size_t capacity) noexcept {
+    position = start_for(bytes, capacity) + padded(bytes);
+  }
+};
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/shm_link.hpp"
+
+#include "transport/shm/shm_transport.hpp"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::transport::shm {
+namespace {
+
+constexpr int frames_per_poll = 32;
+// Copied in one go before the loop gets its turn: bounds how late anything else can be.
+constexpr std::size_t copied_per_poll = 4 * slice_bytes;
+
+}  // namespace
+
+shm_link::~shm_link() { disconnect(); }
+
+bool shm_link::submit(outgoing& o) noexcept {
+  if (at_ == phase::open) {
+    if (o.head.kind == frame_kind::data) {
+      if (data_.empty() && write_slices(o)) return true;
+      data_.push_back(o);
+    } else {
+      if (messages_.empty() && writer_.write_message(o)) {
+        ring();
+        return true;
+      }
+      messages_.push_back(o);
+    }
+    return false;
+  }
+  // A closed link keeps the frame until report_end() hands it back: never from inside submit().
+  messages_.push_back(o);
+  if (at_ == phase::idle) {
+    at_ = phase::connecting;
+    owner_.begin_connect(*this);
+  } else if (at_ == phase::closed) {
+    end_pending_ = true;
+    owner_.wake();
+  }
+  return false;
+}
+
+void shm_link::withdraw(outgoing& o) noexcept { static_cast<base::list_hook<outgoing_tag>&>(o).unlink(); }
+
+void shm_link::attach(peer_resources resources) {
+  const auto& info = owner_.info();
+  outbox_.emplace(std::move(resources.segment), info.id, peer_, info.rank);
+  inbox_ = owner_.own().open_channel(peer_);
+  reader_ = channel_reader(inbox_);
+  writer_ = channel_writer(outbox_->mine());
+  socket_ = std::move(resources.socket);
+  doorbell_ = std::move(resources.doorbell);
+  watch_ = owner_.backend().watch(socket_.get(), *this);
+  watched_ = true;
+  at_ = phase::open;
+  flush();
+}
+
+void shm_link::ring() noexcept {
+  // Pairs with the fence in shm_transport::arm(): either we see that the peer sleeps, or it sees our line.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  auto& armed = outbox_->header().armed;
+  if (armed.load(std::memory_order_relaxed) == 0 || armed.exchange(0, std::memory_order_acq_rel) == 0) return;
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto written = ::write(doorbell_.get(), &one, sizeof one);
+}
+
+bool shm_link::write_slices(outgoing& o) noexcept {
+  std::size_t copied = 0;
+  bool wrote = false;
+  while (o.progress < o.head.length && copied < copied_per_poll) {
+    const std::uint64_t before = o.progress;
+    if (!writer_.write_slice(o)) break;
+    copied += o.progress - before;
+    // Every slice is announced: the peer copies it out while the next is copied in.
+    ring();
+    wrote = true;
+  }
+  (void)wrote;
+  return o.progress >= o.head.length;
+}
+
+bool shm_link::flush() noexcept {
+  bool any = false;
+  while (outgoing* o = messages_.front()) {
+    if (!writer_.write_message(*o)) {
+      if (writer_.request_room()) continue;
+      break;
+    }
+    ring();
+    any = true;
+    // Data frames queued before the link was open are among the messages only as their announcements: all small.
+    messages_.pop_front();
+    o->done(*o, true);
+  }
+  if (outgoing* o = data_.front()) {
+    const std::uint64_t before = o->progress;
+    const bool whole = write_slices(*o);
+    any |= o->progress != before;
+    if (whole) {
+      data_.pop_front();
+      o->done(*o, true);
+    } else if (o->progress == before && writer_.request_room()) {
+      any = true;
+    }
+  }
+  return any;
+}
+
+bool shm_link::read_some() noexcept {
+  bool any = false;
+  std::size_t copied = 0;
+  channel_reader::item item;
+  for (int i = 0; i < frames_per_poll && copied < copied_per_poll && reader_.peek(item); ++i) {
+    any = true;
+    if (item.head.kind == frame_kind::leave) {
+      peer_leaves_ = true;
+      reader_.release();
+      continue;
+    }
+    if (owner_.leaving()) {
+      reader_.release();
+      continue;
+    }
+    inbound& up = owner_.up();
+    const landing where = up.begin(peer_, item.head);
+    const std::size_t bytes = item.payload != nullptr ? std::min<std::size_t>(where.room, item.head.length) : 0;
+    if (bytes > 0) std::memcpy(where.at, item.payload, bytes);
+    copied += bytes;
+    reader_.release();
+    up.end(peer_, item.head, where);
+    if (at_ != phase::open) return true;
+  }
+  if (reader_.publish(false)) ring();
+  if (reader_.broken())
+    end(errc::protocol, owner_.describe(peer_) + " wrote something into shared memory that no tutti of this version "
+                                                 "writes; do all ranks run the same build?");
+  return any;
+}
+
+bool shm_link::poll() noexcept {
+  if (at_ == phase::open) {
+    bool any = read_some();
+    if (at_ == phase::open && has_queue()) any |= flush();
+    if (at_ == phase::open && hung_up_ && !reader_.has_next()) {
+      // All that the peer wrote before its end has been read.
+      if (peer_leaves_) {
+        end(errc::peer_left, owner_.describe(peer_) + " has finished and left");
+      } else {
+        end(errc::peer_failed, owner_.describe(peer_) + " died or was killed: its shared-memory connection hung up; "
+                                                        "look at its output and at `dmesg`");
+      }
+      any = true;
+    }
+    if (any) return true;
+  }
+  if (end_pending_) {
+    report_end();
+    return true;
+  }
+  return false;
+}
+
+bool shm_link::prepare_sleep() noexcept {
+  if (end_pending_) return true;
+  if (at_ != phase::open) return false;
+  if (reader_.publish(true)) ring();
+  return reader_.has_next() || hung_up_ || (has_queue() && writer_.request_room());
+}
+
+void shm_link::on_ready(bool readable, bool) noexcept {
+  if (!readable || at_ != phase::open) return;
+  char byte = 0;
+  const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
+  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) hung_up_ = true;
+}
+
+void shm_link::end(errc why, std::string text) noexcept {
+  if (end_pending_ || at_ == phase::closed) return;
+  end_reason_ = why;
+  end_text_ = std::move(text);
+  end_pending_ = true;
+  disconnect();
+  at_ = phase::closed;
+  owner_.wake();
+}
+
+void shm_link::report_end() noexcept {
+  end_pending_ = false;
+  while (outgoing* o = messages_.pop_front()) o->done(*o, false);
+  while (outgoing* o = data_.pop_front()) o->done(*o, false);
+  if (!owner_.leaving()) owner_.up().closed(peer_, end_reason_, end_text_);
+}
+
+void shm_link::disconnect() noexcept {
+  if (watched_) owner_.backend().unwatch(watch_);
+  watched_ = false;
+  if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
+  socket_.reset();
+  doorbell_.reset();
+}
+
+}  // namespace tutti::transport::shm

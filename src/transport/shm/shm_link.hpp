@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared memory towards one peer of the same host.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "core/backend.hpp"
+#include "transport/link.hpp"
+#include "transport/shm/channel_io.hpp"
+#include "transport/shm/segment.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace tutti::transport::shm {
+
+class shm_transport;
+
+// What the two sides exchange when they connect.
+struct peer_resources {
+  base::unique_fd socket;     // AF_UNIX; its hang-up is how a peer's end is known at once
+  base::unique_fd doorbell;   // the peer's eventfd
+  base::unique_fd segment;
+};
+
+class shm_link final : public link, public core::watcher {
+ public:
+  shm_link(shm_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
+  ~shm_link() override;
+
+  const char* transport_name() const noexcept override { return "shm"; }
+  bool submit(outgoing& o) noexcept override;
+  void withdraw(outgoing& o) noexcept override;
+  // Payload never is half way here: a frame is copied whole inside poll().
+  void abandon_landing(void*) noexcept override {}
+  std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
+  bool closed() const noexcept override { return at_ == phase::closed; }
+
+  int peer() const noexcept { return peer_; }
+  bool open() const noexcept { return at_ == phase::open; }
+  bool connecting() const noexcept { return at_ == phase::connecting; }
+  bool has_queue() const noexcept { return !messages_.empty() || !data_.empty(); }
+
+  // The connection stands: both sides' memory is mapped. Throws tutti::error (errc::resources, protocol).
+  void attach(peer_resources resources);
+  // The link is at its end: reported upward, once, from poll().
+  void end(errc why, std::string text) noexcept;
+  void disconnect() noexcept;
+
+  // Reads what has come and sends what waits, a bounded amount; true when anything happened.
+  bool poll() noexcept;
+  // Before sleeping: true when there is something to do.
+  bool prepare_sleep() noexcept;
+  void ring() noexcept;
+
+  void on_ready(bool readable, bool writable) noexcept override;
+
+ private:
+  enum class phase { idle, connecting, open, closed };
+
+  bool read_some() noexcept;
+  bool flush() noexcept;
+  bool write_slices(outgoing& o) noexcept;
+  void report_end() noexcept;
+
+  shm_transport& owner_;
+  const int peer_;
+  phase at_ = phase::idle;
+  bool hung_up_ = false;
+  bool peer_leaves_ = false;
+  bool end_pending_ = false;
+  errc end_reason_ = errc::success;
+  std::string end_text_;
+  base::intrusive_list<outgoing, outgoing_tag> messages_;   // in order
+  base::intrusive_list<outgoing, outgoing_tag> data_;
+  channel inbox_;
+  std::optional<peer_segment> outbox_;
+  channel_reader reader_;
+  channel_writer writer_;
+  base::unique_fd socket_;
+  base::unique_fd doorbell_;
+  core::backend::handle watch_ = 0;
+  bool watched_ = false;
+};
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/shm_transport.hpp"
+
+#include "base/log.hpp"
+#include "core/deadline.hpp"
+#include "transport/shm/descriptor_passing.hpp"
+
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::transport::shm {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto handshake_time = std::chrono::seconds(10);
+constexpr auto accept_pause = std::chrono::milliseconds(50);
+
+}  // namespace
+
+shm_transport::~shm_transport() { cut(); }
+
+std::string shm_transport::describe(int peer) const {
+  const core::peer_card& card = info_->card(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+}
+
+void shm_transport::listen(core::peer_card& mine, bool) {
+  // An abstract name leaves no file. Its random part keeps jobs apart; who may connect is for the handshake to decide.
+  mine.shm_address = fmt::format("tutti-{:016x}{:016x}", loop_.engine().env().random(), loop_.engine().env().random());
+  try {
+    acceptor_.emplace(loop_.context());
+    acceptor_->open();
+    acceptor_->bind(local::endpoint(std::string(1, '\0') + mine.shm_address));
+    acceptor_->listen(1024);
+  } catch (const boost::system::system_error& e) {
+    throw error(errc::resources, fmt::format("cannot listen for ranks of this host: {}; set TUTTI_TRANSPORTS=tcp to do "
+                                             "without shared memory",
+                                             e.code().message()));
+  }
+}
+
+void shm_transport::open(const core::world_info& info, inbound& up) {
+  info_ = &info;
+  up_ = &up;
+  const std::string& host = info.card(info.rank).host_id;
+  const auto local_ranks = std::count_if(info.peers.begin(), info.peers.end(),
+                                         [&](const core::peer_card& card) { return card.host_id == host; });
+  own_.emplace(info.id, info.rank, info.size, static_cast<int>(local_ranks));
+  doorbell_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!doorbell_)
+    throw error(errc::resources, fmt::format("cannot make an eventfd: {}; raise `ulimit -n`", std::strerror(errno)));
+  loop_.backend().watch_doorbell(doorbell_.get());
+  links_.resize(static_cast<std::size_t>(info.size));
+  loop_.engine().add(*this);
+  loop_.hold();
+  attached_ = true;
+  tasks_.start(accept_all());
+}
+
+bool shm_transport::reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept {
+  return !mine.shm_address.empty() && !peer.shm_address.empty() && mine.host_id == peer.host_id;
+}
+
+shm_link& shm_transport::at(int peer) {
+  auto& slot = links_[static_cast<std::size_t>(peer)];
+  if (!slot) {
+    slot = std::make_unique<shm_link>(*this, peer);
+    live_.push_back(slot.get());
+  }
+  return *slot;
+}
+
+link& shm_transport::link_to(int peer) { return at(peer); }
+
+// ---- connecting ----
+
+void shm_transport::begin_connect(shm_link& l) { tasks_.start(connect(l.peer())); }
+
+task<> shm_transport::connect(int peer) {
+  shm_link& l = at(peer);
+  const core::time_point deadline = loop_.engine().env().now() + info_->timeout;
+  std::string why;
+  errc code = errc::peer_failed;
+  try {
+    local::socket raw(loop_.context());
+    co_await raw.async_connect(local::endpoint(std::string(1, '\0') + info_->card(peer).shm_address), asio::deferred);
+    core::stream_socket socket(std::move(raw));
+    core::identity mine;
+    mine.what = core::purpose::shm_link;
+    mine.world = info_->id;
+    mine.epoch = info_->epoch;
+    mine.rank = info_->rank;
+    const core::verdict answer = co_await core::greet(socket, info_->secret, mine, peer, deadline);
+    if (answer == core::verdict::welcome) {
+      co_await exchange(l, std::move(socket), deadline);
+      co_return;
+    }
+    // Both sides began at once, and the peer's connection is the one that counts: it is on its way.
+    asio::steady_timer limit(loop_.context(), deadline);
+    while (!l.open() && !l.closed() && loop_.engine().env().now() < deadline) {
+      limit.expires_after(std::chrono::milliseconds(5));
+      co_await limit.async_wait(asio::deferred);
+    }
+    if (!l.open()) why = "it answered, and then did not connect";
+  } catch (const error& e) {
+    code = e.code() == errc::timed_out ? errc::timed_out : errc::peer_failed;
+    why = e.what();
+  } catch (const std::exception& e) {
+    why = e.what();
+  }
+  if (l.open() || l.closed()) co_return;   // the peer's own connection has come meanwhile
+  l.end(code, fmt::format("cannot reach {} over shared memory: {}; it has ended, or never got as far as tutti::run: look "
+                          "at its output",
+                          describe(peer), why));
+}
+
+task<> shm_transport::accept_all() {
+  for (;;) {
+    bool pause = false;
+    try {
+      local::socket socket = co_await acceptor_->async_accept(asio::deferred);
+      tasks_.start(serve(core::stream_socket(std::move(socket))));
+    } catch (const boost::system::system_error& e) {
+      if (e.code() == asio::error::operation_aborted) co_return;
+      // Out of descriptors, most likely: connected peers go on, newcomers wait.
+      base::log_warning(fmt::format("cannot accept a connection: {}", e.code().message()));
+      pause = true;
+    }
+    if (pause) {
+      asio::steady_timer later(loop_.context(), accept_pause);
+      co_await later.async_wait(asio::deferred);
+    }
+  }
+}
+
+task<> shm_transport::serve(core::stream_socket socket) {
+  const core::time_point deadline = loop_.engine().env().now() + handshake_time;
+  try {
+    if (!same_user(socket.native_handle())) co_return;
+    const core::greeting from = co_await core::receive_greeting(socket, info_->secret, core::purpose::shm_link,
+                                                                info_->id, info_->rank, deadline);
+    const int peer = from.peer.rank;
+    core::verdict answer = core::verdict::welcome;
+    if (peer < 0 || peer >= info_->size || peer == info_->rank) {
+      answer = core::verdict::wrong_rank;
+    } else if (at(peer).open() || at(peer).closed()) {
+      answer = core::verdict::duplicate;
+    } else if (at(peer).connecting() && info_->rank < peer) {
+      answer = core::verdict::use_other;   // of two connections made at once, the lower rank's counts
+    }
+    co_await core::answer_greeting(socket, info_->secret, from, answer, deadline);
+    if (answer == core::verdict::welcome) co_await exchange(at(peer), std::move(socket), deadline);
+  } catch (const std::exception& e) {
+    base::log(base::log_level::info, fmt::format("dropped a connection to the shared-memory listener: {}", e.what()));
+  }
+}
+
+task<> shm_transport::exchange(shm_link& l, core::stream_socket socket, core::time_point deadline) {
+  core::deadline_guard guard(socket, deadline);
+  while (!send_descriptors(socket.native_handle(), own_->fd(), doorbell_.get()))
+    co_await socket.async_wait(asio::socket_base::wait_write, asio::deferred);
+  for (;;) {
+    auto received = receive_descriptors(socket.native_handle());
+    if (received) {
+      if (l.open()) co_return;
+      peer_resources resources;
+      resources.segment = std::move((*received)[0]);
+      resources.doorbell = std::move((*received)[1]);
+      resources.socket = base::unique_fd(socket.release());
+      l.attach(std::move(resources));
+      co_return;
+    }
+    co_await socket.async_wait(asio::socket_base::wait_read, asio::deferred);
+  }
+}
+
+// ---- the loop ----
+
+bool shm_transport::poll() noexcept {
+  bool any = false;
+  for (std::size_t i = 0; i < live_.size(); ++i) any |= live_[i]->poll();
+  return any;
+}
+
+bool shm_transport::arm() noexcept {
+  own_->header().armed.store(1, std::memory_order_relaxed);
+  // Pairs with the fence in shm_link::ring(): whoever wrote before seeing `armed` is seen by the look below.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  bool news = false;
+  for (shm_link* l : live_) news |= l->prepare_sleep();
+  return news;
+}
+
+void shm_transport::disarm() noexcept { own_->header().armed.store(0, std::memory_order_relaxed); }
+
+// ---- the end ----
+
+task<> shm_transport::leave(core::time_point deadline) {
+  struct farewell : outgoing {
+    farewell() noexcept {
+      head.kind = frame_kind::leave;
+      done = [](outgoing&, bool) noexcept {};
+    }
+  };
+  leaving_ = true;
+  std::vector<std::unique_ptr<farewell>> farewells;
+  for (shm_link* l : live_) {
+    if (l->closed() || (!l->open() && !l->has_queue())) continue;
+    farewells.push_back(std::make_unique<farewell>());
+    l->submit(*farewells.back());
+  }
+  // What is in a peer's memory is safe there; only what found no room yet must be waited for.
+  asio::steady_timer pause(loop_.context());
+  for (;;) {
+    const bool waits =
+        std::any_of(live_.begin(), live_.end(), [](const shm_link* l) { return !l->closed() && l->has_queue(); });
+    if (!waits || loop_.engine().env().now() >= deadline) break;
+    pause.expires_after(std::chrono::milliseconds(1));
+    co_await pause.async_wait(asio::deferred);
+  }
+  for (shm_link* l : live_) {
+    for (auto& f : farewells) l->withdraw(*f);
+    l->disconnect();
+  }
+  cut();
+}
+
+void shm_transport::cut() noexcept {
+  tasks_.clear();
+  boost::system::error_code ignored;
+  if (acceptor_) acceptor_->close(ignored);
+  for (shm_link* l : live_) l->disconnect();
+  if (!attached_) return;
+  attached_ = false;
+  leaving_ = true;
+  loop_.engine().remove(*this);
+  loop_.backend().unwatch_doorbell(doorbell_.get());
+  loop_.release();
+}
+
+}  // namespace tutti::transport::shm

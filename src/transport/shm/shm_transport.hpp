@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks of one host share memory. Connections are made over AF_UNIX, on demand, and stay open as the sign of life.
+#pragma once
+
+#include "core/background.hpp"
+#include "core/handshake.hpp"
+#include "transport/shm/shm_link.hpp"
+#include "transport/transport.hpp"
+
+#include <boost/asio/local/stream_protocol.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::shm {
+
+class shm_transport final : public transport, public core::source {
+ public:
+  explicit shm_transport(core::loop& loop) : loop_(loop) {}
+  ~shm_transport() override;
+
+  const char* name() const noexcept override { return "shm"; }
+  void listen(core::peer_card& mine, bool has_secret) override;
+  void open(const core::world_info& info, inbound& up) override;
+  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
+  link& link_to(int peer) override;
+  task<> leave(core::time_point deadline) override;
+  void cut() noexcept override;
+
+  bool poll() noexcept override;
+  bool arm() noexcept override;
+  void disarm() noexcept override;
+
+  // For the links.
+  void begin_connect(shm_link& l);
+  const core::world_info& info() const noexcept { return *info_; }
+  inbound& up() noexcept { return *up_; }
+  core::backend& backend() { return loop_.backend(); }
+  own_segment& own() noexcept { return *own_; }
+  bool leaving() const noexcept { return leaving_; }
+  void wake() noexcept { loop_.wake(); }
+  std::string describe(int peer) const;
+
+ private:
+  using local = boost::asio::local::stream_protocol;
+
+  task<> accept_all();
+  task<> serve(core::stream_socket socket);
+  task<> connect(int peer);
+  task<> exchange(shm_link& l, core::stream_socket socket, core::time_point deadline);
+  shm_link& at(int peer);
+
+  core::loop& loop_;
+  std::optional<local::acceptor> acceptor_;
+  std::optional<own_segment> own_;
+  base::unique_fd doorbell_;
+  const core::world_info* info_ = nullptr;
+  inbound* up_ = nullptr;
+  std::vector<std::unique_ptr<shm_link>> links_;   // by peer
+  std::vector<shm_link*> live_;                    // those that were made
+  core::background_tasks tasks_;
+  bool attached_ = false;   // in the engine, holding the loop
+  bool leaving_ = false;
+};
+
+}  // namespace tutti::transport::shm

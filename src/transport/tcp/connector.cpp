@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/connector.hpp"
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "transport/tcp/address.hpp"
+#include "transport/tcp/tcp_transport.hpp"
+
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+namespace tutti::transport::tcp {
+namespace {
+
+namespace asio = boost::asio;
+using namespace std::chrono_literals;
+using phase = tcp_link::phase;
+
+// What strangers may cost: so long, and so many at a time. Those behind them wait in the kernel.
+constexpr auto handshake_limit = 5s;
+constexpr int handshakes_at_a_time = 64;
+
+constexpr auto first_pause = 10ms;   // between attempts to connect
+constexpr auto longest_pause = 1000ms;
+constexpr auto shortage_pause = 100ms;
+
+core::time_point in(std::chrono::milliseconds d) {
+  return d.count() > 0 ? core::clock::now() + d : core::time_point::max();
+}
+
+// This endpoint's part of the time that is left.
+core::time_point share(core::time_point deadline, std::size_t endpoints_left) {
+  if (deadline == core::time_point::max() || endpoints_left <= 1) return deadline;
+  const core::time_point now = core::clock::now();
+  return now + (deadline - now) / static_cast<core::duration::rep>(endpoints_left);
+}
+
+// The peer has closed the connection already, which it does when it has given up.
+bool hung_up(int fd) noexcept {
+  char byte;
+  const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+}  // namespace
+
+// Why connecting has not worked so far.
+struct connector::setback {
+  errc code = errc::peer_failed;
+  std::string text;
+  bool answered = false;      // the peer's host took the connection
+  bool ended_early = false;   // and then the connection ended before the peer had said yes or no
+};
+
+// A place among the handshakes in progress.
+struct connector::occupied {
+  explicit occupied(connector& c) noexcept : of(c) { ++of.handshakes_; }
+  occupied(const occupied&) = delete;
+  ~occupied() {
+    --of.handshakes_;
+    of.handshake_over_.notify();
+  }
+  connector& of;
+};
+
+connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd listener)
+    : loop_(loop),
+      owner_(owner),
+      acceptor_(loop.context()),
+      handshake_over_(loop.executor()),
+      attempts_(static_cast<std::size_t>(owner.info().size)) {
+  int family = AF_INET;
+  socklen_t length = sizeof family;
+  ::getsockopt(listener.get(), SOL_SOCKET, SO_DOMAIN, &family, &length);
+  family_ = family;
+  acceptor_.assign(family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), listener.get());
+  listener.release();
+  accepting_.start(accept_all(), [](void*, std::exception_ptr) noexcept {}, nullptr);
+}
+
+// ---- connecting ----
+
+void connector::connect(tcp_link& l) noexcept {
+  std::unique_ptr<core::running_task>& attempt = attempts_[static_cast<std::size_t>(l.peer())];
+  l.enter(phase::connecting);
+  if (!attempt) attempt = std::make_unique<core::running_task>();
+  attempt->start(
+      reach(l),
+      [](void* link, std::exception_ptr failure) noexcept {
+        if (failure) static_cast<tcp_link*>(link)->fail(errc::resources, "out of memory while connecting");
+      },
+      &l);
+}
+
+void connector::stop_connecting(tcp_link& l) noexcept {
+  std::unique_ptr<core::running_task>& attempt = attempts_[static_cast<std::size_t>(l.peer())];
+  if (attempt) attempt->stop();
+}
+
+void connector::attach(tcp_link& l, core::stream_socket& socket) {
+  boost::system::error_code code;
+  const int fd = socket.release(code);
+  if (code) throw error(errc::system, fmt::format("cannot take over the connection: {}", code.message()));
+  l.attach(base::unique_fd(fd));
+}
+
+task<> connector::reach(tcp_link& l) {
+  const core::time_point deadline = in(owner_.info().timeout);
+  std::chrono::milliseconds next_pause = first_pause;
+  for (;;) {
+    setback last;
+    co_await try_endpoints(l, deadline, &last);
+    if (l.at() == phase::connected) co_return;
+    if (l.at() == phase::awaiting) break;
+    // A peer closes a connection half way through the handshake when we were slow (busy computing), and when it has
+    // just decided to connect itself: worth another try. All else is final.
+    if (!last.ended_early || core::clock::now() + next_pause >= deadline) {
+      give_up(l, last);
+      co_return;
+    }
+    co_await pause(next_pause);
+    next_pause = std::min<std::chrono::milliseconds>(2 * next_pause, longest_pause);
+  }
+  co_await await_peer(l, deadline);
+}
+
+task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback* last) {
+  const core::world_info& info = owner_.info();
+  core::identity mine;
+  mine.what = core::purpose::tcp_link;
+  mine.world = info.id;
+  mine.epoch = info.epoch;
+  mine.rank = info.rank;
+  const std::vector<std::string>& endpoints = info.card(l.peer()).tcp_endpoints;
+  for (std::size_t i = 0; i < endpoints.size(); ++i) {
+    bool answered = false;
+    errc code = errc::success;
+    std::string text;
+    core::verdict answer{};
+    try {
+      const core::time_point until = share(deadline, endpoints.size() - i);
+      const core::stream_endpoint to = parse_endpoint(endpoints[i]);
+      core::stream_socket socket = co_await core::connect(loop_.executor(), to, until);
+      answered = true;
+      answer = co_await core::greet(socket, info.secret, mine, l.peer(), until);
+      if (answer == core::verdict::welcome) attach(l, socket);
+    } catch (const error& e) {
+      code = static_cast<errc>(e.code().value());
+      text = e.what();
+    } catch (const boost::system::system_error& e) {
+      code = errc::system;
+      text = e.what();
+    }
+    if (code == errc::success) {
+      if (answer == core::verdict::use_other) l.enter(phase::awaiting);
+      co_return;
+    }
+    if (!last->text.empty()) last->text += "; ";
+    last->text += text;
+    last->code = code;
+    last->answered |= answered;
+    last->ended_early |= answered && code == errc::peer_failed;
+  }
+  if (endpoints.empty()) last->text = "it has published no address for TCP";
+}
+
+void connector::give_up(tcp_link& l, const setback& last) {
+  const core::peer_card& card = owner_.info().card(l.peer());
+  const std::string what = fmt::format("no connection to {}: {}", owner_.describe(l.peer()), last.text);
+  const std::string waited = base::duration_text(owner_.info().timeout);
+  switch (last.code) {
+    case errc::timed_out:
+      if (last.answered) {
+        l.fail(errc::timed_out, fmt::format("{} (after {}): its host takes connections, but the process does not answer: "
+                                            "it computes without returning to its loop, or is stopped",
+                                            what, waited));
+      } else {
+        l.fail(errc::timed_out,
+               fmt::format("{} (after {}): a firewall may be in the way, or the address may be one of an interface that "
+                           "does not lead here: set TUTTI_ADDRESS on host {} to an address that this host reaches",
+                           what, waited, card.host));
+      }
+      break;
+    case errc::unauthorized:
+    case errc::protocol:
+    case errc::resources: l.fail(last.code, what); break;
+    default:
+      l.fail(errc::peer_failed,
+             fmt::format("{}; most likely its process has gone (its own output says why), else the address is one of an "
+                         "interface that does not lead here: set TUTTI_ADDRESS on host {} to an address that this host "
+                         "reaches",
+                         what, card.host));
+  }
+}
+
+task<> connector::await_peer(tcp_link& l, core::time_point deadline) {
+  // Ended by stop_connecting() when the peer's connection comes.
+  asio::steady_timer timer(loop_.context(), deadline);
+  co_await timer.async_wait(asio::as_tuple(asio::deferred));
+  if (l.at() != phase::awaiting) co_return;
+  const core::peer_card& mine = owner_.info().card(owner_.info().rank);
+  l.fail(errc::timed_out,
+         fmt::format("{} was about to connect to this rank (at {}) when this rank connected to it, but its connection has "
+                     "not come within {}: a firewall may be in the way, or the address may be one of an interface that "
+                     "does not lead here: set TUTTI_ADDRESS on host {} to an address that host {} reaches",
+                     owner_.describe(l.peer()), fmt::join(mine.tcp_endpoints, ", "),
+                     base::duration_text(owner_.info().timeout), mine.host, owner_.info().card(l.peer()).host));
+}
+
+task<> connector::pause(std::chrono::milliseconds how_long) {
+  asio::steady_timer timer(loop_.context(), how_long);
+  co_await timer.async_wait(asio::as_tuple(asio::deferred));
+}
+
+// ---- accepting ----
+
+void connector::stop_listening() noexcept {
+  accepting_.stop();
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+}
+
+task<> connector::accept_all() {
+  for (;;) {
+    while (handshakes_ >= handshakes_at_a_time) co_await handshake_over_.wait(core::time_point::max());
+    co_await acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
+    const bool out_of_something = !accept_some();
+    // Connected peers go on; newcomers wait in the kernel until there is room again.
+    if (out_of_something) co_await pause(shortage_pause);
+  }
+}
+
+bool connector::accept_some() {
+  while (handshakes_ < handshakes_at_a_time) {
+    base::unique_fd fd(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd) {
+      const int code = errno;
+      if (code == EAGAIN || code == EWOULDBLOCK) return true;
+      if (code == EINTR || code == ECONNABORTED) continue;
+      if (!std::exchange(shortage_reported_, true))
+        base::log_warning(fmt::format("cannot accept connections for now: {}; raise `ulimit -n`", base::errno_text(code)));
+      return false;
+    }
+    core::stream_socket socket(loop_.context(), asio::generic::stream_protocol(family_, IPPROTO_TCP), fd.get());
+    fd.release();
+    handshake_tasks_.start(serve(std::move(socket)));
+  }
+  return true;
+}
+
+task<> connector::serve(core::stream_socket accepted) {
+  const occupied here(*this);
+  // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
+  core::stream_socket socket = std::move(accepted);
+  const std::string who = core::peer_text(socket);
+  try {
+    co_await converse(socket);
+  } catch (const error& e) {
+    // A connection that ends half way is no stranger's: peers do that when both sides connect at once.
+    if (e.code() != errc::peer_failed) report_stranger(who, e.what());
+  }
+}
+
+task<> connector::converse(core::stream_socket& socket) {
+  const core::world_info& info = owner_.info();
+  const core::time_point deadline = core::clock::now() + handshake_limit;
+  const core::greeting from = co_await core::receive_greeting(socket, info.secret, core::purpose::tcp_link, info.id,
+                                                              info.rank, deadline);
+  const std::optional<core::verdict> answer = judge(from.peer);
+  if (!answer || hung_up(socket.native_handle())) co_return;
+  if (*answer != core::verdict::welcome) {
+    co_await core::answer_greeting(socket, info.secret, from, *answer, deadline);
+    co_return;
+  }
+  tcp_link& l = owner_.at(from.peer.rank);
+  stop_connecting(l);
+  l.enter(phase::accepting);
+  try {
+    co_await core::answer_greeting(socket, info.secret, from, core::verdict::welcome, deadline);
+    attach(l, socket);
+  } catch (...) {
+    abandon_accepting(l);
+    throw;
+  }
+}
+
+// None: the peer gets no answer.
+std::optional<core::verdict> connector::judge(const core::identity& peer) {
+  const core::world_info& info = owner_.info();
+  if (peer.rank < 0 || peer.rank >= info.size || peer.rank == info.rank) return core::verdict::wrong_rank;
+  if (peer.epoch != info.epoch) return core::verdict::wrong_world;
+  switch (owner_.at(peer.rank).at()) {
+    case phase::idle:
+    case phase::awaiting: return core::verdict::welcome;
+    case phase::connecting: return peer.rank < info.rank ? core::verdict::welcome : core::verdict::use_other;
+    case phase::closed:
+      if (owner_.leaving()) return std::nullopt;
+      break;
+    case phase::accepting:
+    case phase::connected:
+    case phase::failing: break;
+  }
+  return core::verdict::duplicate;
+}
+
+void connector::abandon_accepting(tcp_link& l) noexcept {
+  if (l.at() != phase::accepting) return;
+  l.enter(phase::idle);
+  if (l.has_queue()) {
+    connect(l);
+  } else if (owner_.leaving()) {
+    l.leave();
+  }
+}
+
+void connector::report_stranger(const std::string& who, const char* what) noexcept {
+  if (std::exchange(stranger_reported_, true)) return;
+  base::log_warning(fmt::format("dropped a connection from {} to this rank's TCP port: {}. Further ones are not reported",
+                                who, what));
+}
+
+}  // namespace tutti::transport::tcp

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes connections between ranks: connects when a link needs it, accepts when a peer does, and settles it when both do
+// so at once: the connection that the lower rank has started stays.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "core/background.hpp"
+#include "core/handshake.hpp"
+#include "core/loop.hpp"
+#include "core/running_task.hpp"
+#include "core/wakeup.hpp"
+#include "transport/tcp/tcp_link.hpp"
+
+#include <boost/asio/ip/tcp.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::tcp {
+
+class connector {
+ public:
+  // Accepts from now on. Destroying it ends what is half way, wherever it waits.
+  connector(core::loop& loop, tcp_transport& owner, base::unique_fd listener);
+  connector(const connector&) = delete;
+  connector& operator=(const connector&) = delete;
+
+  // Begins to connect an idle link. It ends connected, accepting, or failing.
+  void connect(tcp_link& l) noexcept;
+  void stop_connecting(tcp_link& l) noexcept;
+  // New peers are refused from now on.
+  void stop_listening() noexcept;
+
+ private:
+  struct occupied;
+  struct setback;
+
+  task<> reach(tcp_link& l);
+  task<> try_endpoints(tcp_link& l, core::time_point deadline, setback* last);
+  task<> await_peer(tcp_link& l, core::time_point deadline);
+  task<> accept_all();
+  task<> pause(std::chrono::milliseconds how_long);
+  task<> serve(core::stream_socket accepted);
+  task<> converse(core::stream_socket& socket);
+
+  bool accept_some();
+  std::optional<core::verdict> judge(const core::identity& peer);
+  void abandon_accepting(tcp_link& l) noexcept;
+  void attach(tcp_link& l, core::stream_socket& socket);
+  void report_stranger(const std::string& who, const char* what) noexcept;
+  void give_up(tcp_link& l, const setback& last);
+
+  core::loop& loop_;
+  tcp_transport& owner_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  int family_;
+  int handshakes_ = 0;           // incoming ones in progress
+  core::wakeup handshake_over_;
+  bool stranger_reported_ = false;
+  bool shortage_reported_ = false;
+  std::vector<std::unique_ptr<core::running_task>> attempts_;   // by peer
+  core::background_tasks handshake_tasks_;
+  core::running_task accepting_;
+};
+
+}  // namespace tutti::transport::tcp

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/header.hpp"
+
+#include "base/little_endian.hpp"
+
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
+namespace tutti::transport::tcp {
+namespace {
+
+using base::get_little_endian;
+using base::put_little_endian;
+
+constexpr std::uint32_t magic = 0x66747474;   // "tttf"
+constexpr std::uint8_t version = 1;
+constexpr std::size_t checked_bytes = header_bytes - 4;
+
+constexpr std::array<std::uint32_t, 256> crc_table = [] {
+  std::array<std::uint32_t, 256> table{};
+  for (std::uint32_t i = 0; i < 256; ++i) {
+    std::uint32_t remainder = i;
+    for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? 0x82F63B78U : 0U);
+    table[i] = remainder;
+  }
+  return table;
+}();
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(std::span<const std::uint8_t> bytes) noexcept {
+  std::uint64_t crc = 0xFFFFFFFFU;
+  std::size_t at = 0;
+  for (; at + 8 <= bytes.size(); at += 8) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes.data() + at, sizeof word);
+    crc = _mm_crc32_u64(crc, word);
+  }
+  auto narrow = static_cast<std::uint32_t>(crc);
+  for (; at < bytes.size(); ++at) narrow = _mm_crc32_u8(narrow, bytes[at]);
+  return ~narrow;
+}
+#endif
+
+}  // namespace
+
+std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes) noexcept {
+  std::uint32_t crc = 0xFFFFFFFFU;
+  for (const std::uint8_t b : bytes) crc = (crc >> 8) ^ crc_table[(crc ^ b) & 0xFFU];
+  return ~crc;
+}
+
+std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept {
+#if defined(__x86_64__)
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  if (has_instruction) return crc32c_by_instruction(bytes);
+#endif
+  return crc32c_by_table(bytes);
+}
+
+void encode(const frame& f, header& into) noexcept {
+  std::uint8_t* const at = into.data();
+  put_little_endian(at, magic);
+  at[4] = version;
+  at[5] = static_cast<std::uint8_t>(f.kind);
+  put_little_endian(at + 6, std::uint16_t{0});
+  put_little_endian(at + 8, f.context);
+  put_little_endian(at + 12, f.tag);
+  put_little_endian(at + 16, f.length);
+  put_little_endian(at + 24, f.cookie);
+  put_little_endian(at + 32, f.other_cookie);
+  std::memcpy(at + 40, f.fingerprint.data(), f.fingerprint.size());
+  put_little_endian(at + 56, std::uint32_t{0});
+  put_little_endian(at + 60, crc32c(std::span<const std::uint8_t>(at, checked_bytes)));
+}
+
+const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) noexcept {
+  const std::uint8_t* const at = from.data();
+  if (get_little_endian<std::uint32_t>(at) != magic) return "bytes that do not begin a frame";
+  if (at[4] != version) return "a frame of another version of tutti";
+  if (get_little_endian<std::uint32_t>(at + 60) != crc32c(from.first(checked_bytes)))
+    return "a frame header with a wrong checksum";
+  if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) || at[5] > static_cast<std::uint8_t>(frame_kind::leave))
+    return "a frame of an unknown kind";
+  if (get_little_endian<std::uint16_t>(at + 6) != 0 || get_little_endian<std::uint32_t>(at + 56) != 0)
+    return "a frame with unknown flags";
+  f.kind = static_cast<frame_kind>(at[5]);
+  f.context = get_little_endian<std::uint32_t>(at + 8);
+  f.tag = get_little_endian<std::int32_t>(at + 12);
+  f.length = get_little_endian<std::uint64_t>(at + 16);
+  f.cookie = get_little_endian<std::uint64_t>(at + 24);
+  f.other_cookie = get_little_endian<std::uint64_t>(at + 32);
+  std::memcpy(f.fingerprint.data(), at + 40, f.fingerprint.size());
+  if (f.kind == frame_kind::eager && f.length > eager_limit_bytes) return "an eager frame longer than the eager limit";
+  if (f.kind == frame_kind::data && f.length > slice_bytes) return "a data frame longer than a slice";
+  if (f.kind == frame_kind::fail && f.length > fail_text_limit_bytes) return "a fail frame with too long a text";
+  return nullptr;
+}
+
+}  // namespace tutti::transport::tcp

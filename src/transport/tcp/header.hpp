@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A frame's header on the wire: 64 bytes, little endian, with a checksum of its own, so that a stream that has lost its
+// step is noticed before a length is believed.
+//
+//   0 magic   4 version   5 kind   6 flags (0)   8 context   12 tag   16 length   24 cookie   32 other cookie
+//   40 fingerprint (16)   56 reserved (0)   60 CRC-32C of bytes 0..59
+// Eager, data and fail frames are followed by `length` bytes of payload, the others by none.
+#pragma once
+
+#include "transport/link.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tutti::transport::tcp {
+
+inline constexpr std::size_t header_bytes = 64;
+inline constexpr std::size_t eager_limit_bytes = std::size_t{64} * 1024;
+// Longer data frames leave as several, between which other frames may pass.
+inline constexpr std::size_t slice_bytes = std::size_t{256} * 1024;
+inline constexpr std::size_t fail_text_limit_bytes = std::size_t{64} * 1024;
+
+using header = std::array<std::uint8_t, header_bytes>;
+
+// The bytes of payload that follow a frame's header.
+inline std::uint64_t payload_bytes(const frame& f) noexcept {
+  const bool carries = f.kind == frame_kind::eager || f.kind == frame_kind::data || f.kind == frame_kind::fail;
+  return carries ? f.length : 0;
+}
+
+void encode(const frame& f, header& into) noexcept;
+// Null when these bytes are a header that a peer of this version may send, and then `f` is that frame. Otherwise what
+// is wrong with them, for people; `f` is unspecified.
+const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) noexcept;
+
+// Castagnoli's CRC, by the processor's instruction where it has one.
+std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept;
+// The same by table.
+std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes) noexcept;
+
+}  // namespace tutti::transport::tcp

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/inbox.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace tutti::transport::tcp {
+namespace {
+
+constexpr std::size_t staging_bytes = std::size_t{64} * 1024;
+// Behind a long payload most often comes the next slice of the same message. Taking only its header along, and not
+// 64 KiB of it, keeps that much from being copied twice.
+constexpr std::size_t long_payload_bytes = std::size_t{16} * 1024;
+constexpr std::size_t behind_long_payload_bytes = std::size_t{4} * 1024;
+
+}  // namespace
+
+void inbox::open() { staging_.reset(new std::uint8_t[staging_bytes]); }
+
+std::size_t inbox::staging_room() const noexcept {
+  const bool ends_long = in_frame_ && to_land_ == to_come_ && to_land_ >= long_payload_bytes;
+  return (ends_long ? behind_long_payload_bytes : staging_bytes) - staged_;
+}
+
+inbox::outcome inbox::receive(int fd, std::size_t budget) noexcept {
+  for (;;) {
+    if (stopped_) return outcome::stopped;
+    iovec parts[2];
+    std::size_t count = 0;
+    const std::size_t direct_room = to_land_;
+    if (direct_room > 0) parts[count++] = iovec{next_, direct_room};
+    const std::size_t behind = staging_room();
+    parts[count++] = iovec{staging_.get() + staged_, behind};
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = count;
+    const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT);
+    if (got < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome::empty;
+      error_ = errno;
+      return outcome::broken;
+    }
+    if (got == 0) return outcome::ended;
+    const auto bytes = static_cast<std::size_t>(got);
+    received_bytes_ += bytes;
+    const std::size_t direct = std::min(bytes, direct_room);
+    next_ += direct;
+    to_land_ -= direct;
+    to_come_ -= direct;
+    staged_ += bytes - direct;
+    if (!parse()) return stopped_ ? outcome::stopped : outcome::malformed;
+    if (bytes < direct_room + behind) return outcome::nearly_empty;
+    if (bytes >= budget) return outcome::more;
+    budget -= bytes;
+  }
+}
+
+bool inbox::parse() noexcept {
+  const std::uint8_t* at = staging_.get();
+  const std::uint8_t* const end = at + staged_;
+  for (;;) {
+    if (in_frame_) {
+      const std::size_t here = std::min(to_come_, static_cast<std::size_t>(end - at));
+      const std::size_t landing_here = std::min(here, to_land_);
+      if (landing_here > 0) std::memcpy(next_, at, landing_here);
+      next_ += landing_here;
+      to_land_ -= landing_here;
+      to_come_ -= here;
+      at += here;
+      if (to_come_ > 0) break;
+      end_frame();
+      if (stopped_) return false;
+    }
+    if (static_cast<std::size_t>(end - at) < header_bytes) break;
+    if (!begin_frame(at)) return false;
+    at += header_bytes;
+  }
+  staged_ = static_cast<std::size_t>(end - at);
+  if (staged_ > 0 && at != staging_.get()) std::memmove(staging_.get(), at, staged_);
+  return true;
+}
+
+bool inbox::begin_frame(const std::uint8_t* at) noexcept {
+  complaint_ = decode(std::span<const std::uint8_t, header_bytes>(at, header_bytes), head_);
+  if (complaint_ == nullptr && heard_leave_) complaint_ = "a frame behind its last one";
+  if (complaint_ != nullptr) return false;
+  where_ = landing{};
+  to_come_ = static_cast<std::size_t>(payload_bytes(head_));   // at most a slice
+  to_land_ = 0;
+  in_frame_ = true;
+  if (head_.kind == frame_kind::leave) {
+    heard_leave_ = true;
+    return true;
+  }
+  if (up_ == nullptr) return true;
+  const landing where = up_->begin(peer_, head_);
+  if (stopped_) return false;
+  if (up_ == nullptr) return true;
+  where_ = where;
+  next_ = where.at;
+  to_land_ = where.at != nullptr ? std::min(where.room, to_come_) : 0;
+  return true;
+}
+
+void inbox::end_frame() noexcept {
+  in_frame_ = false;
+  if (up_ != nullptr && head_.kind != frame_kind::leave) up_->end(peer_, head_, where_);
+}
+
+void inbox::abandon(void* owner) noexcept {
+  if (!in_frame_ || where_.owner != owner) return;
+  where_ = landing{};
+  to_land_ = 0;
+}
+
+void inbox::mute() noexcept {
+  up_ = nullptr;
+  where_ = landing{};
+  to_land_ = 0;
+}
+
+void inbox::stop() noexcept {
+  mute();
+  stopped_ = true;
+}
+
+}  // namespace tutti::transport::tcp

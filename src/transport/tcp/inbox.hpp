@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames out of a stream: payload straight into the memory that the layer above names, the rest through a staging buffer.
+#pragma once
+
+#include "transport/link.hpp"
+#include "transport/tcp/header.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace tutti::transport::tcp {
+
+class inbox {
+ public:
+  enum class outcome {
+    empty,         // nothing more to read now
+    nearly_empty,  // there was less than asked for, so probably nothing more; an end of the stream may still be behind it
+    more,          // the budget is used up
+    ended,         // the peer has shut its side down
+    broken,        // the stream has an error: see error()
+    malformed,     // the peer has sent what no peer of this version sends: see complaint()
+    stopped        // stop() was called meanwhile
+  };
+
+  inbox(int peer, inbound& up) noexcept : peer_(peer), up_(&up) {}
+
+  // Makes the staging buffer; before the first receive(). Throws std::bad_alloc.
+  void open();
+  // Reads about `budget` bytes from the non-blocking socket `fd` and delivers what they complete.
+  outcome receive(int fd, std::size_t budget) noexcept;
+
+  // Payload of the current frame that was to go to `owner` goes nowhere, and that frame's end() names no owner.
+  void abandon(void* owner) noexcept;
+  // Nothing is delivered any more; what comes is read and dropped.
+  void mute() noexcept;
+  // Nothing is read any more either: receive() returns as soon as the call upward that led here has returned.
+  void stop() noexcept;
+
+  int error() const noexcept { return error_; }
+  const char* complaint() const noexcept { return complaint_; }
+  bool heard_leave() const noexcept { return heard_leave_; }
+  std::uint64_t received_bytes() const noexcept { return received_bytes_; }
+
+ private:
+  // Takes what is staged apart. False: the stream is malformed, or stop() was called.
+  bool parse() noexcept;
+  bool begin_frame(const std::uint8_t* at) noexcept;
+  void end_frame() noexcept;
+  std::size_t staging_room() const noexcept;
+
+  const int peer_;
+  inbound* up_;   // null: muted
+  std::unique_ptr<std::uint8_t[]> staging_;
+  std::size_t staged_ = 0;   // bytes at the front of the staging buffer: less than a header, between calls
+
+  bool in_frame_ = false;
+  frame head_;
+  landing where_;
+  std::byte* next_ = nullptr;      // where the next byte of payload lands
+  std::size_t to_land_ = 0;        // payload still to come that lands there
+  std::size_t to_come_ = 0;        // payload still to come in all
+
+  int error_ = 0;
+  const char* complaint_ = nullptr;
+  bool heard_leave_ = false;
+  bool stopped_ = false;
+  std::uint64_t received_bytes_ = 0;
+};
+
+}  // namespace tutti::transport::tcp

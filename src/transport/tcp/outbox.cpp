@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/outbox.hpp"
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+namespace tutti::transport::tcp {
+namespace {
+
+constexpr std::size_t pieces_per_call = 16;
+// As much as a large socket buffer takes; what does not fit is not committed to.
+constexpr std::size_t bytes_per_call = std::size_t{1024} * 1024;
+
+bool is_long(const outgoing& f) noexcept { return f.head.kind == frame_kind::data && f.head.length > slice_bytes; }
+
+}  // namespace
+
+struct outbox::batch {
+  std::size_t count = 0;
+  std::size_t bytes = 0;
+  int parts = 0;
+  piece pieces[pieces_per_call];
+  header headers[pieces_per_call];
+  iovec vector[2 * pieces_per_call];
+
+  bool full() const noexcept { return count == pieces_per_call || bytes >= bytes_per_call; }
+
+  void add_part(const void* at, std::size_t length) noexcept {
+    if (length == 0) return;
+    vector[parts].iov_base = const_cast<void*>(at);
+    vector[parts].iov_len = length;
+    ++parts;
+    bytes += length;
+  }
+  // The first: the rest of what the call before began.
+  void add(const piece& p, const header& h) noexcept {
+    pieces[count] = p;
+    headers[count] = h;
+    add_part(headers[count].data() + (header_bytes - p.header_left), p.header_left);
+    add_part(p.payload, p.payload_left);
+    ++count;
+  }
+  // The payload of `f` from byte `from`, as much of it as one frame may have.
+  std::size_t add(outgoing& f, std::uint64_t from) noexcept {
+    frame head = f.head;
+    std::uint64_t promised = payload_bytes(head);
+    if (head.kind == frame_kind::data) {
+      promised = std::min<std::uint64_t>(head.length - from, slice_bytes);
+      head.length = promised;
+      head.other_cookie += from;
+    }
+    const auto length = static_cast<std::size_t>(promised);
+    header h;
+    encode(head, h);
+    add(piece{&f, length > 0 ? f.payload + from : nullptr, length, length, header_bytes}, h);
+    return length;
+  }
+};
+
+void outbox::push(outgoing& f) noexcept {
+  f.progress = 0;
+  (is_long(f) ? long_data_ : messages_).push_back(f);
+}
+
+void outbox::gather(batch& b) noexcept {
+  if (cut_short_.left() > 0) b.add(cut_short_, cut_short_header_);
+  const outgoing* const begun = cut_short_.of;
+  for (outgoing* f = messages_.front(); f != nullptr && !b.full(); f = messages_.after(*f))
+    if (f != begun) b.add(*f, 0);
+  for (outgoing* f = long_data_.front(); f != nullptr && !b.full(); f = long_data_.after(*f)) {
+    std::uint64_t from = f->progress + (f == begun ? cut_short_.promised : 0);
+    while (from < f->head.length && !b.full()) from += b.add(*f, from);
+  }
+}
+
+void outbox::finish(const piece& p, list& left) noexcept {
+  outgoing* const f = p.of;
+  if (f == nullptr) return;
+  f->progress += p.promised;
+  if (is_long(*f) && f->progress < f->head.length) return;
+  f->unlink();
+  left.push_back(*f);
+}
+
+void outbox::settle(batch& b, std::size_t sent, list& left) noexcept {
+  cut_short_ = piece{};
+  for (std::size_t i = 0; i < b.count; ++i) {
+    piece p = b.pieces[i];
+    const bool begun = sent > 0 || p.left() < header_bytes + p.promised;
+    if (sent < p.left()) {
+      if (!begun) return;
+      const std::size_t of_header = std::min(sent, p.header_left);
+      p.header_left -= of_header;
+      p.payload_left -= sent - of_header;
+      if (p.payload != nullptr) p.payload += sent - of_header;
+      cut_short_ = p;
+      cut_short_header_ = b.headers[i];
+      return;
+    }
+    sent -= p.left();
+    finish(p, left);
+    if (p.of == nullptr) copy_.reset();
+  }
+}
+
+outbox::outcome outbox::send(int fd, std::size_t budget, list& left) noexcept {
+  while (!empty()) {
+    if (budget == 0) return outcome::more;
+    batch b;
+    gather(b);
+    msghdr message{};
+    message.msg_iov = b.vector;
+    message.msg_iovlen = static_cast<std::size_t>(b.parts);
+    const ssize_t sent = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome::blocked;
+      error_ = errno;
+      return outcome::broken;
+    }
+    const auto bytes = static_cast<std::size_t>(sent);
+    sent_bytes_ += bytes;
+    settle(b, bytes, left);
+    // A short count means that the kernel met the end of its buffer, and promises an edge as EAGAIN does.
+    if (bytes < b.bytes) return outcome::blocked;
+    budget -= std::min(budget, bytes);
+  }
+  return outcome::drained;
+}
+
+bool outbox::withdraw(outgoing& f) noexcept {
+  f.unlink();
+  if (cut_short_.of != &f) return true;
+  cut_short_.of = nullptr;
+  if (cut_short_.payload_left == 0) return true;
+  copy_.reset(new (std::nothrow) std::byte[cut_short_.payload_left]);
+  if (!copy_) {
+    cut_short_ = piece{};
+    return false;
+  }
+  std::memcpy(copy_.get(), cut_short_.payload, cut_short_.payload_left);
+  cut_short_.payload = copy_.get();
+  return true;
+}
+
+void outbox::clear(list& rest) noexcept {
+  cut_short_ = piece{};
+  copy_.reset();
+  rest.splice_back(messages_);
+  rest.splice_back(long_data_);
+}
+
+}  // namespace tutti::transport::tcp

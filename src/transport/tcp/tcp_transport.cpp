@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/tcp_transport.hpp"
+
+#include "transport/tcp/address.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace tutti::transport::tcp {
+namespace {
+
+using phase = tcp_link::phase;
+
+}  // namespace
+
+tcp_transport::tcp_transport(core::loop& loop) : loop_(loop), changed_(loop.executor()) {}
+
+tcp_transport::~tcp_transport() { cut(); }
+
+void tcp_transport::listen(core::peer_card& mine, bool has_secret) {
+  listener opened = open_listener(listen_address(has_secret));
+  listener_ = std::move(opened.fd);
+  mine.tcp_endpoints.push_back(std::move(opened.endpoint));
+}
+
+void tcp_transport::open(const core::world_info& info, inbound& up) {
+  info_ = &info;
+  up_ = &up;
+  links_.resize(static_cast<std::size_t>(info.size));
+  loop_.backend();   // before this in the engine's order: what it finds is followed up in the same round
+  loop_.engine().add(*this);
+  loop_.hold();
+  attached_ = true;
+  connector_.emplace(loop_, *this, std::move(listener_));
+}
+
+bool tcp_transport::reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept {
+  for (const std::string& endpoint : peer.tcp_endpoints)
+    if (!is_loopback(endpoint) || mine.host_id == peer.host_id) return true;
+  return false;
+}
+
+tcp_link& tcp_transport::at(int peer) {
+  std::unique_ptr<tcp_link>& l = links_[static_cast<std::size_t>(peer)];
+  if (!l) {
+    l = std::make_unique<tcp_link>(*this, peer, *up_);
+    if (leaving_ || !attached_) l->drop();
+  }
+  return *l;
+}
+
+std::string tcp_transport::describe(int peer) const {
+  const core::peer_card& card = info_->card(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+}
+
+void tcp_transport::activate(tcp_link& l) noexcept {
+  if (!l.linked()) active_.push_back(l);
+  loop_.wake();
+}
+
+bool tcp_transport::poll() noexcept {
+  if (active_.empty()) return false;
+  // Links that are activated meanwhile wait for the next round.
+  base::intrusive_list<tcp_link, active_tag> now;
+  now.splice_back(active_);
+  bool any = false;
+  while (tcp_link* l = now.pop_front()) any |= l->work();
+  return any;
+}
+
+task<> tcp_transport::leave(core::time_point deadline) {
+  if (!attached_) co_return;
+  leaving_ = true;
+  for (const auto& l : links_)
+    if (l) l->leave();
+  while (attached_) {
+    bool any_open = false;
+    bool any_unconnected = false;
+    for (const auto& l : links_) {
+      if (!l || l->closed()) continue;
+      any_open = true;
+      any_unconnected |= l->at() != phase::connected;
+    }
+    if (!any_open) break;
+    // A link whose queue still waits for its connection may need the one that its peer makes.
+    if (!any_unconnected) connector_->stop_listening();
+    const bool in_time = co_await changed_.wait(deadline);
+    if (!in_time) break;
+  }
+  for (const auto& l : links_)
+    if (l) l->drop();
+  detach();
+}
+
+void tcp_transport::cut() noexcept {
+  leaving_ = true;
+  for (const auto& l : links_)
+    if (l) l->cut();
+  detach();
+}
+
+void tcp_transport::detach() noexcept {
+  listener_.reset();
+  if (!std::exchange(attached_, false)) return;
+  connector_.reset();
+  loop_.engine().remove(*this);
+  loop_.release();
+}
+
+}  // namespace tutti::transport::tcp

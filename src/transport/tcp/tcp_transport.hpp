@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks reached over TCP: one connection per pair, made when it is first needed.
+#pragma once
+
+#include "core/engine.hpp"
+#include "core/wakeup.hpp"
+#include "transport/tcp/connector.hpp"
+#include "transport/tcp/tcp_link.hpp"
+#include "transport/transport.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::tcp {
+
+class tcp_transport final : public transport, public core::source {
+ public:
+  explicit tcp_transport(core::loop& loop);
+  ~tcp_transport() override;
+
+  const char* name() const noexcept override { return "tcp"; }
+  // The address is chosen as listen_address() in address.hpp says.
+  void listen(core::peer_card& mine, bool has_secret) override;
+  void open(const core::world_info& info, inbound& up) override;
+  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
+  link& link_to(int peer) override { return at(peer); }
+  // Nothing is delivered upward any more once this has begun; frames that could not leave in time are handed back.
+  task<> leave(core::time_point deadline) override;
+  // Nothing is called upward any more: queued frames are forgotten, not handed back.
+  void cut() noexcept override;
+
+  bool poll() noexcept override;
+  bool arm() noexcept override { return !active_.empty(); }
+
+  // For the links and the connector.
+  tcp_link& at(int peer);
+  void connect(tcp_link& l) noexcept { connector_->connect(l); }
+  void stop_connecting(tcp_link& l) noexcept { connector_->stop_connecting(l); }
+  // `l` has something to do that no descriptor will tell of: it is asked to work in the next round.
+  void activate(tcp_link& l) noexcept;
+  // A link has closed.
+  void changed() noexcept { changed_.notify(); }
+  bool leaving() const noexcept { return leaving_; }
+  const core::world_info& info() const noexcept { return *info_; }
+  inbound& up() noexcept { return *up_; }
+  core::backend& backend() { return loop_.backend(); }
+  std::string describe(int peer) const;
+
+ private:
+  void detach() noexcept;
+
+  core::loop& loop_;
+  base::unique_fd listener_;
+  const core::world_info* info_ = nullptr;
+  inbound* up_ = nullptr;
+  core::wakeup changed_;
+  std::vector<std::unique_ptr<tcp_link>> links_;   // by peer; null until needed
+  base::intrusive_list<tcp_link, active_tag> active_;
+  std::optional<connector> connector_;
+  bool attached_ = false;   // in the engine, holding the loop
+  bool leaving_ = false;
+};
+
+}  // namespace tutti::transport::tcp

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// One way of reaching peers.
+#pragma once
+
+#include "core/loop.hpp"
+#include "core/world_info.hpp"
+#include "transport/link.hpp"
+
+#include <memory>
+#include <tutti/task.hpp>
+
+namespace tutti::transport {
+
+class transport {
+ public:
+  virtual ~transport() = default;
+  virtual const char* name() const noexcept = 0;
+  // Opens the listener and enters its address into this rank's card, before the world is known. Throws tutti::error.
+  virtual void listen(core::peer_card& mine, bool has_secret) = 0;
+  // The world is known: incoming connections are accepted from now on. `info` and `up` outlive the transport.
+  virtual void open(const core::world_info& info, inbound& up) = 0;
+  virtual bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept = 0;
+  // The link to a peer, made on the first call; the same for both directions. Lives as long as the transport.
+  virtual link& link_to(int peer) = 0;
+  // The world ends normally: tells every connected peer, lets what is queued leave, and waits, until the deadline at
+  // the longest, until the bytes are safe with the peers. Afterwards nothing of this transport is in the loop.
+  virtual task<> leave(core::time_point deadline) = 0;
+  // The world ends now: every connection is cut, so that peers see it at once.
+  virtual void cut() noexcept = 0;
+};
+
+}  // namespace tutti::transport
