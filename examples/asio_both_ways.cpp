@@ -14,9 +14,11 @@
 #include <span>
 #include <utility>
 
-// Of from_asio's second reduction. A future blocks the thread that waits for it, so it is waited for off the loop.
+// Of from_asio's second reduction. A future blocks the thread that waits for it, so it is waited for off the
+// loop.
 std::future<void> second_sum;
 
+// clang-format off
 boost::asio::awaitable<void> from_asio(tutti::communicator world, std::span<float> x) {
   co_await world.all_reduce(x, tutti::sum);                                   // inside asio::awaitable
   std::future<void> f = world.all_reduce(x, tutti::sum)(boost::asio::use_future);  // any completion token
@@ -26,6 +28,7 @@ tutti::task<> from_tutti(tutti::communicator world) {
   boost::asio::steady_timer timer(world.get_executor(), std::chrono::milliseconds(5));
   co_await timer.async_wait(boost::asio::deferred);                           // Asio inside a tutti::task
 }
+// clang-format on
 
 tutti::task<int> both_ways(tutti::communicator world) {
   const auto start = std::chrono::steady_clock::now();
@@ -37,7 +40,7 @@ tutti::task<int> both_ways(tutti::communicator world) {
   auto spawned = boost::asio::co_spawn(world.get_executor(), from_asio(world, x), boost::asio::deferred);
   co_await std::move(spawned);
   const auto wait = [] { second_sum.get(); };
-  co_await tutti::compute(wait);   // on the compute pool; the loop keeps moving bytes
+  co_await tutti::compute(wait);  // on the compute pool; the loop keeps moving bytes
 
   // The sum of 1 to n, summed once more over n equal values.
   const float n = static_cast<float>(world.size()), expected = n * n * (n + 1) / 2;

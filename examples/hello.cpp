@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every rank contributes a gradient; every rank gets the sum.
 //   tutti-run -n 4 hello
+// clang-format off
 #include <tutti/tutti.hpp>
 #include <cstdio>
 #include <vector>

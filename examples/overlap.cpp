@@ -27,20 +27,23 @@ void backward(std::span<float> gradient) {
   }
 }
 
+// clang-format off
 tutti::task<> step(tutti::communicator world, std::span<float> a, std::span<float> b) {
   tutti::request reducing = tutti::start(world.all_reduce(a, tutti::avg));   // eager
   co_await tutti::compute([b] { backward(b); });        // on the compute pool; the loop keeps moving bytes
   co_await reducing;
   auto both = co_await tutti::when_all(world.all_reduce(b, tutti::avg), world.barrier());     // structured
 }
+// clang-format on
 
-// Inputs that make the averaged gradient easy to tell: sample s has input s + 1 everywhere, and the error of output o on
-// this rank is (rank + 1) * (o + 1).
+// Inputs that make the averaged gradient easy to tell: sample s has input s + 1 everywhere, and the error of
+// output o on this rank is (rank + 1) * (o + 1).
 layer_batch make_layer(int rank) {
   layer_batch made{4, 256, 128, {}, {}};
   for (std::size_t s = 0; s < made.samples; ++s) {
     made.input.insert(made.input.end(), made.inputs, static_cast<float>(s + 1));
-    for (std::size_t o = 0; o < made.outputs; ++o) made.error.push_back(static_cast<float>(rank + 1) * static_cast<float>(o + 1));
+    for (std::size_t o = 0; o < made.outputs; ++o)
+      made.error.push_back(static_cast<float>(rank + 1) * static_cast<float>(o + 1));
   }
   return made;
 }
@@ -50,11 +53,11 @@ tutti::task<int> overlap(tutti::communicator world) {
   std::vector<float> a(1 << 20, static_cast<float>(world.rank() + 1)), b(layer.inputs * layer.outputs);
   co_await step(world, a, b);
 
-  const float mean_rank = static_cast<float>(world.size() + 1) / 2;   // of rank + 1
+  const float mean_rank = static_cast<float>(world.size() + 1) / 2;  // of rank + 1
   bool correct = true;
   for (const float x : a) correct = correct && std::abs(x - mean_rank) < 1e-5f * mean_rank;
   for (std::size_t k = 0; k < b.size(); ++k) {
-    const float expected = mean_rank * 2.5f * static_cast<float>(k / layer.inputs + 1);   // 2.5: mean input
+    const float expected = mean_rank * 2.5f * static_cast<float>(k / layer.inputs + 1);  // 2.5: mean input
     correct = correct && std::abs(b[k] - expected) < 1e-5f * expected;
   }
   int all_correct = correct ? 1 : 0;

@@ -4,6 +4,7 @@
 #include <tutti/tutti.hpp>
 #include <cstdio>
 
+// clang-format off
 tutti::task<> ping(tutti::communicator world) {
   float x = 0;
   if (world.rank() == 0) {
@@ -17,5 +18,6 @@ tutti::task<> ping(tutti::communicator world) {
     tutti::status st = co_await receiving;              // st.source, st.tag, st.bytes
   }
 }
+// clang-format on
 
 int main() { return tutti::run(ping); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All-reduce written by the user from point to point, twice: as one would explain it, and as one would do it. Both are
-// checked against, and timed beside, the library's own.
+// All-reduce written by the user from point to point, twice: as one would explain it, and as one would do it.
+// Both are checked against, and timed beside, the library's own.
 //   tutti-run -n 4 ring_all_reduce
 #include <tutti/tutti.hpp>
 #include <algorithm>
@@ -23,8 +23,9 @@ tutti::task<> ring_all_reduce(tutti::communicator world, std::span<float> data) 
   }
 }
 
-// The bandwidth-optimal form: the data is cut into n chunks. In n - 1 steps each chunk travels the ring and collects
-// its sum; in n - 1 more the sums travel the ring. Each rank sends 2 * (n - 1) / n * size, whatever n is.
+// The bandwidth-optimal form: the data is cut into n chunks. In n - 1 steps each chunk travels the ring and
+// collects its sum; in n - 1 more the sums travel the ring. Each rank sends 2 * (n - 1) / n * size, whatever
+// n is.
 tutti::task<> chunked_ring_all_reduce(tutti::communicator world, std::span<float> data) {
   const int n = world.size(), rank = world.rank(), right = (rank + 1) % n, left = (rank + n - 1) % n;
   const auto chunk = [data, n](int number) {
@@ -56,11 +57,13 @@ using all_reduce_function = tutti::task<> (*)(tutti::communicator, std::span<flo
 // Whole numbers small enough that their sum has no rounding: the order of the additions cannot show.
 std::vector<float> contribution(int rank, std::size_t count) {
   std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = static_cast<float>((i * 31 + static_cast<std::size_t>(rank) * 7) % 1000);
+  for (std::size_t i = 0; i < count; ++i)
+    values[i] = static_cast<float>((i * 31 + static_cast<std::size_t>(rank) * 7) % 1000);
   return values;
 }
 
-tutti::task<> measure(tutti::communicator world, const char* name, all_reduce_function reduce, std::size_t count) {
+tutti::task<> measure(tutti::communicator world, const char* name, all_reduce_function reduce,
+                      std::size_t count) {
   std::vector<float> expected = contribution(world.rank(), count);
   co_await world.all_reduce(expected, tutti::sum);
 

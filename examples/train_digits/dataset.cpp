@@ -38,7 +38,8 @@ dataset subset(const dataset& all, std::span<const std::uint32_t> indices) {
 }
 
 // MNIST is found under the names of its authors ("-idx3-ubyte") and of its copies (".idx3-ubyte").
-std::optional<fs::path> find_idx(const fs::path& directory, const std::string& stem, const std::string& kind) {
+std::optional<fs::path> find_idx(const fs::path& directory, const std::string& stem,
+                                 const std::string& kind) {
   for (const char* separator : {"-", "."}) {
     for (const char* ending : {"", ".gz"}) {
       fs::path candidate = directory / (stem + separator + kind + ending);
@@ -65,14 +66,15 @@ std::optional<dataset> load_pair(const fs::path& directory, const std::string& p
   data.pixels = std::move(images.pixels);
   data.labels = read_idx_labels(*labels_path);
   if (data.labels.size() != images.count) {
-    throw std::runtime_error(labels_path->string() + ": has " + std::to_string(data.labels.size()) + " labels for the " +
-                             std::to_string(images.count) + " images of " + images_path->filename().string() +
-                             ": the files do not belong together");
+    throw std::runtime_error(labels_path->string() + ": has " + std::to_string(data.labels.size()) +
+                             " labels for the " + std::to_string(images.count) + " images of " +
+                             images_path->filename().string() + ": the files do not belong together");
   }
   const auto wrong = std::ranges::find_if(data.labels, [](std::uint8_t label) { return label >= classes; });
   if (wrong != data.labels.end()) {
-    throw std::runtime_error(labels_path->string() + ": label " + std::to_string(wrong - data.labels.begin()) + " is " +
-                             std::to_string(*wrong) + "; labels are 0 to " + std::to_string(classes - 1));
+    throw std::runtime_error(labels_path->string() + ": label " +
+                             std::to_string(wrong - data.labels.begin()) + " is " + std::to_string(*wrong) +
+                             "; labels are 0 to " + std::to_string(classes - 1));
   }
   return data;
 }
@@ -85,9 +87,11 @@ void gather(const dataset& data, std::span<const std::uint32_t> indices, batch& 
   to.images.resize(image, static_cast<Eigen::Index>(indices.size()));
   to.labels.resize(indices.size());
   for (std::size_t k = 0; k < indices.size(); ++k) {
-    const std::uint8_t* pixels = data.pixels.data() + std::size_t{indices[k]} * static_cast<std::size_t>(image);
+    const std::uint8_t* pixels =
+        data.pixels.data() + std::size_t{indices[k]} * static_cast<std::size_t>(image);
     using bytes = Eigen::Matrix<std::uint8_t, Eigen::Dynamic, 1>;
-    to.images.col(static_cast<Eigen::Index>(k)) = Eigen::Map<const bytes>(pixels, image).cast<float>() * scale;
+    to.images.col(static_cast<Eigen::Index>(k)) =
+        Eigen::Map<const bytes>(pixels, image).cast<float>() * scale;
     to.labels[k] = data.labels[indices[k]];
   }
 }
@@ -102,15 +106,19 @@ data_split hold_out(const dataset& all, std::size_t test_count, std::string name
   random_bits bits(split_seed);
   shuffle(std::span(order), bits);
   const std::span<const std::uint32_t> shuffled(order);
-  return {std::move(name), subset(all, shuffled.first(all.size() - test_count)), subset(all, shuffled.last(test_count))};
+  return {std::move(name), subset(all, shuffled.first(all.size() - test_count)),
+          subset(all, shuffled.last(test_count))};
 }
 
-data_split load_digits(const fs::path& csv) { return hold_out(read_digits_csv(csv), digits_test_count, "UCI digits"); }
+data_split load_digits(const fs::path& csv) {
+  return hold_out(read_digits_csv(csv), digits_test_count, "UCI digits");
+}
 
 data_split load_mnist(const fs::path& directory) {
   std::error_code ignored;
   if (!fs::is_directory(directory, ignored)) {
-    throw std::runtime_error(directory.string() + ": is not a directory; --data wants the one that holds the MNIST files");
+    throw std::runtime_error(directory.string() +
+                             ": is not a directory; --data wants the one that holds the MNIST files");
   }
   std::optional<dataset> training = load_pair(directory, "train"), test = load_pair(directory, "t10k");
   if (training && test) {
@@ -120,8 +128,9 @@ data_split load_mnist(const fs::path& directory) {
     return {"MNIST", std::move(*training), std::move(*test)};
   }
   if (!training && !test) {
-    throw std::runtime_error(directory.string() +
-                             ": no MNIST images here; looked for train-images-idx3-ubyte[.gz] and t10k-images-idx3-ubyte[.gz]");
+    throw std::runtime_error(
+        directory.string() +
+        ": no MNIST images here; looked for train-images-idx3-ubyte[.gz] and t10k-images-idx3-ubyte[.gz]");
   }
   const dataset& only = training ? *training : *test;
   return hold_out(only, only.size() / 10, training ? "MNIST, training images" : "MNIST, t10k images");

@@ -46,9 +46,9 @@ data_split hold_out(const dataset& all, std::size_t test_count, std::string name
 // The digits that ship with the examples: 360 of 1,797 are the test set.
 data_split load_digits(const std::filesystem::path& csv);
 
-// A directory of MNIST files in IDX format, plain or .gz: train-images-idx3-ubyte and its labels for training,
-// t10k-images-idx3-ubyte and its labels as the test set; with t10k alone, a tenth of it is held out.
-// Throws std::runtime_error that says which file is missing, damaged, or does not fit its partner.
+// A directory of MNIST files in IDX format, plain or .gz: train-images-idx3-ubyte and its labels for
+// training, t10k-images-idx3-ubyte and its labels as the test set; with t10k alone, a tenth of it is held
+// out. Throws std::runtime_error that says which file is missing, damaged, or does not fit its partner.
 data_split load_mnist(const std::filesystem::path& directory);
 
 }  // namespace train_digits

@@ -27,7 +27,8 @@ std::string read_all(gz_file& file) {
   return text;
 }
 
-int parse_field(const gz_file& file, std::string_view field, int largest, std::size_t line, std::size_t column) {
+int parse_field(const gz_file& file, std::string_view field, int largest, std::size_t line,
+                std::size_t column) {
   int value = 0;
   const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
   if (error != std::errc{} || end != field.data() + field.size() || value < 0 || value > largest) {

@@ -19,7 +19,8 @@ constexpr std::uint32_t largest_side = 4096;  // pixels
 
 std::uint32_t read_word(gz_file& file) {
   std::array<std::uint8_t, 4> bytes{};
-  if (file.read(bytes) != bytes.size()) file.fail("ends inside its header: it is no IDX file, or it is cut off");
+  if (file.read(bytes) != bytes.size())
+    file.fail("ends inside its header: it is no IDX file, or it is cut off");
   std::uint32_t word = 0;
   for (const std::uint8_t byte : bytes) word = word << 8 | byte;
   return word;
@@ -30,7 +31,8 @@ void expect_magic(gz_file& file, std::uint32_t expected) {
   if (magic == expected) return;
   if (magic == images_magic) file.fail("holds images where labels belong: are the two files exchanged?");
   if (magic == labels_magic) file.fail("holds labels where images belong: are the two files exchanged?");
-  if (magic >> 16 == 0) file.fail("is IDX of another element type or dimension; needed are the unsigned bytes of MNIST");
+  if (magic >> 16 == 0)
+    file.fail("is IDX of another element type or dimension; needed are the unsigned bytes of MNIST");
   file.fail("is no IDX file: it does not begin with the magic number of MNIST's images or labels");
 }
 
@@ -48,7 +50,8 @@ std::vector<std::uint8_t> read_payload(gz_file& file, std::uint64_t bytes) {
     }
   }
   std::array<std::uint8_t, 1> beyond{};
-  if (file.read(beyond) != 0) file.fail("is longer than its header says (" + std::to_string(bytes) + " bytes of data)");
+  if (file.read(beyond) != 0)
+    file.fail("is longer than its header says (" + std::to_string(bytes) + " bytes of data)");
   return payload;
 }
 
@@ -59,11 +62,12 @@ idx_images read_idx_images(const std::filesystem::path& path) {
   expect_magic(file, images_magic);
   const std::uint64_t count = read_word(file);
   const std::uint32_t rows = read_word(file), columns = read_word(file);
-  const std::string shape =
-      std::to_string(count) + " images of " + std::to_string(rows) + " x " + std::to_string(columns) + " pixels";
+  const std::string shape = std::to_string(count) + " images of " + std::to_string(rows) + " x " +
+                            std::to_string(columns) + " pixels";
   if (count == 0 || rows == 0 || columns == 0) file.fail("is empty: " + shape);
   if (rows > largest_side || columns > largest_side) file.fail("has impossible dimensions: " + shape);
-  const std::uint64_t pixels_each = std::uint64_t{rows} * columns;  // below 2^25, so that the product below fits
+  const std::uint64_t pixels_each =
+      std::uint64_t{rows} * columns;  // below 2^25, so that the product below fits
   if (count * pixels_each > largest_payload_bytes) file.fail("is too large: " + shape + ", more than 1 GiB");
 
   idx_images images;

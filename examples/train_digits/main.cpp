@@ -28,8 +28,9 @@ fs::path find_shipped_digits() {
     fs::path candidate = directory / "digits.csv.gz";
     if (fs::is_regular_file(candidate, ignored)) return candidate;
   }
-  throw std::runtime_error("digits.csv.gz is neither in data/ beside the program nor in " TUTTI_EXAMPLE_DATA_DIR
-                           "; copy it there, or give the directory of an MNIST data set with --data");
+  throw std::runtime_error(
+      "digits.csv.gz is neither in data/ beside the program nor in " TUTTI_EXAMPLE_DATA_DIR
+      "; copy it there, or give the directory of an MNIST data set with --data");
 }
 
 struct command_line {
@@ -50,26 +51,35 @@ CLI::Validator number_between(double low, double high) {
 
 void describe(CLI::App& app, command_line& to) {
   auto& training = to.training;
-  app.add_option("--data", to.data, "directory of MNIST files in IDX format, plain or .gz (default: the shipped digits)")
+  app.add_option("--data", to.data,
+                 "directory of MNIST files in IDX format, plain or .gz (default: the shipped digits)")
       ->type_name("DIR");
   app.add_option("--epochs", training.epochs, "times every image is learned from")
-      ->check(CLI::Range(1, 100'000))->capture_default_str();
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   app.add_option("--batch", training.batch, "images per step, of all ranks together")
-      ->check(CLI::Range(1, 1'000'000))->capture_default_str();
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
   app.add_option("--lr", training.rate, "learning rate")
-      ->check(number_between(1e-6, 1e3))->capture_default_str();
+      ->check(number_between(1e-6, 1e3))
+      ->capture_default_str();
   app.add_option("--momentum", training.momentum, "share of the last step that goes into the next")
-      ->check(number_between(0, 0.9999))->capture_default_str();
+      ->check(number_between(0, 0.9999))
+      ->capture_default_str();
   app.add_option("--hidden", training.hidden, "neurons of each hidden layer, as in 128,64")
-      ->delimiter(',')->check(CLI::Range(1, 65'536))->capture_default_str();
-  app.add_option("--seed", training.seed, "of the initial weights and the order of the images")->capture_default_str();
+      ->delimiter(',')
+      ->check(CLI::Range(1, 65'536))
+      ->capture_default_str();
+  app.add_option("--seed", training.seed, "of the initial weights and the order of the images")
+      ->capture_default_str();
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   command_line arguments;
-  CLI::App app("Trains a network to read handwritten digits on all ranks of tutti-run together.", "train_digits");
+  CLI::App app("Trains a network to read handwritten digits on all ranks of tutti-run together.",
+               "train_digits");
   describe(app, arguments);
   CLI11_PARSE(app, argc, argv);
 
@@ -81,7 +91,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "train_digits: %s\n", failure.what());
     return 1;
   }
-  // No coroutine, so that it may capture: what it captured is gone when the coroutine runs, its arguments are not.
+  // No coroutine, so that it may capture: what it captured is gone when the coroutine runs, its arguments are
+  // not.
   return tutti::run([&](tutti::communicator world) {
     return train_digits::train(std::move(world), std::move(arguments.training), std::move(data));
   });

@@ -7,8 +7,8 @@
 
 namespace train_digits {
 
-// The consecutive share of `whole` that belongs to `rank` of `ranks`. The shares of all ranks are disjoint, cover the
-// whole in order, and differ in size by at most one; with more ranks than items some are empty.
+// The consecutive share of `whole` that belongs to `rank` of `ranks`. The shares of all ranks are disjoint,
+// cover the whole in order, and differ in size by at most one; with more ranks than items some are empty.
 template <class T>
 std::span<T> share_of(std::span<T> whole, int rank, int ranks) noexcept {
   const std::size_t n = static_cast<std::size_t>(ranks), r = static_cast<std::size_t>(rank);

@@ -24,7 +24,8 @@ perceptron<Scalar>::perceptron(const std::vector<int>& sizes, std::uint64_t seed
   parameters_.assign(end, Scalar(0));
   gradient_.assign(end, Scalar(0));
 
-  // Uniform with variance 2 / inputs (He et al. 2015), which keeps the scale of activations through ReLU layers.
+  // Uniform with variance 2 / inputs (He et al. 2015), which keeps the scale of activations through ReLU
+  // layers.
   random_bits bits(seed);
   for (const layer& l : layers_) {
     const double limit = std::sqrt(6.0 / static_cast<double>(l.inputs));
@@ -59,7 +60,8 @@ double perceptron<Scalar>::softmax_loss(std::span<const std::uint8_t> labels, Sc
     const Scalar highest = scores.maxCoeff();  // subtracted, so that exp cannot overflow
     delta = (scores.array() - highest).exp().matrix();
     const Scalar total = delta.sum();
-    loss += std::log(static_cast<double>(total)) + static_cast<double>(highest) - static_cast<double>(scores(label));
+    loss += std::log(static_cast<double>(total)) + static_cast<double>(highest) -
+            static_cast<double>(scores(label));
     delta *= weight / total;
     delta(label) -= weight;
   }
@@ -67,7 +69,8 @@ double perceptron<Scalar>::softmax_loss(std::span<const std::uint8_t> labels, Sc
 }
 
 template <class Scalar>
-double perceptron<Scalar>::backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight) {
+double perceptron<Scalar>::backward(const matrix& images, std::span<const std::uint8_t> labels,
+                                    Scalar weight) {
   if (labels.empty()) {
     std::ranges::fill(gradient_, Scalar(0));
     return 0;

@@ -23,10 +23,10 @@ class perceptron {
   std::span<Scalar> parameters() noexcept { return parameters_; }
   std::span<Scalar> gradient() noexcept { return gradient_; }
 
-  // Sets gradient() to `weight` times the sum over the samples of the derivatives of their losses, and returns the sum
-  // of the losses, unweighted. One column of `images` per label; with no columns the gradient is zero.
-  // Weighted by 1 / (samples of all ranks), the gradients of all ranks add up to the mean over all samples exactly,
-  // however unevenly the samples are spread.
+  // Sets gradient() to `weight` times the sum over the samples of the derivatives of their losses, and
+  // returns the sum of the losses, unweighted. One column of `images` per label; with no columns the gradient
+  // is zero. Weighted by 1 / (samples of all ranks), the gradients of all ranks add up to the mean over all
+  // samples exactly, however unevenly the samples are spread.
   double backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight);
 
   // How many of the images are classified as labelled.
@@ -36,7 +36,7 @@ class perceptron {
   struct layer {
     Eigen::Index inputs, outputs;
     std::size_t weights, biases;  // where they begin in parameters_ and gradient_
-    matrix output, delta;         // of the last batch, a column per sample; delta is d(loss)/d(output before ReLU)
+    matrix output, delta;  // of the last batch, a column per sample; delta is d(loss)/d(output before ReLU)
   };
   using weight_map = Eigen::Map<matrix>;
   using bias_map = Eigen::Map<Eigen::Matrix<Scalar, Eigen::Dynamic, 1>>;
@@ -44,7 +44,9 @@ class perceptron {
   weight_map weights_in(std::vector<Scalar>& flat, const layer& l) {
     return weight_map(flat.data() + l.weights, l.outputs, l.inputs);
   }
-  bias_map biases_in(std::vector<Scalar>& flat, const layer& l) { return bias_map(flat.data() + l.biases, l.outputs); }
+  bias_map biases_in(std::vector<Scalar>& flat, const layer& l) {
+    return bias_map(flat.data() + l.biases, l.outputs);
+  }
 
   void forward(const matrix& images);
   double softmax_loss(std::span<const std::uint8_t> labels, Scalar weight);

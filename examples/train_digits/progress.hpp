@@ -9,7 +9,8 @@
 
 namespace train_digits {
 
-// Whether a person reads standard output: it is a terminal, or a launcher that passes it on to one says TUTTI_TTY=1.
+// Whether a person reads standard output: it is a terminal, or a launcher that passes it on to one says
+// TUTTI_TTY=1.
 bool output_is_terminal() noexcept;
 
 // Lines, and on a terminal a bar that the next line overwrites.

@@ -12,7 +12,8 @@ namespace train_digits {
 // Element by element in one order: replicas that start equal and get equal gradients stay equal bit for bit.
 class sgd {
  public:
-  sgd(std::size_t parameters, float rate, float momentum) : rate_(rate), momentum_(momentum), velocity_(parameters) {}
+  sgd(std::size_t parameters, float rate, float momentum)
+      : rate_(rate), momentum_(momentum), velocity_(parameters) {}
 
   void step(std::span<float> parameters, std::span<const float> gradient) noexcept {
     for (std::size_t i = 0; i < velocity_.size(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The training loop: every rank computes the gradient of its share of each batch, one all_reduce makes it the gradient
-// of the whole batch, every rank takes the same step.
+// The training loop: every rank computes the gradient of its share of each batch, one all_reduce makes it the
+// gradient of the whole batch, every rank takes the same step.
 #include "train_digits/train.hpp"
 
 #include "train_digits/partition.hpp"
@@ -56,8 +56,9 @@ class trainer {
       const double loss = co_await train_epoch(epoch);
       progress_.line(text("epoch %3d/%d  loss %.6f", epoch, options_.epochs, loss));
       if (!std::isfinite(loss)) {
-        progress_.line(text("the training diverged: try a --lr below %g, or a smaller --momentum", static_cast<double>(options_.rate)));
-        co_return 1;   // on every rank: all of them have the same loss
+        progress_.line(text("the training diverged: try a --lr below %g, or a smaller --momentum",
+                            static_cast<double>(options_.rate)));
+        co_return 1;  // on every rank: all of them have the same loss
       }
     }
     co_await report_accuracy();
@@ -69,7 +70,8 @@ class trainer {
  private:
   // Returns the mean loss of the epoch's samples, each at the parameters its batch was computed with.
   tutti::task<double> train_epoch(int epoch) {
-    // All ranks shuffle alike, from the seed alone: batch s holds the same images however many ranks share it.
+    // All ranks shuffle alike, from the seed alone: batch s holds the same images however many ranks share
+    // it.
     std::iota(order_.begin(), order_.end(), 0u);
     random_bits bits(options_.seed * 1'000'003 + static_cast<std::uint64_t>(epoch));
     shuffle(std::span(order_), bits);
@@ -77,7 +79,8 @@ class trainer {
     double loss = 0;
     for (std::size_t first = 0; first < order_.size(); first += options_.batch) {
       const std::size_t count = std::min(options_.batch, order_.size() - first);
-      const auto mine = share_of(std::span<const std::uint32_t>(order_).subspan(first, count), world_.rank(), world_.size());
+      const auto mine = share_of(std::span<const std::uint32_t>(order_).subspan(first, count), world_.rank(),
+                                 world_.size());
 
       clock_.enter(phase::compute);
       gather(data_.training, mine, batch_);
@@ -100,7 +103,8 @@ class trainer {
   tutti::task<> report_accuracy() {
     std::vector<std::uint32_t> all(data_.test.size());
     std::iota(all.begin(), all.end(), 0u);
-    std::span<const std::uint32_t> mine = share_of(std::span<const std::uint32_t>(all), world_.rank(), world_.size());
+    std::span<const std::uint32_t> mine =
+        share_of(std::span<const std::uint32_t>(all), world_.rank(), world_.size());
     clock_.enter(phase::compute);
     std::int64_t correct = 0;
     while (!mine.empty()) {
@@ -123,9 +127,11 @@ class trainer {
     co_await world_.all_reduce(seconds, tutti::avg);
     const double total = std::max(std::reduce(seconds.begin(), seconds.end()), 1e-9);
     const auto share = [&](phase p) { return 100.0 * seconds[static_cast<std::size_t>(p)] / total; };
-    progress_.line(text("time per rank %.3f s: compute %.3f s (%.1f %%), communication %.3f s (%.1f %%), other %.3f s (%.1f %%)",
-                        total, seconds[0], share(phase::compute), seconds[1], share(phase::communication), seconds[2],
-                        share(phase::other)));
+    progress_.line(
+        text("time per rank %.3f s: compute %.3f s (%.1f %%), communication %.3f s (%.1f %%), other %.3f s "
+             "(%.1f %%)",
+             total, seconds[0], share(phase::compute), seconds[1], share(phase::communication), seconds[2],
+             share(phase::other)));
   }
 
   tutti::task<bool> compare_replicas() {

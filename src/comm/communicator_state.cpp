@@ -143,7 +143,8 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
 // ---- waiting under the default timeout ----
 
 void communicator_state::watch(core::activity& a) noexcept {
-  a.started = engine().now();
+  // The engine's own time may be as old as the user's last long computation.
+  a.started = engine().env().now();
   waiting_.push_back(a);
   if (!timer_.armed()) engine().timers().arm(timer_, a.started + timeout_);
 }

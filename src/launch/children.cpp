@@ -9,6 +9,8 @@
 #include <csignal>
 #include <utility>
 
+#include "launch/signals.hpp"
+
 namespace tutti::launch {
 
 children::children(boost::asio::io_context& loop, handlers to) : loop_(loop), to_(std::move(to)) {
@@ -54,6 +56,8 @@ void children::collect_dead() {
     c.end.exit_code = info.si_code == CLD_EXITED ? info.si_status : 0;
     c.end.signal = info.si_code == CLD_EXITED ? 0 : info.si_status;
     c.end.core_dumped = info.si_code == CLD_DUMPED;
+    c.end.asked_with = asked_with_;
+    c.end.killed = killed_;
     c.end.after = std::chrono::duration_cast<std::chrono::milliseconds>(now - started_);
   }
   for (const exec_failure& failure : reports_.collect())
@@ -78,7 +82,9 @@ void children::announce(child& c) {
   to_.ended(c.end);
 }
 
-void children::signal_all(int signal) const noexcept {
+void children::signal_all(int signal) noexcept {
+  if (ends_job(signal)) asked_with_ = signal;
+  if (signal == SIGKILL) killed_ = true;
   for (const auto& c : all_)
     if (!c->group_empty) ::kill(-c->pid, signal);
 }

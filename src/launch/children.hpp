@@ -36,7 +36,7 @@ class children {
   void reap();
 
   // To the process groups of all ranks, also of those that have ended and left something behind.
-  void signal_all(int signal) const noexcept;
+  void signal_all(int signal) noexcept;
   bool all_ended() const;
   bool all_gone() const;  // and nothing of their groups is left
   std::vector<int> running() const;
@@ -66,6 +66,8 @@ class children {
   std::chrono::steady_clock::time_point started_ = std::chrono::steady_clock::now();
   std::vector<std::unique_ptr<child>> all_;
   std::unordered_map<pid_t, child*> unreaped_;
+  int asked_with_ = 0;   // the last signal sent that asks for an end
+  bool killed_ = false;  // SIGKILL was sent
 };
 
 }  // namespace tutti::launch

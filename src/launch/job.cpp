@@ -162,8 +162,6 @@ void job::suspend() {
 }
 
 void job::on_rank_end(outcome end) {
-  end.asked_with = asked_with_;
-  end.killed = phase_ == phase::killing;
   ends_.push_back(end);
   if (!end.failed() || phase_ != phase::running) return;
   if (options_.on_failure == failure_policy::stop || end.exec_error != 0)
@@ -175,14 +173,19 @@ void job::on_rank_end(outcome end) {
 void job::on_children_changed() {
   if (phase_ == phase::draining || !children_.all_ended()) return;
   if (children_.all_gone()) return finish();
-  if (phase_ == phase::running) kill();  // what the ranks left behind; while stopping, it has the rest of the grace
+  // What the ranks left behind: none of the job's business once that is over, but while it is being stopped it may still
+  // have something to save. A shell starts what runs in its background deaf to SIGINT.
+  if (phase_ == phase::running)
+    kill();
+  else if (phase_ == phase::stopping && !std::exchange(asked_rest_, true))
+    children_.signal_all(SIGTERM);
 }
 
 void job::stop(reason why, int signal) {
   if (phase_ != phase::running) return;
   phase_ = phase::stopping;
   reason_ = why;
-  asked_with_ = signal;
+  stop_signal_ = signal;
   children_.signal_all(signal);
   children_.signal_all(SIGCONT);  // one that was stopped could not act on it
   deadline_.expires_after(options_.grace);
@@ -229,7 +232,7 @@ std::string job::report() const {
       killed.empty() ? "" : fmt::format("tutti-run: rank {} had to be killed\n", rank_list(killed));
   switch (reason_) {
     case reason::signal:
-      return fmt::format("tutti-run: the job was stopped by {}\n{}", signal_name(asked_with_), last_resort);
+      return fmt::format("tutti-run: the job was stopped by {}\n{}", signal_name(stop_signal_), last_resort);
     case reason::timeout:
       return fmt::format("tutti-run: the job was stopped: it ran longer than --timeout {:g}\n{}",
                          static_cast<double>(options_.timeout.count()) / 1000, last_resort);
@@ -250,7 +253,7 @@ std::string job::report() const {
 int job::exit_code() const {
   switch (reason_) {
     case reason::signal:
-      return 128 + asked_with_;
+      return 128 + stop_signal_;
     case reason::timeout:
       return timeout_exit_code;
     case reason::reader_gone:

@@ -70,7 +70,8 @@ class job {
 
   phase phase_ = phase::running;
   reason reason_ = reason::none;
-  int asked_with_ = 0;
+  int stop_signal_ = 0;      // by which the ranks were asked to end; 0: none yet
+  bool asked_rest_ = false;  // what they left behind was asked too
   int interrupts_ = 0;
   std::vector<outcome> ends_;  // in the order in which they came
 };

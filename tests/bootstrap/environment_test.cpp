@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/environment.hpp"
+
+#include "base/unique_fd.hpp"
+#include "support/run_task.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+
+#include <cstdlib>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <tutti/init_options.hpp>
+#include <utility>
+#include <vector>
+
+using namespace tutti;
+using namespace std::chrono_literals;
+using bootstrap::job;
+using test::failure;
+
+namespace {
+
+// Exactly these variables of those that resolve() knows; the rest is put back at the end.
+class variables {
+ public:
+  variables(std::initializer_list<std::pair<const char*, const char*>> wanted) {
+    for (const char* name :
+         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TUTTI_SECRET",
+          "TUTTI_JOB_ID", "TUTTI_TRANSPORTS", "TUTTI_TIMEOUT", "TUTTI_STORE_FD", "OMPI_COMM_WORLD_RANK",
+          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE",
+          "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}) {
+      const char* const old = std::getenv(name);
+      before_.emplace_back(name, old != nullptr ? std::optional<std::string>(old) : std::nullopt);
+      ::unsetenv(name);
+    }
+    for (const auto& [name, value] : wanted) ::setenv(name, value, 1);
+  }
+  variables(const variables&) = delete;
+  variables& operator=(const variables&) = delete;
+  ~variables() {
+    for (const auto& [name, value] : before_) {
+      if (value) {
+        ::setenv(name, value->c_str(), 1);
+      } else {
+        ::unsetenv(name);
+      }
+    }
+  }
+
+ private:
+  std::vector<std::pair<const char*, std::optional<std::string>>> before_;
+};
+
+job resolved(std::initializer_list<std::pair<const char*, const char*>> environment,
+             const init_options& options = init_options()) {
+  const variables v(environment);
+  return bootstrap::resolve(options);
+}
+
+// The error of resolve(), which must name all of `parts`.
+void check_refused(std::initializer_list<std::pair<const char*, const char*>> environment,
+                   std::initializer_list<const char*> parts, const init_options& options = init_options()) {
+  const failure f = test::failure_of([&] { resolved(environment, options); });
+  CHECK_MESSAGE(f.code == errc::invalid_argument, f.text);
+  for (const char* part : parts) CHECK_MESSAGE(f.says(part), part << " is not in: " << f.text);
+}
+
+}  // namespace
+
+TEST_CASE("with nothing set, a process is alone") {
+  const job j = resolved({});
+  CHECK(j.alone);
+  CHECK(j.rank == 0);
+  CHECK(j.world_size == 1);
+  CHECK(j.local_rank == 0);
+  CHECK(j.local_world_size == 1);
+  CHECK(j.timeout == 10min);
+  CHECK(j.transports.empty());
+  CHECK(j.secret.empty());
+  CHECK(j.store_fd == -1);
+}
+
+TEST_CASE("what tutti-run and torchrun set") {
+  const job j = resolved({{"RANK", "3"},
+                          {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "1"},
+                          {"LOCAL_WORLD_SIZE", "4"},
+                          {"MASTER_ADDR", "node7"},
+                          {"MASTER_PORT", "29500"},
+                          {"TUTTI_SECRET", "s"},
+                          {"TUTTI_JOB_ID", "job"},
+                          {"TUTTI_TRANSPORTS", "tcp,shm"},
+                          {"TUTTI_TIMEOUT", "1.5"}});
+  CHECK_FALSE(j.alone);
+  CHECK(j.rank == 3);
+  CHECK(j.world_size == 8);
+  CHECK(j.local_rank == 1);
+  CHECK(j.local_world_size == 4);
+  CHECK(j.master_host == "node7");
+  CHECK(j.master_port == 29500);
+  CHECK(j.secret == "s");
+  CHECK(j.job_id == "job");
+  CHECK(j.transports == std::vector<std::string>{"shm", "tcp"});
+  CHECK(j.timeout == 1500ms);
+}
+
+TEST_CASE("local numbers may be missing") {
+  const job j = resolved({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "::1"}, {"MASTER_PORT", "1"}});
+  CHECK(j.local_rank == -1);
+  CHECK(j.local_world_size == -1);
+  CHECK(j.master_host == "::1");
+}
+
+TEST_CASE("what other starters set") {
+  SUBCASE("Open MPI") {
+    const job j = resolved({{"OMPI_COMM_WORLD_RANK", "1"},
+                            {"OMPI_COMM_WORLD_SIZE", "4"},
+                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                            {"PMI_RANK", "9"},
+                            {"MASTER_ADDR", "a"},
+                            {"MASTER_PORT", "5"}});
+    CHECK(j.rank == 1);
+    CHECK(j.world_size == 4);
+    CHECK(j.local_rank == 1);
+    CHECK(j.local_world_size == 2);
+  }
+  SUBCASE("MPICH") {
+    const job j = resolved({{"PMI_RANK", "2"},
+                            {"PMI_SIZE", "4"},
+                            {"MPI_LOCALRANKID", "0"},
+                            {"MPI_LOCALNRANKS", "2"},
+                            {"MASTER_ADDR", "a"},
+                            {"MASTER_PORT", "5"}});
+    CHECK(j.rank == 2);
+    CHECK(j.world_size == 4);
+    CHECK(j.local_rank == 0);
+    CHECK(j.local_world_size == 2);
+  }
+  SUBCASE("Slurm") {
+    const job j = resolved({{"SLURM_PROCID", "3"},
+                            {"SLURM_NTASKS", "4"},
+                            {"SLURM_LOCALID", "1"},
+                            {"MASTER_ADDR", "a"},
+                            {"MASTER_PORT", "5"}});
+    CHECK(j.rank == 3);
+    CHECK(j.world_size == 4);
+    CHECK(j.local_rank == 1);
+    CHECK(j.local_world_size == -1);
+  }
+  SUBCASE("RANK goes before them") {
+    const job j = resolved({{"RANK", "0"},
+                            {"WORLD_SIZE", "2"},
+                            {"SLURM_PROCID", "3"},
+                            {"SLURM_NTASKS", "4"},
+                            {"MASTER_ADDR", "a"},
+                            {"MASTER_PORT", "5"}});
+    CHECK(j.rank == 0);
+    CHECK(j.world_size == 2);
+  }
+  SUBCASE("without an address of rank 0") {
+    check_refused({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
+                  {"OMPI_COMM_WORLD_RANK=1", "MASTER_ADDR", "MASTER_PORT", "mpirun"});
+    check_refused({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"MASTER_ADDR", "a"}}, {"MASTER_PORT is not set"});
+  }
+  SUBCASE("with another world size") {
+    check_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"WORLD_SIZE", "5"}}, {"PMI_SIZE=4", "WORLD_SIZE=5"});
+  }
+  SUBCASE("one rank needs no address") {
+    const job j = resolved({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});
+    CHECK(j.world_size == 1);
+    CHECK(j.master_host.empty());
+  }
+}
+
+TEST_CASE("what is missing or contradictory is named, with the cure") {
+  check_refused({{"RANK", "1"}}, {"RANK=1", "WORLD_SIZE", "tutti-run"});
+  check_refused({{"WORLD_SIZE", "4"}}, {"WORLD_SIZE=4", "RANK", "from 0 to 3", "tutti-run -n 4"});
+  check_refused({{"RANK", "4"}, {"WORLD_SIZE", "4"}}, {"RANK=4", "WORLD_SIZE=4", "0 to 3"});
+  check_refused({{"RANK", "-1"}, {"WORLD_SIZE", "4"}}, {"RANK", "-1"});
+  check_refused({{"RANK", "one"}, {"WORLD_SIZE", "4"}}, {"RANK", "one"});
+  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}, {"WORLD_SIZE"});
+  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, {"RANK=0", "MASTER_ADDR", "MASTER_PORT"});
+  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "0"}}, {"MASTER_PORT", "'0'"});
+  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}}, {"MASTER_PORT"});
+  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "http"}}, {"MASTER_PORT"});
+  check_refused({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}}, {"RANK", "WORLD_SIZE", "MASTER_ADDR"});
+  check_refused({{"RANK", "0"},
+                 {"WORLD_SIZE", "2"},
+                 {"LOCAL_RANK", "2"},
+                 {"LOCAL_WORLD_SIZE", "2"},
+                 {"MASTER_ADDR", "a"},
+                 {"MASTER_PORT", "5"}},
+                {"LOCAL_RANK=2", "LOCAL_WORLD_SIZE=2"});
+  check_refused({{"RANK", "0"},
+                 {"WORLD_SIZE", "2"},
+                 {"LOCAL_WORLD_SIZE", "3"},
+                 {"MASTER_ADDR", "a"},
+                 {"MASTER_PORT", "5"}},
+                {"LOCAL_WORLD_SIZE=3", "WORLD_SIZE=2"});
+}
+
+TEST_CASE("options take part, and must not contradict") {
+  init_options o;
+  o.rank = 1;
+  o.world_size = 2;
+  o.secret = "of the program";
+  o.timeout = 5s;
+  o.transports = {"tcp"};
+  const job j = resolved({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}, {"TUTTI_SECRET", "of the environment"}}, o);
+  CHECK(j.rank == 1);
+  CHECK(j.world_size == 2);
+  CHECK(j.secret == "of the program");
+  CHECK(j.timeout == 5s);
+  CHECK(j.transports == std::vector<std::string>{"tcp"});
+  CHECK(resolved({{"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}, {"TUTTI_TIMEOUT", "7"}}, o).timeout == 7s);
+
+  check_refused({{"RANK", "0"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}}, {"init_options::rank is 1", "RANK=0"}, o);
+  check_refused({{"WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}},
+                {"init_options::world_size is 2", "WORLD_SIZE=3"}, o);
+  check_refused({{"TUTTI_TRANSPORTS", "shm"}}, {"TUTTI_TRANSPORTS=shm", "init_options::transports"}, o);
+
+  init_options only_rank;
+  only_rank.rank = 1;
+  check_refused({}, {"init_options::rank=1", "WORLD_SIZE"}, only_rank);
+  init_options negative;
+  negative.rank = -2;
+  check_refused({}, {"-2"}, negative);
+  init_options none;
+  none.world_size = 0;
+  check_refused({}, {"world_size is 0"}, none);
+}
+
+TEST_CASE("tcp:// says where rank 0 is") {
+  init_options o;
+  o.rank = 0;
+  o.world_size = 2;
+  o.init_method = "tcp://node7:1234";
+  job j = resolved({{"MASTER_ADDR", "elsewhere"}}, o);
+  CHECK(j.master_host == "node7");
+  CHECK(j.master_port == 1234);
+  o.init_method = "tcp://[fe80::1]:80/";
+  j = resolved({}, o);
+  CHECK(j.master_host == "fe80::1");
+  CHECK(j.master_port == 80);
+  for (const char* wrong : {"tcp://", "tcp://host", "tcp://host:", "tcp://:80", "tcp://host:0", "tcp://host:99999",
+                            "tcp://fe80::1:80", "tcp://a b:80", "tcp://host:80x"}) {
+    o.init_method = wrong;
+    check_refused({}, {wrong}, o);
+  }
+  init_options no_rank;
+  no_rank.init_method = "tcp://host:80";
+  check_refused({}, {"RANK", "tcp://host:80"}, no_rank);
+}
+
+TEST_CASE("unknown methods, backends, transports and times are refused") {
+  init_options o;
+  for (const char* method : {"file:///tmp/x", "udp://a:1", "", "env:"}) {
+    o.init_method = method;
+    check_refused({}, {"env://", "tcp://"}, o);
+  }
+  o = init_options();
+  o.backend = "nccl";
+  check_refused({}, {"nccl", "native"}, o);
+  o.backend = "mpi";
+  CHECK(test::failure_of([&] { resolved({}, o); }).code == errc::not_supported);
+  o = init_options();
+  o.transports = {"rdma"};
+  check_refused({}, {"rdma", "shm and tcp"}, o);
+  check_refused({{"TUTTI_TRANSPORTS", "tcp,"}}, {"TUTTI_TRANSPORTS", "''"});
+  check_refused({{"TUTTI_TRANSPORTS", "tcp, shm"}}, {"TUTTI_TRANSPORTS", "' shm'"});
+  for (const char* time : {"0", "-1", "soon", "5s", "nan", "inf", "1e300"})
+    check_refused({{"TUTTI_TIMEOUT", time}}, {"TUTTI_TIMEOUT", time, "seconds"});
+  o = init_options();
+  o.timeout = 0ms;
+  check_refused({}, {"init_options::timeout"}, o);
+  o.timeout = std::chrono::milliseconds::max();
+  CHECK(resolved({}, o).timeout > 24h);
+}
+
+TEST_CASE("the launcher's descriptor goes to rank 0, and to no other program") {
+  const base::unique_fd fd(::open("/dev/null", O_RDONLY));
+  const std::string number = std::to_string(fd.get());
+  {
+    const variables v({{"RANK", "0"},
+                       {"WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "127.0.0.1"},
+                       {"MASTER_PORT", "5"},
+                       {"TUTTI_STORE_FD", number.c_str()}});
+    CHECK(bootstrap::resolve(init_options()).store_fd == fd.get());
+    CHECK(std::getenv("TUTTI_STORE_FD") == nullptr);
+    CHECK((::fcntl(fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    CHECK(bootstrap::resolve(init_options()).store_fd == -1);
+  }
+  CHECK(resolved({{"RANK", "1"},
+                  {"WORLD_SIZE", "2"},
+                  {"MASTER_ADDR", "127.0.0.1"},
+                  {"MASTER_PORT", "5"},
+                  {"TUTTI_STORE_FD", number.c_str()}})
+            .store_fd == -1);
+  check_refused({{"RANK", "0"},
+                 {"WORLD_SIZE", "2"},
+                 {"MASTER_ADDR", "127.0.0.1"},
+                 {"MASTER_PORT", "5"},
+                 {"TUTTI_STORE_FD", "987654"}},
+                {"TUTTI_STORE_FD=987654", "tutti-run"});
+}
+
+TEST_CASE("ranks that are threads have their places from the caller") {
+  init_options o;
+  o.timeout = 3s;
+  const variables v({{"RANK", "5"}, {"WORLD_SIZE", "9"}, {"TUTTI_TRANSPORTS", "tcp"}});
+  const job j = bootstrap::local_job(1, 4, o);
+  CHECK(j.rank == 1);
+  CHECK(j.world_size == 4);
+  CHECK(j.local_rank == 1);
+  CHECK(j.local_world_size == 4);
+  CHECK(j.timeout == 3s);
+  CHECK(j.transports == std::vector<std::string>{"tcp"});
+  CHECK_FALSE(j.alone);
+  CHECK(bootstrap::local_job(0, 1, o).alone);
+}

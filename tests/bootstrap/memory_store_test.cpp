@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// memory_store, and prefix_store on it.
+#include "bootstrap/store_conformance.hpp"
+#include "support/run_task.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <tutti/store.hpp>
+
+using namespace tutti;
+using namespace std::chrono_literals;
+using test::run_task;
+
+TEST_CASE("memory_store does what stores do") {
+  boost::asio::io_context context;
+  memory_store a(context.get_executor());
+  memory_store b(context.get_executor(), a);
+  test::check_store(context, a, b);
+}
+
+TEST_CASE("prefix_store does what stores do") {
+  boost::asio::io_context context;
+  memory_store base(context.get_executor());
+  prefix_store a(base, "p"), b(base, "p");
+  run_task(context, base.set("outside", "x"));
+  test::check_store(context, a, b);
+}
+
+TEST_CASE("prefix_store keeps its keys apart from others") {
+  boost::asio::io_context context;
+  memory_store base(context.get_executor());
+  prefix_store p(base, "p"), q(base, "q"), inner(p, "inner");
+  run_task(context, p.set("k", "of p"));
+  run_task(context, q.set("k", "of q"));
+  run_task(context, inner.set("k", "of inner"));
+  CHECK(run_task(context, p.get("k")) == "of p");
+  CHECK(run_task(context, q.get("k")) == "of q");
+  CHECK(run_task(context, base.get("p/inner/k")) == "of inner");
+  CHECK(run_task(context, p.count()) == 2);
+  CHECK(run_task(context, inner.count()) == 1);
+  CHECK(inner.name() == "'inner/' in 'p/' in memory_store");
+}
+
+TEST_CASE("a store's own timeout is what operations use that are given none") {
+  boost::asio::io_context context;
+  memory_store s(context.get_executor());
+  CHECK(s.timeout() == 10min);
+  s.set_timeout(30ms);
+  const test::failure f = test::failure_of([&] { run_task(context, s.get("k")); });
+  CHECK(f.code == errc::timed_out);
+  CHECK(f.says("30 ms"));
+  CHECK(test::failure_of([&] { s.set_timeout(-1ms); }).code == errc::invalid_argument);
+}
+
+namespace {
+
+task<std::int64_t> count_up(store& s, int times) {
+  std::int64_t last = 0;
+  for (int i = 0; i < times; ++i) last = co_await s.add("counter", 1);
+  co_return last;
+}
+
+// Each rank sets its key and gets all others', round by round: every wait is ended by another thread.
+task<> exchange(store& s, int rank, int ranks, int rounds) {
+  for (int round = 0; round < rounds; ++round) {
+    co_await s.set(std::to_string(round) + "/" + std::to_string(rank), std::to_string(rank * round));
+    for (int other = 0; other < ranks; ++other) {
+      const std::string value = co_await s.get(std::to_string(round) + "/" + std::to_string(other));
+      if (value != std::to_string(other * round)) throw error(errc::system, "wrong value " + value);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("threads share one memory_store") {
+  constexpr int ranks = 4;
+  boost::asio::io_context unused;
+  const memory_store shared(unused.get_executor());
+  const auto failures = test::run_threads(ranks, [&](int rank) {
+    boost::asio::io_context context;
+    memory_store mine(context.get_executor(), shared);
+    run_task(context, count_up(mine, 500));
+    run_task(context, exchange(mine, rank, ranks, 50));
+  });
+  for (const auto& f : failures) CHECK_MESSAGE(f.code == errc::success, f.text);
+  boost::asio::io_context context;
+  memory_store mine(context.get_executor(), shared);
+  CHECK(run_task(context, mine.get("counter")) == "2000");
+}
+
+TEST_CASE("waiters that give up, or go with their thread, are not touched any more") {
+  boost::asio::io_context unused;
+  const memory_store shared(unused.get_executor());
+  std::atomic<bool> over{false};
+  // One thread sets the key all the time; the others wait for it, give up, and take their io_context with them.
+  std::thread setter([&] {
+    boost::asio::io_context context;
+    memory_store mine(context.get_executor(), shared);
+    while (!over.load()) {
+      run_task(context, mine.set("k", "v"));
+      run_task(context, mine.erase("k"));
+    }
+  });
+  const auto failures = test::run_threads(3, [&](int rank) {
+    for (int i = 0; i < 200; ++i) {
+      boost::asio::io_context context;
+      memory_store mine(context.get_executor(), shared);
+      test::waited dropped, kept;
+      {
+        core::background_tasks tasks;
+        tasks.start(test::get_into(mine, "k", 50s, &dropped));
+        tasks.start(test::wait_into(mine, "k", std::chrono::milliseconds(rank), &kept));
+        test::run_until(context, [&] { return kept.done; });
+      }
+    }
+  });
+  over = true;
+  setter.join();
+  for (const auto& f : failures) CHECK_MESSAGE(f.code == errc::success, f.text);
+}

@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks are threads here, each with a loop of its own.
+#include "bootstrap/rendezvous.hpp"
+
+#include "core/background.hpp"
+#include "core/wakeup.hpp"
+#include "support/run_task.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <future>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <tutti/store.hpp>
+#include <vector>
+
+using namespace tutti;
+using namespace std::chrono_literals;
+using bootstrap::job;
+using test::failure;
+using test::run_task;
+
+namespace {
+
+const std::string secret = "a secret for tests";
+
+job job_of(int rank, int size, std::chrono::milliseconds timeout = 40s) {
+  job j;
+  j.rank = rank;
+  j.world_size = size;
+  j.timeout = timeout;
+  j.secret = secret;
+  return j;
+}
+
+core::peer_card card_of(int rank) {
+  core::peer_card card = bootstrap::local_card(rank);
+  card.pid = 1000 + rank;
+  card.host = "host" + std::to_string(rank);
+  card.tcp_endpoints = {"127.0.0.1:" + std::to_string(5000 + rank)};
+  return card;
+}
+
+task<core::world_info> meet(store& through, job who, core::peer_card mine) {
+  const core::time_point deadline = core::deadline_after(who.timeout);
+  return bootstrap::meet(through, std::move(who), std::move(mine), deadline);
+}
+
+// Completes when so many ranks have come: who is impatient then is impatient for the others alone.
+task<> see_come(store& through, boost::asio::any_io_executor executor, int ranks) {
+  core::wakeup pause(executor);
+  for (std::int64_t came = 0; came < ranks;) {
+    came = co_await through.add("came", 0);
+    if (came < ranks) co_await pause.wait(core::deadline_after(1ms));
+  }
+}
+
+// Rank 0 as a program has it: serves, meets, and lets the others go before it goes itself. It comes after `others`.
+task<> serve_and_meet(boost::asio::any_io_executor executor, job who, std::promise<std::uint16_t>* port,
+                      core::world_info* result, int others = 0) {
+  const std::unique_ptr<tcp_store_server> server =
+      co_await tcp_store_server::listen(executor, "127.0.0.1", 0, secret, 20s);
+  port->set_value(server->port());
+  const std::unique_ptr<memory_store> local = server->local();
+  co_await see_come(*local, executor, others);
+  std::exception_ptr failure;
+  try {
+    *result = co_await meet(*local, who, card_of(who.rank));
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  co_await server->drain(20s);
+  if (failure) std::rethrow_exception(failure);
+}
+
+task<> connect_and_meet(boost::asio::any_io_executor executor, job who, std::uint16_t port, core::world_info* result) {
+  const std::unique_ptr<tcp_store> client =
+      co_await tcp_store::connect(executor, "127.0.0.1", port, secret, who.rank, who.timeout);
+  *result = co_await meet(*client, who, card_of(who.rank));
+}
+
+void check_world(const std::vector<core::world_info>& worlds) {
+  const int size = static_cast<int>(worlds.size());
+  for (int rank = 0; rank < size; ++rank) {
+    const core::world_info& w = worlds[static_cast<std::size_t>(rank)];
+    CHECK(w.id == worlds[0].id);
+    CHECK(w.id != 0);
+    CHECK(w.rank == rank);
+    CHECK(w.size == size);
+    CHECK(w.secret == secret);
+    CHECK(w.timeout == 40s);
+    REQUIRE(w.peers.size() == worlds.size());
+    for (int peer = 0; peer < size; ++peer) {
+      CHECK(w.card(peer).rank == peer);
+      CHECK(w.card(peer).pid == 1000 + peer);
+      CHECK(w.card(peer).tcp_endpoints == card_of(peer).tcp_endpoints);
+    }
+  }
+}
+
+// Ranks 0 to `size`-1, but for those in `missing`, through a shared memory_store. When some are missing, the first that
+// is there comes last and has little patience.
+std::vector<failure> meet_in_memory(int size, std::set<int> missing, std::vector<core::world_info>* worlds) {
+  boost::asio::io_context unused;
+  const memory_store shared(unused.get_executor());
+  worlds->assign(static_cast<std::size_t>(size), {});
+  const int impatient = missing.empty() ? -1 : missing.contains(0) ? 1 : 0;
+  return test::run_threads(size, [&](int rank) {
+    if (missing.contains(rank)) return;
+    boost::asio::io_context context;
+    memory_store mine(context.get_executor(), shared);
+    if (rank == impatient)
+      run_task(context, see_come(mine, context.get_executor(), size - static_cast<int>(missing.size()) - 1));
+    const job who = rank == impatient ? job_of(rank, size, 100ms) : job_of(rank, size);
+    (*worlds)[static_cast<std::size_t>(rank)] = run_task(context, meet(mine, who, card_of(rank)));
+  });
+}
+
+}  // namespace
+
+TEST_CASE("all ranks get the same world, in memory") {
+  std::uint64_t last_id = 0;
+  for (const int size : {1, 2, 3, 8}) {
+    std::vector<core::world_info> worlds;
+    for (const failure& f : meet_in_memory(size, {}, &worlds)) REQUIRE_MESSAGE(f.code == errc::success, f.text);
+    check_world(worlds);
+    CHECK(worlds[0].id != last_id);
+    last_id = worlds[0].id;
+  }
+}
+
+TEST_CASE("all ranks get the same world, over TCP") {
+  for (const int size : {2, 5}) {
+    std::vector<core::world_info> worlds(static_cast<std::size_t>(size));
+    std::promise<std::uint16_t> promise;
+    const std::shared_future<std::uint16_t> port = promise.get_future().share();
+    const auto failures = test::run_threads(size, [&](int rank) {
+      boost::asio::io_context context;
+      core::world_info* const mine = &worlds[static_cast<std::size_t>(rank)];
+      if (rank == 0) {
+        run_task(context, serve_and_meet(context.get_executor(), job_of(rank, size), &promise, mine));
+      } else {
+        run_task(context, connect_and_meet(context.get_executor(), job_of(rank, size), port.get(), mine));
+      }
+    });
+    for (const failure& f : failures) REQUIRE_MESSAGE(f.code == errc::success, f.text);
+    check_world(worlds);
+  }
+}
+
+TEST_CASE("ranks that do not come are named on every rank that waits") {
+  std::vector<core::world_info> worlds;
+  SUBCASE("two of eight") {
+    const auto failures = meet_in_memory(8, {2, 5}, &worlds);
+    for (const int rank : {0, 1, 3, 4, 6, 7}) {
+      const failure& f = failures[static_cast<std::size_t>(rank)];
+      CHECK_MESSAGE(f.code == errc::join_failed, f.text);
+      CHECK_MESSAGE(f.says("ranks 2 and 5 of 8 have not joined within 100 ms"), f.text);
+      CHECK_MESSAGE(f.says("rank " + std::to_string(rank) + " cannot join"), f.text);
+    }
+  }
+  SUBCASE("rank 0") {
+    const auto failures = meet_in_memory(3, {0}, &worlds);
+    for (const int rank : {1, 2})
+      CHECK_MESSAGE(failures[static_cast<std::size_t>(rank)].says("rank 0 of 3 has not joined"),
+                    failures[static_cast<std::size_t>(rank)].text);
+  }
+  SUBCASE("many") {
+    boost::asio::io_context context;
+    memory_store store(context.get_executor());
+    const failure f =
+        test::failure_of([&] { run_task(context, meet(store, job_of(0, 1000, 10ms), card_of(0))); });
+    CHECK(f.code == errc::join_failed);
+    CHECK_MESSAGE(f.says("ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 983 others of 1000"), f.text);
+  }
+}
+
+TEST_CASE("over TCP, too, all that wait learn who is missing") {
+  std::promise<std::uint16_t> promise;
+  const std::shared_future<std::uint16_t> port = promise.get_future().share();
+  core::world_info worlds[4];
+  const auto failures = test::run_threads(4, [&](int rank) {
+    boost::asio::io_context context;
+    // Rank 0, who serves, gives up first; rank 3 does not come.
+    if (rank == 0)
+      run_task(context, serve_and_meet(context.get_executor(), job_of(0, 4, 100ms), &promise, &worlds[0], 2));
+    if (rank == 1 || rank == 2)
+      run_task(context, connect_and_meet(context.get_executor(), job_of(rank, 4, 30s), port.get(), &worlds[rank]));
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    const failure& f = failures[static_cast<std::size_t>(rank)];
+    CHECK_MESSAGE(f.code == errc::join_failed, f.text);
+    CHECK_MESSAGE(f.says("rank 3 of 4 has not joined"), f.text);
+  }
+}
+
+TEST_CASE("of two processes with one rank the second is refused, and the world stands") {
+  boost::asio::io_context context;
+  memory_store store(context.get_executor());
+  core::world_info first;
+  bool done = false;
+  const auto wait_for = [](tutti::store& s, core::world_info* into, bool* finished) -> task<> {
+    *into = co_await meet(s, job_of(1, 2), card_of(1));
+    *finished = true;
+  };
+  core::background_tasks tasks;
+  tasks.start(wait_for(store, &first, &done));
+  core::peer_card second = card_of(1);
+  second.host = "elsewhere";
+  second.pid = 77;
+  const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(1, 2), second)); });
+  CHECK(f.code == errc::join_failed);
+  CHECK_MESSAGE(f.says("two processes with rank 1"), f.text);
+  CHECK_MESSAGE(f.says("pid 1001 on host host1"), f.text);
+  CHECK_MESSAGE(f.says("pid 77 on host elsewhere"), f.text);
+  CHECK(f.says("RANK"));
+
+  const core::world_info zero = run_task(context, meet(store, job_of(0, 2), card_of(0)));
+  test::run_until(context, [&] { return done; });
+  CHECK(zero.id == first.id);
+  CHECK(zero.card(1).host == "host1");
+
+  // Also when the world stands already.
+  CHECK(test::failure_of([&] { run_task(context, meet(store, job_of(0, 2), card_of(0))); }).code == errc::join_failed);
+}
+
+TEST_CASE("ranks that were told different world sizes end it for all, at once") {
+  boost::asio::io_context unused;
+  const memory_store shared(unused.get_executor());
+  const auto begin = std::chrono::steady_clock::now();
+  const auto failures = test::run_threads(3, [&](int rank) {
+    boost::asio::io_context context;
+    memory_store mine(context.get_executor(), shared);
+    run_task(context, meet(mine, job_of(rank, rank == 2 ? 4 : 3, 50s), card_of(rank)));
+  });
+  CHECK(std::chrono::steady_clock::now() - begin < 30s);
+  for (const failure& f : failures) {
+    CHECK_MESSAGE(f.code == errc::join_failed, f.text);
+    CHECK_MESSAGE(f.says("WORLD_SIZE"), f.text);
+    CHECK_MESSAGE(f.says("rank 2 (host host2, pid 1002)"), f.text);
+  }
+}
+
+TEST_CASE("a world that stands is not disturbed by who comes late with another size") {
+  boost::asio::io_context context;
+  memory_store store(context.get_executor());
+  const core::world_info one = run_task(context, meet(store, job_of(0, 1), card_of(0)));
+  const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(1, 2), card_of(1))); });
+  CHECK(f.code == errc::join_failed);
+  CHECK(run_task(context, store.get("world")).starts_with("world1 "));
+  CHECK(one.size == 1);
+}
+
+TEST_CASE("a store that goes while ranks wait is an error that says so") {
+  boost::asio::io_context context;
+  auto server = run_task(context, tcp_store_server::listen(context.get_executor(), "127.0.0.1", 0, secret, 20s));
+  const auto client =
+      run_task(context, tcp_store::connect(context.get_executor(), "127.0.0.1", server->port(), secret, 1, 20s));
+  const auto meet_alone = [](store& through, failure* how, bool* done) -> task<> {
+    std::exception_ptr e;
+    try {
+      co_await meet(through, job_of(1, 2), card_of(1));
+    } catch (...) {
+      e = std::current_exception();
+    }
+    *how = test::describe(e);
+    *done = true;
+  };
+  failure how;
+  bool done = false;
+  core::background_tasks tasks;
+  tasks.start(meet_alone(*client, &how, &done));
+  run_task(context, server->local()->wait("came"));
+  server.reset();
+  test::run_until(context, [&] { return done; });
+  CHECK(how.code == errc::join_failed);
+  CHECK_MESSAGE(how.says("the store has gone"), how.text);
+}
+
+TEST_CASE("a store with something else in it is an error") {
+  for (const char* key : {"size", "rank/0", "cards", "world"}) {
+    boost::asio::io_context context;
+    memory_store store(context.get_executor());
+    run_task(context, store.set(key, "what is this"));
+    const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(0, 1), card_of(0))); });
+    CHECK_MESSAGE(f.code == errc::protocol, key);
+    CHECK_MESSAGE(f.says("the same tutti"), f.text);
+  }
+}
+
+namespace {
+
+void talk_to(std::uint16_t port, const std::string& text, std::vector<int>* keep_open) {
+  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port);
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd, reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0)
+    static_cast<void>(::send(fd, text.data(), text.size(), MSG_NOSIGNAL));
+  if (keep_open != nullptr) {
+    keep_open->push_back(fd);
+  } else {
+    ::close(fd);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("strangers at the store's port do not keep ranks from meeting") {
+  constexpr int size = 4;
+  std::vector<core::world_info> worlds(size);
+  std::promise<std::uint16_t> promise;
+  const std::shared_future<std::uint16_t> port = promise.get_future().share();
+  std::atomic<bool> met{false};
+  std::vector<int> half_open;
+  std::thread crowd([&] {
+    for (int i = 0; i < 20; ++i) talk_to(port.get(), i % 2 != 0 ? "tutti\r\n" : "", &half_open);
+    std::string noise;
+    for (int i = 0; i < 300; ++i) noise.push_back(static_cast<char>(i * 91));
+    for (int i = 0; i < 2000 && !met.load(); ++i) {
+      talk_to(port.get(), "GET / HTTP/1.1\r\n\r\n", nullptr);
+      talk_to(port.get(), noise, nullptr);
+      talk_to(port.get(), "", nullptr);
+    }
+  });
+  const auto failures = test::run_threads(size, [&](int rank) {
+    boost::asio::io_context context;
+    core::world_info* const mine = &worlds[static_cast<std::size_t>(rank)];
+    if (rank == 0) {
+      run_task(context, serve_and_meet(context.get_executor(), job_of(rank, size), &promise, mine));
+    } else {
+      run_task(context, connect_and_meet(context.get_executor(), job_of(rank, size), port.get(), mine));
+    }
+  });
+  met = true;
+  crowd.join();
+  for (const int fd : half_open) ::close(fd);
+  for (const failure& f : failures) REQUIRE_MESSAGE(f.code == errc::success, f.text);
+  check_world(worlds);
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/store_wire.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using namespace tutti;
+using namespace tutti::bootstrap;
+
+namespace {
+
+std::string body(const std::string& message) {
+  REQUIRE(message.size() >= 4);
+  return message.substr(4);
+}
+
+store_request sample_request() {
+  store_request r;
+  r.number = 0x1122334455667788;
+  r.verb = store_verb::compare_exchange;
+  r.timeout_ms = 12345;
+  r.amount = -9;
+  r.key = "key";
+  r.value = std::string("a\0b", 3);
+  return r;
+}
+
+}  // namespace
+
+TEST_CASE("requests and answers come back as they were") {
+  const store_request sent = sample_request();
+  const std::string message = encode(sent);
+  CHECK(message.substr(0, 4) == std::string({static_cast<char>(message.size() - 4), 0, 0, 0}));
+  const store_request got = decode_request(body(message));
+  CHECK(got.number == sent.number);
+  CHECK(got.verb == sent.verb);
+  CHECK(got.timeout_ms == sent.timeout_ms);
+  CHECK(got.amount == sent.amount);
+  CHECK(got.key == sent.key);
+  CHECK(got.value == sent.value);
+  CHECK(got.expected.empty());
+
+  store_answer answer;
+  answer.number = 7;
+  answer.code = errc::resources;
+  answer.flag = true;
+  answer.amount = INT64_MIN;
+  answer.text = "words";
+  const store_answer back = decode_answer(body(encode(answer)));
+  CHECK(back.number == 7);
+  CHECK(back.code == errc::resources);
+  CHECK(back.flag);
+  CHECK(back.amount == INT64_MIN);
+  CHECK(back.text == "words");
+}
+
+TEST_CASE("a message cut short anywhere, or too long, is refused") {
+  const std::string whole = body(encode(sample_request()));
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    CHECK_THROWS_AS(decode_request(whole.substr(0, length)), error);
+  CHECK_THROWS_AS(decode_request(whole + "x"), error);
+  const std::string answer = body(encode(store_answer()));
+  for (std::size_t length = 0; length < answer.size(); ++length)
+    CHECK_THROWS_AS(decode_answer(answer.substr(0, length)), error);
+  CHECK_THROWS_AS(decode_answer(answer + "x"), error);
+}
+
+TEST_CASE("lengths that lie, and numbers without a meaning, are refused") {
+  const std::string whole = body(encode(sample_request()));
+  for (const char verb : {'\0', '\x09', '\xff'}) {
+    std::string wrong = whole;
+    wrong[8] = verb;
+    CHECK_THROWS_AS(decode_request(wrong), error);
+  }
+  // Any byte may be anything: the result is a request or an error, and nothing is read out of bounds.
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string wrong = whole;
+    wrong[at] = static_cast<char>(0xff);
+    try {
+      const store_request got = decode_request(wrong);
+      CHECK(got.key.size() + got.value.size() + got.expected.size() <= whole.size());
+    } catch (const error& e) {
+      CHECK(e.code() == errc::protocol);
+    }
+  }
+  std::string answer = body(encode(store_answer()));
+  answer[8] = 100;
+  CHECK_THROWS_AS(decode_answer(answer), error);
+}

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+// tcp_store and its server, and what strangers can do to them: nothing.
+#include "base/unique_fd.hpp"
+#include "bootstrap/store_conformance.hpp"
+#include "core/handshake.hpp"
+#include "core/wakeup.hpp"
+#include "support/run_task.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tutti/store.hpp>
+#include <vector>
+
+using namespace tutti;
+using namespace std::chrono_literals;
+using boost::asio::ip::tcp;
+using test::failure;
+using test::failure_of;
+using test::run_task;
+
+namespace {
+
+const std::string secret = "a secret for tests";
+
+std::unique_ptr<tcp_store_server> serve(boost::asio::io_context& context, std::string with_secret = secret) {
+  return run_task(context, tcp_store_server::listen(context.get_executor(), "127.0.0.1", 0, with_secret, 20s));
+}
+
+std::unique_ptr<tcp_store> join(boost::asio::io_context& context, std::uint16_t port, std::string with_secret = secret,
+                                std::chrono::milliseconds timeout = 20s) {
+  return run_task(context, tcp_store::connect(context.get_executor(), "127.0.0.1", port, with_secret, 1, timeout));
+}
+
+// A server on a thread and an io_context of its own, until it is destroyed.
+class served {
+ public:
+  served() : server_(serve(context_)), port(server_->port()), thread_([this] { context_.run(); }) {}
+  ~served() {
+    context_.stop();
+    thread_.join();
+    server_.reset();
+  }
+
+ private:
+  boost::asio::io_context context_;
+  std::unique_ptr<tcp_store_server> server_;
+
+ public:
+  const std::uint16_t port;
+
+ private:
+  std::thread thread_;
+};
+
+// A stranger: a plain blocking socket.
+class stranger {
+ public:
+  explicit stranger(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_port = htons(port);
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
+      throw std::runtime_error("the stranger cannot connect");
+  }
+  void say(const std::string& text) { static_cast<void>(::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL)); }
+  void half_close() { ::shutdown(fd_.get(), SHUT_WR); }
+  // True once the other side has closed; runs `context`, if given, meanwhile.
+  bool dropped(boost::asio::io_context* context = nullptr) {
+    const auto end = std::chrono::steady_clock::now() + 30s;
+    char bytes[256];
+    while (std::chrono::steady_clock::now() < end) {
+      if (context != nullptr) {
+        context->restart();
+        context->run_one_for(10ms);
+      } else {
+        pollfd p{fd_.get(), POLLIN, 0};
+        ::poll(&p, 1, 1000);
+      }
+      const ssize_t got = ::recv(fd_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+      if (got == 0 || (got < 0 && errno != EAGAIN)) return true;
+    }
+    return false;
+  }
+  void close() { fd_.reset(); }
+
+ private:
+  base::unique_fd fd_;
+};
+
+// A socket with a port of its own, listening or not yet.
+class reserved {
+ public:
+  reserved() : fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof at;
+    if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0 ||
+        ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&at), &length) != 0)
+      throw std::runtime_error("no port for the test");
+    port = ntohs(at.sin_port);
+  }
+  base::unique_fd fd;
+  std::uint16_t port = 0;
+};
+
+task<> connect_into(boost::asio::any_io_executor executor, std::uint16_t port, std::unique_ptr<tcp_store>* into) {
+  std::unique_ptr<tcp_store> made = co_await tcp_store::connect(executor, "127.0.0.1", port, secret, 1, 50s);
+  *into = std::move(made);
+}
+
+}  // namespace
+
+TEST_CASE("tcp_store does what stores do, with all on one loop") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto a = join(context, server->port());
+  const auto b = join(context, server->port());
+  test::check_store(context, *a, *b);
+}
+
+TEST_CASE("the server's own handle and a client see one store") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto a = server->local();
+  const auto b = join(context, server->port());
+  // Both are called by the server's address, wherever an error comes from.
+  CHECK(a->name() == b->name());
+  test::check_store(context, *a, *b);
+}
+
+TEST_CASE("prefix_store works on tcp_store") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto base = join(context, server->port());
+  prefix_store a(*base, "p"), b(*base, "p");
+  test::check_store(context, a, b);
+}
+
+TEST_CASE("many ranks on threads of their own use one server") {
+  served server;
+  const auto failures = test::run_threads(8, [&](int rank) {
+    boost::asio::io_context context;
+    const auto mine = join(context, server.port);
+    for (int i = 0; i < 50; ++i) run_task(context, mine->add("counter", 1));
+    run_task(context, mine->set("rank/" + std::to_string(rank), "here"));
+    for (int other = 0; other < 8; ++other) run_task(context, mine->wait("rank/" + std::to_string(other)));
+  });
+  for (const failure& f : failures) CHECK_MESSAGE(f.code == errc::success, f.text);
+  boost::asio::io_context context;
+  const auto mine = join(context, server.port);
+  CHECK(run_task(context, mine->get("counter")) == "400");
+}
+
+TEST_CASE("a client that comes before its server waits for it") {
+  boost::asio::io_context context;
+  reserved place;
+  std::unique_ptr<tcp_store> client;
+  core::background_tasks tasks;
+  tasks.start(connect_into(context.get_executor(), place.port, &client));
+  context.poll();   // refused: the socket does not listen
+  CHECK(client == nullptr);
+  SUBCASE("with its socket") {
+    REQUIRE(::listen(place.fd.get(), 10) == 0);
+    const auto server = tcp_store_server::adopt(context.get_executor(), place.fd.release(), secret);
+    CHECK(server->port() == place.port);
+    test::run_until(context, [&] { return client != nullptr; });
+    run_task(context, client->set("k", "v"));
+    client.reset();
+  }
+  SUBCASE("behind the launcher's socket, which takes connections before there is a server") {
+    REQUIRE(::listen(place.fd.get(), 10) == 0);
+    stranger other(place.port);   // the backlog works
+    context.poll();
+    const auto server = tcp_store_server::adopt(context.get_executor(), place.fd.release(), secret);
+    test::run_until(context, [&] { return client != nullptr; });
+    run_task(context, client->set("k", "v"));
+    client.reset();
+  }
+}
+
+TEST_CASE("a server that never comes is an error that says where it was looked for") {
+  boost::asio::io_context context;
+  reserved place;
+  const failure refused = failure_of([&] { join(context, place.port, secret, 50ms); });
+  CHECK(refused.code == errc::join_failed);
+  CHECK_MESSAGE(refused.says("127.0.0.1:" + std::to_string(place.port)), refused.text);
+  CHECK(refused.says("rank 0"));
+  CHECK(refused.says("50 ms"));
+  CHECK(refused.says("refused"));
+  REQUIRE(::listen(place.fd.get(), 10) == 0);
+  const failure silent = failure_of([&] { join(context, place.port, secret, 50ms); });
+  CHECK(silent.code == errc::join_failed);
+}
+
+TEST_CASE("what goes on when the server goes") {
+  boost::asio::io_context context;
+  auto server = serve(context);
+  const auto client = join(context, server->port());
+  test::waited w;
+  core::background_tasks tasks;
+  tasks.start(test::get_into(*client, "k", 50s, &w));
+  run_task(context, client->set("other", "x"));
+  SUBCASE("pending and later operations fail, and say why") {
+    server.reset();
+    test::run_until(context, [&] { return w.done; });
+    CHECK(w.how.code == errc::peer_failed);
+    CHECK_MESSAGE(w.how.says("the store has gone"), w.how.text);
+    const failure f = failure_of([&] { run_task(context, client->set("k", "v")); });
+    CHECK(f.code == errc::peer_failed);
+  }
+  SUBCASE("drain waits for the answers that clients wait for") {
+    bool drained = false;
+    const auto end = [](tcp_store_server& s, bool* done) -> task<> {
+      co_await s.drain(50s);
+      *done = true;
+    };
+    tasks.start(end(*server, &drained));
+    context.poll();
+    CHECK_FALSE(drained);
+    run_task(context, server->local()->set("k", "v"));
+    test::run_until(context, [&] { return w.done; });
+    CHECK(w.value == "v");
+    CHECK_FALSE(drained);
+  }
+  SUBCASE("drain ends in time when a client stays") {
+    run_task(context, server->drain(20ms));
+    test::run_until(context, [&] { return w.done; });
+    CHECK(w.how.code == errc::peer_failed);
+  }
+}
+
+TEST_CASE("drain ends when the last client leaves") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  auto first = join(context, server->port());
+  auto second = join(context, server->port());
+  run_task(context, first->set("k", "v"));
+  run_task(context, second->set("k", "v"));
+  stranger silent(server->port());   // does not count
+  first.reset();
+  second.reset();
+  run_task(context, server->drain(50s), std::chrono::seconds(40));
+}
+
+TEST_CASE("clients that leave, and come again, are normal") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  for (int i = 0; i < 30; ++i) {
+    const auto client = join(context, server->port());
+    CHECK(run_task(context, client->add("n", 1)) == i + 1);
+  }
+}
+
+TEST_CASE("without the secret nobody gets in") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  for (const std::string wrong : {"", "another secret"}) {
+    const failure f = failure_of([&] { join(context, server->port(), wrong); });
+    CHECK(f.code == errc::unauthorized);
+    CHECK_MESSAGE(f.says("TUTTI_SECRET"), f.text);
+  }
+  const auto client = join(context, server->port());
+  run_task(context, client->set("k", "v"));
+}
+
+TEST_CASE("without any secret the store stays on loopback") {
+  boost::asio::io_context context;
+  const auto executor = context.get_executor();
+  const auto server = serve(context, "");
+  const auto client = join(context, server->port(), "");
+  run_task(context, client->set("k", "v"));
+
+  for (const std::string host : {"0.0.0.0", "192.0.2.1", "::", "::ffff:192.0.2.1"}) {
+    failure f = failure_of([&] { run_task(context, tcp_store_server::listen(executor, host, 0, "", 5s)); });
+    CHECK(f.code == errc::invalid_argument);
+    CHECK_MESSAGE(f.says("TUTTI_SECRET"), f.text);
+    f = failure_of([&] { run_task(context, tcp_store::connect(executor, host, 1, "", 1, 5s)); });
+    CHECK(f.code == errc::invalid_argument);
+    CHECK_MESSAGE(f.says("openssl rand"), f.text);
+  }
+  const base::unique_fd everywhere(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  REQUIRE(::listen(everywhere.get(), 1) == 0);
+  const failure f =
+      failure_of([&] { tcp_store_server::adopt(executor, ::fcntl(everywhere.get(), F_DUPFD_CLOEXEC, 0), ""); });
+  CHECK(f.code == errc::invalid_argument);
+}
+
+TEST_CASE("localhost and IPv6 addresses work") {
+  boost::asio::io_context context;
+  const auto executor = context.get_executor();
+  {
+    const auto server = run_task(context, tcp_store_server::listen(executor, "localhost", 0, secret, 20s));
+    const auto client =
+        run_task(context, tcp_store::connect(executor, "localhost", server->port(), secret, 1, 20s));
+    run_task(context, client->set("k", "v"));
+  }
+  const base::unique_fd probe(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in6 at{};
+  at.sin6_family = AF_INET6;
+  at.sin6_addr = in6addr_loopback;
+  if (!probe || ::bind(probe.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0) return;   // no IPv6 here
+  const auto server = run_task(context, tcp_store_server::listen(executor, "::1", 0, secret, 20s));
+  const auto client = run_task(context, tcp_store::connect(executor, "::1", server->port(), secret, 1, 20s));
+  run_task(context, client->set("k", "v"));
+  CHECK(client->name() == "tcp_store at [::1]:" + std::to_string(server->port()));
+}
+
+TEST_CASE("a port in use is an error that names it and the cure") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const failure f = failure_of([&] {
+    run_task(context, tcp_store_server::listen(context.get_executor(), "127.0.0.1", server->port(), secret, 20s));
+  });
+  CHECK(f.code == errc::system);
+  CHECK_MESSAGE(f.says("port " + std::to_string(server->port()) + " is in use"), f.text);
+  CHECK(f.says("MASTER_PORT"));
+}
+
+TEST_CASE("addresses that are not this host's, and names of none") {
+  boost::asio::io_context context;
+  const auto executor = context.get_executor();
+  failure f = failure_of([&] { run_task(context, tcp_store_server::listen(executor, "192.0.2.1", 0, secret, 20s)); });
+  CHECK(f.code == errc::invalid_argument);
+  CHECK_MESSAGE(f.says("MASTER_ADDR"), f.text);
+  f = failure_of([&] { run_task(context, tcp_store_server::listen(executor, "no host", 0, secret, 20s)); });
+  CHECK(f.code == errc::invalid_argument);
+  CHECK_MESSAGE(f.says("no host"), f.text);
+}
+
+TEST_CASE("adopt refuses what does not listen, and leaves it alone") {
+  boost::asio::io_context context;
+  const base::unique_fd other(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  for (const int fd : {other.get(), -1, 1000000}) {
+    const failure f = failure_of([&] { tcp_store_server::adopt(context.get_executor(), fd, secret); });
+    CHECK(f.code == errc::invalid_argument);
+    CHECK_MESSAGE(f.says("TUTTI_STORE_FD"), f.text);
+  }
+  CHECK(::fcntl(other.get(), F_GETFD) >= 0);
+}
+
+TEST_CASE("an adopted socket is not inherited by programs that are started") {
+  boost::asio::io_context context;
+  reserved place;
+  REQUIRE(::listen(place.fd.get(), 10) == 0);
+  REQUIRE(::fcntl(place.fd.get(), F_SETFD, 0) == 0);
+  const int fd = place.fd.release();
+  const auto server = tcp_store_server::adopt(context.get_executor(), fd, secret);
+  CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
+}
+
+TEST_CASE("strangers are dropped, and disturb nobody") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto member = join(context, server->port());
+  test::waited w;
+  core::background_tasks tasks;
+  tasks.start(test::get_into(*member, "k", 50s, &w));
+
+  stranger http(server->port()), noise(server->port()), gone(server->port()), half(server->port());
+  http.say("GET / HTTP/1.1\r\nHost: example\r\n\r\n");
+  std::string bytes;
+  for (int i = 0; i < 4096; ++i) bytes.push_back(static_cast<char>(i * 37));
+  noise.say(bytes);
+  gone.close();
+  half.half_close();
+  CHECK(http.dropped(&context));
+  CHECK(noise.dropped(&context));
+  CHECK(half.dropped(&context));
+
+  const auto late = join(context, server->port());
+  run_task(context, late->set("k", "v"));
+  test::run_until(context, [&] { return w.done; });
+  CHECK(w.value == "v");
+}
+
+TEST_CASE("silent strangers are dropped after a while, and hold places only so long") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto early = join(context, server->port());
+  // More than may be between accept and proof.
+  std::vector<std::unique_ptr<stranger>> crowd;
+  for (int i = 0; i < 70; ++i) crowd.push_back(std::make_unique<stranger>(server->port()));
+  context.restart();
+  context.poll();
+  run_task(context, early->set("k", "v"));   // who is in already is not touched
+  SUBCASE("a place that gets free goes to who waits") {
+    for (int i = 0; i < 10; ++i) crowd[static_cast<std::size_t>(i)]->close();
+    const auto client = join(context, server->port());
+    run_task(context, client->set("k", "v"));
+  }
+  SUBCASE("all of them, in the end") {
+    const auto begin = std::chrono::steady_clock::now();
+    const auto client = join(context, server->port());
+    CHECK(std::chrono::steady_clock::now() - begin < 20s);
+    CHECK(crowd.front()->dropped(&context));
+    CHECK(crowd[60]->dropped(&context));
+    run_task(context, client->set("k", "v"));
+  }
+}
+
+namespace {
+
+task<> be_admitted(core::stream_socket& socket, std::uint16_t port) {
+  const core::time_point deadline = core::deadline_after(20s);
+  const tcp::endpoint at(boost::asio::ip::address_v4::loopback(), port);
+  core::stream_socket connected = co_await core::connect(socket.get_executor(), at, deadline);
+  core::identity mine;
+  mine.rank = 2;
+  co_await core::greet(connected, secret, mine, 0, deadline);
+  socket = std::move(connected);
+}
+
+// Completes when the server has closed the connection; throws when that takes too long.
+task<> see_end(core::stream_socket& socket) {
+  std::array<std::uint8_t, 1024> bytes{};
+  bool open = true;
+  while (open) {
+    try {
+      const std::size_t got = co_await core::read_some(socket, bytes, core::deadline_after(20s));
+      open = got > 0;
+    } catch (const error& e) {
+      if (e.code() != errc::peer_failed) throw;
+      open = false;
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a member that talks nonsense is dropped alone") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto member = join(context, server->port());
+  const std::vector<std::vector<std::uint8_t>> nonsense = {
+      {0xff, 0xff, 0xff, 0xff, 1, 2, 3},   // too long
+      {0, 0, 0, 0},                        // too short
+      {4, 0, 0, 0, 1, 2, 3, 4},            // cut off
+      {29, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}};
+  for (const auto& bytes : nonsense) {
+    core::stream_socket socket(context);
+    run_task(context, be_admitted(socket, server->port()));
+    run_task(context, core::write_all(socket, bytes, core::deadline_after(20s)));
+    run_task(context, see_end(socket));
+  }
+  run_task(context, member->set("k", "v"));
+}
+
+TEST_CASE("a member with waits pending may leave") {
+  boost::asio::io_context context;
+  const auto server = serve(context);
+  const auto other = join(context, server->port());
+  {
+    const auto member = join(context, server->port());
+    core::background_tasks tasks;
+    std::vector<test::waited> w(50);
+    for (test::waited& each : w) tasks.start(test::get_into(*member, "k", 50s, &each));
+    run_task(context, member->set("other", "x"));
+    tasks.clear();
+  }
+  run_task(context, other->set("k", "v"));
+  CHECK(run_task(context, other->get("k")) == "v");
+  run_task(context, other->erase("k"));
+}

@@ -1,0 +1,342 @@
+// SPDX-License-Identifier: Apache-2.0
+// all_reduce: both algorithms against a serial answer, the same bits on every rank and from run to run.
+#include "coll/algorithms.hpp"
+#include "coll/choice.hpp"
+#include "comm/communicator_state.hpp"
+#include "support/local_world.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+using bytes = std::vector<std::byte>;
+using algorithm = task<> (*)(coll::collective, coll::reduce_call);
+constexpr algorithm algorithms[] = {coll::all_reduce_recursive_doubling, coll::all_reduce_ring};
+constexpr int rank_counts[] = {1, 2, 3, 4, 5, 8};
+
+// One element type with one reduction, type-erased, so that the coroutines below are compiled once.
+struct reduction_case {
+  std::string name;
+  std::uint32_t element_bytes = 0;
+  element_type type = element_type::opaque;
+  detail::reduction op;
+  std::function<bytes(int rank, std::size_t count)> input;
+  std::function<bytes(int ranks, std::size_t count)> answer;
+  std::function<operation<>(const communicator&, bytes& in, bytes& out)> call;   // in place when in is out
+};
+
+template <class T>
+std::span<T> as(bytes& b) {
+  return {reinterpret_cast<T*>(b.data()), b.size() / sizeof(T)};
+}
+
+// Small whole numbers: every order of reducing gives the same, exact answer, products of eight included.
+template <class T>
+T value(int rank, std::size_t i) {
+  static constexpr int numbers[] = {1, 2, -1, 3, -2, 1, 2, 4};
+  return static_cast<T>(numbers[(static_cast<std::size_t>(rank) * 5 + i * 3 + i / 7) % std::size(numbers)]);
+}
+
+template <class T, class Op, class Serial>
+reduction_case make_case(const char* name, Op op, Serial serial) {
+  reduction_case c;
+  c.name = std::string(name) + " of " + name_of(detail::element_type_of<T>());
+  c.element_bytes = sizeof(T);
+  c.type = detail::element_type_of<T>();
+  c.op = detail::make_reduction<Op, T>(op);
+  c.input = [](int rank, std::size_t count) {
+    bytes b(count * sizeof(T));
+    for (std::size_t i = 0; i < count; ++i) as<T>(b)[i] = value<T>(rank, i);
+    return b;
+  };
+  c.answer = [serial, average = c.op.kind == reduce_kind::avg](int ranks, std::size_t count) {
+    bytes b(count * sizeof(T));
+    for (std::size_t i = 0; i < count; ++i) {
+      T sum = value<T>(0, i);
+      for (int r = 1; r < ranks; ++r) sum = static_cast<T>(serial(sum, value<T>(r, i)));
+      as<T>(b)[i] = average ? static_cast<T>(sum / static_cast<T>(ranks)) : sum;
+    }
+    return b;
+  };
+  c.call = [op](const communicator& world, bytes& in, bytes& out) {
+    if (&in == &out) return world.all_reduce(as<T>(out), op);
+    return world.all_reduce(as<T>(in), as<T>(out), op);
+  };
+  return c;
+}
+
+struct bitwise_or_by_user {
+  template <class T>
+  T operator()(T a, T b) const {
+    return static_cast<T>(a | b);
+  }
+};
+struct larger_magnitude {
+  template <class T>
+  T operator()(T a, T b) const {
+    return std::abs(a) == std::abs(b) ? std::max(a, b) : std::abs(a) < std::abs(b) ? b : a;
+  }
+};
+
+template <class T>
+void add_cases(std::vector<reduction_case>& all) {
+  const auto smaller = [](T a, T b) { return b < a ? b : a; };
+  const auto larger = [](T a, T b) { return a < b ? b : a; };
+  all.push_back(make_case<T>("sum", sum, [](T a, T b) { return a + b; }));
+  all.push_back(make_case<T>("product", product, [](T a, T b) { return a * b; }));
+  all.push_back(make_case<T>("min", tutti::min, smaller));
+  all.push_back(make_case<T>("max", tutti::max, larger));
+  all.push_back(make_case<T>("the user's", larger_magnitude{}, larger_magnitude{}));
+  if constexpr (std::is_floating_point_v<T>) {
+    all.push_back(make_case<T>("avg", avg, [](T a, T b) { return a + b; }));
+  } else {
+    all.push_back(make_case<T>("band", band, [](T a, T b) { return a & b; }));
+    all.push_back(make_case<T>("bor", bor, [](T a, T b) { return a | b; }));
+    all.push_back(make_case<T>("bxor", bxor, [](T a, T b) { return a ^ b; }));
+  }
+}
+
+const std::vector<reduction_case>& cases() {
+  static const std::vector<reduction_case> all = [] {
+    std::vector<reduction_case> made;
+    add_cases<float>(made);
+    add_cases<double>(made);
+    add_cases<std::int32_t>(made);
+    add_cases<std::int64_t>(made);
+    return made;
+  }();
+  return all;
+}
+
+// A place in the order of collectives for an algorithm that is called by itself.
+coll::collective place_for(const communicator& world, std::size_t count) {
+  const operation<> any = world.barrier();
+  comm::communicator_state& state = *any.what().comm;
+  comm::collective_description d;
+  d.kind = static_cast<std::uint8_t>(detail::operation_kind::all_reduce);
+  d.count = count;
+  const p2p::fingerprint print = comm::fingerprint_of(d);
+  return coll::collective(state, state.next_sequence(print), print);
+}
+
+void expect_equal(const bytes& got, const bytes& wanted, const reduction_case& c, std::size_t count, int rank) {
+  if (got != wanted)
+    throw std::runtime_error(c.name + ", " + std::to_string(count) + " elements: wrong on rank " + std::to_string(rank));
+}
+
+task<> both_algorithms(communicator world) {
+  static constexpr std::size_t counts[] = {0, 1, 2, 3, 7, 8, 61, 1023, 9001};
+  for (const reduction_case& c : cases()) {
+    for (const std::size_t count : counts) {
+      const bytes wanted = c.answer(world.size(), count);
+      for (const algorithm run : algorithms) {
+        bytes data = c.input(world.rank(), count);
+        co_await run(place_for(world, count), coll::reduce_call(data.data(), count, c.element_bytes, c.type, c.op));
+        expect_equal(data, wanted, c, count, world.rank());
+      }
+    }
+  }
+}
+
+task<> as_users_call_it(communicator world) {
+  for (const reduction_case& c : cases()) {
+    std::vector<std::size_t> counts = {0, 1, 3, 1000};
+    for (const std::size_t threshold : {std::size_t{32} << 10, std::size_t{64} << 10})
+      for (const int beside : {-1, 0, 1})
+        counts.push_back(threshold / c.element_bytes + static_cast<std::size_t>(beside));
+    for (const std::size_t count : counts) {
+      const bytes wanted = c.answer(world.size(), count);
+      const bytes mine = c.input(world.rank(), count);
+      bytes in = mine;
+      bytes out(in.size());
+      co_await c.call(world, in, out);
+      expect_equal(out, wanted, c, count, world.rank());
+      TUTTI_EXPECT(in == mine);   // the input is not written
+      co_await c.call(world, in, in);
+      expect_equal(in, wanted, c, count, world.rank());
+    }
+  }
+}
+
+std::uint64_t hash_of(const void* data, std::size_t length, std::uint64_t hash = 0xcbf29ce484222325ULL) {
+  const auto* p = static_cast<const unsigned char*>(data);
+  for (std::size_t i = 0; i < length; ++i) hash = (hash ^ p[i]) * 0x100000001b3ULL;
+  return hash;
+}
+
+// Rank 0 hears from all what they have, and that is the same.
+task<> expect_same_everywhere(communicator world, std::uint64_t hash) {
+  if (world.rank() != 0) {
+    co_await world.send(hash, 0, 77);
+    co_return;
+  }
+  for (int r = 1; r < world.size(); ++r) {
+    std::uint64_t theirs = 0;
+    co_await world.recv(theirs, r, 77);
+    TUTTI_EXPECT(theirs == hash);
+  }
+}
+
+// Numbers of very different size, whose sum depends on the order; and what has no order at all.
+template <class T>
+T rough(random_numbers& numbers) {
+  using limits = std::numeric_limits<T>;
+  switch (numbers.below(24)) {
+    case 0: return limits::quiet_NaN();
+    case 1: return -limits::quiet_NaN();
+    case 2: return T(-0.0);
+    case 3: return T(0.0);
+    case 4: return limits::infinity();
+    case 5: return -limits::infinity();
+    case 6: return limits::denorm_min();
+    default:
+      return std::ldexp(static_cast<T>(static_cast<std::int64_t>(numbers.next() >> 12)) - T(1ULL << 51),
+                        static_cast<int>(numbers.below(60)) - 80);
+  }
+}
+
+template <class T>
+task<> rough_numbers(communicator world, std::vector<std::uint64_t>* hashes) {
+  using case_of = std::pair<const char*, detail::reduction>;
+  const case_of reductions[] = {{"sum", detail::make_reduction<decltype(sum), T>(sum)},
+                                {"product", detail::make_reduction<decltype(product), T>(product)},
+                                {"min", detail::make_reduction<decltype(tutti::min), T>(tutti::min)},
+                                {"max", detail::make_reduction<decltype(tutti::max), T>(tutti::max)},
+                                {"avg", detail::make_reduction<decltype(avg), T>(avg)}};
+  for (const auto& [name, op] : reductions) {
+    for (const std::size_t count : {1, 2, 3, 5, 17, 1031, 20'011}) {
+      for (const algorithm run : algorithms) {
+        random_numbers numbers(static_cast<std::uint64_t>(world.rank()) * 1000 + count);
+        std::vector<T> data(count);
+        for (T& x : data) x = rough<T>(numbers);
+        co_await run(place_for(world, count),
+                     coll::reduce_call(data.data(), count, sizeof(T), detail::element_type_of<T>(), op));
+        const std::uint64_t hash = hash_of(data.data(), count * sizeof(T));
+        co_await expect_same_everywhere(world, hash);
+        if (world.rank() == 0) hashes->push_back(hash);
+      }
+    }
+  }
+}
+
+task<> several_in_flight(communicator world) {
+  const int n = world.size();
+  const double all = n * (n + 1) / 2.0;
+  for (int round = 0; round < 5; ++round) {
+    std::vector<float> small(10, static_cast<float>(world.rank() + 1));
+    std::vector<double> large(100'000, world.rank() + 1);
+    std::vector<std::int32_t> middle(9'001, world.rank() + 1);
+    std::vector<float> averaged(50'000, static_cast<float>(world.rank() + 1));
+    std::vector<int> from_root(30'000, world.rank() == 1 % n ? 5 : 0);
+    request a = start(world.all_reduce(large, sum));
+    request b = start(world.all_reduce(small, tutti::max));
+    request c = start(world.barrier());
+    request d = start(world.broadcast(from_root, 1 % n));
+    request e = start(world.all_reduce(middle, product));
+    request f = start(world.all_reduce(averaged, avg));
+    // Awaited in another order on each rank.
+    std::vector<request*> order = {&a, &b, &c, &d, &e, &f};
+    std::rotate(order.begin(), order.begin() + (world.rank() + round) % 6, order.end());
+    for (request* r : order) co_await *r;
+    double factorial = 1;
+    for (int r = 2; r <= n; ++r) factorial *= r;
+    TUTTI_EXPECT(std::all_of(large.begin(), large.end(), [all](double x) { return x == all; }));
+    TUTTI_EXPECT(std::all_of(small.begin(), small.end(), [n](float x) { return x == static_cast<float>(n); }));
+    TUTTI_EXPECT(std::all_of(from_root.begin(), from_root.end(), [](int x) { return x == 5; }));
+    TUTTI_EXPECT(std::all_of(middle.begin(), middle.end(), [factorial](int x) { return x == static_cast<int>(factorial); }));
+    const auto average = static_cast<float>(all / n);
+    TUTTI_EXPECT(std::all_of(averaged.begin(), averaged.end(), [average](float x) { return x == average; }));
+    float one = 1;
+    std::int64_t two = 2;
+    co_await when_all(world.all_reduce(one, sum), world.all_reduce(two, sum), world.barrier());
+    TUTTI_EXPECT(one == static_cast<float>(n));
+    TUTTI_EXPECT(two == 2 * n);
+  }
+}
+
+struct place {   // of the largest value
+  float value;
+  int rank;
+};
+
+task<> opaque_elements(communicator world) {
+  const auto larger = [](const place& a, const place& b) {
+    return a.value != b.value ? (a.value < b.value ? b : a) : (a.rank < b.rank ? a : b);
+  };
+  for (const std::size_t count : {std::size_t{1}, std::size_t{100}, std::size_t{20'000}}) {
+    std::vector<place> mine(count);
+    for (std::size_t i = 0; i < count; ++i)
+      mine[i] = {static_cast<float>((i + static_cast<std::size_t>(world.rank()) * 3) % 7), world.rank()};
+    std::vector<place> best(count);
+    co_await world.all_reduce(mine, best, larger);
+    for (std::size_t i = 0; i < count; ++i) {
+      place wanted{-1, 0};
+      for (int r = 0; r < world.size(); ++r)
+        wanted = larger(wanted, place{static_cast<float>((i + static_cast<std::size_t>(r) * 3) % 7), r});
+      TUTTI_EXPECT(best[i].value == wanted.value);
+      TUTTI_EXPECT(best[i].rank == wanted.rank);
+    }
+  }
+}
+
+// Integers wrap around, as two's complement does, instead of being undefined.
+task<> integers_wrap(communicator world) {
+  std::int32_t large = std::numeric_limits<std::int32_t>::max();
+  co_await world.all_reduce(large, sum);
+  const auto n = static_cast<std::uint32_t>(world.size());
+  TUTTI_EXPECT(large == static_cast<std::int32_t>(n * 0x7fffffffU));
+  std::int64_t huge = std::numeric_limits<std::int64_t>::min();
+  co_await world.all_reduce(huge, product);
+  TUTTI_EXPECT(huge == (world.size() == 1 ? std::numeric_limits<std::int64_t>::min() : 0));
+}
+
+template <class F>
+void on_all(F main) {
+  for (const char* transport : transports) {
+    for (const int ranks : rank_counts) {
+      CAPTURE(transport);
+      CAPTURE(ranks);
+      CHECK_NOTHROW(run_local(ranks, over(transport), main));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE("all_reduce: both algorithms, every reduction and type, against a serial answer") { on_all(both_algorithms); }
+TEST_CASE("all_reduce: as users call it, in and out of place, around the thresholds") { on_all(as_users_call_it); }
+TEST_CASE("all_reduce: several in flight") { on_all(several_in_flight); }
+TEST_CASE("all_reduce: elements that only the user can reduce") { on_all(opaque_elements); }
+TEST_CASE("all_reduce: integers wrap around") { on_all(integers_wrap); }
+
+TEST_CASE("all_reduce: the same bits on all ranks, from run to run, over every transport") {
+  for (const int ranks : rank_counts) {
+    CAPTURE(ranks);
+    std::vector<std::uint64_t> first;
+    for (const char* transport : {"shm", "shm", "tcp"}) {
+      CAPTURE(transport);
+      std::vector<std::uint64_t> hashes;
+      CHECK_NOTHROW(run_local(ranks, over(transport), [&hashes](communicator world) {
+        return rough_numbers<float>(std::move(world), &hashes);
+      }));
+      CHECK_NOTHROW(run_local(ranks, over(transport), [&hashes](communicator world) {
+        return rough_numbers<double>(std::move(world), &hashes);
+      }));
+      if (first.empty()) first = hashes;
+      CHECK(hashes == first);
+    }
+  }
+}

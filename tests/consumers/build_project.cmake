@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+# Configures, builds and runs a user's project. Given: CXX GENERATOR PROJECT BUILD OPTIONS
+include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
+
+run_step("configuring" ignored ${CMAKE_COMMAND} -S ${PROJECT} -B ${BUILD} -G ${GENERATOR}
+  -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0
+  -DHELLO=${TUTTI_SOURCE_DIR}/examples/hello.cpp ${OPTIONS})
+run_step("building" ignored ${CMAKE_COMMAND} --build ${BUILD} --parallel 2)
+check_hello(${BUILD}/hello)

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+# A program that the compiler must refuse, saying what its `// EXPECT: regular expression` says; with `// COMPILES`
+# it must be accepted. Given: CXX TUTTI_SOURCE_DIR CASE FLAGS (a list)
+execute_process(
+  COMMAND ${CXX} -std=c++20 -fsyntax-only -Werror -I${TUTTI_SOURCE_DIR}/include ${FLAGS} ${CASE}
+  RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
+
+file(STRINGS ${CASE} expectation REGEX "^// (EXPECT: .*|COMPILES)$")
+list(LENGTH expectation count)
+if(NOT count EQUAL 1)
+  message(FATAL_ERROR "${CASE} has ${count} lines `// EXPECT: ...` or `// COMPILES` instead of one")
+endif()
+if(expectation STREQUAL "// COMPILES")
+  if(NOT result EQUAL 0)
+    message(FATAL_ERROR "${CASE} must compile, but:\n${text}")
+  endif()
+  return()
+endif()
+
+string(REGEX REPLACE "^// EXPECT: " "" expectation "${expectation}")
+if(result EQUAL 0)
+  message(FATAL_ERROR "${CASE} compiles; the compiler must refuse it, saying: ${expectation}")
+endif()
+if(NOT text MATCHES "${expectation}")
+  message(FATAL_ERROR "${CASE} is refused, but the message does not say '${expectation}':\n${text}")
+endif()

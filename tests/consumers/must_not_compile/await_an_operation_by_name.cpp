@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// An operation is used once: awaiting it by name would hide that it is gone afterwards.
+// EXPECT: operation is awaited as an rvalue
+#include <tutti/tutti.hpp>
+
+tutti::task<> program(tutti::communicator world) {
+  auto meeting = world.barrier();
+  co_await meeting;
+}

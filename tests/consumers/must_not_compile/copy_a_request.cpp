@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+// One await, one owner.
+// EXPECT: (use of|call to).*deleted
+#include <tutti/tutti.hpp>
+#include <utility>
+
+tutti::task<> program(tutti::communicator world) {
+  const float x = 1;
+  tutti::request sending = world.isend(x, 1);
+  tutti::request copy = sending;
+  co_await copy;
+}

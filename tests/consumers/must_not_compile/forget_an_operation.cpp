@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lazy operation that nobody awaits does nothing: a warning, and an error where warnings are.
+// EXPECT: does nothing until it is awaited
+#include <tutti/tutti.hpp>
+
+tutti::task<> program(tutti::communicator world) {
+  world.barrier();
+  co_return;
+}

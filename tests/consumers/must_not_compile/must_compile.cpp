@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// The right way of what the files beside this one do wrong: were this refused, their refusals would prove nothing.
+// COMPILES
+#include <tutti/tutti.hpp>
+
+#include <span>
+#include <utility>
+#include <vector>
+
+tutti::task<> program(tutti::communicator world) {
+  std::vector<float> values(4);
+  const std::vector<int> constants(4);
+  co_await world.all_reduce(values, tutti::avg);
+  co_await world.recv(std::span(values), 0);
+  co_await world.send(std::vector<float>(4), 1);   // awaited on the spot, it outlives the operation
+  tutti::request sending = world.isend(constants, 1);
+  tutti::request moved = std::move(sending);
+  co_await moved;
+  auto meeting = world.barrier();
+  co_await std::move(meeting);
+}
+
+int main() { return tutti::run(program); }

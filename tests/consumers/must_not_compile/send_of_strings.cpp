@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strings own memory elsewhere; their bytes mean nothing on another rank.
+// EXPECT: satisf.*Buffer
+#include <tutti/tutti.hpp>
+#include <string>
+#include <vector>
+
+tutti::task<> program(tutti::communicator world) {
+  std::vector<std::string> names(4);
+  co_await world.send(names, 1);
+}

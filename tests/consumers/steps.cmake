@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+# Steps of the consumer tests.
+
+# Runs a command; ends the test with its output when it fails, else gives it back.
+function(run_step what output)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
+  if(NOT result EQUAL 0)
+    string(REPLACE ";" " " command "${ARGN}")
+    message(FATAL_ERROR "${what} failed (${result}): ${command}\n${text}")
+  endif()
+  set(${output} "${text}" PARENT_SCOPE)
+endfunction()
+
+# hello, started alone, is a world of one.
+function(check_hello program)
+  run_step("hello" text ${program})
+  if(NOT text STREQUAL "1 ranks, sum 1\n")
+    message(FATAL_ERROR "hello printed '${text}' instead of '1 ranks, sum 1'")
+  endif()
+endfunction()

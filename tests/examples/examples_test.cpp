@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+// The example programs under tutti-run, as a user starts them: what they print is what the documents promise.
+#include "support/skip.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/wait.h>
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+struct outcome {
+  int exit_code = -1;
+  std::string output;              // both streams
+  std::vector<std::string> lines;  // without the "[rank] " that tutti-run puts before them
+
+  bool says(const std::string& line) const {
+    for (const std::string& one : lines) {
+      if (one == line) return true;
+    }
+    return false;
+  }
+  // The first line that matches as a whole; empty when there is none.
+  std::smatch line_like(const std::string& pattern) const {
+    std::smatch match;
+    const std::regex expression(pattern);
+    for (const std::string& one : lines) {
+      if (std::regex_match(one, match, expression)) return match;
+    }
+    return {};
+  }
+};
+
+// Bounded by coreutils' timeout: a hang is a failure with exit code 124, not a hang of the tests.
+outcome run_command(const std::string& command) {
+  outcome result;
+  std::FILE* pipe = popen(("TUTTI_TTY=0 timeout -k 5 120 " + command + " 2>&1").c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> bytes{};
+  for (std::size_t got = 0; (got = std::fread(bytes.data(), 1, bytes.size(), pipe)) > 0;)
+    result.output.append(bytes.data(), got);
+  const int status = pclose(pipe);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+
+  static const std::regex rank_prefix(R"(^\[\d+\] )");
+  std::istringstream text(result.output);
+  for (std::string line; std::getline(text, line);)
+    result.lines.push_back(std::regex_replace(line, rank_prefix, ""));
+  return result;
+}
+
+std::string example(const std::string& name) { return TUTTI_EXAMPLES_BIN_DIR "/" + name; }
+
+outcome run_ranks(int ranks, const std::string& name, const std::string& arguments = "") {
+  return run_command(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " + example(name) + " " + arguments);
+}
+
+struct training {
+  outcome run;
+  std::vector<double> losses;  // by epoch
+  double accuracy = -1;        // percent
+};
+
+training train(int ranks, const std::string& arguments = "") {
+  training result;
+  result.run = run_ranks(ranks, "train_digits", arguments);
+  INFO(result.run.output);
+  REQUIRE(result.run.exit_code == 0);
+  static const std::regex epoch(R"(epoch +(\d+)/\d+  loss (\d+\.\d+))"),
+      accuracy(R"(test accuracy (\d+\.\d+) % .*)");
+  std::smatch match;
+  for (const std::string& line : result.run.lines) {
+    if (std::regex_match(line, match, epoch)) {
+      result.losses.push_back(std::stod(match[2]));
+      CHECK(std::stoul(match[1]) == result.losses.size());
+    } else if (std::regex_match(line, match, accuracy)) {
+      result.accuracy = std::stod(match[1]);
+    }
+  }
+  CHECK(result.run.output.find("replicas identical: yes") != std::string::npos);
+  CHECK(result.run.output.find('\r') == std::string::npos);  // no bar where no person watches
+  return result;
+}
+
+void check_losses_agree(const std::vector<double>& a, const std::vector<double>& b, double relative) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CAPTURE(i);
+    CHECK(std::abs(a[i] - b[i]) <= relative * a[i] + 2e-6);  // printed with six decimals
+  }
+}
+
+// Where real MNIST images are, if anywhere: TUTTI_MNIST_DIR, else a data folder beside the checkout.
+std::string mnist_directory() {
+  if (const char* told = std::getenv("TUTTI_MNIST_DIR")) return told;
+  const std::string beside = TUTTI_SHARED_DATA_DIR "/mnist";
+  return std::filesystem::is_directory(beside) ? beside : "";
+}
+
+}  // namespace
+
+TEST_CASE("examples: hello") {
+  const outcome four = run_ranks(4, "hello");
+  INFO(four.output);
+  CHECK(four.exit_code == 0);
+  CHECK(four.output == "4 ranks, sum 10\n");
+  CHECK(run_ranks(1, "hello").output == "1 ranks, sum 1\n");
+}
+
+TEST_CASE("examples: hello alone, without a launcher, is a world of one") {
+  const outcome alone =
+      run_command("env -u RANK -u WORLD_SIZE -u MASTER_ADDR -u MASTER_PORT " + example("hello"));
+  CHECK(alone.exit_code == 0);
+  CHECK(alone.output == "1 ranks, sum 1\n");
+}
+
+TEST_CASE("examples: ping") {
+  for (const int ranks : {2, 3}) {
+    const outcome run = run_ranks(ranks, "ping");
+    INFO(run.output);
+    CHECK(run.exit_code == 0);
+    CHECK(run.lines.size() == 2);
+    CHECK(run.says("rank 0 started sending"));
+    CHECK(run.says("rank 1 started receiving"));
+  }
+}
+
+TEST_CASE("examples: ping needs two ranks, and says so") {
+  const outcome run = run_ranks(1, "ping");
+  INFO(run.output);
+  CHECK(run.exit_code == 1);
+  CHECK(run.output.find("rank 1") != std::string::npos);
+}
+
+TEST_CASE("examples: ring_all_reduce, by hand and by the library") {
+  for (const int ranks : {1, 2, 4}) {
+    const outcome run = run_ranks(ranks, "ring_all_reduce");
+    INFO(run.output);
+    CHECK(run.exit_code == 0);
+    CHECK(run.lines.size() == 9);
+    for (const char* name : {"didactic", "chunked", "tutti"}) {
+      for (const char* count : {"3", "1000", "1000003"}) {
+        const std::string expected = std::string(name) + " +" + std::to_string(ranks) + " ranks, " + count +
+                                     R"( floats: correct, median \d+\.\d+ ms)";
+        CAPTURE(expected);
+        CHECK_FALSE(run.line_like(expected).empty());
+      }
+    }
+  }
+}
+
+TEST_CASE("examples: overlap") {
+  CHECK(run_ranks(1, "overlap").output == "1 ranks, averages 1 and 2.5 to 320: correct\n");
+  const outcome four = run_ranks(4, "overlap");
+  CHECK(four.exit_code == 0);
+  CHECK(four.output == "4 ranks, averages 2.5 and 6.25 to 800: correct\n");
+}
+
+TEST_CASE("examples: asio_both_ways") {
+  CHECK(run_ranks(1, "asio_both_ways").output == "1 ranks, sum of sums 1, timer waited: yes\n");
+  const outcome four = run_ranks(4, "asio_both_ways");
+  CHECK(four.exit_code == 0);
+  CHECK(four.output == "4 ranks, sum of sums 40, timer waited: yes\n");
+}
+
+TEST_CASE("examples: train_digits reads digits, and its losses do not depend on the number of ranks") {
+  const training one = train(1), two = train(2), four = train(4);
+  CHECK(one.losses.size() == 30);
+  CHECK(four.accuracy >= 96.0);
+  CHECK(one.losses.front() > 1.0);
+  CHECK(one.losses.back() < 0.05);
+  check_losses_agree(one.losses, two.losses, 1e-3);
+  check_losses_agree(one.losses, four.losses, 1e-3);
+  const std::smatch time = [&] {
+    return four.run.line_like(R"(time per rank [\d.]+ s: compute [\d.]+ s \(([\d.]+) %\), )"
+                              R"(communication [\d.]+ s \(([\d.]+) %\), other [\d.]+ s \(([\d.]+) %\))");
+  }();
+  REQUIRE(time.size() == 4);
+  CHECK(std::stod(time[1]) + std::stod(time[2]) + std::stod(time[3]) == doctest::Approx(100).epsilon(0.002));
+}
+
+TEST_CASE("examples: train_digits with batches that do not divide, and with fewer images than ranks") {
+  for (const char* arguments : {"--epochs 3 --batch 101", "--epochs 1 --batch 3 --hidden 16,8"}) {
+    CAPTURE(arguments);
+    const training one = train(1, arguments), three = train(3, arguments), five = train(5, arguments);
+    check_losses_agree(one.losses, three.losses, 1e-3);
+    check_losses_agree(one.losses, five.losses, 1e-3);
+  }
+}
+
+TEST_CASE("examples: train_digits is the same from run to run, and another with another seed") {
+  const training first = train(3, "--epochs 3 --seed 9"), second = train(3, "--epochs 3 --seed 9");
+  CHECK(first.losses == second.losses);
+  CHECK(first.accuracy == second.accuracy);
+  CHECK(first.run.lines.back() == second.run.lines.back());  // the hash of the parameters
+  CHECK(train(3, "--epochs 3 --seed 10").losses != first.losses);
+}
+
+TEST_CASE("examples: train_digits says what is wrong with its arguments") {
+  for (const char* arguments :
+       {"--data /nonexistent", "--batch 0", "--hidden 0", "--lr 0", "--momentum 1", "--epochs many"}) {
+    const outcome run = run_ranks(2, "train_digits", arguments);
+    CAPTURE(arguments);
+    INFO(run.output);
+    CHECK(run.exit_code != 0);
+    CHECK(run.exit_code < 124);  // no hang, no crash
+    CHECK_FALSE(run.output.empty());
+  }
+  const outcome diverged = run_ranks(2, "train_digits", "--lr 1000 --hidden 32,32,32");
+  CHECK(diverged.exit_code == 1);
+  CHECK(diverged.output.find("the training diverged") != std::string::npos);
+}
+
+TEST_CASE("examples: train_digits on MNIST images") {
+  const std::string directory = mnist_directory();
+  if (directory.empty()) TUTTI_SKIP("no MNIST images: name their directory in TUTTI_MNIST_DIR");
+  const training one = train(1, "--epochs 8 --data " + directory),
+                 four = train(4, "--epochs 8 --data " + directory);
+  CHECK(four.accuracy >= 95.0);
+  // Later, rounding differences can move a neuron across the edge of its ReLU; see examples/README.md.
+  check_losses_agree(std::vector<double>(one.losses.begin(), one.losses.begin() + 4),
+                     std::vector<double>(four.losses.begin(), four.losses.begin() + 4), 1e-3);
+}

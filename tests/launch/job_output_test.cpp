@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/job_output.hpp"
+
+#include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "launched.hpp"
+
+using namespace tutti::launch;
+using testing::contents;
+using testing::ending;
+using testing::launch;
+using testing::launched;
+
+TEST_SUITE("launch/job_output") {
+  TEST_CASE("one rank that speaks is shown as it is") {
+    CHECK(launch({"-n", "4", "sh", "-c", "[ $RANK = 0 ] && echo '4 ranks, sum 10'; true"}).output == "4 ranks, sum 10\n");
+    CHECK(launch({"-n", "4", "sh", "-c", "[ $RANK = 3 ] && printf 'no newline'; true"}).output == "no newline");
+  }
+
+  TEST_CASE("a lone rank's unfinished line is seen at once") {
+    launched job({"-n", "2", "sh", "-c", "[ $RANK = 0 ] || exit 0; printf '\\r50 %%'; read line; printf '\\r100 %%\\n'"});
+    job.wait_for("\r50 %");
+    job.write_input("\n");
+    CHECK(job.finish().output == "\r50 %\r100 %\n");
+  }
+
+  TEST_CASE("standard output and error stay apart") {
+    const ending end = launch({"-n", "2", "--tag-output", "always", "sh", "-c", "echo out; echo err >&2"});
+    CHECK(testing::lines_of(end.output) == std::vector<std::string>{"[0] out", "[1] out"});
+    CHECK(testing::lines_of(end.error) == std::vector<std::string>{"[0] err", "[1] err"});
+  }
+
+  TEST_CASE("lines of many ranks come whole, in order within a rank, and none is lost") {
+    constexpr int ranks = 4;
+    constexpr int lines = 20000;  // more than 1 MiB a rank
+    const ending end =
+        launch({"-n", "4", "--tag-output", "always", "sh", "-c",
+                "i=0; while [ $i -lt 20000 ]; do echo $i the quick brown fox jumps over the lazy dog, rank $RANK; "
+                "i=$((i+1)); done"});
+    CHECK(end.exit_code == 0);
+    REQUIRE(end.output.size() > 4 * 1024 * 1024);
+    std::vector<int> next(ranks, 0);
+    bool intact = true;
+    std::string_view text = end.output;
+    while (!text.empty()) {
+      const std::size_t newline = text.find('\n');
+      REQUIRE(newline != std::string_view::npos);
+      const std::string_view line = text.substr(0, newline);
+      const int rank = line.size() > 1 ? line[1] - '0' : -1;
+      REQUIRE((rank >= 0 && rank < ranks));
+      const std::string id = std::to_string(rank);
+      const std::string count = std::to_string(next[static_cast<std::size_t>(rank)]++);
+      intact = intact && line == "[" + id + "] " + count + " the quick brown fox jumps over the lazy dog, rank " + id;
+      text.remove_prefix(newline + 1);
+    }
+    CHECK(intact);
+    CHECK(next == std::vector<int>(ranks, lines));
+  }
+
+  TEST_CASE("bytes of a lone rank pass unchanged, newlines or not") {
+    const ending end = launch({"-n", "2", "sh", "-c", "[ $RANK = 1 ] || head -c 3000000 /dev/zero"});
+    CHECK(end.output == std::string(3000000, '\0'));
+  }
+
+  TEST_CASE("--log-dir keeps every stream of every rank, unprefixed") {
+    const testing::temporary_directory folder;
+    const std::string logs = folder.path() + "/deep/logs";
+    const ending end = launch({"-n", "2", "--log-dir", logs, "sh", "-c", "echo out $RANK; printf 'err %s' $RANK >&2"});
+    CHECK(end.exit_code == 0);
+    CHECK(contents(logs + "/rank-0.out") == "out 0\n");
+    CHECK(contents(logs + "/rank-1.out") == "out 1\n");
+    CHECK(contents(logs + "/rank-0.err") == "err 0");
+    CHECK(contents(logs + "/rank-1.err") == "err 1");
+    CHECK(testing::count_of(end.output, "out") == 2);
+    const ending lone = launch({"-n", "1", "--log-dir", logs, "echo", "x"});
+    CHECK(lone.output == "x\n");
+    CHECK(contents(logs + "/rank-0.out") == "x\n");
+  }
+
+  TEST_CASE("a log directory that cannot be made") {
+    const ending end = launch({"-n", "2", "--log-dir", "/dev/null/logs", "true"});
+    CHECK(end.exit_code == 1);
+    CHECK(end.error.find("'/dev/null/logs' of --log-dir") != std::string::npos);
+  }
+
+  TEST_CASE("a full disk does not end the job, and is told") {
+    const testing::temporary_directory folder;
+    REQUIRE(::symlink("/dev/full", (folder.path() + "/rank-1.out").c_str()) == 0);
+    const ending end = launch({"-n", "2", "--log-dir", folder.path(), "sh", "-c", "echo hello; echo again"});
+    CHECK(end.exit_code == 1);
+    CHECK(testing::count_of(end.output, "hello\n") == 2);
+    CHECK(testing::count_of(end.output, "again\n") == 2);
+    CHECK(end.error.find("rank-1.out' is incomplete: No space left on device") != std::string::npos);
+  }
+
+  TEST_CASE("a reader that goes away ends the job quietly") {
+    launched job({"-n", "2", "sh", "-c", "while :; do echo y; done"});
+    job.wait_for("y\n", 2);
+    job.close_output();
+    const ending end = job.finish();
+    CHECK(end.exit_code == 128 + SIGPIPE);
+    CHECK(end.error.empty());
+  }
+
+  TEST_CASE("the same for a lone rank, which has the pipe itself") {
+    launched job({"-n", "1", "yes"});
+    job.wait_for("y\n");
+    job.close_output();
+    const ending end = job.finish();
+    CHECK(end.exit_code == 128 + SIGPIPE);
+    CHECK(end.error.empty());
+  }
+
+  TEST_CASE("a process that left its rank's group cannot hold up the end") {
+    launched job({"-n", "2", "sh", "-c", "[ $RANK = 0 ] || exit 0; setsid sleep 1000 & echo left $!"});
+    job.wait_for("\n");
+    const pid_t stranger = std::stoi(job.output().substr(job.output().find("left ") + 5));
+    // The stranger holds the rank's pipes, not those of tutti-run, so that this comes to an end.
+    const ending end = job.finish();
+    CHECK(end.exit_code == 0);
+    ::kill(stranger, SIGKILL);
+  }
+
+  TEST_CASE("streams that lead to one place share their lines") {
+    const ending end = launch({"-n", "1", "sh", "-c", "exec 2>&1; exec \"$0\" -n 2 --tag-output always sh -c "
+                               "'for i in 1 2 3 4 5 6 7 8 9; do echo out; echo err >&2; done'",
+                               testing::launcher_path()});
+    CHECK(end.error.empty());
+    for (const std::string& line : testing::lines_of(end.output))
+      CHECK((line == "[0] out" || line == "[1] out" || line == "[0] err" || line == "[1] err"));
+    CHECK(testing::count_of(end.output, "\n") == 36);
+  }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// tutti-run as a child of a test: what it writes, how it ends, and a bound on every wait.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/unique_fd.hpp"
+
+namespace tutti::launch::testing {
+
+struct ending {
+  int exit_code = -1;  // 128 + signal when a signal ended it
+  std::string output;
+  std::string error;
+};
+
+class launched {
+ public:
+  // Starts tutti-run with `arguments`. `variables` ("NAME=value") are added to the environment.
+  explicit launched(std::vector<std::string> arguments, std::vector<std::string> variables = {});
+  launched(const launched&) = delete;
+  launched& operator=(const launched&) = delete;
+  ~launched();  // kills it if it still runs
+
+  pid_t pid() const { return pid_; }
+  void signal(int number) const;
+  // Stops tutti-run alone, so that what happens meanwhile is news to it all at once.
+  void pause() const;
+  // Reads until standard output holds `text` so many times; fails the test when that does not happen.
+  void wait_for(std::string_view text, int times = 1);
+  void close_input() { input_.reset(); }
+  void close_output() { output_.reset(); }
+  void write_input(std::string_view text) const;
+  const std::string& output() const { return result_.output; }
+
+  // Reads both streams to their ends and waits for the process.
+  ending finish();
+
+ private:
+  void read_some();
+
+  pid_t pid_ = -1;
+  base::unique_fd input_, output_, error_;
+  ending result_;
+};
+
+// Runs tutti-run to its end.
+ending launch(std::vector<std::string> arguments, std::vector<std::string> variables = {});
+
+std::string launcher_path();
+std::vector<std::string> lines_of(std::string_view text);      // sorted, for output whose order is open
+int count_of(std::string_view text, std::string_view what);
+std::vector<pid_t> children_of(pid_t process);
+
+// A process watched for its death, also when it is not a child.
+class watched {
+ public:
+  explicit watched(pid_t process);
+  bool dies();  // within the bound
+
+ private:
+  base::unique_fd pidfd_;
+};
+
+// An empty directory that goes away with the object.
+class temporary_directory {
+ public:
+  temporary_directory();
+  temporary_directory(const temporary_directory&) = delete;
+  temporary_directory& operator=(const temporary_directory&) = delete;
+  ~temporary_directory();
+  const std::string& path() const { return path_; }
+  std::string fifo(const std::string& name) const;  // makes one, returns its path
+
+ private:
+  std::string path_;
+};
+
+std::string contents(const std::string& path);
+
+}  // namespace tutti::launch::testing

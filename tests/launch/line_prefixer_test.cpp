@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/line_prefixer.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace tutti::launch;
+
+namespace {
+
+struct page : line_destination {
+  void write(std::string_view bytes) override {
+    text += bytes;
+    ++writes;
+  }
+  std::string text;
+  int writes = 0;
+};
+
+struct job_of_three {
+  explicit job_of_three(tag_policy policy) : all(policy) {}
+  speakers all;
+  page out;
+  line_prefixer zero{0, all, out};
+  line_prefixer one{1, all, out};
+  line_prefixer two{2, all, out};
+};
+
+}  // namespace
+
+TEST_SUITE("launch/line_prefixer") {
+  TEST_CASE("a lone speaker's bytes pass unchanged and at once") {
+    job_of_three job(tag_policy::automatic);
+    job.two.feed("\r10 %");
+    CHECK(job.out.text == "\r10 %");
+    job.two.feed("\r20 %");
+    CHECK(job.out.text == "\r10 %\r20 %");
+    job.two.finish();
+    CHECK(job.out.text == "\r10 %\r20 %");
+  }
+
+  TEST_CASE("all lines are prefixed from the moment a second rank speaks") {
+    job_of_three job(tag_policy::automatic);
+    job.zero.feed("a\n");
+    job.one.feed("b\n");
+    job.zero.feed("c\nd\n");
+    CHECK(job.out.text == "a\n[1] b\n[0] c\n[0] d\n");
+    CHECK(job.out.writes == 3);
+  }
+
+  TEST_CASE("lines are written whole whatever pieces they come in") {
+    job_of_three job(tag_policy::always);
+    job.zero.feed("he");
+    job.one.feed("wor");
+    CHECK(job.out.text.empty());
+    job.zero.feed("llo\nand");
+    job.one.feed("ld\n");
+    job.zero.feed(" more\n");
+    CHECK(job.out.text == "[0] hello\n[1] world\n[0] and more\n");
+  }
+
+  TEST_CASE("a line left open before the second speaker came is ended for it") {
+    job_of_three job(tag_policy::automatic);
+    job.zero.feed("working...");
+    job.one.feed("warning\n");
+    job.zero.feed(" done\n");
+    CHECK(job.out.text == "working...\n[1] warning\n[0]  done\n");
+  }
+
+  TEST_CASE("a line left open goes on without prefix when nobody spoke in between on that stream") {
+    speakers all(tag_policy::automatic);
+    page out;
+    page err;
+    line_prefixer zero(0, all, out);
+    line_prefixer other(1, all, err);
+    zero.feed("working...");
+    other.feed("warning\n");
+    zero.feed(" done\nnext\n");
+    CHECK(out.text == "working... done\n[0] next\n");
+    CHECK(err.text == "[1] warning\n");
+  }
+
+  TEST_CASE("a last line without newline gets one only where others can follow") {
+    job_of_three job(tag_policy::automatic);
+    job.zero.feed("x\n");
+    job.one.feed("y");
+    CHECK(job.out.text == "x\n");
+    job.one.finish();
+    CHECK(job.out.text == "x\n[1] y\n");
+    job.one.finish();
+    CHECK(job.out.text == "x\n[1] y\n");
+  }
+
+  TEST_CASE("never: whole lines, no prefix") {
+    job_of_three job(tag_policy::never);
+    job.zero.feed("a");
+    job.one.feed("b\n");
+    job.zero.feed("c\n");
+    job.two.feed("d");
+    job.two.finish();
+    CHECK(job.out.text == "a\nb\nc\nd\n");
+  }
+
+  TEST_CASE("a line longer than the bound is passed on in pieces that stay together") {
+    job_of_three job(tag_policy::always);
+    const std::string piece(line_prefixer::longest_kept_bytes, 'x');
+    job.zero.feed(piece);
+    CHECK(job.out.text == "[0] " + piece);
+    job.zero.feed("tail\nnext\n");
+    CHECK(job.out.text == "[0] " + piece + "tail\n[0] next\n");
+  }
+
+  TEST_CASE("a long line is broken when someone else speaks inside it") {
+    job_of_three job(tag_policy::always);
+    const std::string piece(line_prefixer::longest_kept_bytes, 'x');
+    job.zero.feed(piece);
+    job.one.feed("hey\n");
+    job.zero.feed("tail\n");
+    CHECK(job.out.text == "[0] " + piece + "\n[1] hey\n[0] tail\n");
+    job.two.feed(piece);
+    job.two.finish();
+    CHECK(job.out.text.ends_with("[2] " + piece + "\n"));
+  }
+
+  TEST_CASE("the launcher's own lines begin on a new line and make no prefixes appear") {
+    job_of_three job(tag_policy::automatic);
+    job.zero.feed("50 %");
+    line_author(job.out).say("tutti-run: hm\n");
+    job.zero.feed("60 %\n");
+    CHECK(job.out.text == "50 %\ntutti-run: hm\n60 %\n");
+  }
+
+  TEST_CASE("empty pieces and empty lines") {
+    job_of_three job(tag_policy::automatic);
+    job.one.feed("");
+    job.zero.feed("a\n");  // rank 1 has not spoken by saying nothing
+    CHECK(job.out.text == "a\n");
+    job.one.feed("\n\n");
+    CHECK(job.out.text == "a\n[1] \n[1] \n");
+  }
+}

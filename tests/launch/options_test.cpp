@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/options.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace tutti::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+options parse(std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "tutti-run");
+  return parse_options(static_cast<int>(arguments.size()), arguments.data());
+}
+
+std::string refusal(std::vector<const char*> arguments) {
+  try {
+    parse(std::move(arguments));
+  } catch (const usage_error& e) {
+    return e.what();
+  }
+  return "accepted";
+}
+
+bool mentions(const std::string& text, const char* what) { return text.find(what) != std::string::npos; }
+
+}  // namespace
+
+TEST_SUITE("launch/options") {
+  TEST_CASE("defaults and all options") {
+    const options plain = parse({"-n", "4", "./hello"});
+    CHECK(plain.ranks == 4);
+    CHECK(plain.world_size() == 4);
+    CHECK(plain.grace == 5000ms);
+    CHECK(plain.timeout == 0ms);
+    CHECK(plain.on_failure == failure_policy::stop);
+    CHECK(plain.tag_output == tag_policy::automatic);
+    CHECK(plain.program == std::vector<std::string>{"./hello"});
+
+    const options full = parse({"--np=2", "--nnodes", "3", "--node-rank", "2", "--master", "10.0.0.1:29500", "--on-failure",
+                                "continue", "--log-dir", "logs", "--tag-output", "never", "--timeout", "1.5", "--grace",
+                                "0", "prog"});
+    CHECK(full.world_size() == 6);
+    CHECK(full.first_rank() == 4);
+    REQUIRE(full.master);
+    CHECK(full.master->host == "10.0.0.1");
+    CHECK(full.master->port == 29500);
+    CHECK(full.on_failure == failure_policy::go_on);
+    CHECK(full.log_dir == "logs");
+    CHECK(full.tag_output == tag_policy::never);
+    CHECK(full.timeout == 1500ms);
+    CHECK(full.grace == 0ms);
+    CHECK(parse({"--nproc-per-node", "3", "p"}).ranks == 3);
+    CHECK(parse({"-n3", "p"}).ranks == 3);
+    const options six = parse({"-n", "1", "--nnodes", "2", "--node-rank", "0", "--master", "[fd00::1]:80", "p"});
+    CHECK(six.master->host == "fd00::1");
+    CHECK_NOTHROW(parse({"-n", "1", "--nnodes", "1", "--node-rank", "0", "--master", "localhost:80", "p"}));
+  }
+
+  TEST_CASE("what follows the program belongs to it") {
+    using words = std::vector<std::string>;
+    CHECK(parse({"-n", "2", "prog", "-n", "8", "--help", "--", "--np=3"}).program ==
+          words{"prog", "-n", "8", "--help", "--", "--np=3"});
+    CHECK(parse({"-n", "2", "--", "prog", "-x"}).program == words{"prog", "-x"});
+    CHECK(parse({"-n", "2", "--", "-prog", "--", "-x"}).program == words{"-prog", "--", "-x"});
+    CHECK(parse({"-n", "2", "prog", "", "a b"}).program == words{"prog", "", "a b"});
+  }
+
+  TEST_CASE("bad counts") {
+    for (const char* count : {"0", "-1", "4097"}) CHECK(mentions(refusal({"-n", count, "p"}), "from 1 to 4096"));
+    CHECK(refusal({"-n", "four", "p"}) != "accepted");
+    CHECK(refusal({"-n", "99999999999999999999", "p"}) != "accepted");
+    CHECK(mentions(refusal({"p"}), "how many ranks"));
+    CHECK(mentions(refusal({}), "how many ranks"));
+  }
+
+  TEST_CASE("a missing program and unknown options") {
+    CHECK(mentions(refusal({"-n", "2"}), "which program"));
+    CHECK(mentions(refusal({"-n", "2", "--"}), "which program"));
+    CHECK(mentions(refusal({"-n", "2", "--frobnicate", "p"}), "--frobnicate"));
+    CHECK(refusal({"-n", "2", "--on-failure", "restart", "p"}) != "accepted");
+    CHECK(refusal({"-n", "2", "--tag-output", "maybe", "p"}) != "accepted");
+    CHECK(mentions(refusal({"-n", "2", "--grace", "-1", "p"}), "--grace"));
+    CHECK(mentions(refusal({"-n", "2", "--timeout", "nan", "p"}), "--timeout"));
+  }
+
+  TEST_CASE("contradictory nodes") {
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "p"}), "--node-rank"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "--node-rank", "0", "p"}), "--master"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "--node-rank", "2", "--master", "a:1", "p"}), "0 to 1"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "--node-rank", "-1", "--master", "a:1", "p"}), "0 to 1"));
+    CHECK(mentions(refusal({"-n", "2", "--node-rank", "1", "p"}), "--nnodes"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "0", "p"}), "--nnodes"));
+    for (const char* master : {"host", "host:", ":80", "host:0", "host:65536", "host:8x", "fd00::1:80", "[]:80"})
+      CHECK(mentions(refusal({"-n", "1", "--nnodes", "2", "--node-rank", "0", "--master", master, "p"}), "HOST:PORT"));
+  }
+
+  TEST_CASE("help names every option") {
+    std::string text;
+    try {
+      parse({"--help"});
+    } catch (const help_request& help) {
+      text = help.text;
+    }
+    for (const char* option : {"--np", "--nproc-per-node", "--nnodes", "--node-rank", "--master", "--on-failure", "--log-dir",
+                               "--tag-output", "--timeout", "--grace", "Usage: tutti-run -n RANKS"})
+      CHECK(mentions(text, option));
+  }
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/output_sink.hpp"
+
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cerrno>
+
+#include "base/unique_fd.hpp"
+#include "launch/output_pump.hpp"
+#include "launch/signals.hpp"
+
+using namespace tutti::launch;
+using tutti::base::unique_fd;
+
+namespace {
+
+struct channel {
+  explicit channel(int flags = 0) {
+    int ends[2];
+    REQUIRE(::pipe2(ends, O_CLOEXEC | flags) == 0);
+    reader.reset(ends[0]);
+    writer.reset(ends[1]);
+  }
+  unique_fd reader, writer;
+};
+
+// What can be read without waiting.
+std::string available(int fd) {
+  std::string text;
+  std::array<char, 65536> buffer;
+  ::fcntl(fd, F_SETFL, O_NONBLOCK);
+  for (ssize_t bytes; (bytes = ::read(fd, buffer.data(), buffer.size())) > 0;)
+    text.append(buffer.data(), static_cast<std::size_t>(bytes));
+  return text;
+}
+
+}  // namespace
+
+TEST_SUITE("launch/output_sink") {
+  TEST_CASE("what is written arrives, and the shared descriptor stays blocking") {
+    boost::asio::io_context loop;
+    const channel to;
+    output_sink sink(loop, to.writer.get());
+    sink.write("hello ");
+    sink.write("world\n");
+    CHECK(available(to.reader.get()) == "hello world\n");
+    CHECK((::fcntl(to.writer.get(), F_GETFL) & O_NONBLOCK) == 0);
+  }
+
+  TEST_CASE("a reader that does not read bounds what its feeder may add, and loses nothing") {
+    boost::asio::io_context loop;
+    const channel from(O_NONBLOCK);
+    const channel to;
+    output_sink sink(loop, to.writer.get());
+    speakers all(tag_policy::automatic);
+    bool closed = false;
+    output_pump pump(loop, 0, {unique_fd(::dup(from.reader.get())), {}}, all, sink, [&] { closed = true; });
+    pump.start();
+
+    std::string sent;
+    const std::string block(65536, 'x');
+    for (int idle_turns = 0; idle_turns < 100; ++idle_turns) {
+      loop.poll();
+      const ssize_t bytes = ::write(from.writer.get(), block.data(), block.size());
+      if (bytes <= 0) continue;
+      sent.append(block, 0, static_cast<std::size_t>(bytes));
+      idle_turns = 0;
+      REQUIRE(sent.size() < 4 * 1024 * 1024);
+    }
+    CHECK(sink.congested());
+
+    std::string received = available(to.reader.get());
+    for (int turn = 0; turn < 1000 && received.size() < sent.size(); ++turn) {
+      loop.poll();
+      received += available(to.reader.get());
+    }
+    CHECK(received.size() == sent.size());
+    CHECK(received == sent);
+    CHECK(!sink.congested());
+
+    pump.finish();
+    for (int turn = 0; turn < 1000 && !closed; ++turn) loop.poll();
+    CHECK(closed);
+  }
+
+  TEST_CASE("a reader that has gone is reported once, and further output is dropped") {
+    ignore_signals_of_writing();
+    boost::asio::io_context loop;
+    channel to;
+    output_sink sink(loop, to.writer.get());
+    int broken = 0;
+    bool drained = false;
+    sink.when_broken([&] { ++broken; });
+    to.reader.reset();
+    sink.write("x");
+    sink.write("y");
+    sink.when_drained([&] { drained = true; });
+    loop.run();
+    CHECK(broken == 1);
+    CHECK(drained);
+    CHECK(sink.error() == EPIPE);
+  }
+
+  TEST_CASE("a full disk is an error of writing") {
+    const unique_fd full(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+    REQUIRE(full);
+    boost::asio::io_context loop;
+    output_sink sink(loop, full.get());
+    sink.write("x");
+    CHECK(sink.error() == ENOSPC);
+  }
+
+  TEST_CASE("a socket, which cannot be opened anew, is written to as it is") {
+    int ends[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+    const unique_fd reader(ends[0]);
+    const unique_fd writer(ends[1]);
+    ::fcntl(writer.get(), F_SETFL, O_NONBLOCK);  // as some shells hand them over
+    boost::asio::io_context loop;
+    output_sink sink(loop, writer.get());
+    const std::string block(1024 * 1024, 'y');
+    sink.write(block);
+    bool drained = false;
+    sink.when_drained([&] { drained = true; });
+    std::string received;
+    for (int turn = 0; turn < 1000 && !drained; ++turn) {
+      received += available(reader.get());
+      loop.poll_one();
+      loop.restart();
+    }
+    received += available(reader.get());
+    CHECK(drained);
+    CHECK(received == block);
+  }
+
+  TEST_CASE("same_file") {
+    const channel one;
+    const channel two;
+    CHECK(same_file(one.reader.get(), one.writer.get()));
+    CHECK(!same_file(one.writer.get(), two.writer.get()));
+  }
+}

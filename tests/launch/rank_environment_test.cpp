@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rank_environment.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <set>
+
+#include "launched.hpp"
+
+using namespace tutti::launch;
+using testing::launch;
+
+namespace {
+
+const std::vector<std::string> several_nodes = {"-n", "2", "--nnodes", "3", "--node-rank", "1", "--master", "node0:29500"};
+
+std::vector<std::string> with(std::vector<std::string> words, std::vector<std::string> more) {
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+}  // namespace
+
+TEST_SUITE("launch/rank_environment") {
+  TEST_CASE("every rank knows its place") {
+    const testing::ending end = launch({"-n", "3", "--tag-output", "never", "sh", "-c",
+                                        "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $NNODES $MASTER_ADDR"});
+    CHECK(end.exit_code == 0);
+    CHECK(testing::lines_of(end.output) ==
+          std::vector<std::string>{"0 3 0 3 0 1 127.0.0.1", "1 3 1 3 0 1 127.0.0.1", "2 3 2 3 0 1 127.0.0.1"});
+  }
+
+  TEST_CASE("job id and secret are random, and one for all ranks") {
+    std::set<std::string> seen;
+    for (int run = 0; run < 2; ++run) {
+      const testing::ending end =
+          launch({"-n", "3", "--tag-output", "never", "sh", "-c", "echo $TUTTI_JOB_ID $TUTTI_SECRET"});
+      const auto lines = testing::lines_of(end.output);
+      REQUIRE(lines.size() == 3);
+      CHECK(lines[0] == lines[2]);
+      CHECK(lines[0].size() == 16 + 1 + 64);
+      CHECK(lines[0].find_first_not_of("0123456789abcdef ") == std::string::npos);
+      seen.insert(lines[0].substr(0, 16));
+      seen.insert(lines[0].substr(17));
+    }
+    CHECK(seen.size() == 4);
+  }
+
+  TEST_CASE("a secret that the user has set is kept") {
+    CHECK(launch({"-n", "1", "sh", "-c", "echo $TUTTI_SECRET"}, {"TUTTI_SECRET=mine"}).output == "mine\n");
+  }
+
+  TEST_CASE("other variables pass, stale ones do not") {
+    const testing::ending end = launch({"-n", "2", "sh", "-c", "[ $RANK = 1 ] && echo $FLAVOUR $RANK ${TUTTI_STORE_FD-none}; true"},
+                                       {"FLAVOUR=vanilla", "RANK=7", "TUTTI_STORE_FD=44", "WORLD_SIZE=9"});
+    CHECK(end.output == "vanilla 1 none\n");
+  }
+
+  TEST_CASE("several nodes") {
+    const testing::ending end = launch(
+        with(several_nodes, {"--tag-output", "never", "sh", "-c",
+                             "echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $NNODES $MASTER_ADDR $MASTER_PORT $TUTTI_SECRET "
+                             "${TUTTI_STORE_FD-none}"}),
+        {"TUTTI_SECRET=shared"});
+    CHECK(end.exit_code == 0);
+    CHECK(testing::lines_of(end.output) == std::vector<std::string>{"2 6 0 1 3 node0 29500 shared none",
+                                                                    "3 6 1 1 3 node0 29500 shared none"});
+  }
+
+  TEST_CASE("several nodes need a common secret") {
+    const testing::ending end = launch(with(several_nodes, {"true"}));
+    CHECK(end.exit_code == 2);
+    CHECK(end.error.find("TUTTI_SECRET") != std::string::npos);
+  }
+
+  TEST_CASE("a wrong command line exits with 2 and says what to type") {
+    const testing::ending end = launch({"-n", "0", "true"});
+    CHECK(end.exit_code == 2);
+    CHECK(end.error.find("from 1 to 4096") != std::string::npos);
+    CHECK(launch({"--help"}).exit_code == 0);
+  }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/store_socket.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <sstream>
+
+#include "launched.hpp"
+
+using namespace tutti::launch;
+
+namespace {
+
+int listening(int fd) {
+  int yes = 0;
+  socklen_t length = sizeof yes;
+  ::getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &yes, &length);
+  return yes;
+}
+
+}  // namespace
+
+TEST_SUITE("launch/store_socket") {
+  TEST_CASE("on one node: a free port of the loopback interface") {
+    const store_socket store = open_store_socket(std::nullopt);
+    CHECK(listening(store.fd.get()) == 1);
+    CHECK((::fcntl(store.fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
+    sockaddr_in address{};
+    socklen_t length = sizeof address;
+    REQUIRE(::getsockname(store.fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    CHECK(address.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+    CHECK(ntohs(address.sin_port) == store.address.port);
+    CHECK(store.address.host == "127.0.0.1");
+  }
+
+  TEST_CASE("at a given address; a port in use and a foreign address are named") {
+    int port = 0;
+    {
+      const store_socket probe = open_store_socket(std::nullopt);
+      port = probe.address.port;
+      CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"127.0.0.1", port}),
+                           doctest::Contains("choose another for --master"), std::runtime_error);
+    }
+    const store_socket store = open_store_socket(host_and_port{"127.0.0.1", port});
+    CHECK(listening(store.fd.get()) == 1);
+    CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"192.0.2.1", port}), doctest::Contains("--node-rank 0"),
+                         std::runtime_error);
+  }
+
+  TEST_CASE("rank 0 alone has the socket, at the port that all are told") {
+    // /proc/net/tcp lists a listening socket by port (hexadecimal, state 0A) and inode.
+    const char* script =
+        "if [ -n \"$TUTTI_STORE_FD\" ]; then\n"
+        "  inode=$(readlink /proc/$$/fd/$TUTTI_STORE_FD | tr -dc 0-9)\n"
+        "  port=$(printf %04X $MASTER_PORT)\n"
+        "  grep -q \" 0100007F:$port 00000000:0000 0A .* $inode \" /proc/net/tcp && echo $RANK listens at $MASTER_PORT\n"
+        "else\n"
+        "  ls -l /proc/$$/fd | grep -q socket: || echo $RANK told $MASTER_PORT\n"
+        "fi";
+    const testing::ending end = testing::launch({"-n", "2", "--tag-output", "never", "sh", "-c", script});
+    const auto lines = testing::lines_of(end.output);
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0].starts_with("0 listens at "));
+    CHECK(lines[1] == "1 told " + lines[0].substr(std::string("0 listens at ").size()));
+  }
+
+  TEST_CASE("the socket dies with rank 0, though the launcher and others live on") {
+    const testing::temporary_directory folder;
+    const std::string fifo = folder.fifo("go");
+    testing::launched job({"-n", "2", "sh", "-c",
+                           "if [ $RANK = 0 ]; then echo $$ $MASTER_PORT; read line; exit 0; fi; read line < $0", fifo});
+    job.wait_for("\n");
+    pid_t rank = 0;
+    int port = 0;
+    std::istringstream(job.output()) >> rank >> port;
+    const auto can_connect = [port] {
+      const tutti::base::unique_fd client(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_in address{};
+      address.sin_family = AF_INET;
+      address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+      address.sin_port = htons(static_cast<std::uint16_t>(port));
+      return ::connect(client.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+    };
+    CHECK(can_connect());
+    testing::watched rank_zero(rank);
+    job.close_input();
+    CHECK(rank_zero.dies());
+    CHECK(!can_connect());
+    const tutti::base::unique_fd go(::open(fifo.c_str(), O_RDWR | O_CLOEXEC));
+    REQUIRE(::write(go.get(), "\n", 1) == 1);
+    CHECK(job.finish().exit_code == 0);
+  }
+}

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+// The matching rules one by one, then long random sequences against a model that is one vector and linear
+// searches.
+#include "match/matcher.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+using tutti::match::any_source;
+using tutti::match::any_tag;
+using tutti::match::envelope;
+using tutti::match::matcher;
+
+struct receive : tutti::match::posted_receive {
+  receive() = default;
+  receive(std::uint32_t context, int source, int tag) { wanted = envelope{context, source, tag}; }
+};
+
+struct message : tutti::match::unexpected_message {
+  message() = default;
+  message(std::uint32_t context, int source, int tag) { from = envelope{context, source, tag}; }
+};
+
+// A message comes and is kept when nobody waits for it.
+receive* deliver(matcher& m, message& x) {
+  auto* r = static_cast<receive*>(m.arrive(x.from));
+  if (r == nullptr) m.keep(x);
+  return r;
+}
+
+message* post(matcher& m, receive& r) { return static_cast<message*>(m.post(r)); }
+
+}  // namespace
+
+TEST_CASE("matcher: a posted receive gets its message") {
+  receive r(0, 1, 7);
+  matcher m;
+  m.open_context(0, 4);
+  CHECK(post(m, r) == nullptr);
+  CHECK(r.posted());
+  CHECK(m.posted_count() == 1);
+  CHECK(m.arrive({0, 2, 7}) == nullptr);
+  CHECK(m.arrive({0, 1, 8}) == nullptr);
+  CHECK(m.arrive({0, 1, 7}) == &r);
+  CHECK_FALSE(r.posted());
+  CHECK(m.posted_count() == 0);
+  CHECK(m.arrive({0, 1, 7}) == nullptr);
+}
+
+TEST_CASE("matcher: a message that came first waits for its receive") {
+  message x(0, 1, 7);
+  receive other_tag(0, 1, 8), other_source(0, 2, 7), right(0, 1, 7);
+  matcher m;
+  m.open_context(0, 4);
+  CHECK(deliver(m, x) == nullptr);
+  CHECK(x.queued());
+  CHECK(m.unexpected_count() == 1);
+  CHECK(post(m, other_tag) == nullptr);
+  CHECK(post(m, other_source) == nullptr);
+  CHECK(post(m, right) == &x);
+  CHECK_FALSE(x.queued());
+  CHECK_FALSE(right.posted());
+  CHECK(m.unexpected_count() == 0);
+}
+
+TEST_CASE("matcher: messages of one sender with one tag do not overtake") {
+  std::array<message, 3> x;
+  std::array<receive, 3> r;
+  matcher m;
+  m.open_context(0, 2);
+  SUBCASE("messages first") {
+    for (auto& each : x) {
+      each.from = {0, 1, 5};
+      m.keep(each);
+    }
+    for (std::size_t i = 0; i < 3; ++i) {
+      r[i].wanted = {0, i == 1 ? any_source : 1, i == 2 ? any_tag : 5};
+      CHECK(post(m, r[i]) == &x[i]);
+    }
+  }
+  SUBCASE("receives first") {
+    for (std::size_t i = 0; i < 3; ++i) {
+      r[i].wanted = {0, i == 1 ? any_source : 1, i == 2 ? any_tag : 5};
+      CHECK(post(m, r[i]) == nullptr);
+    }
+    for (auto& each : r) CHECK(m.arrive({0, 1, 5}) == &each);
+  }
+}
+
+TEST_CASE("matcher: a message passes receives that want another tag, a receive passes such messages") {
+  receive a(0, 0, 1), b(0, 0, 2), c(0, 0, any_tag);
+  message x(0, 0, 1), y(0, 0, 2);
+  matcher m;
+  m.open_context(0, 1);
+  SUBCASE("receives first") {
+    post(m, a), post(m, b), post(m, c);
+    CHECK(m.arrive({0, 0, 2}) == &b);
+    CHECK(m.arrive({0, 0, 2}) == &c);
+    CHECK(m.arrive({0, 0, 1}) == &a);
+  }
+  SUBCASE("messages first") {
+    m.keep(x), m.keep(y);
+    CHECK(post(m, b) == &y);
+    CHECK(post(m, c) == &x);
+  }
+}
+
+TEST_CASE("matcher: the receive posted first wins, whether it names the source or not") {
+  receive named(0, 1, 5), any(0, any_source, 5), any_other_tag(0, any_source, 6),
+      anything(0, any_source, any_tag);
+  matcher m;
+  m.open_context(0, 2);
+  SUBCASE("any source first") {
+    post(m, any), post(m, named);
+    CHECK(m.arrive({0, 1, 5}) == &any);
+    CHECK(m.arrive({0, 1, 5}) == &named);
+  }
+  SUBCASE("named source first") {
+    post(m, named), post(m, any);
+    CHECK(m.arrive({0, 1, 5}) == &named);
+    CHECK(m.arrive({0, 1, 5}) == &any);
+  }
+  SUBCASE("an older receive from any source with another tag does not count") {
+    post(m, any_other_tag), post(m, named), post(m, anything);
+    CHECK(m.arrive({0, 1, 5}) == &named);
+    CHECK(m.arrive({0, 1, 6}) == &any_other_tag);
+    CHECK(m.arrive({0, 0, 9}) == &anything);
+  }
+}
+
+TEST_CASE("matcher: a receive from any source takes messages in order of arrival") {
+  message x(0, 2, 5), y(0, 0, 5), z(0, 1, 6);
+  receive first(0, any_source, 5), second(0, any_source, any_tag), third(0, any_source, any_tag),
+      fourth(0, 0, 5);
+  matcher m;
+  m.open_context(0, 3);
+  m.keep(z), m.keep(x), m.keep(y);
+  CHECK(post(m, first) == &x);
+  CHECK(post(m, second) == &z);
+  CHECK(post(m, third) == &y);
+  CHECK(post(m, fourth) == nullptr);
+}
+
+TEST_CASE("matcher: contexts do not mix") {
+  receive low(0, any_source, any_tag), high(0xffffffffu, any_source, any_tag);
+  message x(1, 0, 0);
+  matcher m;
+  for (const std::uint32_t context : {0u, 1u, 0xffffffffu}) m.open_context(context, 2);
+  post(m, low), post(m, high);
+  CHECK(deliver(m, x) == nullptr);
+  CHECK(m.arrive({0xffffffffu, 1, 3}) == &high);
+  CHECK(m.arrive({0, 1, 3}) == &low);
+  CHECK(m.unexpected_count(0) == 0);
+  CHECK(m.unexpected_count(1) == 1);
+  CHECK(m.posted_count() == 0);
+}
+
+TEST_CASE("matcher: find shows what post would take and leaves it") {
+  message x(0, 1, 5), y(0, 0, 6);
+  receive r(0, any_source, any_tag);
+  matcher m;
+  m.open_context(0, 2);
+  CHECK(m.find({0, any_source, any_tag}) == nullptr);
+  m.keep(x), m.keep(y);
+  CHECK(m.find({0, any_source, any_tag}) == &x);
+  CHECK(m.find({0, any_source, 6}) == &y);
+  CHECK(m.find({0, 0, any_tag}) == &y);
+  CHECK(m.find({0, 1, 6}) == nullptr);
+  CHECK(m.find({0, 2, any_tag}) == nullptr);
+  CHECK(m.find({9, any_source, any_tag}) == nullptr);
+  CHECK(x.queued());
+  CHECK(post(m, r) == &x);
+}
+
+TEST_CASE("matcher: withdrawn receives and discarded messages are gone, their neighbours stay") {
+  std::array<receive, 3> r;
+  std::array<message, 3> x;
+  matcher m;
+  m.open_context(0, 2);
+  for (auto& each : r) {
+    each.wanted = {0, 1, 5};
+    post(m, each);
+  }
+  m.withdraw(r[1]);
+  m.withdraw(r[1]);
+  CHECK_FALSE(r[1].posted());
+  CHECK(m.arrive({0, 1, 5}) == &r[0]);
+  CHECK(m.arrive({0, 1, 5}) == &r[2]);
+  for (auto& each : x) {
+    each.from = {0, 1, 5};
+    m.keep(each);
+  }
+  m.discard(x[0]);
+  m.discard(x[0]);
+  CHECK_FALSE(x[0].queued());
+  CHECK(m.unexpected_count() == 2);
+  r[0].wanted = {0, any_source, 5};
+  CHECK(post(m, r[0]) == &x[1]);
+  CHECK(post(m, r[1]) == &x[2]);
+}
+
+TEST_CASE("matcher: messages for a context that opens later come in, in order of arrival") {
+  message a(9, 1, 5), b(9, 0, 5), c(9, 1, 5), other(8, 1, 5), gone(9, 1, 5), no_such_source(9, 2, 5);
+  std::array<receive, 3> r;
+  matcher m;
+  CHECK(deliver(m, gone) == nullptr);
+  CHECK(deliver(m, a) == nullptr);
+  CHECK(deliver(m, other) == nullptr);
+  CHECK(deliver(m, b) == nullptr);
+  CHECK(deliver(m, no_such_source) == nullptr);
+  m.discard(gone);
+  CHECK(m.unexpected_count(9) == 3);
+  CHECK(m.find({9, 1, 5}) == nullptr);
+  m.open_context(9, 2);
+  CHECK(deliver(m, c) == nullptr);
+  r[0].wanted = {9, 1, any_tag};
+  r[1].wanted = r[2].wanted = {9, any_source, 5};
+  CHECK(post(m, r[0]) == &a);
+  CHECK(post(m, r[1]) == &b);
+  CHECK(post(m, r[2]) == &c);
+  CHECK(other.queued());
+  CHECK(no_such_source.queued());
+  CHECK(m.unexpected_count() == 2);
+}
+
+TEST_CASE("matcher: a closed context can be opened again; what came between is found") {
+  message late(3, 0, 1);
+  receive r(3, 0, 1);
+  matcher m;
+  m.open_context(3, 1);
+  m.close_context(3);
+  CHECK(m.arrive({3, 0, 1}) == nullptr);
+  m.keep(late);
+  SUBCASE("opened again") {
+    m.open_context(3, 1);
+    CHECK(post(m, r) == &late);
+  }
+  SUBCASE("swept away") {
+    std::vector<const void*> taken;
+    m.take_unexpected(3, [&](auto& x) { taken.push_back(&static_cast<message&>(x)); });
+    CHECK(taken == std::vector<const void*>{&late});
+    CHECK(m.unexpected_count() == 0);
+  }
+}
+
+TEST_CASE("matcher: take_posted gives all receives of one context") {
+  receive a(0, 1, 5), b(0, any_source, 5), c(0, 0, any_tag), d(0, 1, 6), other(1, 1, 5);
+  matcher m;
+  m.open_context(0, 2);
+  m.open_context(1, 2);
+  for (receive* r : {&a, &b, &c, &d, &other}) post(m, *r);
+  std::vector<receive*> taken;
+  const auto take = [&](tutti::match::posted_receive& r) {
+    CHECK_FALSE(r.posted());
+    taken.push_back(&static_cast<receive&>(r));
+  };
+  SUBCASE("whole context") {
+    m.take_posted(0, take);
+    CHECK(taken == std::vector<receive*>{&c, &a, &d, &b});
+    CHECK(m.posted_count(0) == 0);
+    m.close_context(0);
+  }
+  SUBCASE("one source") {
+    m.take_posted_from(0, 1, take);
+    CHECK(taken == std::vector<receive*>{&a, &d});
+  }
+  SUBCASE("any source") {
+    m.take_posted_from(0, any_source, take);
+    CHECK(taken == std::vector<receive*>{&b});
+  }
+  SUBCASE("no such source, no such context") {
+    m.take_posted_from(0, 2, take);
+    m.take_posted(7, take);
+    CHECK(taken.empty());
+    CHECK(m.posted_count(0) == 4);
+  }
+  CHECK(m.posted_count(1) == 1);
+}
+
+TEST_CASE("matcher: while things are taken the matcher can be used") {
+  std::array<receive, 3> r;
+  std::array<message, 3> x;
+  matcher m;
+  m.open_context(0, 1);
+  int calls = 0;
+  SUBCASE("receives") {
+    for (auto& each : r) {
+      each.wanted = {0, 0, 5};
+      post(m, each);
+    }
+    m.take_posted(0, [&](tutti::match::posted_receive& taken) {
+      ++calls;
+      CHECK(m.arrive({0, 0, 5}) == nullptr);   // none of those taken is matched any more
+      m.withdraw(r[1]);
+      CHECK(m.post(taken) == nullptr);   // and none posted now is taken
+      m.withdraw(taken);
+      if (&taken == &r[2]) m.close_context(0);
+    });
+  }
+  SUBCASE("messages") {
+    for (auto& each : x) {
+      each.from = {0, 0, 5};
+      m.keep(each);
+    }
+    m.take_unexpected(0, [&](tutti::match::unexpected_message& taken) {
+      ++calls;
+      CHECK(m.find({0, 0, 5}) == nullptr);
+      CHECK(m.find({0, any_source, 5}) == nullptr);
+      m.discard(x[1]);
+      m.keep(taken);
+      m.discard(taken);
+      if (&taken == &x[2]) m.close_context(0);
+    });
+  }
+  CHECK(calls == 2);
+  m.open_context(0, 1);
+}
+
+TEST_CASE("matcher: what is left inside when it goes is unlinked") {
+  receive r(0, 0, 0);
+  message x(0, 0, 1), y(5, 0, 1);
+  {
+    matcher m;
+    m.open_context(0, 1);
+    post(m, r);
+    m.keep(x);
+    m.keep(y);
+  }
+  CHECK_FALSE(r.posted());
+  CHECK_FALSE(x.queued());
+  CHECK_FALSE(y.queued());
+}
+
+namespace {
+
+// What `f` says on stderr before it aborts; nothing when it returns.
+template <class F>
+std::string last_words(F f) {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);   // doctest's handler would report a failure
+    dup2(ends[1], STDERR_FILENO);
+    f();
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string words;
+  char part[256];
+  for (ssize_t n; (n = read(ends[0], part, sizeof part)) > 0;)
+    words.append(part, static_cast<std::size_t>(n));
+  close(ends[0]);
+  int how = 0;
+  REQUIRE(waitpid(child, &how, 0) == child);
+  return WIFSIGNALED(how) && WTERMSIG(how) == SIGABRT ? words : std::string();
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("matcher: misuse aborts and says what was wrong") {
+  receive r(6, 0, 0);
+  matcher m;
+  m.open_context(6, 2);
+  CHECK(contains(last_words([&] { m.open_context(6, 2); }), "context 6 is opened a second time"));
+  CHECK(contains(last_words([&] { m.open_context(7, 0); }), "context 7 is opened with 0 sources"));
+  CHECK(contains(last_words([&] { m.close_context(7); }), "context 7 is closed and was not open"));
+  CHECK(contains(last_words([&] {
+                   m.post(r);
+                   m.close_context(6);
+                 }),
+                 "context 6 is closed with 1 receives and 0 messages in it"));
+  CHECK(contains(last_words([&] {
+                   r.wanted = {7, 0, 0};
+                   m.post(r);
+                 }),
+                 "context 7 is not open and a receive is posted on it"));
+  CHECK(contains(last_words([&] {
+                   r.wanted = {6, 2, 0};
+                   m.post(r);
+                 }),
+                 "context 6 has the sources 0 to 1, and a receive from 2 is posted on it"));
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layers are folders: who may include whom, read from every #include of the tree.
+#include "repo/source_tree.hpp"
+
+#include <algorithm>
+#include <doctest/doctest.h>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+namespace {
+
+using findings = std::vector<std::string>;
+
+const std::vector<std::string> sources_and_headers{".cpp", ".hpp"};
+
+// Rows from the bottom. A layer includes its own row and the rows below.
+const std::map<std::string, int> row_of_layer{{"base", 0},      {"core", 1}, {"match", 2}, {"transport", 2},
+                                              {"bootstrap", 2}, {"p2p", 3},  {"comm", 4},  {"coll", 5},
+                                              {"train", 6}};
+// These are narrower than their row: matching is pure data, the launcher is a program beside the library.
+const std::map<std::string, std::set<std::string>> narrow_layers{{"match", {"match", "base"}},
+                                                                 {"launch", {"launch", "bootstrap", "base"}}};
+
+// Libraries of others, and the rooms they may be used in (prefixes of paths).
+struct vendor {
+  const char* header_prefix;
+  std::vector<std::string> rooms;
+};
+const std::vector<vendor> vendors{
+    {"liburing", {"src/core/uring_backend"}},
+    {"openssl/", {"src/base/hmac"}},
+    {"fmt/", {"src/", "tests/"}},
+    {"CLI/", {"src/launch/", "examples/", "perf/"}},
+    {"Eigen/", {"examples/train_digits/", "tests/examples/"}},
+    {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
+    {"mpi.h", {"perf/"}},
+    {"doctest/", {"tests/"}},
+};
+
+const std::set<std::string> standard_headers{
+    "algorithm", "any", "array", "atomic", "barrier", "bit", "bitset", "cassert", "cctype", "cerrno", "cfenv", "cfloat",
+    "charconv", "chrono", "cinttypes", "climits", "clocale", "cmath", "codecvt", "compare", "complex", "concepts",
+    "condition_variable", "coroutine", "csetjmp", "csignal", "cstdarg", "cstddef", "cstdint", "cstdio", "cstdlib",
+    "cstring", "ctime", "cuchar", "cwchar", "cwctype", "deque", "exception", "execution", "filesystem", "forward_list",
+    "fstream", "functional", "future", "initializer_list", "iomanip", "ios", "iosfwd", "iostream", "istream",
+    "iterator", "latch", "limits", "list", "locale", "map", "memory", "memory_resource", "mutex", "new", "numbers",
+    "numeric", "optional", "ostream", "queue", "random", "ranges", "ratio", "regex", "scoped_allocator", "semaphore",
+    "set", "shared_mutex", "source_location", "span", "sstream", "stack", "stdexcept", "stop_token", "streambuf",
+    "string", "string_view", "syncstream", "system_error", "thread", "tuple", "type_traits", "typeindex", "typeinfo",
+    "unordered_map", "unordered_set", "utility", "valarray", "variant", "vector", "version"};
+
+bool starts_with_any(const std::string& text, const std::vector<std::string>& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](const std::string& prefix) { return text.rfind(prefix, 0) == 0; });
+}
+
+std::string first_folder(const std::string& path) { return path.substr(0, path.find('/')); }
+
+std::string at(const std::string& path, const repo::include_directive& include) {
+  return path + ":" + std::to_string(include.line) + " includes " + include.name;
+}
+
+bool may_include(const std::string& layer, const std::string& other) {
+  if (const auto narrow = narrow_layers.find(layer); narrow != narrow_layers.end()) return narrow->second.contains(other);
+  const auto own_row = row_of_layer.find(layer), other_row = row_of_layer.find(other);
+  return own_row != row_of_layer.end() && other_row != row_of_layer.end() && other_row->second <= own_row->second;
+}
+
+// The file of the tree that an include directive in `path` means; nothing when it is a system header.
+std::optional<std::string> file_meant(const std::string& path, const repo::include_directive& include) {
+  if (include.name.rfind("tutti/", 0) == 0) return "include/" + include.name;
+  if (!include.quoted) return std::nullopt;
+  return first_folder(path) + "/" + include.name;
+}
+
+// A chain of names that leads back to its first, as text; nothing when the graph has none.
+std::optional<std::string> cycle_in(const std::map<std::string, std::set<std::string>>& edges) {
+  std::map<std::string, int> state;   // 1: on the way, 2: done
+  std::vector<std::string> way;
+  std::optional<std::string> cycle;
+  const std::function<void(const std::string&)> visit = [&](const std::string& node) {
+    state[node] = 1;
+    way.push_back(node);
+    if (const auto next = edges.find(node); next != edges.end())
+      for (const std::string& other : next->second) {
+        if (cycle) break;
+        if (state[other] == 0) visit(other);
+        else if (state[other] == 1) {
+          cycle.emplace();
+          for (auto i = std::find(way.begin(), way.end(), other); i != way.end(); ++i) *cycle += *i + " -> ";
+          *cycle += other;
+        }
+      }
+    way.pop_back();
+    state[node] = 2;
+  };
+  for (const auto& [node, others] : edges)
+    if (!cycle && state[node] == 0) visit(node);
+  return cycle;
+}
+
+}  // namespace
+
+TEST_CASE("a layer includes only its own row and the rows below") {
+  findings upward;
+  for (const std::string& path : repo::files_below("src", sources_and_headers)) {
+    const std::string layer = first_folder(path.substr(4));
+    for (const repo::include_directive& include : repo::includes_of(repo::read(path)))
+      if (include.quoted && !may_include(layer, first_folder(include.name))) upward.push_back(at(path, include));
+  }
+  repo::check_none(upward, "upward edges between layers; move what is shared down, or pass it in:");
+}
+
+TEST_CASE("a quoted include names a file below the root of its own tree") {
+  findings dangling;
+  for (const char* tree : {"src", "include", "examples", "perf"})
+    for (const std::string& path : repo::files_below(tree, sources_and_headers))
+      for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
+        const std::optional<std::string> meant = file_meant(path, include);
+        if (meant && !repo::fs::is_regular_file(repo::root() / *meant)) dangling.push_back(at(path, include));
+      }
+  repo::check_none(dangling, "no such file (private headers are out of reach of include/, examples/ and perf/):");
+}
+
+TEST_CASE("includes make no cycle, neither of files nor of layers") {
+  std::map<std::string, std::set<std::string>> files, layers;
+  for (const char* tree : {"src", "include"})
+    for (const std::string& path : repo::files_below(tree, sources_and_headers))
+      for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
+        const std::optional<std::string> meant = file_meant(path, include);
+        if (!meant) continue;
+        files[path].insert(*meant);
+        if (path.rfind("src/", 0) != 0 || meant->rfind("src/", 0) != 0) continue;
+        const std::string from = first_folder(path.substr(4)), to = first_folder(meant->substr(4));
+        if (from != to) layers[from].insert(to);
+      }
+  CHECK_MESSAGE(!files.empty(), "no file includes another: is the source directory right?");
+  CHECK_MESSAGE(!cycle_in(files), "files: " << cycle_in(files).value_or(""));
+  CHECK_MESSAGE(!cycle_in(layers), "layers: " << cycle_in(layers).value_or(""));
+}
+
+TEST_CASE("public headers name no vendor and no operating system") {
+  findings foreign;
+  for (const std::string& path : repo::files_below("include", sources_and_headers))
+    for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
+      const bool known = standard_headers.contains(include.name) ||
+                         starts_with_any(include.name, {"tutti/", "boost/asio/", "boost/system/"});
+      if (include.quoted || !known) foreign.push_back(at(path, include));
+    }
+  repo::check_none(foreign, "only <tutti/...>, the standard library, Asio and Boost.System are public vocabulary:");
+}
+
+TEST_CASE("the library of another is used in its room only") {
+  findings outside;
+  for (const char* tree : {"src", "examples", "perf", "tests"})
+    for (const std::string& path : repo::files_below(tree, sources_and_headers))
+      for (const repo::include_directive& include : repo::includes_of(repo::read(path)))
+        for (const vendor& other : vendors)
+          if (include.name.rfind(other.header_prefix, 0) == 0 && !starts_with_any(path, other.rooms))
+            outside.push_back(at(path, include));
+  repo::check_none(outside, "vendor headers outside their room (the table is in this test):");
+}
+
+TEST_CASE("matching is pure data: no header of the operating system") {
+  findings impure;
+  for (const std::string& path : repo::files_below("src/match", sources_and_headers))
+    for (const repo::include_directive& include : repo::includes_of(repo::read(path)))
+      if (!include.quoted && !standard_headers.contains(include.name) &&
+          !starts_with_any(include.name, {"tutti/", "fmt/"}))
+        impure.push_back(at(path, include));
+  repo::check_none(impure, "match/ does no I/O and knows no clock:");
+}
+
+TEST_CASE("a cycle is found") {
+  CHECK_FALSE(cycle_in({{"a", {"b", "c"}}, {"b", {"c"}}}));
+  CHECK(cycle_in({{"a", {"b"}}, {"b", {"c"}}, {"c", {"b"}}}) == "b -> c -> b");
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as threads for the tests of communication: how they are started, over which transport, and how they complain.
+#pragma once
+
+#include "support/run_task.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <doctest/doctest.h>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <tutti/tutti.hpp>
+#include <utility>
+#include <vector>
+
+// In a rank's coroutine, where doctest's REQUIRE would not end the test: throws, which run_local hands on.
+#define TUTTI_EXPECT(condition)                                                                                 \
+  do {                                                                                                          \
+    if (!(condition))                                                                                           \
+      throw std::runtime_error(std::string(__FILE__) + ":" + std::to_string(__LINE__) + ": not so: " #condition); \
+  } while (false)
+
+namespace tutti::test {
+
+inline constexpr std::array<const char*, 2> transports = {"shm", "tcp"};
+
+// Long enough for a busy machine under sanitizers; only what hangs reaches it.
+inline constexpr std::chrono::seconds patience(30);
+
+inline init_options over(const char* transport, std::chrono::milliseconds timeout = patience) {
+  init_options o;
+  o.transports = {transport};
+  o.timeout = timeout;
+  return o;
+}
+
+template <class T>
+task<> keep_failure(task<T> body, failure* out) {
+  try {
+    co_await std::move(body);
+  } catch (...) {
+    *out = describe(std::current_exception());
+  }
+}
+
+// Runs main(world) on every rank; how each of them failed. A rank that fails leaves in order, as one that handles its
+// errors does.
+template <class F>
+std::vector<failure> failures_of(int ranks, init_options options, F main) {
+  std::vector<failure> failures(static_cast<std::size_t>(ranks));
+  run_local(ranks, std::move(options), [&failures, &main](communicator world) {
+    failure* mine = &failures[static_cast<std::size_t>(world.rank())];
+    return keep_failure(main(std::move(world)), mine);
+  });
+  return failures;
+}
+
+// What awaiting `op` failed with; the code is errc::success when it did not.
+template <class Operation>
+task<failure> failure_in(Operation op) {
+  std::exception_ptr caught;
+  try {
+    co_await std::move(op);
+  } catch (...) {
+    caught = std::current_exception();
+  }
+  co_return describe(caught);
+}
+inline task<failure> failure_awaiting(request* r) {
+  std::exception_ptr caught;
+  try {
+    co_await *r;
+  } catch (...) {
+    caught = std::current_exception();
+  }
+  co_return describe(caught);
+}
+
+// TUTTI_TEST_SEED replays a random test.
+inline std::uint64_t seed_of_this_run() {
+  if (const char* given = std::getenv("TUTTI_TEST_SEED")) return std::strtoull(given, nullptr, 0);
+  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+class random_numbers {   // splitmix64
+ public:
+  explicit random_numbers(std::uint64_t seed) noexcept : state_(seed) {}
+  std::uint64_t next() noexcept {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15ULL);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+  }
+  std::size_t below(std::size_t end) noexcept { return static_cast<std::size_t>(next() % end); }
+  bool one_in(std::size_t n) noexcept { return below(n) == 0; }
+
+ private:
+  std::uint64_t state_;
+};
+
+// Bytes that tell their message and their place.
+inline void fill(std::span<std::byte> bytes, std::uint64_t message) noexcept {
+  random_numbers numbers(message);
+  while (bytes.size() >= sizeof(std::uint64_t)) {
+    const std::uint64_t word = numbers.next();
+    std::memcpy(bytes.data(), &word, sizeof word);
+    bytes = bytes.subspan(sizeof word);
+  }
+  for (std::byte& b : bytes) b = static_cast<std::byte>(numbers.next());
+}
+inline std::vector<std::byte> filled(std::size_t bytes, std::uint64_t message) {
+  std::vector<std::byte> made(bytes);
+  fill(made, message);
+  return made;
+}
+
+// A receive buffer with canaries on both sides.
+class guarded_buffer {
+ public:
+  explicit guarded_buffer(std::size_t bytes) : memory_(bytes + 2 * margin, canary) {}
+  std::span<std::byte> span() noexcept { return std::span(memory_).subspan(margin, memory_.size() - 2 * margin); }
+  bool margins_intact() const noexcept {
+    for (std::size_t i = 0; i < margin; ++i)
+      if (memory_[i] != canary || memory_[memory_.size() - 1 - i] != canary) return false;
+    return true;
+  }
+  bool untouched() const noexcept {
+    for (const std::byte b : memory_)
+      if (b != canary) return false;
+    return true;
+  }
+
+ private:
+  static constexpr std::byte canary{0xA5};
+  static constexpr std::size_t margin = 256;
+  std::vector<std::byte> memory_;
+};
+
+}  // namespace tutti::test

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+// How connections come about: on demand, from both sides at once, against strangers, and not at all.
+#include "transport/tcp/connector.hpp"
+
+#include "core/handshake.hpp"
+#include "transport/tcp/address.hpp"
+#include "transport/tcp_fixture.hpp"
+
+#include <sys/socket.h>
+
+#include <random>
+#include <thread>
+
+namespace {
+
+using namespace tcp_test;
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+const std::string& endpoint_of(ranks& world, int i) { return world[i].info.card(i).tcp_endpoints.front(); }
+
+void submit_three(rank& r, int to, std::vector<std::unique_ptr<message>>& all) {
+  for (unsigned i = 0; i < 3; ++i) {
+    all.push_back(std::make_unique<message>(frame_kind::eager, pattern(i * 500, i), i));
+    all.back()->submit(r.to(to));
+  }
+}
+
+bool three_in_order(const recorder& up) {
+  if (up.frames.size() != 3) return false;
+  for (unsigned i = 0; i < 3; ++i)
+    if (up.frames[i].head.cookie != i || up.frames[i].payload != pattern(i * 500, i)) return false;
+  return true;
+}
+
+// A listener that takes no notice of who connects.
+struct dead_end {
+  tcp::listener listening = tcp::open_listener("127.0.0.1");
+};
+
+// One side of the handshake, as a peer of another make might do it.
+struct stranger {
+  boost::asio::io_context context;
+  core::stream_socket socket{context};
+  core::running_task task;
+  core::verdict answer{};
+  errc code = errc::success;
+  bool over = false;
+
+  static tutti::task<> greet(stranger* self, core::stream_endpoint to, std::string secret, core::identity mine,
+                             int wanted) {
+    try {
+      const auto deadline = core::clock::now() + limit;
+      self->socket = co_await core::connect(self->context.get_executor(), to, deadline);
+      self->answer = co_await core::greet(self->socket, secret, mine, wanted, deadline);
+    } catch (const tutti::error& e) {
+      self->code = static_cast<errc>(e.code().value());
+    }
+  }
+  void start(const std::string& endpoint, std::string secret, core::identity mine, int wanted) {
+    task.start(
+        greet(this, tcp::parse_endpoint(endpoint), std::move(secret), mine, wanted),
+        [](void* self, std::exception_ptr) noexcept { static_cast<stranger*>(self)->over = true; }, this);
+  }
+  void poll() {
+    context.restart();
+    context.poll();
+  }
+};
+
+core::identity rank_of_world(int rank, std::uint64_t world = 42) {
+  core::identity id;
+  id.what = core::purpose::tcp_link;
+  id.world = world;
+  id.rank = rank;
+  return id;
+}
+
+}  // namespace
+
+TEST_CASE("tcp connector: both sides connect at once, nothing is lost or doubled") {
+  std::mt19937 random(5);
+  for (int round = 0; round < 200; ++round) {
+    ranks world(2, round % 2 == 0 ? "" : "secret");
+    world.open();
+    std::vector<std::unique_ptr<message>> sent;
+    // The second side starts while the first is at any point of its attempt.
+    const int first = static_cast<int>(random() % 2);
+    submit_three(world[first], 1 - first, sent);
+    for (unsigned steps = round < 50 ? 0 : random() % 12; steps > 0; --steps) {
+      rank& r = world[static_cast<int>(random() % 2)];
+      r.context.restart();
+      r.context.poll_one();
+    }
+    submit_three(world[1 - first], first, sent);
+    REQUIRE(world.drive([&] {
+      for (const auto& m : sent)
+        if (!m->finished) return false;
+      return world[0].up.frames.size() >= 3 && world[1].up.frames.size() >= 3;
+    }));
+    CHECK(three_in_order(world[0].up));
+    CHECK(three_in_order(world[1].up));
+    for (int i = 0; i < 2; ++i) world[i].leave();
+    REQUIRE(world.drive([&] { return world[0].has_left && world[1].has_left; }));
+    CHECK(three_in_order(world[0].up));
+    CHECK(three_in_order(world[1].up));
+    CHECK(world[0].up.closings + world[1].up.closings == 0);
+  }
+}
+
+TEST_CASE("tcp connector: both sides connect at once, each in its own thread") {
+  for (int round = 0; round < 50; ++round) {
+    ranks world(2);
+    std::atomic<int> ready{0};
+    bool ok[2] = {false, false};
+    const auto play = [&](int me) {
+      world.open(me);
+      rank& r = world[me];
+      ready.fetch_add(1);
+      while (ready.load() < 2) std::this_thread::yield();
+      std::vector<std::unique_ptr<message>> sent;
+      submit_three(r, 1 - me, sent);
+      bool good = world.run(me, [&] {
+        for (const auto& m : sent)
+          if (!m->finished) return false;
+        return r.up.frames.size() >= 3;
+      });
+      r.leave();
+      good = good && world.run(me, [&] { return r.has_left; });
+      ok[me] = good && three_in_order(r.up);
+      r.transport.reset();
+    };
+    std::thread other(play, 1);
+    play(0);
+    other.join();
+    REQUIRE(ok[0]);
+    REQUIRE(ok[1]);
+  }
+}
+
+TEST_CASE("tcp connector: everybody connects to everybody") {
+  constexpr int size = 6;
+  ranks world(size, "secret");
+  world.open();
+  std::vector<std::unique_ptr<message>> sent;
+  for (int from = 0; from < size; ++from)
+    for (int to = 0; to < size; ++to)
+      if (from != to) submit_three(world[from], to, sent);
+  REQUIRE(world.drive([&] {
+    for (int i = 0; i < size; ++i)
+      if (world[i].up.frames.size() < 3 * (size - 1)) return false;
+    return true;
+  }));
+  for (int i = 0; i < size; ++i) {
+    CHECK(world[i].up.frames.size() == 3 * (size - 1));
+    CHECK(world[i].up.closings == 0);
+  }
+}
+
+TEST_CASE("tcp connector: the lower rank's connection stays, the higher one's is answered use_other") {
+  ranks world(3);
+  // Rank 0 connects to rank 2, which is played by hand: its listener answers nothing, its own attempt comes now.
+  dead_end silent;
+  for (int i = 0; i < 3; ++i) world[i].info.peers[2].tcp_endpoints = {silent.listening.endpoint};
+  world.open(0);
+  world.open(1);
+  message waiting(frame_kind::eager, pattern(5, 1), 1);
+  waiting.submit(world[0].to(2));
+  stranger two;
+  two.start(endpoint_of(world, 0), "", rank_of_world(2), 0);
+  REQUIRE(world.drive({0}, [&] {
+    two.poll();
+    return two.over;
+  }));
+  CHECK(two.code == errc::success);
+  CHECK(two.answer == core::verdict::use_other);
+  CHECK_FALSE(waiting.finished);
+}
+
+TEST_CASE("tcp connector: a process that is gone is reported, with its rank, host, address and the cure") {
+  ranks world(2);
+  {
+    dead_end gone;
+    world[0].info.peers[1].tcp_endpoints = {gone.listening.endpoint};
+  }
+  world.open();
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  CHECK(world[0].up.closings == 0);
+  CHECK_FALSE(m.finished);
+  REQUIRE(world.drive({0}, [&] { return world[0].up.closings == 1; }));
+  CHECK(m.finished);
+  CHECK_FALSE(m.sent);
+  const recorder::state& s = world[0].up.peers[1];
+  CHECK(s.why == errc::peer_failed);
+  CHECK(contains(s.text, "rank 1 (host host1, pid 1001)"));
+  CHECK(contains(s.text, world[0].info.peers[1].tcp_endpoints[0].c_str()));
+  CHECK(contains(s.text, "process has gone"));
+  CHECK(contains(s.text, "TUTTI_ADDRESS"));
+  MESSAGE(s.text);
+}
+
+TEST_CASE("tcp connector: a process that does not answer is given up after the timeout") {
+  ranks world(2, "", 100ms);
+  dead_end silent;
+  world[0].info.peers[1].tcp_endpoints = {silent.listening.endpoint};
+  world.open();
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  REQUIRE(world.drive({0}, [&] { return world[0].up.closings == 1; }));
+  const recorder::state& s = world[0].up.peers[1];
+  CHECK(s.why == errc::timed_out);
+  CHECK(contains(s.text, "does not answer"));
+  CHECK(contains(s.text, "100 ms"));
+  MESSAGE(s.text);
+}
+
+TEST_CASE("tcp connector: the preferred connection that never comes is given up too") {
+  ranks world(2, "", 100ms);
+  world.open();
+  // Rank 1 is told to wait for rank 0's connection, and that one does not find the way.
+  dead_end silent;
+  world[0].info.peers[1].tcp_endpoints = {silent.listening.endpoint};
+  message a(frame_kind::eager, pattern(5, 1), 1);
+  message b(frame_kind::eager, pattern(5, 1), 1);
+  a.submit(world[0].to(1));
+  b.submit(world[1].to(0));
+  REQUIRE(world.drive([&] { return world[0].up.closings == 1 && world[1].up.closings == 1; }));
+  CHECK(world[0].up.peers[1].why == errc::timed_out);
+  CHECK(world[1].up.peers[0].why == errc::timed_out);
+  CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
+  MESSAGE(world[1].up.peers[0].text);
+}
+
+TEST_CASE("tcp connector: all addresses of a card are tried") {
+  ranks world(2);
+  std::string gone;
+  { gone = dead_end().listening.endpoint; }
+  auto& endpoints = world[0].info.peers[1].tcp_endpoints;
+  endpoints.insert(endpoints.begin(), gone);
+  world.open();
+  CHECK(world.connect(0, 1));
+}
+
+TEST_CASE("tcp connector: a card without an address is an error, not a wait") {
+  ranks world(2);
+  world[0].info.peers[1].tcp_endpoints.clear();
+  world.open();
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  CHECK(world[0].up.closings == 0);
+  REQUIRE(world.drive({0}, [&] { return world[0].up.closings == 1; }));
+  CHECK(contains(world[0].up.peers[1].text, "no address"));
+}
+
+TEST_CASE("tcp connector: garbage is dropped, and peers connect all the same") {
+  ranks world(2, "secret");
+  world.open();
+  raw_connection text(endpoint_of(world, 1));
+  raw_connection zeros(endpoint_of(world, 1));
+  raw_connection quick(endpoint_of(world, 1));
+  const std::string request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+  text.send(request.data(), request.size());
+  const std::vector<char> nothing(4096, 0);
+  zeros.send(nothing.data(), nothing.size());
+  quick.close();
+  REQUIRE(world.drive({1}, [&] { return text.ended() && zeros.ended(); }));
+  CHECK(world.connect(0, 1));
+  CHECK(world[1].up.closings == 0);
+}
+
+TEST_CASE("tcp connector: idle strangers hold a bounded number of places, and lose them in time") {
+  ranks world(2);
+  world.open();
+  std::vector<std::unique_ptr<raw_connection>> idle;
+  for (int i = 0; i < 64; ++i) idle.push_back(std::make_unique<raw_connection>(endpoint_of(world, 1)));
+  // All places are taken once each has been offered the accepting side's nonce.
+  REQUIRE(world.drive({1}, [&] {
+    char byte;
+    for (const auto& c : idle)
+      if (::recv(c->fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) != 1) return false;
+    return true;
+  }));
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  REQUIRE(world.settle(1));
+  REQUIRE(world.settle(0));
+  REQUIRE(world.settle(1));
+  CHECK_FALSE(m.finished);
+  idle.front()->close();
+  REQUIRE(world.drive([&] { return m.finished; }));
+  CHECK(m.sent);
+  // The rest are shown out after a few seconds.
+  REQUIRE(world.drive({1}, [&] {
+    for (std::size_t i = 1; i < idle.size(); ++i)
+      if (!idle[i]->ended()) return false;
+    return true;
+  }));
+}
+
+TEST_CASE("tcp connector: who does not know the secret is not let in, and is told so") {
+  ranks world(2, "secret");
+  world[0].info.secret = "other";
+  world.open();
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  REQUIRE(world.drive([&] { return world[0].up.closings == 1; }));
+  CHECK(world[0].up.peers[1].why == errc::unauthorized);
+  CHECK(contains(world[0].up.peers[1].text, "rank 1 (host host1, pid 1001)"));
+  CHECK(world[1].up.closings == 0);
+  CHECK(world[1].up.frames.empty());
+}
+
+TEST_CASE("tcp connector: ranks and worlds that are not ours are turned away") {
+  ranks world(2);
+  world.open();
+  const auto meet = [&](core::identity who, int wanted) {
+    stranger s;
+    s.start(endpoint_of(world, 1), "", who, wanted);
+    REQUIRE(world.drive({1}, [&] {
+      s.poll();
+      return s.over;
+    }));
+    return s.code;
+  };
+  CHECK(meet(rank_of_world(0, 43), 1) == errc::join_failed);
+  CHECK(meet(rank_of_world(0), 0) == errc::join_failed);
+  CHECK(meet(rank_of_world(2), 1) == errc::join_failed);
+  CHECK(meet(rank_of_world(-1), 1) == errc::join_failed);
+  CHECK(meet(rank_of_world(1), 1) == errc::join_failed);
+  core::identity old = rank_of_world(0);
+  old.epoch = 1;
+  CHECK(meet(old, 1) == errc::join_failed);
+  CHECK(world.connect(0, 1));
+  // A second process that claims to be rank 0.
+  CHECK(meet(rank_of_world(0), 1) == errc::join_failed);
+  CHECK(world.connect(0, 1));
+  CHECK(world[1].up.closings == 0);
+}
+
+TEST_CASE("tcp connector: a peer that sends nonsense after the handshake is cut off") {
+  ranks world(2);
+  world.open(1);
+  stranger zero;
+  zero.start(endpoint_of(world, 1), "", rank_of_world(0), 1);
+  REQUIRE(world.drive({1}, [&] {
+    zero.poll();
+    return zero.over;
+  }));
+  REQUIRE(zero.answer == core::verdict::welcome);
+  frame f;
+  f.cookie = 1;
+  tcp::header h;
+  tcp::encode(f, h);
+  SUBCASE("text") { h.fill('x'); }
+  SUBCASE("one wrong bit") { h[20] ^= 1; }
+  SUBCASE("a length that would have to be allocated") {
+    f.length = std::uint64_t{1} << 60;
+    tcp::encode(f, h);
+  }
+  const int fd = zero.socket.native_handle();
+  CHECK(::send(fd, h.data(), h.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(h.size()));
+  REQUIRE(world.drive({1}, [&] { return world[1].up.closings == 1; }));
+  CHECK(world[1].up.peers[0].why == errc::protocol);
+  CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
+  CHECK(world[1].up.frames.empty());
+}
+
+TEST_CASE("tcp connector: a handshake given up by the accepting side is tried again") {
+  ranks world(2);
+  // Rank 1's first listener takes the connection and ends it, as an accepting side does whose patience is over.
+  dead_end impatient;
+  const std::string right = world[0].info.peers[1].tcp_endpoints[0];
+  world[0].info.peers[1].tcp_endpoints = {impatient.listening.endpoint};
+  world.open();
+  message m(frame_kind::eager, pattern(5, 1), 1);
+  m.submit(world[0].to(1));
+  int dropped = 0;
+  REQUIRE(world.drive([&] {
+    const int fd = ::accept4(impatient.listening.fd.get(), nullptr, nullptr, SOCK_CLOEXEC);
+    if (fd >= 0) {
+      ::close(fd);
+      if (++dropped == 2) world[0].info.peers[1].tcp_endpoints = {right};
+    }
+    return m.finished;
+  }));
+  CHECK(m.sent);
+  CHECK(dropped >= 2);
+}
+
+TEST_CASE("tcp connector: transports end at any moment of connecting") {
+  for (unsigned steps = 0; steps < 40; ++steps) {
+    std::vector<std::unique_ptr<message>> sent;
+    ranks world(2, "secret");
+    world.open();
+    raw_connection idle(endpoint_of(world, 1));
+    submit_three(world[0], 1, sent);
+    submit_three(world[1], 0, sent);
+    for (unsigned i = 0; i < steps; ++i) {
+      rank& r = world[static_cast<int>(i % 2)];
+      r.context.restart();
+      r.context.poll_one();
+    }
+    world[0].transport.reset();
+    if (steps % 2 == 0) world[1].transport.reset();
+    for (int i = 0; i < 2; ++i) {
+      world[i].context.restart();
+      world[i].context.poll();
+    }
+    for (const auto& m : sent)
+      if (!world[1].transport) CHECK_FALSE(m->linked());
+  }
+}
+
+TEST_CASE("tcp connector: IPv6") {
+  ::setenv("TUTTI_ADDRESS", "::1", 1);
+  std::unique_ptr<ranks> world;
+  try {
+    world = std::make_unique<ranks>(2);
+  } catch (const tutti::error& e) {
+    MESSAGE(e.what());
+  }
+  ::unsetenv("TUTTI_ADDRESS");
+  if (!world) return;
+  CHECK(endpoint_of(*world, 0).starts_with("[::1]:"));
+  world->open();
+  CHECK(world->connect(0, 1));
+}

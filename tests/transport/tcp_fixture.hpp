@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several ranks in one thread, each with a loop of its own, over the TCP transport on loopback.
+#pragma once
+
+#include "core/running_task.hpp"
+#include "transport/tcp/address.hpp"
+#include "transport/tcp/tcp_transport.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tcp_test {
+
+using namespace std::chrono_literals;
+using tutti::errc;
+using tutti::transport::frame;
+using tutti::transport::frame_kind;
+using tutti::transport::landing;
+using tutti::transport::outgoing;
+namespace core = tutti::core;
+namespace tcp = tutti::transport::tcp;
+
+constexpr auto limit = 30s;
+
+// Bytes that tell where they belong.
+inline std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
+  std::vector<std::byte> v(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) v[i] = static_cast<std::byte>((i * 7 + (i >> 8) * 13 + seed * 131) & 0xFF);
+  return v;
+}
+
+struct arrived {
+  int peer;
+  frame head;
+  std::vector<std::byte> payload;
+};
+
+// The layer above, writing down what it is told and checking that it is told in order.
+class recorder : public tutti::transport::inbound {
+ public:
+  struct room {
+    std::byte* at;
+    std::size_t bytes;
+    std::size_t received = 0;   // payload of frames that ended
+  };
+
+  landing begin(int peer, const frame& head) noexcept override {
+    state& s = peers[peer];
+    CHECK_FALSE(s.in_frame);
+    CHECK_FALSE(s.closed);
+    CHECK_FALSE(finished);
+    s.in_frame = true;
+    s.head = head;
+    if (head.kind == frame_kind::data) {
+      const auto r = rooms.find(head.cookie);
+      if (r == rooms.end()) return {};
+      if (head.other_cookie > r->second.bytes) return landing{nullptr, 0, &r->second};
+      return landing{r->second.at + head.other_cookie, r->second.bytes - head.other_cookie, &r->second};
+    }
+    s.buffer.assign(tcp::payload_bytes(head), std::byte{0xEE});
+    return landing{s.buffer.data(), s.buffer.size(), &s};
+  }
+  void end(int peer, const frame& head, const landing& where) noexcept override {
+    state& s = peers[peer];
+    CHECK(s.in_frame);
+    CHECK_FALSE(s.closed);
+    CHECK_FALSE(finished);
+    CHECK(head.cookie == s.head.cookie);
+    CHECK(head.kind == s.head.kind);
+    s.in_frame = false;
+    if (head.kind == frame_kind::data) {
+      ++data_frames;
+      if (where.owner != nullptr) static_cast<room*>(where.owner)->received += head.length;
+      return;
+    }
+    frames.push_back(arrived{peer, head, std::move(s.buffer)});
+  }
+  void closed(int peer, errc why, std::string text) noexcept override {
+    state& s = peers[peer];
+    CHECK_FALSE(s.closed);
+    CHECK_FALSE(finished);
+    s.closed = true;
+    s.why = why;
+    s.text = std::move(text);
+    ++closings;
+  }
+
+  struct state {
+    bool in_frame = false;
+    frame head;
+    std::vector<std::byte> buffer;
+    bool closed = false;
+    errc why = errc::success;
+    std::string text;
+  };
+  std::map<int, state> peers;
+  std::map<std::uint64_t, room> rooms;   // memory for data frames, by cookie
+  std::vector<arrived> frames;           // all but data frames
+  std::size_t data_frames = 0;
+  int closings = 0;
+  bool finished = false;   // nothing may come any more
+};
+
+struct message : outgoing {
+  message(frame_kind kind, std::vector<std::byte> payload_, std::uint64_t cookie = 0) : bytes(std::move(payload_)) {
+    head.kind = kind;
+    head.length = bytes.size();
+    head.cookie = cookie;
+    payload = bytes.data();
+    done = [](outgoing& self, bool sent_) noexcept {
+      auto& m = static_cast<message&>(self);
+      CHECK_FALSE(m.finished);
+      CHECK_FALSE(m.linked());
+      m.finished = true;
+      m.sent = sent_;
+    };
+  }
+  // As the layer above does it.
+  void submit(tutti::transport::link& l) {
+    if (!l.submit(*this)) return;
+    CHECK_FALSE(finished);
+    finished = sent = true;
+  }
+  std::vector<std::byte> bytes;
+  bool finished = false;
+  bool sent = false;
+};
+
+struct rank {
+  boost::asio::io_context context{1};
+  core::loop loop{context};
+  recorder up;
+  core::world_info info;
+  std::unique_ptr<tcp::tcp_transport> transport = std::make_unique<tcp::tcp_transport>(loop);
+  core::running_task leaving;
+  bool has_left = false;
+
+  tutti::transport::link& to(int peer) { return transport->link_to(peer); }
+  void leave(std::chrono::milliseconds within = limit) {
+    leaving.start(
+        transport->leave(core::clock::now() + within),
+        [](void* self, std::exception_ptr failure) noexcept {
+          CHECK(!failure);
+          static_cast<rank*>(self)->has_left = true;
+        },
+        this);
+    up.finished = true;
+  }
+};
+
+class ranks {
+ public:
+  explicit ranks(int size, std::string secret = {}, std::chrono::milliseconds timeout = limit) {
+    for (int i = 0; i < size; ++i) all.push_back(std::make_unique<rank>());
+    std::vector<core::peer_card> cards;
+    for (int i = 0; i < size; ++i) {
+      core::peer_card card;
+      card.rank = i;
+      card.host = "host" + std::to_string(i);
+      card.pid = 1000 + i;
+      all[static_cast<std::size_t>(i)]->transport->listen(card, !secret.empty());
+      cards.push_back(std::move(card));
+    }
+    for (int i = 0; i < size; ++i) {
+      core::world_info& info = (*this)[i].info;
+      info.id = 42;
+      info.rank = i;
+      info.size = size;
+      info.secret = secret;
+      info.timeout = timeout;
+      info.peers = cards;
+    }
+  }
+  void open() {
+    for (int i = 0; i < static_cast<int>(all.size()); ++i) open(i);
+  }
+  // From the thread that is to run this rank.
+  void open(int i) { (*this)[i].transport->open((*this)[i].info, (*this)[i].up); }
+  rank& operator[](int i) { return *all[static_cast<std::size_t>(i)]; }
+
+  // Lets all of `who` run, by turns, until `done()`. False: that did not come within the limit.
+  template <class Done>
+  bool drive(const std::vector<int>& who, Done done) {
+    const auto until = core::clock::now() + limit;
+    while (!done()) {
+      if (core::clock::now() > until) return false;
+      for (const int i : who) {
+        rank& r = (*this)[i];
+        r.context.restart();
+        r.context.poll();
+      }
+    }
+    return true;
+  }
+  template <class Done>
+  bool drive(Done done) {
+    std::vector<int> everyone;
+    for (std::size_t i = 0; i < all.size(); ++i) everyone.push_back(static_cast<int>(i));
+    return drive(everyone, done);
+  }
+  // Lets one rank run until its loop sleeps, whatever it has to do until then. False: it does not come to rest.
+  bool settle(int i) {
+    rank& r = (*this)[i];
+    int quiet = 0;
+    const auto until = core::clock::now() + limit;
+    while (quiet < 50) {
+      if (core::clock::now() > until) return false;
+      r.context.restart();
+      quiet = r.context.poll() == 0 ? quiet + 1 : 0;
+    }
+    return true;
+  }
+  // Runs one rank, asleep whenever there is nothing to do, until `done()`. False: that did not come within the limit.
+  template <class Done>
+  bool run(int i, Done done) {
+    rank& r = (*this)[i];
+    const auto until = core::clock::now() + limit;
+    while (!done()) {
+      const auto now = core::clock::now();
+      if (now > until) return false;
+      r.context.restart();
+      r.context.run_one_until(until);
+    }
+    return true;
+  }
+  // Two ranks, connected.
+  bool connect(int from, int to) {
+    message hello(frame_kind::refuse, {});
+    const std::size_t before = (*this)[to].up.frames.size();
+    hello.submit((*this)[from].to(to));
+    return drive([&] { return (*this)[to].up.frames.size() > before && hello.finished; });
+  }
+
+  std::vector<std::unique_ptr<rank>> all;
+};
+
+// A connected TCP socket to "address:port", blocking.
+class raw_connection {
+ public:
+  explicit raw_connection(const std::string& endpoint) {
+    const core::stream_endpoint to = tcp::parse_endpoint(endpoint);
+    fd_ = tutti::base::unique_fd(::socket(to.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(fd_.get(), to.data(), static_cast<socklen_t>(to.size())) == 0);
+  }
+  int fd() const noexcept { return fd_.get(); }
+  void send(const void* data, std::size_t bytes) {
+    CHECK(::send(fd_.get(), data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
+  }
+  // True when the peer has closed (or reset) the connection; reads away what it had sent.
+  bool ended() {
+    char sink[4096];
+    for (;;) {
+      const ssize_t got = ::recv(fd_.get(), sink, sizeof sink, MSG_DONTWAIT);
+      if (got > 0) continue;
+      return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    }
+  }
+  void close() { fd_.reset(); }
+
+ private:
+  tutti::base::unique_fd fd_;
+};
+
+}  // namespace tcp_test

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/header.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <random>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+using namespace tutti::transport;
+using tcp::header;
+
+frame some_frame() {
+  frame f;
+  f.kind = frame_kind::data;
+  f.context = 0x80000001U;
+  f.tag = -7;
+  f.length = 123456;
+  f.cookie = 0xFEDCBA9876543210U;
+  f.other_cookie = 0x0123456789ABCDEFU;
+  for (std::size_t i = 0; i < f.fingerprint.size(); ++i) f.fingerprint[i] = static_cast<std::byte>(i + 1);
+  return f;
+}
+
+const char* complaint(const frame& f) {
+  header h;
+  tcp::encode(f, h);
+  frame back;
+  return tcp::decode(h, back);
+}
+
+}  // namespace
+
+TEST_CASE("tcp header: CRC-32C of the check string, by instruction and by table") {
+  const std::string_view text = "123456789";
+  std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  CHECK(tcp::crc32c(bytes) == 0xE3069283U);
+  CHECK(tcp::crc32c_by_table(bytes) == 0xE3069283U);
+  std::mt19937 random(1);
+  for (std::size_t size = 0; size < 100; ++size) {
+    bytes.resize(size);
+    for (auto& b : bytes) b = static_cast<std::uint8_t>(random());
+    CHECK(tcp::crc32c(bytes) == tcp::crc32c_by_table(bytes));
+  }
+}
+
+TEST_CASE("tcp header: every kind of frame survives the round trip") {
+  for (int kind = static_cast<int>(frame_kind::eager); kind <= static_cast<int>(frame_kind::leave); ++kind) {
+    frame f = some_frame();
+    f.kind = static_cast<frame_kind>(kind);
+    if (f.kind == frame_kind::eager || f.kind == frame_kind::fail) f.length = 65536;
+    header h;
+    tcp::encode(f, h);
+    frame back;
+    REQUIRE(tcp::decode(h, back) == nullptr);
+    CHECK(back.kind == f.kind);
+    CHECK(back.context == f.context);
+    CHECK(back.tag == f.tag);
+    CHECK(back.length == f.length);
+    CHECK(back.cookie == f.cookie);
+    CHECK(back.other_cookie == f.other_cookie);
+    CHECK(back.fingerprint == f.fingerprint);
+  }
+}
+
+TEST_CASE("tcp header: the layout is little endian and fixed") {
+  header h;
+  tcp::encode(some_frame(), h);
+  CHECK(h[5] == 5);
+  CHECK(h[8] == 0x01);
+  CHECK(h[11] == 0x80);
+  CHECK(h[24] == 0x10);
+  CHECK(h[31] == 0xFE);
+  CHECK(h[40] == 1);
+  CHECK(h[55] == 16);
+}
+
+TEST_CASE("tcp header: any changed bit is noticed") {
+  header good;
+  tcp::encode(some_frame(), good);
+  for (std::size_t byte = 0; byte < good.size(); ++byte) {
+    for (int change = 1; change < 256; ++change) {
+      header bad = good;
+      bad[byte] = static_cast<std::uint8_t>(bad[byte] ^ change);
+      frame f;
+      if (tcp::decode(bad, f) == nullptr) FAIL("byte ", byte, " xor ", change, " passed");
+    }
+  }
+}
+
+TEST_CASE("tcp header: lengths are bounded by kind") {
+  frame f = some_frame();
+  f.kind = frame_kind::eager;
+  f.length = tcp::eager_limit_bytes;
+  CHECK(complaint(f) == nullptr);
+  f.length = tcp::eager_limit_bytes + 1;
+  CHECK(complaint(f) != nullptr);
+  f.kind = frame_kind::fail;
+  CHECK(complaint(f) != nullptr);
+  f.kind = frame_kind::data;
+  f.length = tcp::slice_bytes;
+  CHECK(complaint(f) == nullptr);
+  f.length = tcp::slice_bytes + 1;
+  CHECK(complaint(f) != nullptr);
+  f.length = ~std::uint64_t{0};
+  CHECK(complaint(f) != nullptr);
+  // Nothing follows an announcement: its length is the message's.
+  f.kind = frame_kind::announce;
+  CHECK(complaint(f) == nullptr);
+  CHECK(tcp::payload_bytes(f) == 0);
+}
+
+TEST_CASE("tcp header: unknown kinds and flags are refused even with a good checksum") {
+  const auto with = [](std::size_t at, std::uint8_t value) {
+    header h;
+    tcp::encode(some_frame(), h);
+    h[at] = value;
+    const std::uint32_t crc = tcp::crc32c(std::span<const std::uint8_t>(h).first(60));
+    for (std::size_t i = 0; i < 4; ++i) h[60 + i] = static_cast<std::uint8_t>(crc >> (8 * i));
+    frame f;
+    return tcp::decode(h, f);
+  };
+  CHECK(with(5, 5) == nullptr);
+  for (const int kind : {0, 9, 10, 255}) CHECK(with(5, static_cast<std::uint8_t>(kind)) != nullptr);
+  CHECK(with(4, 2) != nullptr);
+  CHECK(with(6, 1) != nullptr);
+  CHECK(with(7, 1) != nullptr);
+  CHECK(with(56, 1) != nullptr);
+  CHECK(with(59, 128) != nullptr);
+}
+
+TEST_CASE("tcp header: random bytes are refused") {
+  std::mt19937_64 random(7);
+  header h;
+  for (int round = 0; round < 200'000; ++round) {
+    for (std::size_t i = 0; i < h.size(); i += 8) {
+      const std::uint64_t word = random();
+      std::memcpy(h.data() + i, &word, 8);
+    }
+    // Half of them get past the first checks.
+    if (round % 2 == 0) {
+      header good;
+      tcp::encode(some_frame(), good);
+      std::memcpy(h.data(), good.data(), 8);
+    }
+    frame f;
+    if (tcp::decode(h, f) == nullptr) FAIL("round ", round, " passed");
+  }
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/inbox.hpp"
+
+#include "transport/tcp_fixture.hpp"
+
+#include <sys/socket.h>
+
+#include <random>
+
+namespace {
+
+using namespace tcp_test;
+using outcome = tcp::inbox::outcome;
+
+struct stream {
+  stream() {
+    int fds[2];
+    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
+    near = tutti::base::unique_fd(fds[0]);
+    far = tutti::base::unique_fd(fds[1]);
+    in.open();
+  }
+  static std::vector<std::byte> bytes_of(const frame& f, const std::vector<std::byte>& payload) {
+    tcp::header h;
+    tcp::encode(f, h);
+    const auto* at = reinterpret_cast<const std::byte*>(h.data());
+    std::vector<std::byte> all(at, at + h.size());
+    all.insert(all.end(), payload.begin(), payload.end());
+    return all;
+  }
+  void put(const std::byte* at, std::size_t bytes) {
+    while (bytes > 0) {
+      const ssize_t sent = ::send(far.get(), at, bytes, MSG_NOSIGNAL);
+      if (sent < 0) {
+        REQUIRE(errno == EAGAIN);
+        receive();
+        continue;
+      }
+      at += sent;
+      bytes -= static_cast<std::size_t>(sent);
+    }
+  }
+  void put(const std::vector<std::byte>& bytes) { put(bytes.data(), bytes.size()); }
+  // Reads until there is no more.
+  outcome receive() {
+    for (;;) {
+      const outcome result = in.receive(near.get(), 1 << 20);
+      if (result != outcome::nearly_empty && result != outcome::more) return result;
+    }
+  }
+  tutti::base::unique_fd near, far;
+  recorder up;
+  tcp::inbox in{3, up};
+};
+
+frame head_of(frame_kind kind, std::uint64_t length, std::uint64_t cookie = 0) {
+  frame f;
+  f.kind = kind;
+  f.length = length;
+  f.cookie = cookie;
+  return f;
+}
+
+}  // namespace
+
+TEST_CASE("tcp inbox: frames are put together from pieces of any size") {
+  std::vector<std::byte> bytes;
+  std::vector<std::byte> room(5000, std::byte{0});
+  for (unsigned i = 0; i < 60; ++i) {
+    const std::vector<std::byte> payload = pattern(i * 11, i);
+    const auto b = stream::bytes_of(head_of(frame_kind::eager, payload.size(), i), payload);
+    bytes.insert(bytes.end(), b.begin(), b.end());
+  }
+  frame data = head_of(frame_kind::data, 3000, 999);
+  data.other_cookie = 1000;
+  const auto b = stream::bytes_of(data, pattern(3000, 5));
+  bytes.insert(bytes.end(), b.begin(), b.end());
+  std::mt19937 random(3);
+  for (const unsigned largest : {1U, 7U, 64U, 65U, 300U, 70'000U}) {
+    stream s;
+    s.up.rooms[999] = {room.data(), room.size()};
+    for (std::size_t at = 0; at < bytes.size();) {
+      const std::size_t n = std::min<std::size_t>(1 + random() % largest, bytes.size() - at);
+      s.put(bytes.data() + at, n);
+      at += n;
+      CHECK(s.receive() == outcome::empty);
+    }
+    REQUIRE(s.up.frames.size() == 60);
+    for (unsigned i = 0; i < 60; ++i) {
+      CHECK(s.up.frames[i].peer == 3);
+      CHECK(s.up.frames[i].head.cookie == i);
+      CHECK(s.up.frames[i].payload == pattern(i * 11, i));
+    }
+    CHECK(s.up.rooms[999].received == 3000);
+    CHECK(std::equal(room.begin() + 1000, room.begin() + 4000, pattern(3000, 5).begin()));
+    CHECK(room[4000] == std::byte{0});
+    CHECK(s.in.received_bytes() == bytes.size());
+  }
+}
+
+TEST_CASE("tcp inbox: what has no room is read and dropped") {
+  stream s;
+  std::vector<std::byte> room(1100, std::byte{1});
+  s.up.rooms[1] = {room.data(), 1000};
+  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 1), pattern(200'000, 1)));   // too long
+  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 2), pattern(200'000, 2)));   // for nobody
+  s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
+  CHECK(s.receive() == outcome::empty);
+  CHECK(s.up.data_frames == 2);
+  REQUIRE(s.up.frames.size() == 1);
+  CHECK(s.up.frames[0].payload == pattern(4, 3));
+  CHECK(std::equal(room.begin(), room.begin() + 1000, pattern(200'000, 1).begin()));
+  CHECK(room[1000] == std::byte{1});
+}
+
+TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its frame") {
+  for (const std::size_t bytes : {2000UL, 200'000UL}) {
+    stream s;
+    auto room = std::make_unique<std::vector<std::byte>>(bytes, std::byte{0});
+    s.up.rooms[1] = {room->data(), bytes};
+    const auto all = stream::bytes_of(head_of(frame_kind::data, bytes, 1), pattern(bytes, 1));
+    s.put(all.data(), all.size() / 2);
+    CHECK(s.receive() == outcome::empty);
+    CHECK(s.up.peers[3].in_frame);
+    s.in.abandon(&s);   // somebody else's
+    s.in.abandon(&s.up.rooms[1]);
+    s.up.rooms.clear();
+    room.reset();
+    s.put(all.data() + all.size() / 2, all.size() - all.size() / 2);
+    s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
+    CHECK(s.receive() == outcome::empty);
+    CHECK(s.up.data_frames == 1);
+    CHECK(s.up.frames.size() == 1);
+  }
+}
+
+TEST_CASE("tcp inbox: the budget is kept, the rest comes later") {
+  stream s;
+  const auto b = stream::bytes_of(head_of(frame_kind::eager, 1000, 1), pattern(1000, 1));
+  for (int i = 0; i < 80; ++i) s.put(b);   // more than one reading takes
+  CHECK(s.in.receive(s.near.get(), 1000) == outcome::more);
+  CHECK(s.up.frames.size() < 80);
+  CHECK(s.receive() == outcome::empty);
+  CHECK(s.up.frames.size() == 80);
+}
+
+TEST_CASE("tcp inbox: the end of the stream, with and without a farewell") {
+  stream s;
+  SUBCASE("without") {
+    s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
+    s.far.reset();
+    CHECK(s.receive() == outcome::ended);
+    CHECK_FALSE(s.in.heard_leave());
+  }
+  SUBCASE("with") {
+    s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
+    s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}));
+    s.far.reset();
+    CHECK(s.receive() == outcome::ended);
+    CHECK(s.in.heard_leave());
+  }
+  SUBCASE("in the middle of a frame") {
+    const auto b = stream::bytes_of(head_of(frame_kind::eager, 4000, 3), pattern(2000, 3));
+    s.put(b);
+    s.far.reset();
+    CHECK(s.receive() == outcome::ended);
+    CHECK(s.up.frames.empty());
+    return;
+  }
+  CHECK(s.up.frames.size() == 1);
+}
+
+TEST_CASE("tcp inbox: what no peer sends is refused") {
+  stream s;
+  SUBCASE("text") {
+    s.put(pattern(200, 1));
+    CHECK(s.receive() == outcome::malformed);
+  }
+  SUBCASE("a length beyond the limit, rightly summed") {
+    s.put(stream::bytes_of(head_of(frame_kind::eager, tcp::eager_limit_bytes + 1), {}));
+    CHECK(s.receive() == outcome::malformed);
+  }
+  SUBCASE("frames behind the farewell") {
+    s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}));
+    s.put(stream::bytes_of(head_of(frame_kind::clear, 0), {}));
+    CHECK(s.receive() == outcome::malformed);
+  }
+  CHECK(s.in.complaint() != nullptr);
+  CHECK(s.up.frames.empty());
+}
+
+TEST_CASE("tcp inbox: muted it drops everything, stopped it reads nothing") {
+  stream s;
+  std::vector<std::byte> room(1000, std::byte{0});
+  s.up.rooms[1] = {room.data(), room.size()};
+  const auto all = stream::bytes_of(head_of(frame_kind::data, 1000, 1), pattern(1000, 1));
+  s.put(all.data(), 500);
+  CHECK(s.receive() == outcome::empty);
+  s.in.mute();
+  s.up.finished = true;
+  std::fill(room.begin(), room.end(), std::byte{9});
+  s.put(all.data() + 500, all.size() - 500);
+  s.put(all);
+  CHECK(s.receive() == outcome::empty);
+  CHECK(room == std::vector<std::byte>(1000, std::byte{9}));
+  s.in.stop();
+  s.put(all);
+  CHECK(s.receive() == outcome::stopped);
+}
