@@ -14,19 +14,20 @@ struct init_options {
 
   // "env://": MASTER_ADDR and MASTER_PORT say where rank 0 listens. "tcp://host:port": this does.
   std::string init_method = "env://";
-  // -1: from the environment, that is from RANK and WORLD_SIZE or what mpirun or srun have set. When a value is given
-  // here and in the environment, they must agree.
+  // -1: from the environment, that is from RANK and WORLD_SIZE or what mpirun or srun have set. When a value
+  // is given here and in the environment, they must agree.
   int rank = -1;
   int world_size = -1;
-  // Of joining, and the default of every operation. 10 minutes, unless set; TUTTI_TIMEOUT (in seconds) overrides both.
+  // Of joining, and the default of every operation. 10 minutes, unless set; TUTTI_TIMEOUT (in seconds)
+  // overrides both.
   std::chrono::milliseconds timeout;
   // "native".
   std::string backend = "native";
-  // Subset of {"shm", "tcp"}; empty: TUTTI_TRANSPORTS (comma-separated), and without that all that work. When a value is
-  // given here and in the environment, they must agree.
+  // Subset of {"shm", "tcp"}; empty: TUTTI_TRANSPORTS (comma-separated), and without that all that work. When
+  // a value is given here and in the environment, they must agree.
   std::vector<std::string> transports;
-  // The same text on all ranks, known to nobody else. Empty: TUTTI_SECRET, which tutti-run sets. Without one, tutti
-  // listens on loopback only, so that all ranks must be on one host.
+  // The same text on all ranks, known to nobody else. Empty: TUTTI_SECRET, which tutti-run sets. Without one,
+  // tutti listens on loopback only, so that all ranks must be on one host.
   std::string secret;
 };
 

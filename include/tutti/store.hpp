@@ -21,22 +21,23 @@ class store_contents;
 // What compare_exchange() found.
 struct store_exchange {
   store_exchange(bool did_exchange, std::string now) : exchanged(did_exchange), value(std::move(now)) {}
-  bool exchanged;      // the key held what was expected, and now holds what was desired
-  std::string value;   // what the key holds now; empty when it is absent
+  bool exchanged;     // the key held what was expected, and now holds what was desired
+  std::string value;  // what the key holds now; empty when it is absent
 };
 
-// Keys and values are byte strings; a key is not empty. Key and values of one request, and the value of one key, have at
-// most `largest_value` bytes together.
+// Keys and values are byte strings; a key is not empty. Key and values of one request, and the value of one
+// key, have at most `largest_value` bytes together.
 //
-// Every operation is atomic, seen by all users of the store in one order, and lazy: it starts when it is awaited. The
-// store outlives the task. Each takes a timeout, counted from the await, by default that of the store; 0 means that a
-// missing key is an error at once.
+// Every operation is atomic, seen by all users of the store in one order, and lazy: it starts when it is
+// awaited. The store outlives the task. Each takes a timeout, counted from the await, by default that of the
+// store; 0 means that a missing key is an error at once.
 //
-// Errors, in words that name the operation, the key and the store: invalid_argument (an empty key, too long a value);
-// timed_out (the key was not set in time, or the store did not answer: a change may then have been made or not);
-// peer_failed (the store has gone); resources (a value would become longer than `largest_value`).
-// Cancellation: destroying the task abandons the request, which a change may outlive. Several operations may be
-// outstanding at once; a wait delays no other. A store is used on its executor's thread.
+// Errors, in words that name the operation, the key and the store: invalid_argument (an empty key, too long a
+// value); timed_out (the key was not set in time, or the store did not answer: a change may then have been
+// made or not); peer_failed (the store has gone); resources (a value would become longer than
+// `largest_value`). Cancellation: destroying the task abandons the request, which a change may outlive.
+// Several operations may be outstanding at once; a wait delays no other. A store is used on its executor's
+// thread.
 class store {
  public:
   using milliseconds = std::chrono::milliseconds;
@@ -53,17 +54,20 @@ class store {
   task<std::string> get(std::string key, milliseconds timeout = use_default);
   // Waits until the key exists.
   task<> wait(std::string key, milliseconds timeout = use_default);
-  // Adds `amount` to the number, in decimal, that the key holds (0 when it is absent); completes with the sum. A value
-  // that is no number, and a sum beyond 64 bits, are errc::invalid_argument, and nothing is changed.
+  // Adds `amount` to the number, in decimal, that the key holds (0 when it is absent); completes with the
+  // sum. A value that is no number, and a sum beyond 64 bits, are errc::invalid_argument, and nothing is
+  // changed.
   task<std::int64_t> add(std::string key, std::int64_t amount, milliseconds timeout = use_default);
-  // Makes the key hold `desired` if it holds `expected`; an empty `expected` is also what an absent key holds.
+  // Makes the key hold `desired` if it holds `expected`; an empty `expected` is also what an absent key
+  // holds.
   task<store_exchange> compare_exchange(std::string key, std::string expected, std::string desired,
                                         milliseconds timeout = use_default);
   // Removes the key; completes with whether it existed.
   task<bool> erase(std::string key, milliseconds timeout = use_default);
   // The number of keys that begin with `prefix`.
   task<std::size_t> count(std::string prefix = {}, milliseconds timeout = use_default);
-  // Adds `text` at the end of the key's value (empty when it is absent); completes with the new length in bytes.
+  // Adds `text` at the end of the key's value (empty when it is absent); completes with the new length in
+  // bytes.
   task<std::size_t> append(std::string key, std::string text, milliseconds timeout = use_default);
 
   // "memory_store", "tcp_store at 10.0.0.1:29500": for error texts.
@@ -85,17 +89,21 @@ class store {
   virtual task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) = 0;
 
  private:
-  milliseconds real(milliseconds timeout) const noexcept { return timeout < milliseconds(0) ? timeout_ : timeout; }
+  milliseconds real(milliseconds timeout) const noexcept {
+    return timeout < milliseconds(0) ? timeout_ : timeout;
+  }
 
   milliseconds timeout_ = std::chrono::minutes(10);
 };
 
-// For the threads of one process. Each thread has an object of its own, on its own executor; all share the contents.
+// For the threads of one process. Each thread has an object of its own, on its own executor; all share the
+// contents.
 class memory_store final : public store {
  public:
   // A store with contents of its own.
   explicit memory_store(boost::asio::any_io_executor executor);
-  // One that shares the contents of `other`, which may belong to another thread and need not outlive this one.
+  // One that shares the contents of `other`, which may belong to another thread and need not outlive this
+  // one.
   memory_store(boost::asio::any_io_executor executor, const memory_store& other);
   ~memory_store() override;
 
@@ -122,21 +130,23 @@ class memory_store final : public store {
 
 // Serves one store to other processes, on the loop of the process that has it (rank 0).
 //
-// Every connection must first prove that it knows the secret; strangers are dropped after 5 s at the latest, logged once,
-// and at most 64 connections are between accept and proof at a time. Without a secret, only loopback addresses are
-// listened on. Clients that leave are normal. Runs until it is destroyed, which must not happen from inside one of its
-// own requests; while it runs, its io_context has work.
+// Every connection must first prove that it knows the secret; strangers are dropped after 5 s at the latest,
+// logged once, and at most 64 connections are between accept and proof at a time. Without a secret, only
+// loopback addresses are listened on. Clients that leave are normal. Runs until it is destroyed, which must
+// not happen from inside one of its own requests; while it runs, its io_context has work.
 class tcp_store_server {
  public:
-  // Binds every address of this host that `host` resolves to, at `port` (0: any free one). Throws invalid_argument (no
-  // secret and not loopback; not an address of this host), system (the port is in use), timed_out (of resolving).
-  static task<std::unique_ptr<tcp_store_server>> listen(boost::asio::any_io_executor executor, std::string host,
-                                                        std::uint16_t port, std::string secret,
+  // Binds every address of this host that `host` resolves to, at `port` (0: any free one). Throws
+  // invalid_argument (no secret and not loopback; not an address of this host), system (the port is in use),
+  // timed_out (of resolving).
+  static task<std::unique_ptr<tcp_store_server>> listen(boost::asio::any_io_executor executor,
+                                                        std::string host, std::uint16_t port,
+                                                        std::string secret,
                                                         std::chrono::milliseconds timeout);
-  // Serves on a socket that listens already, and owns it from here on. Throws invalid_argument (no listening TCP socket,
-  // which is then left alone; no secret and not loopback).
-  static std::unique_ptr<tcp_store_server> adopt(boost::asio::any_io_executor executor, int listening_descriptor,
-                                                 std::string secret);
+  // Serves on a socket that listens already, and owns it from here on. Throws invalid_argument (no listening
+  // TCP socket, which is then left alone; no secret and not loopback).
+  static std::unique_ptr<tcp_store_server> adopt(boost::asio::any_io_executor executor,
+                                                 int listening_descriptor, std::string secret);
   tcp_store_server(const tcp_store_server&) = delete;
   tcp_store_server& operator=(const tcp_store_server&) = delete;
   ~tcp_store_server();
@@ -145,8 +155,8 @@ class tcp_store_server {
   std::unique_ptr<memory_store> local() const;
   std::uint16_t port() const noexcept;
 
-  // Stops accepting, and completes when every client has left, or with what is connected cut off after the timeout. A
-  // server that goes without this takes answers away that clients still wait for.
+  // Stops accepting, and completes when every client has left, or with what is connected cut off after the
+  // timeout. A server that goes without this takes answers away that clients still wait for.
   task<> drain(std::chrono::milliseconds timeout);
 
  private:
@@ -158,10 +168,10 @@ class tcp_store_server {
 // The client of a tcp_store_server.
 class tcp_store final : public store {
  public:
-  // Tries all addresses that `host` resolves to, again and again, until one answers or the timeout is over: the server
-  // may start later. `rank` is for messages. The timeout becomes that of the store as well. Throws join_failed (rank 0
-  // did not come in time), unauthorized, protocol (something else listens there), invalid_argument (no secret and not
-  // loopback; no such host).
+  // Tries all addresses that `host` resolves to, again and again, until one answers or the timeout is over:
+  // the server may start later. `rank` is for messages. The timeout becomes that of the store as well. Throws
+  // join_failed (rank 0 did not come in time), unauthorized, protocol (something else listens there),
+  // invalid_argument (no secret and not loopback; no such host).
   static task<std::unique_ptr<tcp_store>> connect(boost::asio::any_io_executor executor, std::string host,
                                                   std::uint16_t port, std::string secret, int rank,
                                                   std::chrono::milliseconds timeout);

@@ -19,10 +19,12 @@ digest hmac_sha256(std::string_view key, std::span<const std::uint8_t> message) 
   const char* const bytes = key.empty() ? "" : key.data();
   digest result{};
   unsigned length = 0;
-  if (key.size() > INT_MAX || ::HMAC(::EVP_sha256(), bytes, static_cast<int>(key.size()), message.data(),
-                                     message.size(), result.data(), &length) == nullptr ||
+  if (key.size() > INT_MAX ||
+      ::HMAC(::EVP_sha256(), bytes, static_cast<int>(key.size()), message.data(), message.size(),
+             result.data(), &length) == nullptr ||
       length != result.size())
-    throw error(errc::system, "OpenSSL cannot compute HMAC-SHA256: is its default provider missing, or the key too long?");
+    throw error(errc::system,
+                "OpenSSL cannot compute HMAC-SHA256: is its default provider missing, or the key too long?");
   return result;
 }
 

@@ -27,18 +27,22 @@ bool is_loopback(const asio::ip::address& address) {
 }
 
 std::string host_and_port(const std::string& host, std::uint16_t port) {
-  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port) : fmt::format("[{}]:{}", host, port);
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
 }
 
 void throw_needs_secret(const std::string& what) {
-  throw error(errc::invalid_argument,
-              fmt::format("{} is not on loopback, and without a secret tutti uses loopback only, because anybody could "
-                          "join the world: set TUTTI_SECRET to the same random text on all ranks (make one with: "
-                          "openssl rand -hex 32), or start the program with tutti-run, which does",
-                          what));
+  throw error(
+      errc::invalid_argument,
+      fmt::format(
+          "{} is not on loopback, and without a secret tutti uses loopback only, because anybody could "
+          "join the world: set TUTTI_SECRET to the same random text on all ranks (make one with: "
+          "openssl rand -hex 32), or start the program with tutti-run, which does",
+          what));
 }
 
-task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, std::uint16_t port, core::time_point deadline) {
+task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, std::uint16_t port,
+                             core::time_point deadline) {
   boost::system::error_code code;
   const asio::ip::address numeric = asio::ip::make_address(host, code);
   if (!code) co_return endpoints(1, tcp::endpoint(numeric, port));
@@ -66,13 +70,16 @@ task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, s
                          });
   const bool in_time = co_await done.wait(deadline);
   if (!in_time)
-    throw error(errc::timed_out, fmt::format("the name service did not say in time where '{}' is: give the host's "
-                                             "numeric address",
-                                             host));
+    throw error(errc::timed_out,
+                fmt::format("the name service did not say in time where '{}' is: give the host's "
+                            "numeric address",
+                            host));
   if (shared->code || shared->found.empty())
-    throw error(errc::invalid_argument,
-                fmt::format("there is no host '{}' ({}): give the name or the address of the host that rank 0 runs on",
-                            host, shared->code.message()));
+    throw error(
+        errc::invalid_argument,
+        fmt::format(
+            "there is no host '{}' ({}): give the name or the address of the host that rank 0 runs on", host,
+            shared->code.message()));
   co_return std::move(shared->found);
 }
 

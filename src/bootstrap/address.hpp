@@ -15,10 +15,10 @@ namespace tutti::bootstrap {
 
 using endpoints = std::vector<boost::asio::ip::tcp::endpoint>;
 
-// All addresses of a host, in the resolver's order, each once. Numeric ones take no resolver. Throws invalid_argument
-// (there is no such host) and timed_out.
+// All addresses of a host, in the resolver's order, each once. Numeric ones take no resolver. Throws
+// invalid_argument (there is no such host) and timed_out.
 task<endpoints> resolve_host(boost::asio::any_io_executor executor, std::string host, std::uint16_t port,
-                        core::time_point deadline);
+                             core::time_point deadline);
 
 bool is_numeric(const std::string& host);
 // 127.0.0.0/8, ::1, and the former written as IPv6.

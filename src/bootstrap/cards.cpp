@@ -18,9 +18,10 @@ constexpr std::size_t longest_word = 4096;
 constexpr std::size_t most_endpoints = 64;
 
 [[noreturn]] void malformed(const char* what) {
-  throw error(errc::protocol, fmt::format("the store holds {} that this version of tutti does not write: build all ranks "
-                                          "with the same tutti, and let no other program use the store",
-                                          what));
+  throw error(errc::protocol,
+              fmt::format("the store holds {} that this version of tutti does not write: build all ranks "
+                          "with the same tutti, and let no other program use the store",
+                          what));
 }
 
 // The words of a line.
@@ -73,7 +74,8 @@ core::peer_card decode_card(std::string_view line) {
 }
 
 bool plain(char c) noexcept {
-  return std::isalnum(static_cast<unsigned char>(c)) != 0 || std::string_view("-_.:,/[]@").find(c) != std::string_view::npos;
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 ||
+         std::string_view("-_.:,/[]@").find(c) != std::string_view::npos;
 }
 
 int hex_digit(char c) noexcept {
@@ -86,8 +88,9 @@ int hex_digit(char c) noexcept {
 
 std::string encode_word(std::string_view word) {
   if (word.size() > longest_word)
-    throw error(errc::invalid_argument, fmt::format("'{}…' is too long to be published ({} bytes; {} are allowed)",
-                                                    word.substr(0, 40), word.size(), longest_word));
+    throw error(errc::invalid_argument,
+                fmt::format("'{}…' is too long to be published ({} bytes; {} are allowed)",
+                            word.substr(0, 40), word.size(), longest_word));
   if (word.empty()) return std::string(empty_word);
   std::string text;
   for (const char c : word) {
@@ -121,11 +124,12 @@ std::string decode_word(std::string_view text) {
 
 std::string encode_card(const core::peer_card& card) {
   if (card.tcp_endpoints.size() > most_endpoints)
-    throw error(errc::invalid_argument, fmt::format("rank {} has {} addresses to publish; {} are allowed", card.rank,
-                                                    card.tcp_endpoints.size(), most_endpoints));
-  std::string line = fmt::format("{} {} {} {} {} {} {} {}", card_head, card.rank, card.pid, encode_word(card.host),
-                                 encode_word(card.host_id), encode_word(card.shm_address), encode_word(card.cpus),
-                                 card.tcp_endpoints.size());
+    throw error(errc::invalid_argument, fmt::format("rank {} has {} addresses to publish; {} are allowed",
+                                                    card.rank, card.tcp_endpoints.size(), most_endpoints));
+  std::string line =
+      fmt::format("{} {} {} {} {} {} {} {}", card_head, card.rank, card.pid, encode_word(card.host),
+                  encode_word(card.host_id), encode_word(card.shm_address), encode_word(card.cpus),
+                  card.tcp_endpoints.size());
   for (const std::string& endpoint : card.tcp_endpoints) line += ' ' + encode_word(endpoint);
   return line + '\n';
 }

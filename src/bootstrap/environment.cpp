@@ -42,11 +42,12 @@ struct starter {
   const char* rank;
   const char* size;
   const char* local_rank;
-  const char* local_size;   // null: it does not
+  const char* local_size;  // null: it does not
 };
 constexpr starter ours = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
 constexpr starter others[] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE"},
     {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
     {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
 };
@@ -64,9 +65,10 @@ place read_place(const starter& s) {
 setting agree(const setting& environment, int option, const char* name) {
   if (option == -1) return environment;
   if (environment.value && *environment.value != option)
-    refuse(fmt::format("init_options::{} is {}, but the environment has {}: leave the option at -1, or start the program "
-                       "without that variable",
-                       name, option, environment.from));
+    refuse(fmt::format(
+        "init_options::{} is {}, but the environment has {}: leave the option at -1, or start the program "
+        "without that variable",
+        name, option, environment.from));
   return {option, fmt::format("init_options::{}={}", name, option)};
 }
 
@@ -77,16 +79,18 @@ place find_place(const init_options& options) {
       place theirs = read_place(s);
       if (!theirs.rank.value) continue;
       if (found.size.value && theirs.size.value && *found.size.value != *theirs.size.value)
-        refuse(fmt::format("{} and {} contradict each other: unset WORLD_SIZE, or set RANK as well", found.size.from,
-                           theirs.size.from));
+        refuse(fmt::format("{} and {} contradict each other: unset WORLD_SIZE, or set RANK as well",
+                           found.size.from, theirs.size.from));
       if (found.size.value) theirs.size = found.size;
       found = theirs;
       break;
     }
   }
-  if (options.rank < -1) refuse(fmt::format("init_options::rank is {}: it is 0 or more, or -1 for RANK", options.rank));
+  if (options.rank < -1)
+    refuse(fmt::format("init_options::rank is {}: it is 0 or more, or -1 for RANK", options.rank));
   if (options.world_size == 0 || options.world_size < -1)
-    refuse(fmt::format("init_options::world_size is {}: it is 1 or more, or -1 for WORLD_SIZE", options.world_size));
+    refuse(fmt::format("init_options::world_size is {}: it is 1 or more, or -1 for WORLD_SIZE",
+                       options.world_size));
   found.rank = agree(found.rank, options.rank, "rank");
   found.size = agree(found.size, options.world_size, "world_size");
   return found;
@@ -100,23 +104,26 @@ void take_place(const place& found, job& j) {
     return;
   }
   if (!found.size.value)
-    refuse(fmt::format("{} is set, but not how many ranks there are: set WORLD_SIZE to the same number on all ranks, or "
-                       "start the program with tutti-run -n N",
-                       found.rank.from));
+    refuse(fmt::format(
+        "{} is set, but not how many ranks there are: set WORLD_SIZE to the same number on all ranks, or "
+        "start the program with tutti-run -n N",
+        found.rank.from));
   if (!found.rank.value)
-    refuse(fmt::format("{} is set, but not which of them this process is: set RANK to a different number from 0 to {} in "
-                       "each process, or start the program with tutti-run -n {}",
-                       found.size.from, *found.size.value - 1, *found.size.value));
+    refuse(fmt::format(
+        "{} is set, but not which of them this process is: set RANK to a different number from 0 to {} in "
+        "each process, or start the program with tutti-run -n {}",
+        found.size.from, *found.size.value - 1, *found.size.value));
   j.rank = *found.rank.value;
   j.world_size = *found.size.value;
   if (j.rank >= j.world_size)
-    refuse(fmt::format("{} does not fit {}: ranks go from 0 to {}; set both right, or start the program with tutti-run",
-                       found.rank.from, found.size.from, j.world_size - 1));
+    refuse(fmt::format(
+        "{} does not fit {}: ranks go from 0 to {}; set both right, or start the program with tutti-run",
+        found.rank.from, found.size.from, j.world_size - 1));
   j.local_rank = found.local_rank.value.value_or(-1);
   j.local_world_size = found.local_size.value.value_or(-1);
   if (j.local_world_size > j.world_size)
-    refuse(fmt::format("{} is more than {}: a host cannot have more ranks than the world", found.local_size.from,
-                       found.size.from));
+    refuse(fmt::format("{} is more than {}: a host cannot have more ranks than the world",
+                       found.local_size.from, found.size.from));
   if (j.local_world_size > 0 && j.local_rank >= j.local_world_size)
     refuse(fmt::format("{} does not fit {}: local ranks go from 0 to {}; set both right, or neither",
                        found.local_rank.from, found.local_size.from, j.local_world_size - 1));
@@ -126,7 +133,8 @@ std::uint16_t parse_port(std::string_view text, std::string_view where) {
   unsigned port = 0;
   const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), port);
   if (code != std::errc{} || end != text.data() + text.size() || port < 1 || port > 65535)
-    refuse(fmt::format("{}: '{}' is not a port; give a number from 1 to 65535 that is free on rank 0's host", where, text));
+    refuse(fmt::format("{}: '{}' is not a port; give a number from 1 to 65535 that is free on rank 0's host",
+                       where, text));
   return static_cast<std::uint16_t>(port);
 }
 
@@ -136,14 +144,16 @@ void parse_master_url(const std::string& url, job& j) {
   while (rest.ends_with('/')) rest.remove_suffix(1);
   const std::size_t colon = rest.rfind(':');
   if (colon == std::string_view::npos || colon == 0)
-    refuse(fmt::format("init_method '{}' lacks a host or a port: write tcp://host:port, with the host that rank 0 runs on "
-                       "(an IPv6 address in brackets)",
-                       url));
+    refuse(fmt::format(
+        "init_method '{}' lacks a host or a port: write tcp://host:port, with the host that rank 0 runs on "
+        "(an IPv6 address in brackets)",
+        url));
   std::string_view host = rest.substr(0, colon);
   if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
     host = host.substr(1, host.size() - 2);
   } else if (host.find_first_of("[]:/ ") != std::string_view::npos) {
-    refuse(fmt::format("init_method '{}': '{}' is no host; write tcp://host:port, an IPv6 address in brackets", url, host));
+    refuse(fmt::format(
+        "init_method '{}': '{}' is no host; write tcp://host:port, an IPv6 address in brackets", url, host));
   }
   j.master_host = host;
   j.master_port = parse_port(rest.substr(colon + 1), fmt::format("init_method '{}'", url));
@@ -155,17 +165,22 @@ void read_master(const place& found, job& j) {
   if (j.alone) {
     // Every process would form a world of its own, and nobody would notice.
     if (address || port)
-      refuse("MASTER_ADDR or MASTER_PORT is set, but neither RANK nor WORLD_SIZE: set all four on every rank, or start "
-             "the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
+      refuse(
+          "MASTER_ADDR or MASTER_PORT is set, but neither RANK nor WORLD_SIZE: set all four on every rank, "
+          "or start "
+          "the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
     return;
   }
-  if (j.world_size == 1) return;   // nobody to meet
+  if (j.world_size == 1) return;  // nobody to meet
   if (!address || !port) {
-    const char* const missing = address ? "MASTER_PORT is" : port ? "MASTER_ADDR is" : "MASTER_ADDR and MASTER_PORT are";
-    refuse(fmt::format("{}, {}, but {} not set: set MASTER_ADDR to the host that rank 0 runs on and MASTER_PORT to a port "
-                       "that is free there, the same on all ranks (mpirun -x MASTER_ADDR=… or srun --export does), or "
-                       "start the program with tutti-run",
-                       found.rank.from, found.size.from, missing));
+    const char* const missing = address ? "MASTER_PORT is"
+                                : port  ? "MASTER_ADDR is"
+                                        : "MASTER_ADDR and MASTER_PORT are";
+    refuse(fmt::format(
+        "{}, {}, but {} not set: set MASTER_ADDR to the host that rank 0 runs on and MASTER_PORT to a port "
+        "that is free there, the same on all ranks (mpirun -x MASTER_ADDR=… or srun --export does), or "
+        "start the program with tutti-run",
+        found.rank.from, found.size.from, missing));
   }
   j.master_host = *address;
   j.master_port = parse_port(*port, "MASTER_PORT");
@@ -177,9 +192,10 @@ int take_store_fd() {
   if (!fd) return -1;
   ::unsetenv("TUTTI_STORE_FD");
   if (::fcntl(static_cast<int>(*fd), F_SETFD, FD_CLOEXEC) != 0)
-    refuse(fmt::format("TUTTI_STORE_FD={} is no open descriptor; tutti-run sets it for rank 0 alone, and a program in "
-                       "between must not close it: unset it, or start the program by tutti-run directly",
-                       *fd));
+    refuse(fmt::format(
+        "TUTTI_STORE_FD={} is no open descriptor; tutti-run sets it for rank 0 alone, and a program in "
+        "between must not close it: unset it, or start the program by tutti-run directly",
+        *fd));
   return static_cast<int>(*fd);
 }
 
@@ -188,21 +204,26 @@ std::chrono::milliseconds read_timeout(const init_options& options) {
   const auto text = base::env_string("TUTTI_TIMEOUT");
   if (!text) {
     if (options.timeout <= std::chrono::milliseconds(0))
-      refuse(fmt::format("init_options::timeout is {}: give a positive one", base::duration_text(options.timeout)));
-    return std::min(options.timeout, std::chrono::milliseconds(static_cast<std::int64_t>(most_seconds * 1000)));
+      refuse(fmt::format("init_options::timeout is {}: give a positive one",
+                         base::duration_text(options.timeout)));
+    return std::min(options.timeout,
+                    std::chrono::milliseconds(static_cast<std::int64_t>(most_seconds * 1000)));
   }
   double seconds = 0;
   const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), seconds);
-  if (code != std::errc{} || end != text->data() + text->size() || !(seconds > 0) || !(seconds <= most_seconds))
-    refuse(fmt::format("TUTTI_TIMEOUT='{}' is not a time in seconds; set it to a positive number such as 60", *text));
+  if (code != std::errc{} || end != text->data() + text->size() || !(seconds > 0) ||
+      !(seconds <= most_seconds))
+    refuse(fmt::format("TUTTI_TIMEOUT='{}' is not a time in seconds; set it to a positive number such as 60",
+                       *text));
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
 void check_transports(const std::vector<std::string>& names, const char* where) {
   for (const std::string& name : names)
     if (name != "shm" && name != "tcp")
-      refuse(fmt::format("{} asks for the transport '{}'; there are shm and tcp, and without a choice both are used",
-                         where, name));
+      refuse(fmt::format(
+          "{} asks for the transport '{}'; there are shm and tcp, and without a choice both are used", where,
+          name));
 }
 
 std::vector<std::string> sorted(std::vector<std::string> names) {
@@ -226,15 +247,17 @@ std::vector<std::string> read_transports(const init_options& options) {
   check_transports(named, "TUTTI_TRANSPORTS");
   named = sorted(std::move(named));
   if (!options.transports.empty() && sorted(options.transports) != named)
-    refuse(fmt::format("TUTTI_TRANSPORTS={} contradicts init_options::transports ({}): unset the variable, or leave the "
-                       "option empty",
-                       *text, fmt::format("{}", fmt::join(sorted(options.transports), ","))));
+    refuse(fmt::format(
+        "TUTTI_TRANSPORTS={} contradicts init_options::transports ({}): unset the variable, or leave the "
+        "option empty",
+        *text, fmt::format("{}", fmt::join(sorted(options.transports), ","))));
   return named;
 }
 
 void read_common(const init_options& options, job& j) {
   if (options.backend == "mpi")
-    throw error(errc::not_supported, "this build has no MPI backend: leave init_options::backend at \"native\"");
+    throw error(errc::not_supported,
+                "this build has no MPI backend: leave init_options::backend at \"native\"");
   if (options.backend != "native")
     refuse(fmt::format("init_options::backend is '{}'; there is \"native\"", options.backend));
   j.timeout = read_timeout(options);
@@ -250,9 +273,10 @@ job resolve(const init_options& options) {
   read_common(options, j);
   const bool from_environment = options.init_method == "env://";
   if (!from_environment && !options.init_method.starts_with("tcp://"))
-    refuse(fmt::format("init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 is) "
-                       "and tcp://host:port",
-                       options.init_method));
+    refuse(fmt::format(
+        "init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 is) "
+        "and tcp://host:port",
+        options.init_method));
   const place found = find_place(options);
   take_place(found, j);
   const int store_fd = take_store_fd();
@@ -264,9 +288,10 @@ job resolve(const init_options& options) {
   }
   parse_master_url(options.init_method, j);
   if (j.alone)
-    refuse(fmt::format("init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or RANK "
-                       "and WORLD_SIZE",
-                       options.init_method));
+    refuse(fmt::format(
+        "init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or RANK "
+        "and WORLD_SIZE",
+        options.init_method));
   return j;
 }
 

@@ -13,23 +13,23 @@ namespace tutti::bootstrap {
 struct job {
   int rank = 0;
   int world_size = 1;
-  int local_rank = -1;         // among the ranks of this host; -1: the starter did not say
+  int local_rank = -1;  // among the ranks of this host; -1: the starter did not say
   int local_world_size = -1;
-  std::string master_host;     // where rank 0 serves the store; empty in a world of one
+  std::string master_host;  // where rank 0 serves the store; empty in a world of one
   std::uint16_t master_port = 0;
-  int store_fd = -1;           // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
-  std::string secret;          // empty: none, loopback only
+  int store_fd = -1;   // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
+  std::string secret;  // empty: none, loopback only
   std::chrono::milliseconds timeout{0};
-  std::vector<std::string> transports;   // "shm", "tcp"; empty: all that work
-  std::string job_id;          // for people; empty: none
-  bool alone = false;          // nothing says that there are other ranks: a world of one
+  std::vector<std::string> transports;  // "shm", "tcp"; empty: all that work
+  std::string job_id;                   // for people; empty: none
+  bool alone = false;                   // nothing says that there are other ranks: a world of one
 };
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
-// TUTTI_TRANSPORTS, TUTTI_TIMEOUT and TUTTI_STORE_FD; without RANK, what Open MPI, MPICH (PMI) or Slurm set. The
-// descriptor is taken: closed on exec from here on, and its variable unset, so that no other process believes it has it.
-// Throws errc::invalid_argument for what is missing or contradictory, and not_supported for a backend or a method that
-// this build lacks; the text names the variables and the cure.
+// TUTTI_TRANSPORTS, TUTTI_TIMEOUT and TUTTI_STORE_FD; without RANK, what Open MPI, MPICH (PMI) or Slurm set.
+// The descriptor is taken: closed on exec from here on, and its variable unset, so that no other process
+// believes it has it. Throws errc::invalid_argument for what is missing or contradictory, and not_supported
+// for a backend or a method that this build lacks; the text names the variables and the cure.
 job resolve(const init_options& options);
 
 // The job of one thread of run_local(): the environment's ranks and addresses do not apply, the rest does.

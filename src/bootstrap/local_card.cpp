@@ -40,7 +40,7 @@ std::string usable_cpus() {
     const auto set = reinterpret_cast<cpu_set_t*>(mask.data());
     const std::size_t bytes = mask.size() * sizeof(unsigned long);
     if (::sched_getaffinity(0, bytes, set) != 0) {
-      if (errno == EINVAL) continue;   // more cores than that
+      if (errno == EINVAL) continue;  // more cores than that
       return {};
     }
     std::string digits;

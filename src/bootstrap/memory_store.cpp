@@ -13,8 +13,8 @@ memory_store::memory_store(boost::asio::any_io_executor executor)
 memory_store::memory_store(boost::asio::any_io_executor executor, const memory_store& other)
     : memory_store(std::move(executor), other.contents_, other.name_) {}
 
-memory_store::memory_store(boost::asio::any_io_executor executor, std::shared_ptr<bootstrap::store_contents> contents,
-                           std::string name)
+memory_store::memory_store(boost::asio::any_io_executor executor,
+                           std::shared_ptr<bootstrap::store_contents> contents, std::string name)
     : executor_(std::move(executor)), contents_(std::move(contents)), name_(std::move(name)) {}
 
 memory_store::~memory_store() = default;
@@ -55,14 +55,16 @@ task<std::int64_t> memory_store::do_add(std::string key, std::int64_t amount, mi
   co_return *sum;
 }
 
-task<store_exchange> memory_store::do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                                       milliseconds) {
+task<store_exchange> memory_store::do_compare_exchange(std::string key, std::string expected,
+                                                       std::string desired, milliseconds) {
   co_return contents_->compare_exchange(key, expected, std::move(desired));
 }
 
 task<bool> memory_store::do_erase(std::string key, milliseconds) { co_return contents_->erase(key); }
 
-task<std::size_t> memory_store::do_count(std::string prefix, milliseconds) { co_return contents_->count(prefix); }
+task<std::size_t> memory_store::do_count(std::string prefix, milliseconds) {
+  co_return contents_->count(prefix);
+}
 
 task<std::size_t> memory_store::do_append(std::string key, std::string text, milliseconds) {
   const std::optional<std::size_t> length = contents_->append(key, text, store::largest_value);

@@ -17,11 +17,12 @@ class message_stream {
  public:
   explicit message_stream(core::stream_socket socket) : socket_(std::move(socket)) {}
 
-  // Queues a message that has its length in front (store_wire.hpp makes such). When it cannot be sent, or when the
-  // other side does not take what it is sent, the stream closes, which the receiver sees.
+  // Queues a message that has its length in front (store_wire.hpp makes such). When it cannot be sent, or
+  // when the other side does not take what it is sent, the stream closes, which the receiver sees.
   void send(std::string message);
-  // Waits for the next message, and completes with it, without its length; nullopt: the other side has closed, in good
-  // order. Throws errc::protocol when it is longer than the limit, and what core::read_exactly() throws.
+  // Waits for the next message, and completes with it, without its length; nullopt: the other side has
+  // closed, in good order. Throws errc::protocol when it is longer than the limit, and what
+  // core::read_exactly() throws.
   task<std::optional<std::string>> receive();
   void close() noexcept;
   core::stream_socket& socket() noexcept { return socket_; }
@@ -33,7 +34,7 @@ class message_stream {
   std::deque<std::string> queue_;
   std::size_t queued_bytes_ = 0;
   bool pumping_ = false;
-  core::background_tasks pumps_;   // last: the task uses the others
+  core::background_tasks pumps_;  // last: the task uses the others
 };
 
 }  // namespace tutti::bootstrap

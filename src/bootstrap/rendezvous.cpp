@@ -31,7 +31,7 @@ constexpr std::string_view failed_head = "failed1 ";
 constexpr auto patience = std::chrono::seconds(5);
 
 struct claimant {
-  int number = 0;   // what is claimed: a world size, a rank
+  int number = 0;  // what is claimed: a world size, a rank
   int rank = 0;
   std::string host;
   std::string pid;
@@ -39,7 +39,8 @@ struct claimant {
 
 // The random word tells processes apart that hosts and pids do not.
 std::string encode_claim(int number, const core::peer_card& mine) {
-  return fmt::format("{} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid, base::random_hex(8));
+  return fmt::format("{} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
+                     base::random_hex(8));
 }
 
 claimant decode_claim(const std::string& text) {
@@ -56,8 +57,9 @@ claimant decode_claim(const std::string& text) {
     return std::from_chars(word.data(), word.data() + word.size(), into).ec == std::errc{};
   };
   if (words.size() != 5 || !number(words[0], c.number) || !number(words[1], c.rank))
-    throw error(errc::protocol, "the store holds a claim that this version of tutti does not write: build all ranks with "
-                                "the same tutti, and let no other program use the store");
+    throw error(errc::protocol,
+                "the store holds a claim that this version of tutti does not write: build all ranks with "
+                "the same tutti, and let no other program use the store");
   c.host = decode_word(words[2]);
   c.pid = words[3];
   return c;
@@ -85,13 +87,15 @@ std::string explain_missing(const std::vector<core::peer_card>& came, const job&
     if (!here[static_cast<std::size_t>(rank)]) missing.push_back(rank);
   const std::string time = base::duration_text(who.timeout);
   if (missing.empty())
-    return fmt::format("all {} ranks came, but the last one ended before the others knew, within {}: look at the ranks' "
-                       "output",
-                       who.world_size, time);
-  return fmt::format("{} of {} {} not joined within {}: start {}, look at {} output, or allow more time (TUTTI_TIMEOUT, in "
-                     "seconds)",
-                     list_ranks(missing), who.world_size, missing.size() == 1 ? "has" : "have", time,
-                     missing.size() == 1 ? "it" : "them", missing.size() == 1 ? "its" : "their");
+    return fmt::format(
+        "all {} ranks came, but the last one ended before the others knew, within {}: look at the ranks' "
+        "output",
+        who.world_size, time);
+  return fmt::format(
+      "{} of {} {} not joined within {}: start {}, look at {} output, or allow more time (TUTTI_TIMEOUT, in "
+      "seconds)",
+      list_ranks(missing), who.world_size, missing.size() == 1 ? "has" : "have", time,
+      missing.size() == 1 ? "it" : "them", missing.size() == 1 ? "its" : "their");
 }
 
 // One rank's part in the meeting. Lives in meet()'s frame.
@@ -111,13 +115,16 @@ class participant {
     } else {
       verdict = co_await await_verdict();
     }
-    if (verdict.starts_with(failed_head)) throw error(errc::join_failed, of_me(verdict.substr(failed_head.size())));
+    if (verdict.starts_with(failed_head))
+      throw error(errc::join_failed, of_me(verdict.substr(failed_head.size())));
     co_return decode_table(verdict, who_.world_size);
   }
 
  private:
   std::chrono::milliseconds left() const noexcept { return core::time_left(deadline_); }
-  std::string of_me(std::string_view text) const { return fmt::format("rank {} cannot join: {}", who_.rank, text); }
+  std::string of_me(std::string_view text) const {
+    return fmt::format("rank {} cannot join: {}", who_.rank, text);
+  }
 
   task<> claim_size() {
     const store_exchange first =
@@ -125,10 +132,11 @@ class participant {
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
     if (other.number == who_.world_size) co_return;
-    const std::string why =
-        fmt::format("rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there are "
-                    "{}: set WORLD_SIZE to the same on all ranks, or start the program with tutti-run",
-                    other.rank, other.host, other.pid, other.number, mine_.rank, mine_.host, mine_.pid, who_.world_size);
+    const std::string why = fmt::format(
+        "rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there "
+        "are "
+        "{}: set WORLD_SIZE to the same on all ranks, or start the program with tutti-run",
+        other.rank, other.host, other.pid, other.number, mine_.rank, mine_.host, mine_.pid, who_.world_size);
     // The others would wait in vain. A world that stands already is not disturbed.
     co_await store_.compare_exchange(verdict_key, "", std::string(failed_head) + why, left());
     throw error(errc::join_failed, of_me(why));
@@ -139,11 +147,13 @@ class participant {
         co_await store_.compare_exchange(rank_key(who_.rank), "", encode_claim(who_.rank, mine_), left());
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
-    throw error(errc::join_failed,
-                of_me(fmt::format("there are two processes with rank {}: pid {} on host {}, which came first, and this one, "
-                                  "pid {} on host {}; give each process its own RANK (tutti-run does), and end what is left "
-                                  "of an earlier run",
-                                  who_.rank, other.pid, other.host, mine_.pid, mine_.host)));
+    throw error(
+        errc::join_failed,
+        of_me(fmt::format(
+            "there are two processes with rank {}: pid {} on host {}, which came first, and this one, "
+            "pid {} on host {}; give each process its own RANK (tutti-run does), and end what is left "
+            "of an earlier run",
+            who_.rank, other.pid, other.host, mine_.pid, mine_.host)));
   }
 
   // The last to come knows that all cards are there.
@@ -153,12 +163,13 @@ class participant {
     table.cards = decode_cards(lines);
     std::ranges::sort(table.cards, {}, &core::peer_card::rank);
     std::array<std::uint8_t, 8> random{};
-    while (table.id == 0) {   // which stands for "no world"
+    while (table.id == 0) {  // which stands for "no world"
       base::fill_random(random);
       std::memcpy(&table.id, random.data(), sizeof table.id);
     }
     // Unless somebody has given up meanwhile, and said so.
-    const store_exchange published = co_await store_.compare_exchange(verdict_key, "", encode_table(table), left());
+    const store_exchange published =
+        co_await store_.compare_exchange(verdict_key, "", encode_table(table), left());
     co_return published.value;
   }
 
@@ -171,7 +182,8 @@ class participant {
       if (e.code() != errc::timed_out) throw;
       in_time = false;
     }
-    if (!in_time) verdict = co_await give_up();
+    if (in_time) co_return verdict;
+    verdict = co_await give_up();
     co_return verdict;
   }
 
@@ -189,9 +201,10 @@ class participant {
       trouble = e.what();
     }
     if (!why.empty()) throw error(errc::join_failed, of_me(why));
-    throw error(errc::join_failed,
-                of_me(fmt::format("not all {} ranks have come within {}, and which are missing cannot be told: {}",
-                                  who_.world_size, base::duration_text(who_.timeout), trouble)));
+    throw error(
+        errc::join_failed,
+        of_me(fmt::format("not all {} ranks have come within {}, and which are missing cannot be told: {}",
+                          who_.world_size, base::duration_text(who_.timeout), trouble)));
   }
 
   store& store_;
@@ -213,7 +226,8 @@ task<core::world_info> meet(store& through, job who, core::peer_card mine, core:
     if (e.code() != errc::peer_failed && e.code() != errc::timed_out) throw;
     trouble = e.what();
   }
-  if (!trouble.empty()) throw error(errc::join_failed, fmt::format("rank {} cannot join: {}", who.rank, trouble));
+  if (!trouble.empty())
+    throw error(errc::join_failed, fmt::format("rank {} cannot join: {}", who.rank, trouble));
   core::world_info info;
   info.id = table.id;
   info.rank = who.rank;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks become a world: each publishes its card in a store, the last one to come publishes the table of all.
+// How ranks become a world: each publishes its card in a store, the last one to come publishes the table of
+// all.
 #pragma once
 
 #include "bootstrap/environment.hpp"
@@ -11,19 +12,20 @@
 
 namespace tutti::bootstrap {
 
-// Who this process is, without addresses. TUTTI_HOST_ID pretends another host: ranks whose values differ do not share
-// memory.
+// Who this process is, without addresses. TUTTI_HOST_ID pretends another host: ranks whose values differ do
+// not share memory.
 core::peer_card local_card(int rank);
 
-// Completes on every rank with the same world when all job.world_size ranks have come. `through` outlives the task.
+// Completes on every rank with the same world when all job.world_size ranks have come. `through` outlives the
+// task.
 //
-// Errors, on every rank that waits, at the deadline or shortly after: join_failed, naming the ranks that have not come;
-// a rank that contradicts (another world size) ends the attempt for all at once; a second process with one rank fails,
-// naming both, and disturbs nobody. A store belongs to one attempt: after an error, start anew with another.
-// Cost: five requests of each rank, seven of the last, whatever the number of ranks.
+// Errors, on every rank that waits, at the deadline or shortly after: join_failed, naming the ranks that have
+// not come; a rank that contradicts (another world size) ends the attempt for all at once; a second process
+// with one rank fails, naming both, and disturbs nobody. A store belongs to one attempt: after an error,
+// start anew with another. Cost: five requests of each rank, seven of the last, whatever the number of ranks.
 //
-// Whoever serves the store goes on serving until its clients have left (tcp_store_server::drain), in success and in
-// failure: others may still be reading the table, or why there is none.
+// Whoever serves the store goes on serving until its clients have left (tcp_store_server::drain), in success
+// and in failure: others may still be reading the table, or why there is none.
 task<core::world_info> meet(store& through, job who, core::peer_card mine, core::time_point deadline);
 
 }  // namespace tutti::bootstrap

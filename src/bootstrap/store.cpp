@@ -13,20 +13,22 @@ namespace {
 
 void check(const store& s, const char* operation, const std::string& key, std::size_t value_bytes = 0) {
   if (key.empty())
-    throw error(errc::invalid_argument, fmt::format("{} on {}: the key is empty; give it a name", operation, s.name()));
-  if (key.size() + value_bytes > store::largest_value)
     throw error(errc::invalid_argument,
-                fmt::format("{}('{}') on {}: {} bytes are more than a store takes ({}); send large data through a "
-                            "communicator",
-                            operation, key.substr(0, 100), s.name(), key.size() + value_bytes, store::largest_value));
+                fmt::format("{} on {}: the key is empty; give it a name", operation, s.name()));
+  if (key.size() + value_bytes > store::largest_value)
+    throw error(
+        errc::invalid_argument,
+        fmt::format("{}('{}') on {}: {} bytes are more than a store takes ({}); send large data through a "
+                    "communicator",
+                    operation, key.substr(0, 100), s.name(), key.size() + value_bytes, store::largest_value));
 }
 
 }  // namespace
 
 void store::set_timeout(milliseconds timeout) {
   if (timeout < milliseconds(0))
-    throw error(errc::invalid_argument, fmt::format("the timeout of {} cannot be {}: give a positive one", name(),
-                                                    base::duration_text(timeout)));
+    throw error(errc::invalid_argument, fmt::format("the timeout of {} cannot be {}: give a positive one",
+                                                    name(), base::duration_text(timeout)));
   timeout_ = timeout;
 }
 
@@ -84,18 +86,22 @@ task<std::string> prefix_store::do_get(std::string key, milliseconds timeout) {
   return base_.get(prefix_ + key, timeout);
 }
 
-task<> prefix_store::do_wait(std::string key, milliseconds timeout) { return base_.wait(prefix_ + key, timeout); }
+task<> prefix_store::do_wait(std::string key, milliseconds timeout) {
+  return base_.wait(prefix_ + key, timeout);
+}
 
 task<std::int64_t> prefix_store::do_add(std::string key, std::int64_t amount, milliseconds timeout) {
   return base_.add(prefix_ + key, amount, timeout);
 }
 
-task<store_exchange> prefix_store::do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                                       milliseconds timeout) {
+task<store_exchange> prefix_store::do_compare_exchange(std::string key, std::string expected,
+                                                       std::string desired, milliseconds timeout) {
   return base_.compare_exchange(prefix_ + key, std::move(expected), std::move(desired), timeout);
 }
 
-task<bool> prefix_store::do_erase(std::string key, milliseconds timeout) { return base_.erase(prefix_ + key, timeout); }
+task<bool> prefix_store::do_erase(std::string key, milliseconds timeout) {
+  return base_.erase(prefix_ + key, timeout);
+}
 
 task<std::size_t> prefix_store::do_count(std::string prefix, milliseconds timeout) {
   return base_.count(prefix_ + prefix, timeout);

@@ -13,8 +13,8 @@ struct store_contents::waiter {
   core::wakeup* news;
 };
 
-store_contents::watch::watch(store_contents& contents, const std::string& key, boost::asio::any_io_executor executor,
-                             core::wakeup& news)
+store_contents::watch::watch(store_contents& contents, const std::string& key,
+                             boost::asio::any_io_executor executor, core::wakeup& news)
     : contents_(contents) {
   auto entry = std::make_shared<waiter>(waiter{std::move(executor), &news});
   const std::lock_guard lock(contents_.mutex_);
@@ -22,7 +22,7 @@ store_contents::watch::watch(store_contents& contents, const std::string& key, b
 }
 
 store_contents::watch::~watch() {
-  place_->second->news = nullptr;   // a notice may be on its way through the executor
+  place_->second->news = nullptr;  // a notice may be on its way through the executor
   const std::lock_guard lock(contents_.mutex_);
   contents_.waiters_.erase(place_);
 }
@@ -87,11 +87,13 @@ bool store_contents::erase(const std::string& key) {
 std::size_t store_contents::count(const std::string& prefix) const {
   const std::lock_guard lock(mutex_);
   std::size_t number = 0;
-  for (auto at = values_.lower_bound(prefix); at != values_.end() && at->first.starts_with(prefix); ++at) ++number;
+  for (auto at = values_.lower_bound(prefix); at != values_.end() && at->first.starts_with(prefix); ++at)
+    ++number;
   return number;
 }
 
-std::optional<std::size_t> store_contents::append(const std::string& key, const std::string& text, std::size_t limit) {
+std::optional<std::size_t> store_contents::append(const std::string& key, const std::string& text,
+                                                  std::size_t limit) {
   const std::lock_guard lock(mutex_);
   const auto at = values_.find(key);
   const std::size_t before = at == values_.end() ? 0 : at->second.size();

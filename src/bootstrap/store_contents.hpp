@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys and values behind memory_store and tcp_store_server, shared by threads, and who waits for which key.
+// The keys and values behind memory_store and tcp_store_server, shared by threads, and who waits for which
+// key.
 #pragma once
 
 #include "core/wakeup.hpp"
@@ -32,11 +33,12 @@ class store_contents {
   // The new length. nullopt: it would be beyond `limit`.
   std::optional<std::size_t> append(const std::string& key, const std::string& text, std::size_t limit);
 
-  // While this lives, `news` is notified on `executor` whenever the key is set. Made and destroyed on that executor's
-  // thread, whichever thread sets the key; afterwards neither is touched.
+  // While this lives, `news` is notified on `executor` whenever the key is set. Made and destroyed on that
+  // executor's thread, whichever thread sets the key; afterwards neither is touched.
   class watch {
    public:
-    watch(store_contents& contents, const std::string& key, boost::asio::any_io_executor executor, core::wakeup& news);
+    watch(store_contents& contents, const std::string& key, boost::asio::any_io_executor executor,
+          core::wakeup& news);
     watch(const watch&) = delete;
     watch& operator=(const watch&) = delete;
     ~watch();
@@ -47,7 +49,7 @@ class store_contents {
   };
 
  private:
-  void tell(const std::string& key);   // with the lock held
+  void tell(const std::string& key);  // with the lock held
 
   mutable std::mutex mutex_;
   std::map<std::string, std::string> values_;

@@ -8,8 +8,8 @@
 
 namespace tutti::bootstrap {
 
-[[noreturn]] void throw_missing_key(std::string_view operation, const std::string& key, const std::string& store,
-                                    std::chrono::milliseconds timeout);
+[[noreturn]] void throw_missing_key(std::string_view operation, const std::string& key,
+                                    const std::string& store, std::chrono::milliseconds timeout);
 [[noreturn]] void throw_bad_add(const std::string& key, const std::string& store);
 [[noreturn]] void throw_too_long(const std::string& key, const std::string& store);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What tcp_store and its server say to each other, behind the handshake.
 //
-// A message is its length (4 bytes) and so many bytes. All requests have one form, and all answers another; a request's
-// number comes back with its answer, so that a wait holds up nothing behind it.
+// A message is its length (4 bytes) and so many bytes. All requests have one form, and all answers another; a
+// request's number comes back with its answer, so that a wait holds up nothing behind it.
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ struct store_request {
   std::uint64_t number = 0;
   store_verb verb = store_verb::set;
   std::uint64_t timeout_ms = 0;
-  std::int64_t amount = 0;   // of add
-  std::string key;           // of count: the prefix
-  std::string value;         // of set, append; of compare_exchange: what is desired
-  std::string expected;      // of compare_exchange
+  std::int64_t amount = 0;  // of add
+  std::string key;          // of count: the prefix
+  std::string value;        // of set, append; of compare_exchange: what is desired
+  std::string expected;     // of compare_exchange
 };
 
 struct store_answer {
   std::uint64_t number = 0;
   errc code = errc::success;
-  bool flag = false;         // of compare_exchange and erase
-  std::int64_t amount = 0;   // of add, count and append
-  std::string text;          // the value; or what went wrong
+  bool flag = false;        // of compare_exchange and erase
+  std::int64_t amount = 0;  // of add, count and append
+  std::string text;         // the value; or what went wrong
 };
 
 // Whole messages, length and all.

@@ -26,7 +26,7 @@ struct tcp_store::impl {
   struct pending {
     explicit pending(const boost::asio::any_io_executor& executor) : answered(executor) {}
     core::wakeup answered;
-    std::optional<store_answer> answer;   // still empty after the notice: the connection broke
+    std::optional<store_answer> answer;  // still empty after the notice: the connection broke
   };
   // Takes a request's number out of the table when its coroutine ends, by whatever path.
   struct entry {
@@ -48,8 +48,8 @@ struct tcp_store::impl {
   bootstrap::message_stream stream;
   std::unordered_map<std::uint64_t, pending*> waiting;
   std::uint64_t last_number = 0;
-  std::optional<std::string> broken;   // why there is no connection any more
-  core::background_tasks reader;       // last: the task uses the others
+  std::optional<std::string> broken;  // why there is no connection any more
+  core::background_tasks reader;      // last: the task uses the others
 };
 
 task<> tcp_store::impl::read_answers() {
@@ -60,7 +60,7 @@ task<> tcp_store::impl::read_answers() {
       if (!message) break;
       store_answer answer = bootstrap::decode_answer(*message);
       const auto at = waiting.find(answer.number);
-      if (at == waiting.end()) continue;   // its request was given up
+      if (at == waiting.end()) continue;  // its request was given up
       at->second->answer = std::move(answer);
       at->second->answered.notify();
     }
@@ -77,14 +77,22 @@ namespace {
 
 std::string_view name_of(store_verb verb) {
   switch (verb) {
-    case store_verb::set: return "set";
-    case store_verb::get: return "get";
-    case store_verb::wait: return "wait";
-    case store_verb::add: return "add";
-    case store_verb::compare_exchange: return "compare_exchange";
-    case store_verb::erase: return "erase";
-    case store_verb::count: return "count";
-    case store_verb::append: return "append";
+    case store_verb::set:
+      return "set";
+    case store_verb::get:
+      return "get";
+    case store_verb::wait:
+      return "wait";
+    case store_verb::add:
+      return "add";
+    case store_verb::compare_exchange:
+      return "compare_exchange";
+    case store_verb::erase:
+      return "erase";
+    case store_verb::count:
+      return "count";
+    case store_verb::append:
+      return "append";
   }
   return "?";
 }
@@ -95,7 +103,8 @@ task<store_answer> tcp_store::impl::ask(store_request request, milliseconds time
   // Who has no time to wait for a key must still wait for the answer that it is not there.
   const milliseconds for_answer = timeout.count() == 0 ? milliseconds(10'000) : timeout;
   const core::time_point deadline = core::deadline_after(for_answer);
-  const bool waits = timeout.count() > 0 && (request.verb == store_verb::get || request.verb == store_verb::wait);
+  const bool waits =
+      timeout.count() > 0 && (request.verb == store_verb::get || request.verb == store_verb::wait);
   if (!broken) {
     request.number = ++last_number;
     request.timeout_ms = static_cast<std::uint64_t>(timeout.count());
@@ -106,17 +115,19 @@ task<store_answer> tcp_store::impl::ask(store_request request, milliseconds time
     const bool in_time = co_await mine.answered.wait(deadline);
     if (!in_time && waits) bootstrap::throw_missing_key(name_of(request.verb), request.key, name, timeout);
     if (!in_time)
-      throw error(errc::timed_out, fmt::format("{}('{}') on {}: no answer within {}; the process that serves the store "
-                                               "(rank 0) hangs or is stopped: look at its output",
-                                               name_of(request.verb), request.key, name, base::duration_text(for_answer)));
+      throw error(errc::timed_out,
+                  fmt::format("{}('{}') on {}: no answer within {}; the process that serves the store "
+                              "(rank 0) hangs or is stopped: look at its output",
+                              name_of(request.verb), request.key, name, base::duration_text(for_answer)));
     if (mine.answer && mine.answer->code == errc::timed_out)
       bootstrap::throw_missing_key(name_of(request.verb), request.key, name, timeout);
     if (mine.answer && mine.answer->code != errc::success) throw error(mine.answer->code, mine.answer->text);
     if (mine.answer) co_return std::move(*mine.answer);
   }
-  throw error(errc::peer_failed, fmt::format("{}('{}') on {}: the store has gone ({}); the process that serves it (rank "
-                                             "0) has ended or failed: look at its output",
-                                             name_of(request.verb), request.key, name, broken.value_or("closed")));
+  throw error(errc::peer_failed,
+              fmt::format("{}('{}') on {}: the store has gone ({}); the process that serves it (rank "
+                          "0) has ended or failed: look at its output",
+                          name_of(request.verb), request.key, name, broken.value_or("closed")));
 }
 
 tcp_store::tcp_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
@@ -156,8 +167,8 @@ task<std::int64_t> tcp_store::do_add(std::string key, std::int64_t amount, milli
   co_return answer.amount;
 }
 
-task<store_exchange> tcp_store::do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                                    milliseconds timeout) {
+task<store_exchange> tcp_store::do_compare_exchange(std::string key, std::string expected,
+                                                    std::string desired, milliseconds timeout) {
   store_request request;
   request.verb = store_verb::compare_exchange;
   request.key = std::move(key);
@@ -200,8 +211,8 @@ bool worth_another_try(const error& e) {
 }
 
 // One connection to one address, proved on both sides.
-task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::stream_endpoint at, const std::string& secret,
-                                int rank, core::time_point deadline) {
+task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::stream_endpoint at,
+                                const std::string& secret, int rank, core::time_point deadline) {
   // A host that swallows packets may not use up the time of the other addresses.
   const core::time_point connected_by = std::min(deadline, core::deadline_after(std::chrono::seconds(5)));
   core::stream_socket socket = co_await core::connect(executor, at, connected_by);
@@ -227,7 +238,8 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor
   }
   core::wakeup pause(executor);
   std::string last_failure = "no attempt was made";
-  for (auto back_off = std::chrono::milliseconds(5);; back_off = std::min(back_off * 2, std::chrono::milliseconds(250))) {
+  for (auto back_off = std::chrono::milliseconds(5);;
+       back_off = std::min(back_off * 2, std::chrono::milliseconds(250))) {
     for (const auto& address : addresses) {
       std::optional<core::stream_socket> socket;
       try {
@@ -237,19 +249,21 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor
         last_failure = e.what();
       }
       if (!socket) continue;
-      std::unique_ptr<tcp_store> made(
-          new tcp_store(std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
+      std::unique_ptr<tcp_store> made(new tcp_store(
+          std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
       made->set_timeout(timeout);
       co_return std::move(made);
     }
     const core::time_point next = std::min(deadline, core::deadline_after(back_off));
     co_await pause.wait(next);
     if (core::clock::now() >= deadline)
-      throw error(errc::join_failed,
-                  fmt::format("rank {} cannot join: rank 0 has not come: it does not serve the store at {} within {} ({}); "
-                              "start it there, look at its output, and see that MASTER_ADDR and MASTER_PORT are the same "
-                              "on all ranks",
-                              rank, place, base::duration_text(timeout), last_failure));
+      throw error(
+          errc::join_failed,
+          fmt::format(
+              "rank {} cannot join: rank 0 has not come: it does not serve the store at {} within {} ({}); "
+              "start it there, look at its output, and see that MASTER_ADDR and MASTER_PORT are the same "
+              "on all ranks",
+              rank, place, base::duration_text(timeout), last_failure));
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server: a task for each listener, one for each connection, and one for each request, before one memory_store.
+// The server: a task for each listener, one for each connection, and one for each request, before one
+// memory_store.
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
@@ -39,7 +40,7 @@ namespace {
 
 constexpr int most_unproved = 64;
 constexpr auto time_to_prove = std::chrono::seconds(5);
-constexpr int most_requests = 4096;   // outstanding at once, from one client
+constexpr int most_requests = 4096;  // outstanding at once, from one client
 
 }  // namespace
 
@@ -49,7 +50,7 @@ struct tcp_store_server::impl {
         : protocol(p), acceptor(executor, p, fd), room(executor) {}
     tcp protocol;
     tcp::acceptor acceptor;
-    core::wakeup room;   // one more connection may be accepted
+    core::wakeup room;  // one more connection may be accepted
   };
 
   impl(asio::any_io_executor e, std::string s) : executor(e), secret(std::move(s)), empty(e) {}
@@ -67,27 +68,31 @@ struct tcp_store_server::impl {
   std::uint16_t port = 0;
   std::unique_ptr<memory_store> local;
   std::vector<std::unique_ptr<listener>> listeners;
-  core::wakeup empty;   // the last client has left
+  core::wakeup empty;  // the last client has left
   int unproved = 0;
   int clients = 0;
   bool reported_stranger = false;
   bool reported_limit = false;
   core::background_tasks acceptors;
-  core::background_tasks connections;   // last: its tasks use the others
+  core::background_tasks connections;  // last: its tasks use the others
 };
 
 void tcp_store_server::impl::start() {
   const tcp::endpoint at = listeners.front()->acceptor.local_endpoint();
   port = at.port();
-  local.reset(new memory_store(executor, std::make_shared<bootstrap::store_contents>(),
-                               fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), port))));
+  local.reset(new memory_store(
+      executor, std::make_shared<bootstrap::store_contents>(),
+      fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), port))));
   for (const auto& l : listeners) acceptors.start(accept(*l));
 }
 
 task<> tcp_store_server::impl::accept(listener& from) {
   for (;;) {
-    while (unproved >= most_unproved) co_await from.room.wait(core::time_point::max());
-    base::unique_fd fd(::accept4(from.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    while (unproved >= most_unproved) {
+      co_await from.room.wait(core::time_point::max());
+    }
+    base::unique_fd fd(
+        ::accept4(from.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     const int code = errno;
     if (fd) {
       const int on = 1;
@@ -107,19 +112,20 @@ task<> tcp_store_server::impl::accept(listener& from) {
     if (code == EAGAIN || code == EWOULDBLOCK) {
       const std::tuple<boost::system::error_code> ready =
           co_await from.acceptor.async_wait(tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
-      if (std::get<0>(ready)) co_return;   // closed
+      if (std::get<0>(ready)) co_return;  // closed
       continue;
     }
     if (!std::exchange(reported_limit, true))
-      base::log_warning(fmt::format("{} cannot accept a connection now: {}; raise the limit (ulimit -n)", local->name(),
-                                    base::errno_text(code)));
+      base::log_warning(fmt::format("{} cannot accept a connection now: {}; raise the limit (ulimit -n)",
+                                    local->name(), base::errno_text(code)));
     // Out of descriptors or memory: what is there must go first, and this will not be told.
     co_await from.room.wait(core::deadline_after(std::chrono::milliseconds(100)));
   }
 }
 
 void tcp_store_server::impl::report_stranger(const std::string& from, const error& why) {
-  const std::string text = fmt::format("{}: dropped a connection from {}: {}", local->name(), from, why.what());
+  const std::string text =
+      fmt::format("{}: dropped a connection from {}: {}", local->name(), from, why.what());
   if (std::exchange(reported_stranger, true)) {
     base::log_info(text);
   } else {
@@ -136,7 +142,7 @@ task<bool> tcp_store_server::impl::welcome(core::stream_socket& socket) {
       for (const auto& l : of.listeners) l->room.notify();
     }
   } const taken(*this);
-  const std::string name = core::peer_text(socket);   // while it can still be told
+  const std::string name = core::peer_text(socket);  // while it can still be told
   const core::time_point deadline = core::deadline_after(time_to_prove);
   bool proved = false;
   try {
@@ -180,17 +186,20 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
       store_answer refusal;
       refusal.number = request.number;
       refusal.code = errc::resources;
-      refusal.text = fmt::format("{}: one client has more than {} requests outstanding; await some of them first",
-                                 local->name(), most_requests);
+      refusal.text =
+          fmt::format("{}: one client has more than {} requests outstanding; await some of them first",
+                      local->name(), most_requests);
       stream.send(bootstrap::encode(refusal));
     }
   } catch (const error& e) {
     // A client that dies is its rank's affair; one that talks nonsense is ours to report.
-    if (e.code() == errc::protocol) base::log_warning(fmt::format("{}: dropped a client: {}", local->name(), e.what()));
+    if (e.code() == errc::protocol)
+      base::log_warning(fmt::format("{}: dropped a client: {}", local->name(), e.what()));
   }
 }
 
-task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_request request, int& outstanding) {
+task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_request request,
+                                      int& outstanding) {
   struct place {
     int& count;
     explicit place(int& c) : count(c) { ++count; }
@@ -210,27 +219,38 @@ task<> tcp_store_server::impl::answer(bootstrap::message_stream& to, store_reque
 task<> tcp_store_server::impl::carry_out(store_request& request, store_answer& answer) {
   constexpr std::uint64_t longest = std::chrono::milliseconds(std::chrono::hours(24 * 3653)).count();
   const std::chrono::milliseconds timeout(static_cast<std::int64_t>(std::min(request.timeout_ms, longest)));
-  store& on = *local;   // with its checks of the arguments
+  store& on = *local;  // with its checks of the arguments
   switch (request.verb) {
-    case store_verb::set: co_await on.set(std::move(request.key), std::move(request.value), timeout); break;
-    case store_verb::get: answer.text = co_await on.get(std::move(request.key), timeout); break;
-    case store_verb::wait: co_await on.wait(std::move(request.key), timeout); break;
-    case store_verb::add: answer.amount = co_await on.add(std::move(request.key), request.amount, timeout); break;
+    case store_verb::set:
+      co_await on.set(std::move(request.key), std::move(request.value), timeout);
+      break;
+    case store_verb::get:
+      answer.text = co_await on.get(std::move(request.key), timeout);
+      break;
+    case store_verb::wait:
+      co_await on.wait(std::move(request.key), timeout);
+      break;
+    case store_verb::add:
+      answer.amount = co_await on.add(std::move(request.key), request.amount, timeout);
+      break;
     case store_verb::compare_exchange: {
-      store_exchange result = co_await on.compare_exchange(std::move(request.key), std::move(request.expected),
-                                                           std::move(request.value), timeout);
+      store_exchange result = co_await on.compare_exchange(
+          std::move(request.key), std::move(request.expected), std::move(request.value), timeout);
       answer.flag = result.exchanged;
       answer.text = std::move(result.value);
       break;
     }
-    case store_verb::erase: answer.flag = co_await on.erase(std::move(request.key), timeout); break;
+    case store_verb::erase:
+      answer.flag = co_await on.erase(std::move(request.key), timeout);
+      break;
     case store_verb::count: {
       const std::size_t number = co_await on.count(std::move(request.key), timeout);
       answer.amount = static_cast<std::int64_t>(number);
       break;
     }
     case store_verb::append: {
-      const std::size_t length = co_await on.append(std::move(request.key), std::move(request.value), timeout);
+      const std::size_t length =
+          co_await on.append(std::move(request.key), std::move(request.value), timeout);
       answer.amount = static_cast<std::int64_t>(length);
       break;
     }
@@ -253,7 +273,9 @@ task<> tcp_store_server::drain(std::chrono::milliseconds timeout) {
     boost::system::error_code ignored;
     l->acceptor.close(ignored);
   }
-  for (bool in_time = true; in_time && impl_->clients > 0;) in_time = co_await impl_->empty.wait(deadline);
+  for (bool in_time = true; in_time && impl_->clients > 0;) {
+    in_time = co_await impl_->empty.wait(deadline);
+  }
   impl_->connections.clear();
 }
 
@@ -268,23 +290,27 @@ base::unique_fd listen_at(const tcp::endpoint& at, const std::string& place) {
   const int on = 1;
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (family == AF_INET6) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on);
-  if (::bind(fd.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 && ::listen(fd.get(), SOMAXCONN) == 0)
+  if (::bind(fd.get(), at.data(), static_cast<socklen_t>(at.size())) == 0 &&
+      ::listen(fd.get(), SOMAXCONN) == 0)
     return fd;
   const int code = errno;
   if (code == EADDRNOTAVAIL) return {};
   if (code == EADDRINUSE)
-    throw error(errc::system, fmt::format("the store cannot listen at {}: port {} is in use, by another rank 0, an earlier "
-                                          "run or another program; choose another MASTER_PORT (the same on all ranks), or "
-                                          "end what listens there (ss -ltnp 'sport = :{}' shows it)",
-                                          place, at.port(), at.port()));
-  throw error(errc::system, fmt::format("the store cannot listen at {}: {}; choose another MASTER_ADDR or MASTER_PORT",
-                                        place, base::errno_text(code)));
+    throw error(errc::system,
+                fmt::format("the store cannot listen at {}: port {} is in use, by another rank 0, an earlier "
+                            "run or another program; choose another MASTER_PORT (the same on all ranks), or "
+                            "end what listens there (ss -ltnp 'sport = :{}' shows it)",
+                            place, at.port(), at.port()));
+  throw error(errc::system,
+              fmt::format("the store cannot listen at {}: {}; choose another MASTER_ADDR or MASTER_PORT",
+                          place, base::errno_text(code)));
 }
 
 }  // namespace
 
-task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_executor executor, std::string host,
-                                                                 std::uint16_t port, std::string secret,
+task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_executor executor,
+                                                                 std::string host, std::uint16_t port,
+                                                                 std::string secret,
                                                                  std::chrono::milliseconds timeout) {
   const std::string place = bootstrap::host_and_port(host, port);
   bootstrap::endpoints addresses =
@@ -293,29 +319,33 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
   if (secret.empty()) {
     std::erase_if(addresses, std::not_fn(on_loopback));
     if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store's address {}", place));
-  } else if (!bootstrap::is_numeric(host) && host != "localhost" && std::ranges::all_of(addresses, on_loopback)) {
+  } else if (!bootstrap::is_numeric(host) && host != "localhost" &&
+             std::ranges::all_of(addresses, on_loopback)) {
     // Many a host knows its own name as 127.0.1.1 only, while the other hosts know its real address.
-    addresses = {tcp::endpoint(asio::ip::address_v4::any(), port), tcp::endpoint(asio::ip::address_v6::any(), port)};
+    addresses = {tcp::endpoint(asio::ip::address_v4::any(), port),
+                 tcp::endpoint(asio::ip::address_v6::any(), port)};
   }
 
   auto made = std::make_unique<impl>(executor, std::move(secret));
   for (tcp::endpoint at : addresses) {
     // With port 0, the port that the first address was given serves for all.
-    if (port == 0 && !made->listeners.empty()) at.port(made->listeners.front()->acceptor.local_endpoint().port());
+    if (port == 0 && !made->listeners.empty())
+      at.port(made->listeners.front()->acceptor.local_endpoint().port());
     base::unique_fd fd = listen_at(at, place);
     if (!fd) continue;
     made->listeners.push_back(std::make_unique<impl::listener>(executor, at.protocol(), fd.get()));
     fd.release();
   }
   if (made->listeners.empty())
-    throw error(errc::invalid_argument, fmt::format("the store cannot listen at {}: that is not an address of this host; "
-                                                    "MASTER_ADDR is the host that rank 0 runs on",
-                                                    place));
+    throw error(errc::invalid_argument,
+                fmt::format("the store cannot listen at {}: that is not an address of this host; "
+                            "MASTER_ADDR is the host that rank 0 runs on",
+                            place));
   co_return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 
-std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor executor, int listening_descriptor,
-                                                          std::string secret) {
+std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor executor,
+                                                          int listening_descriptor, std::string secret) {
   base::unique_fd fd(listening_descriptor);
   int listens = 0;
   socklen_t length = sizeof listens;
@@ -324,11 +354,13 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0 ||
       ::getsockname(fd.get(), at.data(), &address_length) != 0 ||
       (at.data()->sa_family != AF_INET && at.data()->sa_family != AF_INET6)) {
-    fd.release();   // somebody else's, then
-    throw error(errc::invalid_argument,
-                fmt::format("descriptor {} is not a listening TCP socket; TUTTI_STORE_FD is set by tutti-run for rank 0 "
-                            "and means nothing elsewhere: unset it",
-                            listening_descriptor));
+    fd.release();  // somebody else's, then
+    throw error(
+        errc::invalid_argument,
+        fmt::format(
+            "descriptor {} is not a listening TCP socket; TUTTI_STORE_FD is set by tutti-run for rank 0 "
+            "and means nothing elsewhere: unset it",
+            listening_descriptor));
   }
   at.resize(address_length);
   if (secret.empty() && !bootstrap::is_loopback(at.address()))

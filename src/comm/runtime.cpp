@@ -73,11 +73,32 @@ task<int> join_and_run(runtime& rt, init_options options, any_main* main) {
   co_return code;
 }
 
-// One rank of run_local: joins through memory that all its threads share.
-task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main) {
-  memory_store mine(rt.get_executor(), *shared);
-  communicator world = co_await rt.state().join(job, job.world_size > 1 ? &mine : nullptr, nullptr);
-  const int code = co_await (*main)(std::move(world));
+// The first error of run_local's ranks.
+struct first_error {
+  std::mutex mutex;
+  std::exception_ptr error;
+  void offer(const std::exception_ptr& e) {
+    const std::lock_guard lock(mutex);
+    if (!error) error = e;
+  }
+};
+
+// One rank of run_local: joins through memory that all its threads share. An error is on record before this rank cuts
+// its connections: what the others then fail with came later.
+task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main, first_error* first) {
+  std::exception_ptr failure;
+  int code = 0;
+  try {
+    memory_store mine(rt.get_executor(), *shared);
+    communicator world = co_await rt.state().join(job, job.world_size > 1 ? &mine : nullptr, nullptr);
+    code = co_await (*main)(std::move(world));
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    first->offer(failure);
+    std::rethrow_exception(failure);
+  }
   co_return code;
 }
 
@@ -99,22 +120,20 @@ void run_local_main(int ranks, init_options options, any_main main) {
   if (ranks < 1) throw error(errc::invalid_argument, fmt::format("run_local with {} ranks; give 1 or more", ranks));
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
-  std::mutex mutex;
-  std::exception_ptr first;
+  first_error first;
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
       try {
         runtime rt;
-        rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main));
+        rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first));
       } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
+        first.offer(std::current_exception());
       }
     });
   }
   for (std::thread& t : threads) t.join();
-  if (first) std::rethrow_exception(first);
+  if (first.error) std::rethrow_exception(first.error);
 }
 
 }  // namespace detail

@@ -16,11 +16,12 @@ namespace {
 constexpr std::array<std::uint8_t, 8> magic = {'t', 'u', 't', 't', 'i', '\r', '\n', 0};
 constexpr std::uint16_t version = 1;
 
-constexpr std::size_t preamble_bytes = 12;                       // magic, version, purpose or 0, 0
+constexpr std::size_t preamble_bytes = 12;  // magic, version, purpose or 0, 0
 constexpr std::size_t nonce_bytes = 32;
 constexpr std::size_t proof_bytes = sizeof(base::digest);
 constexpr std::size_t offer_bytes = preamble_bytes + nonce_bytes;
-constexpr std::size_t claim_bytes = preamble_bytes + 4 + 8 + 4 + 4 + nonce_bytes;   // epoch, world, rank, wanted rank
+constexpr std::size_t claim_bytes =
+    preamble_bytes + 4 + 8 + 4 + 4 + nonce_bytes;  // epoch, world, rank, wanted rank
 constexpr std::size_t answer_bytes = 8 + proof_bytes;
 
 using offer = std::array<std::uint8_t, offer_bytes>;
@@ -47,7 +48,8 @@ base::digest proof_of_claim(const std::string& secret, const offer& offered, con
   return base::hmac_sha256(secret, all);
 }
 
-base::digest proof_of_answer(const std::string& secret, const std::array<std::uint8_t, 32>& transcript, verdict answer) {
+base::digest proof_of_answer(const std::string& secret, const std::array<std::uint8_t, 32>& transcript,
+                             verdict answer) {
   constexpr std::size_t label = 16;
   std::array<std::uint8_t, label + proof_bytes + 1> all{};
   std::memcpy(all.data(), "tutti accepts", 13);
@@ -57,38 +59,47 @@ base::digest proof_of_answer(const std::string& secret, const std::array<std::ui
 }
 
 [[noreturn]] void throw_version(const stream_socket& socket, unsigned theirs) {
-  throw error(errc::protocol, fmt::format("{} speaks version {} of tutti's handshake, this program version {}: build all "
-                                          "ranks with the same tutti",
-                                          peer_text(socket), theirs, version));
+  throw error(errc::protocol,
+              fmt::format("{} speaks version {} of tutti's handshake, this program version {}: build all "
+                          "ranks with the same tutti",
+                          peer_text(socket), theirs, version));
 }
 
-[[noreturn]] void throw_verdict(const stream_socket& socket, verdict answer, const identity& mine, std::int32_t wanted) {
+[[noreturn]] void throw_verdict(const stream_socket& socket, verdict answer, const identity& mine,
+                                std::int32_t wanted) {
   const std::string peer = peer_text(socket);
   switch (answer) {
     case verdict::unauthorized:
-      throw error(errc::unauthorized, fmt::format("{} does not accept this process's proof: the secrets differ; set "
-                                                  "TUTTI_SECRET to the same text on all ranks",
-                                                  peer));
+      throw error(errc::unauthorized,
+                  fmt::format("{} does not accept this process's proof: the secrets differ; set "
+                              "TUTTI_SECRET to the same text on all ranks",
+                              peer));
     case verdict::wrong_world:
-      throw error(errc::join_failed, fmt::format("{} belongs to another world: a process of another or an earlier job "
-                                                 "listens at that address",
-                                                 peer));
+      throw error(errc::join_failed,
+                  fmt::format("{} belongs to another world: a process of another or an earlier job "
+                              "listens at that address",
+                              peer));
     case verdict::wrong_rank:
-      throw error(errc::join_failed, fmt::format("{} is not rank {}: the address belongs to another process by now",
-                                                 peer, wanted));
+      throw error(
+          errc::join_failed,
+          fmt::format("{} is not rank {}: the address belongs to another process by now", peer, wanted));
     case verdict::duplicate:
-      throw error(errc::join_failed, fmt::format("{} knows another rank {} already: give each process its own RANK, or "
-                                                 "start the program with tutti-run",
-                                                 peer, mine.rank));
+      throw error(errc::join_failed,
+                  fmt::format("{} knows another rank {} already: give each process its own RANK, or "
+                              "start the program with tutti-run",
+                              peer, mine.rank));
     case verdict::wrong_version:
     case verdict::welcome:
-    case verdict::use_other: break;
+    case verdict::use_other:
+      break;
   }
-  throw error(errc::protocol, fmt::format("{} answered with the unknown verdict {}", peer, static_cast<unsigned>(answer)));
+  throw error(errc::protocol,
+              fmt::format("{} answered with the unknown verdict {}", peer, static_cast<unsigned>(answer)));
 }
 
 // Last words for those who are given up; that they arrive is not our concern.
-task<> turn_away(stream_socket& socket, const std::string& secret, greeting from, verdict answer, time_point deadline) {
+task<> turn_away(stream_socket& socket, const std::string& secret, greeting from, verdict answer,
+                 time_point deadline) {
   try {
     co_await answer_greeting(socket, secret, from, answer, deadline);
   } catch (const error&) {
@@ -113,8 +124,9 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   // The preamble first: what is no tutti may never send more.
   co_await read_exactly(socket, std::span(offered).first(preamble_bytes), deadline);
   if (!std::equal(magic.begin(), magic.end(), offered.begin()))
-    throw error(errc::protocol, fmt::format("something that is not tutti listens at {}: choose another port, or stop it",
-                                            peer_text(socket)));
+    throw error(errc::protocol,
+                fmt::format("something that is not tutti listens at {}: choose another port, or stop it",
+                            peer_text(socket)));
   if (version_of(offered.data()) != version) throw_version(socket, version_of(offered.data()));
   co_await read_exactly(socket, std::span(offered).subspan(preamble_bytes), deadline);
 
@@ -135,18 +147,21 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   const verdict answer{answered[0]};
   // These two come from a peer that cannot prove itself to us: they can end the attempt, and nothing else.
   if (answer == verdict::unauthorized) throw_verdict(socket, answer, mine, wanted_rank);
-  if (answer == verdict::wrong_version) throw_version(socket, base::get_little_endian<std::uint16_t>(&answered[2]));
+  if (answer == verdict::wrong_version)
+    throw_version(socket, base::get_little_endian<std::uint16_t>(&answered[2]));
   const base::digest expected = proof_of_answer(secret, proof, answer);
   if (!base::equal_in_constant_time(std::span(answered).subspan(8), expected))
-    throw error(errc::unauthorized, fmt::format("{} cannot prove that it knows the job's secret: another job's process "
-                                                "listens there, or TUTTI_SECRET differs",
-                                                peer_text(socket)));
-  if (answer != verdict::welcome && answer != verdict::use_other) throw_verdict(socket, answer, mine, wanted_rank);
+    throw error(errc::unauthorized,
+                fmt::format("{} cannot prove that it knows the job's secret: another job's process "
+                            "listens there, or TUTTI_SECRET differs",
+                            peer_text(socket)));
+  if (answer != verdict::welcome && answer != verdict::use_other)
+    throw_verdict(socket, answer, mine, wanted_rank);
   co_return answer;
 }
 
-task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purpose expected, std::uint64_t world,
-                                std::int32_t my_rank, time_point deadline) {
+task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purpose expected,
+                                std::uint64_t world, std::int32_t my_rank, time_point deadline) {
   offer offered{};
   put_preamble(offered.data(), 0);
   base::fill_random(std::span(offered).subspan(preamble_bytes));
@@ -166,9 +181,10 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   const base::digest proof = proof_of_claim(secret, offered, claimed);
   if (!base::equal_in_constant_time(std::span(claimed).subspan(claim_bytes), proof)) {
     co_await turn_stranger_away(socket, verdict::unauthorized, deadline);
-    throw error(errc::unauthorized, fmt::format("{} could not prove that it knows the job's secret: a stranger, or a "
-                                                "rank with another TUTTI_SECRET",
-                                                peer_text(socket)));
+    throw error(errc::unauthorized,
+                fmt::format("{} could not prove that it knows the job's secret: a stranger, or a "
+                            "rank with another TUTTI_SECRET",
+                            peer_text(socket)));
   }
   greeting from;
   from.transcript = proof;
@@ -179,12 +195,14 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   from.peer.rank = base::get_little_endian<std::int32_t>(at + 24);
   const auto wanted = base::get_little_endian<std::int32_t>(at + 28);
 
-  // A purpose that is not ours means that an address went to the wrong kind of listener: another world's, then.
+  // A purpose that is not ours means that an address went to the wrong kind of listener: another world's,
+  // then.
   if (from.peer.what != expected || from.peer.world != world) {
     co_await turn_away(socket, secret, from, verdict::wrong_world, deadline);
-    throw error(errc::join_failed, fmt::format("{} (rank {}) wants to talk to another world: a process of another or an "
-                                               "earlier job",
-                                               peer_text(socket), from.peer.rank));
+    throw error(errc::join_failed,
+                fmt::format("{} (rank {}) wants to talk to another world: a process of another or an "
+                            "earlier job",
+                            peer_text(socket), from.peer.rank));
   }
   if (my_rank >= 0 && wanted != my_rank) {
     co_await turn_away(socket, secret, from, verdict::wrong_rank, deadline);

@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
+#include <string_view>
 #include <tuple>
 
 namespace tutti::core {
@@ -30,7 +31,8 @@ namespace asio = boost::asio;
 
 [[noreturn]] void throw_broken(const stream_socket& socket, int code) {
   if (code == EBADF) throw error(errc::cancelled, "the connection was closed on this side");
-  throw error(errc::peer_failed, fmt::format("the connection to {} broke: {}", peer_text(socket), base::errno_text(code)));
+  throw error(errc::peer_failed,
+              fmt::format("the connection to {} broke: {}", peer_text(socket), base::errno_text(code)));
 }
 
 task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_point deadline) {
@@ -50,7 +52,8 @@ task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_poi
   }
   if (!code) co_return;
   if (expired) throw_timed_out(socket);
-  if (code == asio::error::operation_aborted) throw error(errc::cancelled, "the connection was closed on this side");
+  if (code == asio::error::operation_aborted)
+    throw error(errc::cancelled, "the connection was closed on this side");
   throw_broken(socket, code.value());
 }
 
@@ -71,15 +74,16 @@ task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_po
   while (!into.empty()) {
     const std::size_t got = co_await read_some(socket, into, deadline);
     if (got == 0)
-      throw error(errc::peer_failed, fmt::format("{} closed the connection after {} of {} bytes", peer_text(socket),
-                                                 wanted - into.size(), wanted));
+      throw error(errc::peer_failed, fmt::format("{} closed the connection after {} of {} bytes",
+                                                 peer_text(socket), wanted - into.size(), wanted));
     into = into.subspan(got);
   }
 }
 
 task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time_point deadline) {
   while (!from.empty()) {
-    const ssize_t sent = ::send(socket.native_handle(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent =
+        ::send(socket.native_handle(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent >= 0) {
       from = from.subspan(static_cast<std::size_t>(sent));
       continue;
@@ -95,8 +99,10 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
   base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) {
     const int code = errno;
-    throw error(code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM ? errc::resources : errc::system,
-                fmt::format("no socket to connect to {} with: {}", endpoint_text(to), base::errno_text(code)));
+    throw error(
+        code == EMFILE || code == ENFILE || code == ENOBUFS || code == ENOMEM ? errc::resources
+                                                                              : errc::system,
+        fmt::format("no socket to connect to {} with: {}", endpoint_text(to), base::errno_text(code)));
   }
   const int native = fd.get();
   stream_socket socket(executor, to.protocol(), native);
@@ -117,7 +123,8 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
     if (::getsockopt(native, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
   }
   if (code != 0)
-    throw error(errc::peer_failed, fmt::format("cannot connect to {}: {}", endpoint_text(to), base::errno_text(code)));
+    throw error(errc::peer_failed,
+                fmt::format("cannot connect to {}: {}", endpoint_text(to), base::errno_text(code)));
   if (family == AF_INET || family == AF_INET6) {
     const int on = 1;
     ::setsockopt(native, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -147,10 +154,11 @@ std::string endpoint_text(const stream_endpoint& endpoint) {
       sockaddr_un local;
       std::memcpy(&local, any, endpoint.size() < sizeof local ? endpoint.size() : sizeof local);
       const std::size_t length = (endpoint.size() < sizeof local ? endpoint.size() : sizeof local) - start;
-      if (local.sun_path[0] == '\0') return "@" + std::string(local.sun_path + 1, length - 1);
+      if (local.sun_path[0] == '\0') return fmt::format("@{}", std::string_view(local.sun_path + 1, length - 1));
       return {local.sun_path, ::strnlen(local.sun_path, length)};
     }
-    default: return fmt::format("an address of family {}", any->sa_family);
+    default:
+      return fmt::format("an address of family {}", any->sa_family);
   }
 }
 

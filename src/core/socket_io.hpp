@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole reads, whole writes and connecting on non-blocking sockets, each with a deadline: for handshakes and stores.
-// (Transports move payload by means of their own.)
+// Whole reads, whole writes and connecting on non-blocking sockets, each with a deadline: for handshakes and
+// stores. (Transports move payload by means of their own.)
 //
-// Only readiness is ever waited for; the bytes are moved by the coroutine itself. So a coroutine may be destroyed at any
-// suspension: nothing outside holds a pointer into its buffers.
+// Only readiness is ever waited for; the bytes are moved by the coroutine itself. So a coroutine may be
+// destroyed at any suspension: nothing outside holds a pointer into its buffers.
 #pragma once
 
 #include "core/environment.hpp"
@@ -22,9 +22,10 @@ namespace tutti::core {
 using stream_socket = boost::asio::generic::stream_protocol::socket;
 using stream_endpoint = boost::asio::generic::stream_protocol::endpoint;
 
-// In all of these the socket outlives the task, and expiry of the deadline cancels whatever else waits on that socket.
-// Errors: timed_out; cancelled, when the socket was closed or cancelled by somebody else; peer_failed, when the
-// connection broke or ended too early; resources or system, when there is no socket to be had.
+// In all of these the socket outlives the task, and expiry of the deadline cancels whatever else waits on
+// that socket. Errors: timed_out; cancelled, when the socket was closed or cancelled by somebody else;
+// peer_failed, when the connection broke or ended too early; resources or system, when there is no socket to
+// be had.
 
 // Completes when all of `into` has been filled. It stays valid meanwhile.
 task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One coroutine waits, until it is notified or a deadline passes. For start-up and other rare waits: costs an Asio timer.
+// One coroutine waits, until it is notified or a deadline passes. For start-up and other rare waits: costs an
+// Asio timer.
 #pragma once
 
 #include "core/environment.hpp"

@@ -27,11 +27,12 @@ void children::start(int rank, const process_spec& spec) {
   c.death.emplace(loop_);
   c.death->assign(started.pidfd.get());
   started.pidfd.release();
-  c.death->async_wait(boost::asio::posix::stream_descriptor::wait_read, [this, &c](const boost::system::error_code&) {
-    collect_dead();
-    announce(c);
-    to_.changed();
-  });
+  c.death->async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                      [this, &c](const boost::system::error_code&) {
+                        collect_dead();
+                        announce(c);
+                        to_.changed();
+                      });
 }
 
 void children::reap() {
@@ -70,8 +71,8 @@ void children::look_at_groups() {
   for (const auto& c : all_) {
     if (!c->reaped || c->group_empty) continue;
     siginfo_t info{};
-    c->group_empty =
-        ::waitid(P_PGID, static_cast<id_t>(c->pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+    c->group_empty = ::waitid(P_PGID, static_cast<id_t>(c->pid), &info, WEXITED | WNOHANG | WNOWAIT) != 0 &&
+                     errno == ECHILD;
     if (c->group_empty) guardian_.forget(c->pid);
   }
 }
@@ -107,7 +108,8 @@ std::vector<int> children::running() const {
 bool children::only_one_stopped() const noexcept {
   siginfo_t info{};
   return all_.size() == 1 &&
-         ::waitid(P_PID, static_cast<id_t>(all_.front()->pid), &info, WSTOPPED | WNOHANG) == 0 && info.si_pid != 0;
+         ::waitid(P_PID, static_cast<id_t>(all_.front()->pid), &info, WSTOPPED | WNOHANG) == 0 &&
+         info.si_pid != 0;
 }
 
 }  // namespace tutti::launch

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The processes of this node's ranks, from their start to the end of the last thing they started.
 //
-// The launcher is a child subreaper: what a dead rank leaves behind becomes the launcher's child. It therefore knows when a
-// process group is empty, and never signals a number that the kernel may have given to somebody else.
+// The launcher is a child subreaper: what a dead rank leaves behind becomes the launcher's child. It
+// therefore knows when a process group is empty, and never signals a number that the kernel may have given to
+// somebody else.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -22,8 +23,8 @@ namespace tutti::launch {
 
 class children {
  public:
-  // `ended` is called for each rank when it has ended, in the order of their deaths as far as the kernel tells it;
-  // `changed` after that, and whenever a group has become empty. Both come from the loop.
+  // `ended` is called for each rank when it has ended, in the order of their deaths as far as the kernel
+  // tells it; `changed` after that, and whenever a group has become empty. Both come from the loop.
   struct handlers {
     std::function<void(outcome)> ended;
     std::function<void()> changed;
@@ -40,7 +41,8 @@ class children {
   bool all_ended() const;
   bool all_gone() const;  // and nothing of their groups is left
   std::vector<int> running() const;
-  // Of the only rank: it has stopped (Ctrl-Z, or a read from a terminal that is not its own) since the last call.
+  // Of the only rank: it has stopped (Ctrl-Z, or a read from a terminal that is not its own) since the last
+  // call.
   bool only_one_stopped() const noexcept;
   pid_t only_group() const { return all_.front()->pid; }
 

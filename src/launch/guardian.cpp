@@ -17,8 +17,8 @@
 namespace tutti::launch {
 namespace {
 
-// The protocol: one pid_t a message, in a single write that a pipe keeps whole. A positive number is a group to watch, the
-// negative of one a group to forget. The end of the pipe is the end of the launcher.
+// The protocol: one pid_t a message, in a single write that a pipe keeps whole. A positive number is a group
+// to watch, the negative of one a group to forget. The end of the pipe is the end of the launcher.
 
 void close_all_but(int fd) {
   if (fd > 0) ::close_range(0, static_cast<unsigned>(fd) - 1, 0);
@@ -29,7 +29,8 @@ void close_all_but(int fd) {
   ::prctl(PR_SET_NAME, "tutti-guardian");
   ::setsid();  // signals meant for the launcher's process group or terminal are not for the guardian
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
-  // Held open, the launcher's standard output would keep $(tutti-run ...) waiting, its directory a mount busy.
+  // Held open, the launcher's standard output would keep $(tutti-run ...) waiting, its directory a mount
+  // busy.
   close_all_but(pipe);
   [[maybe_unused]] const int ignored = ::chdir("/");
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tiny process that outlives the launcher by an instant. It sleeps in read() on a pipe whose only writer is the launcher,
-// so that it wakes when the launcher is gone, however that died, and kills what the ranks had started. The ranks themselves
-// die by PR_SET_PDEATHSIG; that is not inherited by their children, which is why the guardian exists.
+// A tiny process that outlives the launcher by an instant. It sleeps in read() on a pipe whose only writer is
+// the launcher, so that it wakes when the launcher is gone, however that died, and kills what the ranks had
+// started. The ranks themselves die by PR_SET_PDEATHSIG; that is not inherited by their children, which is
+// why the guardian exists.
 #pragma once
 
 #include <sys/types.h>
@@ -19,8 +20,8 @@ class guardian {
   // Kills the groups that were watched and not forgotten, and waits for the guardian's own end.
   ~guardian();
 
-  // From the child that is about to become the leader of `group`, before exec: from here on the group cannot outlive the
-  // launcher. Async-signal-safe.
+  // From the child that is about to become the leader of `group`, before exec: from here on the group cannot
+  // outlive the launcher. Async-signal-safe.
   void watch(pid_t group) const noexcept;
   // The group is empty, and its number may soon belong to someone else.
   void forget(pid_t group) const noexcept;

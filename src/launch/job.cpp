@@ -21,8 +21,9 @@ namespace {
 
 constexpr int timeout_exit_code = 124;  // as timeout(1) has it
 constexpr std::size_t repeated_lines = 10;
-constexpr std::chrono::seconds time_to_die{5};  // a process that SIGKILL has not ended by then hangs in the kernel
-constexpr rlim_t descriptors_per_rank = 5;      // two pipes, two log files, its death
+constexpr std::chrono::seconds time_to_die{
+    5};  // a process that SIGKILL has not ended by then hangs in the kernel
+constexpr rlim_t descriptors_per_rank = 5;  // two pipes, two log files, its death
 constexpr rlim_t own_descriptors = 64;
 
 std::string host_name() {
@@ -61,7 +62,8 @@ job::job(const options& o, std::string path)
     : options_(o),
       path_(std::move(path)),
       descriptor_limit_(raise_descriptor_limit(o.ranks)),
-      children_(loop_, {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
+      children_(loop_,
+                {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
       store_(o.node_rank == 0 ? open_store_socket(o.master) : store_socket{{}, *o.master}),
       environment_(o, store_.address),
       output_(loop_, o, [this] { stop(reason::reader_gone, SIGTERM); }),
@@ -97,8 +99,9 @@ void job::start_ranks() {
     try {
       start_rank(local_rank, null);
     } catch (const std::system_error& e) {
-      throw std::runtime_error(fmt::format("cannot start rank {} of {}: {}{}", options_.first_rank() + local_rank,
-                                           options_.world_size(), e.what(), cure(e.code().value())));
+      throw std::runtime_error(fmt::format("cannot start rank {} of {}: {}{}",
+                                           options_.first_rank() + local_rank, options_.world_size(),
+                                           e.what(), cure(e.code().value())));
     }
   }
 }
@@ -113,7 +116,8 @@ void job::start_rank(int local_rank, const base::unique_fd& null) {
   spec.inherited = serves_store ? store_.fd.get() : -1;
   spec.in_foreground = lends_terminal_ && in_terminal_foreground();
   spec.descriptor_limit = descriptor_limit_;
-  // A terminal cannot be shared with rank 0 while its group is in the background: a read would stop it without a word.
+  // A terminal cannot be shared with rank 0 while its group is in the background: a read would stop it
+  // without a word.
   const bool reads_input = options_.ranks == 1 || (rank == 0 && !has_terminal_input());
   if (!reads_input) spec.input = null.get();
   job_output::rank_pipes pipes;
@@ -144,7 +148,8 @@ void job::on_signal(int signal) {
     return suspend();
   }
   if (!ends_job(signal)) return children_.signal_all(signal);
-  if (phase_ == phase::draining) return loop_.stop();  // the ranks are gone, and so is whoever should read their output
+  if (phase_ == phase::draining)
+    return loop_.stop();  // the ranks are gone, and so is whoever should read their output
   if (signal == SIGINT && ++interrupts_ == 2) return kill();
   if (phase_ == phase::running) return stop(reason::signal, signal);
   children_.signal_all(signal);
@@ -173,8 +178,8 @@ void job::on_rank_end(outcome end) {
 void job::on_children_changed() {
   if (phase_ == phase::draining || !children_.all_ended()) return;
   if (children_.all_gone()) return finish();
-  // What the ranks left behind: none of the job's business once that is over, but while it is being stopped it may still
-  // have something to save. A shell starts what runs in its background deaf to SIGINT.
+  // What the ranks left behind: none of the job's business once that is over, but while it is being stopped
+  // it may still have something to save. A shell starts what runs in its background deaf to SIGINT.
   if (phase_ == phase::running)
     kill();
   else if (phase_ == phase::stopping && !std::exchange(asked_rest_, true))
@@ -207,9 +212,10 @@ void job::kill() {
 void job::give_up() {
   if (phase_ == phase::draining) return;
   if (const std::vector<int> ranks = children_.running(); !ranks.empty())
-    output_.say(fmt::format("tutti-run: SIGKILL does not end rank {}: it hangs in the kernel (a dead file server or a "
-                            "driver; `ps -o pid,stat,wchan` shows where)\n",
-                            rank_list(ranks)));
+    output_.say(fmt::format(
+        "tutti-run: SIGKILL does not end rank {}: it hangs in the kernel (a dead file server or a "
+        "driver; `ps -o pid,stat,wchan` shows where)\n",
+        rank_list(ranks)));
   finish();
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Supervision of one job on one node: starts its ranks, passes signals on, decides when the job is over and how it ended.
+// Supervision of one job on one node: starts its ranks, passes signals on, decides when the job is over and
+// how it ended.
 //
 //   running ── a failure, a signal, the timeout, no reader ──> stopping ── grace over ──> killing
 //      └─────── all ranks ended ────────────────────> draining <───────────────┴──────────────┘
@@ -26,7 +27,8 @@ namespace tutti::launch {
 
 class job {
  public:
-  // `path` is the executable file. Throws usage_error, std::runtime_error or std::system_error for what prevents a start.
+  // `path` is the executable file. Throws usage_error, std::runtime_error or std::system_error for what
+  // prevents a start.
   job(const options& o, std::string path);
 
   // Returns the exit code when all is over and all output has left.

@@ -21,8 +21,9 @@ job_output::job_output(boost::asio::io_context& loop, const options& o, std::fun
       log_dir_(o.log_dir),
       speakers_(o.tag_output),
       output_(loop, STDOUT_FILENO),
-      separate_error_(same_file(STDOUT_FILENO, STDERR_FILENO) ? nullptr
-                                                              : std::make_unique<output_sink>(loop, STDERR_FILENO)),
+      separate_error_(same_file(STDOUT_FILENO, STDERR_FILENO)
+                          ? nullptr
+                          : std::make_unique<output_sink>(loop, STDERR_FILENO)),
       author_(error_sink()) {
   output_.when_broken([this, gone = std::move(reader_gone)] {
     if (output_.error() == EPIPE) gone();
@@ -31,14 +32,16 @@ job_output::job_output(boost::asio::io_context& loop, const options& o, std::fun
   std::error_code failure;
   std::filesystem::create_directories(log_dir_, failure);
   if (failure)
-    throw std::runtime_error(fmt::format("cannot make the directory '{}' of --log-dir: {}", log_dir_, failure.message()));
+    throw std::runtime_error(
+        fmt::format("cannot make the directory '{}' of --log-dir: {}", log_dir_, failure.message()));
 }
 
 base::unique_fd job_output::open_log(int rank, const char* suffix) const {
   if (log_dir_.empty()) return {};
   const std::string name = fmt::format("{}/rank-{}.{}", log_dir_, rank, suffix);
   base::unique_fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!file) throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", name, std::strerror(errno)));
+  if (!file)
+    throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", name, std::strerror(errno)));
   return file;
 }
 
@@ -66,7 +69,8 @@ job_output::rank_pipes job_output::connect(int rank) {
 }
 
 std::vector<std::string> job_output::last_error_lines(int rank, std::size_t count) const {
-  const auto found = std::find_if(pumps_.begin(), pumps_.end(), [&](const rank_pumps& p) { return p.rank == rank; });
+  const auto found =
+      std::find_if(pumps_.begin(), pumps_.end(), [&](const rank_pumps& p) { return p.rank == rank; });
   std::vector<std::string> lines;
   if (found == pumps_.end()) return lines;
   std::string_view text = found->error->tail();
@@ -93,7 +97,8 @@ void job_output::finish(std::function<void()> done) {
 }
 
 void job_output::drain(std::function<void()> done) {
-  output_.when_drained([this, done = std::move(done)]() mutable { error_sink().when_drained(std::move(done)); });
+  output_.when_drained(
+      [this, done = std::move(done)]() mutable { error_sink().when_drained(std::move(done)); });
 }
 
 std::string job_output::losses() const {
@@ -103,8 +108,9 @@ std::string job_output::losses() const {
   for (const rank_pumps& pumps : pumps_)
     for (const output_pump* pump : {pumps.output.get(), pumps.error.get()})
       if (pump->log_error() != 0)
-        lines += fmt::format("tutti-run: the log file '{}/rank-{}.{}' is incomplete: {}\n", log_dir_, pumps.rank,
-                             pump == pumps.output.get() ? "out" : "err", std::strerror(pump->log_error()));
+        lines +=
+            fmt::format("tutti-run: the log file '{}/rank-{}.{}' is incomplete: {}\n", log_dir_, pumps.rank,
+                        pump == pumps.output.get() ? "out" : "err", std::strerror(pump->log_error()));
   return lines;
 }
 

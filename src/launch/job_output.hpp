@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All output of a job: the ranks' streams on their way to the launcher's standard output and error and to log files, and
-// the launcher's own words among them.
+// All output of a job: the ranks' streams on their way to the launcher's standard output and error and to log
+// files, and the launcher's own words among them.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -17,8 +17,8 @@ namespace tutti::launch {
 
 class job_output {
  public:
-  // `reader_gone` is called when nobody reads standard output any more. Throws std::runtime_error when the log directory
-  // cannot be made.
+  // `reader_gone` is called when nobody reads standard output any more. Throws std::runtime_error when the
+  // log directory cannot be made.
   job_output(boost::asio::io_context& loop, const options& o, std::function<void()> reader_gone);
 
   // The writing ends are for the rank; the reading ends are carried from now on. Throws std::system_error.
@@ -51,7 +51,8 @@ class job_output {
     std::unique_ptr<output_pump> error;
   };
 
-  std::unique_ptr<output_pump> connect_stream(int rank, base::unique_fd& writer, output_sink& to, const char* suffix);
+  std::unique_ptr<output_pump> connect_stream(int rank, base::unique_fd& writer, output_sink& to,
+                                              const char* suffix);
   base::unique_fd open_log(int rank, const char* suffix) const;
   output_sink& error_sink() { return separate_error_ ? *separate_error_ : output_; }
   void pump_closed();
@@ -60,7 +61,8 @@ class job_output {
   std::string log_dir_;
   speakers speakers_;
   output_sink output_;
-  // Empty when both streams lead to the same place: one queue then keeps lines of the two from cutting into each other.
+  // Empty when both streams lead to the same place: one queue then keeps lines of the two from cutting into
+  // each other.
   std::unique_ptr<output_sink> separate_error_;
   line_author author_;
   std::vector<rank_pumps> pumps_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the output of many ranks into one readable stream. While a single rank has spoken, its bytes pass unchanged and at
-// once, progress bars included; from the moment a second one speaks, lines come whole and begin with their rank.
+// Turns the output of many ranks into one readable stream. While a single rank has spoken, its bytes pass
+// unchanged and at once, progress bars included; from the moment a second one speaks, lines come whole and
+// begin with their rank.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +39,9 @@ class speakers {
   }
   // Lines of several ranks can meet.
   bool mixed() const { return several_ || policy_ == tag_policy::always; }
-  std::string prefix(int rank) const { return policy_ == tag_policy::never ? "" : '[' + std::to_string(rank) + "] "; }
+  std::string prefix(int rank) const {
+    return policy_ == tag_policy::never ? "" : '[' + std::to_string(rank) + "] ";
+  }
 
  private:
   tag_policy policy_;
@@ -55,7 +58,8 @@ class line_prefixer {
   line_prefixer(int rank, speakers& all, line_destination& to) : rank_(rank), speakers_(all), to_(to) {}
 
   void feed(std::string_view bytes);
-  // The stream has ended: a last line without newline is passed on, and gets one if lines of others can follow it.
+  // The stream has ended: a last line without newline is passed on, and gets one if lines of others can
+  // follow it.
   void finish();
 
  private:

@@ -18,7 +18,8 @@ using namespace tutti::launch;
 
 constexpr int usage_exit_code = 2;
 
-// A stream that was closed would give its number to the next descriptor opened, and output meant for it would go there.
+// A stream that was closed would give its number to the next descriptor opened, and output meant for it would
+// go there.
 void fill_closed_streams() {
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::dup(fd))
     if (fd > STDERR_FILENO) {

@@ -24,8 +24,10 @@ constexpr const char* examples =
     "  tutti-run -n 8 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500 ./train      (1 on the other)\n"
     "\n"
     "The exit code is that of the first rank that failed (128 + signal number for one that a signal ended),\n"
-    "124 after --timeout, 128 + signal number when tutti-run itself was told to end, 2 for a wrong command line.\n"
-    "Rank 0 reads standard input unless that is a terminal; with -n 1 the program has the terminal to itself.";
+    "124 after --timeout, 128 + signal number when tutti-run itself was told to end, 2 for a wrong command "
+    "line.\n"
+    "Rank 0 reads standard input unless that is a terminal; with -n 1 the program has the terminal to "
+    "itself.";
 
 class help_format : public CLI::Formatter {
  public:
@@ -62,17 +64,20 @@ void check_nodes(const options& o, bool node_rank_given, bool master_given) {
   if (o.nodes < 1 || o.nodes > most_nodes)
     throw usage_error(fmt::format("--nnodes {}: give a number from 1 to {}", o.nodes, most_nodes));
   if (o.nodes > 1 && !node_rank_given)
-    throw usage_error(fmt::format(
-        "--nnodes {0} needs --node-rank: which of the {0} nodes is this one, 0 to {1}?", o.nodes, o.nodes - 1));
+    throw usage_error(
+        fmt::format("--nnodes {0} needs --node-rank: which of the {0} nodes is this one, 0 to {1}?", o.nodes,
+                    o.nodes - 1));
   if (o.nodes > 1 && !master_given)
-    throw usage_error(fmt::format(
-        "--nnodes {} needs --master HOST:PORT: an address of node 0 that all nodes reach, and a free port there",
-        o.nodes));
+    throw usage_error(
+        fmt::format("--nnodes {} needs --master HOST:PORT: an address of node 0 that all nodes reach, and a "
+                    "free port there",
+                    o.nodes));
   if (o.node_rank < 0 || o.node_rank >= o.nodes)
-    throw usage_error(o.nodes == 1 ? fmt::format("--node-rank {} makes no sense on one node: give --nnodes as well",
-                                                 o.node_rank)
-                                   : fmt::format("--node-rank {} is not one of the {} nodes: give 0 to {}",
-                                                 o.node_rank, o.nodes, o.nodes - 1));
+    throw usage_error(
+        o.nodes == 1
+            ? fmt::format("--node-rank {} makes no sense on one node: give --nnodes as well", o.node_rank)
+            : fmt::format("--node-rank {} is not one of the {} nodes: give 0 to {}", o.node_rank, o.nodes,
+                          o.nodes - 1));
 }
 
 }  // namespace
@@ -89,23 +94,28 @@ options parse_options(int argc, const char* const* argv) {
   std::string policy = "stop";
   std::string tag = "auto";
 
-  CLI::App app("Starts N copies of a program, the ranks of one tutti job, and looks after them until all have ended.",
-               "tutti-run");
+  CLI::App app(
+      "Starts N copies of a program, the ranks of one tutti job, and looks after them until all have ended.",
+      "tutti-run");
   app.formatter(std::make_shared<help_format>());
   app.footer(examples);
   app.prefix_command();  // whatever follows the program's name belongs to the program
   app.add_option("-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
-  app.add_option("--nnodes", o.nodes, "nodes of the job; tutti-run is started once on each")->type_name("NODES");
+  app.add_option("--nnodes", o.nodes, "nodes of the job; tutti-run is started once on each")
+      ->type_name("NODES");
   const CLI::Option* node_rank =
       app.add_option("--node-rank", o.node_rank, "this node, 0 to NODES-1")->type_name("R");
   app.add_option("--master", master, "where the ranks meet: an address of node 0 and a free port there")
       ->type_name("HOST:PORT");
-  app.add_option("--on-failure", policy, "what the first failing rank does to the others: stop (the default) or continue")
+  app.add_option("--on-failure", policy,
+                 "what the first failing rank does to the others: stop (the default) or continue")
       ->check(CLI::IsMember(policies))
       ->type_name("WHAT");
-  app.add_option("--log-dir", o.log_dir, "also write each rank's output to DIR/rank-<r>.out and .err")->type_name("DIR");
-  app.add_option("--tag-output", tag,
-                 "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)")
+  app.add_option("--log-dir", o.log_dir, "also write each rank's output to DIR/rank-<r>.out and .err")
+      ->type_name("DIR");
+  app.add_option(
+         "--tag-output", tag,
+         "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)")
       ->check(CLI::IsMember(tags))
       ->type_name("WHEN");
   app.add_option("--timeout", timeout_seconds, "stop the job after so many seconds (default 0: never)")
@@ -127,18 +137,22 @@ options parse_options(int argc, const char* const* argv) {
   else if (!o.program.empty() && o.program.front().starts_with('-'))
     throw usage_error(fmt::format("there is no option {}", o.program.front()));
 
-  if (app.count("-n") == 0) throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
+  if (app.count("-n") == 0)
+    throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
   if (o.ranks < 1 || o.ranks > most_ranks_per_node)
-    throw usage_error(fmt::format("-n {}: give a number of ranks from 1 to {}", o.ranks, most_ranks_per_node));
+    throw usage_error(
+        fmt::format("-n {}: give a number of ranks from 1 to {}", o.ranks, most_ranks_per_node));
   if (o.program.empty() || o.program.front().empty())
-    throw usage_error("which program? Give its name after the options, for example: tutti-run -n 4 ./program");
+    throw usage_error(
+        "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
   check_nodes(o, node_rank->count() > 0, !master.empty());
   if (!master.empty()) {
     o.master = parse_address(master);
     if (!o.master)
-      throw usage_error(fmt::format(
-          "--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 or [fd00::1]:29500",
-          master));
+      throw usage_error(
+          fmt::format("--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 "
+                      "or [fd00::1]:29500",
+                      master));
   }
   o.on_failure = policies.at(policy);
   o.tag_output = tags.at(tag);

@@ -77,17 +77,20 @@ std::string rank_list(std::vector<int> ranks) {
     std::size_t end = begin + 1;
     while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
     if (!text.empty()) text += ", ";
-    text += end - begin == 1 ? std::to_string(ranks[begin]) : fmt::format("{}-{}", ranks[begin], ranks[end - 1]);
+    text +=
+        end - begin == 1 ? std::to_string(ranks[begin]) : fmt::format("{}-{}", ranks[begin], ranks[end - 1]);
     begin = end;
   }
   return text;
 }
 
-std::string failure_report(const outcome& cause, const std::vector<outcome>& ends, const failure_context& context) {
+std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
+                           const failure_context& context) {
   if (cause.exec_error != 0) return start_error(context.job.program.front(), cause.exec_error);
-  std::string text = fmt::format("tutti-run: rank {} failed{}: it {} (pid {} on {}, {:.3f} s after the start)\n", cause.rank,
-                                 context.job.world_size() > 1 ? " first" : "", describe(cause), cause.pid, context.host,
-                                 static_cast<double>(cause.after.count()) / 1000);
+  std::string text =
+      fmt::format("tutti-run: rank {} failed{}: it {} (pid {} on {}, {:.3f} s after the start)\n", cause.rank,
+                  context.job.world_size() > 1 ? " first" : "", describe(cause), cause.pid, context.host,
+                  static_cast<double>(cause.after.count()) / 1000);
   if (const std::string_view why = hint(cause); !why.empty()) text += fmt::format("tutti-run:   {}\n", why);
   if (!context.last_lines.empty()) {
     text += fmt::format("tutti-run: the last lines on the standard error of rank {}:\n", cause.rank);
@@ -98,7 +101,8 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
   for (const outcome& end : ends) {
     if (end.rank == cause.rank) continue;
     const std::string lot = lot_of_other(end, context.job);
-    const auto same = std::find_if(lots.begin(), lots.end(), [&](const auto& known) { return known.first == lot; });
+    const auto same =
+        std::find_if(lots.begin(), lots.end(), [&](const auto& known) { return known.first == lot; });
     if (same == lots.end())
       lots.push_back({lot, {end.rank}});
     else
@@ -119,13 +123,16 @@ std::string start_error(const std::string& program, int error) {
   switch (error) {
     case ENOENT:
       if (has_slash && ::access(program.c_str(), F_OK) == 0)
-        text += " The file is there, but not the interpreter or loader that it names: see its first line, or ldd.";
+        text +=
+            " The file is there, but not the interpreter or loader that it names: see its first line, or "
+            "ldd.";
       else
         text += " Is it built? Give a path (./prog) or a name in PATH.";
       break;
     case EACCES:
-      text += has_slash ? fmt::format(" Make it executable: chmod +x '{}'.", program)
-                        : " A file of that name in PATH is not executable: chmod +x, or give a path (./prog).";
+      text += has_slash
+                  ? fmt::format(" Make it executable: chmod +x '{}'.", program)
+                  : " A file of that name in PATH is not executable: chmod +x, or give a path (./prog).";
       break;
     case ENOEXEC:
       text += " It is no program for this machine; a script needs a first line such as #!/bin/sh.";

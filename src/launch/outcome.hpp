@@ -21,19 +21,22 @@ struct outcome {
   bool core_dumped = false;
   int exec_error = 0;                  // errno with which the program could not be started
   std::chrono::milliseconds after{0};  // the start of the job
-  int asked_with = 0;                  // the signal by which tutti-run had asked it to end before it did; 0: none
-  bool killed = false;                 // tutti-run had sent SIGKILL before it ended
+  int asked_with = 0;   // the signal by which tutti-run had asked it to end before it did; 0: none
+  bool killed = false;  // tutti-run had sent SIGKILL before it ended
 
   bool failed() const { return exit_code != 0 || signal != 0; }
   // It ended by a signal that tutti-run had sent.
-  bool ended_by_launcher() const { return signal != 0 && (signal == asked_with || (killed && signal == SIGKILL)); }
+  bool ended_by_launcher() const {
+    return signal != 0 && (signal == asked_with || (killed && signal == SIGKILL));
+  }
   // As a shell would report it.
   int shell_code() const { return signal != 0 ? 128 + signal : exit_code; }
 };
 
-// The one of `ends`, given in the order in which they came, that explains the others; nullptr when none failed by itself.
-// It is the first that failed, unless within a moment another was ended by a signal that no dying peer causes: that one's
-// connections closed before its death could be seen, so that its peers may be seen to fail before it.
+// The one of `ends`, given in the order in which they came, that explains the others; nullptr when none
+// failed by itself. It is the first that failed, unless within a moment another was ended by a signal that no
+// dying peer causes: that one's connections closed before its death could be seen, so that its peers may be
+// seen to fail before it.
 const outcome* first_cause(const std::vector<outcome>& ends);
 
 // "exited with code 3", "was killed by SIGKILL (signal 9)".
@@ -44,10 +47,12 @@ std::string rank_list(std::vector<int> ranks);
 struct failure_context {
   const options& job;
   std::string host;
-  std::vector<std::string> last_lines;  // of the cause's standard error; empty when the user has just seen them
+  std::vector<std::string>
+      last_lines;  // of the cause's standard error; empty when the user has just seen them
 };
 // Lines for the user: which rank failed first, how, what that often means, and how the others ended.
-std::string failure_report(const outcome& cause, const std::vector<outcome>& ends, const failure_context& context);
+std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
+                           const failure_context& context);
 // One line at the moment of a failure after which the others go on.
 std::string failure_notice(const outcome& end);
 // Why `program` could not be started, with the cure.

@@ -38,10 +38,11 @@ void output_pump::finish() {
 
 void output_pump::wait() {
   waiting_ = true;
-  source_.async_wait(boost::asio::posix::stream_descriptor::wait_read, [this](const boost::system::error_code&) {
-    waiting_ = false;
-    transfer();
-  });
+  source_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [this](const boost::system::error_code&) {
+                       waiting_ = false;
+                       transfer();
+                     });
 }
 
 void output_pump::transfer() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries one output stream of one rank from its pipe to the launcher's output, to a log file, and to the memory of its
-// last lines. It reads no faster than the launcher's own reader does.
+// Carries one output stream of one rank from its pipe to the launcher's output, to a log file, and to the
+// memory of its last lines. It reads no faster than the launcher's own reader does.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -27,8 +27,8 @@ class output_pump {
               std::function<void()> closed);
 
   void start();
-  // The rank and its group are gone: passes on what is in the pipe now and closes, even if a process that left the group
-  // still holds the other end.
+  // The rank and its group are gone: passes on what is in the pipe now and closes, even if a process that
+  // left the group still holds the other end.
   void finish();
 
   bool closed() const { return !source_.is_open(); }

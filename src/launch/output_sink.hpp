@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's standard output or error as a destination that never blocks the supervision of the ranks: what its reader
-// does not take yet is queued, up to a limit from which those who feed it wait.
+// The launcher's standard output or error as a destination that never blocks the supervision of the ranks:
+// what its reader does not take yet is queued, up to a limit from which those who feed it wait.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

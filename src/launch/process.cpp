@@ -27,7 +27,8 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// What the child does between fork and exec: only async-signal-safe calls, on what was prepared before the fork.
+// What the child does between fork and exec: only async-signal-safe calls, on what was prepared before the
+// fork.
 struct child_plan {
   const process_spec& spec;
   const guardian& guard;
@@ -72,7 +73,8 @@ int why_not_executable(const std::string& path) {
 
 exec_reports::exec_reports() {
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+    throw std::system_error(errno, std::generic_category(), "pipe");
   reader_.reset(ends[0]);
   writer_.reset(ends[1]);
 }
@@ -85,14 +87,16 @@ std::vector<exec_failure> exec_reports::collect() {
 }
 
 process spawn(const process_spec& spec, const guardian& guard, const exec_reports& reports) {
-  child_plan plan{spec, guard, reports.writer(), ::getpid(), {}, pointers(spec.arguments), pointers(spec.environment)};
+  child_plan plan{
+      spec, guard, reports.writer(), ::getpid(), {}, pointers(spec.arguments), pointers(spec.environment)};
   sigset_t all;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_BLOCK, &all, &plan.mask);
   const pid_t pid = ::fork();
   if (pid == 0) plan.carry_out();
   const int error = errno;
-  // Done here as well as in the child, so that whoever comes first, the group exists when this function returns.
+  // Done here as well as in the child, so that whoever comes first, the group exists when this function
+  // returns.
   if (pid > 0) ::setpgid(pid, pid);
   ::pthread_sigmask(SIG_SETMASK, &plan.mask, nullptr);
   if (pid < 0) throw std::system_error(error, std::generic_category(), "fork");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starting one rank: a process group of its own, its standard streams, and the promise to die with the launcher.
+// Starting one rank: a process group of its own, its standard streams, and the promise to die with the
+// launcher.
 #pragma once
 
 #include <sys/resource.h>
@@ -43,7 +44,8 @@ class exec_reports {
  public:
   exec_reports();
   int writer() const { return writer_.get(); }
-  // What has been reported since the last call; does not block. A child's report is there before its death is seen.
+  // What has been reported since the last call; does not block. A child's report is there before its death is
+  // seen.
   std::vector<exec_failure> collect();
 
  private:
@@ -51,7 +53,8 @@ class exec_reports {
   base::unique_fd writer_;
 };
 
-// Throws std::system_error when no process can be made. Whether the program started is known from `reports` alone.
+// Throws std::system_error when no process can be made. Whether the program started is known from `reports`
+// alone.
 process spawn(const process_spec& spec, const guardian& guard, const exec_reports& reports);
 
 // The executable that `name` means: itself when it has a slash, else the first of that name in PATH.

@@ -36,7 +36,8 @@ std::string secret(const options& o) {
   return random_hex(secret_bytes);
 }
 
-// A job inside a job is a job of its own, but the launchers of several nodes may have been given a common name.
+// A job inside a job is a job of its own, but the launchers of several nodes may have been given a common
+// name.
 std::string job_id(const options& o) {
   if (o.nodes > 1)
     if (auto given = base::env_string("TUTTI_JOB_ID")) return *given;
@@ -49,11 +50,13 @@ bool names(const std::string& variable, std::string_view name) {
 
 }  // namespace
 
-rank_environment::rank_environment(const options& o, const host_and_port& store) : first_rank_(o.first_rank()) {
+rank_environment::rank_environment(const options& o, const host_and_port& store)
+    : first_rank_(o.first_rank()) {
   // A launcher that is itself a rank has variables which would be wrong for its own ranks.
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
-    if (!names(text, "RANK") && !names(text, "LOCAL_RANK") && !names(text, "TUTTI_STORE_FD")) common_.push_back(text);
+    if (!names(text, "RANK") && !names(text, "LOCAL_RANK") && !names(text, "TUTTI_STORE_FD"))
+      common_.push_back(text);
   }
   set("WORLD_SIZE", std::to_string(o.world_size()));
   set("LOCAL_WORLD_SIZE", std::to_string(o.ranks));
@@ -71,7 +74,8 @@ void rank_environment::show_terminal(int columns) {
 }
 
 void rank_environment::set(std::string_view name, std::string_view value) {
-  const auto old = std::find_if(common_.begin(), common_.end(), [&](const std::string& v) { return names(v, name); });
+  const auto old =
+      std::find_if(common_.begin(), common_.end(), [&](const std::string& v) { return names(v, name); });
   if (old != common_.end()) common_.erase(old);
   common_.push_back(fmt::format("{}={}", name, value));
 }

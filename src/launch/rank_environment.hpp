@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment that a rank is started with: the launcher's own, plus what tells the rank its place in the job.
+// The environment that a rank is started with: the launcher's own, plus what tells the rank its place in the
+// job.
 #pragma once
 
 #include <string>
@@ -17,7 +18,8 @@ class rank_environment {
 
   // The program may draw for a terminal so many columns wide, although it writes into a pipe.
   void show_terminal(int columns);
-  // "NAME=value" for each variable. `store_fd` is the number of the store's socket, or -1 for a rank that does not get it.
+  // "NAME=value" for each variable. `store_fd` is the number of the store's socket, or -1 for a rank that
+  // does not get it.
   std::vector<std::string> of_rank(int local_rank, int store_fd) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals: which are passed on to the ranks, what they are called, and how a program gets back the dispositions that the
-// launcher itself was started with.
+// Signals: which are passed on to the ranks, what they are called, and how a program gets back the
+// dispositions that the launcher itself was started with.
 #pragma once
 
 #include <csignal>
@@ -12,16 +12,19 @@ namespace tutti::launch {
 // "SIGSEGV"; "signal 42" where the system has no name for it.
 std::string signal_name(int signal);
 
-// Those of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 that the launcher was not told to ignore (by nohup, or by a
-// shell that starts it in the background).
+// Those of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 that the launcher was not told to ignore (by
+// nohup, or by a shell that starts it in the background).
 std::vector<int> forwarded_signals();
 bool ignored(int signal) noexcept;
 // True for those after which the ranks get their grace and then SIGKILL.
-constexpr bool ends_job(int signal) noexcept { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP; }
+constexpr bool ends_job(int signal) noexcept {
+  return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
+}
 
 // The launcher writes to pipes whose readers may be gone, and to a terminal that it has lent out.
 void ignore_signals_of_writing() noexcept;
-// In a child between fork and exec, with all signals blocked: undoes ignore_signals_of_writing and every handler.
+// In a child between fork and exec, with all signals blocked: undoes ignore_signals_of_writing and every
+// handler.
 void restore_signals_for_program(const sigset_t& mask) noexcept;
 
 }  // namespace tutti::launch

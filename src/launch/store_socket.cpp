@@ -20,7 +20,8 @@ constexpr int backlog = 4096;
 std::string_view cure(int error) {
   switch (error) {
     case EADDRINUSE:
-      return ". Another program, perhaps an earlier job, has that port: choose another for --master on all nodes";
+      return ". Another program, perhaps an earlier job, has that port: choose another for --master on all "
+             "nodes";
     case EADDRNOTAVAIL:
       return ". That address is not this machine's: start --node-rank 0 on the machine that --master names";
     case EACCES:
@@ -47,8 +48,10 @@ store_socket on_loopback() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   int error = listen_at(store.fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
   socklen_t length = sizeof address;
-  if (error == 0 && ::getsockname(store.fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0) error = errno;
-  if (error != 0) throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(error)));
+  if (error == 0 && ::getsockname(store.fd.get(), reinterpret_cast<sockaddr*>(&address), &length) != 0)
+    error = errno;
+  if (error != 0)
+    throw std::runtime_error(fmt::format("cannot listen on 127.0.0.1: {}", std::strerror(error)));
   store.address = {"127.0.0.1", ntohs(address.sin_port)};
   return store;
 }
@@ -60,10 +63,12 @@ store_socket open_store_socket(const std::optional<host_and_port>& master) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (const int code = ::getaddrinfo(master->host.c_str(), std::to_string(master->port).c_str(), &hints, &found);
+  if (const int code =
+          ::getaddrinfo(master->host.c_str(), std::to_string(master->port).c_str(), &hints, &found);
       code != 0)
-    throw std::runtime_error(fmt::format("--master {}: no such host ({}). Give an address of node 0 that all nodes reach",
-                                         master->host, ::gai_strerror(code)));
+    throw std::runtime_error(
+        fmt::format("--master {}: no such host ({}). Give an address of node 0 that all nodes reach",
+                    master->host, ::gai_strerror(code)));
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
   store_socket store{{}, *master};
   int error = 0;

@@ -12,7 +12,9 @@ constexpr int usual_columns = 80;
 }  // namespace
 
 bool has_terminal_input() noexcept { return ::isatty(STDIN_FILENO) == 1; }
-bool in_terminal_foreground() noexcept { return has_terminal_input() && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp(); }
+bool in_terminal_foreground() noexcept {
+  return has_terminal_input() && ::tcgetpgrp(STDIN_FILENO) == ::getpgrp();
+}
 void give_terminal_to(pid_t group) noexcept { ::tcsetpgrp(STDIN_FILENO, group); }
 void take_terminal_back_from(pid_t group) noexcept {
   if (::tcgetpgrp(STDIN_FILENO) == group) ::tcsetpgrp(STDIN_FILENO, ::getpgrp());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The terminal on standard input, which a single rank gets to itself as a shell gives it to a job: debuggers, prompts and
-// Ctrl-C work in it as without the launcher.
+// The terminal on standard input, which a single rank gets to itself as a shell gives it to a job: debuggers,
+// prompts and Ctrl-C work in it as without the launcher.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,8 @@ bool has_terminal_input() noexcept;
 bool in_terminal_foreground() noexcept;
 // Makes `group` the one that may. SIGTTOU must be ignored or blocked.
 void give_terminal_to(pid_t group) noexcept;
-// Undoes it; nothing happens when someone else, such as the shell, has taken the terminal from `group` already.
+// Undoes it; nothing happens when someone else, such as the shell, has taken the terminal from `group`
+// already.
 void take_terminal_back_from(pid_t group) noexcept;
 
 // Columns of the terminal on standard output; 0: it is none.

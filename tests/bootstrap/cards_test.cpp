@@ -52,12 +52,14 @@ TEST_CASE("cards come back as they were, whatever they hold") {
 TEST_CASE("words come back as they were") {
   std::string all;
   for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
-  for (const std::string& word : {std::string(), std::string("~"), std::string("%"), std::string("%41"), all}) {
+  for (const std::string& word :
+       {std::string(), std::string("~"), std::string("%"), std::string("%41"), all}) {
     const std::string text = encode_word(word);
     CHECK(text.find_first_of(" \n") == std::string::npos);
     CHECK(decode_word(text) == word);
   }
-  for (const char* wrong : {"", "%", "%4", "%4g", "%ff", "a b", "\n", "a~"}) CHECK_THROWS_AS(decode_word(wrong), error);
+  for (const char* wrong : {"", "%", "%4", "%4g", "%ff", "a b", "\n", "a~"})
+    CHECK_THROWS_AS(decode_word(wrong), error);
   CHECK_THROWS_AS(encode_word(std::string(5000, 'x')), error);
 }
 
@@ -75,7 +77,7 @@ TEST_CASE("tables come back as they were, and only whole") {
   CHECK_THROWS_AS(decode_table(text, 4), error);
   for (std::size_t length = 0; length < text.size(); ++length)
     CHECK_THROWS_AS(decode_table(text.substr(0, length), 3), error);
-  table.cards[2].rank = 1;   // twice
+  table.cards[2].rank = 1;  // twice
   CHECK_THROWS_AS(decode_table(encode_table(table), 3), error);
   CHECK_THROWS_AS(decode_table("world2" + text.substr(6), 3), error);
 }
@@ -111,7 +113,8 @@ TEST_CASE("the card of this process") {
   cpu_set_t mask;
   REQUIRE(::sched_getaffinity(0, sizeof mask, &mask) == 0);
   int cores = 0;
-  for (const char digit : card.cpus) cores += __builtin_popcount(static_cast<unsigned>(std::stoi(std::string(1, digit), nullptr, 16)));
+  for (const char digit : card.cpus)
+    cores += __builtin_popcount(static_cast<unsigned>(std::stoi(std::string(1, digit), nullptr, 16)));
   CHECK(cores == CPU_COUNT(&mask));
   CHECK(card.cpus.find_first_not_of('0') == 0);
 

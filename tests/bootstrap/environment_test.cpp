@@ -26,11 +26,28 @@ namespace {
 class variables {
  public:
   variables(std::initializer_list<std::pair<const char*, const char*>> wanted) {
-    for (const char* name :
-         {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TUTTI_SECRET",
-          "TUTTI_JOB_ID", "TUTTI_TRANSPORTS", "TUTTI_TIMEOUT", "TUTTI_STORE_FD", "OMPI_COMM_WORLD_RANK",
-          "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE",
-          "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"}) {
+    for (const char* name : {"RANK",
+                             "WORLD_SIZE",
+                             "LOCAL_RANK",
+                             "LOCAL_WORLD_SIZE",
+                             "MASTER_ADDR",
+                             "MASTER_PORT",
+                             "TUTTI_SECRET",
+                             "TUTTI_JOB_ID",
+                             "TUTTI_TRANSPORTS",
+                             "TUTTI_TIMEOUT",
+                             "TUTTI_STORE_FD",
+                             "OMPI_COMM_WORLD_RANK",
+                             "OMPI_COMM_WORLD_SIZE",
+                             "OMPI_COMM_WORLD_LOCAL_RANK",
+                             "OMPI_COMM_WORLD_LOCAL_SIZE",
+                             "PMI_RANK",
+                             "PMI_SIZE",
+                             "MPI_LOCALRANKID",
+                             "MPI_LOCALNRANKS",
+                             "SLURM_PROCID",
+                             "SLURM_NTASKS",
+                             "SLURM_LOCALID"}) {
       const char* const old = std::getenv(name);
       before_.emplace_back(name, old != nullptr ? std::optional<std::string>(old) : std::nullopt);
       ::unsetenv(name);
@@ -163,10 +180,12 @@ TEST_CASE("what other starters set") {
   SUBCASE("without an address of rank 0") {
     check_refused({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
                   {"OMPI_COMM_WORLD_RANK=1", "MASTER_ADDR", "MASTER_PORT", "mpirun"});
-    check_refused({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"MASTER_ADDR", "a"}}, {"MASTER_PORT is not set"});
+    check_refused({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"MASTER_ADDR", "a"}},
+                  {"MASTER_PORT is not set"});
   }
   SUBCASE("with another world size") {
-    check_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"WORLD_SIZE", "5"}}, {"PMI_SIZE=4", "WORLD_SIZE=5"});
+    check_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"WORLD_SIZE", "5"}},
+                  {"PMI_SIZE=4", "WORLD_SIZE=5"});
   }
   SUBCASE("one rank needs no address") {
     const job j = resolved({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});
@@ -183,9 +202,12 @@ TEST_CASE("what is missing or contradictory is named, with the cure") {
   check_refused({{"RANK", "one"}, {"WORLD_SIZE", "4"}}, {"RANK", "one"});
   check_refused({{"RANK", "0"}, {"WORLD_SIZE", "0"}}, {"WORLD_SIZE"});
   check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}}, {"RANK=0", "MASTER_ADDR", "MASTER_PORT"});
-  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "0"}}, {"MASTER_PORT", "'0'"});
-  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}}, {"MASTER_PORT"});
-  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "http"}}, {"MASTER_PORT"});
+  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "0"}},
+                {"MASTER_PORT", "'0'"});
+  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "65536"}},
+                {"MASTER_PORT"});
+  check_refused({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "http"}},
+                {"MASTER_PORT"});
   check_refused({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}}, {"RANK", "WORLD_SIZE", "MASTER_ADDR"});
   check_refused({{"RANK", "0"},
                  {"WORLD_SIZE", "2"},
@@ -209,15 +231,18 @@ TEST_CASE("options take part, and must not contradict") {
   o.secret = "of the program";
   o.timeout = 5s;
   o.transports = {"tcp"};
-  const job j = resolved({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}, {"TUTTI_SECRET", "of the environment"}}, o);
+  const job j =
+      resolved({{"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}, {"TUTTI_SECRET", "of the environment"}}, o);
   CHECK(j.rank == 1);
   CHECK(j.world_size == 2);
   CHECK(j.secret == "of the program");
   CHECK(j.timeout == 5s);
   CHECK(j.transports == std::vector<std::string>{"tcp"});
-  CHECK(resolved({{"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}, {"TUTTI_TIMEOUT", "7"}}, o).timeout == 7s);
+  CHECK(resolved({{"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}, {"TUTTI_TIMEOUT", "7"}}, o)
+            .timeout == 7s);
 
-  check_refused({{"RANK", "0"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}}, {"init_options::rank is 1", "RANK=0"}, o);
+  check_refused({{"RANK", "0"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}},
+                {"init_options::rank is 1", "RANK=0"}, o);
   check_refused({{"WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}},
                 {"init_options::world_size is 2", "WORLD_SIZE=3"}, o);
   check_refused({{"TUTTI_TRANSPORTS", "shm"}}, {"TUTTI_TRANSPORTS=shm", "init_options::transports"}, o);
@@ -245,8 +270,8 @@ TEST_CASE("tcp:// says where rank 0 is") {
   j = resolved({}, o);
   CHECK(j.master_host == "fe80::1");
   CHECK(j.master_port == 80);
-  for (const char* wrong : {"tcp://", "tcp://host", "tcp://host:", "tcp://:80", "tcp://host:0", "tcp://host:99999",
-                            "tcp://fe80::1:80", "tcp://a b:80", "tcp://host:80x"}) {
+  for (const char* wrong : {"tcp://", "tcp://host", "tcp://host:", "tcp://:80", "tcp://host:0",
+                            "tcp://host:99999", "tcp://fe80::1:80", "tcp://a b:80", "tcp://host:80x"}) {
     o.init_method = wrong;
     check_refused({}, {wrong}, o);
   }

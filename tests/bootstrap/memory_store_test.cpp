@@ -57,7 +57,9 @@ namespace {
 
 task<std::int64_t> count_up(store& s, int times) {
   std::int64_t last = 0;
-  for (int i = 0; i < times; ++i) last = co_await s.add("counter", 1);
+  for (int i = 0; i < times; ++i) {
+    last = co_await s.add("counter", 1);
+  }
   co_return last;
 }
 
@@ -94,7 +96,8 @@ TEST_CASE("waiters that give up, or go with their thread, are not touched any mo
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
   std::atomic<bool> over{false};
-  // One thread sets the key all the time; the others wait for it, give up, and take their io_context with them.
+  // One thread sets the key all the time; the others wait for it, give up, and take their io_context with
+  // them.
   std::thread setter([&] {
     boost::asio::io_context context;
     memory_store mine(context.get_executor(), shared);

@@ -58,11 +58,12 @@ task<> see_come(store& through, boost::asio::any_io_executor executor, int ranks
   core::wakeup pause(executor);
   for (std::int64_t came = 0; came < ranks;) {
     came = co_await through.add("came", 0);
-    if (came < ranks) co_await pause.wait(core::deadline_after(1ms));
+    co_await pause.wait(core::deadline_after(came < ranks ? 1ms : 0ms));
   }
 }
 
-// Rank 0 as a program has it: serves, meets, and lets the others go before it goes itself. It comes after `others`.
+// Rank 0 as a program has it: serves, meets, and lets the others go before it goes itself. It comes after
+// `others`.
 task<> serve_and_meet(boost::asio::any_io_executor executor, job who, std::promise<std::uint16_t>* port,
                       core::world_info* result, int others = 0) {
   const std::unique_ptr<tcp_store_server> server =
@@ -80,7 +81,8 @@ task<> serve_and_meet(boost::asio::any_io_executor executor, job who, std::promi
   if (failure) std::rethrow_exception(failure);
 }
 
-task<> connect_and_meet(boost::asio::any_io_executor executor, job who, std::uint16_t port, core::world_info* result) {
+task<> connect_and_meet(boost::asio::any_io_executor executor, job who, std::uint16_t port,
+                        core::world_info* result) {
   const std::unique_ptr<tcp_store> client =
       co_await tcp_store::connect(executor, "127.0.0.1", port, secret, who.rank, who.timeout);
   *result = co_await meet(*client, who, card_of(who.rank));
@@ -105,8 +107,8 @@ void check_world(const std::vector<core::world_info>& worlds) {
   }
 }
 
-// Ranks 0 to `size`-1, but for those in `missing`, through a shared memory_store. When some are missing, the first that
-// is there comes last and has little patience.
+// Ranks 0 to `size`-1, but for those in `missing`, through a shared memory_store. When some are missing, the
+// first that is there comes last and has little patience.
 std::vector<failure> meet_in_memory(int size, std::set<int> missing, std::vector<core::world_info>* worlds) {
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
@@ -129,7 +131,8 @@ TEST_CASE("all ranks get the same world, in memory") {
   std::uint64_t last_id = 0;
   for (const int size : {1, 2, 3, 8}) {
     std::vector<core::world_info> worlds;
-    for (const failure& f : meet_in_memory(size, {}, &worlds)) REQUIRE_MESSAGE(f.code == errc::success, f.text);
+    for (const failure& f : meet_in_memory(size, {}, &worlds))
+      REQUIRE_MESSAGE(f.code == errc::success, f.text);
     check_world(worlds);
     CHECK(worlds[0].id != last_id);
     last_id = worlds[0].id;
@@ -178,7 +181,8 @@ TEST_CASE("ranks that do not come are named on every rank that waits") {
     const failure f =
         test::failure_of([&] { run_task(context, meet(store, job_of(0, 1000, 10ms), card_of(0))); });
     CHECK(f.code == errc::join_failed);
-    CHECK_MESSAGE(f.says("ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 983 others of 1000"), f.text);
+    CHECK_MESSAGE(
+        f.says("ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 983 others of 1000"), f.text);
   }
 }
 
@@ -192,7 +196,8 @@ TEST_CASE("over TCP, too, all that wait learn who is missing") {
     if (rank == 0)
       run_task(context, serve_and_meet(context.get_executor(), job_of(0, 4, 100ms), &promise, &worlds[0], 2));
     if (rank == 1 || rank == 2)
-      run_task(context, connect_and_meet(context.get_executor(), job_of(rank, 4, 30s), port.get(), &worlds[rank]));
+      run_task(context,
+               connect_and_meet(context.get_executor(), job_of(rank, 4, 30s), port.get(), &worlds[rank]));
   });
   for (int rank = 0; rank < 3; ++rank) {
     const failure& f = failures[static_cast<std::size_t>(rank)];
@@ -228,7 +233,8 @@ TEST_CASE("of two processes with one rank the second is refused, and the world s
   CHECK(zero.card(1).host == "host1");
 
   // Also when the world stands already.
-  CHECK(test::failure_of([&] { run_task(context, meet(store, job_of(0, 2), card_of(0))); }).code == errc::join_failed);
+  CHECK(test::failure_of([&] { run_task(context, meet(store, job_of(0, 2), card_of(0))); }).code ==
+        errc::join_failed);
 }
 
 TEST_CASE("ranks that were told different world sizes end it for all, at once") {
@@ -260,9 +266,10 @@ TEST_CASE("a world that stands is not disturbed by who comes late with another s
 
 TEST_CASE("a store that goes while ranks wait is an error that says so") {
   boost::asio::io_context context;
-  auto server = run_task(context, tcp_store_server::listen(context.get_executor(), "127.0.0.1", 0, secret, 20s));
-  const auto client =
-      run_task(context, tcp_store::connect(context.get_executor(), "127.0.0.1", server->port(), secret, 1, 20s));
+  auto server =
+      run_task(context, tcp_store_server::listen(context.get_executor(), "127.0.0.1", 0, secret, 20s));
+  const auto client = run_task(
+      context, tcp_store::connect(context.get_executor(), "127.0.0.1", server->port(), secret, 1, 20s));
   const auto meet_alone = [](store& through, failure* how, bool* done) -> task<> {
     std::exception_ptr e;
     try {

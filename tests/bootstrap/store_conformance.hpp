@@ -148,7 +148,7 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
       CHECK(std::chrono::steady_clock::now() - begin >= 40ms);
       CHECK(w.how.code == errc::timed_out);
       CHECK_MESSAGE(w.how.says("lost"), w.how.text);
-      CHECK_MESSAGE(w.how.says("_store"), w.how.text);   // by its name
+      CHECK_MESSAGE(w.how.says("_store"), w.how.text);  // by its name
       CHECK_MESSAGE(w.how.says("40 ms"), w.how.text);
     }
     // It is over for good: the key comes too late and touches nothing.
@@ -172,7 +172,8 @@ inline void check_store(boost::asio::io_context& context, store& a, store& b) {
     core::background_tasks tasks;
     for (int i = 0; i < number; ++i) {
       tasks.start(get_into(i % 2 != 0 ? a : b, "one", 50s, &w[static_cast<std::size_t>(i)]));
-      tasks.start(get_into(i % 2 != 0 ? a : b, std::to_string(i), 50s, &w[static_cast<std::size_t>(number + i)]));
+      tasks.start(
+          get_into(i % 2 != 0 ? a : b, std::to_string(i), 50s, &w[static_cast<std::size_t>(number + i)]));
     }
     run_task(context, a.set("one", "x"));
     for (int i = number; i-- > 0;) run_task(context, b.set(std::to_string(i), std::to_string(i)));

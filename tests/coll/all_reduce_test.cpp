@@ -305,7 +305,7 @@ task<> integers_wrap(communicator world) {
 
 template <class F>
 void on_all(F main) {
-  for (const char* transport : transports) {
+  for (const std::string& transport : transports) {
     for (const int ranks : rank_counts) {
       CAPTURE(transport);
       CAPTURE(ranks);
@@ -326,7 +326,7 @@ TEST_CASE("all_reduce: the same bits on all ranks, from run to run, over every t
   for (const int ranks : rank_counts) {
     CAPTURE(ranks);
     std::vector<std::uint64_t> first;
-    for (const char* transport : {"shm", "shm", "tcp"}) {
+    for (const std::string transport : {"shm", "shm", "tcp"}) {
       CAPTURE(transport);
       std::vector<std::uint64_t> hashes;
       CHECK_NOTHROW(run_local(ranks, over(transport), [&hashes](communicator world) {

@@ -111,7 +111,8 @@ constexpr std::size_t claim_bytes = 96;
 constexpr std::size_t answer_bytes = 40;
 
 // Plays `from` to `to`, changed on the way.
-task<> relay(core::stream_socket& from, core::stream_socket& to, std::size_t number, std::size_t flip, bytes* seen) {
+task<> relay(core::stream_socket& from, core::stream_socket& to, std::size_t number, std::size_t flip,
+             bytes* seen) {
   bytes passing(number);
   co_await core::read_exactly(from, passing, soon());
   if (seen != nullptr) *seen = passing;
@@ -298,8 +299,9 @@ TEST_CASE("strangers are recognised from their first bytes") {
   boost::asio::io_context context;
   SUBCASE("by the accepting side") {
     pair_of_sockets sockets(context);
-    const ends e = run_both(context, write_bytes(sockets.near, bytes_of("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), false),
-                            accepting(sockets.far, "s", 5, core::verdict::welcome));
+    const ends e =
+        run_both(context, write_bytes(sockets.near, bytes_of("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), false),
+                 accepting(sockets.far, "s", 5, core::verdict::welcome));
     CHECK(e.far.code == errc::protocol);
   }
   SUBCASE("by the connecting side") {
@@ -328,8 +330,8 @@ TEST_CASE("another version is named on both sides") {
   SUBCASE("the accepting side is newer") {
     pair_of_sockets sockets(context);
     preamble.resize(offer_bytes);
-    const ends e =
-        run_both(context, connecting(sockets.near, "s", rank_3(), 5), write_bytes(sockets.far, preamble, false));
+    const ends e = run_both(context, connecting(sockets.near, "s", rank_3(), 5),
+                            write_bytes(sockets.far, preamble, false));
     CHECK(e.near.code == errc::protocol);
     CHECK(e.near.says("version 9"));
   }
@@ -341,8 +343,10 @@ TEST_CASE("a connection that ends in the middle is an error at once") {
   begin.insert(begin.end(), {1, 0, 2, 0, 0, 0});
   for (const std::size_t length : {0u, 1u, 12u, 14u}) {
     pair_of_sockets sockets(context);
-    const ends e = run_both(context, write_bytes(sockets.near, bytes(begin.begin(), begin.begin() + static_cast<long>(length)), true),
-                            accepting(sockets.far, "s", 5, core::verdict::welcome));
+    const ends e = run_both(
+        context,
+        write_bytes(sockets.near, bytes(begin.begin(), begin.begin() + static_cast<long>(length)), true),
+        accepting(sockets.far, "s", 5, core::verdict::welcome));
     CHECK(e.far.code == errc::peer_failed);
   }
 }
@@ -352,7 +356,8 @@ TEST_CASE("silence ends at the deadline") {
   SUBCASE("on the accepting side") {
     pair_of_sockets sockets(context);
     const failure f = test::failure_of([&] {
-      test::run_task(context, accepting(sockets.far, "s", 5, core::verdict::welcome, nullptr, core::deadline_after(30ms)));
+      test::run_task(context, accepting(sockets.far, "s", 5, core::verdict::welcome, nullptr,
+                                        core::deadline_after(30ms)));
     });
     CHECK(f.code == errc::timed_out);
   }

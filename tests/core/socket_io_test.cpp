@@ -56,13 +56,13 @@ TEST_CASE("more than the kernel buffers passes whole, whoever is slow") {
   const bytes sent = pattern(5'000'000);
   bytes got(sent.size());
   core::background_tasks tasks;
-  tasks.start(core::write_all(sockets.near, sent, soon()));   // waits for room
+  tasks.start(core::write_all(sockets.near, sent, soon()));  // waits for room
   run_task(context, core::read_exactly(sockets.far, got, soon()));
   CHECK(got == sent);
 
   bytes back(sent.size());
   core::background_tasks others;
-  others.start(core::read_exactly(sockets.near, back, soon()));   // waits for bytes
+  others.start(core::read_exactly(sockets.near, back, soon()));  // waits for bytes
   run_task(context, core::write_all(sockets.far, sent, soon()));
   test::run_until(context, [&] { return back.back() == sent.back(); });
   CHECK(back == sent);
@@ -74,7 +74,8 @@ TEST_CASE("the end of the stream: 0 bytes for read_some, an error for read_exact
   run_task(context, core::write_all(sockets.near, pattern(3), soon()));
   sockets.near.close();
   bytes got(10);
-  const test::failure f = failure_of([&] { run_task(context, core::read_exactly(sockets.far, got, soon())); });
+  const test::failure f =
+      failure_of([&] { run_task(context, core::read_exactly(sockets.far, got, soon())); });
   CHECK(f.code == errc::peer_failed);
   CHECK_MESSAGE(f.says("3 of 10 bytes"), f.text);
   CHECK(run_task(context, core::read_some(sockets.far, got, soon())) == 0);
@@ -90,11 +91,13 @@ TEST_CASE("deadlines, also with bytes on the way") {
   pair_of_sockets sockets(context);
   bytes got(10);
   run_task(context, core::write_all(sockets.near, pattern(3), soon()));
-  CHECK(failure_of([&] { run_task(context, core::read_exactly(sockets.far, got, core::deadline_after(20ms))); }).code ==
-        errc::timed_out);
+  CHECK(failure_of([&] {
+          run_task(context, core::read_exactly(sockets.far, got, core::deadline_after(20ms)));
+        }).code == errc::timed_out);
   const bytes much(10'000'000);
-  CHECK(failure_of([&] { run_task(context, core::write_all(sockets.near, much, core::deadline_after(20ms))); }).code ==
-        errc::timed_out);
+  CHECK(failure_of([&] {
+          run_task(context, core::write_all(sockets.near, much, core::deadline_after(20ms)));
+        }).code == errc::timed_out);
   // What is there is taken, however late it is.
   CHECK(run_task(context, core::read_some(sockets.far, got, core::clock::now() - 1s)) > 0);
 }
@@ -137,7 +140,8 @@ TEST_CASE("connecting") {
   }
   SUBCASE("to where nobody listens") {
     acceptor.close();
-    const test::failure f = failure_of([&] { run_task(context, core::connect(context.get_executor(), at, soon())); });
+    const test::failure f =
+        failure_of([&] { run_task(context, core::connect(context.get_executor(), at, soon())); });
     CHECK(f.code == errc::peer_failed);
     CHECK_MESSAGE(f.says(core::endpoint_text(at)), f.text);
     CHECK_MESSAGE(f.says("refused"), f.text);
@@ -157,7 +161,8 @@ TEST_CASE("connecting") {
     test::failure f;
     for (int i = 0; i < 10 && !f.code; ++i)
       f = failure_of([&] {
-        held.push_back(run_task(context, core::connect(context.get_executor(), busy, core::deadline_after(50ms))));
+        held.push_back(
+            run_task(context, core::connect(context.get_executor(), busy, core::deadline_after(50ms))));
       });
     CHECK_MESSAGE(f.code == errc::timed_out, f.text);
     CHECK_MESSAGE(f.says(core::endpoint_text(busy)), f.text);

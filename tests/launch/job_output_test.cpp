@@ -16,12 +16,15 @@ using testing::launched;
 
 TEST_SUITE("launch/job_output") {
   TEST_CASE("one rank that speaks is shown as it is") {
-    CHECK(launch({"-n", "4", "sh", "-c", "[ $RANK = 0 ] && echo '4 ranks, sum 10'; true"}).output == "4 ranks, sum 10\n");
-    CHECK(launch({"-n", "4", "sh", "-c", "[ $RANK = 3 ] && printf 'no newline'; true"}).output == "no newline");
+    CHECK(launch({"-n", "4", "sh", "-c", "[ $RANK = 0 ] && echo '4 ranks, sum 10'; true"}).output ==
+          "4 ranks, sum 10\n");
+    CHECK(launch({"-n", "4", "sh", "-c", "[ $RANK = 3 ] && printf 'no newline'; true"}).output ==
+          "no newline");
   }
 
   TEST_CASE("a lone rank's unfinished line is seen at once") {
-    launched job({"-n", "2", "sh", "-c", "[ $RANK = 0 ] || exit 0; printf '\\r50 %%'; read line; printf '\\r100 %%\\n'"});
+    launched job({"-n", "2", "sh", "-c",
+                  "[ $RANK = 0 ] || exit 0; printf '\\r50 %%'; read line; printf '\\r100 %%\\n'"});
     job.wait_for("\r50 %");
     job.write_input("\n");
     CHECK(job.finish().output == "\r50 %\r100 %\n");
@@ -36,10 +39,10 @@ TEST_SUITE("launch/job_output") {
   TEST_CASE("lines of many ranks come whole, in order within a rank, and none is lost") {
     constexpr int ranks = 4;
     constexpr int lines = 20000;  // more than 1 MiB a rank
-    const ending end =
-        launch({"-n", "4", "--tag-output", "always", "sh", "-c",
-                "i=0; while [ $i -lt 20000 ]; do echo $i the quick brown fox jumps over the lazy dog, rank $RANK; "
-                "i=$((i+1)); done"});
+    const ending end = launch(
+        {"-n", "4", "--tag-output", "always", "sh", "-c",
+         "i=0; while [ $i -lt 20000 ]; do echo $i the quick brown fox jumps over the lazy dog, rank $RANK; "
+         "i=$((i+1)); done"});
     CHECK(end.exit_code == 0);
     REQUIRE(end.output.size() > 4 * 1024 * 1024);
     std::vector<int> next(ranks, 0);
@@ -53,7 +56,8 @@ TEST_SUITE("launch/job_output") {
       REQUIRE((rank >= 0 && rank < ranks));
       const std::string id = std::to_string(rank);
       const std::string count = std::to_string(next[static_cast<std::size_t>(rank)]++);
-      intact = intact && line == "[" + id + "] " + count + " the quick brown fox jumps over the lazy dog, rank " + id;
+      intact = intact &&
+               line == "[" + id + "] " + count + " the quick brown fox jumps over the lazy dog, rank " + id;
       text.remove_prefix(newline + 1);
     }
     CHECK(intact);
@@ -68,7 +72,8 @@ TEST_SUITE("launch/job_output") {
   TEST_CASE("--log-dir keeps every stream of every rank, unprefixed") {
     const testing::temporary_directory folder;
     const std::string logs = folder.path() + "/deep/logs";
-    const ending end = launch({"-n", "2", "--log-dir", logs, "sh", "-c", "echo out $RANK; printf 'err %s' $RANK >&2"});
+    const ending end =
+        launch({"-n", "2", "--log-dir", logs, "sh", "-c", "echo out $RANK; printf 'err %s' $RANK >&2"});
     CHECK(end.exit_code == 0);
     CHECK(contents(logs + "/rank-0.out") == "out 0\n");
     CHECK(contents(logs + "/rank-1.out") == "out 1\n");
@@ -125,7 +130,8 @@ TEST_SUITE("launch/job_output") {
   }
 
   TEST_CASE("streams that lead to one place share their lines") {
-    const ending end = launch({"-n", "1", "sh", "-c", "exec 2>&1; exec \"$0\" -n 2 --tag-output always sh -c "
+    const ending end = launch({"-n", "1", "sh", "-c",
+                               "exec 2>&1; exec \"$0\" -n 2 --tag-output always sh -c "
                                "'for i in 1 2 3 4 5 6 7 8 9; do echo out; echo err >&2; done'",
                                testing::launcher_path()});
     CHECK(end.error.empty());

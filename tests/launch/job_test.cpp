@@ -16,10 +16,12 @@ using testing::launched;
 
 namespace {
 
-bool contains(const std::string& text, const std::string& what) { return text.find(what) != std::string::npos; }
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
 
-// Ranks that sit in the shell's own `read`, which a trap interrupts: no second process that could miss a signal. Their
-// script finds in $0 a fifo that nobody writes to.
+// Ranks that sit in the shell's own `read`, which a trap interrupts: no second process that could miss a
+// signal. Their script finds in $0 a fifo that nobody writes to.
 struct waiting_ranks {
   testing::temporary_directory folder;
   std::string silence = folder.fifo("silence");
@@ -41,7 +43,8 @@ TEST_SUITE("launch/job") {
   }
 
   TEST_CASE("the first failure is named, stops the rest, and gives the exit code") {
-    const ending end = launch({"-n", "4", "sh", "-c", "[ $RANK = 2 ] && { echo oh no >&2; exit 3; }; exec sleep 1000"});
+    const ending end =
+        launch({"-n", "4", "sh", "-c", "[ $RANK = 2 ] && { echo oh no >&2; exit 3; }; exec sleep 1000"});
     CHECK(end.exit_code == 3);
     CHECK(contains(end.error, "tutti-run: rank 2 failed first: it exited with code 3 (pid "));
     CHECK(contains(end.error, "tutti-run: ranks 0-1, 3: stopped by tutti-run\n"));
@@ -51,10 +54,11 @@ TEST_SUITE("launch/job") {
   TEST_CASE("the last lines of the cause are repeated where output was mixed") {
     const testing::temporary_directory folder;
     const std::string fifo = folder.fifo("spoken");
-    const ending end = launch({"-n", "2", "sh", "-c",
-                               "if [ $RANK = 0 ]; then echo noise >&2; echo > $0; exec sleep 1000; fi\n"
-                               "read x < $0; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i >&2; done; exit 7",
-                               fifo});
+    const ending end =
+        launch({"-n", "2", "sh", "-c",
+                "if [ $RANK = 0 ]; then echo noise >&2; echo > $0; exec sleep 1000; fi\n"
+                "read x < $0; for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo line $i >&2; done; exit 7",
+                fifo});
     CHECK(end.exit_code == 7);
     CHECK(contains(end.error, "the last lines on the standard error of rank 1:\n  | line 3\n  | line 4\n"));
     CHECK(contains(end.error, "  | line 12\n"));
@@ -168,7 +172,8 @@ TEST_SUITE("launch/job") {
   }
 
   TEST_CASE("after the grace comes SIGKILL") {
-    launched job({"-n", "2", "--grace", "0.1", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1000; done"});
+    launched job(
+        {"-n", "2", "--grace", "0.1", "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1000; done"});
     job.wait_for("ready\n", 2);
     job.signal(SIGTERM);
     const ending end = job.finish();
@@ -177,8 +182,11 @@ TEST_SUITE("launch/job") {
   }
 
   TEST_CASE("the same after a failure") {
+    const testing::temporary_directory folder;
     const ending end = launch({"-n", "2", "--grace", "0.1", "sh", "-c",
-                               "trap '' TERM; [ $RANK = 1 ] && exit 4; while :; do sleep 1000; done"});
+                               "[ $RANK = 1 ] && { read x < $0; exit 4; }\n"
+                               "trap '' TERM; echo > $0; while :; do sleep 1000; done",
+                               folder.fifo("deaf")});
     CHECK(end.exit_code == 4);
     CHECK(contains(end.error, "rank 0: killed by tutti-run: still there 0.1 s after SIGTERM"));
   }
@@ -209,9 +217,10 @@ TEST_SUITE("launch/job") {
   }
 
   TEST_CASE("signals that the launcher was started to ignore stay ignored") {
-    launched job({"-n", "1", "sh", "-c",
-                  "trap '' HUP; exec \"$0\" -n 2 sh -c 'echo pid $PPID; read line; [ $RANK = 1 ] || echo end'",
-                  testing::launcher_path()});
+    launched job(
+        {"-n", "1", "sh", "-c",
+         "trap '' HUP; exec \"$0\" -n 2 sh -c 'echo pid $PPID; read line; [ $RANK = 1 ] || echo end'",
+         testing::launcher_path()});
     job.wait_for("pid ", 2);
     job.wait_for("\n", 2);
     const pid_t inner = std::stoi(job.output().substr(job.output().find("pid ") + 4));

@@ -149,7 +149,8 @@ std::vector<std::string> lines_of(std::string_view text) {
 
 int count_of(std::string_view text, std::string_view what) {
   int count = 0;
-  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + what.size())) ++count;
+  for (std::size_t at = text.find(what); at != std::string_view::npos; at = text.find(what, at + what.size()))
+    ++count;
   return count;
 }
 

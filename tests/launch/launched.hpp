@@ -52,7 +52,7 @@ class launched {
 ending launch(std::vector<std::string> arguments, std::vector<std::string> variables = {});
 
 std::string launcher_path();
-std::vector<std::string> lines_of(std::string_view text);      // sorted, for output whose order is open
+std::vector<std::string> lines_of(std::string_view text);  // sorted, for output whose order is open
 int count_of(std::string_view text, std::string_view what);
 std::vector<pid_t> children_of(pid_t process);
 

@@ -37,9 +37,9 @@ TEST_SUITE("launch/options") {
     CHECK(plain.tag_output == tag_policy::automatic);
     CHECK(plain.program == std::vector<std::string>{"./hello"});
 
-    const options full = parse({"--np=2", "--nnodes", "3", "--node-rank", "2", "--master", "10.0.0.1:29500", "--on-failure",
-                                "continue", "--log-dir", "logs", "--tag-output", "never", "--timeout", "1.5", "--grace",
-                                "0", "prog"});
+    const options full = parse({"--np=2", "--nnodes", "3", "--node-rank", "2", "--master", "10.0.0.1:29500",
+                                "--on-failure", "continue", "--log-dir", "logs", "--tag-output", "never",
+                                "--timeout", "1.5", "--grace", "0", "prog"});
     CHECK(full.world_size() == 6);
     CHECK(full.first_rank() == 4);
     REQUIRE(full.master);
@@ -52,7 +52,8 @@ TEST_SUITE("launch/options") {
     CHECK(full.grace == 0ms);
     CHECK(parse({"--nproc-per-node", "3", "p"}).ranks == 3);
     CHECK(parse({"-n3", "p"}).ranks == 3);
-    const options six = parse({"-n", "1", "--nnodes", "2", "--node-rank", "0", "--master", "[fd00::1]:80", "p"});
+    const options six =
+        parse({"-n", "1", "--nnodes", "2", "--node-rank", "0", "--master", "[fd00::1]:80", "p"});
     CHECK(six.master->host == "fd00::1");
     CHECK_NOTHROW(parse({"-n", "1", "--nnodes", "1", "--node-rank", "0", "--master", "localhost:80", "p"}));
   }
@@ -67,7 +68,8 @@ TEST_SUITE("launch/options") {
   }
 
   TEST_CASE("bad counts") {
-    for (const char* count : {"0", "-1", "4097"}) CHECK(mentions(refusal({"-n", count, "p"}), "from 1 to 4096"));
+    for (const char* count : {"0", "-1", "4097"})
+      CHECK(mentions(refusal({"-n", count, "p"}), "from 1 to 4096"));
     CHECK(refusal({"-n", "four", "p"}) != "accepted");
     CHECK(refusal({"-n", "99999999999999999999", "p"}) != "accepted");
     CHECK(mentions(refusal({"p"}), "how many ranks"));
@@ -87,12 +89,16 @@ TEST_SUITE("launch/options") {
   TEST_CASE("contradictory nodes") {
     CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "p"}), "--node-rank"));
     CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "--node-rank", "0", "p"}), "--master"));
-    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "--node-rank", "2", "--master", "a:1", "p"}), "0 to 1"));
-    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "--node-rank", "-1", "--master", "a:1", "p"}), "0 to 1"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "--node-rank", "2", "--master", "a:1", "p"}),
+                   "0 to 1"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2", "--node-rank", "-1", "--master", "a:1", "p"}),
+                   "0 to 1"));
     CHECK(mentions(refusal({"-n", "2", "--node-rank", "1", "p"}), "--nnodes"));
     CHECK(mentions(refusal({"-n", "2", "--nnodes", "0", "p"}), "--nnodes"));
-    for (const char* master : {"host", "host:", ":80", "host:0", "host:65536", "host:8x", "fd00::1:80", "[]:80"})
-      CHECK(mentions(refusal({"-n", "1", "--nnodes", "2", "--node-rank", "0", "--master", master, "p"}), "HOST:PORT"));
+    for (const char* master :
+         {"host", "host:", ":80", "host:0", "host:65536", "host:8x", "fd00::1:80", "[]:80"})
+      CHECK(mentions(refusal({"-n", "1", "--nnodes", "2", "--node-rank", "0", "--master", master, "p"}),
+                     "HOST:PORT"));
   }
 
   TEST_CASE("help names every option") {
@@ -102,8 +108,9 @@ TEST_SUITE("launch/options") {
     } catch (const help_request& help) {
       text = help.text;
     }
-    for (const char* option : {"--np", "--nproc-per-node", "--nnodes", "--node-rank", "--master", "--on-failure", "--log-dir",
-                               "--tag-output", "--timeout", "--grace", "Usage: tutti-run -n RANKS"})
+    for (const char* option :
+         {"--np", "--nproc-per-node", "--nnodes", "--node-rank", "--master", "--on-failure", "--log-dir",
+          "--tag-output", "--timeout", "--grace", "Usage: tutti-run -n RANKS"})
       CHECK(mentions(text, option));
   }
 }

@@ -83,7 +83,8 @@ TEST_SUITE("launch/outcome") {
     const std::vector<outcome> ends = {exited(3, 0, 1ms), signalled(0, SIGKILL, 10ms), stopped, killed};
     const std::string report = failure_report(ends[1], ends, {job, "box", {"oh", "no"}});
     CHECK(report ==
-          "tutti-run: rank 0 failed first: it was killed by SIGKILL (signal 9) (pid 100 on box, 0.010 s after the start)\n"
+          "tutti-run: rank 0 failed first: it was killed by SIGKILL (signal 9) (pid 100 on box, 0.010 s "
+          "after the start)\n"
           "tutti-run:   often the out-of-memory killer: see dmesg\n"
           "tutti-run: the last lines on the standard error of rank 0:\n"
           "  | oh\n"

@@ -33,7 +33,8 @@ TEST_SUITE("launch/process") {
     const testing::ending end = launch({"-n", "4", "./hell"});
     CHECK(end.exit_code == 127);
     CHECK(end.error ==
-          "tutti-run: cannot start './hell': No such file or directory. Is it built? Give a path (./prog) or a name in "
+          "tutti-run: cannot start './hell': No such file or directory. Is it built? Give a path (./prog) or "
+          "a name in "
           "PATH.\n");
     CHECK(end.output.empty());
   }
@@ -60,8 +61,8 @@ TEST_SUITE("launch/process") {
 
   TEST_CASE("arguments pass untouched") {
     const testing::ending end =
-        launch({"-n", "1", "sh", "-c", "for a in \"$0\" \"$@\"; do printf '<%s>\\n' \"$a\"; done", "-n", "8", "--", "",
-                "a b", "--help", "$HOME", "\xff"});
+        launch({"-n", "1", "sh", "-c", "for a in \"$0\" \"$@\"; do printf '<%s>\\n' \"$a\"; done", "-n", "8",
+                "--", "", "a b", "--help", "$HOME", "\xff"});
     CHECK(end.exit_code == 0);
     CHECK(end.output == "<-n>\n<8>\n<-->\n<>\n<a b>\n<--help>\n<$HOME>\n<\xff>\n");
     CHECK(launch({"-n", "1", "--", "echo", "-n", "x"}).output == "x");
@@ -71,7 +72,8 @@ TEST_SUITE("launch/process") {
     // What the test itself was given without FD_CLOEXEC is in every program that it starts.
     std::set<int> expected;
     for (int fd = 0; fd < 1024; ++fd)
-      if (const int flags = ::fcntl(fd, F_GETFD); flags >= 0 && (flags & FD_CLOEXEC) == 0) expected.insert(fd);
+      if (const int flags = ::fcntl(fd, F_GETFD); flags >= 0 && (flags & FD_CLOEXEC) == 0)
+        expected.insert(fd);
     expected.insert({0, 1, 2});
     const testing::ending end = launch({"-n", "3", "--tag-output", "always", "ls", "/proc/self/fd"});
     std::vector<int> unexpected(3, 0);
@@ -84,8 +86,8 @@ TEST_SUITE("launch/process") {
 
   TEST_CASE("the limit of descriptors that the launcher raises for itself stays as it was for the ranks") {
     const testing::ending end =
-        testing::launch({"-n", "1", "sh", "-c",
-                         "ulimit -Sn 80 && exec \"$0\" -n 40 sh -c 'ulimit -Sn'", testing::launcher_path()});
+        testing::launch({"-n", "1", "sh", "-c", "ulimit -Sn 80 && exec \"$0\" -n 40 sh -c 'ulimit -Sn'",
+                         testing::launcher_path()});
     CHECK(end.exit_code == 0);
     CHECK(testing::count_of(end.output, "80\n") == 40);
   }

@@ -13,7 +13,8 @@ using testing::launch;
 
 namespace {
 
-const std::vector<std::string> several_nodes = {"-n", "2", "--nnodes", "3", "--node-rank", "1", "--master", "node0:29500"};
+const std::vector<std::string> several_nodes = {"-n",          "2", "--nnodes", "3",
+                                                "--node-rank", "1", "--master", "node0:29500"};
 
 std::vector<std::string> with(std::vector<std::string> words, std::vector<std::string> more) {
   words.insert(words.end(), more.begin(), more.end());
@@ -24,11 +25,13 @@ std::vector<std::string> with(std::vector<std::string> words, std::vector<std::s
 
 TEST_SUITE("launch/rank_environment") {
   TEST_CASE("every rank knows its place") {
-    const testing::ending end = launch({"-n", "3", "--tag-output", "never", "sh", "-c",
-                                        "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $NNODES $MASTER_ADDR"});
+    const testing::ending end =
+        launch({"-n", "3", "--tag-output", "never", "sh", "-c",
+                "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $NNODES $MASTER_ADDR"});
     CHECK(end.exit_code == 0);
-    CHECK(testing::lines_of(end.output) ==
-          std::vector<std::string>{"0 3 0 3 0 1 127.0.0.1", "1 3 1 3 0 1 127.0.0.1", "2 3 2 3 0 1 127.0.0.1"});
+    CHECK(testing::lines_of(end.output) == std::vector<std::string>{"0 3 0 3 0 1 127.0.0.1",
+                                                                    "1 3 1 3 0 1 127.0.0.1",
+                                                                    "2 3 2 3 0 1 127.0.0.1"});
   }
 
   TEST_CASE("job id and secret are random, and one for all ranks") {
@@ -52,20 +55,22 @@ TEST_SUITE("launch/rank_environment") {
   }
 
   TEST_CASE("other variables pass, stale ones do not") {
-    const testing::ending end = launch({"-n", "2", "sh", "-c", "[ $RANK = 1 ] && echo $FLAVOUR $RANK ${TUTTI_STORE_FD-none}; true"},
-                                       {"FLAVOUR=vanilla", "RANK=7", "TUTTI_STORE_FD=44", "WORLD_SIZE=9"});
+    const testing::ending end =
+        launch({"-n", "2", "sh", "-c", "[ $RANK = 1 ] && echo $FLAVOUR $RANK ${TUTTI_STORE_FD-none}; true"},
+               {"FLAVOUR=vanilla", "RANK=7", "TUTTI_STORE_FD=44", "WORLD_SIZE=9"});
     CHECK(end.output == "vanilla 1 none\n");
   }
 
   TEST_CASE("several nodes") {
     const testing::ending end = launch(
-        with(several_nodes, {"--tag-output", "never", "sh", "-c",
-                             "echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $NNODES $MASTER_ADDR $MASTER_PORT $TUTTI_SECRET "
-                             "${TUTTI_STORE_FD-none}"}),
+        with(several_nodes,
+             {"--tag-output", "never", "sh", "-c",
+              "echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $NNODES $MASTER_ADDR $MASTER_PORT $TUTTI_SECRET "
+              "${TUTTI_STORE_FD-none}"}),
         {"TUTTI_SECRET=shared"});
     CHECK(end.exit_code == 0);
-    CHECK(testing::lines_of(end.output) == std::vector<std::string>{"2 6 0 1 3 node0 29500 shared none",
-                                                                    "3 6 1 1 3 node0 29500 shared none"});
+    CHECK(testing::lines_of(end.output) ==
+          std::vector<std::string>{"2 6 0 1 3 node0 29500 shared none", "3 6 1 1 3 node0 29500 shared none"});
   }
 
   TEST_CASE("several nodes need a common secret") {

@@ -48,8 +48,8 @@ TEST_SUITE("launch/store_socket") {
     }
     const store_socket store = open_store_socket(host_and_port{"127.0.0.1", port});
     CHECK(listening(store.fd.get()) == 1);
-    CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"192.0.2.1", port}), doctest::Contains("--node-rank 0"),
-                         std::runtime_error);
+    CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"192.0.2.1", port}),
+                         doctest::Contains("--node-rank 0"), std::runtime_error);
   }
 
   TEST_CASE("rank 0 alone has the socket, at the port that all are told") {
@@ -58,7 +58,8 @@ TEST_SUITE("launch/store_socket") {
         "if [ -n \"$TUTTI_STORE_FD\" ]; then\n"
         "  inode=$(readlink /proc/$$/fd/$TUTTI_STORE_FD | tr -dc 0-9)\n"
         "  port=$(printf %04X $MASTER_PORT)\n"
-        "  grep -q \" 0100007F:$port 00000000:0000 0A .* $inode \" /proc/net/tcp && echo $RANK listens at $MASTER_PORT\n"
+        "  grep -q \" 0100007F:$port 00000000:0000 0A .* $inode \" /proc/net/tcp && echo $RANK listens at "
+        "$MASTER_PORT\n"
         "else\n"
         "  ls -l /proc/$$/fd | grep -q socket: || echo $RANK told $MASTER_PORT\n"
         "fi";
@@ -72,8 +73,9 @@ TEST_SUITE("launch/store_socket") {
   TEST_CASE("the socket dies with rank 0, though the launcher and others live on") {
     const testing::temporary_directory folder;
     const std::string fifo = folder.fifo("go");
-    testing::launched job({"-n", "2", "sh", "-c",
-                           "if [ $RANK = 0 ]; then echo $$ $MASTER_PORT; read line; exit 0; fi; read line < $0", fifo});
+    testing::launched job(
+        {"-n", "2", "sh", "-c",
+         "if [ $RANK = 0 ]; then echo $$ $MASTER_PORT; read line; exit 0; fi; read line < $0", fifo});
     job.wait_for("\n");
     pid_t rank = 0;
     int port = 0;

@@ -93,7 +93,8 @@ TEST_SUITE("launch/terminal") {
   }
 
   TEST_CASE("a lone rank that catches Ctrl-C goes on") {
-    on_terminal job({"-n", "1", "sh", "-c", "trap 'echo caught' INT; echo ready; read a; read b; echo got $b"}, 80);
+    on_terminal job(
+        {"-n", "1", "sh", "-c", "trap 'echo caught' INT; echo ready; read a; read b; echo got $b"}, 80);
     job.wait_for("ready");
     job.type("\x03");
     job.wait_for("caught");
@@ -115,10 +116,11 @@ TEST_SUITE("launch/terminal") {
 
   TEST_CASE("ranks learn of the terminal behind their pipes, and Ctrl-C reaches them all") {
     const testing::temporary_directory folder;
-    on_terminal job({"-n", "2", "--tag-output", "never", "sh", "-c",
-                     "exec 3<>$0; trap 'echo int $RANK; exit 0' INT; echo tty $TUTTI_TTY $COLUMNS; read x <&3",
-                     folder.fifo("silence")},
-                    97);
+    on_terminal job(
+        {"-n", "2", "--tag-output", "never", "sh", "-c",
+         "exec 3<>$0; trap 'echo int $RANK; exit 0' INT; echo tty $TUTTI_TTY $COLUMNS; read x <&3",
+         folder.fifo("silence")},
+        97);
     job.wait_for("tty 1 97", 2);
     job.type("\x03");
     CHECK(job.finish() == 128 + SIGINT);

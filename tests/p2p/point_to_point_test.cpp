@@ -383,6 +383,7 @@ task<> sends_dropped_half_way(communicator world) {
       }
       fill(data, 5);
       co_await world.send(turns, 1, 7);
+      co_await world.recv(ready, 1, 9);   // not gone before the other side has looked
     } else {
       std::vector<std::byte> in(bytes);
       request receiving = world.irecv(in, 0, 6);
@@ -394,6 +395,7 @@ task<> sends_dropped_half_way(communicator world) {
       const failure ended = co_await failure_awaiting(&receiving);
       if (ended.code != errc::success && ended.code != errc::cancelled) throw std::runtime_error(ended.text);
       if (ended.code == errc::success) TUTTI_EXPECT(in == filled(bytes, 4));
+      co_await world.send(turns, 0, 9);
     }
   }
 }
@@ -434,7 +436,7 @@ task<> all_with_all(communicator world, std::uint64_t seed) {
 
 template <class F>
 void on_each_transport(int ranks, F main) {
-  for (const char* transport : transports) {
+  for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(ranks, over(transport), main));
   }

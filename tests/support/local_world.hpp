@@ -27,12 +27,12 @@
 
 namespace tutti::test {
 
-inline constexpr std::array<const char*, 2> transports = {"shm", "tcp"};
+inline const std::array<std::string, 2> transports = {"shm", "tcp"};
 
 // Long enough for a busy machine under sanitizers; only what hangs reaches it.
 inline constexpr std::chrono::seconds patience(30);
 
-inline init_options over(const char* transport, std::chrono::milliseconds timeout = patience) {
+inline init_options over(const std::string& transport, std::chrono::milliseconds timeout = patience) {
   init_options o;
   o.transports = {transport};
   o.timeout = timeout;
@@ -52,7 +52,7 @@ task<> keep_failure(task<T> body, failure* out) {
 // errors does.
 template <class F>
 std::vector<failure> failures_of(int ranks, init_options options, F main) {
-  std::vector<failure> failures(static_cast<std::size_t>(ranks));
+  std::vector<failure> failures(static_cast<std::size_t>(ranks), describe({}));
   run_local(ranks, std::move(options), [&failures, &main](communicator world) {
     failure* mine = &failures[static_cast<std::size_t>(world.rank())];
     return keep_failure(main(std::move(world)), mine);

@@ -27,9 +27,11 @@ task<> keep_result(task<T> body, std::optional<T>* result) {
   result->emplace(co_await std::move(body));
 }
 
-// Runs `context` until `condition()` holds. Throws std::runtime_error when that does not happen in time, or cannot.
+// Runs `context` until `condition()` holds. Throws std::runtime_error when that does not happen in time, or
+// cannot.
 template <class Condition>
-void run_until(boost::asio::io_context& context, Condition condition, std::chrono::seconds limit = run_limit) {
+void run_until(boost::asio::io_context& context, Condition condition,
+               std::chrono::seconds limit = run_limit) {
   const auto end = std::chrono::steady_clock::now() + limit;
   while (!condition()) {
     if (context.stopped()) context.restart();

@@ -88,8 +88,8 @@ TEST_CASE("tcp address: endpoints are written and read") {
   CHECK(tcp::is_loopback("127.0.0.1:1"));
   CHECK(tcp::is_loopback("[::1]:1"));
   CHECK_FALSE(tcp::is_loopback("10.0.0.1:1"));
-  for (const char* bad : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:8x", "host:80",
-                          ":80", "[::1:80", "::1"})
+  for (const char* bad : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:8x",
+                          "host:80", ":80", "[::1:80", "::1"})
     CHECK_THROWS_AS(tcp::parse_endpoint(bad), error);
 }
 
@@ -103,7 +103,7 @@ TEST_CASE("tcp address: a listener has a port of its own and is not inherited") 
 
 TEST_CASE("tcp address: an address of another host is an error that names the cure") {
   try {
-    tcp::open_listener("192.0.2.77");   // reserved for documentation
+    tcp::open_listener("192.0.2.77");  // reserved for documentation
     FAIL("listened at another host's address");
   } catch (const error& e) {
     CHECK(e.code() == errc::invalid_argument);

@@ -3,11 +3,13 @@
 #include "transport/tcp/connector.hpp"
 
 #include "core/handshake.hpp"
+#include "support/skip.hpp"
 #include "transport/tcp/address.hpp"
 #include "transport/tcp_fixture.hpp"
 
 #include <sys/socket.h>
 
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -47,8 +49,8 @@ struct stranger {
   errc code = errc::success;
   bool over = false;
 
-  static tutti::task<> greet(stranger* self, core::stream_endpoint to, std::string secret, core::identity mine,
-                             int wanted) {
+  static tutti::task<> greet(stranger* self, core::stream_endpoint to, std::string secret,
+                             core::identity mine, int wanted) {
     try {
       const auto deadline = core::clock::now() + limit;
       self->socket = co_await core::connect(self->context.get_executor(), to, deadline);
@@ -159,7 +161,8 @@ TEST_CASE("tcp connector: everybody connects to everybody") {
 
 TEST_CASE("tcp connector: the lower rank's connection stays, the higher one's is answered use_other") {
   ranks world(3);
-  // Rank 0 connects to rank 2, which is played by hand: its listener answers nothing, its own attempt comes now.
+  // Rank 0 connects to rank 2, which is played by hand: its listener answers nothing, its own attempt comes
+  // now.
   dead_end silent;
   for (int i = 0; i < 3; ++i) world[i].info.peers[2].tcp_endpoints = {silent.listening.endpoint};
   world.open(0);
@@ -197,7 +200,6 @@ TEST_CASE("tcp connector: a process that is gone is reported, with its rank, hos
   CHECK(contains(s.text, world[0].info.peers[1].tcp_endpoints[0].c_str()));
   CHECK(contains(s.text, "process has gone"));
   CHECK(contains(s.text, "TUTTI_ADDRESS"));
-  MESSAGE(s.text);
 }
 
 TEST_CASE("tcp connector: a process that does not answer is given up after the timeout") {
@@ -212,7 +214,6 @@ TEST_CASE("tcp connector: a process that does not answer is given up after the t
   CHECK(s.why == errc::timed_out);
   CHECK(contains(s.text, "does not answer"));
   CHECK(contains(s.text, "100 ms"));
-  MESSAGE(s.text);
 }
 
 TEST_CASE("tcp connector: the preferred connection that never comes is given up too") {
@@ -229,7 +230,6 @@ TEST_CASE("tcp connector: the preferred connection that never comes is given up 
   CHECK(world[0].up.peers[1].why == errc::timed_out);
   CHECK(world[1].up.peers[0].why == errc::timed_out);
   CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
-  MESSAGE(world[1].up.peers[0].text);
 }
 
 TEST_CASE("tcp connector: all addresses of a card are tried") {
@@ -368,7 +368,8 @@ TEST_CASE("tcp connector: a peer that sends nonsense after the handshake is cut 
 
 TEST_CASE("tcp connector: a handshake given up by the accepting side is tried again") {
   ranks world(2);
-  // Rank 1's first listener takes the connection and ends it, as an accepting side does whose patience is over.
+  // Rank 1's first listener takes the connection and ends it, as an accepting side does whose patience is
+  // over.
   dead_end impatient;
   const std::string right = world[0].info.peers[1].tcp_endpoints[0];
   world[0].info.peers[1].tcp_endpoints = {impatient.listening.endpoint};
@@ -415,13 +416,14 @@ TEST_CASE("tcp connector: transports end at any moment of connecting") {
 TEST_CASE("tcp connector: IPv6") {
   ::setenv("TUTTI_ADDRESS", "::1", 1);
   std::unique_ptr<ranks> world;
+  std::string why;
   try {
     world = std::make_unique<ranks>(2);
   } catch (const tutti::error& e) {
-    MESSAGE(e.what());
+    why = e.what();
   }
   ::unsetenv("TUTTI_ADDRESS");
-  if (!world) return;
+  if (!world) TUTTI_SKIP("no IPv6 on this machine: " + why);
   CHECK(endpoint_of(*world, 0).starts_with("[::1]:"));
   world->open();
   CHECK(world->connect(0, 1));

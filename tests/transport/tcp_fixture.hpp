@@ -3,13 +3,10 @@
 #pragma once
 
 #include "core/running_task.hpp"
-#include "transport/tcp/address.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/socket.h>
 
-#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <map>
@@ -33,7 +30,8 @@ constexpr auto limit = 30s;
 // Bytes that tell where they belong.
 inline std::vector<std::byte> pattern(std::size_t bytes, unsigned seed) {
   std::vector<std::byte> v(bytes);
-  for (std::size_t i = 0; i < bytes; ++i) v[i] = static_cast<std::byte>((i * 7 + (i >> 8) * 13 + seed * 131) & 0xFF);
+  for (std::size_t i = 0; i < bytes; ++i)
+    v[i] = static_cast<std::byte>((i * 7 + (i >> 8) * 13 + seed * 131) & 0xFF);
   return v;
 }
 
@@ -49,7 +47,7 @@ class recorder : public tutti::transport::inbound {
   struct room {
     std::byte* at;
     std::size_t bytes;
-    std::size_t received = 0;   // payload of frames that ended
+    std::size_t received = 0;  // payload of frames that ended
   };
 
   landing begin(int peer, const frame& head) noexcept override {
@@ -102,15 +100,16 @@ class recorder : public tutti::transport::inbound {
     std::string text;
   };
   std::map<int, state> peers;
-  std::map<std::uint64_t, room> rooms;   // memory for data frames, by cookie
-  std::vector<arrived> frames;           // all but data frames
+  std::map<std::uint64_t, room> rooms;  // memory for data frames, by cookie
+  std::vector<arrived> frames;          // all but data frames
   std::size_t data_frames = 0;
   int closings = 0;
-  bool finished = false;   // nothing may come any more
+  bool finished = false;  // nothing may come any more
 };
 
 struct message : outgoing {
-  message(frame_kind kind, std::vector<std::byte> payload_, std::uint64_t cookie = 0) : bytes(std::move(payload_)) {
+  message(frame_kind kind, std::vector<std::byte> payload_, std::uint64_t cookie = 0)
+      : bytes(std::move(payload_)) {
     head.kind = kind;
     head.length = bytes.size();
     head.cookie = cookie;
@@ -206,7 +205,8 @@ class ranks {
     for (std::size_t i = 0; i < all.size(); ++i) everyone.push_back(static_cast<int>(i));
     return drive(everyone, done);
   }
-  // Lets one rank run until its loop sleeps, whatever it has to do until then. False: it does not come to rest.
+  // Lets one rank run until its loop sleeps, whatever it has to do until then. False: it does not come to
+  // rest.
   bool settle(int i) {
     rank& r = (*this)[i];
     int quiet = 0;
@@ -218,7 +218,8 @@ class ranks {
     }
     return true;
   }
-  // Runs one rank, asleep whenever there is nothing to do, until `done()`. False: that did not come within the limit.
+  // Runs one rank, asleep whenever there is nothing to do, until `done()`. False: that did not come within
+  // the limit.
   template <class Done>
   bool run(int i, Done done) {
     rank& r = (*this)[i];
@@ -245,24 +246,11 @@ class ranks {
 // A connected TCP socket to "address:port", blocking.
 class raw_connection {
  public:
-  explicit raw_connection(const std::string& endpoint) {
-    const core::stream_endpoint to = tcp::parse_endpoint(endpoint);
-    fd_ = tutti::base::unique_fd(::socket(to.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
-    REQUIRE(::connect(fd_.get(), to.data(), static_cast<socklen_t>(to.size())) == 0);
-  }
+  explicit raw_connection(const std::string& endpoint);
   int fd() const noexcept { return fd_.get(); }
-  void send(const void* data, std::size_t bytes) {
-    CHECK(::send(fd_.get(), data, bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
-  }
+  void send(const void* data, std::size_t bytes);
   // True when the peer has closed (or reset) the connection; reads away what it had sent.
-  bool ended() {
-    char sink[4096];
-    for (;;) {
-      const ssize_t got = ::recv(fd_.get(), sink, sizeof sink, MSG_DONTWAIT);
-      if (got > 0) continue;
-      return got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-    }
-  }
+  bool ended();
   void close() { fd_.reset(); }
 
  private:

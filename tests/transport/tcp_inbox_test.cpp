@@ -102,8 +102,8 @@ TEST_CASE("tcp inbox: what has no room is read and dropped") {
   stream s;
   std::vector<std::byte> room(1100, std::byte{1});
   s.up.rooms[1] = {room.data(), 1000};
-  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 1), pattern(200'000, 1)));   // too long
-  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 2), pattern(200'000, 2)));   // for nobody
+  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 1), pattern(200'000, 1)));  // too long
+  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 2), pattern(200'000, 2)));  // for nobody
   s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
   CHECK(s.receive() == outcome::empty);
   CHECK(s.up.data_frames == 2);
@@ -122,7 +122,7 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
     s.put(all.data(), all.size() / 2);
     CHECK(s.receive() == outcome::empty);
     CHECK(s.up.peers[3].in_frame);
-    s.in.abandon(&s);   // somebody else's
+    s.in.abandon(&s);  // somebody else's
     s.in.abandon(&s.up.rooms[1]);
     s.up.rooms.clear();
     room.reset();
@@ -137,7 +137,7 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
 TEST_CASE("tcp inbox: the budget is kept, the rest comes later") {
   stream s;
   const auto b = stream::bytes_of(head_of(frame_kind::eager, 1000, 1), pattern(1000, 1));
-  for (int i = 0; i < 80; ++i) s.put(b);   // more than one reading takes
+  for (int i = 0; i < 80; ++i) s.put(b);  // more than one reading takes
   CHECK(s.in.receive(s.near.get(), 1000) == outcome::more);
   CHECK(s.up.frames.size() < 80);
   CHECK(s.receive() == outcome::empty);

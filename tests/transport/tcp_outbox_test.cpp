@@ -55,7 +55,8 @@ struct stream {
   std::vector<arrived> frames;
 };
 
-std::vector<std::byte> reassemble(const std::vector<arrived>& frames, std::uint64_t cookie, std::size_t bytes) {
+std::vector<std::byte> reassemble(const std::vector<arrived>& frames, std::uint64_t cookie,
+                                  std::size_t bytes) {
   std::vector<std::byte> whole(bytes, std::byte{0});
   for (const arrived& a : frames)
     if (a.head.kind == frame_kind::data && a.head.cookie == cookie)
@@ -123,7 +124,7 @@ TEST_CASE("tcp outbox: data that fit a slice keep their place among the messages
   message second(frame_kind::eager, pattern(10, 2), 2);
   message third(frame_kind::data, {}, 3);
   message fourth(frame_kind::announce, {}, 4);
-  fourth.head.length = 1'000'000'000;   // of the message that it announces
+  fourth.head.length = 1'000'000'000;  // of the message that it announces
   for (message* m : {&first, &second, &third, &fourth}) out.push(*m);
   s.pump(out);
   REQUIRE(s.frames.size() == 4);
@@ -212,7 +213,8 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
       s.read();
     }
     s.pump(out);
-    for (const arrived& a : s.frames) CHECK(a.payload == pattern(60'000, static_cast<unsigned>(a.head.cookie)));
+    for (const arrived& a : s.frames)
+      CHECK(a.payload == pattern(60'000, static_cast<unsigned>(a.head.cookie)));
   }
 }
 

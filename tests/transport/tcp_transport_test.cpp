@@ -85,8 +85,8 @@ TEST_CASE("tcp: large data land in the receiver's memory, messages pass them") {
   REQUIRE(world.drive([&] { return note.finished; }));
   CHECK_FALSE(sent.back()->finished);
   REQUIRE(world.drive([&] {
-    return all_sent(sent) && world[1].up.rooms[100].received == bytes && world[1].up.rooms[101].received == bytes &&
-           world[1].up.rooms[102].received == bytes;
+    return all_sent(sent) && world[1].up.rooms[100].received == bytes &&
+           world[1].up.rooms[101].received == bytes && world[1].up.rooms[102].received == bytes;
   }));
   CHECK(std::memcmp(rooms[0].data(), sent[0]->bytes.data(), bytes) == 0);
   CHECK(std::memcmp(rooms[1].data(), sent[1]->bytes.data(), bytes) == 0);
@@ -120,7 +120,7 @@ TEST_CASE("tcp: data withdrawn half way leave the stream whole and the memory fr
   const std::vector<std::byte> expected = pattern(bytes, 1);
   message data(frame_kind::data, expected, 1);
   data.submit(world[0].to(1));
-  REQUIRE(world.settle(0));   // the receiver reads nothing: the kernel is full
+  REQUIRE(world.settle(0));  // the receiver reads nothing: the kernel is full
   REQUIRE_FALSE(data.finished);
   world[0].to(1).withdraw(data);
   data.bytes.clear();
@@ -188,7 +188,8 @@ TEST_CASE("tcp: a slow reader makes the sender sleep, not spin, and gets everyth
   CHECK(std::memcmp(room.data(), data.bytes.data(), bytes) == 0);
 }
 
-TEST_CASE("tcp: a peer that vanishes is reported once, after what it had sent, with frames handed back first") {
+TEST_CASE(
+    "tcp: a peer that vanishes is reported once, after what it had sent, with frames handed back first") {
   ranks world(3);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -269,7 +270,8 @@ TEST_CASE("tcp: frames that still wait for their connection leave before the tra
   int from = 0;
   SUBCASE("the lower rank") { from = 0; }
   SUBCASE("the higher rank") { from = 1; }
-  for (unsigned i = 0; i < 20; ++i) add(sent, frame_kind::eager, pattern(1000, i), i).submit(world[from].to(1 - from));
+  for (unsigned i = 0; i < 20; ++i)
+    add(sent, frame_kind::eager, pattern(1000, i), i).submit(world[from].to(1 - from));
   world[from].leave();
   REQUIRE(world.drive([&] { return world[from].has_left; }));
   CHECK(all_sent(sent));
@@ -323,7 +325,8 @@ TEST_CASE("tcp: loops that sleep are woken by what arrives, and by leaving") {
     bool good = true;
     for (unsigned i = 0; i < rounds && good; ++i) {
       if (me == 0) add(sent, frame_kind::eager, pattern(i, i), i).submit(r.to(1));
-      good = world.run(me, [&] { return r.up.frames.size() == i + 1; }) && r.up.frames[i].payload == pattern(i, i);
+      good = world.run(me, [&] { return r.up.frames.size() == i + 1; }) &&
+             r.up.frames[i].payload == pattern(i, i);
       if (me == 1) add(sent, frame_kind::eager, pattern(i, i), i).submit(r.to(0));
     }
     good = good && world.run(me, [&] { return all_sent(sent); });

@@ -45,6 +45,14 @@ bool shm_link::submit(outgoing& o) noexcept {
   return false;
 }
 
+void shm_link::abandon_accept() {
+  if (at_ != phase::accepting) return;
+  at_ = phase::idle;
+  if (!has_queue()) return;
+  at_ = phase::connecting;
+  owner_.begin_connect(*this);
+}
+
 void shm_link::withdraw(outgoing& o) noexcept { static_cast<base::list_hook<outgoing_tag>&>(o).unlink(); }
 
 void shm_link::attach(peer_resources resources) {

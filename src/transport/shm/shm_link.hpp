@@ -39,6 +39,11 @@ class shm_link final : public link, public core::watcher {
   int peer() const noexcept { return peer_; }
   bool open() const noexcept { return at_ == phase::open; }
   bool connecting() const noexcept { return at_ == phase::connecting; }
+  bool accepting() const noexcept { return at_ == phase::accepting; }
+  // The peer's connection was welcomed: ours, if one was begun, is not the one that counts.
+  void begin_accept() noexcept { at_ = phase::accepting; }
+  // The welcomed connection came to nothing.
+  void abandon_accept();
   bool has_queue() const noexcept { return !messages_.empty() || !data_.empty(); }
 
   // The connection stands: both sides' memory is mapped. Throws tutti::error (errc::resources, protocol).
@@ -56,7 +61,7 @@ class shm_link final : public link, public core::watcher {
   void on_ready(bool readable, bool writable) noexcept override;
 
  private:
-  enum class phase { idle, connecting, open, closed };
+  enum class phase { idle, connecting, accepting, open, closed };
 
   bool read_some() noexcept;
   bool flush() noexcept;

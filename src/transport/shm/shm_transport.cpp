@@ -104,18 +104,18 @@ task<> shm_transport::connect(int peer) {
     }
     // Both sides began at once, and the peer's connection is the one that counts: it is on its way.
     asio::steady_timer limit(loop_.context(), deadline);
-    while (!l.open() && !l.closed() && loop_.engine().env().now() < deadline) {
+    while (l.connecting() && loop_.engine().env().now() < deadline) {
       limit.expires_after(std::chrono::milliseconds(5));
       co_await limit.async_wait(asio::deferred);
     }
-    if (!l.open()) why = "it answered, and then did not connect";
+    why = "it answered, and then did not connect";
   } catch (const error& e) {
     code = e.code() == errc::timed_out ? errc::timed_out : errc::peer_failed;
     why = e.what();
   } catch (const std::exception& e) {
     why = e.what();
   }
-  if (l.open() || l.closed()) co_return;   // the peer's own connection has come meanwhile
+  if (!l.connecting()) co_return;   // the peer's own connection has come meanwhile
   l.end(code, fmt::format("cannot reach {} over shared memory: {}; it has ended, or never got as far as tutti::run: look "
                           "at its output",
                           describe(peer), why));
@@ -142,6 +142,7 @@ task<> shm_transport::accept_all() {
 
 task<> shm_transport::serve(core::stream_socket socket) {
   const core::time_point deadline = loop_.engine().env().now() + handshake_time;
+  shm_link* welcomed = nullptr;
   try {
     if (!same_user(socket.native_handle())) co_return;
     const core::greeting from = co_await core::receive_greeting(socket, info_->secret, core::purpose::shm_link,
@@ -150,15 +151,21 @@ task<> shm_transport::serve(core::stream_socket socket) {
     core::verdict answer = core::verdict::welcome;
     if (peer < 0 || peer >= info_->size || peer == info_->rank) {
       answer = core::verdict::wrong_rank;
-    } else if (at(peer).open() || at(peer).closed()) {
+    } else if (at(peer).closed()) {
       answer = core::verdict::duplicate;
-    } else if (at(peer).connecting() && info_->rank < peer) {
-      answer = core::verdict::use_other;   // of two connections made at once, the lower rank's counts
+    } else if (at(peer).open() || at(peer).accepting() || (at(peer).connecting() && info_->rank < peer)) {
+      // Of two connections made at once the lower rank's counts; it may even stand already.
+      answer = core::verdict::use_other;
+    } else {
+      welcomed = &at(peer);
+      welcomed->begin_accept();
     }
     co_await core::answer_greeting(socket, info_->secret, from, answer, deadline);
-    if (answer == core::verdict::welcome) co_await exchange(at(peer), std::move(socket), deadline);
+    if (welcomed != nullptr) co_await exchange(*welcomed, std::move(socket), deadline);
   } catch (const std::exception& e) {
-    base::log(base::log_level::info, fmt::format("dropped a connection to the shared-memory listener: {}", e.what()));
+    base::log(base::log_level::info,
+              fmt::format("dropped a connection to the shared-memory listener: {}", e.what()));
+    if (welcomed != nullptr) welcomed->abandon_accept();
   }
 }
 

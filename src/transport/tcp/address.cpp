@@ -22,7 +22,7 @@ namespace {
 
 namespace ip = boost::asio::ip;
 
-constexpr int backlog = 4096;   // of connections not yet accepted; the kernel's own limit may be lower
+constexpr int backlog = 4096;  // of connections not yet accepted; the kernel's own limit may be lower
 constexpr int idle_before_probes_s = 5;
 constexpr int between_probes_s = 1;
 constexpr int unanswered_probes = 3;
@@ -31,22 +31,26 @@ std::string explicit_address(const std::string& text, bool has_secret) {
   boost::system::error_code code;
   const ip::address address = ip::make_address(text, code);
   if (code || address.is_unspecified() || address.is_multicast())
-    throw error(errc::invalid_argument,
-                fmt::format("TUTTI_ADDRESS='{}' is not the numeric address of one interface of this host (such as "
-                            "10.0.0.7 or fd00::7)",
-                            text));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("TUTTI_ADDRESS='{}' is not the numeric address of one interface of this host (such as "
+                    "10.0.0.7 or fd00::7)",
+                    text));
   if (!has_secret && !address.is_loopback())
-    throw error(errc::invalid_argument,
-                fmt::format("TUTTI_ADDRESS='{}' is open to other hosts, and this job has no secret to tell its ranks from "
-                            "strangers: set TUTTI_SECRET to the same text on all ranks, or start them with tutti-run, "
-                            "which makes one",
-                            text));
+    throw error(
+        errc::invalid_argument,
+        fmt::format(
+            "TUTTI_ADDRESS='{}' is open to other hosts, and this job has no secret to tell its ranks from "
+            "strangers: set TUTTI_SECRET to the same text on all ranks, or start them with tutti-run, "
+            "which makes one",
+            text));
   return address.to_string();
 }
 
 std::string loopback_like(const ip::address& address) { return address.is_v6() ? "::1" : "127.0.0.1"; }
 
-// The local address of packets to `to`. A UDP socket is connected to find out: nothing is sent. Empty when none.
+// The local address of packets to `to`. A UDP socket is connected to find out: nothing is sent. Empty when
+// none.
 std::string source_address_towards(const addrinfo& to) {
   base::unique_fd probe(::socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!probe || ::connect(probe.get(), to.ai_addr, to.ai_addrlen) != 0) return {};
@@ -63,19 +67,23 @@ std::string address_towards(const std::string& host, const std::string& port) {
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
   if (code != 0)
-    throw error(errc::invalid_argument,
-                fmt::format("MASTER_ADDR='{}' (port {}) cannot be resolved on this host: {}; set it to rank 0's numeric "
-                            "address",
-                            host, port, ::gai_strerror(code)));
+    throw error(
+        errc::invalid_argument,
+        fmt::format(
+            "MASTER_ADDR='{}' (port {}) cannot be resolved on this host: {}; set it to rank 0's numeric "
+            "address",
+            host, port, ::gai_strerror(code)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
     std::string address = source_address_towards(*a);
     if (!address.empty()) return address;
   }
-  throw error(errc::invalid_argument,
-              fmt::format("no interface of this host leads to MASTER_ADDR='{}': correct it, or set TUTTI_ADDRESS to this "
-                          "host's numeric address",
-                          host));
+  throw error(
+      errc::invalid_argument,
+      fmt::format(
+          "no interface of this host leads to MASTER_ADDR='{}': correct it, or set TUTTI_ADDRESS to this "
+          "host's numeric address",
+          host));
 }
 
 errc code_for(int failure) noexcept {
@@ -83,9 +91,12 @@ errc code_for(int failure) noexcept {
     case EMFILE:
     case ENFILE:
     case ENOBUFS:
-    case ENOMEM: return errc::resources;
-    case EADDRNOTAVAIL: return errc::invalid_argument;
-    default: return errc::system;
+    case ENOMEM:
+      return errc::resources;
+    case EADDRNOTAVAIL:
+      return errc::invalid_argument;
+    default:
+      return errc::system;
   }
 }
 
@@ -104,15 +115,18 @@ std::string listen_address(bool has_secret) {
 listener open_listener(const std::string& address) {
   const ip::tcp::endpoint wanted(ip::make_address(address), 0);
   listener result;
-  result.fd = base::unique_fd(::socket(wanted.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  result.fd =
+      base::unique_fd(::socket(wanted.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   ip::tcp::endpoint bound;
   auto length = static_cast<socklen_t>(bound.capacity());
   if (!result.fd || ::bind(result.fd.get(), wanted.data(), static_cast<socklen_t>(wanted.size())) != 0 ||
       ::listen(result.fd.get(), backlog) != 0 || ::getsockname(result.fd.get(), bound.data(), &length) != 0) {
     const int failure = errno;
-    throw error(code_for(failure),
-                fmt::format("cannot listen at {}: {}; set TUTTI_ADDRESS to an address of this host that its peers reach",
-                            address, base::errno_text(failure)));
+    throw error(
+        code_for(failure),
+        fmt::format(
+            "cannot listen at {}: {}; set TUTTI_ADDRESS to an address of this host that its peers reach",
+            address, base::errno_text(failure)));
   }
   result.endpoint = core::endpoint_text(core::stream_endpoint(bound));
   return result;
@@ -139,7 +153,9 @@ bool is_loopback(const std::string& endpoint) noexcept {
 
 void set_up_connection(int fd) noexcept {
   // Each of these may fail without harm.
-  const auto set = [fd](int level, int option, int value) { ::setsockopt(fd, level, option, &value, sizeof value); };
+  const auto set = [fd](int level, int option, int value) {
+    ::setsockopt(fd, level, option, &value, sizeof value);
+  };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, idle_before_probes_s);

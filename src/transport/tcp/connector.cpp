@@ -28,7 +28,7 @@ using phase = tcp_link::phase;
 constexpr auto handshake_limit = 5s;
 constexpr int handshakes_at_a_time = 64;
 
-constexpr auto first_pause = 10ms;   // between attempts to connect
+constexpr auto first_pause = 10ms;  // between attempts to connect
 constexpr auto longest_pause = 1000ms;
 constexpr auto shortage_pause = 100ms;
 
@@ -56,8 +56,8 @@ bool hung_up(int fd) noexcept {
 struct connector::setback {
   errc code = errc::peer_failed;
   std::string text;
-  bool answered = false;      // the peer's host took the connection
-  bool ended_early = false;   // and then the connection ended before the peer had said yes or no
+  bool answered = false;     // the peer's host took the connection
+  bool ended_early = false;  // and then the connection ended before the peer had said yes or no
 };
 
 // A place among the handshakes in progress.
@@ -83,7 +83,8 @@ connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd lis
   family_ = family;
   acceptor_.assign(family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), listener.get());
   listener.release();
-  accepting_.start(accept_all(), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  accepting_.start(
+      accept_all(), [](void*, std::exception_ptr) noexcept {}, nullptr);
 }
 
 // ---- connecting ----
@@ -120,8 +121,8 @@ task<> connector::reach(tcp_link& l) {
     co_await try_endpoints(l, deadline, &last);
     if (l.at() == phase::connected) co_return;
     if (l.at() == phase::awaiting) break;
-    // A peer closes a connection half way through the handshake when we were slow (busy computing), and when it has
-    // just decided to connect itself: worth another try. All else is final.
+    // A peer closes a connection half way through the handshake when we were slow (busy computing), and when
+    // it has just decided to connect itself: worth another try. All else is final.
     if (!last.ended_early || core::clock::now() + next_pause >= deadline) {
       give_up(l, last);
       co_return;
@@ -179,25 +180,32 @@ void connector::give_up(tcp_link& l, const setback& last) {
   switch (last.code) {
     case errc::timed_out:
       if (last.answered) {
-        l.fail(errc::timed_out, fmt::format("{} (after {}): its host takes connections, but the process does not answer: "
-                                            "it computes without returning to its loop, or is stopped",
-                                            what, waited));
-      } else {
         l.fail(errc::timed_out,
-               fmt::format("{} (after {}): a firewall may be in the way, or the address may be one of an interface that "
-                           "does not lead here: set TUTTI_ADDRESS on host {} to an address that this host reaches",
-                           what, waited, card.host));
+               fmt::format("{} (after {}): its host takes connections, but the process does not answer: "
+                           "it computes without returning to its loop, or is stopped",
+                           what, waited));
+      } else {
+        l.fail(
+            errc::timed_out,
+            fmt::format(
+                "{} (after {}): a firewall may be in the way, or the address may be one of an interface that "
+                "does not lead here: set TUTTI_ADDRESS on host {} to an address that this host reaches",
+                what, waited, card.host));
       }
       break;
     case errc::unauthorized:
     case errc::protocol:
-    case errc::resources: l.fail(last.code, what); break;
+    case errc::resources:
+      l.fail(last.code, what);
+      break;
     default:
-      l.fail(errc::peer_failed,
-             fmt::format("{}; most likely its process has gone (its own output says why), else the address is one of an "
-                         "interface that does not lead here: set TUTTI_ADDRESS on host {} to an address that this host "
-                         "reaches",
-                         what, card.host));
+      l.fail(
+          errc::peer_failed,
+          fmt::format(
+              "{}; most likely its process has gone (its own output says why), else the address is one of an "
+              "interface that does not lead here: set TUTTI_ADDRESS on host {} to an address that this host "
+              "reaches",
+              what, card.host));
   }
 }
 
@@ -207,12 +215,15 @@ task<> connector::await_peer(tcp_link& l, core::time_point deadline) {
   co_await timer.async_wait(asio::as_tuple(asio::deferred));
   if (l.at() != phase::awaiting) co_return;
   const core::peer_card& mine = owner_.info().card(owner_.info().rank);
-  l.fail(errc::timed_out,
-         fmt::format("{} was about to connect to this rank (at {}) when this rank connected to it, but its connection has "
-                     "not come within {}: a firewall may be in the way, or the address may be one of an interface that "
-                     "does not lead here: set TUTTI_ADDRESS on host {} to an address that host {} reaches",
-                     owner_.describe(l.peer()), fmt::join(mine.tcp_endpoints, ", "),
-                     base::duration_text(owner_.info().timeout), mine.host, owner_.info().card(l.peer()).host));
+  l.fail(
+      errc::timed_out,
+      fmt::format(
+          "{} was about to connect to this rank (at {}) when this rank connected to it, but its connection "
+          "has "
+          "not come within {}: a firewall may be in the way, or the address may be one of an interface that "
+          "does not lead here: set TUTTI_ADDRESS on host {} to an address that host {} reaches",
+          owner_.describe(l.peer()), fmt::join(mine.tcp_endpoints, ", "),
+          base::duration_text(owner_.info().timeout), mine.host, owner_.info().card(l.peer()).host));
 }
 
 task<> connector::pause(std::chrono::milliseconds how_long) {
@@ -246,10 +257,12 @@ bool connector::accept_some() {
       if (code == EAGAIN || code == EWOULDBLOCK) return true;
       if (code == EINTR || code == ECONNABORTED) continue;
       if (!std::exchange(shortage_reported_, true))
-        base::log_warning(fmt::format("cannot accept connections for now: {}; raise `ulimit -n`", base::errno_text(code)));
+        base::log_warning(
+            fmt::format("cannot accept connections for now: {}; raise `ulimit -n`", base::errno_text(code)));
       return false;
     }
-    core::stream_socket socket(loop_.context(), asio::generic::stream_protocol(family_, IPPROTO_TCP), fd.get());
+    core::stream_socket socket(loop_.context(), asio::generic::stream_protocol(family_, IPPROTO_TCP),
+                               fd.get());
     fd.release();
     handshake_tasks_.start(serve(std::move(socket)));
   }
@@ -272,8 +285,8 @@ task<> connector::serve(core::stream_socket accepted) {
 task<> connector::converse(core::stream_socket& socket) {
   const core::world_info& info = owner_.info();
   const core::time_point deadline = core::clock::now() + handshake_limit;
-  const core::greeting from = co_await core::receive_greeting(socket, info.secret, core::purpose::tcp_link, info.id,
-                                                              info.rank, deadline);
+  const core::greeting from = co_await core::receive_greeting(socket, info.secret, core::purpose::tcp_link,
+                                                              info.id, info.rank, deadline);
   const std::optional<core::verdict> answer = judge(from.peer);
   if (!answer || hung_up(socket.native_handle())) co_return;
   if (*answer != core::verdict::welcome) {
@@ -299,14 +312,17 @@ std::optional<core::verdict> connector::judge(const core::identity& peer) {
   if (peer.epoch != info.epoch) return core::verdict::wrong_world;
   switch (owner_.at(peer.rank).at()) {
     case phase::idle:
-    case phase::awaiting: return core::verdict::welcome;
-    case phase::connecting: return peer.rank < info.rank ? core::verdict::welcome : core::verdict::use_other;
+    case phase::awaiting:
+      return core::verdict::welcome;
+    case phase::connecting:
+      return peer.rank < info.rank ? core::verdict::welcome : core::verdict::use_other;
     case phase::closed:
       if (owner_.leaving()) return std::nullopt;
       break;
     case phase::accepting:
     case phase::connected:
-    case phase::failing: break;
+    case phase::failing:
+      break;
   }
   return core::verdict::duplicate;
 }
@@ -323,8 +339,8 @@ void connector::abandon_accepting(tcp_link& l) noexcept {
 
 void connector::report_stranger(const std::string& who, const char* what) noexcept {
   if (std::exchange(stranger_reported_, true)) return;
-  base::log_warning(fmt::format("dropped a connection from {} to this rank's TCP port: {}. Further ones are not reported",
-                                who, what));
+  base::log_warning(fmt::format(
+      "dropped a connection from {} to this rank's TCP port: {}. Further ones are not reported", who, what));
 }
 
 }  // namespace tutti::transport::tcp

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes connections between ranks: connects when a link needs it, accepts when a peer does, and settles it when both do
-// so at once: the connection that the lower rank has started stays.
+// Makes connections between ranks: connects when a link needs it, accepts when a peer does, and settles it
+// when both do so at once: the connection that the lower rank has started stays.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -55,11 +55,11 @@ class connector {
   tcp_transport& owner_;
   boost::asio::ip::tcp::acceptor acceptor_;
   int family_;
-  int handshakes_ = 0;           // incoming ones in progress
+  int handshakes_ = 0;  // incoming ones in progress
   core::wakeup handshake_over_;
   bool stranger_reported_ = false;
   bool shortage_reported_ = false;
-  std::vector<std::unique_ptr<core::running_task>> attempts_;   // by peer
+  std::vector<std::unique_ptr<core::running_task>> attempts_;  // by peer
   core::background_tasks handshake_tasks_;
   core::running_task accepting_;
 };

@@ -15,7 +15,7 @@ namespace {
 using base::get_little_endian;
 using base::put_little_endian;
 
-constexpr std::uint32_t magic = 0x66747474;   // "tttf"
+constexpr std::uint32_t magic = 0x66747474;  // "tttf"
 constexpr std::uint8_t version = 1;
 constexpr std::size_t checked_bytes = header_bytes - 4;
 
@@ -23,14 +23,16 @@ constexpr std::array<std::uint32_t, 256> crc_table = [] {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t i = 0; i < 256; ++i) {
     std::uint32_t remainder = i;
-    for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? 0x82F63B78U : 0U);
+    for (int bit = 0; bit < 8; ++bit)
+      remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? 0x82F63B78U : 0U);
     table[i] = remainder;
   }
   return table;
 }();
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(std::span<const std::uint8_t> bytes) noexcept {
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
+    std::span<const std::uint8_t> bytes) noexcept {
   std::uint64_t crc = 0xFFFFFFFFU;
   std::size_t at = 0;
   for (; at + 8 <= bytes.size(); at += 8) {
@@ -82,7 +84,8 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) n
   if (at[4] != version) return "a frame of another version of tutti";
   if (get_little_endian<std::uint32_t>(at + 60) != crc32c(from.first(checked_bytes)))
     return "a frame header with a wrong checksum";
-  if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) || at[5] > static_cast<std::uint8_t>(frame_kind::leave))
+  if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) ||
+      at[5] > static_cast<std::uint8_t>(frame_kind::leave))
     return "a frame of an unknown kind";
   if (get_little_endian<std::uint16_t>(at + 6) != 0 || get_little_endian<std::uint32_t>(at + 56) != 0)
     return "a frame with unknown flags";
@@ -93,9 +96,11 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) n
   f.cookie = get_little_endian<std::uint64_t>(at + 24);
   f.other_cookie = get_little_endian<std::uint64_t>(at + 32);
   std::memcpy(f.fingerprint.data(), at + 40, f.fingerprint.size());
-  if (f.kind == frame_kind::eager && f.length > eager_limit_bytes) return "an eager frame longer than the eager limit";
+  if (f.kind == frame_kind::eager && f.length > eager_limit_bytes)
+    return "an eager frame longer than the eager limit";
   if (f.kind == frame_kind::data && f.length > slice_bytes) return "a data frame longer than a slice";
-  if (f.kind == frame_kind::fail && f.length > fail_text_limit_bytes) return "a fail frame with too long a text";
+  if (f.kind == frame_kind::fail && f.length > fail_text_limit_bytes)
+    return "a fail frame with too long a text";
   return nullptr;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frame's header on the wire: 64 bytes, little endian, with a checksum of its own, so that a stream that has lost its
-// step is noticed before a length is believed.
+// A frame's header on the wire: 64 bytes, little endian, with a checksum of its own, so that a stream that
+// has lost its step is noticed before a length is believed.
 //
 //   0 magic   4 version   5 kind   6 flags (0)   8 context   12 tag   16 length   24 cookie   32 other cookie
 //   40 fingerprint (16)   56 reserved (0)   60 CRC-32C of bytes 0..59
@@ -26,13 +26,14 @@ using header = std::array<std::uint8_t, header_bytes>;
 
 // The bytes of payload that follow a frame's header.
 inline std::uint64_t payload_bytes(const frame& f) noexcept {
-  const bool carries = f.kind == frame_kind::eager || f.kind == frame_kind::data || f.kind == frame_kind::fail;
+  const bool carries =
+      f.kind == frame_kind::eager || f.kind == frame_kind::data || f.kind == frame_kind::fail;
   return carries ? f.length : 0;
 }
 
 void encode(const frame& f, header& into) noexcept;
-// Null when these bytes are a header that a peer of this version may send, and then `f` is that frame. Otherwise what
-// is wrong with them, for people; `f` is unspecified.
+// Null when these bytes are a header that a peer of this version may send, and then `f` is that frame.
+// Otherwise what is wrong with them, for people; `f` is unspecified.
 const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) noexcept;
 
 // Castagnoli's CRC, by the processor's instruction where it has one.

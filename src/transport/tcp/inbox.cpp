@@ -12,8 +12,8 @@ namespace tutti::transport::tcp {
 namespace {
 
 constexpr std::size_t staging_bytes = std::size_t{64} * 1024;
-// Behind a long payload most often comes the next slice of the same message. Taking only its header along, and not
-// 64 KiB of it, keeps that much from being copied twice.
+// Behind a long payload most often comes the next slice of the same message. Taking only its header along,
+// and not 64 KiB of it, keeps that much from being copied twice.
 constexpr std::size_t long_payload_bytes = std::size_t{16} * 1024;
 constexpr std::size_t behind_long_payload_bytes = std::size_t{4} * 1024;
 
@@ -90,7 +90,7 @@ bool inbox::begin_frame(const std::uint8_t* at) noexcept {
   if (complaint_ == nullptr && heard_leave_) complaint_ = "a frame behind its last one";
   if (complaint_ != nullptr) return false;
   where_ = landing{};
-  to_come_ = static_cast<std::size_t>(payload_bytes(head_));   // at most a slice
+  to_come_ = static_cast<std::size_t>(payload_bytes(head_));  // at most a slice
   to_land_ = 0;
   in_frame_ = true;
   if (head_.kind == frame_kind::leave) {

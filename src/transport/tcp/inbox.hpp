@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames out of a stream: payload straight into the memory that the layer above names, the rest through a staging buffer.
+// Frames out of a stream: payload straight into the memory that the layer above names, the rest through a
+// staging buffer.
 #pragma once
 
 #include "transport/link.hpp"
@@ -15,7 +16,8 @@ class inbox {
  public:
   enum class outcome {
     empty,         // nothing more to read now
-    nearly_empty,  // there was less than asked for, so probably nothing more; an end of the stream may still be behind it
+    nearly_empty,  // there was less than asked for, so probably nothing more; an end of the stream may still
+                   // be behind it
     more,          // the budget is used up
     ended,         // the peer has shut its side down
     broken,        // the stream has an error: see error()
@@ -30,7 +32,8 @@ class inbox {
   // Reads about `budget` bytes from the non-blocking socket `fd` and delivers what they complete.
   outcome receive(int fd, std::size_t budget) noexcept;
 
-  // Payload of the current frame that was to go to `owner` goes nowhere, and that frame's end() names no owner.
+  // Payload of the current frame that was to go to `owner` goes nowhere, and that frame's end() names no
+  // owner.
   void abandon(void* owner) noexcept;
   // Nothing is delivered any more; what comes is read and dropped.
   void mute() noexcept;
@@ -50,16 +53,16 @@ class inbox {
   std::size_t staging_room() const noexcept;
 
   const int peer_;
-  inbound* up_;   // null: muted
+  inbound* up_;  // null: muted
   std::unique_ptr<std::uint8_t[]> staging_;
-  std::size_t staged_ = 0;   // bytes at the front of the staging buffer: less than a header, between calls
+  std::size_t staged_ = 0;  // bytes at the front of the staging buffer: less than a header, between calls
 
   bool in_frame_ = false;
   frame head_;
   landing where_;
-  std::byte* next_ = nullptr;      // where the next byte of payload lands
-  std::size_t to_land_ = 0;        // payload still to come that lands there
-  std::size_t to_come_ = 0;        // payload still to come in all
+  std::byte* next_ = nullptr;  // where the next byte of payload lands
+  std::size_t to_land_ = 0;    // payload still to come that lands there
+  std::size_t to_come_ = 0;    // payload still to come in all
 
   int error_ = 0;
   const char* complaint_ = nullptr;

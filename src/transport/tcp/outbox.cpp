@@ -16,7 +16,9 @@ constexpr std::size_t pieces_per_call = 16;
 // As much as a large socket buffer takes; what does not fit is not committed to.
 constexpr std::size_t bytes_per_call = std::size_t{1024} * 1024;
 
-bool is_long(const outgoing& f) noexcept { return f.head.kind == frame_kind::data && f.head.length > slice_bytes; }
+bool is_long(const outgoing& f) noexcept {
+  return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
+}
 
 }  // namespace
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames on their way into a stream: which bytes go next, and what of them has left.
 //
-// Two queues. Long data frames wait in one and leave slice by slice; everything else waits in the other, in order, and
-// goes first. What the kernel takes in one call is one call: headers and payloads of many frames, gathered.
+// Two queues. Long data frames wait in one and leave slice by slice; everything else waits in the other, in
+// order, and goes first. What the kernel takes in one call is one call: headers and payloads of many frames,
+// gathered.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -19,23 +20,23 @@ class outbox {
  public:
   using list = base::intrusive_list<outgoing, outgoing_tag>;
   enum class outcome {
-    drained,   // nothing is left to send
-    blocked,   // the kernel takes no more: go on when the descriptor is writable
-    more,      // the budget is used up
-    broken     // the stream has an error: see error()
+    drained,  // nothing is left to send
+    blocked,  // the kernel takes no more: go on when the descriptor is writable
+    more,     // the budget is used up
+    broken    // the stream has an error: see error()
   };
 
   bool empty() const noexcept { return cut_short_.left() == 0 && messages_.empty() && long_data_.empty(); }
   void push(outgoing& f) noexcept;
-  // Writes about `budget` bytes to the non-blocking socket `fd`. Frames of which the last byte has left go to `left`,
-  // in that order; their `done` is the caller's to call.
+  // Writes about `budget` bytes to the non-blocking socket `fd`. Frames of which the last byte has left go to
+  // `left`, in that order; their `done` is the caller's to call.
   outcome send(int fd, std::size_t budget, list& left) noexcept;
   // The errno of what broke the stream.
   int error() const noexcept { return error_; }
   std::uint64_t sent_bytes() const noexcept { return sent_bytes_; }
-  // On return the payload of `f` is not referenced: nothing more of it is sent, except the rest of what the peer was
-  // promised by a header that has begun to leave, from a copy. False: there is no memory for that, and the stream must
-  // be broken off. Harmless when `f` is not queued.
+  // On return the payload of `f` is not referenced: nothing more of it is sent, except the rest of what the
+  // peer was promised by a header that has begun to leave, from a copy. False: there is no memory for that,
+  // and the stream must be broken off. Harmless when `f` is not queued.
   bool withdraw(outgoing& f) noexcept;
   // Empties the outbox; what had been queued goes to `rest`.
   void clear(list& rest) noexcept;
@@ -43,10 +44,10 @@ class outbox {
  private:
   // A header and the payload that it promises, or what is left of both.
   struct piece {
-    outgoing* of = nullptr;   // null: of a frame that was withdrawn
+    outgoing* of = nullptr;  // null: of a frame that was withdrawn
     const std::byte* payload = nullptr;
     std::size_t payload_left = 0;
-    std::size_t promised = 0;   // payload in all
+    std::size_t promised = 0;  // payload in all
     std::size_t header_left = 0;
     std::size_t left() const noexcept { return header_left + payload_left; }
   };
@@ -58,7 +59,8 @@ class outbox {
 
   list messages_;
   list long_data_;
-  // What a call of the kernel has begun and not ended. Its frame, while there is one, is the first of its queue.
+  // What a call of the kernel has begun and not ended. Its frame, while there is one, is the first of its
+  // queue.
   piece cut_short_;
   header cut_short_header_{};
   std::unique_ptr<std::byte[]> copy_;

@@ -42,9 +42,14 @@ bool tcp_link::submit(outgoing& f) noexcept {
   }
   outbox::list left;
   switch (outbox_.send(fd_.get(), bytes_per_turn, left)) {
-    case outbox::outcome::drained: break;
-    case outbox::outcome::blocked: writable_ = false; break;
-    case outbox::outcome::more: owner_.activate(*this); break;
+    case outbox::outcome::drained:
+      break;
+    case outbox::outcome::blocked:
+      writable_ = false;
+      break;
+    case outbox::outcome::more:
+      owner_.activate(*this);
+      break;
     case outbox::outcome::broken:
       send_error_ = outbox_.error();
       owner_.activate(*this);
@@ -56,8 +61,9 @@ bool tcp_link::submit(outgoing& f) noexcept {
 
 void tcp_link::withdraw(outgoing& f) noexcept {
   if (!outbox_.withdraw(f))
-    fail(errc::resources, fmt::format("out of memory while a message to {} was taken back: the connection was broken off",
-                                      owner_.describe(peer_)));
+    fail(errc::resources,
+         fmt::format("out of memory while a message to {} was taken back: the connection was broken off",
+                     owner_.describe(peer_)));
 }
 
 void tcp_link::attach(base::unique_fd connection) {
@@ -93,30 +99,42 @@ bool tcp_link::work() noexcept {
       if (at_ == phase::connected) any |= write();
       return any;
     }
-    case phase::failing: close(failure_, std::move(failure_text_)); return true;
+    case phase::failing:
+      close(failure_, std::move(failure_text_));
+      return true;
     case phase::closed:
       if (outbox_.empty()) return false;
       hand_back();
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
 bool tcp_link::read() noexcept {
   const std::uint64_t before = inbox_.received_bytes();
   switch (inbox_.receive(fd_.get(), bytes_per_turn)) {
-    case inbox::outcome::stopped: return true;
+    case inbox::outcome::stopped:
+      return true;
     case inbox::outcome::empty:
       if (send_error_ != 0) broke(send_error_);
       break;
-    // The descriptor tells of changes only: what is left now, were it the end of the stream, it will not tell again.
+    // The descriptor tells of changes only: what is left now, were it the end of the stream, it will not tell
+    // again.
     case inbox::outcome::nearly_empty:
-    case inbox::outcome::more: owner_.activate(*this); break;
-    case inbox::outcome::ended: broke(0); return true;
-    case inbox::outcome::broken: broke(inbox_.error()); return true;
+    case inbox::outcome::more:
+      owner_.activate(*this);
+      break;
+    case inbox::outcome::ended:
+      broke(0);
+      return true;
+    case inbox::outcome::broken:
+      broke(inbox_.error());
+      return true;
     case inbox::outcome::malformed:
-      close(errc::protocol, fmt::format("{} sent {}: is every rank built with the same tutti? The connection was closed",
-                                        owner_.describe(peer_), inbox_.complaint()));
+      close(errc::protocol,
+            fmt::format("{} sent {}: is every rank built with the same tutti? The connection was closed",
+                        owner_.describe(peer_), inbox_.complaint()));
       return true;
   }
   return inbox_.received_bytes() != before;
@@ -131,9 +149,14 @@ bool tcp_link::write() noexcept {
     outbox::list left;
     const outbox::outcome result = outbox_.send(fd_.get(), bytes_per_turn, left);
     switch (result) {
-      case outbox::outcome::drained: break;
-      case outbox::outcome::blocked: writable_ = false; break;
-      case outbox::outcome::more: owner_.activate(*this); break;
+      case outbox::outcome::drained:
+        break;
+      case outbox::outcome::blocked:
+        writable_ = false;
+        break;
+      case outbox::outcome::more:
+        owner_.activate(*this);
+        break;
       case outbox::outcome::broken:
         send_error_ = outbox_.error();
         owner_.activate(*this);
@@ -155,12 +178,14 @@ void tcp_link::broke(int code) noexcept {
   if (inbox_.heard_leave()) {
     close(errc::peer_left, fmt::format("{} has finished and left", who));
   } else if (code == 0 || code == ECONNRESET || code == EPIPE || code == ENOTCONN) {
-    close(errc::peer_failed, fmt::format("{} closed the connection without taking leave: it died or was killed; its own "
-                                         "output and exit code say why",
-                                         who));
+    close(errc::peer_failed,
+          fmt::format("{} closed the connection without taking leave: it died or was killed; its own "
+                      "output and exit code say why",
+                      who));
   } else {
-    close(errc::peer_failed, fmt::format("the connection to {} broke ({}): its host or the network between has failed",
-                                         who, base::errno_text(code)));
+    close(errc::peer_failed,
+          fmt::format("the connection to {} broke ({}): its host or the network between has failed", who,
+                      base::errno_text(code)));
   }
 }
 
@@ -183,17 +208,22 @@ void tcp_link::leave() noexcept {
   silent_ = true;
   inbox_.mute();
   switch (at_) {
-    case phase::idle: at_ = phase::closed; break;
+    case phase::idle:
+      at_ = phase::closed;
+      break;
     case phase::connecting:
     case phase::awaiting:
       if (has_queue()) break;
       owner_.stop_connecting(*this);
       at_ = phase::closed;
       break;
-    case phase::connected: owner_.activate(*this); break;
+    case phase::connected:
+      owner_.activate(*this);
+      break;
     case phase::accepting:
     case phase::failing:
-    case phase::closed: break;
+    case phase::closed:
+      break;
   }
 }
 

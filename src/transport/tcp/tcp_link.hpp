@@ -21,11 +21,11 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
  public:
   enum class phase {
     idle,
-    connecting,   // our own attempt is under way
-    awaiting,     // the peer prefers its attempt to ours
-    accepting,    // the peer's attempt is being answered
+    connecting,  // our own attempt is under way
+    awaiting,    // the peer prefers its attempt to ours
+    accepting,   // the peer's attempt is being answered
     connected,
-    failing,      // at its end; reported from the next work()
+    failing,  // at its end; reported from the next work()
     closed
   };
 
@@ -52,8 +52,8 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
 
   // Reads and writes, a bounded amount, and reports the end; true when anything happened.
   bool work() noexcept;
-  // Nothing is delivered upward any more; when the queues have left, says so to the peer, and then drops what comes
-  // until the peer has closed.
+  // Nothing is delivered upward any more; when the queues have left, says so to the peer, and then drops what
+  // comes until the peer has closed.
   void leave() noexcept;
   // Cuts the connection and forgets what is queued, telling nobody here.
   void cut() noexcept;
@@ -82,8 +82,8 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   const int peer_;
   phase at_ = phase::idle;
   bool writable_ = false;
-  bool silent_ = false;   // nobody above is told anything any more
-  int send_error_ = 0;    // sending has failed; what the peer had sent before is still read
+  bool silent_ = false;  // nobody above is told anything any more
+  int send_error_ = 0;   // sending has failed; what the peer had sent before is still read
   base::unique_fd fd_;
   core::backend::handle watch_ = 0;
   outbox outbox_;

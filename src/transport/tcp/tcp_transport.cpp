@@ -28,7 +28,7 @@ void tcp_transport::open(const core::world_info& info, inbound& up) {
   info_ = &info;
   up_ = &up;
   links_.resize(static_cast<std::size_t>(info.size));
-  loop_.backend();   // before this in the engine's order: what it finds is followed up in the same round
+  loop_.backend();  // before this in the engine's order: what it finds is followed up in the same round
   loop_.engine().add(*this);
   loop_.hold();
   attached_ = true;

@@ -26,7 +26,8 @@ class tcp_transport final : public transport, public core::source {
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
   link& link_to(int peer) override { return at(peer); }
-  // Nothing is delivered upward any more once this has begun; frames that could not leave in time are handed back.
+  // Nothing is delivered upward any more once this has begun; frames that could not leave in time are handed
+  // back.
   task<> leave(core::time_point deadline) override;
   // Nothing is called upward any more: queued frames are forgotten, not handed back.
   void cut() noexcept override;
@@ -56,10 +57,10 @@ class tcp_transport final : public transport, public core::source {
   const core::world_info* info_ = nullptr;
   inbound* up_ = nullptr;
   core::wakeup changed_;
-  std::vector<std::unique_ptr<tcp_link>> links_;   // by peer; null until needed
+  std::vector<std::unique_ptr<tcp_link>> links_;  // by peer; null until needed
   base::intrusive_list<tcp_link, active_tag> active_;
   std::optional<connector> connector_;
-  bool attached_ = false;   // in the engine, holding the loop
+  bool attached_ = false;  // in the engine, holding the loop
   bool leaving_ = false;
 };
 

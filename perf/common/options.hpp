@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tutti-perf and its rivals are told on the command line: the same words for all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace perf {
+
+enum class command { latency, bandwidth, all_reduce };
+
+const char* name_of(command what) noexcept;
+
+struct options {
+  command what = command::latency;
+  std::vector<std::size_t> sizes;   // bytes of one message, or of the vector that is reduced
+  std::int64_t iterations = 0;      // measured rounds per size; 0: as many as `seconds` allows
+  std::int64_t warmup = -1;         // rounds before that; -1: a tenth of `seconds`
+  double seconds = 0.25;            // per size
+  int window = 0;                   // messages in flight (bandwidth); 0: see window_for
+  std::string json;                 // a file, or "-" for stdout; empty: none
+};
+
+// How the user starts this program, for texts.
+struct program_names {
+  std::string program;    // "tutti-perf"
+  std::string launcher;   // "tutti-run"
+};
+
+// The options, or the exit code when there is nothing to run (help was asked for, or the command line is wrong: both
+// are said by rank 0 alone).
+std::variant<options, int> parse_command_line(int argc, const char* const* argv, const program_names& names);
+
+// Why this command cannot run on so many ranks, and what to type; empty when it can.
+std::string wrong_ranks(const options& chosen, int ranks, const program_names& names);
+
+// 64 messages, fewer when they are long: at most 64 MiB lie on each side, but 4 messages at least.
+int window_for(const options& chosen, std::size_t bytes) noexcept;
+
+}  // namespace perf

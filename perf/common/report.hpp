@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The result of one run, as a table and as JSON.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace perf {
+
+// One size. Times are of one operation: one message one way (latency: half the round trip), or one all_reduce.
+struct row {
+  std::size_t bytes = 0;
+  std::int64_t iterations = 0;   // measured rounds
+  std::int64_t operations = 0;   // of all measured rounds
+  std::int64_t batches = 0;      // the values that the quantiles are of
+  double median_us = 0, p10_us = 0, p90_us = 0, min_us = 0, max_us = 0;
+  double mean_us = 0;            // all the time, stalls included, over all operations
+  double gb_per_s = 0;           // bytes / median
+  double cpu_us = 0;             // of all ranks, per operation
+  double sleeps = 0;             // of all ranks, per operation: how often a rank gave its core away to wait
+  double line_before_ns = 0;     // placement; see placement.hpp. 0: could not be measured
+  double line_after_ns = 0;
+  std::int64_t faults = 0;       // messages or results that were wrong
+};
+
+struct report {
+  std::string program, library, command, transport, loop;
+  int ranks = 0;
+  int cores = 0;
+  std::string machine;
+  std::vector<row> rows;
+
+  bool good() const noexcept;
+};
+
+// The table, in three parts so that rows appear while the rest is still being measured.
+void print_header(std::FILE* to, const report& of, double line_ns);
+void print_row(std::FILE* to, const row& of);
+void print_footer(std::FILE* to, const report& of);
+
+std::string json_of(const report& of);
+// Throws std::runtime_error that says what is missing or wrong.
+report report_of_json(const std::string& text);
+
+// "-" is stdout. Throws std::runtime_error.
+void write_json(const report& of, const std::string& file);
+
+}  // namespace perf

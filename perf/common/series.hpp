@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// One size, from the first batch to its row: everything of the method that needs no communication.
+//
+// A program does, on every rank, in this order; what is in brackets is its own communication, outside the timed part:
+//   batch b = s.next()                    [rank 0's goes to all]; until b.rounds is 0
+//   fill the buffers                      [barrier]
+//   watch.start(), b.rounds rounds, watch.stop()
+//   check the buffers, s.finished(b, the longest time [over all ranks] of those that keep it)
+//   at the end row_of(the sums [over all ranks] of the totals)
+#pragma once
+
+#include "common/report.hpp"
+#include "common/schedule.hpp"
+#include "common/stopwatch.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace perf {
+
+// Of one rank, or summed over all; an array so that it can be.
+using totals = std::array<double, 3>;
+enum total_of : std::size_t { total_cpu_seconds, total_sleeps, total_faults };
+
+class series {
+ public:
+  series(const options& chosen, std::size_t bytes, int operations_per_round);
+
+  batch next() noexcept { return schedule_.next(); }
+  void watched(const batch& b, const stopwatch& watch) noexcept;
+  void finished(const batch& b, double seconds);
+
+  // Of this rank: what the measured batches took, and what was wrong in any batch.
+  totals own_totals(std::int64_t faults) const noexcept;
+  row row_of(const totals& of_all_ranks) const;
+
+ private:
+  using clock = std::chrono::steady_clock;
+
+  schedule schedule_;
+  std::size_t bytes_;
+  int operations_per_round_;
+  clock::time_point begin_ = clock::now();
+  std::vector<double> batch_us_;   // per operation, one for each measured batch
+  std::int64_t rounds_ = 0;        // measured
+  double seconds_ = 0;             // measured
+  resource_use use_;
+};
+
+}  // namespace perf

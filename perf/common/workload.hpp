@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each command moves: its buffers, filled anew for every batch and checked after it. The communication between
+// the two is the program's. The checks named `sample` are inside the timed part, the same in every program.
+#pragma once
+
+#include "common/buffer.hpp"
+#include "common/pattern.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace perf {
+
+// latency: a round is one message there and one back, from two ranks' own buffers.
+class message_pair {
+ public:
+  message_pair(std::size_t bytes, int rank) : out_(bytes), in_(bytes), rank_(rank) {}
+
+  static constexpr int operations_per_round() noexcept { return 2; }
+  bool keeps_time() const noexcept { return rank_ == 0; }
+
+  std::span<const std::byte> out() noexcept { return out_.all(); }
+  std::span<std::byte> in() noexcept { return in_.all(); }
+
+  void prepare(std::uint64_t batch_seed) noexcept {
+    expected_seed_ = seed_of_message(batch_seed, 1 - rank_, 0);
+    fill(out_.all(), seed_of_message(batch_seed, rank_, 0));
+    scrub(in_.all());
+    tail_ = tail_check(in_.all().size(), expected_seed_);
+  }
+  void sample() noexcept { faults_ += tail_.holds(in_.all()) ? 0 : 1; }
+  void check() noexcept { faults_ += is_filled(in_.all(), expected_seed_) ? 0 : 1; }
+  std::int64_t faults() const noexcept { return faults_; }
+
+ private:
+  buffer out_, in_;
+  int rank_;
+  std::uint64_t expected_seed_ = 0;
+  tail_check tail_;
+  std::int64_t faults_ = 0;
+};
+
+// bandwidth: a round is a window of messages from rank 0 to rank 1, each with a buffer of its own on both sides, and one
+// number back that says which window has arrived.
+class message_window {
+ public:
+  message_window(std::size_t bytes, int slots, int rank)
+      : bytes_(bytes), stride_((bytes / 64 + 1) * 64), slots_(slots), rank_(rank),
+        memory_(stride_ * static_cast<std::size_t>(slots)), tails_(static_cast<std::size_t>(slots)) {}
+
+  int operations_per_round() const noexcept { return slots_; }
+  bool keeps_time() const noexcept { return rank_ == 0; }
+
+  int slots() const noexcept { return slots_; }
+  std::span<std::byte> slot(int i) noexcept { return memory_.part(stride_ * static_cast<std::size_t>(i), bytes_); }
+
+  void prepare(std::uint64_t batch_seed) noexcept {
+    batch_seed_ = batch_seed;
+    for (int i = 0; i < slots_; ++i) {
+      if (rank_ == 0) fill(slot(i), seed_of(i));
+      else scrub(slot(i));
+      tails_[static_cast<std::size_t>(i)] = tail_check(bytes_, seed_of(i));
+    }
+  }
+  void sample() noexcept {
+    for (int i = 0; i < slots_; ++i) faults_ += tails_[static_cast<std::size_t>(i)].holds(slot(i)) ? 0 : 1;
+  }
+  void sample_answer(std::int64_t window, std::int64_t expected) noexcept { faults_ += window == expected ? 0 : 1; }
+  void check() noexcept {
+    for (int i = 0; i < slots_; ++i) faults_ += is_filled(slot(i), seed_of(i)) ? 0 : 1;
+  }
+  std::int64_t faults() const noexcept { return faults_; }
+
+ private:
+  std::uint64_t seed_of(int i) const noexcept { return seed_of_message(batch_seed_, 0, i); }
+
+  std::size_t bytes_, stride_;
+  int slots_, rank_;
+  buffer memory_;
+  std::vector<tail_check> tails_;
+  std::uint64_t batch_seed_ = 0;
+  std::int64_t faults_ = 0;
+};
+
+// all_reduce: a round is one sum of floats, out of place.
+class vector_sum {
+ public:
+  vector_sum(std::size_t bytes, int rank, int ranks)
+      : in_(bytes), out_(bytes), count_(bytes / sizeof(float)), rank_(rank), ranks_(ranks) {}
+
+  static constexpr int operations_per_round() noexcept { return 1; }
+  static constexpr bool keeps_time() noexcept { return true; }   // the slowest rank counts
+
+  std::span<const float> in() noexcept { return floats(in_); }
+  std::span<float> out() noexcept { return floats(out_); }
+
+  void prepare(std::uint64_t batch_seed) noexcept {
+    seed_ = batch_seed;
+    fill_addends(floats(in_), seed_, rank_);
+    scrub(out_.all());
+    last_ = expected_sum(count_ - 1, seed_, ranks_);
+  }
+  void sample() noexcept { faults_ += out()[count_ - 1] == last_ ? 0 : 1; }
+  void check() noexcept { faults_ += is_sum(out(), seed_, ranks_) ? 0 : 1; }
+  std::int64_t faults() const noexcept { return faults_; }
+
+ private:
+  std::span<float> floats(buffer& b) const noexcept { return {reinterpret_cast<float*>(b.all().data()), count_}; }
+
+  buffer in_, out_;
+  std::size_t count_;
+  int rank_, ranks_;
+  std::uint64_t seed_ = 0;
+  float last_ = 0;
+  std::int64_t faults_ = 0;
+};
+
+}  // namespace perf

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// tutti-perf: how long messages and collectives take, and whether they are right.
+//   tutti-run -n 2 tutti-perf latency
+//   tutti-run -n 4 tutti-perf all_reduce --sizes 4..1MiB --json result.json
+#include "common/machine.hpp"
+#include "common/options.hpp"
+#include "common/series.hpp"
+#include "common/session.hpp"
+#include "rounds.hpp"
+
+#include <tutti/tutti.hpp>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <variant>
+
+namespace {
+
+const perf::program_names names{"tutti-perf", "tutti-run"};
+
+// One size; the method is in common/series.hpp. `data` outlives the task.
+template <class Workload>
+tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, std::size_t bytes, Workload* data) {
+  perf::series series(chosen, bytes, data->operations_per_round());
+  for (;;) {
+    perf::batch b;
+    if (world.rank() == 0) b = series.next();
+    co_await world.broadcast(b, 0);
+    if (b.rounds == 0) break;
+    data->prepare(b.seed);
+    co_await world.barrier();
+
+    perf::stopwatch watch;
+    watch.start();
+    co_await perf::run_rounds(world, data, b.rounds);
+    watch.stop();
+
+    data->check();
+    series.watched(b, watch);
+    double seconds = data->keeps_time() ? watch.seconds() : 0;
+    co_await world.all_reduce(seconds, tutti::max);
+    series.finished(b, seconds);
+  }
+  perf::totals totals = series.own_totals(data->faults());
+  co_await world.all_reduce(totals, tutti::sum);
+  co_return series.row_of(totals);
+}
+
+tutti::task<perf::row> measure_size(tutti::communicator world, perf::options chosen, std::size_t bytes) {
+  switch (chosen.what) {
+    case perf::command::bandwidth: {
+      perf::message_window data(bytes, perf::window_for(chosen, bytes), world.rank());
+      perf::row result = co_await measure(world, chosen, bytes, &data);
+      co_return result;
+    }
+    case perf::command::all_reduce: {
+      perf::vector_sum data(bytes, world.rank(), world.size());
+      perf::row result = co_await measure(world, chosen, bytes, &data);
+      co_return result;
+    }
+    case perf::command::latency: break;
+  }
+  perf::message_pair data(bytes, world.rank());
+  perf::row result = co_await measure(world, chosen, bytes, &data);
+  co_return result;
+}
+
+// What carries the messages, seen from outside when the ranks are connected: all ranks share memory, some do, none.
+tutti::task<std::string> transport_of(tutti::communicator world) {
+  double shares = perf::maps_memory_named("memfd:tutti") ? 1 : 0;
+  co_await world.all_reduce(shares, tutti::sum);
+  if (shares == 0) co_return "tcp";
+  co_return shares == world.size() ? "shm" : "shm and tcp";
+}
+
+tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
+  const std::string wrong = perf::wrong_ranks(chosen, world.size(), names);
+  if (!wrong.empty()) {
+    if (world.rank() == 0) std::fprintf(stderr, "tutti-perf: %s\n", wrong.c_str());
+    co_return 2;
+  }
+  perf::report about;
+  about.program = names.program;
+  about.library = "tutti " TUTTI_PERF_VERSION;
+  about.command = perf::name_of(chosen.what);
+  co_await world.barrier();   // connects
+  about.transport = co_await transport_of(world);
+  about.loop = perf::has_descriptor_named("[io_uring]") ? "io_uring" : "epoll";
+  about.ranks = world.size();
+  about.cores = perf::usable_cores();
+  about.machine = perf::machine_text();
+
+  perf::session session(chosen, about, world.rank());
+  for (const std::size_t bytes : chosen.sizes) {
+    perf::row done = co_await measure_size(world, chosen, bytes);
+    session.add(std::move(done));
+  }
+  co_return session.finish();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::variant<perf::options, int> said = perf::parse_command_line(argc, argv, names);
+  if (const int* code = std::get_if<int>(&said)) return *code;
+  return tutti::run([&](tutti::communicator world) { return measure_all(std::move(world), std::get<perf::options>(said)); });
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// What tutti-perf times: the communication of each command, nothing else.
+#pragma once
+
+#include "common/workload.hpp"
+
+#include <tutti/tutti.hpp>
+
+#include <cstdint>
+
+namespace perf {
+
+// `rounds` rounds on each rank. The workload outlives the task.
+tutti::task<> run_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds);
+tutti::task<> run_rounds(tutti::communicator world, message_window* data, std::int64_t rounds);
+tutti::task<> run_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds);
+
+}  // namespace perf

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <boost/asio/error.hpp>
+#include <boost/system/error_code.hpp>
+#include <boost/system/system_error.hpp>
+#include <doctest/doctest.h>
+#include <set>
+#include <string>
+#include <system_error>
+#include <tutti/error.hpp>
+#include <type_traits>
+
+using tutti::errc;
+
+namespace {
+
+static_assert(std::is_base_of_v<std::system_error, tutti::error>);
+static_assert(std::is_nothrow_copy_constructible_v<tutti::error>);   // as an exception must be
+
+}  // namespace
+
+TEST_CASE("every code has words of its own") {
+  std::set<std::string> all;
+  constexpr int last = static_cast<int>(errc::system);
+  for (int code = 0; code <= last; ++code) {
+    const std::string words = tutti::error_category().message(code);
+    CHECK(words.find("unknown") == std::string::npos);
+    all.insert(words);
+  }
+  CHECK(all.size() == last + 1);
+  CHECK(tutti::error_category().message(last + 1) == "unknown tutti error");
+  CHECK(tutti::error_category().message(-1) == "unknown tutti error");
+  CHECK(tutti::error_category().name() == std::string("tutti"));
+}
+
+TEST_CASE("success is false, everything else is true") {
+  CHECK_FALSE(tutti::make_error_code(errc::success));
+  CHECK(tutti::make_error_code(errc::invalid_argument));
+}
+
+TEST_CASE("codes compare with tutti's and with the standard's conditions") {
+  const std::error_code timed_out = errc::timed_out;
+  CHECK(timed_out == errc::timed_out);
+  CHECK(timed_out != errc::cancelled);
+  CHECK(timed_out == std::errc::timed_out);
+  CHECK(std::error_code(errc::cancelled) == std::errc::operation_canceled);
+  CHECK(std::error_code(errc::invalid_argument) == std::errc::invalid_argument);
+  CHECK(std::error_code(errc::truncated) == std::errc::message_size);
+  CHECK(std::error_code(errc::not_supported) == std::errc::not_supported);
+  CHECK(std::error_code(errc::peer_failed) != std::errc::timed_out);
+}
+
+TEST_CASE("Asio's error codes carry them, and compare as well") {
+  const boost::system::error_code code = tutti::make_error_code(errc::peer_left);
+  CHECK(code == errc::peer_left);
+  CHECK(code != errc::peer_failed);
+  CHECK(code.message() == tutti::error_category().message(static_cast<int>(errc::peer_left)));
+  const boost::system::error_code direct = errc::truncated;
+  CHECK(direct == errc::truncated);
+  CHECK(code != boost::asio::error::operation_aborted);
+  try {
+    throw boost::system::system_error(code);
+  } catch (const boost::system::system_error& e) {
+    CHECK(e.code() == errc::peer_left);
+  }
+}
+
+TEST_CASE("an error says its text, and no more") {
+  const tutti::error e(errc::mismatch, "all ranks must call the same");
+  CHECK(e.code() == errc::mismatch);
+  CHECK(e.what() == std::string("all ranks must call the same"));
+  const tutti::error copy = e;
+  CHECK(copy.what() == std::string("all ranks must call the same"));
+  try {
+    throw e;
+  } catch (const std::system_error& caught) {
+    CHECK(caught.code() == errc::mismatch);
+    CHECK(caught.what() == std::string("all ranks must call the same"));
+  }
+}

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ends badly: timeouts, peers that leave or fail, cancelled collectives. Every rank learns why, nobody hangs.
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+#include <string>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr auto soon = 300ms;   // for operations that must time out
+
+task<> recv_nobody_sends(communicator world) {
+  int x = 0;
+  const auto before = std::chrono::steady_clock::now();
+  failure f = co_await failure_in(world.recv(x, 1, 42));
+  TUTTI_EXPECT(std::chrono::steady_clock::now() - before >= soon);
+  TUTTI_EXPECT(f.code == errc::timed_out);
+  TUTTI_EXPECT(f.says("recv of 4 bytes from rank 1"));
+  TUTTI_EXPECT(f.says("tag 42"));
+  TUTTI_EXPECT(f.says("world"));
+  TUTTI_EXPECT(f.says("0.3 s"));
+  f = co_await failure_in(world.recv(x, any_source));
+  TUTTI_EXPECT(f.code == errc::timed_out);
+  TUTTI_EXPECT(f.says("from any rank"));
+  const std::vector<char> large(1 << 20);
+  f = co_await failure_in(world.send(large, 0, 3));   // to itself, where no receive is
+  TUTTI_EXPECT(f.code == errc::timed_out);
+  TUTTI_EXPECT(f.says("send of 1048576 bytes to rank 0"));
+  // The communicator has not suffered.
+  request sending = world.isend(large, 0, 4);
+  std::vector<char> in(large.size());
+  co_await world.recv(in, 0, 4);
+  co_await sending;
+}
+
+// Alive while rank 0 waits in vain.
+task<> stays_until_timeouts(communicator world) {
+  int x = 0;
+  for (int i = 0; i < 5; ++i) {
+    const failure f = co_await failure_in(world.recv(x, 1, 1));
+    TUTTI_EXPECT(f.code == errc::timed_out);
+  }
+}
+
+task<> a_barrier_that_one_rank_misses(communicator world) {
+  int x = 0;
+  failure f;
+  if (world.rank() == 0) {
+    f = co_await failure_in(world.recv(x, 1, 5));   // that long, or until the communicator has failed
+  } else {
+    f = co_await failure_in(world.barrier());
+  }
+  TUTTI_EXPECT(f.code == errc::timed_out);
+  TUTTI_EXPECT(f.says(world.rank() == 0 ? "" : "barrier"));
+  const failure next = co_await failure_in(world.barrier());
+  TUTTI_EXPECT(next.code != errc::success);
+}
+
+// The clock starts with the operation, not with whatever the rank computed before.
+task<> computes_longer_than_the_timeout(communicator world) {
+  int x = 0;
+  co_await world.barrier();
+  if (world.rank() == 0) {
+    const auto until = std::chrono::steady_clock::now() + 3 * soon;
+    while (std::chrono::steady_clock::now() < until) {}
+    request receiving = world.irecv(x, 1, 1);
+    co_await world.send(1, 1, 2);
+    co_await receiving;
+  } else {
+    failure f;
+    do {
+      f = co_await failure_in(world.recv(x, 0, 2));
+    } while (f.code == errc::timed_out);
+    TUTTI_EXPECT(f.code == errc::success);
+    co_await world.send(1, 0, 1);
+  }
+}
+
+task<> leaves_while_waited_for(communicator world) {
+  co_await world.barrier();
+  if (world.rank() == 1) co_return;
+  int x = 0;
+  const failure f = co_await failure_in(world.recv(x, 1, 1));
+  TUTTI_EXPECT(f.code == errc::peer_left);
+  TUTTI_EXPECT(f.says("rank 1"));
+  TUTTI_EXPECT(f.says("recv"));
+}
+
+task<> all_leave(communicator world) {
+  co_await world.barrier();
+  if (world.rank() != 0) co_return;
+  int x = 0;
+  const failure f = co_await failure_in(world.recv(x, any_source));
+  TUTTI_EXPECT(f.code == errc::peer_left);
+}
+
+task<> what_was_sent_before_leaving_arrives(communicator world) {
+  std::vector<int> data(300'000, 7);
+  if (world.rank() == 1) {
+    for (int i = 0; i < 100; ++i) co_await world.send(i, 0, 1);
+    co_await world.send(data, 0, 2);
+    co_return;
+  }
+  std::vector<int> in(data.size());
+  co_await world.recv(in, 1, 2);
+  TUTTI_EXPECT(in == data);
+  for (int i = 0; i < 100; ++i) {
+    int x = -1;
+    co_await world.recv(x, 1, 1);
+    TUTTI_EXPECT(x == i);
+  }
+}
+
+task<> leaves_before_a_collective(communicator world) {
+  std::vector<float> data(10, 1);
+  co_await world.all_reduce(data, sum);
+  if (world.rank() == 1) co_return;
+  co_await world.all_reduce(data, sum);
+}
+
+task<> one_rank_throws(communicator world, int thrower) {
+  std::vector<float> data(100, 1);
+  co_await world.all_reduce(data, sum);
+  if (world.rank() == thrower) throw std::runtime_error("boom");
+  int x = 0;
+  if (world.rank() == (thrower + 1) % world.size()) co_await world.recv(x, thrower);
+  co_await world.all_reduce(data, sum);
+}
+
+task<> one_rank_throws_at_once(communicator world) {
+  if (world.rank() == 1) throw std::runtime_error("boom");
+  co_await world.barrier();
+}
+
+task<> a_cancelled_collective(communicator world) {
+  co_await world.barrier();
+  if (world.rank() == 1) {
+    request reducing = start(world.barrier());
+    TUTTI_EXPECT(!reducing.done());
+    reducing.cancel();
+    const failure f = co_await failure_awaiting(&reducing);
+    TUTTI_EXPECT(f.code == errc::cancelled);
+    const failure next = co_await failure_in(world.barrier());
+    TUTTI_EXPECT(next.code == errc::communicator_failed);
+    co_return;
+  }
+  float x = 0;
+  const failure f = co_await failure_in(world.recv(x, 1, 1));   // ends too: the communicator is failed
+  TUTTI_EXPECT(f.code == errc::cancelled);
+  TUTTI_EXPECT(f.says("was cancelled on rank 1"));
+}
+
+task<> a_dropped_collective(communicator world) {
+  co_await world.barrier();
+  std::vector<double> data(100'000, 1);
+  if (world.rank() == 1) {
+    { request reducing = start(world.all_reduce(data, sum)); }
+    std::fill(data.begin(), data.end(), 5.0);
+    const failure next = co_await failure_in(world.barrier());
+    TUTTI_EXPECT(next.code == errc::communicator_failed);
+    for (const double x : data) TUTTI_EXPECT(x == 5.0);
+    co_return;
+  }
+  const failure f = co_await failure_in(world.all_reduce(data, sum));
+  TUTTI_EXPECT((f.code == errc::cancelled || f.code == errc::communicator_failed));
+  TUTTI_EXPECT(f.says("dropped before its end on rank 1"));
+}
+
+task<> calls_on_a_failed_communicator(communicator world) {
+  std::vector<int> data(4);
+  if (world.rank() == 0) {
+    co_await failure_in(world.barrier());
+  } else {
+    co_await failure_in(world.all_reduce(data, sum));
+  }
+  co_await failure_in(world.barrier());   // by now all have heard
+  std::vector<failure> results;
+  results.push_back(co_await failure_in(world.barrier()));
+  results.push_back(co_await failure_in(world.send(data, 0)));
+  results.push_back(co_await failure_in(world.recv(data, 0)));
+  results.push_back(co_await failure_in(world.broadcast(data, 0)));
+  results.push_back(co_await failure_in(world.all_reduce(data, sum)));
+  for (const failure& f : results) {
+    TUTTI_EXPECT(f.code == errc::communicator_failed);
+    TUTTI_EXPECT(f.says("failed earlier"));
+    TUTTI_EXPECT(f.says("barrier()"));
+  }
+  request sending = world.isend(data, 0);
+  const failure f = co_await failure_awaiting(&sending);
+  TUTTI_EXPECT(f.code == errc::communicator_failed);
+}
+
+template <class F>
+void on_each_transport(int ranks, F main, std::chrono::milliseconds timeout = patience) {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    CHECK_NOTHROW(run_local(ranks, over(transport, timeout), main));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("failure: what nobody answers times out, and says what it was") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const std::vector<failure> failures = failures_of(2, over(transport, soon), [](communicator world) {
+      return world.rank() == 0 ? recv_nobody_sends(std::move(world)) : stays_until_timeouts(std::move(world));
+    });
+    CHECK(failures[0].text == "");
+  }
+}
+TEST_CASE("failure: a collective that one rank misses times out on all") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    for (const failure& f : failures_of(3, over(transport, soon), a_barrier_that_one_rank_misses)) CHECK(f.text == "");
+  }
+}
+TEST_CASE("failure: the timeout begins with the operation") {
+  on_each_transport(2, computes_longer_than_the_timeout, soon);
+}
+TEST_CASE("failure: a peer that leaves while it is waited for") {
+  for (const int ranks : {2, 3}) on_each_transport(ranks, leaves_while_waited_for);
+}
+TEST_CASE("failure: a receive from any source ends when all have left") { on_each_transport(3, all_leave); }
+TEST_CASE("failure: what was sent before leaving arrives") {
+  on_each_transport(2, what_was_sent_before_leaving_arrives);
+}
+TEST_CASE("failure: a collective without one that has left") {
+  for (const std::string& transport : transports) {
+    for (const int ranks : {2, 3, 5}) {
+      CAPTURE(transport);
+      CAPTURE(ranks);
+      const std::vector<failure> failures = failures_of(ranks, over(transport), leaves_before_a_collective);
+      for (int r = 0; r < ranks; ++r) {
+        const failure& f = failures[static_cast<std::size_t>(r)];
+        CAPTURE(f.text);
+        if (r == 1) {
+          CHECK(f.code == errc::success);
+        } else {
+          CHECK((f.code == errc::peer_left || f.code == errc::peer_failed));
+          // Who hears of it late may see one leave that left because of it.
+          CHECK((f.says("rank 1") || f.says("has finished and left")));
+          CHECK(f.says("all_reduce"));
+        }
+      }
+    }
+  }
+}
+TEST_CASE("failure: run_local rethrows the error that came first, and nobody hangs") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    for (int round = 0; round < 20; ++round) {
+      const int thrower = round % 3;
+      CHECK_THROWS_WITH_AS(run_local(3, over(transport),
+                                     [thrower](communicator world) { return one_rank_throws(std::move(world), thrower); }),
+                           "boom", std::runtime_error);
+      CHECK_THROWS_WITH_AS(run_local(3, over(transport, 5s), one_rank_throws_at_once), "boom", std::runtime_error);
+    }
+  }
+}
+TEST_CASE("failure: a collective cancelled on one rank fails on all") {
+  on_each_transport(3, a_cancelled_collective);
+  on_each_transport(3, a_dropped_collective);
+}
+TEST_CASE("failure: a failed communicator says so to every call") {
+  on_each_transport(2, calls_on_a_failed_communicator);
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that call different collectives all learn of it, with both calls named.
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+#include <functional>
+#include <string>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+struct buffers {
+  std::vector<float> floats = std::vector<float>(200'001, 1);
+  std::vector<std::int32_t> ints = std::vector<std::int32_t>(200'001, 1);
+  std::span<float> f(std::size_t n) { return std::span(floats).first(n); }
+  std::span<std::int32_t> i(std::size_t n) { return std::span(ints).first(n); }
+};
+
+struct verb {
+  const char* words;   // as the error has it
+  std::function<operation<>(const communicator&, buffers&)> call;
+};
+
+const verb a_barrier{"barrier()", [](const communicator& c, buffers&) { return c.barrier(); }};
+verb reducing(const char* words, std::size_t n) {
+  return {words, [n](const communicator& c, buffers& b) { return c.all_reduce(b.f(n), sum); }};
+}
+verb sending_to_all(const char* words, std::size_t n, int root) {
+  return {words, [n, root](const communicator& c, buffers& b) { return c.broadcast(b.f(n), root); }};
+}
+const verb maximum{"all_reduce(3 elements of float32, max",
+                   [](const communicator& c, buffers& b) { return c.all_reduce(b.f(3), tutti::max); }};
+const verb integers{"all_reduce(3 elements of int32, sum",
+                    [](const communicator& c, buffers& b) { return c.all_reduce(b.i(3), sum); }};
+const verb three = reducing("all_reduce(3 elements of float32, sum", 3);
+
+struct pair {
+  verb most;
+  verb odd;
+};
+
+const std::vector<pair>& pairs() {
+  static const std::vector<pair> all = {
+      {three, a_barrier},
+      {a_barrier, three},
+      {three, reducing("all_reduce(4 elements of float32, sum", 4)},
+      {reducing("all_reduce(100000 elements", 100'000), reducing("all_reduce(100001 elements", 100'001)},
+      {reducing("all_reduce(4 elements", 4), reducing("all_reduce(200000 elements", 200'000)},
+      {three, reducing("all_reduce(0 elements of float32", 0)},
+      {three, maximum},
+      {three, integers},
+      {three, sending_to_all("broadcast(3 elements of float32, root 0)", 3, 0)},
+      {sending_to_all("broadcast(3 elements", 3, 0), sending_to_all("broadcast(5 elements", 5, 0)},
+      {sending_to_all("broadcast(70000 elements", 70'000, 0), sending_to_all("broadcast(90000 elements", 90'000, 0)},
+      {sending_to_all("broadcast(3 elements of float32, root 0)", 3, 0),
+       sending_to_all("broadcast(3 elements of float32, root 1)", 3, 1)},
+      {sending_to_all("broadcast(70000 elements of float32, root 0)", 70'000, 0),
+       sending_to_all("broadcast(70000 elements of float32, root 1)", 70'000, 1)},
+  };
+  return all;
+}
+
+// The barrier behind it is where a rank learns that had its part of the collective done before.
+task<> differ(communicator world, const pair* calls, int odd_one) {
+  buffers data;
+  const verb& mine = world.rank() == odd_one ? calls->odd : calls->most;
+  co_await mine.call(world, data);
+  co_await world.barrier();
+}
+
+void expect_mismatch(const std::vector<failure>& failures, const char* one, const char* other) {
+  bool named = false;
+  for (const failure& f : failures) {
+    CAPTURE(f.text);
+    CHECK((f.code == errc::mismatch || f.code == errc::communicator_failed));
+    CHECK(f.says("all ranks must call the same collectives in the same order"));
+    named |= f.says(one) && f.says(other);
+  }
+  CHECK(named);
+}
+
+// The sender is far ahead of the other ranks when they come to the call that differs.
+task<> differ_far_behind(communicator world) {
+  constexpr int ahead = 300;
+  int never = 0;
+  for (int i = 0; i < ahead; ++i) {
+    std::vector<int> data(i == 100 && world.rank() == 0 ? 2 : 3, 1);
+    if (i == 0 && world.rank() != 0) co_await world.recv(never, 0, 1);
+    co_await world.broadcast(data, 0);
+    if (i + 1 == ahead && world.rank() == 0)
+      for (int r = 1; r < world.size(); ++r) co_await world.send(i, r, 1);
+  }
+  co_await world.barrier();
+}
+
+// All ranks agree, far apart in time.
+task<> agree_far_apart(communicator world) {
+  constexpr int ahead = 1000;
+  for (int i = 0; i < ahead; ++i) {
+    std::vector<int> data(static_cast<std::size_t>(i % 7), world.rank() == 0 ? i : -1);
+    if (i == 0 && world.rank() != 0) {
+      int go = 0;
+      co_await world.recv(go, 0, 1);
+    }
+    co_await world.broadcast(data, 0);
+    for (const int x : data) TUTTI_EXPECT(x == i);
+    if (i + 1 == ahead && world.rank() == 0)
+      for (int r = 1; r < world.size(); ++r) co_await world.send(i, r, 1);
+  }
+  co_await world.barrier();
+}
+
+}  // namespace
+
+TEST_CASE("mismatch: every rank fails, and the two calls are named") {
+  for (const std::string& transport : transports) {
+    for (const int ranks : {2, 3, 4}) {
+      for (const pair& calls : pairs()) {
+        for (int odd_one = 0; odd_one < ranks; ++odd_one) {
+          CAPTURE(transport);
+          CAPTURE(ranks);
+          CAPTURE(odd_one);
+          CAPTURE(calls.most.words);
+          CAPTURE(calls.odd.words);
+          const auto main = [&calls, odd_one](communicator world) { return differ(std::move(world), &calls, odd_one); };
+          expect_mismatch(failures_of(ranks, over(transport), main), calls.most.words, calls.odd.words);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("mismatch: found also where one rank is hundreds of collectives ahead") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    expect_mismatch(failures_of(3, over(transport), differ_far_behind), "broadcast(2 elements", "broadcast(3 elements");
+  }
+}
+
+TEST_CASE("mismatch: none where ranks are a thousand collectives apart and agree") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    CHECK_NOTHROW(run_local(3, over(transport), agree_far_apart));
+  }
+}

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+// Readiness, by epoll and by io_uring: the same news, none lost, none after unwatch.
+#include "core/backend.hpp"
+
+#include "base/unique_fd.hpp"
+#include "core/each_loop.hpp"
+#include "support/run_task.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace tutti;
+using namespace std::chrono_literals;
+using base::unique_fd;
+using core::backend;
+
+namespace {
+
+struct socket_pair {
+  socket_pair() {
+    int ends[2] = {-1, -1};
+    if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0)
+      throw std::runtime_error("no socketpair");
+    near.reset(ends[0]);
+    far.reset(ends[1]);
+  }
+  void say(const char* bytes = "x") const {
+    if (::write(far.get(), bytes, 1) != 1) throw std::runtime_error("cannot write");
+  }
+  unique_fd near, far;
+};
+
+// Reads all there is; what an edge-triggered watcher does.
+std::size_t drain(int fd) {
+  char some[4096];
+  std::size_t all = 0;
+  for (ssize_t n; (n = ::read(fd, some, sizeof some)) > 0;) all += static_cast<std::size_t>(n);
+  return all;
+}
+
+struct counting : core::watcher {
+  int readable = 0, writable = 0;
+  std::function<void(bool, bool)> also;
+  void on_ready(bool r, bool w) noexcept override {
+    readable += r ? 1 : 0;
+    writable += w ? 1 : 0;
+    if (also) also(r, w);
+  }
+};
+
+// Polls until the condition holds; false when it does not within the limit.
+template <class Condition>
+bool poll_until(backend& b, Condition condition, std::chrono::seconds limit = 10s) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  while (!condition()) {
+    b.poll();
+    if (std::chrono::steady_clock::now() > end) return false;
+  }
+  return true;
+}
+// Long enough for news that is on its way, of which there should be none.
+void poll_a_while(backend& b) {
+  const auto end = std::chrono::steady_clock::now() + 20ms;
+  while (std::chrono::steady_clock::now() < end) b.poll();
+}
+
+std::unique_ptr<backend> hot_backend() {
+  auto b = core::make_backend();
+  b->count_hot(1);   // look every time
+  return b;
+}
+
+bool wait_readable(int fd, int limit_ms = 10'000) {
+  pollfd p{fd, POLLIN, 0};
+  return ::poll(&p, 1, limit_ms) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("TUTTI_LOOP chooses the backend, and says what is wrong with another word") {
+  test::on_each_loop([] { CHECK(core::make_backend()->name() == std::string(std::getenv("TUTTI_LOOP"))); });
+  {
+    const test::forced_loop automatic("auto");
+    std::string why;
+    CHECK(core::make_backend()->name() == std::string(core::make_uring_backend(why) ? "io_uring" : "epoll"));
+  }
+  const test::forced_loop wrong("kqueue");
+  const test::failure failed = test::failure_of([] { core::make_backend(); });
+  CHECK(failed.code == errc::invalid_argument);
+  CHECK(failed.says("TUTTI_LOOP='kqueue'"));
+}
+
+TEST_CASE("a watched socket tells that it is writable, then each time that bytes have come") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    const socket_pair s;
+    counting w;
+    const backend::handle h = b->watch(s.near.get(), w);
+    REQUIRE(poll_until(*b, [&] { return w.writable > 0; }));
+    CHECK(w.readable == 0);
+    for (int i = 0; i < 1000; ++i) {
+      w.readable = 0;
+      s.say();
+      REQUIRE(poll_until(*b, [&] { return w.readable > 0; }));
+      REQUIRE(drain(s.near.get()) == 1);
+    }
+    b->unwatch(h);
+  });
+}
+
+TEST_CASE("what was there before the watch began is told") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    const socket_pair s;
+    s.say();
+    counting w;
+    b->watch(s.near.get(), w);
+    CHECK(poll_until(*b, [&] { return w.readable > 0; }));
+  });
+}
+
+TEST_CASE("edges, not levels: without news nothing is told again, with news it is although nothing was read") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    const socket_pair s;
+    counting w;
+    b->watch(s.near.get(), w);
+    s.say();
+    REQUIRE(poll_until(*b, [&] { return w.readable > 0; }));
+    poll_a_while(*b);
+    w.readable = 0;
+    poll_a_while(*b);
+    CHECK(w.readable == 0);
+    s.say();
+    CHECK(poll_until(*b, [&] { return w.readable > 0; }));
+  });
+}
+
+TEST_CASE("room in a full socket is told") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    const socket_pair s;
+    counting w;
+    b->watch(s.near.get(), w);
+    const std::string block(65536, 'b');
+    for (int round = 0; round < 20; ++round) {
+      while (::write(s.near.get(), block.data(), block.size()) > 0) {
+      }
+      poll_a_while(*b);
+      w.writable = 0;
+      drain(s.far.get());
+      REQUIRE(poll_until(*b, [&] { return w.writable > 0; }));
+    }
+  });
+}
+
+TEST_CASE("the end of a stream is readable, a hang-up both") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    socket_pair half, gone;
+    counting w, v;
+    b->watch(half.near.get(), w);
+    b->watch(gone.near.get(), v);
+    REQUIRE(poll_until(*b, [&] { return w.writable > 0 && v.writable > 0; }));
+    v.writable = 0;
+    ::shutdown(half.far.get(), SHUT_WR);
+    CHECK(poll_until(*b, [&] { return w.readable > 0; }));
+    gone.far.reset();
+    CHECK(poll_until(*b, [&] { return v.readable > 0 && v.writable > 0; }));
+  });
+}
+
+TEST_CASE("pipes and eventfds are watched as well") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    int ends[2] = {-1, -1};
+    REQUIRE(::pipe2(ends, O_NONBLOCK | O_CLOEXEC) == 0);
+    const unique_fd out(ends[0]);
+    unique_fd in(ends[1]);
+    const unique_fd event(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    counting p, e;
+    b->watch(out.get(), p);
+    b->watch(event.get(), e);
+    REQUIRE(::write(in.get(), "x", 1) == 1);
+    CHECK(poll_until(*b, [&] { return p.readable > 0; }));
+    for (int i = 0; i < 100; ++i) {
+      e.readable = 0;
+      REQUIRE(::eventfd_write(event.get(), 1) == 0);
+      REQUIRE(poll_until(*b, [&] { return e.readable > 0; }));
+      if (i % 2 == 0) drain(event.get());   // read or not, the next write is news
+    }
+    p.readable = 0;
+    in.reset();
+    drain(out.get());
+    CHECK(poll_until(*b, [&] { return p.readable > 0; }));
+  });
+}
+
+TEST_CASE("after unwatch nothing is told, and the descriptor can be watched anew") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    const socket_pair s;
+    for (int i = 0; i < 200; ++i) {
+      counting w;
+      const backend::handle h = b->watch(s.near.get(), w);
+      s.say();
+      if (i % 2 == 0) REQUIRE(poll_until(*b, [&] { return w.readable > 0; }));
+      b->unwatch(h);
+      const int before = w.readable + w.writable;
+      s.say();
+      b->poll();
+      b->poll();
+      REQUIRE(w.readable + w.writable == before);
+      b->unwatch(h);   // gone already: harmless, also when its place was taken again
+      drain(s.near.get());
+    }
+    counting last;
+    b->watch(s.near.get(), last);
+    s.say();
+    CHECK(poll_until(*b, [&] { return last.readable > 0; }));
+  });
+}
+
+TEST_CASE("a descriptor may be closed and its number used again") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    for (int i = 0; i < 50; ++i) {
+      counting w;
+      socket_pair s;
+      const backend::handle h = b->watch(s.near.get(), w);
+      if (i % 3 != 0) s.say();
+      if (i % 2 == 0) REQUIRE(poll_until(*b, [&] { return w.writable > 0; }));
+      b->unwatch(h);
+    }
+  });
+}
+
+TEST_CASE("a watcher may unwatch itself and others, and watch more, from inside its call") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    std::vector<socket_pair> sockets(8);
+    std::vector<counting> watchers(8);
+    std::vector<backend::handle> handles(8);
+    counting late;
+    const socket_pair another;
+    another.say();
+    int calls = 0;
+    for (std::size_t i = 0; i < 8; ++i) {
+      watchers[i].also = [&](bool, bool) {
+        if (++calls > 1) return;
+        for (const backend::handle h : handles) b->unwatch(h);   // all of the batch, itself among them
+        b->watch(another.near.get(), late);
+      };
+      handles[i] = b->watch(sockets[i].near.get(), watchers[i]);
+    }
+    REQUIRE(poll_until(*b, [&] { return late.readable > 0; }));
+    poll_a_while(*b);
+    CHECK(calls == 1);
+  });
+}
+
+TEST_CASE("more news than fits into any queue: none is lost") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    // A ring for 256 submissions has place for 512 completions.
+    constexpr std::size_t many = 700;
+    std::vector<socket_pair> sockets(many);
+    std::vector<counting> watchers(many);
+    std::vector<backend::handle> handles;
+    for (std::size_t i = 0; i < many; ++i) handles.push_back(b->watch(sockets[i].near.get(), watchers[i]));
+    for (int round = 0; round < 5; ++round) {
+      // Each is news of its own.
+      for (const socket_pair& s : sockets) s.say();
+      for (const socket_pair& s : sockets) s.say();
+      REQUIRE(poll_until(*b, [&] {
+        for (const counting& w : watchers)
+          if (w.readable == 0) return false;
+        return true;
+      }));
+      for (std::size_t i = 0; i < many; ++i) {
+        REQUIRE(drain(sockets[i].near.get()) == 2);
+      }
+      poll_a_while(*b);
+      for (counting& w : watchers) w.readable = 0;
+    }
+    // What ended by the overflow was begun anew.
+    for (const socket_pair& s : sockets) s.say();
+    CHECK(poll_until(*b, [&] {
+      for (const counting& w : watchers)
+        if (w.readable == 0) return false;
+      return true;
+    }));
+    for (const backend::handle h : handles) b->unwatch(h);
+  });
+}
+
+TEST_CASE("armed, the wait descriptor tells of every piece of news") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    const socket_pair s;
+    counting w;
+    b->watch(s.near.get(), w);
+    std::atomic<int> wanted{0};
+    std::atomic<bool> quit{false};
+    std::thread other([&] {
+      for (int said = 0; !quit.load();) {
+        if (wanted.load() == said) {
+          std::this_thread::yield();
+          continue;
+        }
+        ++said;
+        s.say();
+      }
+    });
+    int told = 0;
+    const auto sleep_until_told = [&] {
+      w.readable = 0;
+      const auto end = std::chrono::steady_clock::now() + 10s;
+      while (w.readable == 0) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        if (b->arm()) {
+          b->disarm();
+          continue;
+        }
+        if (w.readable > 0) break;
+        const bool rung = wait_readable(b->wait_descriptor());
+        b->disarm();
+        if (!rung) return false;
+        b->poll();
+      }
+      return true;
+    };
+    for (; told < 1000; ++told) {
+      wanted.store(told + 1);
+      if (!sleep_until_told()) break;
+      if (drain(s.near.get()) != 1) break;
+    }
+    quit = true;
+    other.join();
+    CHECK(told == 1000);
+  });
+}
+
+TEST_CASE("armed, every write to a doorbell is told, read or not") {
+  test::on_each_loop([] {
+    const auto b = core::make_backend();
+    const unique_fd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    b->watch_doorbell(bell.get());
+    // From here and from another thread, before the sleep and during it.
+    int told = 0;
+    for (; told < 1000; ++told) {
+      b->arm();
+      while (b->arm()) b->disarm();
+      std::thread ringer;
+      if (told % 10 == 0) {
+        ringer = std::thread([&] { ::eventfd_write(bell.get(), 1); });
+      } else {
+        ::eventfd_write(bell.get(), 1);
+      }
+      const bool heard = wait_readable(b->wait_descriptor());
+      if (ringer.joinable()) ringer.join();
+      b->disarm();
+      if (!heard) break;
+      if (told % 3 == 0) drain(bell.get());
+    }
+    CHECK(told == 1000);
+    b->unwatch_doorbell(bell.get());
+    while (b->arm()) b->disarm();
+    ::eventfd_write(bell.get(), 1);
+    CHECK_FALSE(wait_readable(b->wait_descriptor(), 20));
+  });
+}
+
+TEST_CASE("a backend may go while watches are pending") {
+  test::on_each_loop([] {
+    const socket_pair s;
+    counting w;
+    {
+      const auto b = hot_backend();
+      b->watch(s.near.get(), w);
+      s.say();
+    }
+    {
+      const auto b = hot_backend();
+      b->watch(s.near.get(), w);
+      poll_until(*b, [&] { return w.readable > 0; });
+    }
+    CHECK(w.readable > 0);
+  });
+}
+
+TEST_CASE("what cannot be watched is an error, and the next watch works") {
+  test::on_each_loop([] {
+    const auto b = hot_backend();
+    counting w;
+    // io_uring learns of a bad descriptor from the completion: then it is broken, which is both.
+    const test::failure failed = test::failure_of([&] { b->watch(1 << 20, w); });
+    if (!failed.code) CHECK(poll_until(*b, [&] { return w.readable > 0 && w.writable > 0; }));
+    const test::failure no_bell = test::failure_of([&] { b->watch_doorbell(1 << 20); });
+    CHECK(no_bell.code == errc::resources);
+    const socket_pair s;
+    counting v;
+    b->watch(s.near.get(), v);
+    CHECK(poll_until(*b, [&] { return v.writable > 0; }));
+  });
+}
+
+TEST_CASE("idle, epoll looks rarely, until a socket carries messages") {
+  const auto b = core::make_epoll_backend();
+  CHECK_FALSE(b->cheap_idle_check());
+  const socket_pair s;
+  counting w;
+  b->watch(s.near.get(), w);
+  int polls = 0;
+  while (w.writable == 0 && polls < 10'000) {
+    b->poll();
+    ++polls;
+  }
+  CHECK(polls > 1);
+  CHECK(polls <= 256);
+  s.say();
+  b->count_hot(1);
+  w.readable = 0;
+  CHECK(b->poll());
+  CHECK(w.readable == 1);
+}

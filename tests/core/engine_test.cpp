@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine alone, under a clock that the test moves.
+#include "core/engine.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <doctest/doctest.h>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace std::chrono_literals;
+using namespace tutti::core;
+using tutti::errc;
+
+namespace {
+
+using ints = std::vector<int>;
+
+class manual_clock final : public environment {
+ public:
+  time_point now() noexcept override { return now_; }
+  std::uint64_t random() noexcept override { return 4; }
+  void advance(duration d) { now_ += d; }
+
+ private:
+  time_point now_{};
+};
+
+struct step : activity {
+  explicit step(std::function<void()> f) : deed(std::move(f)) {
+    user = this;
+    on_done = [](activity& a) noexcept { static_cast<step*>(a.user)->deed(); };
+  }
+  std::function<void()> deed;
+};
+
+struct scripted : source {
+  std::function<bool()> on_poll = [] { return false; };
+  std::function<bool()> on_arm = [] { return false; };
+  int polls = 0, arms = 0, disarms = 0;
+  bool poll() noexcept override {
+    ++polls;
+    return on_poll();
+  }
+  bool arm() noexcept override {
+    ++arms;
+    return on_arm();
+  }
+  void disarm() noexcept override { ++disarms; }
+};
+
+struct fixture {
+  manual_clock clock;
+  engine e{clock};
+  ints log;
+};
+
+}  // namespace
+
+TEST_CASE_FIXTURE(fixture, "completions are delivered by poll, not where they happen, in order") {
+  step a([&] { log.push_back(1); }), b([&] { log.push_back(2); });
+  e.complete(a);
+  e.complete(b);
+  CHECK(log.empty());
+  CHECK(e.poll());
+  CHECK(log == ints{1, 2});
+  CHECK(e.completions() == 2);
+  CHECK_FALSE(e.poll());
+}
+
+TEST_CASE_FIXTURE(fixture, "a completion may complete others, withdraw them, and destroy itself") {
+  step late([&] { log.push_back(3); });
+  step withdrawn([&] { log.push_back(99); });
+  auto own = std::make_unique<step>([] {});
+  own->deed = [&] {
+    log.push_back(1);
+    static_cast<tutti::base::list_hook<ready_tag>&>(withdrawn).unlink();
+    e.complete(late);
+    own.reset();
+  };
+  step second([&] { log.push_back(2); });
+  e.complete(*own);
+  e.complete(withdrawn);
+  e.complete(second);
+  while (e.poll()) {
+  }
+  CHECK(log == ints{1, 2, 3});
+  CHECK_FALSE(own);
+}
+
+TEST_CASE_FIXTURE(fixture, "one round delivers a bounded number: completions that breed do not starve the sources") {
+  int left = 10'000;
+  std::unique_ptr<step> breeder;
+  breeder = std::make_unique<step>([&] {
+    if (--left > 0) e.complete(*breeder);
+  });
+  scripted s;
+  e.add(s);
+  e.complete(*breeder);
+  int rounds = 0;
+  while (e.poll()) ++rounds;
+  CHECK(left == 0);
+  CHECK(rounds >= 50);
+  CHECK(s.polls >= rounds);
+}
+
+TEST_CASE_FIXTURE(fixture, "every source is polled once in a round, and what it completes is delivered in it") {
+  step done([&] { log.push_back(7); });
+  scripted busy, idle;
+  busy.on_poll = [&] {
+    if (busy.polls == 1) e.complete(done);
+    return busy.polls == 1;
+  };
+  e.add(busy);
+  e.add(idle);
+  CHECK(e.poll());
+  CHECK(log == ints{7});
+  CHECK(busy.polls == 1);
+  CHECK(idle.polls == 1);
+  CHECK_FALSE(e.poll());
+  e.remove(busy);
+  e.poll();
+  CHECK(busy.polls == 2);
+  CHECK(idle.polls == 3);
+}
+
+TEST_CASE_FIXTURE(fixture, "sources come and go while they are polled and armed") {
+  std::deque<scripted> sources(6);
+  scripted added;
+  sources[1].on_poll = [&] {
+    e.remove(sources[1]);
+    e.add(added);
+    return true;
+  };
+  sources[2].on_arm = [&] {
+    e.remove(sources[2]);
+    e.remove(sources[5]);
+    for (scripted& s : sources)
+      if (&s != &sources[2] && &s != &sources[5] && &s != &sources[1]) e.add(s);   // more than the memory at hand
+    return false;
+  };
+  for (scripted& s : sources) e.add(s);
+  CHECK(e.poll());
+  CHECK(sources[0].polls == 1);
+  CHECK(added.polls == 1);
+  CHECK_FALSE(e.arm());
+  CHECK(sources[0].arms >= 1);
+  CHECK(sources[5].arms == 0);
+  e.poll();
+  CHECK(sources[1].polls == 1);
+  CHECK(sources[2].polls == 1);
+}
+
+TEST_CASE_FIXTURE(fixture, "before sleep all sources are armed, and news disarm them all") {
+  scripted a, b;
+  e.add(a);
+  e.add(b);
+  CHECK_FALSE(e.arm());
+  CHECK(a.arms + b.arms == 2);
+  CHECK(a.disarms + b.disarms == 0);
+  e.disarm();
+  CHECK(a.disarms + b.disarms == 2);
+
+  a.on_arm = [] { return true; };
+  CHECK(e.arm());
+  CHECK(b.arms == 2);
+  CHECK(a.disarms + b.disarms == 4);
+
+  a.on_arm = [] { return false; };
+  step queued([] {});
+  e.complete(queued);
+  CHECK(e.arm());
+  e.poll();
+  // Completed by the last look itself.
+  b.on_arm = [&] {
+    e.complete(queued);
+    return false;
+  };
+  CHECK(e.arm());
+  e.poll();
+}
+
+TEST_CASE_FIXTURE(fixture, "waits are counted, and each one is told") {
+  int told = 0;
+  e.set_on_wait([](void* p) noexcept { ++*static_cast<int*>(p); }, &told);
+  CHECK_FALSE(e.waiting());
+  e.begin_wait();
+  e.begin_wait();
+  CHECK(e.waiting());
+  CHECK(told == 2);
+  e.end_wait();
+  CHECK(e.waiting());
+  e.end_wait();
+  CHECK_FALSE(e.waiting());
+}
+
+TEST_CASE_FIXTURE(fixture, "a tick moves the engine's time and fires timers") {
+  timer t([](void* l) noexcept { static_cast<ints*>(l)->push_back(1); }, &log);
+  const time_point begin = e.now();
+  e.timers().arm(t, begin + 10ms);
+  clock.advance(9ms);
+  CHECK(e.now() == begin);
+  CHECK_FALSE(e.tick());
+  CHECK(e.now() == begin + 9ms);
+  clock.advance(1ms);
+  CHECK(e.tick());
+  CHECK(log == ints{1});
+}
+
+TEST_CASE_FIXTURE(fixture, "a failure carries its code and its text, which is taken once") {
+  step a([] {});
+  CHECK(a.failure() == errc::success);
+  CHECK(a.take_text().empty());
+  a.set_failure(errc::truncated, "too long");
+  CHECK(a.failure() == errc::truncated);
+  CHECK(a.take_text() == "too long");
+}
+
+TEST_CASE("the real environment has a clock that moves and random numbers that differ") {
+  environment& real = environment::real();
+  const time_point a = real.now();
+  CHECK(real.now() >= a);
+  CHECK(real.random() != real.random());
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The check column is worth what these find.
+#include "common/workload.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <doctest/doctest.h>
+#include <span>
+
+namespace {
+
+void deliver(std::span<const std::byte> from, std::span<std::byte> to) { std::memcpy(to.data(), from.data(), from.size()); }
+
+}  // namespace
+
+TEST_CASE("latency: right messages are no fault, a missing and a damaged one are") {
+  perf::message_pair zero(100, 0), one(100, 1);
+  zero.prepare(5);
+  one.prepare(5);
+  zero.sample();
+  CHECK(zero.faults() == 1);
+  deliver(zero.out(), one.in());
+  deliver(one.out(), zero.in());
+  zero.sample();
+  one.sample();
+  zero.check();
+  one.check();
+  CHECK(zero.faults() == 1);
+  CHECK(one.faults() == 0);
+  one.in()[50] ^= std::byte{1};
+  one.sample();
+  CHECK(one.faults() == 0);   // not in the sample
+  one.check();
+  CHECK(one.faults() == 1);
+}
+
+TEST_CASE("bandwidth: messages in each other's place are faults") {
+  perf::message_window sender(100, 4, 0), receiver(100, 4, 1);
+  sender.prepare(5);
+  receiver.prepare(5);
+  for (int i = 0; i < 4; ++i) deliver(sender.slot(i), receiver.slot(i));
+  receiver.sample();
+  receiver.check();
+  CHECK(receiver.faults() == 0);
+  deliver(sender.slot(2), receiver.slot(1));
+  receiver.sample();
+  receiver.check();
+  CHECK(receiver.faults() == 2);
+  sender.sample_answer(3, 3);
+  CHECK(sender.faults() == 0);
+  sender.sample_answer(2, 3);
+  CHECK(sender.faults() == 1);
+}
+
+TEST_CASE("all_reduce: the sum of the batch before is a fault") {
+  perf::vector_sum zero(400, 0, 2), one(400, 1, 2);
+  const auto reduce = [&] {
+    for (std::size_t i = 0; i < zero.out().size(); ++i) zero.out()[i] = zero.in()[i] + one.in()[i];
+  };
+  zero.prepare(1);
+  one.prepare(1);
+  reduce();
+  zero.sample();
+  zero.check();
+  CHECK(zero.faults() == 0);
+  zero.prepare(2);
+  one.prepare(2);
+  zero.check();
+  CHECK(zero.faults() == 1);
+}
