@@ -78,7 +78,8 @@ tutti::task<std::string> transport_of(tutti::communicator world) {
 tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   const std::string wrong = perf::wrong_ranks(chosen, world.size(), names);
   if (!wrong.empty()) {
-    if (world.rank() == 0) std::fprintf(stderr, "tutti-perf: %s\n", wrong.c_str());
+    if (world.rank() != 0) co_return 0;   // or it would be the first that failed, and rank 0 stopped before it has spoken
+    std::fprintf(stderr, "tutti-perf: %s\n", wrong.c_str());
     co_return 2;
   }
   perf::report about;

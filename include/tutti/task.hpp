@@ -18,6 +18,25 @@ class task;
 
 namespace detail {
 
+template <class A>
+concept is_awaiter = requires(A& a) { { a.await_ready() } -> std::convertible_to<bool>; };
+
+// Awaits an awaiter where it is: handed through await_transform by reference, g++ 12 would copy or move it.
+template <class A>
+class awaiter_reference {
+ public:
+  explicit awaiter_reference(A& awaiter) noexcept : awaiter_(awaiter) {}
+  bool await_ready() const { return awaiter_.await_ready(); }
+  template <class Promise>
+  auto await_suspend(std::coroutine_handle<Promise> h) const {
+    return awaiter_.await_suspend(h);
+  }
+  decltype(auto) await_resume() const { return awaiter_.await_resume(); }
+
+ private:
+  A& awaiter_;
+};
+
 class task_promise_base {
  public:
   static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
@@ -40,9 +59,13 @@ class task_promise_base {
   void unhandled_exception() noexcept { failure = std::current_exception(); }
 
   template <class A>
-    requires(!asio_operation<A>)
+    requires(!asio_operation<A> && !is_awaiter<A>)
   A&& await_transform(A&& awaitable) const noexcept {
     return std::forward<A>(awaitable);
+  }
+  template <is_awaiter A>
+  awaiter_reference<A> await_transform(A&& awaiter) const noexcept {
+    return awaiter_reference<A>(awaiter);
   }
   template <asio_operation A>
   auto await_transform(A&& operation) const {
@@ -100,13 +123,13 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   task(task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
   task& operator=(task&& other) noexcept {
     if (this != &other) {
-      if (handle_) handle_.destroy();
+      if (handle_) detail::destroy_frame(handle_);
       handle_ = std::exchange(other.handle_, {});
     }
     return *this;
   }
   ~task() {
-    if (handle_) handle_.destroy();
+    if (handle_) detail::destroy_frame(handle_);
   }
 
   class awaiter {

@@ -64,7 +64,7 @@ class join_branch {
   explicit join_branch(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
   join_branch(join_branch&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
   ~join_branch() {
-    if (handle_) handle_.destroy();
+    if (handle_) destroy_frame(handle_);
   }
 
   void start(join_counter& counter) {

@@ -81,14 +81,15 @@ std::variant<options, int> parse_command_line(int argc, const char* const* argv,
                    " latency",
                names.program);
   app.require_subcommand(1);
-  app.footer("Each command has options of its own: " + names.program +
-             " latency --help\nThe result is 0 when every message was right, 1 when one was wrong, 2 for a wrong "
-             "command line.");
   const std::string message_sizes = "8..16MiB", vector_sizes = "4..16MiB";
   spoken said;
   CLI::App& latency = *app.add_subcommand("latency", "half a round trip of one message between two ranks");
   CLI::App& bandwidth = *app.add_subcommand("bandwidth", "a stream of messages from rank 0 to rank 1, many in flight");
   CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the sum of a vector of floats, out of place, on all ranks");
+  // Not before, or each command would have it too.
+  app.footer("Each command has options of its own: " + names.program +
+             " latency --help\nThe exit code is 0 when every message was right, 1 when one was wrong, 2 for a wrong "
+             "command line.");
   describe(latency, said, message_sizes);
   describe(bandwidth, said, message_sizes);
   describe(all_reduce, said, vector_sizes);
@@ -103,8 +104,9 @@ std::variant<options, int> parse_command_line(int argc, const char* const* argv,
     if (is_first_rank()) app.exit(asked);
     return 0;
   } catch (const CLI::Error& wrong) {
-    if (is_first_rank()) std::fprintf(stderr, "%s: %s (%s --help shows the way)\n", names.program.c_str(), wrong.what(),
-                                      names.program.c_str());
+    if (!is_first_rank()) return 0;
+    std::fprintf(stderr, "%s: %s (%s --help lists what there is)\n", names.program.c_str(), wrong.what(),
+                 names.program.c_str());
     return 2;
   }
   return said.chosen;

@@ -30,8 +30,8 @@ struct program_names {
   std::string launcher;   // "tutti-run"
 };
 
-// The options, or the exit code when there is nothing to run (help was asked for, or the command line is wrong: both
-// are said by rank 0 alone).
+// The options, or the exit code when there is nothing to run: help was asked for, or the command line is wrong. Rank 0
+// says so and fails; the others end quietly, for a launcher would stop rank 0 at once when one of them failed first.
 std::variant<options, int> parse_command_line(int argc, const char* const* argv, const program_names& names);
 
 // Why this command cannot run on so many ranks, and what to type; empty when it can.

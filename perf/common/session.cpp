@@ -25,14 +25,13 @@ void session::add(row done) {
 }
 
 int session::finish() {
-  if (speaks_) {
-    print_footer(table_, report_);
-    try {
-      if (!options_.json.empty()) write_json(report_, options_.json);
-    } catch (const std::exception& failure) {
-      std::fprintf(stderr, "%s: %s\n", report_.program.c_str(), failure.what());
-      return 1;
-    }
+  if (!speaks_) return 0;
+  print_footer(table_, report_);
+  try {
+    if (!options_.json.empty()) write_json(report_, options_.json);
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "%s: %s\n", report_.program.c_str(), failure.what());
+    return 1;
   }
   return report_.good() ? 0 : 1;
 }

@@ -318,7 +318,8 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
     return true;
   }
   communicator_state& c = *what_.comm;
-  if (!c.loop().on_this_thread()) {
+  // The loop of an orphan is gone.
+  if (!c.orphaned() && !c.loop().on_this_thread()) {
     fail(errc::wrong_thread,
          fmt::format("{} on {}: called outside the communicator's loop thread; use boost::asio::post or "
                      "boost::asio::co_spawn on communicator::get_executor()",

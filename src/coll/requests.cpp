@@ -57,7 +57,7 @@ void completed(operation_state& state) noexcept {
 }  // namespace
 
 request_slot* start_request(call what) {
-  if (what.comm && !what.comm->loop().on_this_thread())
+  if (what.comm && !what.comm->orphaned() && !what.comm->loop().on_this_thread())
     throw error(errc::wrong_thread,
                 fmt::format("a request on {} was started outside the communicator's loop thread; use boost::asio::post or "
                             "boost::asio::co_spawn on communicator::get_executor()",

@@ -97,14 +97,17 @@ bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fing
   return true;
 }
 
+std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
+                                              const p2p::fingerprint& theirs) const {
+  return fmt::format("collective #{} on {}: {} called {}, but {} called {}; all ranks must call the same collectives in "
+                     "the same order, with the same counts, element types, reductions and roots",
+                     sequence, name_, describe(rank_), comm::describe(mine), describe(rank_of(peer)),
+                     comm::describe(theirs));
+}
+
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                   const p2p::fingerprint& theirs) noexcept {
-  fail(errc::mismatch,
-       fmt::format("collective #{} on {}: {} called {}, but {} called {}; all ranks must call the same collectives in the "
-                   "same order, with the same counts, element types, reductions and roots",
-                   sequence, name_, describe(rank_), comm::describe(mine), describe(rank_of(peer)),
-                   comm::describe(theirs)),
-       true);
+  fail(errc::mismatch, mismatch_text(peer, sequence, mine, theirs), true);
 }
 
 // ---- failure ----

@@ -79,6 +79,8 @@ class communicator_state final : public p2p::context_owner {
 
   // p2p::context_owner
   bool admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept override;
+  std::string mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
+                            const p2p::fingerprint& theirs) const override;
   void failed_remotely(int peer, errc why, const std::string& text) noexcept override;
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
 

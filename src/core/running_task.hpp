@@ -31,7 +31,7 @@ class running_task {
   bool running() const noexcept { return frame_ && !frame_.done(); }
   // Destroys the task wherever it waits; `done` is not called.
   void stop() noexcept {
-    if (frame_) std::exchange(frame_, {}).destroy();
+    if (frame_) detail::destroy_frame(std::exchange(frame_, {}));
   }
 
  private:

@@ -233,7 +233,7 @@ bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, voi
   return false;
 }
 
-void endpoint::note_length(receive& r, int peer, const frame& head) noexcept {
+void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
   r.peer = peer;
   r.result.source = peer;
   r.result.tag = head.tag;
@@ -243,11 +243,18 @@ void endpoint::note_length(receive& r, int peer, const frame& head) noexcept {
                   fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
                               "nothing was written past its end: make the buffer at least as long as the message",
                               head.length, routes_.describe(peer), head.tag, r.capacity));
+  // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this one.
+  if (head.fingerprint != r.expected) {
+    const auto owner = contexts_.find(head.context);
+    if (owner != contexts_.end())
+      r.set_failure(errc::mismatch, owner->second->mismatch_text(peer, static_cast<std::uint32_t>(head.tag), r.expected,
+                                                                 head.fingerprint));
+  }
 }
 
 // A kept message meets its receive. True: the receive is complete.
 bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
-  note_length(r, u.peer, u.head);
+  note_message(r, u.peer, u.head);
   if (u.head.kind == frame_kind::announce) {
     const frame head = u.head;
     const int peer = u.peer;
@@ -313,7 +320,7 @@ landing endpoint::begin_eager(int peer, const frame& head) noexcept {
   const match::envelope from{head.context, peer, head.tag};
   if (match::posted_receive* posted = matcher_.arrive(from)) {
     auto& r = static_cast<receive&>(*posted);
-    note_length(r, peer, head);
+    note_message(r, peer, head);
     r.at = receive::phase::landing;
     state_of(peer).arriving = &r;
     return landing{r.data, std::min<std::size_t>(head.length, r.capacity), static_cast<landing_owner*>(&r)};
@@ -382,7 +389,7 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
   const match::envelope from{head.context, peer, head.tag};
   if (match::posted_receive* posted = matcher_.arrive(from)) {
     auto& r = static_cast<receive&>(*posted);
-    note_length(r, peer, head);
+    note_message(r, peer, head);
     clear_to_send(r, peer, head);
     if (r.at == receive::phase::done) finish(r);
     return;

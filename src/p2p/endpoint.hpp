@@ -26,6 +26,9 @@ class context_owner {
  public:
   // A frame of collective `sequence` came from `peer`. False: it is part of another collective than ours; drop it.
   virtual bool admit(int peer, std::uint32_t sequence, const fingerprint& theirs) noexcept = 0;
+  // A message of collective `sequence` met a receive of another kind of collective: both calls in words.
+  virtual std::string mismatch_text(int peer, std::uint32_t sequence, const fingerprint& mine,
+                                    const fingerprint& theirs) const = 0;
   // `peer` has told that this communicator failed there.
   virtual void failed_remotely(int peer, errc why, const std::string& text) noexcept = 0;
   // The link to `peer` has closed.
@@ -114,7 +117,7 @@ class endpoint final : public transport::inbound {
   void match_eager(receive& r, int peer, const transport::frame& head) noexcept;
   bool take_unexpected(receive& r, unexpected& u) noexcept;
   void clear_to_send(receive& r, int peer, const transport::frame& announced) noexcept;
-  void note_length(receive& r, int peer, const transport::frame& head) noexcept;
+  void note_message(receive& r, int peer, const transport::frame& head) noexcept;
 
   void finish(send& s) noexcept;
   void finish(receive& r) noexcept;

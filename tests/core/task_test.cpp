@@ -159,15 +159,13 @@ task<> starts(bool* started) {
   *started = true;
   co_return;
 }
-task<> leaves(gate* g, int name, std::vector<int>* log, task<> inner) {
-  const marker outer(name, log);
-  co_await std::move(inner);
-  const marker never(-name, log);
-  co_await *g;
-}
-task<> innermost(gate* g, std::vector<int>* log) {
-  const marker first(1, log), second(2, log);
-  co_await *g;
+task<> nested(gate* g, int level, std::vector<int>* log) {
+  const marker first(level, log), second(level + 10, log);
+  if (level == 0) {
+    co_await *g;
+  } else {
+    co_await nested(g, level - 1, log);
+  }
 }
 
 }  // namespace
@@ -198,10 +196,10 @@ TEST_CASE("destroying a suspended task destroys what is in it, innermost first")
   std::vector<int> log;
   {
     core::running_task t;
-    t.start(leaves(&g, 10, &log, leaves(&g, 20, &log, innermost(&g, &log))), &ignore_end, nullptr);
+    t.start(nested(&g, 2, &log), &ignore_end, nullptr);
     CHECK(log.empty());
   }
-  CHECK(log == std::vector<int>{2, 1, 20, 10});
+  CHECK(log == std::vector<int>{10, 0, 11, 1, 12, 2});
 }
 
 // ---- length and depth ----
@@ -494,6 +492,51 @@ TEST_CASE("the operation may drop its handler: the task waits on, and can be dro
     context.poll();
   }
   CHECK_FALSE(reached);
+}
+
+// ---- awaiters of the user's own ----
+
+namespace {
+
+// Neither copied nor moved: both would be somebody else.
+struct pinned {
+  pinned(int n, std::coroutine_handle<>* w) : value(n), where(w) {}
+  pinned(const pinned&) = delete;
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> h) noexcept { *where = h; }
+  int& await_resume() noexcept { return value; }
+  int value;
+  std::coroutine_handle<>* where;
+};
+struct copied {
+  bool await_ready() const noexcept { return true; }
+  void await_suspend(std::coroutine_handle<>) const noexcept {}
+  const copied* await_resume() const noexcept { return this; }
+};
+task<int> awaits_own(pinned* p) {
+  int& by_name = co_await *p;
+  by_name += 1;
+  const int in_place = co_await pinned(30, p->where);
+  const int again = co_await *p;
+  const copied named;
+  const copied* seen = co_await named;
+  if (seen != &named) co_return -1;
+  co_return in_place + again;
+}
+task<> keep_int(task<int> body, int* result) { *result = co_await std::move(body); }
+
+}  // namespace
+
+TEST_CASE("an awaiter is awaited where it is, by name or on the spot") {
+  std::coroutine_handle<> waiting;
+  pinned p(100, &waiting);
+  int result = 0;
+  core::running_task t;
+  t.start(keep_int(awaits_own(&p), &result), &ignore_end, nullptr);
+  for (int i = 0; i < 3; ++i) detail::resume_bounded(waiting);
+  CHECK(p.value == 101);
+  CHECK(result == 131);
+  CHECK_FALSE(t.running());
 }
 
 // ---- other coroutine types ----

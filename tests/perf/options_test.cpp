@@ -11,10 +11,9 @@ namespace {
 
 const perf::program_names names{"tutti-perf", "tutti-run"};
 
-std::variant<perf::options, int> parse(std::vector<const char*> words) {
+std::variant<perf::options, int> parse(std::vector<const char*> words, const char* rank = "0") {
   words.insert(words.begin(), "tutti-perf");
-  // As a rank other than 0, which keeps quiet.
-  ::setenv("RANK", "1", 1);
+  ::setenv("RANK", rank, 1);
   auto result = perf::parse_command_line(static_cast<int>(words.size()), words.data(), names);
   ::unsetenv("RANK");
   return result;
@@ -59,6 +58,8 @@ TEST_CASE("wrong command lines end with 2, help with 0") {
     const auto result = parse(wrong);
     REQUIRE(std::holds_alternative<int>(result));
     CHECK(std::get<int>(result) == 2);
+    // Rank 0 is the one that fails.
+    CHECK(std::get<int>(parse(wrong, "1")) == 0);
   }
   CHECK(std::get<int>(parse({"--help"})) == 0);
   CHECK(std::get<int>(parse({"latency", "--help"})) == 0);

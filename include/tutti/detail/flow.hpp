@@ -55,6 +55,15 @@ inline void resume_bounded(std::coroutine_handle<> h) {
   f.starting = outer;
 }
 
+// Destroys the frame of `h`, which may be among the handles that wait for the outermost call.
+inline void destroy_frame(std::coroutine_handle<> h) noexcept {
+  if (!h.done()) {
+    const flow& f = this_flow();
+    if (f.deferred != nullptr && !f.deferred->empty()) std::erase(*f.deferred, h);
+  }
+  h.destroy();
+}
+
 // Runs the child coroutine `h`, whose promise is at `promise`, on behalf of its awaiting parent. True: it has finished
 // already, and the parent goes on without having been suspended.
 inline bool run_child(const void* promise, std::coroutine_handle<> h) {

@@ -140,7 +140,9 @@ task<> shm_transport::accept_all() {
   }
 }
 
-task<> shm_transport::serve(core::stream_socket socket) {
+task<> shm_transport::serve(core::stream_socket accepted) {
+  // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
+  core::stream_socket socket = std::move(accepted);
   const core::time_point deadline = loop_.engine().env().now() + handshake_time;
   shm_link* welcomed = nullptr;
   try {
@@ -216,6 +218,7 @@ task<> shm_transport::leave(core::time_point deadline) {
       done = [](outgoing&, bool) noexcept {};
     }
   };
+  if (!attached_) co_return;   // cut already: what is queued has nowhere to go
   leaving_ = true;
   std::vector<std::unique_ptr<farewell>> farewells;
   for (shm_link* l : live_) {

@@ -46,7 +46,7 @@ class shm_transport final : public transport, public core::source {
   using local = boost::asio::local::stream_protocol;
 
   task<> accept_all();
-  task<> serve(core::stream_socket socket);
+  task<> serve(core::stream_socket accepted);
   task<> connect(int peer);
   task<> exchange(shm_link& l, core::stream_socket socket, core::time_point deadline);
   shm_link& at(int peer);
