@@ -167,6 +167,7 @@ class collective_machine final : public core::activity, public comm::running_col
     set_failure(why, text);
     comm_.engine().complete(*this);
   }
+  std::uint32_t sequence() const noexcept override { return sequence_; }
   std::string describe() const override { return fmt::format("{} #{}", verb(operation_.what().kind), sequence_); }
 
   // Takes it out of everything; the body's transfers are taken back.

@@ -12,6 +12,9 @@
 
 namespace tutti::comm {
 
+// Long against any collective between ranks that agree, short for a person.
+constexpr auto notice_after = std::chrono::milliseconds(200);
+
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
   static_assert(sizeof(collective_description) == sizeof(p2p::fingerprint));
   p2p::fingerprint print;
@@ -46,7 +49,8 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::string n
       members_(std::move(members)),
       ranks_(w.info().peers.size(), -1),
       timeout_(w.info().timeout),
-      timer_(&expire, this) {
+      timer_(&expire, this),
+      notice_timer_(&give_notices, this) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     ranks_[static_cast<std::size_t>(members_[i])] = static_cast<int>(i);
     if (members_[i] == w.info().rank) rank_ = static_cast<int>(i);
@@ -110,6 +114,43 @@ void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::f
   fail(errc::mismatch, mismatch_text(peer, sequence, mine, theirs), true);
 }
 
+void communicator_state::add(running_collective& c) noexcept {
+  running_.push_back(c);
+  c.since = engine().now();
+  if (!notice_timer_.armed()) engine().timers().arm(notice_timer_, c.since + notice_after);
+}
+
+// Ranks in different collectives may each wait for the other to begin, so that no frame ever meets the other side's
+// fingerprint. Whoever has waited a while says so: up to 32 ranks to all, beyond that to those at distances that are
+// powers of two, the partners in every algorithm here.
+void communicator_state::give_notices(void* self) noexcept {
+  auto& c = *static_cast<communicator_state*>(self);
+  const core::time_point now = c.engine().now();
+  const auto tell = [&](const running_collective& waiting, int rank) {
+    if (rank == c.rank_ || rank < 0 || rank >= c.size()) return;
+    const place& p = c.places_[waiting.sequence() % remembered];
+    if (p.sequence == waiting.sequence())
+      c.endpoint_->give_notice(c.collective_context(), c.world_rank(rank), waiting.sequence(), p.print);
+  };
+  for (running_collective* r = c.running_.front(); r != nullptr; r = c.running_.after(*r)) {
+    if (r->noticed) continue;
+    if (r->since + notice_after > now) {
+      c.engine().timers().arm(c.notice_timer_, r->since + notice_after);
+      return;
+    }
+    r->noticed = true;
+    if (c.size() <= 32) {
+      for (int rank = 0; rank < c.size(); ++rank) tell(*r, rank);
+    } else {
+      for (int distance = 1; distance < c.size(); distance *= 2) {
+        tell(*r, (c.rank_ + distance) % c.size());
+        tell(*r, (c.rank_ - distance + c.size()) % c.size());
+        tell(*r, c.rank_ ^ distance);
+      }
+    }
+  }
+}
+
 // ---- failure ----
 
 void communicator_state::fail(errc why, const std::string& text, bool tell) noexcept {
@@ -130,7 +171,12 @@ void communicator_state::end_pending() noexcept {
 }
 
 void communicator_state::failed_remotely(int peer, errc why, const std::string& text) noexcept {
-  (void)peer;
+  if (failed() || world_ == nullptr) return;
+  // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the reason
+  // first, not that a message was withdrawn or that this rank has left.
+  for (const int member : members_)
+    if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
+      endpoint_->announce_failure(message_context(), member, why, text);
   fail(why, text, false);
 }
 
@@ -194,6 +240,7 @@ void communicator_state::last_reference_gone() noexcept {
 void communicator_state::orphan() noexcept {
   fail(errc::shut_down, "the runtime has ended", false);
   timer_.cancel();
+  notice_timer_.cancel();
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   endpoint_ = nullptr;

@@ -27,6 +27,10 @@ class running_collective : public base::list_hook<running_tag> {
   // Ends it at once: on return it references no buffer; its completion, with this failure, is queued.
   virtual void end(errc why, const std::string& text) noexcept = 0;
   virtual std::string describe() const = 0;   // "all_reduce #41"
+  virtual std::uint32_t sequence() const noexcept = 0;
+
+  core::time_point since{};   // set by communicator_state::add
+  bool noticed = false;
 
  protected:
   ~running_collective() = default;
@@ -58,7 +62,8 @@ class communicator_state final : public p2p::context_owner {
   // The next place in the order of collectives, for one with this fingerprint. When a frame of another kind of
   // collective has already come for that place, the communicator fails with errc::mismatch.
   std::uint32_t next_sequence(const p2p::fingerprint& mine) noexcept;
-  void add(running_collective& c) noexcept { running_.push_back(c); }
+  // `c` is in progress until it unlinks itself. One that lasts makes this rank tell others what it waits in.
+  void add(running_collective& c) noexcept;
 
   // `a` now waits under the communicator's timeout; it leaves the list by unlinking, and after the timeout its
   // on_expire is called.
@@ -98,6 +103,7 @@ class communicator_state final : public p2p::context_owner {
   void end_pending() noexcept;
   void last_reference_gone() noexcept;
   static void expire(void* self) noexcept;
+  static void give_notices(void* self) noexcept;
 
   world* world_;
   core::loop& loop_;
@@ -117,6 +123,7 @@ class communicator_state final : public p2p::context_owner {
   base::intrusive_list<running_collective, running_tag> running_;
   base::intrusive_list<core::activity, core::waiting_tag> waiting_;
   core::timer timer_;
+  core::timer notice_timer_;
   scratch_pool scratch_;
 };
 

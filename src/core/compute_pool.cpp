@@ -37,10 +37,19 @@ namespace {
 
 // Shared by the submitter, the pool's thread and the handler on the loop, whichever ends last.
 struct compute_ticket {
+  void pool_left() {
+    const std::lock_guard lock(mutex);
+    left = true;
+    changed.notify_all();
+  }
+  void await_pool() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return left; });
+  }
   std::mutex mutex;
-  std::condition_variable ran;
-  bool has_run = false;
-  bool abandoned = false;
+  std::condition_variable changed;
+  bool left = false;        // the pool's thread touches neither the job nor the io_context any more
+  bool abandoned = false;   // on the loop's thread only
 };
 using ticket_ptr = std::shared_ptr<compute_ticket>;
 
@@ -55,25 +64,23 @@ void submit_compute(compute_job& job) {
   job.ticket = new ticket_ptr(ticket);
   // The result comes by a handler: the io_context must not run out of work meanwhile.
   auto work = boost::asio::make_work_guard(loop->executor());
-  boost::asio::post(core::pool(), [ticket, &job, work = std::move(work)] {
+  boost::asio::post(core::pool(), [ticket, &job, work = std::move(work)]() mutable {
     job.run(job);
-    {
-      const std::lock_guard lock(ticket->mutex);
-      ticket->has_run = true;
-      ticket->ran.notify_all();
-    }
-    boost::asio::post(work.get_executor(), [ticket, &job] {
+    const auto executor = work.get_executor();
+    boost::asio::post(executor, [ticket, &job, work = std::move(work)] {
+      // The loop may come here before the pool's thread has left post(), and what follows may end the io_context.
+      ticket->await_pool();
       if (ticket->abandoned) return;
       delete static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr));
       job.finished(job);
     });
+    ticket->pool_left();
   });
 }
 
 void wait_compute(compute_job& job) noexcept {
   const std::unique_ptr<ticket_ptr> ticket(static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr)));
-  std::unique_lock lock((*ticket)->mutex);
-  (*ticket)->ran.wait(lock, [&] { return (*ticket)->has_run; });
+  (*ticket)->await_pool();
   (*ticket)->abandoned = true;
 }
 

@@ -52,11 +52,13 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   s.through = this;
   s.data = static_cast<const std::byte*>(data);
   s.bytes = bytes;
-  if (const peer_state& g = state_of(peer); g.why != errc::success) {
-    s.set_failure(g.why, g.text);
+  peer_state& other = state_of(peer);
+  if (other.why != errc::success) {
+    s.set_failure(other.why, other.text);
     s.at = send::phase::done;
     return true;
   }
+  other.in_touch = true;
   transport::link& link = routes_.link_to(peer);
   s.head = frame{};
   s.head.context = context;
@@ -170,6 +172,7 @@ void endpoint::fail(send& s, errc code, std::string text) noexcept {
 
 void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload) noexcept {
   if (peer_gone(peer)) return;
+  state_of(peer).in_touch = true;
   control* c;
   if (free_controls_.empty()) {
     controls_.push_back(std::make_unique<control>());
@@ -200,6 +203,16 @@ void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const
   const std::string_view shown = std::string_view(text).substr(0, 4000);
   const auto* bytes = reinterpret_cast<const std::byte*>(shown.data());
   post_control(peer, head, std::vector<std::byte>(bytes, bytes + shown.size()));
+}
+
+void endpoint::give_notice(std::uint32_t context, int peer, std::uint32_t sequence,
+                           const fingerprint& part_of) noexcept {
+  frame head;
+  head.kind = frame_kind::notice;
+  head.context = context;
+  head.tag = static_cast<std::int32_t>(sequence);
+  head.fingerprint = part_of;
+  post_control(peer, head);
 }
 
 // ---- receiving ----
@@ -304,6 +317,7 @@ bool endpoint::admitted(int peer, const frame& head) noexcept {
 }
 
 landing endpoint::begin(int peer, const frame& head) noexcept {
+  state_of(peer).in_touch = true;
   switch (head.kind) {
     case frame_kind::eager: return begin_eager(peer, head);
     case frame_kind::data: return begin_data(peer, head);
@@ -359,6 +373,7 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
       if (s != nullptr && s->peer == peer && s->at == send::phase::announced) finish(*s);
       break;
     }
+    case frame_kind::notice: admitted(peer, head); break;
     case frame_kind::leave: break;   // the link reports it with closed()
   }
 }
@@ -414,6 +429,9 @@ void endpoint::end_data(const frame& head, const landing& where) noexcept {
 void endpoint::end_withdraw(int peer, const frame& head) noexcept {
   if (head.other_cookie != 0) {
     receive* r = cookies_.find_receive(head.other_cookie);
+    static constexpr fingerprint none{};
+    // Of a collective: the sender's communicator has failed, and says why in its next frame.
+    if (r != nullptr && r->expected != none) return;
     if (r != nullptr && r->peer == peer)
       fail(*r, errc::cancelled, fmt::format("{} took back the message while it was being received",
                                             routes_.describe(peer)));

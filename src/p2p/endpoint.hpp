@@ -83,7 +83,13 @@ class endpoint final : public transport::inbound {
   // Tells `peer` that the communicator has failed here; best effort.
   void announce_failure(std::uint32_t context, int peer, errc why, const std::string& text) noexcept;
 
+  // Tells `peer` which collective this rank has been waiting in: ranks that wait for each other in different ones would
+  // otherwise never exchange a frame that shows it.
+  void give_notice(std::uint32_t context, int peer, std::uint32_t sequence, const fingerprint& part_of) noexcept;
+
   bool peer_gone(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why != errc::success; }
+  // Whether anything was sent to `peer`, or came from it.
+  bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
   const endpoint_counters& counters() const noexcept { return counters_; }
   core::engine& engine() noexcept { return engine_; }
   int rank() const noexcept { return rank_; }
@@ -97,6 +103,7 @@ class endpoint final : public transport::inbound {
   struct control;   // an announcement's answer or another frame without owner, kept until it has left
   struct peer_state {
     errc why = errc::success;   // of the link's end
+    bool in_touch = false;
     std::string text;
     landing_owner* arriving = nullptr;   // where the eager frame goes of which the header has come, the rest not yet
   };

@@ -20,7 +20,8 @@ enum class frame_kind : std::uint8_t {
   data,        // `length` bytes of the message that the receiver knows as `cookie`, from byte `other_cookie` of it
   withdraw,    // the sender takes back the announced message `cookie`; `other_cookie`: receiver's cookie if it has one
   fail,        // the communicator `context` has failed at the sender; payload: reason (errc) and text
-  leave        // the sender's world ends normally: nothing follows
+  leave,       // the sender's world ends normally: nothing follows
+  notice       // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
 };
 
 // Names the collective a frame is part of: its kind, root, element type, reduction and count.

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <doctest/doctest.h>
+#include <initializer_list>
 
 using tutti::coll::all_reduce_algorithm;
 using tutti::coll::choose_all_reduce;

@@ -36,10 +36,10 @@ class forced_loop {
 // body() with TUTTI_LOOP=epoll, then with TUTTI_LOOP=io_uring, or a counted skip where there is none.
 template <class Body>
 void on_each_loop(Body body) {
-  for (const char* name : {"epoll", "io_uring"}) {
+  for (const std::string name : {"epoll", "io_uring"}) {
     CAPTURE(name);
-    const forced_loop forced(name);
-    if (std::string why; name == std::string("io_uring") && !core::make_uring_backend(why)) {
+    const forced_loop forced(name.c_str());
+    if (std::string why; name == "io_uring" && !core::make_uring_backend(why)) {
       count_skip(__FILE__, __LINE__, "the io_uring half of a test: " + why);
       continue;
     }

@@ -37,6 +37,7 @@ class shm_link final : public link, public core::watcher {
   bool closed() const noexcept override { return at_ == phase::closed; }
 
   int peer() const noexcept { return peer_; }
+  bool idle() const noexcept { return at_ == phase::idle; }
   bool open() const noexcept { return at_ == phase::open; }
   bool connecting() const noexcept { return at_ == phase::connecting; }
   bool accepting() const noexcept { return at_ == phase::accepting; }

@@ -158,6 +158,8 @@ task<> shm_transport::serve(core::stream_socket accepted) {
     } else if (at(peer).open() || at(peer).accepting() || (at(peer).connecting() && info_->rank < peer)) {
       // Of two connections made at once the lower rank's counts; it may even stand already.
       answer = core::verdict::use_other;
+    } else if (leaving_ && at(peer).idle()) {
+      co_return;   // nobody would read it
     } else {
       welcomed = &at(peer);
       welcomed->begin_accept();
@@ -222,7 +224,8 @@ task<> shm_transport::leave(core::time_point deadline) {
   leaving_ = true;
   std::vector<std::unique_ptr<farewell>> farewells;
   for (shm_link* l : live_) {
-    if (l->closed() || (!l->open() && !l->has_queue())) continue;
+    // Half-made connections too: the peer's side may stand already, and must not take our leaving for our death.
+    if (l->closed() || l->idle()) continue;
     farewells.push_back(std::make_unique<farewell>());
     l->submit(*farewells.back());
   }

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// The two ends of a shared-memory channel: frames come out as they went in, across every wrap of its rings.
+#include "support/local_world.hpp"
+#include "transport/shm/channel_io.hpp"
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <doctest/doctest.h>
+#include <thread>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace tutti::transport;
+using namespace tutti::transport::shm;
+
+namespace {
+
+constexpr std::uint64_t world_id = 77;
+
+// One mapping for each side, as between two processes.
+struct two_ends {
+  own_segment segment{world_id, 0, 2, 2};
+  channel inbox = segment.open_channel(1);
+  peer_segment outbox{base::unique_fd(::dup(segment.fd())), world_id, 0, 1};
+  channel_writer writer{outbox.mine()};
+  channel_reader reader{inbox};
+};
+
+struct frame_of : outgoing {
+  frame_of(frame_kind kind, std::uint64_t length, const std::byte* bytes) noexcept {
+    head.kind = kind;
+    head.context = 12;
+    head.tag = 34;
+    head.length = length;
+    payload = bytes;
+  }
+};
+
+struct message {
+  frame head;
+  std::vector<std::byte> payload;
+};
+
+// A frame that can be told from every other by its number.
+message random_message(random_numbers& numbers, std::uint64_t number) {
+  static constexpr frame_kind kinds[] = {frame_kind::eager,  frame_kind::eager,    frame_kind::eager, frame_kind::announce,
+                                         frame_kind::clear,  frame_kind::refuse,   frame_kind::data,  frame_kind::data,
+                                         frame_kind::withdraw, frame_kind::fail};
+  message m;
+  m.head.kind = kinds[numbers.below(std::size(kinds))];
+  m.head.context = static_cast<std::uint32_t>(numbers.next());
+  m.head.tag = static_cast<std::int32_t>(number);
+  const bool whole = m.head.kind == frame_kind::eager || m.head.kind == frame_kind::fail;
+  if (whole) {
+    m.head.length = numbers.one_in(2) ? numbers.below(100) : numbers.below(eager_limit_bytes + 1);
+    m.payload = filled(m.head.length, number);
+  } else {
+    m.head.cookie = numbers.next();
+    m.head.other_cookie = numbers.next() >> 8;
+    m.head.length = numbers.next() >> 8;
+    if (m.head.kind == frame_kind::data) {
+      m.head.length = numbers.one_in(2) ? numbers.below(3 * slice_bytes) : numbers.below(500);
+      m.head.length += 1;
+      m.payload = filled(m.head.length, number);
+    }
+  }
+  if (m.head.kind != frame_kind::data && numbers.one_in(2))
+    fill(std::span<std::byte>(m.head.fingerprint), number + 1);
+  return m;
+}
+
+bool same_head(const frame& a, const frame& b) {
+  return a.kind == b.kind && a.context == b.context && a.tag == b.tag && a.cookie == b.cookie &&
+         a.fingerprint == b.fingerprint;
+}
+
+// Writes until there is no room, whatever that takes; true when all of it has been written.
+bool write(channel_writer& writer, outgoing& o) {
+  if (o.head.kind != frame_kind::data) return writer.write_message(o);
+  while (o.progress < o.head.length)
+    if (!writer.write_slice(o)) return false;
+  return true;
+}
+
+// Takes one frame off and compares; a data frame arrives in slices, `got` bytes of it have come before.
+std::string take(channel_reader& reader, const message& wanted, std::uint64_t& got) {
+  channel_reader::item item;
+  if (!reader.peek(item)) return "nothing there";
+  if (!same_head(item.head, wanted.head)) return "another frame";
+  const std::size_t bytes = wanted.payload.empty() ? 0 : item.head.length;
+  if (wanted.head.kind == frame_kind::data) {
+    if (item.head.other_cookie != wanted.head.other_cookie + got) return "a slice of another place";
+  } else if (item.head.length != wanted.head.length || item.head.other_cookie != wanted.head.other_cookie) {
+    return "another length or cookie";
+  }
+  if (got + bytes > wanted.payload.size()) return "too long";
+  if (bytes > 0 && std::memcmp(item.payload, wanted.payload.data() + got, bytes) != 0) return "other bytes";
+  got += bytes;
+  reader.release();
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("shm channel: frames come out as they went in, wrap after wrap") {
+  const std::uint64_t seed = seed_of_this_run();
+  CAPTURE(seed);
+  random_numbers numbers(seed);
+  two_ends ends;
+  std::deque<message> in_flight;
+  std::uint64_t written = 0;
+  std::uint64_t read = 0;
+  std::uint64_t got = 0;
+  message next = random_message(numbers, 0);
+  frame_of o(next.head.kind, 0, nullptr);
+  o.head = next.head;
+  o.payload = next.payload.data();
+  for (int step = 0; step < 60'000; ++step) {
+    if (numbers.one_in(2)) {
+      const bool whole = write(ends.writer, o);
+      if (whole) {
+        in_flight.push_back(next);
+        next = random_message(numbers, ++written);
+        o.head = next.head;
+        o.payload = next.payload.data();
+        o.progress = 0;
+      }
+    } else {
+      channel_reader::item item;
+      if (ends.reader.peek(item)) {
+        const message& wanted = in_flight.empty() ? next : in_flight.front();   // the slices of one being written
+        const std::string wrong = take(ends.reader, wanted, got);
+        REQUIRE(wrong == "");
+        if (!in_flight.empty() && (wanted.head.kind != frame_kind::data || got == wanted.payload.size())) {
+          in_flight.pop_front();
+          got = 0;
+          ++read;
+        }
+      }
+      if (numbers.one_in(3)) ends.reader.publish(numbers.one_in(4));
+    }
+  }
+  CHECK_FALSE(ends.reader.broken());
+  CHECK(read > 5'000);
+}
+
+TEST_CASE("shm channel: from one thread to another") {
+  const std::uint64_t seed = seed_of_this_run();
+  CAPTURE(seed);
+  two_ends ends;
+  constexpr std::uint64_t messages = 30'000;
+  std::atomic<bool> stop = false;
+  std::thread producer([&] {
+    random_numbers numbers(seed);
+    for (std::uint64_t i = 0; i < messages; ++i) {
+      const message m = random_message(numbers, i);
+      frame_of o(m.head.kind, 0, m.payload.data());
+      o.head = m.head;
+      while (!write(ends.writer, o)) {
+        if (stop.load()) return;
+        if (!ends.writer.request_room()) std::this_thread::yield();
+      }
+    }
+  });
+  random_numbers numbers(seed);
+  std::string wrong;
+  const auto end = std::chrono::steady_clock::now() + patience;
+  for (std::uint64_t i = 0; i < messages && wrong.empty(); ++i) {
+    const message m = random_message(numbers, i);
+    std::uint64_t got = 0;
+    do {
+      channel_reader::item item;
+      while (!ends.reader.peek(item)) {
+        // As the loop does before it sleeps: everything read is given back.
+        ends.reader.publish(true);
+        if (std::chrono::steady_clock::now() > end) wrong = "waited too long";
+        if (!wrong.empty()) break;
+        std::this_thread::yield();
+      }
+      if (wrong.empty()) wrong = take(ends.reader, m, got);
+      ends.reader.publish(false);
+    } while (wrong.empty() && m.head.kind == frame_kind::data && got < m.payload.size());
+  }
+  stop.store(true);
+  producer.join();
+  CHECK(wrong == "");
+  CHECK_FALSE(ends.reader.broken());
+}
+
+TEST_CASE("shm channel: full, and room is asked for") {
+  two_ends ends;
+  frame_of small(frame_kind::eager, 0, nullptr);
+  std::size_t lines = 0;
+  while (ends.writer.write_message(small)) ++lines;
+  CHECK(lines == lines_per_channel);
+  CHECK_FALSE(ends.writer.request_room());
+  channel_reader::item item;
+  REQUIRE(ends.reader.peek(item));
+  ends.reader.release();
+  CHECK(ends.reader.publish(false));         // asked for: told at once, and the writer is to be woken
+  CHECK_FALSE(ends.reader.publish(true));    // once
+  CHECK(ends.writer.write_message(small));
+  CHECK_FALSE(ends.writer.write_message(small));
+
+  SUBCASE("what is read between the look and the wish is noticed") {
+    REQUIRE(ends.reader.peek(item));
+    ends.reader.release();
+    ends.reader.publish(true);
+    CHECK(ends.writer.request_room());
+    CHECK(ends.writer.write_message(small));
+  }
+  SUBCASE("the ring of small payloads") {
+    while (ends.reader.peek(item)) ends.reader.release();
+    ends.reader.publish(true);
+    const std::vector<std::byte> payload(eager_limit_bytes);
+    frame_of whole(frame_kind::eager, payload.size(), payload.data());
+    std::size_t blocks = 0;
+    while (ends.writer.write_message(whole)) ++blocks;
+    CHECK(blocks == small_ring_bytes / eager_limit_bytes);
+    CHECK(ends.writer.write_message(small));   // needs none of that ring
+    REQUIRE(ends.reader.peek(item));
+    ends.reader.release();
+    ends.reader.publish(true);
+    CHECK(ends.writer.write_message(whole));
+  }
+  SUBCASE("the ring of long messages") {
+    while (ends.reader.peek(item)) ends.reader.release();
+    ends.reader.publish(true);
+    const std::vector<std::byte> payload(ends.inbox.bulk_bytes + 10);
+    frame_of data(frame_kind::data, payload.size(), payload.data());
+    while (ends.writer.write_slice(data)) {}
+    CHECK(data.progress == ends.inbox.bulk_bytes);
+    CHECK(ends.writer.write_message(small));
+    std::uint64_t bytes = 0;
+    while (ends.reader.peek(item)) {
+      bytes += item.head.kind == frame_kind::data ? item.head.length : 0;
+      ends.reader.release();
+    }
+    ends.reader.publish(true);
+    CHECK(ends.writer.write_slice(data));
+    CHECK(data.progress == payload.size());
+    REQUIRE(ends.reader.peek(item));
+    CHECK(bytes + item.head.length == payload.size());
+  }
+}
+
+TEST_CASE("shm channel: what no peer writes breaks it, and is not read") {
+  two_ends ends;
+  line& l = ends.outbox.mine().lines()[0];
+  const auto stamp = [&l](std::uint32_t kind_and_flags) { l.stamp.store(stamp_of(0) | kind_and_flags); };
+  SUBCASE("an unknown kind") { stamp(31); }
+  SUBCASE("no kind") { stamp(0); }
+  SUBCASE("a payload that the line cannot hold") {
+    l.length = 49;
+    stamp(static_cast<std::uint32_t>(frame_kind::eager));
+  }
+  SUBCASE("a payload and a fingerprint that the line cannot hold") {
+    l.length = 33;
+    stamp(static_cast<std::uint32_t>(frame_kind::eager) | line::has_fingerprint);
+  }
+  SUBCASE("a payload longer than the ring") {
+    l.length = 0xffffffff;
+    stamp(static_cast<std::uint32_t>(frame_kind::eager) | line::in_ring);
+  }
+  SUBCASE("a slice longer than a slice") {
+    const std::uint64_t length = slice_bytes + 1;
+    std::memcpy(l.body, &length, sizeof length);
+    stamp(static_cast<std::uint32_t>(frame_kind::data));
+  }
+  channel_reader::item item;
+  CHECK_FALSE(ends.reader.peek(item));
+  CHECK(ends.reader.broken());
+  CHECK_FALSE(ends.reader.peek(item));
+}
+
+TEST_CASE("shm channel: a stamp of an earlier or later lap is not news") {
+  two_ends ends;
+  line& l = ends.outbox.mine().lines()[0];
+  channel_reader::item item;
+  for (const std::uint64_t position : {std::uint64_t{lines_per_channel}, std::uint64_t{7 * lines_per_channel}}) {
+    l.stamp.store(stamp_of(position) | static_cast<std::uint32_t>(frame_kind::eager));
+    CHECK_FALSE(ends.reader.has_next());
+    CHECK_FALSE(ends.reader.peek(item));
+  }
+  CHECK_FALSE(ends.reader.broken());
+}
+
+TEST_CASE("shm channel: only the segment of the right rank and world is taken") {
+  const own_segment segment(world_id, 0, 2, 2);
+  const auto view = [&](std::uint64_t world, int peer, int me) {
+    return failure_of([&] { const peer_segment seen(base::unique_fd(::dup(segment.fd())), world, peer, me); }).code;
+  };
+  CHECK(view(world_id, 0, 1) == make_error_code(errc::success));
+  CHECK(view(world_id + 1, 0, 1) == errc::protocol);
+  CHECK(view(world_id, 1, 0) == errc::protocol);
+  CHECK(view(world_id, 0, 2) == errc::protocol);
+  int ends[2];
+  REQUIRE(::pipe(ends) == 0);
+  const base::unique_fd reading(ends[0]);
+  CHECK(failure_of([&] { const peer_segment seen(base::unique_fd(ends[1]), world_id, 0, 1); }).code == errc::protocol);
+}
