@@ -76,17 +76,26 @@ __attribute__((format(printf, 1, 2))) std::string text(const char* format, ...) 
   return std::string(buffer, static_cast<std::size_t>(std::clamp(length, 0, static_cast<int>(sizeof buffer) - 1)));
 }
 
-std::string text_of(const summary& times) { return text("%.3g (%.3g..%.3g)", times.median, times.min, times.max); }
+// Three digits, as many of them behind the point as there is room for.
+std::string text_of(double value) {
+  int decimals = 3;
+  for (double limit = 1; value >= limit && decimals > 0; limit *= 10) --decimals;
+  return text("%.*f", decimals, value);
+}
+
+std::string text_of(const summary& times) {
+  return text_of(times.median) + " (" + text_of(times.min) + ".." + text_of(times.max) + ")";
+}
 
 std::string line_of(const comparison_row& r, bool has_rival) {
   std::string line = "| " + text_of_size(r.bytes) + " | " + text_of(r.own_us) + " | ";
   if (has_rival) {
     line += text_of(r.rival_us) + text(" | **%.2f** (%.2f..%.2f) | %.2f", r.ratio.median, r.ratio.min, r.ratio.max,
                                        r.ratio_of_means);
-    line += text(" | %.3g / %.3g | %d", r.own_cpu_us, r.rival_cpu_us, r.pairs) + " " + r.places;
+    line += " | " + text_of(r.own_cpu_us) + " / " + text_of(r.rival_cpu_us) + text(" | %d ", r.pairs) + r.places;
     if (r.left_out > 0) line += text(", %d left out", r.left_out);
   } else {
-    line += text("%.3g", r.own_cpu_us);
+    line += text_of(r.own_cpu_us);
   }
   return line + " | " + (r.good ? "ok" : "**WRONG**") + " |\n";
 }

@@ -38,7 +38,10 @@ void endpoint::open_context(std::uint32_t context, context_owner& owner) {
 
 void endpoint::close_context(std::uint32_t context) noexcept {
   fail_posted(context, errc::shut_down, "the communicator was closed");
-  matcher_.take_unexpected(context, [this](match::unexpected_message& m) { recycle(static_cast<unexpected&>(m)); });
+  matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
+    auto& u = static_cast<unexpected&>(m);
+    if (u.complete) recycle(u);   // else its link still writes to it: end() or the link's end recycles it
+  });
   matcher_.close_context(context);
   contexts_.erase(context);
 }
@@ -234,8 +237,10 @@ bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, voi
     engine_.begin_wait();
     return false;
   }
-  if (source >= 0 && peer_gone(source)) {
-    const peer_state& g = state_of(source);
+  // From any rank: while one other is left, or where there never was another, something may come.
+  const bool nobody_left = source < 0 && gone_ > 0 && gone_ + 1 == peers_.size();
+  if (nobody_left || (source >= 0 && peer_gone(source))) {
+    const peer_state& g = state_of(nobody_left ? last_gone_ : source);
     matcher_.withdraw(r);
     r.set_failure(g.why, g.text);
     r.at = receive::phase::done;
@@ -537,9 +542,9 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
     }
     u = next;
   }
-  bool all_gone = true;
-  for (std::size_t i = 0; i < peers_.size(); ++i)
-    all_gone = all_gone && (static_cast<int>(i) == rank_ || peers_[i].why != errc::success);
+  ++gone_;
+  last_gone_ = peer;
+  const bool all_gone = gone_ + 1 == peers_.size();
   for (const auto& [context, owner] : contexts_) {
     const auto end_receive = [&](match::posted_receive& posted) {
       auto& r = static_cast<receive&>(posted);

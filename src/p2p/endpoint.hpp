@@ -144,6 +144,8 @@ class endpoint final : public transport::inbound {
   cookie_table cookies_;
   std::unordered_map<std::uint32_t, context_owner*> contexts_;
   std::vector<peer_state> peers_;
+  std::size_t gone_ = 0;     // peers whose link has ended
+  int last_gone_ = -1;
   base::intrusive_list<unexpected, announced_tag> announced_;
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;

@@ -61,9 +61,15 @@ TEST_CASE("when no pair is clean all are used, and it is said") {
   CHECK(rows[0].ratio.median == doctest::Approx(0.5));
 }
 
+TEST_CASE("times have three digits and no exponent") {
+  const std::string table =
+      perf::markdown_of({launch("a", 0.1312, c_ns, c_ns), launch("a", 9.876, c_ns, c_ns), launch("a", 148'407, c_ns, c_ns)}, {});
+  CHECK(table.find("| 9.88 (0.131..148407) |") != std::string::npos);
+}
+
 TEST_CASE("the table shows a wrong launch, and stands without a rival") {
   std::vector<perf::report> own{launch("a", 1, c_ns, c_ns)};
-  CHECK(perf::markdown_of(own, {}).find("| 8 B | 1 (1..1) |") != std::string::npos);
+  CHECK(perf::markdown_of(own, {}).find("| 8 B | 1.00 (1.00..1.00) |") != std::string::npos);
   own[0].rows[0].faults = 1;
   const std::string table = perf::markdown_of(own, {launch("b", 2, c_ns, c_ns)});
   CHECK(table.find("WRONG") != std::string::npos);
