@@ -35,9 +35,10 @@ void require_same_subject(const std::vector<perf::report>& own, const std::vecto
     for (const perf::report& one : *reports) {
       const perf::report& first = own.front();
       if (one.command != first.command || one.ranks != first.ranks || one.transport != first.transport)
-        throw std::runtime_error("these are of different things: " + first.command + " on " + std::to_string(first.ranks) +
-                                 " ranks over " + first.transport + ", and " + one.command + " of " + one.program + " on " +
-                                 std::to_string(one.ranks) + " ranks over " + one.transport);
+        throw std::runtime_error("these are of different things: " + first.command + " on " +
+                                 std::to_string(first.ranks) + " ranks over " + first.transport + ", and " +
+                                 one.command + " of " + one.program + " on " + std::to_string(one.ranks) +
+                                 " ranks over " + one.transport);
     }
 }
 
@@ -46,7 +47,9 @@ void require_same_subject(const std::vector<perf::report>& own, const std::vecto
 int main(int argc, char** argv) {
   std::vector<std::string> own_files, rival_files;
   CLI::App app("Compares launches of two programs, pair by pair, as a Markdown table.", "perf-compare");
-  app.add_option("--own", own_files, "JSON of each launch, in the order of launching")->delimiter(',')->required();
+  app.add_option("--own", own_files, "JSON of each launch, in the order of launching")
+      ->delimiter(',')
+      ->required();
   app.add_option("--rival", rival_files, "the same of the rival")->delimiter(',');
   CLI11_PARSE(app, argc, argv);
   try {

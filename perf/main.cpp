@@ -22,7 +22,8 @@ const perf::program_names names{"tutti-perf", "tutti-run"};
 
 // One size; the method is in common/series.hpp. `data` outlives the task.
 template <class Workload>
-tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, std::size_t bytes, Workload* data) {
+tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, std::size_t bytes,
+                               Workload* data) {
   perf::series series(chosen, bytes, data->operations_per_round());
   for (;;) {
     perf::batch b;
@@ -60,14 +61,16 @@ tutti::task<perf::row> measure_size(tutti::communicator world, perf::options cho
       perf::row result = co_await measure(world, chosen, bytes, &data);
       co_return result;
     }
-    case perf::command::latency: break;
+    case perf::command::latency:
+      break;
   }
   perf::message_pair data(bytes, world.rank());
   perf::row result = co_await measure(world, chosen, bytes, &data);
   co_return result;
 }
 
-// What carries the messages, seen from outside when the ranks are connected: all ranks share memory, some do, none.
+// What carries the messages, seen from outside when the ranks are connected: all ranks share memory, some do,
+// none.
 tutti::task<std::string> transport_of(tutti::communicator world) {
   double shares = perf::maps_memory_named("memfd:tutti") ? 1 : 0;
   co_await world.all_reduce(shares, tutti::sum);
@@ -78,7 +81,8 @@ tutti::task<std::string> transport_of(tutti::communicator world) {
 tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   const std::string wrong = perf::wrong_ranks(chosen, world.size(), names);
   if (!wrong.empty()) {
-    if (world.rank() != 0) co_return 0;   // or it would be the first that failed, and rank 0 stopped before it has spoken
+    if (world.rank() != 0)
+      co_return 0;  // or it would be the first that failed, and rank 0 stopped before it has spoken
     std::fprintf(stderr, "tutti-perf: %s\n", wrong.c_str());
     co_return 2;
   }
@@ -86,7 +90,7 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   about.program = names.program;
   about.library = "tutti " TUTTI_PERF_VERSION;
   about.command = perf::name_of(chosen.what);
-  co_await world.barrier();   // connects
+  co_await world.barrier();  // connects
   about.transport = co_await transport_of(world);
   about.loop = perf::has_descriptor_named("[io_uring]") ? "io_uring" : "epoll";
   about.ranks = world.size();
@@ -106,5 +110,7 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
 int main(int argc, char** argv) {
   const std::variant<perf::options, int> said = perf::parse_command_line(argc, argv, names);
   if (const int* code = std::get_if<int>(&said)) return *code;
-  return tutti::run([&](tutti::communicator world) { return measure_all(std::move(world), std::get<perf::options>(said)); });
+  return tutti::run([&](tutti::communicator world) {
+    return measure_all(std::move(world), std::get<perf::options>(said));
+  });
 }

@@ -10,7 +10,8 @@ namespace {
 tutti::task<> send_windows(tutti::communicator world, message_window* data, std::int64_t rounds) {
   std::vector<tutti::request> sending(static_cast<std::size_t>(data->slots()));
   for (std::int64_t round = 0; round < rounds; ++round) {
-    for (int i = 0; i < data->slots(); ++i) sending[static_cast<std::size_t>(i)] = world.isend(data->slot(i), 1);
+    for (int i = 0; i < data->slots(); ++i)
+      sending[static_cast<std::size_t>(i)] = world.isend(data->slot(i), 1);
     for (tutti::request& one : sending) co_await one;
     std::int64_t arrived = -1;
     co_await world.recv(arrived, 1);
@@ -21,7 +22,8 @@ tutti::task<> send_windows(tutti::communicator world, message_window* data, std:
 tutti::task<> receive_windows(tutti::communicator world, message_window* data, std::int64_t rounds) {
   std::vector<tutti::request> receiving(static_cast<std::size_t>(data->slots()));
   for (std::int64_t round = 0; round < rounds; ++round) {
-    for (int i = 0; i < data->slots(); ++i) receiving[static_cast<std::size_t>(i)] = world.irecv(data->slot(i), 0);
+    for (int i = 0; i < data->slots(); ++i)
+      receiving[static_cast<std::size_t>(i)] = world.irecv(data->slot(i), 0);
     for (tutti::request& one : receiving) co_await one;
     data->sample();
     co_await world.send(round, 0);
@@ -42,8 +44,10 @@ tutti::task<> run_rounds(tutti::communicator world, message_pair* data, std::int
 }
 
 tutti::task<> run_rounds(tutti::communicator world, message_window* data, std::int64_t rounds) {
-  if (world.rank() == 0) co_await send_windows(world, data, rounds);
-  else co_await receive_windows(world, data, rounds);
+  if (world.rank() == 0)
+    co_await send_windows(world, data, rounds);
+  else
+    co_await receive_windows(world, data, rounds);
 }
 
 tutti::task<> run_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds) {

@@ -25,8 +25,9 @@ decltype(auto) awaiter_of(A&& a) {
   }
 }
 
+// As a branch awaits it, Asio operations included.
 template <class A>
-using await_result_t = decltype(awaiter_of(std::declval<A>()).await_resume());
+using await_result_t = decltype(awaiter_of(std::declval<task_promise_base&>().await_transform(std::declval<A>())).await_resume());
 
 struct join_counter {
   std::size_t left = 0;

@@ -19,7 +19,9 @@ class buffer {
   }
 
   std::span<std::byte> all() noexcept { return {memory_.get(), bytes_}; }
-  std::span<std::byte> part(std::size_t offset, std::size_t bytes) noexcept { return {memory_.get() + offset, bytes}; }
+  std::span<std::byte> part(std::size_t offset, std::size_t bytes) noexcept {
+    return {memory_.get() + offset, bytes};
+  }
 
  private:
   static constexpr std::size_t page_bytes = 4096;

@@ -11,21 +11,23 @@
 
 namespace perf {
 
-// Launches are to be compared with their own neighbours in time only, and only when both saw one and the same placement
-// before and after (see placement.hpp): the others are counted and left out, or used alone when nothing better is there.
+// A launch is compared with its own neighbour in time only, and only when both saw one and the same placement
+// before and after (see placement.hpp). Every placement that was met has a row of its own; pairs that saw
+// several are left out.
 struct comparison_row {
   std::size_t bytes = 0;
-  summary own_us, rival_us;      // of the launches' medians
-  summary ratio;                 // own / rival, of the pairs' medians
-  double ratio_of_means = 0;     // the median over the pairs; unlike medians, means do not hide stalls
-  double own_cpu_us = 0, rival_cpu_us = 0;   // median over the launches
-  int pairs = 0;                 // those that `ratio` is of
-  int left_out = 0;              // pairs of different or changing placements
-  std::string places;            // of the pairs used: "C", "CX"; "mixed": no pair was clean, so all were used
-  bool good = true;              // all contents were right, in all launches
+  std::string place;  // "C"; "mixed": no pair was clean, so this row is of all of them; empty: no rival
+  int pairs = 0;      // that this row is of
+  int left_out = 0;   // of this size, in no row; said in the first row of the size
+  summary own_us, rival_us;   // of the launches' medians
+  summary ratio;              // own / rival, of the pairs' medians
+  double ratio_of_means = 0;  // the median over the pairs; unlike medians, means do not hide stalls
+  double own_cpu_us = 0, rival_cpu_us = 0;  // median over the launches
+  bool good = true;                         // all contents were right, in all launches of this size
 };
 
-// `own` and `rival` have one element per launch, in the order of launching. Without rivals: only the own half.
+// `own` and `rival` have one element per launch, in the order of launching. Without rivals: only the own
+// half.
 std::vector<comparison_row> compare(const std::vector<report>& own, const std::vector<report>& rival);
 
 // A heading, what was measured, and the table.

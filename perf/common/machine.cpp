@@ -49,7 +49,8 @@ bool maps_memory_named(std::string_view name) {
 bool has_descriptor_named(std::string_view name) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", ignored))
-    if (std::filesystem::read_symlink(entry.path(), ignored).string().find(name) != std::string::npos) return true;
+    if (std::filesystem::read_symlink(entry.path(), ignored).string().find(name) != std::string::npos)
+      return true;
   return false;
 }
 

@@ -36,17 +36,25 @@ struct spoken {
 
 void describe(CLI::App& command, spoken& to, const std::string& default_sizes) {
   options& o = to.chosen;
-  command.option_defaults()->take_last();   // scripts add to what they were given
-  command.add_option("--sizes", to.sizes, "bytes: 8,1KiB,64KiB or a range by powers of two, 8..1MiB (default " +
-                                               default_sizes + ")")
+  command.option_defaults()->take_last();  // scripts add to what they were given
+  command
+      .add_option("--sizes", to.sizes,
+                  "bytes: 8,1KiB,64KiB or a range by powers of two, 8..1MiB (default " + default_sizes + ")")
       ->type_name("LIST");
-  command.add_option("--iterations", o.iterations, "rounds measured per size (default: as many as --seconds allows)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))->type_name("N");
+  command
+      .add_option("--iterations", o.iterations,
+                  "rounds measured per size (default: as many as --seconds allows)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1'000'000'000}))
+      ->type_name("N");
   command.add_option("--warmup", o.warmup, "rounds before that (default: a tenth of --seconds)")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))->type_name("N");
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{1'000'000'000}))
+      ->type_name("N");
   command.add_option("--seconds", o.seconds, "time per size")
-      ->check(CLI::Validator(check_seconds, "0.001..3600"))->type_name("S")->capture_default_str();
-  command.add_option("--json", o.json, "also write the result there; - is stdout, the table then goes to stderr")
+      ->check(CLI::Validator(check_seconds, "0.001..3600"))
+      ->type_name("S")
+      ->capture_default_str();
+  command
+      .add_option("--json", o.json, "also write the result there; - is stdout, the table then goes to stderr")
       ->type_name("FILE");
 }
 
@@ -60,41 +68,50 @@ void read_sizes(spoken& said, const std::string& default_sizes) {
   if (o.what != command::all_reduce) return;
   for (const std::size_t bytes : o.sizes)
     if (bytes == 0 || bytes % float_bytes != 0)
-      throw CLI::ValidationError("--sizes", std::to_string(bytes) +
-                                                " bytes: all_reduce adds floats, give positive multiples of 4");
+      throw CLI::ValidationError(
+          "--sizes", std::to_string(bytes) + " bytes: all_reduce adds floats, give positive multiples of 4");
 }
 
 }  // namespace
 
 const char* name_of(command what) noexcept {
   switch (what) {
-    case command::latency: return "latency";
-    case command::bandwidth: return "bandwidth";
-    case command::all_reduce: return "all_reduce";
+    case command::latency:
+      return "latency";
+    case command::bandwidth:
+      return "bandwidth";
+    case command::all_reduce:
+      return "all_reduce";
   }
   return "?";
 }
 
 std::variant<options, int> parse_command_line(int argc, const char* const* argv, const program_names& names) {
   const std::string start = names.launcher + " -n 2 " + names.program;
-  CLI::App app("Measures messages and collectives between ranks, and checks that they are right.\n  " + start +
-                   " latency",
+  CLI::App app("Measures messages and collectives between ranks, and checks that they are right.\n  " +
+                   start + " latency",
                names.program);
   app.require_subcommand(1);
   const std::string message_sizes = "8..16MiB", vector_sizes = "4..16MiB";
   spoken said;
   CLI::App& latency = *app.add_subcommand("latency", "half a round trip of one message between two ranks");
-  CLI::App& bandwidth = *app.add_subcommand("bandwidth", "a stream of messages from rank 0 to rank 1, many in flight");
-  CLI::App& all_reduce = *app.add_subcommand("all_reduce", "the sum of a vector of floats, out of place, on all ranks");
+  CLI::App& bandwidth =
+      *app.add_subcommand("bandwidth", "a stream of messages from rank 0 to rank 1, many in flight");
+  CLI::App& all_reduce =
+      *app.add_subcommand("all_reduce", "the sum of a vector of floats, out of place, on all ranks");
   // Not before, or each command would have it too.
-  app.footer("Each command has options of its own: " + names.program +
-             " latency --help\nThe exit code is 0 when every message was right, 1 when one was wrong, 2 for a wrong "
-             "command line.");
+  app.footer(
+      "Each command has options of its own: " + names.program +
+      " latency --help\nThe exit code is 0 when every message was right, 1 when one was wrong, 2 for a wrong "
+      "command line.");
   describe(latency, said, message_sizes);
   describe(bandwidth, said, message_sizes);
   describe(all_reduce, said, vector_sizes);
-  bandwidth.add_option("--window", said.chosen.window, "messages in flight (default: 64, or 64 MiB, but 4 at least)")
-      ->check(CLI::Range(1, 4096))->type_name("N");
+  bandwidth
+      .add_option("--window", said.chosen.window,
+                  "messages in flight (default: 64, or 64 MiB, but 4 at least)")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
   try {
     app.parse(argc, argv);
     if (bandwidth) said.chosen.what = command::bandwidth;

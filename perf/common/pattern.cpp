@@ -6,7 +6,7 @@
 namespace perf {
 namespace {
 
-constexpr std::uint64_t step = 0x9e3779b97f4a7c15;   // odd: words differ for 2^64 positions
+constexpr std::uint64_t step = 0x9e3779b97f4a7c15;  // odd: words differ for 2^64 positions
 
 std::uint64_t mixed(std::uint64_t x) noexcept {
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -53,7 +53,8 @@ void scrub(std::span<std::byte> bytes) noexcept {
   if (!bytes.empty()) std::memset(bytes.data(), 0x5a, bytes.size());
 }
 
-tail_check::tail_check(std::size_t bytes, std::uint64_t seed) noexcept : bytes_(std::min<std::size_t>(bytes, 8)) {
+tail_check::tail_check(std::size_t bytes, std::uint64_t seed) noexcept
+    : bytes_(std::min<std::size_t>(bytes, 8)) {
   std::byte tail[8]{};
   for (std::size_t i = 0; i < bytes_; ++i) tail[i] = byte_at(seed, bytes - bytes_ + i);
   std::memcpy(&expected_, tail, sizeof expected_);
@@ -66,7 +67,8 @@ void fill_addends(std::span<float> values, std::uint64_t seed, int rank) noexcep
 }
 
 float expected_sum(std::size_t index, std::uint64_t seed, int ranks) noexcept {
-  const auto common = static_cast<int>((static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(seed)) & 255u);
+  const auto common =
+      static_cast<int>((static_cast<std::uint32_t>(index) + static_cast<std::uint32_t>(seed)) & 255u);
   return static_cast<float>(ranks * common + ranks * (ranks - 1) / 2);
 }
 

@@ -9,7 +9,8 @@
 
 namespace perf {
 
-// One seed out of the batch's, for the sender and the place in a window: no two messages of a batch look alike.
+// One seed out of the batch's, for the sender and the place in a window: no two messages of a batch look
+// alike.
 std::uint64_t seed_of_message(std::uint64_t batch_seed, int sender, int slot) noexcept;
 
 void fill(std::span<std::byte> bytes, std::uint64_t seed) noexcept;

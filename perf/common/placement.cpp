@@ -69,7 +69,7 @@ class game {
   clock::time_point deadline_ = clock::now() + patience;
 };
 
-constexpr int trips = repetitions * round_trips + 1;   // one first, so that both are there
+constexpr int trips = repetitions * round_trips + 1;  // one first, so that both are there
 
 void answer(game& line, int core) noexcept {
   if (!pin_to(core)) return line.stop();
@@ -112,11 +112,11 @@ double cache_line_ns() noexcept try {
   }
   return result;
 } catch (const std::exception&) {
-  return 0;   // no thread, no memory: the label is a nicety
+  return 0;  // no thread, no memory: the label is a nicety
 }
 
 char place_of(double line_ns) noexcept {
-  if (line_ns <= 0) return '-';
+  if (line_ns <= 0) return unknown_place;
   if (line_ns < 32) return 'S';
   return line_ns < 140 ? 'C' : 'X';
 }

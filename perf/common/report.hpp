@@ -10,20 +10,21 @@
 
 namespace perf {
 
-// One size. Times are of one operation: one message one way (latency: half the round trip), or one all_reduce.
+// One size. Times are of one operation: one message one way (latency: half the round trip), or one
+// all_reduce.
 struct row {
   std::size_t bytes = 0;
-  std::int64_t iterations = 0;   // measured rounds
-  std::int64_t operations = 0;   // of all measured rounds
-  std::int64_t batches = 0;      // the values that the quantiles are of
+  std::int64_t iterations = 0;  // measured rounds
+  std::int64_t operations = 0;  // of all measured rounds
+  std::int64_t batches = 0;     // the values that the quantiles are of
   double median_us = 0, p10_us = 0, p90_us = 0, min_us = 0, max_us = 0;
-  double mean_us = 0;            // all the time, stalls included, over all operations
-  double gb_per_s = 0;           // bytes / median
-  double cpu_us = 0;             // of all ranks, per operation
-  double sleeps = 0;             // of all ranks, per operation: how often a rank gave its core away to wait
-  double line_before_ns = 0;     // placement; see placement.hpp. 0: could not be measured
+  double mean_us = 0;         // all the time, stalls included, over all operations
+  double gb_per_s = 0;        // bytes / median
+  double cpu_us = 0;          // of all ranks, per operation
+  double sleeps = 0;          // of all ranks, per operation: how often a rank gave its core away to wait
+  double line_before_ns = 0;  // placement; see placement.hpp. 0: could not be measured
   double line_after_ns = 0;
-  std::int64_t faults = 0;       // messages or results that were wrong
+  std::int64_t faults = 0;  // messages or results that were wrong
 };
 
 struct report {

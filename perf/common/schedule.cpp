@@ -72,7 +72,8 @@ void schedule::finished(const batch& done, double seconds, double wall_seconds) 
       if (spent >= options_.seconds && enough) phase_ = phase::over;
       return;
     }
-    case phase::over: return;
+    case phase::over:
+      return;
   }
 }
 

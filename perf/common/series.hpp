@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One size, from the first batch to its row: everything of the method that needs no communication.
 //
-// A program does, on every rank, in this order; what is in brackets is its own communication, outside the timed part:
+// A program does, on every rank, in this order; what is in brackets is its own communication, outside the
+// timed part:
 //   batch b = s.next()                    [rank 0's goes to all]; until b.rounds is 0
 //   fill the buffers                      [barrier]
 //   watch.start(), b.rounds rounds, watch.stop()
@@ -44,9 +45,9 @@ class series {
   std::size_t bytes_;
   int operations_per_round_;
   clock::time_point begin_ = clock::now();
-  std::vector<double> batch_us_;   // per operation, one for each measured batch
-  std::int64_t rounds_ = 0;        // measured
-  double seconds_ = 0;             // measured
+  std::vector<double> batch_us_;  // per operation, one for each measured batch
+  std::int64_t rounds_ = 0;       // measured
+  double seconds_ = 0;            // measured
   resource_use use_;
 };
 

@@ -9,7 +9,10 @@
 namespace perf {
 
 session::session(const options& chosen, report about, int rank)
-    : options_(chosen), report_(std::move(about)), table_(chosen.json == "-" ? stderr : stdout), speaks_(rank == 0) {
+    : options_(chosen),
+      report_(std::move(about)),
+      table_(chosen.json == "-" ? stderr : stdout),
+      speaks_(rank == 0) {
   if (!speaks_) return;
   line_ns_ = cache_line_ns();
   print_header(table_, report_, line_ns_);

@@ -15,8 +15,8 @@ class session {
   // On rank 0 prints the head of the table.
   session(const options& chosen, report about, int rank);
 
-  // On rank 0 measures the placement and prints the row. The other ranks meanwhile leave the cores alone: they wait for
-  // the next batch.
+  // On rank 0 measures the placement and prints the row. The other ranks meanwhile leave the cores alone:
+  // they wait for the next batch.
   void add(row done);
   // Writes the JSON. The exit code of this rank: rank 0 speaks for all, the others end with 0.
   int finish();

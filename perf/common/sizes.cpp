@@ -10,8 +10,9 @@ namespace perf {
 namespace {
 
 [[noreturn]] void refuse(std::string_view word, const char* why) {
-  throw std::invalid_argument("'" + std::string(word) + "' " + why +
-                              "; write sizes as 8, 64KiB, 1MiB (1 GiB at most), a list as 8,1KiB, a range as 8..1MiB");
+  throw std::invalid_argument(
+      "'" + std::string(word) + "' " + why +
+      "; write sizes as 8, 64KiB, 1MiB (1 GiB at most), a list as 8,1KiB, a range as 8..1MiB");
 }
 
 std::size_t unit_of(std::string_view word, std::string_view suffix) {
@@ -19,10 +20,14 @@ std::size_t unit_of(std::string_view word, std::string_view suffix) {
   const bool well_formed = suffix.size() == 1 || suffix.substr(1) == "iB";
   if (well_formed) switch (suffix[0]) {
       case 'k':
-      case 'K': return std::size_t{1} << 10;
-      case 'M': return std::size_t{1} << 20;
-      case 'G': return std::size_t{1} << 30;
-      default: break;
+      case 'K':
+        return std::size_t{1} << 10;
+      case 'M':
+        return std::size_t{1} << 20;
+      case 'G':
+        return std::size_t{1} << 30;
+      default:
+        break;
     }
   refuse(word, "has a unit that is none of B, KiB, MiB, GiB");
 }
@@ -52,8 +57,10 @@ std::vector<std::size_t> parse_sizes(std::string_view list) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
     const std::string_view word = list.substr(begin, end - begin);
     const std::size_t dots = word.find("..");
-    if (dots != word.npos) append_range(sizes, word, dots);
-    else sizes.push_back(parse_size(word));
+    if (dots != word.npos)
+      append_range(sizes, word, dots);
+    else
+      sizes.push_back(parse_size(word));
     begin = end + 1;
   }
   return sizes;

@@ -14,7 +14,8 @@ inline constexpr std::size_t most_size_bytes = std::size_t{1} << 30;
 // A number of bytes, with K, M or G (also KiB, MiB, GiB: powers of 1024). Throws std::invalid_argument.
 std::size_t parse_size(std::string_view word);
 
-// A comma-separated list; "a..b" stands for a, 2a, 4a ... up to b. In the order given. Throws std::invalid_argument.
+// A comma-separated list; "a..b" stands for a, 2a, 4a ... up to b. In the order given. Throws
+// std::invalid_argument.
 std::vector<std::size_t> parse_sizes(std::string_view list);
 
 // "8 B", "64 KiB", "1 MiB"; sizes that are no whole number of a larger unit stay in bytes.

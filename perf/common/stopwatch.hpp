@@ -10,8 +10,9 @@
 namespace perf {
 
 struct resource_use {
-  double cpu_seconds = 0;    // user and system, all threads
-  std::int64_t sleeps = 0;   // voluntary context switches: the rank waited without a core (sched_yield is not one)
+  double cpu_seconds = 0;  // user and system, all threads
+  std::int64_t sleeps =
+      0;  // voluntary context switches: the rank waited without a core (sched_yield is not one)
 
   static resource_use now() noexcept {
     rusage use{};

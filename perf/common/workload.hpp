@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each command moves: its buffers, filled anew for every batch and checked after it. The communication between
-// the two is the program's. The checks named `sample` are inside the timed part, the same in every program.
+// What each command moves: its buffers, filled anew for every batch and checked after it. The communication
+// between the two is the program's. The checks named `sample` are inside the timed part, the same in every
+// program.
 #pragma once
 
 #include "common/buffer.hpp"
@@ -42,32 +43,42 @@ class message_pair {
   std::int64_t faults_ = 0;
 };
 
-// bandwidth: a round is a window of messages from rank 0 to rank 1, each with a buffer of its own on both sides, and one
-// number back that says which window has arrived.
+// bandwidth: a round is a window of messages from rank 0 to rank 1, each with a buffer of its own on both
+// sides, and one number back that says which window has arrived.
 class message_window {
  public:
   message_window(std::size_t bytes, int slots, int rank)
-      : bytes_(bytes), stride_((bytes / 64 + 1) * 64), slots_(slots), rank_(rank),
-        memory_(stride_ * static_cast<std::size_t>(slots)), tails_(static_cast<std::size_t>(slots)) {}
+      : bytes_(bytes),
+        stride_((bytes / 64 + 1) * 64),
+        slots_(slots),
+        rank_(rank),
+        memory_(stride_ * static_cast<std::size_t>(slots)),
+        tails_(static_cast<std::size_t>(slots)) {}
 
   int operations_per_round() const noexcept { return slots_; }
   bool keeps_time() const noexcept { return rank_ == 0; }
 
   int slots() const noexcept { return slots_; }
-  std::span<std::byte> slot(int i) noexcept { return memory_.part(stride_ * static_cast<std::size_t>(i), bytes_); }
+  std::span<std::byte> slot(int i) noexcept {
+    return memory_.part(stride_ * static_cast<std::size_t>(i), bytes_);
+  }
 
   void prepare(std::uint64_t batch_seed) noexcept {
     batch_seed_ = batch_seed;
     for (int i = 0; i < slots_; ++i) {
-      if (rank_ == 0) fill(slot(i), seed_of(i));
-      else scrub(slot(i));
+      if (rank_ == 0)
+        fill(slot(i), seed_of(i));
+      else
+        scrub(slot(i));
       tails_[static_cast<std::size_t>(i)] = tail_check(bytes_, seed_of(i));
     }
   }
   void sample() noexcept {
     for (int i = 0; i < slots_; ++i) faults_ += tails_[static_cast<std::size_t>(i)].holds(slot(i)) ? 0 : 1;
   }
-  void sample_answer(std::int64_t window, std::int64_t expected) noexcept { faults_ += window == expected ? 0 : 1; }
+  void sample_answer(std::int64_t window, std::int64_t expected) noexcept {
+    faults_ += window == expected ? 0 : 1;
+  }
   void check() noexcept {
     for (int i = 0; i < slots_; ++i) faults_ += is_filled(slot(i), seed_of(i)) ? 0 : 1;
   }
@@ -91,7 +102,7 @@ class vector_sum {
       : in_(bytes), out_(bytes), count_(bytes / sizeof(float)), rank_(rank), ranks_(ranks) {}
 
   static constexpr int operations_per_round() noexcept { return 1; }
-  static constexpr bool keeps_time() noexcept { return true; }   // the slowest rank counts
+  static constexpr bool keeps_time() noexcept { return true; }  // the slowest rank counts
 
   std::span<const float> in() noexcept { return floats(in_); }
   std::span<float> out() noexcept { return floats(out_); }
@@ -107,7 +118,9 @@ class vector_sum {
   std::int64_t faults() const noexcept { return faults_; }
 
  private:
-  std::span<float> floats(buffer& b) const noexcept { return {reinterpret_cast<float*>(b.all().data()), count_}; }
+  std::span<float> floats(buffer& b) const noexcept {
+    return {reinterpret_cast<float*>(b.all().data()), count_};
+  }
 
   buffer in_, out_;
   std::size_t count_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mpi-perf: tutti-perf with MPI in the place of tutti. The same method, buffers, checks and output, and the loops of
-// rounds.cpp call by call: change both.
+// mpi-perf: tutti-perf with MPI in the place of tutti. The same method, buffers, checks and output, and the
+// loops of rounds.cpp call by call: change both.
 //   mpirun -n 2 mpi-perf latency
 #include "common/machine.hpp"
 #include "common/options.hpp"
@@ -29,14 +29,15 @@ struct world {
   int rank = 0, size = 0;
 };
 
-int count_of(std::size_t elements) { return static_cast<int>(elements); }   // perf::most_size_bytes fits
+int count_of(std::size_t elements) { return static_cast<int>(elements); }  // perf::most_size_bytes fits
 
 // MPI ends the program by itself when a call fails: MPI_ERRORS_ARE_FATAL.
 void send(std::span<const std::byte> data, int dest) {
   MPI_Send(data.data(), count_of(data.size()), MPI_BYTE, dest, 0, MPI_COMM_WORLD);
 }
 void receive(std::span<std::byte> data, int source) {
-  MPI_Recv(data.data(), count_of(data.size()), MPI_BYTE, source, MPI_ANY_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  MPI_Recv(data.data(), count_of(data.size()), MPI_BYTE, source, MPI_ANY_TAG, MPI_COMM_WORLD,
+           MPI_STATUS_IGNORE);
 }
 
 void run_rounds(const world& w, perf::message_pair* data, std::int64_t rounds) {
@@ -67,8 +68,8 @@ void receive_windows(perf::message_window* data, std::int64_t rounds) {
   std::vector<MPI_Request> receiving(static_cast<std::size_t>(data->slots()));
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (int i = 0; i < data->slots(); ++i)
-      MPI_Irecv(data->slot(i).data(), count_of(data->slot(i).size()), MPI_BYTE, 0, MPI_ANY_TAG, MPI_COMM_WORLD,
-                &receiving[static_cast<std::size_t>(i)]);
+      MPI_Irecv(data->slot(i).data(), count_of(data->slot(i).size()), MPI_BYTE, 0, MPI_ANY_TAG,
+                MPI_COMM_WORLD, &receiving[static_cast<std::size_t>(i)]);
     MPI_Waitall(data->slots(), receiving.data(), MPI_STATUSES_IGNORE);
     data->sample();
     MPI_Send(&round, 1, MPI_INT64_T, 0, 0, MPI_COMM_WORLD);
@@ -76,18 +77,22 @@ void receive_windows(perf::message_window* data, std::int64_t rounds) {
 }
 
 void run_rounds(const world& w, perf::message_window* data, std::int64_t rounds) {
-  if (w.rank == 0) send_windows(data, rounds);
-  else receive_windows(data, rounds);
+  if (w.rank == 0)
+    send_windows(data, rounds);
+  else
+    receive_windows(data, rounds);
 }
 
 void run_rounds(const world&, perf::vector_sum* data, std::int64_t rounds) {
   for (std::int64_t round = 0; round < rounds; ++round) {
-    MPI_Allreduce(data->in().data(), data->out().data(), count_of(data->out().size()), MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(data->in().data(), data->out().data(), count_of(data->out().size()), MPI_FLOAT, MPI_SUM,
+                  MPI_COMM_WORLD);
     data->sample();
   }
 }
 
-// Rank 0 may be looking at the placement, for which the others have to keep off the cores: they wait without spinning.
+// Rank 0 may be looking at the placement, for which the others have to keep off the cores: they wait without
+// spinning.
 void receive_batch(perf::batch& b) {
   MPI_Request receiving;
   MPI_Ibcast(&b, sizeof b, MPI_BYTE, 0, MPI_COMM_WORLD, &receiving);
@@ -130,8 +135,10 @@ perf::row measure_size(const world& w, const perf::options& chosen, std::size_t 
   switch (chosen.what) {
     case perf::command::bandwidth:
       return measure(w, chosen, bytes, perf::message_window(bytes, perf::window_for(chosen, bytes), w.rank));
-    case perf::command::all_reduce: return measure(w, chosen, bytes, perf::vector_sum(bytes, w.rank, w.size));
-    case perf::command::latency: break;
+    case perf::command::all_reduce:
+      return measure(w, chosen, bytes, perf::vector_sum(bytes, w.rank, w.size));
+    case perf::command::latency:
+      break;
   }
   return measure(w, chosen, bytes, perf::message_pair(bytes, w.rank));
 }
@@ -147,7 +154,8 @@ std::string library_name() {
 
 // Seen from outside: the names under which Open MPI and MPICH share memory between processes.
 std::string transport_of(const world& w) {
-  double shares = perf::maps_memory_named("vader_segment") || perf::maps_memory_named("/dev/shm/mpich") ? 1 : 0;
+  double shares =
+      perf::maps_memory_named("vader_segment") || perf::maps_memory_named("/dev/shm/mpich") ? 1 : 0;
   MPI_Allreduce(MPI_IN_PLACE, &shares, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
   if (shares == 0) return "tcp";
   return shares == w.size ? "shm" : "shm and tcp";
@@ -164,7 +172,7 @@ int measure_all(const world& w, const perf::options& chosen) {
   about.program = names.program;
   about.library = library_name();
   about.command = perf::name_of(chosen.what);
-  MPI_Barrier(MPI_COMM_WORLD);   // connects
+  MPI_Barrier(MPI_COMM_WORLD);  // connects
   about.transport = transport_of(w);
   about.ranks = w.size;
   about.cores = perf::usable_cores();

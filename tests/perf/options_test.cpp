@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/options.hpp"
 
-#include <cstdlib>
 #include <doctest/doctest.h>
+#include <cstdlib>
 #include <string>
 #include <variant>
 #include <vector>
@@ -37,8 +37,8 @@ TEST_CASE("defaults") {
 }
 
 TEST_CASE("each command reads its options; the last of two counts") {
-  const perf::options o = parsed({"bandwidth", "--sizes", "8,16", "--iterations", "5", "--warmup", "0", "--seconds", "2",
-                                  "--window", "3", "--json", "-", "--sizes", "1K"});
+  const perf::options o = parsed({"bandwidth", "--sizes", "8,16", "--iterations", "5", "--warmup", "0",
+                                  "--seconds", "2", "--window", "3", "--json", "-", "--sizes", "1K"});
   CHECK(o.what == perf::command::bandwidth);
   CHECK(o.sizes == std::vector<std::size_t>{1024});
   CHECK(o.iterations == 5);
@@ -50,10 +50,11 @@ TEST_CASE("each command reads its options; the last of two counts") {
 
 TEST_CASE("wrong command lines end with 2, help with 0") {
   using words = std::vector<const char*>;
-  for (const words& wrong : {words{}, words{"speed"}, words{"latency", "--sizes", "x"}, words{"latency", "--seconds", "nan"},
-                             words{"latency", "--seconds", "0"}, words{"latency", "--iterations", "0"},
-                             words{"latency", "--window", "3"}, words{"all_reduce", "--sizes", "6"},
-                             words{"all_reduce", "--sizes", "0"}, words{"latency", "bandwidth"}, words{"latency", "8"}}) {
+  for (const words& wrong :
+       {words{}, words{"speed"}, words{"latency", "--sizes", "x"}, words{"latency", "--seconds", "nan"},
+        words{"latency", "--seconds", "0"}, words{"latency", "--iterations", "0"},
+        words{"latency", "--window", "3"}, words{"all_reduce", "--sizes", "6"},
+        words{"all_reduce", "--sizes", "0"}, words{"latency", "bandwidth"}, words{"latency", "8"}}) {
     CAPTURE(wrong.size());
     const auto result = parse(wrong);
     REQUIRE(std::holds_alternative<int>(result));

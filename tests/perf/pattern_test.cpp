@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/pattern.hpp"
 
+#include <doctest/doctest.h>
 #include <cstddef>
 #include <cstring>
-#include <doctest/doctest.h>
 #include <set>
 #include <vector>
 

@@ -2,8 +2,8 @@
 // The schedule is told the time, so these tests make it up.
 #include "common/schedule.hpp"
 
-#include <cstdint>
 #include <doctest/doctest.h>
+#include <cstdint>
 #include <set>
 #include <vector>
 
@@ -15,7 +15,8 @@ struct played {
   bool ended = false;
 };
 
-// Runs a schedule on a machine where a round takes `round_seconds`, and everything around a batch `between` more.
+// Runs a schedule on a machine where a round takes `round_seconds`, and everything around a batch `between`
+// more.
 played play(const perf::options& chosen, double round_seconds, double between = 0) {
   perf::schedule s(chosen);
   played result;
@@ -53,7 +54,8 @@ TEST_CASE("fast rounds are measured in batches that the clock does not feel") {
 TEST_CASE("first come batches of one round, not measured") {
   const played p = play({}, 1e-6);
   REQUIRE(p.warming.size() > perf::schedule::checking_batches);
-  for (int i = 0; i < perf::schedule::checking_batches; ++i) CHECK(p.warming[static_cast<std::size_t>(i)].rounds == 1);
+  for (int i = 0; i < perf::schedule::checking_batches; ++i)
+    CHECK(p.warming[static_cast<std::size_t>(i)].rounds == 1);
 }
 
 TEST_CASE("every batch has contents of its own") {

@@ -2,14 +2,16 @@
 // The check column is worth what these find.
 #include "common/workload.hpp"
 
+#include <doctest/doctest.h>
 #include <cstddef>
 #include <cstring>
-#include <doctest/doctest.h>
 #include <span>
 
 namespace {
 
-void deliver(std::span<const std::byte> from, std::span<std::byte> to) { std::memcpy(to.data(), from.data(), from.size()); }
+void deliver(std::span<const std::byte> from, std::span<std::byte> to) {
+  std::memcpy(to.data(), from.data(), from.size());
+}
 
 }  // namespace
 
@@ -29,7 +31,7 @@ TEST_CASE("latency: right messages are no fault, a missing and a damaged one are
   CHECK(one.faults() == 0);
   one.in()[50] ^= std::byte{1};
   one.sample();
-  CHECK(one.faults() == 0);   // not in the sample
+  CHECK(one.faults() == 0);  // not in the sample
   one.check();
   CHECK(one.faults() == 1);
 }
