@@ -121,17 +121,12 @@ void communicator_state::add(running_collective& c) noexcept {
 }
 
 // Ranks in different collectives may each wait for the other to begin, so that no frame ever meets the other side's
-// fingerprint. Whoever has waited a while says so: up to 32 ranks to all, beyond that to those at distances that are
-// powers of two, the partners in every algorithm here.
+// fingerprint. Whoever has waited a while tells those it waits for. That is enough: where ranks wait in a circle, one of
+// them waits for a rank whose collective of that number is another. It is also as much as may be told: a rank that is
+// not waited for may have finished and left.
 void communicator_state::give_notices(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   const core::time_point now = c.engine().now();
-  const auto tell = [&](const running_collective& waiting, int rank) {
-    if (rank == c.rank_ || rank < 0 || rank >= c.size()) return;
-    const place& p = c.places_[waiting.sequence() % remembered];
-    if (p.sequence == waiting.sequence())
-      c.endpoint_->give_notice(c.collective_context(), c.world_rank(rank), waiting.sequence(), p.print);
-  };
   for (running_collective* r = c.running_.front(); r != nullptr; r = c.running_.after(*r)) {
     if (r->noticed) continue;
     if (r->since + notice_after > now) {
@@ -139,15 +134,8 @@ void communicator_state::give_notices(void* self) noexcept {
       return;
     }
     r->noticed = true;
-    if (c.size() <= 32) {
-      for (int rank = 0; rank < c.size(); ++rank) tell(*r, rank);
-    } else {
-      for (int distance = 1; distance < c.size(); distance *= 2) {
-        tell(*r, (c.rank_ + distance) % c.size());
-        tell(*r, (c.rank_ - distance + c.size()) % c.size());
-        tell(*r, c.rank_ ^ distance);
-      }
-    }
+    const place& p = c.places_[r->sequence() % remembered];
+    if (p.sequence == r->sequence()) c.endpoint_->give_notices(c.collective_context(), r->sequence(), p.print);
   }
 }
 

@@ -19,6 +19,8 @@ namespace {
 
 // How long a rank that has finished waits for its last bytes to be safe with peers that do not read.
 constexpr auto linger = std::chrono::seconds(5);
+// How long a rank that has failed tries to say why.
+constexpr auto farewell = std::chrono::seconds(1);
 
 using transports = std::vector<std::unique_ptr<transport::transport>>;
 
@@ -95,6 +97,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   auto joined = std::make_unique<world>(loop_, std::move(info), std::move(ways), std::move(server));
   world* w = joined.get();
   w->on_idle = [this](world& idle) {
+    if (failing_) return;
     ++leaving_;
     // From the loop, not from inside whatever dropped the last handle.
     boost::asio::post(loop_.context(), [this, &idle] { tasks_.start(leave(&idle)); });
@@ -114,8 +117,30 @@ task<> runtime_state::leave(world* w) {
   check_end();
 }
 
-void runtime_state::cut() noexcept {
-  for (auto& w : worlds_) w->cut();
+// Main has ended with an exception. Peers hear why before the connections are cut; those that do not read in time see
+// them hang up.
+task<> runtime_state::tell_and_cut(std::exception_ptr failure) {
+  std::string words = "an exception that is no std::exception";
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    words = e.what();
+  } catch (...) {
+  }
+  const core::time_point deadline = loop_.engine().env().now() + farewell;
+  std::vector<world*> failing;   // the others are being left already
+  for (const auto& w : worlds_)
+    if (w->has_communicators()) failing.push_back(w.get());
+  for (world* w : failing) w->fail(fmt::format("{} failed: {}", w->describe(w->info().rank), words));
+  for (world* w : failing) co_await w->flush(deadline);
+  for (world* w : failing) w->cut();
+  // Those to which handles are left go when the runtime does.
+  std::erase_if(worlds_, [&failing](const std::unique_ptr<world>& w) {
+    return !w->has_communicators() && std::find(failing.begin(), failing.end(), w.get()) != failing.end();
+  });
+  failing_ = false;
+  --leaving_;
+  check_end();
 }
 
 void runtime_state::check_end() noexcept {
@@ -140,7 +165,12 @@ void runtime_state::run_to_end(task<> main) {
   const auto ended = [](void* owner, std::exception_ptr failure) noexcept {
     auto& o = *static_cast<outcome*>(owner);
     o.failure = failure;
-    if (failure) o.self->cut();
+    if (failure) {
+      o.self->failing_ = true;
+      ++o.self->leaving_;
+      boost::asio::post(o.self->loop_.context(),
+                        [&o] { o.self->tasks_.start(o.self->tell_and_cut(o.failure)); });
+    }
     // The parameters of main, handles among them, go with its frame, which must not be destroyed from inside.
     boost::asio::post(o.self->loop_.context(), [&o] {
       o.task.stop();

@@ -9,6 +9,7 @@
 #include "core/running_task.hpp"
 
 #include <boost/asio/io_context.hpp>
+#include <exception>
 #include <memory>
 #include <tutti/communicator.hpp>
 #include <tutti/store.hpp>
@@ -28,11 +29,10 @@ class runtime_state {
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
   // Runs the io_context until `main` has ended and no world is being left any more.
   void run_to_end(task<> main);
-  // Cuts all connections, so that peers see at once that this rank is gone.
-  void cut() noexcept;
 
  private:
   task<> leave(world* w);
+  task<> tell_and_cut(std::exception_ptr failure);
   void check_end() noexcept;
 
   core::loop loop_;
@@ -41,6 +41,7 @@ class runtime_state {
   int leaving_ = 0;
   bool running_ = false;
   bool main_ended_ = false;
+  bool failing_ = false;   // main has thrown: the worlds are cut, not left
 };
 
 }  // namespace tutti::comm

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <numeric>
 
 namespace tutti::comm {
@@ -64,6 +66,21 @@ task<> world::leave(core::time_point deadline) {
     co_await server_->drain(std::chrono::duration_cast<std::chrono::milliseconds>(left));
   }
   for (auto& t : transports_) co_await t->leave(deadline);
+}
+
+void world::fail(const std::string& text) noexcept {
+  for (communicator_state* c : std::vector<communicator_state*>(communicators_)) c->fail(errc::peer_failed, text, true);
+}
+
+task<> world::flush(core::time_point deadline) {
+  const auto waits = [this] {
+    return std::any_of(transports_.begin(), transports_.end(), [](const auto& t) { return t->has_queue(); });
+  };
+  boost::asio::steady_timer pause(loop_.context());
+  while (waits() && loop_.engine().env().now() < deadline) {
+    pause.expires_after(std::chrono::milliseconds(1));
+    co_await pause.async_wait(boost::asio::deferred);
+  }
 }
 
 void world::cut() noexcept {

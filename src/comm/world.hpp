@@ -38,6 +38,10 @@ class world final : public p2p::router {
 
   // Ends the membership: what has been sent is safe with the peers, or the deadline has passed, when this completes.
   task<> leave(core::time_point deadline);
+  // Every communicator fails, here and on its other members, with errc::peer_failed and this text.
+  void fail(const std::string& text) noexcept;
+  // Completes when all that is queued has left, or at the deadline.
+  task<> flush(core::time_point deadline);
   void cut() noexcept;
 
   // Called when the last communicator has gone, from the loop.

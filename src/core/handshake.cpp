@@ -120,6 +120,10 @@ task<> turn_stranger_away(stream_socket& socket, verdict answer, time_point dead
 
 task<verdict> greet(stream_socket& socket, const std::string& secret, identity mine, std::int32_t wanted_rank,
                     time_point deadline) {
+  claim claimed{};
+  put_preamble(claimed.data(), static_cast<std::uint8_t>(mine.what));
+  co_await write_all(socket, std::span(claimed).first(preamble_bytes), deadline);
+
   offer offered{};
   // The preamble first: what is no tutti may never send more.
   co_await read_exactly(socket, std::span(offered).first(preamble_bytes), deadline);
@@ -130,9 +134,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   if (version_of(offered.data()) != version) throw_version(socket, version_of(offered.data()));
   co_await read_exactly(socket, std::span(offered).subspan(preamble_bytes), deadline);
 
-  claim claimed{};
   std::uint8_t* at = claimed.data();
-  put_preamble(at, static_cast<std::uint8_t>(mine.what));
   base::put_little_endian(at + 12, mine.epoch);
   base::put_little_endian(at + 16, mine.world);
   base::put_little_endian(at + 24, mine.rank);
@@ -140,7 +142,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   base::fill_random(std::span(claimed).subspan(32, nonce_bytes));
   const base::digest proof = proof_of_claim(secret, offered, claimed);
   std::copy(proof.begin(), proof.end(), claimed.begin() + claim_bytes);
-  co_await write_all(socket, claimed, deadline);
+  co_await write_all(socket, std::span(claimed).subspan(preamble_bytes), deadline);
 
   answer_frame answered{};
   co_await read_exactly(socket, answered, deadline);

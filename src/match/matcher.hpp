@@ -107,6 +107,11 @@ class matcher {
   template <class F>
   void take_unexpected(std::uint32_t context, F f);
 
+  // Calls f(const posted_receive&) for each receive of the context that names a source; f changes nothing here.
+  // O(size + receives).
+  template <class F>
+  void visit_posted(std::uint32_t context, F f) const;
+
   // For reports and tests: they walk the queues, O(elements + sizes of the contexts).
   std::size_t posted_count() const noexcept;
   std::size_t posted_count(std::uint32_t context) const noexcept;
@@ -249,6 +254,16 @@ void matcher::take_posted_from(std::uint32_t context, std::int32_t source, F f) 
   posted_list all;
   gather_posted_from(context, source, all);
   while (posted_receive* r = all.pop_front()) f(*r);
+}
+
+template <class F>
+void matcher::visit_posted(std::uint32_t context, F f) const {
+  const context_queues* c = peek(context);
+  if (c == nullptr) return;
+  for (std::uint32_t source = 0; source < c->size; ++source) {
+    const posted_list& posted = c->of[source].posted;
+    for (const posted_receive* r = posted.front(); r != nullptr; r = posted.after(*r)) f(*r);
+  }
 }
 
 template <class F>

@@ -83,9 +83,9 @@ class endpoint final : public transport::inbound {
   // Tells `peer` that the communicator has failed here; best effort.
   void announce_failure(std::uint32_t context, int peer, errc why, const std::string& text) noexcept;
 
-  // Tells `peer` which collective this rank has been waiting in: ranks that wait for each other in different ones would
-  // otherwise never exchange a frame that shows it.
-  void give_notice(std::uint32_t context, int peer, std::uint32_t sequence, const fingerprint& part_of) noexcept;
+  // Tells every rank from which collective `sequence` waits for a message that it is waited for: ranks that wait for
+  // each other in different collectives would otherwise never exchange a frame that shows it.
+  void give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept;
 
   bool peer_gone(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why != errc::success; }
   // Whether anything was sent to `peer`, or came from it.
@@ -120,8 +120,6 @@ class endpoint final : public transport::inbound {
   void end_fail(int peer, const transport::frame& head, const transport::landing& where) noexcept;
   bool admitted(int peer, const transport::frame& head) noexcept;
 
-  // The receive has its message; true when it is complete now.
-  void match_eager(receive& r, int peer, const transport::frame& head) noexcept;
   bool take_unexpected(receive& r, unexpected& u) noexcept;
   void clear_to_send(receive& r, int peer, const transport::frame& announced) noexcept;
   void note_message(receive& r, int peer, const transport::frame& head) noexcept;

@@ -22,6 +22,8 @@ class transport {
   virtual bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept = 0;
   // The link to a peer, made on the first call; the same for both directions. Lives as long as the transport.
   virtual link& link_to(int peer) = 0;
+  // Frames wait to leave, for room or for their connection.
+  virtual bool has_queue() const noexcept = 0;
   // The world ends normally: tells every connected peer, lets what is queued leave, and waits, until the deadline at
   // the longest, until the bytes are safe with the peers. Afterwards nothing of this transport is in the loop.
   virtual task<> leave(core::time_point deadline) = 0;

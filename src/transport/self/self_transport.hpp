@@ -23,6 +23,7 @@ class self_transport final : public transport, public link, public core::source 
     return mine.rank == peer.rank;
   }
   link& link_to(int) override { return *this; }
+  bool has_queue() const noexcept override { return false; }   // nobody else waits for it
   task<> leave(core::time_point) override {
     cut();
     co_return;

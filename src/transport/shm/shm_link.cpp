@@ -36,8 +36,7 @@ bool shm_link::submit(outgoing& o) noexcept {
   // A closed link keeps the frame until report_end() hands it back: never from inside submit().
   messages_.push_back(o);
   if (at_ == phase::idle) {
-    at_ = phase::connecting;
-    owner_.begin_connect(*this);
+    begin_connect();
   } else if (at_ == phase::closed) {
     end_pending_ = true;
     owner_.wake();
@@ -49,7 +48,12 @@ void shm_link::abandon_accept() {
   if (at_ != phase::accepting) return;
   at_ = phase::idle;
   if (!has_queue()) return;
+  begin_connect();
+}
+
+void shm_link::begin_connect() {
   at_ = phase::connecting;
+  ++attempts_;
   owner_.begin_connect(*this);
 }
 
@@ -63,6 +67,7 @@ void shm_link::attach(peer_resources resources) {
   writer_ = channel_writer(outbox_->mine());
   socket_ = std::move(resources.socket);
   doorbell_ = std::move(resources.doorbell);
+  declined_.reset();
   watch_ = owner_.backend().watch(socket_.get(), *this);
   watched_ = true;
   at_ = phase::open;
@@ -211,6 +216,7 @@ void shm_link::disconnect() noexcept {
   if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
   doorbell_.reset();
+  declined_.reset();
 }
 
 }  // namespace tutti::transport::shm

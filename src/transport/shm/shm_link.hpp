@@ -41,6 +41,13 @@ class shm_link final : public link, public core::watcher {
   bool open() const noexcept { return at_ == phase::open; }
   bool connecting() const noexcept { return at_ == phase::connecting; }
   bool accepting() const noexcept { return at_ == phase::accepting; }
+  // Tells one attempt to connect from the next.
+  unsigned attempts() const noexcept { return attempts_; }
+  // A connection of the peer that was declined in favour of our own attempt: kept open while that lasts, so that the
+  // peer sees when we end.
+  void keep_declined(base::unique_fd connection) noexcept {
+    if (at_ == phase::connecting) declined_ = std::move(connection);
+  }
   // The peer's connection was welcomed: ours, if one was begun, is not the one that counts.
   void begin_accept() noexcept { at_ = phase::accepting; }
   // The welcomed connection came to nothing.
@@ -64,6 +71,7 @@ class shm_link final : public link, public core::watcher {
  private:
   enum class phase { idle, connecting, accepting, open, closed };
 
+  void begin_connect();
   bool read_some() noexcept;
   bool flush() noexcept;
   bool write_slices(outgoing& o) noexcept;
@@ -85,6 +93,8 @@ class shm_link final : public link, public core::watcher {
   channel_writer writer_;
   base::unique_fd socket_;
   base::unique_fd doorbell_;
+  base::unique_fd declined_;
+  unsigned attempts_ = 0;
   core::backend::handle watch_ = 0;
   bool watched_ = false;
 };

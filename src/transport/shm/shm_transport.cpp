@@ -9,6 +9,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <cstring>
@@ -85,6 +86,7 @@ void shm_transport::begin_connect(shm_link& l) { tasks_.start(connect(l.peer()))
 
 task<> shm_transport::connect(int peer) {
   shm_link& l = at(peer);
+  const unsigned attempt = l.attempts();
   const core::time_point deadline = loop_.engine().env().now() + info_->timeout;
   std::string why;
   errc code = errc::peer_failed;
@@ -102,20 +104,19 @@ task<> shm_transport::connect(int peer) {
       co_await exchange(l, std::move(socket), deadline);
       co_return;
     }
-    // Both sides began at once, and the peer's connection is the one that counts: it is on its way.
-    asio::steady_timer limit(loop_.context(), deadline);
-    while (l.connecting() && loop_.engine().env().now() < deadline) {
-      limit.expires_after(std::chrono::milliseconds(5));
-      co_await limit.async_wait(asio::deferred);
-    }
-    why = "it answered, and then did not connect";
+    // Both sides began at once, and the peer's connection is the one that counts. The peer keeps this one open until its
+    // own stands, or it ends.
+    std::array<std::uint8_t, 1> nothing{};
+    co_await core::read_some(socket, nothing, deadline);
+    why = "it was about to connect itself, and ended before";
   } catch (const error& e) {
     code = e.code() == errc::timed_out ? errc::timed_out : errc::peer_failed;
     why = e.what();
   } catch (const std::exception& e) {
     why = e.what();
   }
-  if (!l.connecting()) co_return;   // the peer's own connection has come meanwhile
+  // The peer's own connection has come meanwhile, or came to nothing and another attempt is on its way.
+  if (!l.connecting() || l.attempts() != attempt) co_return;
   l.end(code, fmt::format("cannot reach {} over shared memory: {}; it has ended, or never got as far as tutti::run: look "
                           "at its output",
                           describe(peer), why));
@@ -166,6 +167,7 @@ task<> shm_transport::serve(core::stream_socket accepted) {
     }
     co_await core::answer_greeting(socket, info_->secret, from, answer, deadline);
     if (welcomed != nullptr) co_await exchange(*welcomed, std::move(socket), deadline);
+    if (answer == core::verdict::use_other) at(peer).keep_declined(base::unique_fd(socket.release()));
   } catch (const std::exception& e) {
     base::log(base::log_level::info,
               fmt::format("dropped a connection to the shared-memory listener: {}", e.what()));
@@ -213,6 +215,10 @@ void shm_transport::disarm() noexcept { own_->header().armed.store(0, std::memor
 
 // ---- the end ----
 
+bool shm_transport::has_queue() const noexcept {
+  return std::any_of(live_.begin(), live_.end(), [](const shm_link* l) { return !l->closed() && l->has_queue(); });
+}
+
 task<> shm_transport::leave(core::time_point deadline) {
   struct farewell : outgoing {
     farewell() noexcept {
@@ -231,10 +237,7 @@ task<> shm_transport::leave(core::time_point deadline) {
   }
   // What is in a peer's memory is safe there; only what found no room yet must be waited for.
   asio::steady_timer pause(loop_.context());
-  for (;;) {
-    const bool waits =
-        std::any_of(live_.begin(), live_.end(), [](const shm_link* l) { return !l->closed() && l->has_queue(); });
-    if (!waits || loop_.engine().env().now() >= deadline) break;
+  while (has_queue() && loop_.engine().env().now() < deadline) {
     pause.expires_after(std::chrono::milliseconds(1));
     co_await pause.async_wait(asio::deferred);
   }

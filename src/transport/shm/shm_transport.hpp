@@ -25,6 +25,7 @@ class shm_transport final : public transport, public core::source {
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
   link& link_to(int peer) override;
+  bool has_queue() const noexcept override;
   task<> leave(core::time_point deadline) override;
   void cut() noexcept override;
 

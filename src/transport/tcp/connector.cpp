@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -118,9 +119,13 @@ task<> connector::reach(tcp_link& l) {
   std::chrono::milliseconds next_pause = first_pause;
   for (;;) {
     setback last;
-    co_await try_endpoints(l, deadline, &last);
+    std::optional<core::stream_socket> declined;
+    co_await try_endpoints(l, deadline, &last, &declined);
     if (l.at() == phase::connected) co_return;
-    if (l.at() == phase::awaiting) break;
+    if (declined) {
+      co_await await_peer(l, std::move(*declined), deadline);
+      co_return;
+    }
     // A peer closes a connection half way through the handshake when we were slow (busy computing), and when
     // it has just decided to connect itself: worth another try. All else is final.
     if (!last.ended_early || core::clock::now() + next_pause >= deadline) {
@@ -130,10 +135,10 @@ task<> connector::reach(tcp_link& l) {
     co_await pause(next_pause);
     next_pause = std::min<std::chrono::milliseconds>(2 * next_pause, longest_pause);
   }
-  co_await await_peer(l, deadline);
 }
 
-task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback* last) {
+task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback* last,
+                                std::optional<core::stream_socket>* declined) {
   const core::world_info& info = owner_.info();
   core::identity mine;
   mine.what = core::purpose::tcp_link;
@@ -153,6 +158,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
       answered = true;
       answer = co_await core::greet(socket, info.secret, mine, l.peer(), until);
       if (answer == core::verdict::welcome) attach(l, socket);
+      if (answer == core::verdict::use_other) declined->emplace(std::move(socket));
     } catch (const error& e) {
       code = static_cast<errc>(e.code().value());
       text = e.what();
@@ -209,11 +215,26 @@ void connector::give_up(tcp_link& l, const setback& last) {
   }
 }
 
-task<> connector::await_peer(tcp_link& l, core::time_point deadline) {
-  // Ended by stop_connecting() when the peer's connection comes.
-  asio::steady_timer timer(loop_.context(), deadline);
-  co_await timer.async_wait(asio::as_tuple(asio::deferred));
+task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::time_point deadline) {
+  // Ended by stop_connecting() when the peer's connection comes. Until then the peer keeps the declined one open: its
+  // end is the peer's.
+  core::stream_socket watched = std::move(declined);
+  bool gone = false;
+  try {
+    std::array<std::uint8_t, 1> nothing{};
+    co_await core::read_some(watched, nothing, deadline);
+    gone = true;
+  } catch (const error& e) {
+    gone = e.code() != errc::timed_out;
+  }
   if (l.at() != phase::awaiting) co_return;
+  if (gone) {
+    l.fail(errc::peer_failed,
+           fmt::format("{} was about to connect to this rank, but has ended, or could not reach it: its own output says "
+                       "why",
+                       owner_.describe(l.peer())));
+    co_return;
+  }
   const core::peer_card& mine = owner_.info().card(owner_.info().rank);
   l.fail(
       errc::timed_out,
@@ -291,6 +312,11 @@ task<> connector::converse(core::stream_socket& socket) {
   if (!answer || hung_up(socket.native_handle())) co_return;
   if (*answer != core::verdict::welcome) {
     co_await core::answer_greeting(socket, info.secret, from, *answer, deadline);
+    if (*answer == core::verdict::use_other) {
+      boost::system::error_code code;
+      const int fd = socket.release(code);
+      if (!code) owner_.at(from.peer.rank).keep_declined(base::unique_fd(fd));
+    }
     co_return;
   }
   tcp_link& l = owner_.at(from.peer.rank);

@@ -37,8 +37,9 @@ class connector {
   struct setback;
 
   task<> reach(tcp_link& l);
-  task<> try_endpoints(tcp_link& l, core::time_point deadline, setback* last);
-  task<> await_peer(tcp_link& l, core::time_point deadline);
+  task<> try_endpoints(tcp_link& l, core::time_point deadline, setback* last,
+                       std::optional<core::stream_socket>* declined);
+  task<> await_peer(tcp_link& l, core::stream_socket declined, core::time_point deadline);
   task<> accept_all();
   task<> pause(std::chrono::milliseconds how_long);
   task<> serve(core::stream_socket accepted);

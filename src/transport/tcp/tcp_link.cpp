@@ -72,6 +72,7 @@ void tcp_link::attach(base::unique_fd connection) {
   watch_ = owner_.backend().watch(connection.get(), *this);
   owner_.backend().count_hot(+1);
   fd_ = std::move(connection);
+  declined_.reset();
   at_ = phase::connected;
   writable_ = true;
   owner_.activate(*this);
@@ -247,6 +248,7 @@ void tcp_link::cut() noexcept {
 }
 
 void tcp_link::disconnect(bool abort) noexcept {
+  declined_.reset();
   if (!fd_) return;
   owner_.backend().unwatch(watch_);
   owner_.backend().count_hot(-1);

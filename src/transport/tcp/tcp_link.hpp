@@ -45,6 +45,11 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
 
   // For the connector: one of the phases before `connected`.
   void enter(phase p) noexcept { at_ = p; }
+  // A connection of the peer that was declined in favour of our own attempt: kept open while that lasts, so that the
+  // peer sees when we end.
+  void keep_declined(base::unique_fd connection) noexcept {
+    if (at_ == phase::connecting) declined_ = std::move(connection);
+  }
   // The connection stands. Throws errc::resources, and then the link is as before.
   void attach(base::unique_fd connection);
   // The link is at its end, which is reported from the next work().
@@ -85,6 +90,7 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   bool silent_ = false;  // nobody above is told anything any more
   int send_error_ = 0;   // sending has failed; what the peer had sent before is still read
   base::unique_fd fd_;
+  base::unique_fd declined_;
   core::backend::handle watch_ = 0;
   outbox outbox_;
   inbox inbox_;

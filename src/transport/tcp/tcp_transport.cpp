@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti::transport::tcp {
@@ -68,6 +69,11 @@ bool tcp_transport::poll() noexcept {
   bool any = false;
   while (tcp_link* l = now.pop_front()) any |= l->work();
   return any;
+}
+
+bool tcp_transport::has_queue() const noexcept {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const std::unique_ptr<tcp_link>& l) { return l && !l->closed() && l->has_queue(); });
 }
 
 task<> tcp_transport::leave(core::time_point deadline) {

@@ -28,6 +28,7 @@ class tcp_transport final : public transport, public core::source {
   link& link_to(int peer) override { return at(peer); }
   // Nothing is delivered upward any more once this has begun; frames that could not leave in time are handed
   // back.
+  bool has_queue() const noexcept override;
   task<> leave(core::time_point deadline) override;
   // Nothing is called upward any more: queued frames are forgotten, not handed back.
   void cut() noexcept override;

@@ -1,0 +1,455 @@
+// SPDX-License-Identifier: Apache-2.0
+// The point-to-point protocols on links made of memory, which deliver as late, as sliced and as broken as links may.
+#include "core/engine.hpp"
+#include "p2p/endpoint.hpp"
+#include "support/local_world.hpp"
+
+#include <array>
+#include <deque>
+#include <doctest/doctest.h>
+#include <memory>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+using transport::frame;
+using transport::frame_kind;
+using transport::landing;
+using transport::outgoing;
+
+namespace {
+
+constexpr std::uint32_t context = 6;
+constexpr std::size_t longest_eager = 64;
+constexpr std::size_t slice = 50;
+constexpr p2p::fingerprint none{};
+
+class frozen_time final : public core::environment {
+ public:
+  core::time_point now() noexcept override { return core::time_point{}; }
+  std::uint64_t random() noexcept override { return 4; }
+};
+
+// One direction between two endpoints. Frames leave when the test says so, in order (data may be passed), slice by slice.
+class memory_link final : public transport::link {
+ public:
+  const char* transport_name() const noexcept override { return "memory"; }
+  bool submit(outgoing& o) noexcept override {
+    // Sometimes everything is gone at once, as when a ring has room.
+    if (numbers != nullptr && !gone && queue_.empty() && o.head.kind != frame_kind::data && numbers->one_in(3)) {
+      send_whole(o);
+      return true;
+    }
+    queue_.push_back(o);
+    return false;
+  }
+  void withdraw(outgoing& o) noexcept override { static_cast<base::list_hook<transport::outgoing_tag>&>(o).unlink(); }
+  void abandon_landing(void* owner) noexcept override {
+    // Called on the link towards the peer: what comes from there is in the other direction.
+    if (back->arriving && back->where.owner == owner) back->where = landing{};
+  }
+  std::size_t eager_limit() const noexcept override { return longest_eager; }
+  bool closed() const noexcept override { return gone; }
+
+  // The sender's side moves one frame, or one slice, into the pipe.
+  bool push() {
+    outgoing* o = queue_.front();
+    if (gone || o == nullptr) return false;
+    if (o->head.kind == frame_kind::data) {
+      const std::size_t bytes = std::min<std::uint64_t>(slice, o->head.length - o->progress);
+      packet p{o->head, {o->payload + o->progress, o->payload + o->progress + bytes}};
+      p.head.length = bytes;
+      p.head.other_cookie += o->progress;
+      pipe_.push_back(std::move(p));
+      o->progress += bytes;
+      if (o->progress < o->head.length) return true;
+    } else {
+      send_whole(*o);
+    }
+    queue_.pop_front();
+    o->done(*o, true);
+    return true;
+  }
+  // The receiver's side: the header first, later the payload.
+  bool pull(p2p::endpoint& to, int from) {
+    if (reported || pipe_.empty()) return false;
+    packet& p = pipe_.front();
+    if (!arriving) {
+      arriving = true;
+      where = to.begin(from, p.head);
+      return true;
+    }
+    const std::size_t bytes = std::min(where.room, p.payload.size());
+    if (bytes > 0) std::memcpy(where.at, p.payload.data(), bytes);
+    arriving = false;
+    const packet done = std::move(p);
+    pipe_.pop_front();
+    to.end(from, done.head, where);
+    return true;
+  }
+  // Frames that have not left come back; what is in the pipe may be lost.
+  void hand_back() {
+    while (outgoing* o = queue_.pop_front()) o->done(*o, false);
+  }
+  void lose_pipe() {
+    pipe_.clear();
+    arriving = false;
+    where = landing{};
+  }
+  bool idle() const { return queue_.empty() && pipe_.empty(); }
+
+  random_numbers* numbers = nullptr;
+  memory_link* back = nullptr;
+  bool gone = false;       // as the sender sees it
+  bool reported = false;   // as the receiver sees it
+  bool arriving = false;
+  landing where;
+
+ private:
+  struct packet {
+    frame head;
+    std::vector<std::byte> payload;
+  };
+  void send_whole(outgoing& o) {
+    packet p{o.head, {}};
+    const bool carries = o.head.kind == frame_kind::eager || o.head.kind == frame_kind::fail;
+    if (carries) p.payload.assign(o.payload, o.payload + o.head.length);
+    pipe_.push_back(std::move(p));
+  }
+  base::intrusive_list<outgoing, transport::outgoing_tag> queue_;
+  std::deque<packet> pipe_;
+};
+
+struct owner final : p2p::context_owner {
+  bool admit(int, std::uint32_t, const p2p::fingerprint&) noexcept override { return true; }
+  std::string mismatch_text(int, std::uint32_t, const p2p::fingerprint&, const p2p::fingerprint&) const override {
+    return "mismatch";
+  }
+  void failed_remotely(int peer, errc why, const std::string& text) noexcept override {
+    failed_by = peer;
+    reason = why;
+    words = text;
+  }
+  void peer_closed(int peer, errc, const std::string&) noexcept override { closed_by = peer; }
+  int failed_by = -1;
+  int closed_by = -1;
+  errc reason{};
+  std::string words;
+};
+
+struct route final : p2p::router {
+  transport::link& link_to(int) override { return *out; }
+  std::string describe(int peer) const override { return "rank " + std::to_string(peer); }
+  memory_link* out = nullptr;
+};
+
+struct side {
+  explicit side(core::environment& e, int rank) : engine(e), endpoint(engine, routes, rank, 2) {
+    endpoint.open_context(context, listener);
+  }
+  core::engine engine;
+  route routes;
+  owner listener;
+  p2p::endpoint endpoint;
+};
+
+struct pair_of_ranks {
+  pair_of_ranks() {
+    for (int i = 0; i < 2; ++i) {
+      links[i].back = &links[1 - i];
+      sides[i].routes.out = &links[i];
+    }
+  }
+  // As links do before their endpoints go.
+  ~pair_of_ranks() {
+    for (memory_link& l : links) l.hand_back();
+  }
+  // Everything moves until nothing does.
+  void settle() {
+    for (bool any = true; any;) {
+      any = false;
+      for (int i = 0; i < 2; ++i) {
+        any |= links[i].push();
+        any |= links[i].pull(sides[1 - i].endpoint, i);
+        any |= sides[i].engine.poll();
+      }
+    }
+  }
+  void close(errc why, bool lose) {
+    for (int i = 0; i < 2; ++i) {
+      links[i].gone = true;
+      if (!lose)
+        while (links[i].pull(sides[1 - i].endpoint, i)) {}
+      links[i].reported = true;
+      links[i].lose_pipe();
+    }
+    for (int i = 0; i < 2; ++i) {
+      links[i].hand_back();
+      sides[i].endpoint.closed(1 - i, why, "the link closed");
+    }
+  }
+  frozen_time time;
+  std::array<memory_link, 2> links;
+  std::array<side, 2> sides{side(time, 0), side(time, 1)};
+};
+
+template <class Activity>
+struct watched {
+  watched() {
+    activity.user = this;
+    activity.on_done = [](core::activity& a) noexcept { ++static_cast<watched*>(a.user)->completions; };
+  }
+  Activity activity;
+  int completions = 0;
+};
+
+struct a_send : watched<p2p::send> {
+  a_send(side& s, int tag, std::size_t bytes, std::uint64_t number) : from(s), data(filled(bytes, number)) {
+    if (s.endpoint.start(activity, context, 1 - s.endpoint.rank(), tag, data.data(), bytes, none)) ++completions;
+  }
+  ~a_send() { from.endpoint.release(activity); }
+  side& from;
+  std::vector<std::byte> data;
+};
+struct a_receive : watched<p2p::receive> {
+  a_receive(side& s, int source, int tag, std::size_t room) : to(s), buffer(room) {
+    if (s.endpoint.start(activity, context, source, tag, buffer.span().data(), room, none)) ++completions;
+  }
+  ~a_receive() { to.endpoint.release(activity); }
+  bool has(const std::vector<std::byte>& wanted) {
+    const std::span<std::byte> got = buffer.span().first(wanted.size());
+    return std::equal(got.begin(), got.end(), wanted.begin());
+  }
+  side& to;
+  guarded_buffer buffer;
+};
+
+}  // namespace
+
+TEST_CASE("endpoint: eager and rendezvous, early and late receivers") {
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, longest_eager, longest_eager + 1, 10 * slice + 3}) {
+    for (const bool late : {false, true}) {
+      CAPTURE(bytes);
+      CAPTURE(late);
+      pair_of_ranks ranks;
+      std::unique_ptr<a_receive> receive;
+      if (!late) receive = std::make_unique<a_receive>(ranks.sides[1], 0, 3, bytes);
+      a_send send(ranks.sides[0], 3, bytes, 9);
+      ranks.settle();
+      CHECK(send.completions == (late && bytes > longest_eager ? 0 : 1));
+      if (late) receive = std::make_unique<a_receive>(ranks.sides[1], any_source, any_tag, bytes);
+      ranks.settle();
+      CHECK(send.completions == 1);
+      CHECK(send.activity.failure() == errc::success);
+      CHECK(receive->completions == 1);
+      CHECK(receive->activity.failure() == errc::success);
+      CHECK(receive->activity.result.bytes == bytes);
+      CHECK(receive->activity.result.source == 0);
+      CHECK(receive->activity.result.tag == 3);
+      CHECK(receive->has(send.data));
+      CHECK(receive->buffer.margins_intact());
+      CHECK_FALSE(ranks.sides[0].engine.waiting());
+      CHECK_FALSE(ranks.sides[1].engine.waiting());
+    }
+  }
+}
+
+TEST_CASE("endpoint: a context that closes while a message arrives") {
+  pair_of_ranks ranks;
+  {
+    a_send first(ranks.sides[0], 1, 40, 1);
+    ranks.links[0].push();
+    ranks.links[0].pull(ranks.sides[1].endpoint, 0);   // the header: kept as unexpected
+    ranks.sides[1].endpoint.close_context(context);
+    ranks.links[0].pull(ranks.sides[1].endpoint, 0);   // the payload
+    ranks.settle();
+  }
+  // Opened again, two messages must not share the memory of one.
+  ranks.sides[1].endpoint.open_context(context, ranks.sides[1].listener);
+  a_send one(ranks.sides[0], 1, 40, 2);
+  a_send two(ranks.sides[0], 2, 40, 3);
+  ranks.settle();
+  a_receive of_two(ranks.sides[1], 0, 2, 40);
+  a_receive of_one(ranks.sides[1], 0, 1, 40);
+  CHECK(of_one.completions == 1);
+  CHECK(of_two.completions == 1);
+  CHECK(of_one.has(one.data));
+  CHECK(of_two.has(two.data));
+}
+
+TEST_CASE("endpoint: the link closes while an unexpected message arrives") {
+  pair_of_ranks ranks;
+  a_send send(ranks.sides[0], 1, 40, 1);
+  ranks.links[0].push();
+  ranks.links[0].pull(ranks.sides[1].endpoint, 0);
+  a_receive claimed(ranks.sides[1], 0, 1, 40);
+  CHECK(claimed.completions == 0);
+  ranks.close(errc::peer_failed, true);
+  ranks.settle();
+  CHECK(claimed.completions == 1);
+  CHECK(claimed.activity.failure() == errc::peer_failed);
+  a_receive next(ranks.sides[1], 0, 1, 40);
+  CHECK(next.completions == 1);
+  CHECK(next.activity.failure() == errc::peer_failed);
+  CHECK(ranks.sides[1].listener.closed_by == 0);
+}
+
+TEST_CASE("endpoint: what had come whole before the link closed is received") {
+  pair_of_ranks ranks;
+  a_send small(ranks.sides[0], 1, 40, 1);
+  a_send large(ranks.sides[0], 2, 400, 1);
+  ranks.settle();
+  ranks.close(errc::peer_left, false);
+  ranks.settle();
+  CHECK(small.activity.failure() == errc::success);
+  CHECK(large.activity.failure() == errc::peer_left);
+  a_receive whole(ranks.sides[1], 0, 1, 40);
+  CHECK(whole.completions == 1);
+  CHECK(whole.has(small.data));
+  a_receive announced(ranks.sides[1], 0, 2, 400);
+  CHECK(announced.activity.failure() == errc::peer_left);
+}
+
+TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted before or after") {
+  pair_of_ranks ranks;
+  a_receive before(ranks.sides[1], any_source, any_tag, 10);
+  ranks.close(errc::peer_left, false);
+  ranks.settle();
+  CHECK(before.activity.failure() == errc::peer_left);
+  a_receive after(ranks.sides[1], any_source, any_tag, 10);
+  CHECK(after.completions == 1);
+  CHECK(after.activity.failure() == errc::peer_left);
+}
+
+TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
+  pair_of_ranks ranks;
+  ranks.sides[0].endpoint.announce_failure(context, 1, errc::mismatch, "two different calls");
+  ranks.settle();
+  CHECK(ranks.sides[1].listener.failed_by == 0);
+  CHECK(ranks.sides[1].listener.reason == errc::mismatch);
+  CHECK(ranks.sides[1].listener.words == "two different calls");
+  ranks.sides[0].endpoint.announce_failure(context, 1, errc::cancelled, std::string(10'000, 'x'));
+  ranks.settle();
+  CHECK(ranks.sides[1].listener.reason == errc::cancelled);
+  CHECK(ranks.sides[1].listener.words.size() >= 1000);
+}
+
+TEST_CASE("endpoint: forged and late frames find nothing") {
+  pair_of_ranks ranks;
+  p2p::endpoint& me = ranks.sides[1].endpoint;
+  a_receive waiting(ranks.sides[1], 0, 1, 100);
+  std::vector<std::byte> payload(100);
+  random_numbers numbers(7);
+  for (const frame_kind kind : {frame_kind::clear, frame_kind::refuse, frame_kind::withdraw, frame_kind::data}) {
+    for (int i = 0; i < 200; ++i) {
+      frame f;
+      f.kind = kind;
+      f.context = context;
+      f.length = numbers.below(100);
+      f.cookie = numbers.next();
+      f.other_cookie = numbers.next();
+      const landing where = me.begin(0, f);
+      CHECK(where.room == 0);
+      me.end(0, f, where);
+      ranks.settle();
+    }
+  }
+  CHECK(waiting.completions == 0);
+  CHECK(waiting.buffer.untouched());
+}
+
+// Sends and receives of random sizes, started, released, failed in any order on links that move when they like and may
+// close at any point: each completes once at most, with its own bytes or an error, in order, and nothing is left.
+TEST_CASE("endpoint: random traffic, releases and closes") {
+  const std::uint64_t seed = seed_of_this_run();
+  for (std::uint64_t round = 0; round < 300; ++round) {
+    CAPTURE(seed);
+    CAPTURE(round);
+    random_numbers numbers(seed + round);
+    pair_of_ranks ranks;
+    for (memory_link& l : ranks.links) l.numbers = &numbers;
+    std::array<std::vector<std::unique_ptr<a_send>>, 2> sends;
+    std::array<std::vector<std::unique_ptr<a_receive>>, 2> receives;
+    const bool closes = numbers.one_in(2);
+    bool disturbed = false;   // something was taken back: the order of matching is no longer known from outside
+    const std::size_t steps = 50 + numbers.below(400);
+    for (std::size_t step = 0; step < steps; ++step) {
+      const auto i = numbers.below(2);
+      side& s = ranks.sides[i];
+      switch (numbers.below(closes ? 9 : 8)) {
+        case 0:
+        case 1:
+          sends[i].push_back(std::make_unique<a_send>(s, 0, numbers.below(4 * slice), sends[i].size()));
+          break;
+        case 2:
+        case 3:
+          receives[i].push_back(std::make_unique<a_receive>(s, numbers.one_in(2) ? static_cast<int>(1 - i) : any_source,
+                                                            numbers.one_in(2) ? 0 : any_tag, 4 * slice));
+          break;
+        case 4: ranks.links[i].push(); break;
+        case 5: ranks.links[i].pull(ranks.sides[1 - i].endpoint, static_cast<int>(i)); break;
+        case 6: s.engine.poll(); break;
+        case 7:
+          if (!numbers.one_in(8)) break;
+          disturbed = true;
+          if (!sends[i].empty() && numbers.one_in(2)) {
+            a_send& one = *sends[i][numbers.below(sends[i].size())];
+            if (numbers.one_in(2)) {
+              s.endpoint.fail(one.activity, errc::cancelled, "cancelled");
+            } else if (one.completions == 0) {
+              s.endpoint.release(one.activity);
+              one.completions = -1;
+              fill(one.data, 999);   // the buffer is ours again
+            }
+          } else if (!receives[i].empty()) {
+            a_receive& one = *receives[i][numbers.below(receives[i].size())];
+            if (numbers.one_in(2)) {
+              s.endpoint.fail(one.activity, errc::cancelled, "cancelled");
+            } else if (one.completions == 0) {
+              s.endpoint.release(one.activity);
+              one.completions = -1;
+              one.buffer = guarded_buffer(4 * slice);
+            }
+          }
+          break;
+        default:
+          if (!numbers.one_in(60)) break;
+          disturbed = true;
+          ranks.close(errc::peer_failed, numbers.one_in(2));
+      }
+    }
+    ranks.settle();
+    if (closes) ranks.close(errc::peer_left, false);
+    ranks.settle();
+    for (std::size_t i = 0; i < 2; ++i) {
+      for (const auto& s : sends[i]) REQUIRE(s->completions <= 1);
+      std::size_t nth = 0;
+      for (const auto& r : receives[i]) {
+        REQUIRE(r->completions <= 1);
+        REQUIRE(r->buffer.margins_intact());
+        if (r->completions < 0) REQUIRE(r->buffer.untouched());
+        if (closes) REQUIRE(r->completions != 0);
+        if (r->completions != 1 || r->activity.failure() != errc::success) continue;
+        if (disturbed) {
+          // Some message of that length, whole.
+          bool found = false;
+          for (std::size_t k = 0; k < sends[1 - i].size() && !found; ++k)
+            found = r->has(filled(r->activity.result.bytes, k));
+          REQUIRE(found);
+          continue;
+        }
+        const a_send& s = *sends[1 - i][nth++];
+        REQUIRE(r->activity.result.bytes == s.data.size());
+        REQUIRE(r->has(s.data));
+      }
+      if (!disturbed && !closes) {
+        const std::size_t pairs = std::min(sends[1 - i].size(), receives[i].size());
+        REQUIRE(nth == pairs);
+      }
+    }
+    for (auto& all : sends) all.clear();
+    for (auto& all : receives) all.clear();
+    CHECK_FALSE(ranks.sides[0].engine.waiting());
+    CHECK_FALSE(ranks.sides[1].engine.waiting());
+  }
+}
