@@ -32,6 +32,12 @@ struct element_of<B> {
   using type = std::remove_cvref_t<B>;
 };
 
+// A range of spans: several buffers.
+template <class B>
+concept buffer_range = std::ranges::contiguous_range<B> && std::ranges::sized_range<B> &&
+                       element_range<std::ranges::range_value_t<B>> &&
+                       std::ranges::borrowed_range<std::ranges::range_value_t<B>>;
+
 // Whether the library may write through B: elements that are not const.
 template <class B>
 concept writable = (element_range<B> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>) ||

@@ -9,6 +9,9 @@
 #include <tutti/status.hpp>
 
 #include <boost/asio/io_context.hpp>
+#include <cstddef>
+#include <ranges>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -74,12 +77,23 @@ class communicator {
     return request(message(detail::operation_kind::receive, detail::view_of(data), source, tag));
   }
 
-  // ---- collectives ----
+  // Completes when a message from `source` (or any_source) with `tag` (or any_tag) could be received, with its status, and
+  // leaves it where it is. It stays this rank's until a receive takes it: another coroutine's may be faster.
+  operation<status> probe(int source = any_source, int tag = any_tag) const {
+    return operation<status>(message(detail::operation_kind::probe, detail::buffer_view{}, source, tag));
+  }
 
-  // Completes when every rank has started its barrier. ceil(log2 size) rounds of empty messages.
+  // ---- collectives ----
+  //
+  // Operations complete on each rank when its own part is done: its buffers are its own again, and its result is there.
+  // Results may be given in place where that is said; other overlaps are errc::invalid_argument. `root` is the same on all
+  // ranks. Each has several algorithms, chosen by size, ranks and hosts; world.all_reduce(x, sum).with(algorithm::ring)
+  // names one. None allocates in steady state; temporary memory, where an algorithm needs some, is kept for the next call.
+
+  // Completes when every rank has started its barrier.
   operation<> barrier() const { return operation<>(detail::call(detail::operation_kind::barrier, state_)); }
 
-  // `data` of `root` to `data` of every rank; counts must be equal. Completes on each rank when its part is done.
+  // `data` of `root` to `data` of every rank; counts must be equal.
   template <class B>
   operation<> broadcast(B&& data, int root) const {
     static_assert(WritableBuffer<B>, "broadcast needs a writable buffer that outlives it: an lvalue, or a span");
@@ -89,16 +103,160 @@ class communicator {
   // Element by element, `inout` of all ranks reduced into `inout` of every rank. Bit for bit the same result on all
   // ranks, and from run to run with the same ranks and algorithm.
   template <class B, class Op>
+    requires(!detail::buffer_range<B>)
   operation<> all_reduce(B&& inout, const Op& op) const {
-    static_assert(WritableBuffer<B>, "all_reduce needs a writable buffer that outlives it: an lvalue, or a span");
-    return reduction(detail::view_of(inout), detail::view_of(inout), op, element_of_t<B>{});
+    writable_result<B>();
+    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(inout), detail::view_of(inout),
+                                      op, 0);
   }
-  // The same out of place; `in` and `out` have the same count and do not overlap.
+  // The same out of place; `in` and `out` have the same count.
   template <Buffer I, class B, class Op>
   operation<> all_reduce(const I& in, B&& out, const Op& op) const {
-    static_assert(WritableBuffer<B>, "all_reduce needs a writable result that outlives it: an lvalue, or a span");
-    static_assert(std::is_same_v<element_of_t<I>, element_of_t<B>>, "all_reduce: both buffers need one element type");
-    return reduction(detail::view_of(in), detail::view_of(out), op, element_of_t<B>{});
+    writable_result<B>();
+    one_element_type<I, B>();
+    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(in), detail::view_of(out), op, 0);
+  }
+  // A list of spans (std::vector<std::span<float>>, ...) reduced in place as if they were one buffer: one operation for
+  // many small tensors. List and spans stay valid until it has completed. Copies everything once in and once out.
+  template <class List, class Op>
+    requires detail::buffer_range<List>
+  operation<> all_reduce(const List& list, const Op& op) const {
+    using span = std::remove_cv_t<std::ranges::range_value_t<List>>;
+    static_assert(WritableBuffer<span>, "all_reduce of a list needs spans of elements that are not const");
+    using T = element_of_t<span>;
+    detail::buffer_view total;
+    total.element_bytes = sizeof(T);
+    total.type = detail::element_type_of<T>();
+    for (const span& piece : list) total.count += piece.size();
+    detail::call what = reduction_call<T>(detail::operation_kind::all_reduce, total, total, op, 0);
+    what.list.list = std::ranges::data(list);
+    what.list.size = std::ranges::size(list);
+    what.list.at = [](const void* first, std::size_t i) noexcept {
+      return detail::view_of(const_cast<span&>(static_cast<const span*>(first)[i]));
+    };
+    return operation<>(std::move(what));
+  }
+
+  // `in` of all ranks reduced into `out` of `root`; elsewhere `out` is not touched and may be empty.
+  template <Buffer I, class B, class Op>
+  operation<> reduce(const I& in, B&& out, const Op& op, int root) const {
+    writable_result<B>();
+    one_element_type<I, B>();
+    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(in), detail::view_of(out), op, root);
+  }
+  // In place: the result is in `inout` of `root`; that of the others stays as it was.
+  template <class B, class Op>
+  operation<> reduce(B&& inout, const Op& op, int root) const {
+    writable_result<B>();
+    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(inout), detail::view_of(inout), op,
+                                      root);
+  }
+
+  // Block i of `root`'s `in` to `out` of rank i: `in` has size() times the count of `out`. Elsewhere `in` is not looked at
+  // and may be empty. In place: root's `out` is its own block of `in`.
+  template <Buffer I, class B>
+  operation<> scatter(const I& in, B&& out, int root) const {
+    return blocks<I, B>(detail::operation_kind::scatter, in, out, root);
+  }
+  // `in` of rank i to block i of `root`'s `out`, the mirror image of scatter.
+  template <Buffer I, class B>
+  operation<> gather(const I& in, B&& out, int root) const {
+    return blocks<I, B>(detail::operation_kind::gather, in, out, root);
+  }
+  // `in` of rank i to block i of `out` of every rank: `out` has size() times the count of `in`. In place: `in` is the own
+  // block of `out`.
+  template <Buffer I, class B>
+  operation<> all_gather(const I& in, B&& out) const {
+    return blocks<I, B>(detail::operation_kind::all_gather, in, out, 0);
+  }
+  // The reduction of all ranks' `in`, block i of it to `out` of rank i: `in` has size() times the count of `out`. In place:
+  // `out` is the own block of `in`.
+  template <Buffer I, class B, class Op>
+  operation<> reduce_scatter(const I& in, B&& out, const Op& op) const {
+    writable_result<B>();
+    one_element_type<I, B>();
+    return reduction<element_of_t<B>>(detail::operation_kind::reduce_scatter, detail::view_of(in), detail::view_of(out), op,
+                                      0);
+  }
+  // Block j of rank i's `in` to block i of rank j's `out`; both have the same count, a multiple of size(). In place: `in`
+  // and `out` are the same buffer.
+  template <Buffer I, class B>
+  operation<> all_to_all(const I& in, B&& out) const {
+    return blocks<I, B>(detail::operation_kind::all_to_all, in, out, 0);
+  }
+
+  // `out` of rank i: the reduction of `in` of ranks 0 to i. In place with `in` and `out` the same buffer. avg does not
+  // exist here.
+  template <Buffer I, class B, class Op>
+  operation<> scan(const I& in, B&& out, const Op& op) const {
+    return prefix<I, B>(detail::operation_kind::scan, in, out, op);
+  }
+  // The same of ranks 0 to i - 1; `out` of rank 0 stays as it was.
+  template <Buffer I, class B, class Op>
+  operation<> exclusive_scan(const I& in, B&& out, const Op& op) const {
+    return prefix<I, B>(detail::operation_kind::exclusive_scan, in, out, op);
+  }
+
+  // ---- collectives of uneven blocks ----
+  //
+  // `counts` has the elements of every rank's block, in the order of the ranks; the blocks lie one behind the other. It
+  // must stay valid until completion. A block that is not as long as its receiver expects is errc::mismatch.
+
+  // `counts` is looked at on `root` only.
+  template <Buffer I, class B>
+  operation<> scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, int root) const {
+    return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root);
+  }
+  // `counts` is looked at on `root` only.
+  template <Buffer I, class B>
+  operation<> gather_v(const I& in, B&& out, std::span<const std::size_t> counts, int root) const {
+    return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root);
+  }
+  // `counts` is the same on all ranks.
+  template <Buffer I, class B>
+  operation<> all_gather_v(const I& in, B&& out, std::span<const std::size_t> counts) const {
+    return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0);
+  }
+  // `counts` is the same on all ranks.
+  template <Buffer I, class B, class Op>
+  operation<> reduce_scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, const Op& op) const {
+    writable_result<B>();
+    one_element_type<I, B>();
+    detail::call what = reduction_call<element_of_t<B>>(detail::operation_kind::reduce_scatter_v, detail::view_of(in),
+                                                        detail::view_of(out), op, 0);
+    what.in_counts = {counts.data(), counts.size()};
+    return operation<>(std::move(what));
+  }
+  // in_counts[j] elements go to rank j, out_counts[i] come from rank i.
+  template <Buffer I, class B>
+  operation<> all_to_all_v(const I& in, std::span<const std::size_t> in_counts, B&& out,
+                           std::span<const std::size_t> out_counts) const {
+    return uneven<I, B>(detail::operation_kind::all_to_all_v, in, in_counts, out, out_counts, 0);
+  }
+
+  // ---- groups ----
+  //
+  // New communicators, made by all ranks of this one together, several at a time if wanted. They see nothing of each other
+  // and are freed when the last handle goes. Allocate.
+
+  // Of these ranks, which get the ranks 0, 1, ... in the order of the list, the same list everywhere. Others get an empty
+  // handle. The list stays valid until completion.
+  operation<communicator> group(std::span<const int> ranks) const {
+    detail::call what(detail::operation_kind::group, state_);
+    what.members = ranks.data();
+    what.in.count = ranks.size();
+    return operation<communicator>(std::move(what));
+  }
+  // One for each color: its ranks are ordered by key, then by rank here. A negative color gets an empty handle.
+  operation<communicator> split(int color, int key) const {
+    detail::call what(detail::operation_kind::split, state_);
+    what.peer = color;
+    what.tag = key;
+    return operation<communicator>(std::move(what));
+  }
+  // The same ranks.
+  operation<communicator> duplicate() const {
+    return operation<communicator>(detail::call(detail::operation_kind::duplicate, state_));
   }
 
   friend bool operator==(const communicator& a, const communicator& b) noexcept {
@@ -113,16 +271,54 @@ class communicator {
     what.tag = tag;
     return what;
   }
-  template <class Op, class T>
-  operation<> reduction(detail::buffer_view in, detail::buffer_view out, const Op& op, T) const {
-    static_assert(detail::reduces<Op, T>(),
-                  "tutti: this reduction does not fit this element type: sum and product need numbers, avg floating "
-                  "point, band/bor/bxor integers or bool; for other types pass a callable T(T, T)");
-    detail::call what(detail::operation_kind::all_reduce, state_);
+  template <class B>
+  static constexpr void writable_result() {
+    static_assert(WritableBuffer<B>, "tutti: the result needs a writable buffer that outlives the operation: an lvalue, or a "
+                                     "span of elements that are not const");
+  }
+  template <class I, class B>
+  static constexpr void one_element_type() {
+    static_assert(std::is_same_v<element_of_t<I>, element_of_t<B>>, "tutti: both buffers need one element type");
+  }
+  template <class T, class Op>
+  detail::call reduction_call(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out, const Op& op,
+                              int root) const {
+    detail::call what(kind, state_);
     what.in = in;
     what.out = out;
+    what.peer = root;
     what.op = detail::make_reduction<Op, T>(op);
+    return what;
+  }
+  template <class T, class Op>
+  operation<> reduction(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out, const Op& op,
+                        int root) const {
+    return operation<>(reduction_call<T>(kind, in, out, op, root));
+  }
+  template <class I, class B>
+  operation<> blocks(detail::operation_kind kind, const I& in, B& out, int root) const {
+    return uneven<I, B>(kind, in, {}, out, {}, root);
+  }
+  template <class I, class B>
+  operation<> uneven(detail::operation_kind kind, const I& in, std::span<const std::size_t> in_counts, B& out,
+                     std::span<const std::size_t> out_counts, int root) const {
+    writable_result<B>();
+    one_element_type<I, B>();
+    detail::call what(kind, state_);
+    what.in = detail::view_of(in);
+    what.out = detail::view_of(out);
+    what.peer = root;
+    what.in_counts = {in_counts.data(), in_counts.size()};
+    what.out_counts = {out_counts.data(), out_counts.size()};
     return operation<>(std::move(what));
+  }
+  template <class I, class B, class Op>
+  operation<> prefix(detail::operation_kind kind, const I& in, B& out, const Op& op) const {
+    writable_result<B>();
+    one_element_type<I, B>();
+    if constexpr (detail::built_in<Op>)
+      static_assert(Op::kind != reduce_kind::avg, "tutti: there is no avg of a scan; divide its sum by rank() + 1");
+    return reduction<element_of_t<B>>(kind, detail::view_of(in), detail::view_of(out), op, 0);
   }
 
   detail::communicator_ref state_;

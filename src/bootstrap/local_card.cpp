@@ -10,6 +10,8 @@
 #include <array>
 #include <cerrno>
 #include <fstream>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace tutti::bootstrap {
@@ -22,14 +24,24 @@ std::string host_name() {
 }
 
 // Equal for processes that see each other's abstract sockets: one kernel, one network namespace.
-std::string host_identity(const std::string& host) {
+// TUTTI_HOST_ID pretends that the host is another, or, as a list by rank ("a,a,b,b"), that ranks are on several hosts.
+std::string pretended_host(int rank) {
+  const auto said = base::env_string("TUTTI_HOST_ID");
+  if (!said) return {};
+  std::string_view rest = *said;
+  if (rest.find(',') == rest.npos) return *said;
+  for (; rank > 0 && rest.find(',') != rest.npos; --rank) rest.remove_prefix(rest.find(',') + 1);
+  return std::string(rest.substr(0, rest.find(',')));
+}
+
+std::string host_identity(const std::string& host, int rank) {
   std::string kernel;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> kernel;
   if (kernel.empty()) kernel = host;
   struct stat space = {};
   const bool known = ::stat("/proc/self/ns/net", &space) == 0;
   std::string id = kernel + ":" + (known ? std::to_string(space.st_ino) : std::string("0"));
-  if (const auto pretended = base::env_string("TUTTI_HOST_ID")) id += ":" + *pretended;
+  if (const std::string pretended = pretended_host(rank); !pretended.empty()) id += ":" + pretended;
   return id;
 }
 
@@ -62,7 +74,7 @@ core::peer_card local_card(int rank) {
   card.rank = rank;
   card.host = host_name();
   card.pid = ::getpid();
-  card.host_id = host_identity(card.host);
+  card.host_id = host_identity(card.host, rank);
   card.cpus = usable_cpus();
   return card;
 }

@@ -5,41 +5,249 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <sstream>
 #include <tutti/error.hpp>
 
 namespace tutti::coll {
 namespace {
 
+using kind = operation_kind;
+using enum algorithm;
+
+constexpr std::size_t any_size = ~std::size_t{0};
+constexpr std::size_t KiB = 1024;
+
 struct row {
-  int ranks;            // at least
-  std::size_t bytes;    // at most
-  all_reduce_algorithm use;
+  kind of;
+  bool two_levels;
+  int ranks;           // at least
+  std::size_t bytes;   // at most
+  algorithm use;
 };
 
-// First fitting row from the top. Measured with perf/ on two cores; see perf/NOTES.md.
-constexpr row all_reduce_table[] = {
-    {3, 32 * 1024, all_reduce_algorithm::recursive_doubling},
-    {0, 64 * 1024, all_reduce_algorithm::recursive_doubling},
-    {0, ~std::size_t{0}, all_reduce_algorithm::ring},
+// The first that fits, from the top. Switch points measured with perf/ on two cores over shared memory where
+// perf/NOTES.md says so; the others are MPICH's usual ones.
+constexpr row table[] = {
+    {kind::barrier, true, 0, any_size, two_level},
+    {kind::barrier, false, 0, any_size, dissemination},
+
+    {kind::broadcast, true, 0, any_size, two_level},
+    {kind::broadcast, false, 8, 512 * KiB, binomial},
+    {kind::broadcast, false, 8, any_size, scatter_all_gather},
+    {kind::broadcast, false, 0, any_size, binomial},
+
+    {kind::reduce, true, 0, any_size, two_level},
+    {kind::reduce, false, 3, 64 * KiB, binomial},
+    {kind::reduce, false, 3, any_size, ring},
+    {kind::reduce, false, 0, any_size, binomial},
+
+    {kind::all_reduce, true, 0, 64 * KiB, two_level},
+    {kind::all_reduce, true, 0, any_size, two_level_slices},
+    {kind::all_reduce, true, 0, any_size, two_level},
+    {kind::all_reduce, false, 3, 32 * KiB, recursive_doubling},
+    {kind::all_reduce, false, 0, 64 * KiB, recursive_doubling},
+    {kind::all_reduce, false, 8, 1024 * KiB, rabenseifner},
+    {kind::all_reduce, false, 0, any_size, ring},
+
+    {kind::reduce_scatter, false, 0, 256 * KiB, direct},
+    {kind::reduce_scatter, false, 0, any_size, ring},
+
+    {kind::scatter, false, 16, 32 * KiB, binomial},
+    {kind::scatter, false, 0, any_size, linear},
+    {kind::gather, false, 16, 32 * KiB, binomial},
+    {kind::gather, false, 0, any_size, linear},
+
+    {kind::all_gather, false, 3, 80 * KiB, bruck},
+    {kind::all_gather, false, 0, any_size, ring},
+
+    {kind::all_to_all, false, 8, 4 * KiB, bruck},
+    {kind::all_to_all, false, 0, any_size, pairwise},
+
+    {kind::scan, false, 0, any_size, recursive_doubling},
+    {kind::exclusive_scan, false, 0, any_size, recursive_doubling},
 };
 
-all_reduce_algorithm from_environment() {
-  const auto wanted = base::env_string("TUTTI_ALL_REDUCE");
-  if (!wanted || *wanted == "auto") return all_reduce_algorithm{};
-  if (*wanted == "recursive_doubling") return all_reduce_algorithm::recursive_doubling;
-  if (*wanted == "ring") return all_reduce_algorithm::ring;
-  throw error(errc::invalid_argument,
-              fmt::format("TUTTI_ALL_REDUCE='{}' is none of auto, recursive_doubling, ring", *wanted));
+// The uneven forms have the algorithms of the even ones that can do them.
+kind even_form(kind k) noexcept {
+  switch (k) {
+    case kind::scatter_v: return kind::scatter;
+    case kind::gather_v: return kind::gather;
+    case kind::all_gather_v: return kind::all_gather;
+    case kind::reduce_scatter_v: return kind::reduce_scatter;
+    case kind::all_to_all_v: return kind::all_to_all;
+    default: return k;
+  }
+}
+
+constexpr std::array collectives = {kind::barrier,        kind::broadcast,  kind::reduce,     kind::all_reduce,
+                                    kind::reduce_scatter, kind::scatter,    kind::gather,     kind::all_gather,
+                                    kind::all_to_all,     kind::scan,       kind::exclusive_scan};
+
+std::optional<kind> kind_named(std::string_view name) noexcept {
+  for (const kind k : collectives)
+    if (name == name_of(k)) return k;
+  return std::nullopt;
+}
+
+std::optional<algorithm> algorithm_named(std::string_view name) noexcept {
+  for (int a = 0; a <= static_cast<int>(two_level_slices); ++a)
+    if (name == tutti::name_of(static_cast<algorithm>(a))) return static_cast<algorithm>(a);
+  return std::nullopt;
+}
+
+std::string algorithms_of(kind k) {
+  std::string names;
+  for (int a = 1; a <= static_cast<int>(two_level_slices); ++a)
+    if (has(k, static_cast<algorithm>(a)))
+      names += (names.empty() ? "" : ", ") + std::string(tutti::name_of(static_cast<algorithm>(a)));
+  return names;
+}
+
+[[noreturn]] void refuse(const std::string& source, std::string_view what, const std::string& why) {
+  throw error(errc::invalid_argument, fmt::format("{}: '{}': {}", source, what, why));
+}
+
+algorithm checked(kind k, std::string_view name, const std::string& source, std::string_view line) {
+  const auto a = algorithm_named(name);
+  if (!a || (*a != automatic && !has(k, *a)))
+    refuse(source, line, fmt::format("{} is no algorithm of {}; there are {}", name, name_of(k), algorithms_of(k)));
+  return *a;
+}
+
+std::map<kind, algorithm> forced_by_environment() {
+  std::map<kind, algorithm> forced;
+  const auto said = base::env_string("TUTTI_ALGORITHMS");
+  if (!said) return forced;
+  std::istringstream list(*said);
+  for (std::string item; std::getline(list, item, ',');) {
+    const std::size_t equals = item.find('=');
+    const auto k = kind_named(std::string_view(item).substr(0, equals));
+    if (equals == item.npos || !k)
+      refuse("TUTTI_ALGORITHMS", item, "write collective=algorithm, as in all_reduce=ring,broadcast=binomial");
+    const algorithm a = checked(*k, std::string_view(item).substr(equals + 1), "TUTTI_ALGORITHMS", item);
+    if (a != automatic) forced[*k] = a;
+  }
+  return forced;
+}
+
+std::vector<rule> tuned_rules() {
+  const auto path = base::env_string("TUTTI_TUNING");
+  if (!path || path->empty()) return {};
+  std::ifstream file(*path);
+  if (!file)
+    throw error(errc::invalid_argument,
+                fmt::format("TUTTI_TUNING={}: cannot be read; write it with `tutti-perf tune`, or unset the variable", *path));
+  std::ostringstream text;
+  text << file.rdbuf();
+  return parse_rules(text.str(), *path);
+}
+
+template <class Rules>
+std::optional<algorithm> first_fitting(const Rules& rules, const situation& s) {
+  const kind k = even_form(s.kind);
+  for (const auto& r : rules) {
+    if (r.kind != k || (r.two_levels && !s.two_levels) || s.ranks < r.ranks || s.bytes > r.bytes) continue;
+    if (fits(r.use, s)) return r.use;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
-all_reduce_algorithm choose_all_reduce(std::size_t bytes, int ranks) {
-  static const all_reduce_algorithm forced = from_environment();
-  if (forced != all_reduce_algorithm{}) return forced;
-  for (const row& r : all_reduce_table)
-    if (ranks >= r.ranks && bytes <= r.bytes) return r.use;
-  return all_reduce_algorithm::ring;
+bool has(operation_kind k, algorithm a) noexcept {
+  k = even_form(k);
+  return std::any_of(std::begin(table), std::end(table), [&](const row& r) { return r.of == k && r.use == a; });
+}
+
+bool fits(algorithm a, const situation& s) noexcept {
+  switch (a) {
+    case two_level: return s.two_levels;
+    case two_level_slices: return s.two_levels && s.even_hosts;
+    case bruck: return s.even_blocks;
+    case binomial: return s.even_blocks;
+    default: return true;
+  }
+}
+
+const std::vector<rule>& built_in_rules() noexcept {
+  static const std::vector<rule> rules = [] {
+    std::vector<rule> all;
+    for (const row& r : table) all.push_back({r.of, r.two_levels, r.ranks, r.bytes, r.use});
+    return all;
+  }();
+  return rules;
+}
+
+std::vector<rule> parse_rules(std::string_view text, const std::string& source) {
+  std::vector<rule> rules;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line.substr(0, line.find('#')));
+    std::vector<std::string> word;
+    for (std::string w; words >> w;) word.push_back(w);
+    if (word.empty()) continue;
+    const auto number = [&](const std::string& w, std::string_view prefix) {
+      std::size_t value = 0;
+      const char* const begin = w.data() + std::min(prefix.size(), w.size());
+      const char* const end = w.data() + w.size();
+      if (w.starts_with(prefix) && std::string_view(begin, end) == "any") return any_size;
+      const auto [stop, failed] = std::from_chars(begin, end, value);
+      if (!w.starts_with(prefix) || failed != std::errc() || stop != end || begin == end)
+        refuse(source, line, fmt::format("'{}' should be {}NUMBER", w, prefix));
+      return value;
+    };
+    if (word.size() < 4 || word.size() > 5 || (word.size() == 5 && word[4] != "two_levels"))
+      refuse(source, line, "a rule is: collective ranks>=N bytes<=N algorithm [two_levels]");
+    const auto k = kind_named(word[0]);
+    if (!k) refuse(source, line, fmt::format("there is no collective '{}'", word[0]));
+    rule r;
+    r.kind = *k;
+    r.ranks = static_cast<int>(std::min<std::size_t>(number(word[1], "ranks>="), 1u << 30));
+    r.bytes = number(word[2], "bytes<=");
+    r.use = checked(*k, word[3], source, line);
+    r.two_levels = word.size() == 5;
+    rules.push_back(r);
+  }
+  return rules;
+}
+
+std::string text_of(const std::vector<rule>& rules) {
+  std::string text;
+  for (const rule& r : rules) {
+    const std::string most = r.bytes == any_size ? "any" : std::to_string(r.bytes);
+    text += fmt::format("{} ranks>={} bytes<={} {}{}\n", name_of(r.kind), r.ranks, most, tutti::name_of(r.use),
+                        r.two_levels ? " two_levels" : "");
+  }
+  return text;
+}
+
+algorithm choose(const situation& s, algorithm wanted) {
+  if (wanted != automatic) {
+    if (!has(s.kind, wanted))
+      throw error(errc::invalid_argument, fmt::format("{} has no algorithm {}; there are {}", name_of(s.kind),
+                                                      tutti::name_of(wanted), algorithms_of(s.kind)));
+    if (!fits(wanted, s))
+      throw error(errc::invalid_argument,
+                  fmt::format("the algorithm {} cannot do this {}: it needs {}", tutti::name_of(wanted), name_of(s.kind),
+                              wanted == two_level || wanted == two_level_slices
+                                  ? "several hosts with several ranks each, for slices the same number"
+                                  : "blocks of equal size"));
+    return wanted;
+  }
+  static const std::map<kind, algorithm> forced = forced_by_environment();
+  static const std::vector<rule> tuned = tuned_rules();
+  const auto by_force = forced.find(even_form(s.kind));
+  if (by_force != forced.end() && fits(by_force->second, s)) return by_force->second;
+  if (!tuned.empty())
+    if (const auto found = first_fitting(tuned, s)) return *found;
+  const auto found = first_fitting(built_in_rules(), s);
+  return found ? *found : automatic;
 }
 
 }  // namespace tutti::coll

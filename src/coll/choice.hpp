@@ -1,16 +1,54 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm a collective uses: one table, by bytes and ranks.
+// Which algorithm a collective uses: one table, by kind, bytes, ranks and hosts.
 #pragma once
 
+#include "comm/topology.hpp"
+
 #include <cstddef>
-#include <cstdint>
+#include <string>
+#include <string_view>
+#include <tutti/algorithm.hpp>
+#include <tutti/detail/operation_state.hpp>
+#include <vector>
 
 namespace tutti::coll {
 
-enum class all_reduce_algorithm : std::uint8_t { recursive_doubling = 1, ring = 2 };
+using detail::name_of;
+using detail::operation_kind;
 
-// From the table, or TUTTI_ALL_REDUCE=recursive_doubling|ring where set (the same on all ranks, as the fingerprint of
-// the collective checks). Throws tutti::error for any other value.
-all_reduce_algorithm choose_all_reduce(std::size_t bytes, int ranks);
+// What the choice depends on; the same on all ranks.
+struct situation {
+  operation_kind kind{};
+  std::size_t bytes = 0;   // of one rank's whole vector; for blocks, of the largest buffer
+  int ranks = 1;
+  bool two_levels = false;      // several hosts, some with several ranks
+  bool even_hosts = false;      // all with the same number
+  bool even_blocks = true;
+};
+
+struct rule {
+  operation_kind kind{};
+  bool two_levels = false;   // only in a world of two levels
+  int ranks = 0;             // at least
+  std::size_t bytes = 0;     // at most
+  algorithm use{};
+};
+
+bool has(operation_kind kind, algorithm a) noexcept;
+// Whether the algorithm can do this one.
+bool fits(algorithm a, const situation& s) noexcept;
+
+// One line per rule, in the order in which they are tried, before the built-in ones; # begins a comment:
+//   all_reduce ranks>=2 bytes<=65536 recursive_doubling
+//   all_reduce ranks>=4 bytes<=any ring two_levels
+// Throws errc::invalid_argument naming `source` and the line.
+std::vector<rule> parse_rules(std::string_view text, const std::string& source);
+std::string text_of(const std::vector<rule>& rules);
+const std::vector<rule>& built_in_rules() noexcept;
+
+// `wanted` by the call, else TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial), else the rules of the file
+// TUTTI_TUNING, else the built-in ones. Throws errc::invalid_argument when `wanted` does not fit, or what the
+// environment says makes no sense.
+algorithm choose(const situation& s, algorithm wanted);
 
 }  // namespace tutti::coll

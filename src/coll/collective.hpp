@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an algorithm works with: the communicator, its place in the order of collectives, and transfers between ranks.
+// What an algorithm works with: some ranks of a communicator, one place in its order of collectives, and transfers.
 //
 // An algorithm is a coroutine on these transfers. Its frame is recycled, its temporary memory is on loan from the
 // communicator: in steady state nothing is allocated. Destroying the frame takes every transfer back.
@@ -10,32 +10,49 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace tutti::coll {
 
 class collective {
  public:
   collective(comm::communicator_state& c, std::uint32_t sequence, const p2p::fingerprint& print) noexcept
-      : comm_(&c), sequence_(sequence), print_(print) {}
+      : comm_(&c), sequence_(sequence), print_(print), rank_(c.rank()), size_(c.size()) {}
 
-  int rank() const noexcept { return comm_->rank(); }
-  int size() const noexcept { return comm_->size(); }
+  // The same collective among some of the ranks: `members` are ranks of the communicator and outlive the algorithm;
+  // `rank` is this rank's place among them.
+  collective among(std::span<const int> members, int rank) const noexcept {
+    collective part = *this;
+    part.members_ = members.data();
+    part.rank_ = rank;
+    part.size_ = static_cast<int>(members.size());
+    return part;
+  }
+
+  int rank() const noexcept { return rank_; }
+  int size() const noexcept { return size_; }
   comm::scratch_pool& scratch() const noexcept { return comm_->scratch(); }
+  const comm::communicator_state& comm() const noexcept { return *comm_; }
 
   // Transfers of one collective between the same two ranks match in the order in which they are started.
   p2p::sending send(int rank, const void* data, std::size_t bytes) const noexcept {
-    return p2p::sending(comm_->endpoint(), comm_->collective_context(), comm_->world_rank(rank),
+    return p2p::sending(comm_->endpoint(), comm_->collective_context(), world_rank(rank),
                         static_cast<int>(sequence_), data, bytes, print_);
   }
   p2p::receiving receive(int rank, void* data, std::size_t bytes) const noexcept {
-    return p2p::receiving(comm_->endpoint(), comm_->collective_context(), comm_->world_rank(rank),
+    return p2p::receiving(comm_->endpoint(), comm_->collective_context(), world_rank(rank),
                           static_cast<int>(sequence_), data, bytes, print_);
   }
 
  private:
+  int world_rank(int rank) const noexcept { return comm_->world_rank(members_ == nullptr ? rank : members_[rank]); }
+
   comm::communicator_state* comm_;
   std::uint32_t sequence_;
   p2p::fingerprint print_;
+  const int* members_ = nullptr;   // null: all
+  int rank_;
+  int size_;
 };
 
 }  // namespace tutti::coll

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstring>
+#include <tutti/algorithm.hpp>
 #include <tutti/detail/operation_state.hpp>
 
 namespace tutti::comm {
@@ -27,17 +28,29 @@ std::string describe(const p2p::fingerprint& print) {
   collective_description d;
   std::memcpy(&d, print.data(), sizeof d);
   const auto kind = static_cast<detail::operation_kind>(d.kind - 1);
+  if (d.kind == 0 || kind > detail::operation_kind::duplicate) return fmt::format("an unknown collective ({})", d.kind);
+  std::string words;
+  const auto say = [&words](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
   switch (kind) {
-    case detail::operation_kind::barrier: return "barrier()";
-    case detail::operation_kind::broadcast:
-      return fmt::format("broadcast({} elements of {}, root {})", d.count, name_of(static_cast<element_type>(d.type)),
-                         d.root);
-    case detail::operation_kind::all_reduce:
-      return fmt::format("all_reduce({} elements of {}, {}; algorithm {})", d.count,
-                         name_of(static_cast<element_type>(d.type)), name_of(static_cast<reduce_kind>(d.reduction)),
-                         d.algorithm);
-    default: return fmt::format("an unknown collective ({})", d.kind);
+    case detail::operation_kind::barrier:
+    case detail::operation_kind::split:
+    case detail::operation_kind::duplicate: break;
+    case detail::operation_kind::scatter_v:
+    case detail::operation_kind::gather_v:
+    case detail::operation_kind::all_to_all_v: say(name_of(static_cast<element_type>(d.type))); break;
+    case detail::operation_kind::all_gather_v:
+    case detail::operation_kind::reduce_scatter_v:
+      say(fmt::format("{}, counts with hash {:x}", name_of(static_cast<element_type>(d.type)), d.count));
+      break;
+    case detail::operation_kind::group: say(fmt::format("ranks with hash {:x}", d.count)); break;
+    default: say(fmt::format("{} elements of {}", d.count, name_of(static_cast<element_type>(d.type))));
   }
+  if (const auto reduction = static_cast<reduce_kind>(d.reduction); reduction != reduce_kind::none) say(name_of(reduction));
+  if (d.root >= 0 && kind == detail::operation_kind::all_reduce) say(fmt::format("list of {}", d.root));
+  if (d.root >= 0 && kind != detail::operation_kind::all_reduce) say(fmt::format("root {}", d.root));
+  if (d.algorithm != 0 && d.reduction != 0)
+    words += fmt::format("; algorithm {}", name_of(static_cast<algorithm>(d.algorithm)));
+  return fmt::format("{}({})", detail::name_of(kind), words);
 }
 
 communicator_state::communicator_state(world& w, std::uint32_t id, std::string name, std::vector<int> members)
@@ -55,6 +68,9 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::string n
     ranks_[static_cast<std::size_t>(members_[i])] = static_cast<int>(i);
     if (members_[i] == w.info().rank) rank_ = static_cast<int>(i);
   }
+  std::vector<std::string> host_ids;
+  for (const int member : members_) host_ids.push_back(w.info().card(member).host_id);
+  where_ = topology(host_ids, rank_);
   endpoint_->open_context(message_context(), *this);
   endpoint_->open_context(collective_context(), *this);
 }

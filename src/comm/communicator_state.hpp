@@ -5,6 +5,7 @@
 
 #include "base/intrusive_list.hpp"
 #include "comm/scratch.hpp"
+#include "comm/topology.hpp"
 #include "core/loop.hpp"
 #include "p2p/endpoint.hpp"
 
@@ -58,6 +59,8 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t collective_context() const noexcept { return 2 * id_ + 1; }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
   scratch_pool& scratch() noexcept { return scratch_; }
+  const topology& places() const noexcept { return where_; }
+  world& of_world() const noexcept { return *world_; }
 
   // The next place in the order of collectives, for one with this fingerprint. When a frame of another kind of
   // collective has already come for that place, the communicator fails with errc::mismatch.
@@ -113,6 +116,7 @@ class communicator_state final : public p2p::context_owner {
   const std::vector<int> members_;
   std::vector<int> ranks_;   // by world rank; -1: not a member
   int rank_ = -1;
+  topology where_;
   std::chrono::milliseconds timeout_;
   std::atomic<int> references_{0};
   std::uint32_t next_sequence_ = 1;

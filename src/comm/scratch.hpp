@@ -32,23 +32,33 @@ class scratch_pool {
     block block_;
   };
 
-  // At least `bytes` bytes, uninitialised.
+  // At least `bytes` bytes, uninitialised; of 0 bytes, none.
   lease take(std::size_t bytes) {
-    for (std::size_t i = 0; i < free_.size(); ++i) {
-      if (free_[i].bytes < bytes) continue;
-      block found = std::move(free_[i]);
-      free_[i] = std::move(free_.back());
+    if (bytes == 0) return lease(*this, block{});
+    std::size_t best = free_.size();
+    for (std::size_t i = 0; i < free_.size(); ++i)
+      if (free_[i].bytes >= bytes && (best == free_.size() || free_[i].bytes < free_[best].bytes)) best = i;
+    if (best < free_.size()) {
+      block found = std::move(free_[best]);
+      free_[best] = std::move(free_.back());
       free_.pop_back();
       return lease(*this, std::move(found));
     }
-    // The largest one kept grows: sizes repeat, so this settles soon.
-    if (!free_.empty()) free_.pop_back();
+    // Sizes repeat, so this settles soon.
     return lease(*this, block{std::unique_ptr<std::byte[]>(new std::byte[bytes]), bytes});
   }
 
  private:
+  // When the pool is full the smallest one goes.
   void give_back(block b) noexcept {
-    if (free_.size() < kept) free_.push_back(std::move(b));
+    if (free_.size() < kept) {
+      free_.push_back(std::move(b));
+      return;
+    }
+    block* smallest = &free_.front();
+    for (block& f : free_)
+      if (f.bytes < smallest->bytes) smallest = &f;
+    if (smallest->bytes < b.bytes) *smallest = std::move(b);
   }
   static constexpr std::size_t kept = 8;
   std::vector<block> free_ = [] {

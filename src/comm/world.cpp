@@ -53,6 +53,19 @@ std::string world::describe(int peer) const {
   return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
 }
 
+std::uint32_t world::next_communicator_id() {
+  const auto size = static_cast<std::uint32_t>(info_.size);
+  if (given_out_ >= 0x7fffffffU / size - 1)
+    throw error(errc::resources, "all numbers for communicators of this world have been used; make fewer of them");
+  return ++given_out_ * size + static_cast<std::uint32_t>(info_.rank);
+}
+
+communicator_state& world::make_communicator(std::uint32_t id, std::string name, std::vector<int> members) {
+  auto* const made = new communicator_state(*this, id, std::move(name), std::move(members));
+  opened(*made);
+  return *made;
+}
+
 void world::closed(communicator_state& c) noexcept {
   std::erase(communicators_, &c);
   delete &c;

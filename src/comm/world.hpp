@@ -35,6 +35,11 @@ class world final : public p2p::router {
   void closed(communicator_state& c) noexcept;   // its last handle has gone
   bool has_communicators() const noexcept { return !communicators_.empty(); }
   void opened(communicator_state& c) { communicators_.push_back(&c); }
+  // A number for a new communicator that no other rank of this world gives out. Throws errc::resources at the end of
+  // their range (2^31 / size of the world).
+  std::uint32_t next_communicator_id();
+  // `members`: ranks of this world.
+  communicator_state& make_communicator(std::uint32_t id, std::string name, std::vector<int> members);
 
   // Ends the membership: what has been sent is safe with the peers, or the deadline has passed, when this completes.
   task<> leave(core::time_point deadline);
@@ -56,6 +61,7 @@ class world final : public p2p::router {
   std::vector<communicator_state*> communicators_;
   communicator_state* world_communicator_ = nullptr;
   std::shared_ptr<tcp_store_server> server_;
+  std::uint32_t given_out_ = 0;
 };
 
 }  // namespace tutti::comm

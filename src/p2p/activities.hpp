@@ -62,6 +62,13 @@ struct receive : core::activity, match::posted_receive, landing_owner {
   fingerprint expected{};
 };
 
+struct probe_tag;
+
+// Waits for a message and leaves it where it is.
+struct probe : core::activity, base::list_hook<probe_tag> {
+  match::envelope wanted{};
+};
+
 struct announced_tag;
 
 // A message, or the announcement of one, that came before its receive.

@@ -18,6 +18,11 @@ using transport::landing;
 // Unexpected messages up to this size keep their memory when their node is reused.
 constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 
+// What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected messages.
+constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
+constexpr std::uint64_t node_cost = 256;   // of a message, beside its bytes
+constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
+
 // A frame that belongs to no send: it is kept here until the link has let go of it.
 struct endpoint::control : transport::outgoing {
   endpoint* owner = nullptr;
@@ -38,9 +43,11 @@ void endpoint::open_context(std::uint32_t context, context_owner& owner) {
 
 void endpoint::close_context(std::uint32_t context) noexcept {
   fail_posted(context, errc::shut_down, "the communicator was closed");
+  end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down,
+             "the communicator was closed");
   matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
     auto& u = static_cast<unexpected&>(m);
-    if (u.complete) recycle(u);   // else its link still writes to it: end() or the link's end recycles it
+    if (u.complete) u.head.kind == frame_kind::eager ? retire(u) : recycle(u);   // else its link still writes to it: end() or the link's end recycles it
   });
   matcher_.close_context(context);
   contexts_.erase(context);
@@ -70,8 +77,9 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   s.head.fingerprint = part_of;
   s.progress = 0;
   s.done = &sent;
-  if (bytes <= link.eager_limit()) {
+  if (bytes <= link.eager_limit() && other.eager_out + cost_of(bytes) <= eager_window) {
     ++counters_.eager;
+    other.eager_out += cost_of(bytes);
     s.head.kind = frame_kind::eager;
     s.payload = s.data;
     s.at = send::phase::queued;
@@ -146,6 +154,11 @@ void endpoint::release(send& s) noexcept {
   static_cast<base::list_hook<core::ready_tag>&>(s).unlink();
   if (s.at == send::phase::done) return;
   const bool was_announced = s.at == send::phase::announced;
+  // Should it be on its way after all, its credit is given back once more; give_credit's receiver bears that.
+  if (s.at == send::phase::queued) {
+    std::uint64_t& out = state_of(s.peer).eager_out;
+    out -= std::min(out, cost_of(s.bytes));
+  }
   const bool in_link = static_cast<base::list_hook<transport::outgoing_tag>&>(s).linked();
   if (!peer_gone(s.peer)) {
     transport::link& link = routes_.link_to(s.peer);
@@ -265,6 +278,13 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
                   fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
                               "nothing was written past its end: make the buffer at least as long as the message",
                               head.length, routes_.describe(peer), head.tag, r.capacity));
+  // All parts of a collective know how long they are; only element counts that differ by rank can disagree.
+  static constexpr fingerprint none{};
+  if (r.expected != none && head.length != r.capacity)
+    r.set_failure(errc::mismatch,
+                  fmt::format("{} sent {} bytes where this rank expects {}: the element counts that the ranks gave for "
+                              "this block differ",
+                              routes_.describe(peer), head.length, r.capacity));
   // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this one.
   if (head.fingerprint != r.expected) {
     const auto owner = contexts_.find(head.context);
@@ -296,7 +316,7 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   }
   const std::size_t taken = std::min<std::size_t>(u.head.length, r.capacity);
   if (taken > 0) std::memcpy(r.data, u.data, taken);
-  recycle(u);
+  retire(u);
   return true;
 }
 
@@ -355,6 +375,7 @@ landing endpoint::begin_eager(int peer, const frame& head) noexcept {
   u->complete = false;
   u->from = from;
   matcher_.keep(*u);
+  answer_probes(*u);
   state_of(peer).arriving = u;
   return landing{u->data, head.length, static_cast<landing_owner*>(u)};
 }
@@ -370,7 +391,7 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
   switch (head.kind) {
     case frame_kind::eager:
       state_of(peer).arriving = nullptr;
-      end_eager(where);
+      end_eager(peer, head, where);
       break;
     case frame_kind::announce: end_announce(peer, head); break;
     case frame_kind::clear: end_clear(peer, head); break;
@@ -382,13 +403,19 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
       if (s != nullptr && s->peer == peer && s->at == send::phase::announced) finish(*s);
       break;
     }
+    case frame_kind::credit: {
+      std::uint64_t& out = state_of(peer).eager_out;
+      out -= std::min(out, head.length);
+      break;
+    }
     case frame_kind::notice: admitted(peer, head); break;
     case frame_kind::leave: break;   // the link reports it with closed()
   }
 }
 
-void endpoint::end_eager(const landing& where) noexcept {
+void endpoint::end_eager(int peer, const frame& head, const landing& where) noexcept {
   auto* owner = static_cast<landing_owner*>(where.owner);
+  if (owner == nullptr || owner->is == landing_owner::kind::receive) give_credit(peer, head);
   if (owner == nullptr) return;
   if (owner->is == landing_owner::kind::receive) {
     finish(*static_cast<receive*>(owner));
@@ -398,13 +425,13 @@ void endpoint::end_eager(const landing& where) noexcept {
   u.complete = true;
   receive* r = u.claimed_by;
   if (r == nullptr) {
-    if (!u.queued()) recycle(u);   // its receive was cancelled while it arrived
+    if (!u.queued()) retire(u);   // its receive was cancelled while it arrived
     return;
   }
   const std::size_t taken = std::min<std::size_t>(u.head.length, r->capacity);
   if (taken > 0) std::memcpy(r->data, u.data, taken);
   r->claimed = nullptr;
-  recycle(u);
+  retire(u);
   finish(*r);
 }
 
@@ -426,6 +453,7 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
   u->from = from;
   announced_.push_back(*u);
   matcher_.keep(*u);
+  answer_probes(*u);
 }
 
 void endpoint::end_data(const frame& head, const landing& where) noexcept {
@@ -559,12 +587,93 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
     // A receive from any source goes on while a peer that may send is left; a death is reported to it at once.
     if (all_gone || why != errc::peer_left) matcher_.take_posted_from(context, match::any_source, end_receive);
   }
+  end_probes(
+      [&](const probe& p) {
+        return p.wanted.source == peer || (p.wanted.source < 0 && (all_gone || why != errc::peer_left));
+      },
+      g.why, g.text);
   std::vector<context_owner*> owners;
   for (const auto& [context, owner] : contexts_) owners.push_back(owner);
   for (context_owner* owner : owners) owner->peer_closed(peer, g.why, g.text);
 }
 
+// ---- probing ----
+
+bool endpoint::start(probe& p, std::uint32_t context, int source, int tag) noexcept {
+  p.wanted = match::envelope{context, source, tag};
+  if (const match::unexpected_message* m = matcher_.find(p.wanted)) {
+    const auto& u = static_cast<const unexpected&>(*m);
+    p.result = status{u.peer, u.head.tag, u.head.length};
+    return true;
+  }
+  const bool nobody_left = source < 0 && gone_ > 0 && gone_ + 1 == peers_.size();
+  if (nobody_left || (source >= 0 && peer_gone(source))) {
+    const peer_state& g = state_of(nobody_left ? last_gone_ : source);
+    p.set_failure(g.why, g.text);
+    return true;
+  }
+  probes_.push_back(p);
+  engine_.begin_wait();
+  return false;
+}
+
+void endpoint::answer_probes(const unexpected& u) noexcept {
+  const auto fits = [&u](const probe& p) {
+    return p.wanted.context == u.from.context && (p.wanted.source < 0 || p.wanted.source == u.from.source) &&
+           (p.wanted.tag == any_tag || p.wanted.tag == u.from.tag);
+  };
+  for (probe* p = probes_.front(); p != nullptr;) {
+    probe* const next = probes_.after(*p);
+    if (fits(*p)) {
+      p->result = status{u.peer, u.head.tag, u.head.length};
+      static_cast<base::list_hook<probe_tag>&>(*p).unlink();
+      stop_waiting(*p);
+      engine_.complete(*p);
+    }
+    p = next;
+  }
+}
+
+template <class Ends>
+void endpoint::end_probes(const Ends& ends, errc code, const std::string& text) noexcept {
+  for (probe* p = probes_.front(); p != nullptr;) {
+    probe* const next = probes_.after(*p);
+    if (ends(*p)) fail(*p, code, text);
+    p = next;
+  }
+}
+
+void endpoint::release(probe& p) noexcept {
+  static_cast<base::list_hook<core::ready_tag>&>(p).unlink();
+  auto& hook = static_cast<base::list_hook<probe_tag>&>(p);
+  if (!hook.linked()) return;
+  hook.unlink();
+  stop_waiting(p);
+}
+
+void endpoint::fail(probe& p, errc code, std::string text) noexcept {
+  if (!static_cast<base::list_hook<probe_tag>&>(p).linked()) return;
+  release(p);
+  p.set_failure(code, std::move(text));
+  engine_.complete(p);
+}
+
 // ---- memory of unexpected messages ----
+
+void endpoint::give_credit(int peer, const frame& head) noexcept {
+  peer_state& g = state_of(peer);
+  g.owed += cost_of(head.length);
+  if (g.owed < eager_window / 2) return;
+  frame credit;
+  credit.kind = frame_kind::credit;
+  credit.length = std::exchange(g.owed, 0);
+  post_control(peer, credit);
+}
+
+void endpoint::retire(unexpected& u) noexcept {
+  give_credit(u.peer, u.head);
+  recycle(u);
+}
 
 unexpected* endpoint::new_unexpected(std::size_t bytes) {
   unexpected* u;

@@ -2,6 +2,7 @@
 // Point to point between the ranks of one world: the protocols that turn frames into messages.
 //
 // eager       frame with the whole message; unmatched ones are kept in memory of the receiver
+//             there, in bounded amount: a sender whose credit with the receiver is used up goes by rendezvous
 // rendezvous  announce -> (match) -> clear -> data...; the data land straight in the receive buffer
 // refuse, withdraw and fail end things early. Ranks here are ranks of the world; contexts keep communicators apart.
 #pragma once
@@ -72,12 +73,15 @@ class endpoint final : public transport::inbound {
              const fingerprint& part_of) noexcept;
   bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
              const fingerprint& part_of) noexcept;
+  bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
   // Ends the activity without a completion; on return neither it nor its buffer is referenced. Harmless when done.
   void release(send& s) noexcept;
   void release(receive& r) noexcept;
+  void release(probe& p) noexcept;
   // Ends it with this failure, delivered as its completion; harmless when done.
   void fail(send& s, errc code, std::string text) noexcept;
   void fail(receive& r, errc code, std::string text) noexcept;
+  void fail(probe& p, errc code, std::string text) noexcept;
   // Ends every receive posted for `context`.
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
   // Tells `peer` that the communicator has failed here; best effort.
@@ -105,6 +109,8 @@ class endpoint final : public transport::inbound {
     errc why = errc::success;   // of the link's end
     bool in_touch = false;
     std::string text;
+    std::uint64_t eager_out = 0;   // cost of eager messages that this rank sent and the peer has not credited
+    std::uint64_t owed = 0;        // cost of those that were taken here since the last credit
     landing_owner* arriving = nullptr;   // where the eager frame goes of which the header has come, the rest not yet
   };
   peer_state& state_of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
@@ -112,7 +118,7 @@ class endpoint final : public transport::inbound {
 
   transport::landing begin_eager(int peer, const transport::frame& head) noexcept;
   transport::landing begin_data(int peer, const transport::frame& head) noexcept;
-  void end_eager(const transport::landing& where) noexcept;
+  void end_eager(int peer, const transport::frame& head, const transport::landing& where) noexcept;
   void end_announce(int peer, const transport::frame& head) noexcept;
   void end_clear(int peer, const transport::frame& head) noexcept;
   void end_data(const transport::frame& head, const transport::landing& where) noexcept;
@@ -124,6 +130,13 @@ class endpoint final : public transport::inbound {
   void clear_to_send(receive& r, int peer, const transport::frame& announced) noexcept;
   void note_message(receive& r, int peer, const transport::frame& head) noexcept;
 
+  // An eager message of the peer needs no memory here any more.
+  void give_credit(int peer, const transport::frame& head) noexcept;
+  // An unexpected message has been kept.
+  void answer_probes(const unexpected& u) noexcept;
+  template <class Ends>
+  void end_probes(const Ends& ends, errc code, const std::string& text) noexcept;
+
   void finish(send& s) noexcept;
   void finish(receive& r) noexcept;
   void stop_waiting(core::activity& a) noexcept;
@@ -131,6 +144,7 @@ class endpoint final : public transport::inbound {
 
   unexpected* new_unexpected(std::size_t bytes);
   void recycle(unexpected& u) noexcept;
+  void retire(unexpected& u) noexcept;   // the same, of an eager message
 
   static void sent(transport::outgoing& o, bool ok) noexcept;
 
@@ -145,6 +159,7 @@ class endpoint final : public transport::inbound {
   std::size_t gone_ = 0;     // peers whose link has ended
   int last_gone_ = -1;
   base::intrusive_list<unexpected, announced_tag> announced_;
+  base::intrusive_list<probe, probe_tag> probes_;
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;
   std::vector<control*> free_controls_;

@@ -21,6 +21,7 @@ enum class frame_kind : std::uint8_t {
   withdraw,    // the sender takes back the announced message `cookie`; `other_cookie`: receiver's cookie if it has one
   fail,        // the communicator `context` has failed at the sender; payload: reason (errc) and text
   leave,       // the sender's world ends normally: nothing follows
+  credit,      // `length` more bytes of eager messages may be sent to me
   notice       // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
 };
 

@@ -2,6 +2,7 @@
 // The state of one operation, and the three things that can be done with it. Everything behind it compiles once, in src/.
 #pragma once
 
+#include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/error.hpp>
 #include <tutti/reduce_op.hpp>
@@ -12,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace tutti::comm {
@@ -50,7 +52,27 @@ class communicator_ref {
   communicator_state* state_ = nullptr;
 };
 
-enum class operation_kind : std::uint8_t { send, receive, barrier, broadcast, all_reduce };
+enum class operation_kind : std::uint8_t {
+  send, receive, probe,
+  barrier, broadcast, reduce, all_reduce, scatter, gather, all_gather, reduce_scatter, all_to_all, scan, exclusive_scan,
+  scatter_v, gather_v, all_gather_v, reduce_scatter_v, all_to_all_v,
+  group, split, duplicate
+};
+
+const char* name_of(operation_kind kind) noexcept;   // "all_reduce"
+
+// Elements per rank, of the uneven forms.
+struct counts_view {
+  const std::size_t* data = nullptr;
+  std::size_t size = 0;
+};
+
+// A list of buffers that one operation treats as one.
+struct buffer_list {
+  buffer_view (*at)(const void* list, std::size_t i) noexcept = nullptr;   // null: there is no list
+  const void* list = nullptr;
+  std::size_t size = 0;
+};
 
 // What the user asked for: values only, so that a completion token may store and move it.
 struct call {
@@ -62,7 +84,12 @@ struct call {
   buffer_view out;         // written; the same memory as `in` for in-place forms
   int peer = any_source;   // destination, source or root
   int tag = any_tag;
+  algorithm wanted = algorithm::automatic;
   reduction op;
+  counts_view in_counts;
+  counts_view out_counts;
+  buffer_list list;        // of all_reduce, in place; `out` then has the element type and the total count
+  const int* members = nullptr;   // of group: in.count ranks
 };
 
 // One operation from its start to its completion. Not movable once started: the engine holds its address.
@@ -74,7 +101,7 @@ class operation_state {
   operation_state(const operation_state&) = delete;
   operation_state& operator=(const operation_state&) = delete;
   ~operation_state() {
-    if (machine_ != nullptr) abandon();
+    if (machine_ != nullptr || late_) abandon();
   }
 
   // Starts the operation. True: it is complete already and `on_complete` is not called. False: `on_complete` is called
@@ -89,6 +116,16 @@ class operation_state {
   void* owner() const noexcept { return owner_; }
   errc failure() const noexcept { return failure_; }
   const status& result() const noexcept { return result_; }
+  // The result as T: a status, or the handle of a new communicator (empty after a failure, and where this rank is no
+  // member). To be taken once.
+  template <class T>
+  T value() {
+    if constexpr (std::is_same_v<T, status>) {
+      return result_;
+    } else {
+      return T(std::move(made_));
+    }
+  }
   // Throws tutti::error when the operation failed.
   void rethrow() const {
     if (failure_ != errc::success) throw_failure();
@@ -102,8 +139,11 @@ class operation_state {
   void set_machine(void* machine) noexcept { machine_ = machine; }
   void* machine() const noexcept { return machine_; }
   void set_result(const status& result) noexcept { result_ = result; }
+  void set_made(communicator_ref made) noexcept { made_ = std::move(made); }
+  communicator_ref take_made() noexcept { return std::move(made_); }
   void fail(errc code, std::string text) noexcept;
   void complete() noexcept { on_complete_(*this); }
+  void set_late(bool late) noexcept { late_ = late; }   // complete, and its completion is queued in the machine's place
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 
  private:
@@ -113,8 +153,10 @@ class operation_state {
   completion on_complete_ = nullptr;
   void* owner_ = nullptr;
   void* machine_ = nullptr;   // null while nothing is pending
+  bool late_ = false;
   errc failure_ = errc::success;
   status result_;
+  communicator_ref made_;   // of group, split and duplicate
   std::unique_ptr<std::string> text_;
   alignas(16) std::byte storage_[machine_bytes];
 };

@@ -13,6 +13,7 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/recycling_allocator.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <memory>
@@ -40,13 +41,23 @@ inline constexpr bool is_direct_await = false;
 template <class Signature, class Executor>
 inline constexpr bool is_direct_await<asio::detail::awaitable_async_op_handler<Signature, Executor>> = true;
 
+// What an operation of T hands to its handler.
+template <class T>
+struct outcome {
+  explicit outcome(operation_state& s) : value(s.value<T>()) {}
+  T value;
+};
+template <>
+struct outcome<void> {
+  explicit outcome(operation_state&) noexcept {}
+};
+
 template <class T, class Handler>
-void call_handler(Handler&& handler, boost::system::error_code code, const status& result) {
+void call_handler(Handler&& handler, boost::system::error_code code, outcome<T> result) {
   if constexpr (std::is_void_v<T>) {
-    (void)result;
     std::forward<Handler>(handler)(code);
   } else {
-    std::forward<Handler>(handler)(code, result);
+    std::forward<Handler>(handler)(code, std::move(result.value));
   }
 }
 
@@ -97,15 +108,15 @@ class handler_state {
     auto* self = static_cast<handler_state*>(s.owner());
     disconnect_cancellation(self->handler_);
     const boost::system::error_code code = s.asio_code();
-    const status result = s.result();
+    outcome<T> result(s);
     auto work = std::move(self->work_);
     const auto executor = work.get_executor();
     Handler handler(std::move(self->handler_));
     allocator memory = allocator_for(handler);
     self->~handler_state();
     std::allocator_traits<allocator>::deallocate(memory, self, 1);
-    asio::dispatch(executor, [h = std::move(handler), code, result]() mutable {
-      call_handler<T>(std::move(h), code, result);
+    asio::dispatch(executor, [h = std::move(handler), code, result = std::move(result)]() mutable {
+      call_handler<T>(std::move(h), code, std::move(result));
     });
   }
 
@@ -161,11 +172,24 @@ class direct_handler {
           kept->~H();
           self->destroy_ = nullptr;
           const boost::system::error_code code = s.asio_code();
-          const status result = s.result();
-          call_handler<T>(std::move(moved), code, result);
+          outcome<T> result(s);
+          call_handler<T>(std::move(moved), code, std::move(result));
         },
         this);
-    if (complete) complete_later(state);
+    if (!complete) return;
+    if (state.what().comm && state.failure() != errc::wrong_thread) {
+      complete_later(state);
+    } else {
+      // There is no loop, or it is not the one of this coroutine, which goes on by its own executor.
+      disconnect_cancellation(*h);
+      const auto executor = asio::get_associated_executor(*h);
+      H moved(std::move(*h));
+      h->~H();
+      destroy_ = nullptr;
+      asio::post(executor, [m = std::move(moved), code = state.asio_code(), result = outcome<T>(state)]() mutable {
+        call_handler<T>(std::move(m), code, std::move(result));
+      });
+    }
   }
 
  private:
@@ -192,7 +216,7 @@ class connected {
       if constexpr (std::is_void_v<T>) {
         std::move(self->receiver_).set_value();
       } else {
-        std::move(self->receiver_).set_value(s.result());
+        std::move(self->receiver_).set_value(s.value<T>());
       }
     } else if (s.failure() == errc::cancelled) {
       std::move(self->receiver_).set_stopped();

@@ -137,6 +137,7 @@ bool channel_reader::peek(item& out) noexcept {
     case frame_kind::refuse:
     case frame_kind::withdraw:
     case frame_kind::leave:
+    case frame_kind::credit:
     case frame_kind::notice:
     case frame_kind::data: {
       cookies c;

@@ -46,7 +46,7 @@ task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
       combine(r.op, r.type, mine, theirs, mine, r.count);
     }
   }
-  finish(r.op, r.type, mine, r.count, size);
+  finish(r.op, r.type, mine, r.count, r.ranks);
   if (rank < 2 * extra) {
     auto giving = c.send(rank + 1, mine, bytes);
     co_await giving;

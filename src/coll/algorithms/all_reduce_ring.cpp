@@ -34,7 +34,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
     co_await sending;
   }
   const int whole = wrap(c.rank() + 1);   // the chunk that is complete here
-  finish(r.op, r.type, data + start(whole) * r.element_bytes, length(whole), size);
+  finish(r.op, r.type, data + start(whole) * r.element_bytes, length(whole), r.ranks);
   for (int step = 0; step + 1 < size; ++step) {
     const int out = wrap(c.rank() + 1 - step);
     const int in = wrap(c.rank() - step);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The names of the algorithms of collectives, for those who want to choose.
+#pragma once
+
+#include <cstdint>
+
+namespace tutti {
+
+// Which of them each collective has, with steps and traffic, is in the table of src/coll/choice.cpp; `automatic` chooses
+// by size, number of ranks and hosts.
+enum class algorithm : std::uint8_t {
+  automatic,
+  binomial,
+  bruck,
+  direct,
+  dissemination,
+  linear,
+  pairwise,
+  rabenseifner,
+  recursive_doubling,
+  ring,
+  scatter_all_gather,
+  two_level,
+  two_level_slices
+};
+
+const char* name_of(algorithm a) noexcept;
+
+}  // namespace tutti

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Scatter, then ring all-gather: the root gives every rank one block of the data, and the blocks go round. Every rank
+// moves about 2 n bytes instead of the n log P of a tree's root; 2 (P-1) steps: for large n. (van de Geijn 1994.)
+#include "coll/algorithms.hpp"
+#include "coll/in_flight.hpp"
+
+namespace tutti::coll {
+
+task<> broadcast_scatter_all_gather(collective c, void* data, std::size_t bytes, int root) {
+  const int size = c.size();
+  const int relative = (c.rank() - root + size) % size;
+  const int right = (c.rank() + 1) % size;
+  const int left = (c.rank() + size - 1) % size;
+  char* const all = static_cast<char*>(data);
+  // Block i belongs to the rank i places after the root.
+  const blocks parts = blocks::split(bytes, size, 1);
+  if (relative == 0) {
+    sends_in_flight sends;
+    for (int i = 1; i < size; ++i) {
+      co_await sends.make_room();
+      sends.start([&] { return c.send((root + i) % size, all + parts.begin(i), parts.bytes(i)); });
+    }
+    co_await sends.drain();
+  } else {
+    auto getting = c.receive(root, all + parts.begin(relative), parts.bytes(relative));
+    co_await getting;
+  }
+  for (int step = 0; step + 1 < size; ++step) {
+    const int out = (relative - step + size) % size;
+    const int in = (relative - step - 1 + size) % size;
+    // The root has everything: what would come to it stays away, on both sides.
+    const bool receives = relative != 0;
+    const bool sends = (relative + 1) % size != 0;
+    if (receives && sends) {
+      auto receiving = c.receive(left, all + parts.begin(in), parts.bytes(in));
+      auto sending = c.send(right, all + parts.begin(out), parts.bytes(out));
+      co_await receiving;
+      co_await sending;
+    } else if (receives) {
+      auto receiving = c.receive(left, all + parts.begin(in), parts.bytes(in));
+      co_await receiving;
+    } else if (sends) {
+      auto sending = c.send(right, all + parts.begin(out), parts.bytes(out));
+      co_await sending;
+    }
+  }
+}
+
+}  // namespace tutti::coll

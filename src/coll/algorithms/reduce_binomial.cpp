@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Binomial tree towards the root: in round k the ranks that still have something to give hand all of it to the rank 2^k
+// nearer to the root, which adds it. ceil(log2 P) rounds of n bytes: for small n.
+// `data` of the other ranks holds partial results afterwards.
+#include "coll/algorithms.hpp"
+#include "coll/reduce.hpp"
+
+namespace tutti::coll {
+
+task<> reduce_binomial(collective c, reduce_call r, int root) {
+  const int size = c.size();
+  const int relative = (c.rank() - root + size) % size;
+  const std::size_t bytes = r.count * r.element_bytes;
+  auto lease = c.scratch().take(bytes);
+  for (int mask = 1; mask < size; mask *= 2) {
+    if ((relative & mask) != 0) {
+      auto giving = c.send((relative - mask + root) % size, r.data, bytes);
+      co_await giving;
+      co_return;
+    }
+    if (relative + mask >= size) continue;
+    auto getting = c.receive((relative + mask + root) % size, lease.data(), bytes);
+    co_await getting;
+    combine(r.op, r.type, r.data, lease.data(), r.data, r.count);
+  }
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Recursive doubling: after round k a rank has the reduction of itself and the 2^k - 1 ranks before it, and hands it
+// 2^k ranks on. ceil(log2 P) rounds of n bytes. (Hillis, Steele 1986.)
+// Inclusive: `data` becomes the reduction of ranks 0 to this one. Exclusive: of ranks 0 to the one before, written to
+// `before`; rank 0's stays as it was.
+#include "coll/algorithms.hpp"
+#include "coll/reduce.hpp"
+
+#include <cstring>
+
+namespace tutti::coll {
+
+task<> scan_recursive_doubling(collective c, reduce_call r, void* before) {
+  const int size = c.size();
+  const int rank = c.rank();
+  const std::size_t bytes = r.count * r.element_bytes;
+  auto lease = c.scratch().take(2 * bytes);
+  std::byte* const theirs = lease.data();
+  // What goes out must not change while it does.
+  std::byte* const leaving = lease.data() + bytes;
+  bool first = true;
+  for (int distance = 1; distance < size; distance *= 2) {
+    const bool sends = rank + distance < size;
+    const bool receives = rank - distance >= 0;
+    if (sends && bytes > 0) std::memcpy(leaving, r.data, bytes);
+    if (sends && receives) {
+      auto receiving = c.receive(rank - distance, theirs, bytes);
+      auto sending = c.send(rank + distance, leaving, bytes);
+      co_await receiving;
+      co_await sending;
+    } else if (sends) {
+      auto sending = c.send(rank + distance, leaving, bytes);
+      co_await sending;
+    } else if (receives) {
+      auto receiving = c.receive(rank - distance, theirs, bytes);
+      co_await receiving;
+    }
+    if (!receives) continue;
+    combine(r.op, r.type, theirs, r.data, r.data, r.count);
+    if (before == nullptr) continue;
+    if (first && bytes > 0) std::memcpy(before, theirs, bytes);
+    if (!first) combine(r.op, r.type, theirs, before, before, r.count);
+    first = false;
+  }
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The root sends every rank its block, a few at a time. One step, P-1 messages at the root, no copy on the way. Blocks
+// may be uneven. The root's own block is in its place already.
+#include "coll/algorithms.hpp"
+#include "coll/in_flight.hpp"
+
+namespace tutti::coll {
+
+task<> scatter_linear(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes, int root) {
+  const int size = c.size();
+  if (c.rank() != root) {
+    auto getting = c.receive(root, block, own_bytes);
+    co_await getting;
+    co_return;
+  }
+  const char* const all = static_cast<const char*>(data);
+  sends_in_flight sends;
+  for (int distance = 1; distance < size; ++distance) {
+    const int to = (root + distance) % size;
+    co_await sends.make_room();
+    sends.start([&] { return c.send(to, all + parts.begin(to), parts.bytes(to)); });
+  }
+  co_await sends.drain();
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the blocks of the ranks lie in one buffer: one behind the other, in the order of the ranks.
+#pragma once
+
+#include <cstddef>
+
+namespace tutti::coll {
+
+class blocks {
+ public:
+  // Blocks of `each` bytes.
+  static blocks even(std::size_t each) noexcept {
+    blocks b;
+    b.each_ = each;
+    return b;
+  }
+  // ends[i] is where block i ends, in bytes. Outlives this and its copies.
+  static blocks uneven(const std::size_t* ends) noexcept {
+    blocks b;
+    b.ends_ = ends;
+    return b;
+  }
+  // `count` elements in `parts` blocks as equal as can be: the first ones are one element longer.
+  static blocks split(std::size_t count, int parts, std::size_t element_bytes) noexcept {
+    blocks b;
+    b.each_ = count / static_cast<std::size_t>(parts) * element_bytes;
+    b.longer_ = count % static_cast<std::size_t>(parts);
+    b.element_bytes_ = element_bytes;
+    return b;
+  }
+
+  std::size_t begin(int i) const noexcept {
+    const auto n = static_cast<std::size_t>(i);
+    if (ends_ != nullptr) return i == 0 ? 0 : ends_[n - 1];
+    return n * each_ + (n < longer_ ? n : longer_) * element_bytes_;
+  }
+  std::size_t bytes(int i) const noexcept { return begin(i + 1) - begin(i); }
+  // Of blocks first to last - 1.
+  std::size_t bytes(int first, int last) const noexcept { return begin(last) - begin(first); }
+  // Of the longest of `n` blocks.
+  std::size_t longest(int n) const noexcept {
+    std::size_t most = 0;
+    for (int i = 0; i < n; ++i) most = bytes(i) > most ? bytes(i) : most;
+    return most;
+  }
+  bool even() const noexcept { return ends_ == nullptr && longer_ == 0; }
+
+ private:
+  std::size_t each_ = 0;
+  std::size_t longer_ = 0;
+  std::size_t element_bytes_ = 0;
+  const std::size_t* ends_ = nullptr;
+};
+
+}  // namespace tutti::coll

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/collectives.hpp"
+
+#include "coll/arguments.hpp"
+#include "coll/choice.hpp"
+#include "coll/execution.hpp"
+#include "comm/communicator_state.hpp"
+#include "core/running_task.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+
+namespace tutti::coll {
+namespace {
+
+using comm::communicator_state;
+using detail::call;
+using detail::operation_state;
+
+class collective_machine final : public core::activity, public comm::running_collective {
+ public:
+  collective_machine(operation_state& s, communicator_state& c, std::uint32_t sequence) noexcept
+      : operation_(s), comm_(c), sequence_(sequence) {
+    user = this;
+    on_done = [](core::activity& a) noexcept {
+      auto& self = *static_cast<collective_machine*>(a.user);
+      operation_state& state = self.operation_;
+      self.finish();
+      state.complete();
+    };
+    on_expire = [](core::activity& a) noexcept {
+      auto& self = *static_cast<collective_machine*>(a.user);
+      self.comm_.fail(errc::timed_out,
+                      fmt::format("{} on {}: {} on {}; some rank has not called it yet, or is slower than the timeout "
+                                  "allows (init_options::timeout, TUTTI_TIMEOUT)",
+                                  self.describe(), self.comm_.name(), timeout_text(self.comm_),
+                                  self.comm_.describe(self.comm_.rank())),
+                      true);
+    };
+  }
+
+  // True: complete already.
+  bool start(task<> body) {
+    comm_.add(*this);
+    body_.start(std::move(body), &ended, this);
+    if (ended_) return true;
+    waits_ = true;
+    comm_.engine().begin_wait();
+    comm_.watch(*this);
+    return false;
+  }
+
+  // comm::running_collective
+  void end(errc why, const std::string& text) noexcept override {
+    body_.stop();
+    detach();
+    set_failure(why, text);
+    comm_.engine().complete(*this);
+  }
+  std::uint32_t sequence() const noexcept override { return sequence_; }
+  std::string describe() const override { return fmt::format("{} #{}", name_of(operation_.what().kind), sequence_); }
+
+  // Takes it out of everything; the body's transfers are taken back.
+  void detach() noexcept {
+    static_cast<base::list_hook<comm::running_tag>&>(*this).unlink();
+    static_cast<base::list_hook<core::waiting_tag>&>(*this).unlink();
+    static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
+    if (waits_) comm_.engine().end_wait();
+    waits_ = false;
+  }
+  bool ended() const noexcept { return ended_; }
+  communicator_state& comm() noexcept { return comm_; }
+
+  void finish() noexcept {
+    operation_state& state = operation_;
+    if (failure() != errc::success) {
+      const errc why = failure();
+      std::string text = take_text();
+      // A failure that this rank found first fails the collective on all ranks.
+      if (!comm_.failed())
+        comm_.fail(why, text = fmt::format("{} on {}: {}", describe(), comm_.name(), text), true);
+      state.fail(why, std::move(text));
+    } else {
+      status moved;
+      moved.source = comm_.rank();
+      moved.bytes = state.what().list.at == nullptr ? state.what().out.bytes() : 0;
+      state.set_result(moved);
+    }
+    detach();
+    state.set_machine(nullptr);
+    this->~collective_machine();
+  }
+
+ private:
+  static void ended(void* self, std::exception_ptr failure) noexcept {
+    auto& m = *static_cast<collective_machine*>(self);
+    m.ended_ = true;
+    if (failure) {
+      try {
+        std::rethrow_exception(failure);
+      } catch (const error& e) {
+        m.set_failure(static_cast<errc>(e.code().value()), e.what());
+      } catch (const std::bad_alloc&) {
+        m.set_failure(errc::resources, "out of memory");
+      } catch (const std::exception& e) {
+        m.set_failure(errc::system, e.what());
+      }
+    }
+    if (!m.waits_) return;   // still inside start()
+    m.detach();
+    m.comm_.engine().complete(m);
+  }
+
+  operation_state& operation_;
+  communicator_state& comm_;
+  const std::uint32_t sequence_;
+  core::running_task body_;
+  bool ended_ = false;
+  bool waits_ = false;
+};
+static_assert(sizeof(collective_machine) <= operation_state::machine_bytes);
+
+// Nothing to move: the same on all ranks, as the fingerprint says.
+bool is_empty(const communicator_state& c, const call& what) noexcept {
+  switch (what.kind) {
+    case operation_kind::broadcast:
+    case operation_kind::all_reduce:
+    case operation_kind::scatter:
+    case operation_kind::reduce_scatter: return what.out.count == 0;
+    case operation_kind::reduce:
+    case operation_kind::scan:
+    case operation_kind::exclusive_scan:
+    case operation_kind::gather:
+    case operation_kind::all_gather:
+    case operation_kind::all_to_all: return what.in.count == 0;
+    case operation_kind::barrier: return c.size() == 1;
+    default: return false;
+  }
+}
+
+task<> nothing() { co_return; }
+
+}  // namespace
+
+bool start_collective(operation_state& state) {
+  const call& what = state.what();
+  communicator_state& c = *what.comm;
+  if (!c.dead_member().empty()) {
+    c.fail(errc::peer_failed, c.dead_member(), true);
+    state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.dead_member()));
+    return true;
+  }
+  const comm::collective_description d = describe_call(c, what);
+  const p2p::fingerprint print = comm::fingerprint_of(d);
+  const std::uint32_t sequence = c.next_sequence(print);
+  if (c.failed()) {
+    state.fail(c.failure(), c.failure_text());
+    return true;
+  }
+  auto* machine = new (state.machine_storage()) collective_machine(state, c, sequence);
+  state.set_machine(machine);
+  const collective place(c, sequence, print);
+  if (!machine->start(is_empty(c, what) ? nothing() : execute(state, place, static_cast<algorithm>(d.algorithm))))
+    return false;
+  machine->finish();
+  return true;
+}
+
+void cancel_collective(operation_state& state) noexcept {
+  auto& m = *static_cast<collective_machine*>(state.machine());
+  if (m.ended()) return;
+  m.comm().fail(errc::cancelled,
+                fmt::format("{} on {} was cancelled on {}", m.describe(), m.comm().name(),
+                            m.comm().describe(m.comm().rank())),
+                true);
+}
+
+void abandon_collective(operation_state&, void* which) noexcept {
+  auto* m = static_cast<collective_machine*>(which);
+  const bool was_running = !m->ended() && m->failure() == errc::success;
+  const std::string text = fmt::format("{} on {} was dropped before its end on {}", m->describe(), m->comm().name(),
+                                       m->comm().describe(m->comm().rank()));
+  communicator_state& c = m->comm();
+  m->detach();
+  m->~collective_machine();
+  if (was_running) c.fail(errc::cancelled, text, true);
+}
+
+}  // namespace tutti::coll

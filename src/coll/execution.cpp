@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/execution.hpp"
+
+#include "coll/algorithms.hpp"
+#include "coll/choice.hpp"
+#include "coll/reduce.hpp"
+#include "comm/world.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace tutti::coll {
+namespace {
+
+using comm::communicator_state;
+using detail::buffer_view;
+using detail::call;
+using detail::operation_state;
+using kind = operation_kind;
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 29);
+}
+
+std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
+  std::uint64_t hash = counts.size;
+  for (std::size_t i = 0; i < counts.size; ++i) hash = mixed(hash, counts.data[i]);
+  return hash;
+}
+
+void move_bytes(void* to, const void* from, std::size_t bytes) noexcept {
+  if (to != from && bytes > 0) std::memmove(to, from, bytes);
+}
+
+// ---- blocks ----
+
+// The ends of uneven blocks in bytes, in memory on loan.
+blocks laid_out(const detail::counts_view& counts, std::size_t element_bytes, comm::scratch_pool::lease& memory) {
+  auto* const ends = reinterpret_cast<std::size_t*>(memory.data());
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < counts.size; ++i) ends[i] = end += counts.data[i] * element_bytes;
+  return blocks::uneven(ends);
+}
+std::size_t layout_bytes(const detail::counts_view& counts) noexcept { return counts.size * sizeof(std::size_t); }
+
+task<> gather_body(const call* w, collective c, algorithm a) {
+  const bool is_root = c.rank() == w->peer;
+  auto memory = c.scratch().take(is_root ? layout_bytes(w->out_counts) : 0);
+  const std::size_t own = w->in.bytes();
+  const blocks parts = w->kind == kind::gather || !is_root ? blocks::even(own)
+                                                           : laid_out(w->out_counts, w->out.element_bytes, memory);
+  if (a == algorithm::binomial) {
+    co_await gather_binomial(c, w->in.data, w->out.data, own, w->peer);
+    co_return;
+  }
+  if (is_root) move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()), w->in.data, own);
+  co_await gather_linear(c, w->in.data, w->out.data, parts, own, w->peer);
+}
+
+task<> scatter_body(const call* w, collective c, algorithm a) {
+  const bool is_root = c.rank() == w->peer;
+  auto memory = c.scratch().take(is_root ? layout_bytes(w->in_counts) : 0);
+  const std::size_t own = w->out.bytes();
+  const blocks parts = w->kind == kind::scatter || !is_root ? blocks::even(own)
+                                                            : laid_out(w->in_counts, w->in.element_bytes, memory);
+  if (a == algorithm::binomial) {
+    co_await scatter_binomial(c, w->in.data, w->out.data, own, w->peer);
+    co_return;
+  }
+  if (is_root) move_bytes(w->out.data, static_cast<const char*>(w->in.data) + parts.begin(c.rank()), own);
+  co_await scatter_linear(c, w->in.data, w->out.data, parts, own, w->peer);
+}
+
+task<> all_gather_body(const call* w, collective c, algorithm a) {
+  auto memory = c.scratch().take(layout_bytes(w->out_counts));
+  const std::size_t own = w->in.bytes();
+  const blocks parts = w->kind == kind::all_gather ? blocks::even(own)
+                                                   : laid_out(w->out_counts, w->out.element_bytes, memory);
+  move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()), w->in.data, own);
+  if (a == algorithm::bruck) {
+    co_await all_gather_bruck(c, w->out.data, own);
+  } else {
+    co_await all_gather_ring(c, w->out.data, parts);
+  }
+}
+
+task<> all_to_all_body(const call* w, collective c, algorithm a) {
+  const auto ranks = static_cast<std::size_t>(c.size());
+  if (w->kind == kind::all_to_all_v) {
+    auto out_memory = c.scratch().take(layout_bytes(w->in_counts));
+    auto in_memory = c.scratch().take(layout_bytes(w->out_counts));
+    const blocks out_parts = laid_out(w->in_counts, w->in.element_bytes, out_memory);
+    const blocks in_parts = laid_out(w->out_counts, w->out.element_bytes, in_memory);
+    move_bytes(static_cast<char*>(w->out.data) + in_parts.begin(c.rank()),
+               static_cast<const char*>(w->in.data) + out_parts.begin(c.rank()), out_parts.bytes(c.rank()));
+    co_await all_to_all_pairwise(c, w->in.data, out_parts, w->out.data, in_parts);
+    co_return;
+  }
+  const std::size_t block = w->in.bytes() / ranks;
+  if (a == algorithm::bruck) {
+    co_await all_to_all_bruck(c, w->in.data, w->out.data, block);
+    co_return;
+  }
+  const bool in_place = w->in.data == w->out.data;
+  auto copy = c.scratch().take(in_place ? w->in.bytes() : 0);
+  const void* const from = in_place ? copy.data() : w->in.data;
+  if (in_place) move_bytes(copy.data(), w->in.data, w->in.bytes());
+  const blocks parts = blocks::even(block);
+  move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()),
+             static_cast<const char*>(from) + parts.begin(c.rank()), block);
+  co_await all_to_all_pairwise(c, from, parts, w->out.data, parts);
+}
+
+// ---- reductions ----
+
+// The elements that the algorithms work on: the user's, or floats in place of halves.
+struct accumulator {
+  explicit accumulator(const call& w) noexcept
+      : given(w.out.type), type(accumulator_of(w.op, w.out.type)), given_bytes(w.out.element_bytes) {
+    bytes = type == given ? given_bytes : sizeof(float);
+  }
+  bool same() const noexcept { return type == given; }
+  // This rank's prepared contribution.
+  void load(const call& w, const void* from, void* to, std::size_t count) const noexcept {
+    if (count == 0) return;
+    if (same()) return prepare(w.op, type, from, to, count, bytes);
+    widen(given, from, static_cast<float*>(to), count);
+    prepare(w.op, type, to, to, count, bytes);
+  }
+  void store(const void* from, void* to, std::size_t count) const noexcept {
+    if (count == 0) return;
+    if (same()) {
+      move_bytes(to, from, count * bytes);
+    } else {
+      narrow(given, static_cast<const float*>(from), to, count);
+    }
+  }
+  element_type given;
+  element_type type;
+  std::size_t given_bytes;
+  std::size_t bytes = 0;
+};
+
+bool is_prepared(const call& w) noexcept { return w.op.kind != reduce_kind::premul_sum; }
+
+task<> all_reduce_with(algorithm a, const collective& c, const reduce_call& r) {
+  switch (a) {
+    case algorithm::rabenseifner: return all_reduce_rabenseifner(c, r);
+    case algorithm::ring: return all_reduce_ring(c, r);
+    case algorithm::two_level: return all_reduce_two_level(c, r);
+    case algorithm::two_level_slices: return all_reduce_two_level_slices(c, r);
+    default: return all_reduce_recursive_doubling(c, r);
+  }
+}
+
+task<> all_reduce_body(const call* w, collective c, algorithm a) {
+  const accumulator elements(*w);
+  const std::size_t count = w->out.count;
+  const bool is_list = w->list.at != nullptr;
+  const bool direct = elements.same() && !is_list;
+  auto memory = c.scratch().take(direct ? 0 : count * elements.bytes);
+  char* const data = direct ? static_cast<char*>(w->out.data) : reinterpret_cast<char*>(memory.data());
+  if (is_list) {
+    char* at = data;
+    for (std::size_t i = 0; i < w->list.size; ++i) {
+      const buffer_view piece = w->list.at(w->list.list, i);
+      elements.load(*w, piece.data, at, piece.count);
+      at += piece.count * elements.bytes;
+    }
+  } else {
+    elements.load(*w, w->in.data, data, count);
+  }
+  const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
+  co_await all_reduce_with(a, c, r);
+  if (is_list) {
+    const char* at = data;
+    for (std::size_t i = 0; i < w->list.size; ++i) {
+      const buffer_view piece = w->list.at(w->list.list, i);
+      elements.store(at, piece.data, piece.count);
+      at += piece.count * elements.bytes;
+    }
+  } else if (!direct) {
+    elements.store(data, w->out.data, count);
+  }
+}
+
+task<> reduce_body(const call* w, collective c, algorithm a) {
+  const accumulator elements(*w);
+  const bool is_root = c.rank() == w->peer;
+  const std::size_t count = w->in.count;
+  const std::size_t bytes = count * elements.bytes;
+  void* const out = w->out.data;
+  if (a == algorithm::ring) {
+    // The input stays as it is: it can be used where it lies.
+    const bool in_as_it_is = elements.same() && is_prepared(*w);
+    auto memory = c.scratch().take(in_as_it_is ? 0 : bytes);
+    void* const data = in_as_it_is ? w->in.data : memory.data();
+    if (!in_as_it_is) elements.load(*w, w->in.data, data, count);
+    void* const result = is_root && elements.same() ? out : data;
+    const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
+    co_await reduce_scatter_gather(c, r, result, w->peer);
+    if (!is_root) co_return;
+    finish(w->op, elements.type, result, count, c.size());
+    if (result != out) elements.store(result, out, count);
+    co_return;
+  }
+  // Only the root's result may be written over.
+  const bool direct = is_root && elements.same();
+  auto memory = c.scratch().take(direct ? 0 : bytes);
+  void* const data = direct ? out : memory.data();
+  elements.load(*w, w->in.data, data, count);
+  const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
+  if (a == algorithm::two_level) {
+    co_await reduce_two_level(c, r, w->peer);
+  } else {
+    co_await reduce_binomial(c, r, w->peer);
+  }
+  if (!is_root) co_return;
+  finish(w->op, elements.type, data, count, c.size());
+  if (!direct) elements.store(data, out, count);
+}
+
+task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
+  const accumulator elements(*w);
+  auto layout = c.scratch().take(layout_bytes(w->in_counts));
+  const std::size_t own = w->out.count;
+  const blocks parts = w->kind == kind::reduce_scatter ? blocks::even(own * elements.bytes)
+                                                       : laid_out(w->in_counts, elements.bytes, layout);
+  const bool in_as_it_is = elements.same() && is_prepared(*w);
+  auto memory = c.scratch().take(in_as_it_is ? 0 : w->in.count * elements.bytes);
+  auto block = c.scratch().take(elements.same() ? 0 : own * elements.bytes);
+  void* const data = in_as_it_is ? w->in.data : memory.data();
+  if (!in_as_it_is) elements.load(*w, w->in.data, data, w->in.count);
+  void* const result = elements.same() ? w->out.data : block.data();
+  const reduce_call r(data, w->in.count, elements.bytes, elements.type, w->op, c.size());
+  if (a == algorithm::ring) {
+    co_await reduce_scatter_ring(c, r, parts, result);
+  } else {
+    co_await reduce_scatter_direct(c, r, parts, result);
+  }
+  finish(w->op, elements.type, result, own, c.size());
+  if (!elements.same()) elements.store(result, w->out.data, own);
+}
+
+task<> scan_body(const call* w, collective c) {
+  const accumulator elements(*w);
+  const std::size_t count = w->in.count;
+  const std::size_t bytes = count * elements.bytes;
+  const bool exclusive = w->kind == kind::exclusive_scan;
+  const bool direct = elements.same() && !exclusive;
+  auto memory = c.scratch().take(direct ? 0 : bytes);
+  auto before_memory = c.scratch().take(exclusive && !elements.same() ? bytes : 0);
+  void* const data = direct ? w->out.data : memory.data();
+  void* const before = !exclusive ? nullptr : elements.same() ? w->out.data : before_memory.data();
+  elements.load(*w, w->in.data, data, count);
+  const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
+  co_await scan_recursive_doubling(c, r, before);
+  if (elements.same()) co_return;
+  if (!exclusive) {
+    elements.store(data, w->out.data, count);
+  } else if (c.rank() > 0) {
+    elements.store(before, w->out.data, count);
+  }
+}
+
+// ---- communicators ----
+
+// Context numbers of communicators must differ where any two share a rank. The parent's rank 0 gives them out, from a
+// sequence of its own: no two ranks ever give the same.
+struct proposal {
+  std::int32_t color = 0;
+  std::int32_t key = 0;
+  std::uint32_t id = 0;
+  std::uint32_t unused = 0;
+};
+
+detail::communicator_ref made(const collective& c, std::uint32_t id, const std::string& name, std::vector<int> ranks) {
+  comm::world& w = c.comm().of_world();
+  for (int& rank : ranks) rank = c.comm().world_rank(rank);
+  return detail::communicator_ref(&w.make_communicator(id, name, std::move(ranks)));
+}
+
+task<> group_body(operation_state* op, collective c) {
+  const call& w = op->what();
+  std::uint32_t id = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
+  co_await broadcast_binomial(c, &id, sizeof id, 0);
+  std::vector<int> ranks;
+  if (w.kind == kind::duplicate) {
+    for (int r = 0; r < c.size(); ++r) ranks.push_back(r);
+  } else {
+    ranks.assign(w.members, w.members + w.in.count);
+  }
+  if (std::find(ranks.begin(), ranks.end(), c.rank()) == ranks.end()) co_return;
+  const std::string name =
+      fmt::format("{}/{}{}", c.comm().name(), w.kind == kind::duplicate ? "duplicate" : "group", id);
+  op->set_made(made(c, id, name, std::move(ranks)));
+}
+
+task<> split_body(operation_state* op, collective c) {
+  const call& w = op->what();
+  auto memory = c.scratch().take(static_cast<std::size_t>(c.size()) * sizeof(proposal));
+  auto* const all = reinterpret_cast<proposal*>(memory.data());
+  proposal mine;
+  mine.color = w.peer;
+  mine.key = w.tag;
+  mine.id = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
+  all[c.rank()] = mine;
+  co_await all_gather_bruck(c, all, sizeof(proposal));
+  if (w.peer < 0) co_return;
+  std::vector<int> ranks;
+  for (int r = 0; r < c.size(); ++r)
+    if (all[r].color == w.peer) ranks.push_back(r);
+  std::stable_sort(ranks.begin(), ranks.end(), [all](int a, int b) { return all[a].key < all[b].key; });
+  op->set_made(made(c, all[0].id, fmt::format("{}/split{}.{}", c.comm().name(), all[0].id, w.peer), std::move(ranks)));
+}
+
+std::size_t total_bytes(const call& w) noexcept {
+  switch (w.kind) {
+    case kind::gather:
+    case kind::all_gather:
+    case kind::gather_v: return w.in.bytes();
+    case kind::reduce:
+    case kind::reduce_scatter:
+    case kind::reduce_scatter_v:
+    case kind::all_to_all:
+    case kind::all_to_all_v: return w.in.bytes();
+    default: return w.out.bytes();
+  }
+}
+
+}  // namespace
+
+comm::collective_description describe_call(const communicator_state& c, const call& what) {
+  const auto ranks = static_cast<std::size_t>(c.size());
+  comm::collective_description d;
+  d.kind = static_cast<std::uint8_t>(what.kind);
+  situation s;
+  s.kind = what.kind;
+  s.ranks = c.size();
+  s.two_levels = c.places().two_levels();
+  s.even_hosts = c.places().even;
+  s.bytes = total_bytes(what);
+  switch (what.kind) {
+    case kind::scatter: s.bytes *= ranks; break;
+    case kind::gather: s.bytes *= ranks; break;
+    case kind::all_gather: s.bytes *= ranks; break;
+    // Ranks that know only their own block must come to the same choice.
+    case kind::scatter_v:
+    case kind::gather_v:
+    case kind::all_to_all_v: s.bytes = 0; s.even_blocks = false; break;
+    case kind::all_gather_v:
+    case kind::reduce_scatter_v: s.even_blocks = false; break;
+    default: break;
+  }
+  switch (what.kind) {
+    case kind::barrier:
+    case kind::split:
+    case kind::duplicate: break;
+    case kind::gather:
+    case kind::all_gather:
+    case kind::reduce: d.count = what.in.count; break;
+    case kind::all_to_all: d.count = what.in.count; break;
+    case kind::all_gather_v: d.count = hash_of(what.out_counts); break;
+    case kind::reduce_scatter_v: d.count = hash_of(what.in_counts); break;
+    case kind::scatter_v:
+    case kind::gather_v:
+    case kind::all_to_all_v: break;
+    case kind::group: {
+      std::uint64_t hash = what.in.count;
+      for (std::size_t i = 0; i < what.in.count; ++i) hash = mixed(hash, static_cast<std::uint64_t>(what.members[i]));
+      d.count = hash;
+      break;
+    }
+    default: d.count = what.out.count;
+  }
+  d.type = static_cast<std::uint8_t>(what.kind == kind::gather || what.kind == kind::gather_v ? what.in.type : what.out.type);
+  switch (what.kind) {
+    case kind::broadcast:
+    case kind::reduce:
+    case kind::scatter:
+    case kind::gather:
+    case kind::scatter_v:
+    case kind::gather_v: d.root = what.peer; break;
+    case kind::all_reduce:
+      if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
+      break;
+    default: break;
+  }
+  d.reduction = static_cast<std::uint8_t>(what.op.kind);
+  if (what.kind < kind::group) d.algorithm = static_cast<std::uint8_t>(choose(s, what.wanted));
+  return d;
+}
+
+task<> execute(operation_state& op, const collective& c, algorithm with) {
+  const call& w = op.what();
+  switch (w.kind) {
+    case kind::barrier: return with == algorithm::two_level ? barrier_two_level(c) : barrier_dissemination(c);
+    case kind::broadcast:
+      if (with == algorithm::two_level) return broadcast_two_level(c, w.out.data, w.out.bytes(), w.peer);
+      if (with == algorithm::scatter_all_gather)
+        return broadcast_scatter_all_gather(c, w.out.data, w.out.bytes(), w.peer);
+      return broadcast_binomial(c, w.out.data, w.out.bytes(), w.peer);
+    case kind::reduce: return reduce_body(&w, c, with);
+    case kind::all_reduce: return all_reduce_body(&w, c, with);
+    case kind::scatter:
+    case kind::scatter_v: return scatter_body(&w, c, with);
+    case kind::gather:
+    case kind::gather_v: return gather_body(&w, c, with);
+    case kind::all_gather:
+    case kind::all_gather_v: return all_gather_body(&w, c, with);
+    case kind::reduce_scatter:
+    case kind::reduce_scatter_v: return reduce_scatter_body(&w, c, with);
+    case kind::all_to_all:
+    case kind::all_to_all_v: return all_to_all_body(&w, c, with);
+    case kind::scan:
+    case kind::exclusive_scan: return scan_body(&w, c);
+    case kind::split: return split_body(&op, c);
+    default: return group_body(&op, c);
+  }
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a call and an algorithm to the coroutine that does it: what surrounds the algorithm, local copies, accumulators of
+// another type, and the new communicators of group, split and duplicate.
+#pragma once
+
+#include "coll/collective.hpp"
+
+#include <tutti/algorithm.hpp>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/task.hpp>
+
+namespace tutti::coll {
+
+// What all ranks must agree on, with the algorithm chosen for it. Throws what choose() throws.
+comm::collective_description describe_call(const comm::communicator_state& c, const detail::call& what);
+
+// The task refers to `op` until it ends.
+task<> execute(detail::operation_state& op, const collective& c, algorithm with);
+
+}  // namespace tutti::coll

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A few transfers in flight at a time: enough to keep links busy, few enough that a rank's memory stays bounded.
+#pragma once
+
+#include "p2p/transfer.hpp"
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <tutti/task.hpp>
+
+namespace tutti::coll {
+
+// Used as: for each transfer { co_await window.make_room(); window.start([&] { return c.send(...); }); }
+//          co_await window.drain();
+template <class Transfer, std::size_t Most = 4>
+class in_flight {
+ public:
+  // The oldest one, when all places are taken.
+  task<> make_room() {
+    if (places_[next_]) {
+      co_await *places_[next_];
+      places_[next_].reset();
+    }
+  }
+  template <class Make>
+  void start(const Make& make) {
+    places_[next_].emplace(from<Make>{make});
+    next_ = (next_ + 1) % Most;
+  }
+  task<> drain() {
+    for (std::size_t i = 0; i < Most; ++i) {
+      std::optional<Transfer>& place = places_[(next_ + i) % Most];
+      if (!place) continue;
+      co_await *place;
+      place.reset();
+    }
+  }
+
+ private:
+  // Transfers stay where they are made: the conversion makes it in its place.
+  template <class Make>
+  struct from {
+    const Make& make;
+    operator Transfer() const { return make(); }
+  };
+
+  std::array<std::optional<Transfer>, Most> places_;
+  std::size_t next_ = 0;
+};
+
+using sends_in_flight = in_flight<p2p::sending>;
+using receives_in_flight = in_flight<p2p::receiving>;
+
+}  // namespace tutti::coll

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/messages.hpp"
+
+#include "coll/arguments.hpp"
+#include "comm/communicator_state.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+
+namespace tutti::coll {
+namespace {
+
+using comm::communicator_state;
+using detail::call;
+using detail::operation_kind;
+using detail::operation_state;
+
+const char* why_nothing_came(operation_kind kind) noexcept {
+  return kind == operation_kind::send
+             ? ": no receive that matches was posted there"
+             : ": no message that matches has come; does the other side send with this tag, on this communicator?";
+}
+
+template <class Activity>
+struct machine {
+  operation_state& operation;
+  Activity activity;
+
+  explicit machine(operation_state& s) noexcept : operation(s) {
+    activity.user = this;
+    activity.on_done = [](core::activity& a) noexcept {
+      auto& self = *static_cast<machine*>(a.user);
+      operation_state& state = self.operation;
+      self.finish();
+      state.complete();
+    };
+    activity.on_expire = [](core::activity& a) noexcept {
+      auto& self = *static_cast<machine*>(a.user);
+      const communicator_state& c = *self.operation.what().comm;
+      if (c.failed()) {
+        self.end(c.failure(), c.failure_text());
+      } else {
+        self.end(errc::timed_out, timeout_text(c) + why_nothing_came(self.operation.what().kind));
+      }
+    };
+  }
+  void end(errc why, const std::string& text) noexcept {
+    operation.what().comm->endpoint().fail(activity, why, text);
+  }
+  // Moves the outcome into the operation and destroys the machine.
+  void finish() noexcept {
+    operation_state& state = operation;
+    const communicator_state& c = *state.what().comm;
+    if (activity.failure() != errc::success) {
+      state.fail(activity.failure(), fmt::format("{}: {}", title(c, state.what()), activity.take_text()));
+    } else if (state.what().kind == operation_kind::send) {
+      status result;
+      result.source = c.rank();
+      result.tag = state.what().tag;
+      result.bytes = state.what().in.bytes();
+      state.set_result(result);
+    } else {
+      status result = activity.result;
+      result.source = c.rank_of(result.source);
+      state.set_result(result);
+    }
+    state.set_machine(nullptr);
+    this->~machine();
+  }
+};
+
+using send_machine = machine<p2p::send>;
+using receive_machine = machine<p2p::receive>;
+using probe_machine = machine<p2p::probe>;
+static_assert(sizeof(send_machine) <= operation_state::machine_bytes);
+static_assert(sizeof(receive_machine) <= operation_state::machine_bytes);
+static_assert(sizeof(probe_machine) <= operation_state::machine_bytes);
+
+template <class Machine, class Start>
+bool start_on(operation_state& state, Start start) noexcept {
+  auto* made = new (state.machine_storage()) Machine(state);
+  state.set_machine(made);
+  if (start(made->activity)) {
+    made->finish();
+    return true;
+  }
+  state.what().comm->watch(made->activity);
+  return false;
+}
+
+// Calls f with the machine of its kind.
+template <class F>
+void with_machine(operation_kind kind, void* which, F f) noexcept {
+  switch (kind) {
+    case operation_kind::send: return f(*static_cast<send_machine*>(which));
+    case operation_kind::probe: return f(*static_cast<probe_machine*>(which));
+    default: return f(*static_cast<receive_machine*>(which));
+  }
+}
+
+}  // namespace
+
+bool start_message(operation_state& state) {
+  static constexpr p2p::fingerprint none{};
+  const call& what = state.what();
+  communicator_state& c = *what.comm;
+  const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
+  switch (what.kind) {
+    case operation_kind::send:
+      return start_on<send_machine>(state, [&](p2p::send& s) {
+        return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(), none);
+      });
+    case operation_kind::probe:
+      return start_on<probe_machine>(
+          state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
+    default:
+      return start_on<receive_machine>(state, [&](p2p::receive& r) {
+        return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(), none);
+      });
+  }
+}
+
+void cancel_message(operation_state& state) noexcept {
+  with_machine(state.what().kind, state.machine(), [](auto& m) { m.end(errc::cancelled, "cancelled"); });
+}
+
+void abandon_message(operation_state& state, void* which) noexcept {
+  with_machine(state.what().kind, which, [&state](auto& m) {
+    using machine_type = std::remove_reference_t<decltype(m)>;
+    if (!state.what().comm->orphaned()) state.what().comm->endpoint().release(m.activity);
+    m.~machine_type();
+  });
+}
+
+}  // namespace tutti::coll

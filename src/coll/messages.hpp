@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The machines of send, receive and probe: the endpoint's activity, with the way back to the operation.
+#pragma once
+
+#include <tutti/detail/operation_state.hpp>
+
+namespace tutti::coll {
+
+bool start_message(detail::operation_state& state);   // true: complete already
+void cancel_message(detail::operation_state& state) noexcept;
+// Ends it without a completion; on return no buffer is referenced.
+void abandon_message(detail::operation_state& state, void* machine) noexcept;
+
+}  // namespace tutti::coll
