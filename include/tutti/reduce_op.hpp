@@ -2,7 +2,10 @@
 // Element types and the operations that reduce them.
 #pragma once
 
+#include <tutti/half.hpp>
+
 #include <array>
+#include <complex>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -13,15 +16,48 @@ namespace tutti {
 
 // How elements are reduced and compared between ranks; everything that is not arithmetic travels as `opaque`.
 enum class element_type : std::uint8_t {
-  opaque, boolean, int8, uint8, int16, uint16, int32, uint32, int64, uint64, float32, float64
+  opaque,
+  boolean,
+  int8,
+  uint8,
+  int16,
+  uint16,
+  int32,
+  uint32,
+  int64,
+  uint64,
+  float32,
+  float64,
+  float16,
+  bfloat16,
+  complex_float32,
+  complex_float64
 };
 
-enum class reduce_kind : std::uint8_t { none, sum, product, min, max, band, bor, bxor, avg, user };
+enum class reduce_kind : std::uint8_t {
+  none,
+  sum,
+  product,
+  min,
+  max,
+  band,
+  bor,
+  bxor,
+  avg,
+  user,
+  premul_sum
+};
 
 const char* name_of(element_type type) noexcept;
 const char* name_of(reduce_kind kind) noexcept;
 
 namespace detail {
+
+#if defined(__FLT16_MANT_DIG__) && (defined(__clang__) || defined(__SSE2__) || __GNUC__ >= 13)
+__extension__ typedef _Float16 compiler_float16;  // std::float16_t where there is one
+#else
+using compiler_float16 = float16;
+#endif
 
 template <class T>
 consteval element_type element_type_of() {
@@ -37,17 +73,41 @@ consteval element_type element_type_of() {
     return element_type::float32;
   } else if constexpr (std::is_same_v<T, double>) {
     return element_type::float64;
+  } else if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, compiler_float16>) {
+    return element_type::float16;
+  } else if constexpr (std::is_same_v<T, bfloat16>) {
+    return element_type::bfloat16;
+  } else if constexpr (std::is_same_v<T, std::complex<float>>) {
+    return element_type::complex_float32;
+  } else if constexpr (std::is_same_v<T, std::complex<double>>) {
+    return element_type::complex_float64;
   }
   return element_type::opaque;
 }
 
-// One reduction, ready to run on type-erased elements: out[i] = op(left[i], right[i]); `out` may be either input.
+constexpr bool is_integer(element_type type) noexcept {
+  return type >= element_type::int8 && type <= element_type::uint64;
+}
+constexpr bool is_half(element_type type) noexcept {
+  return type == element_type::float16 || type == element_type::bfloat16;
+}
+constexpr bool is_floating(element_type type) noexcept {
+  return type == element_type::float32 || type == element_type::float64 || is_half(type);
+}
+constexpr bool is_complex(element_type type) noexcept {
+  return type == element_type::complex_float32 || type == element_type::complex_float64;
+}
+
+// One reduction, ready to run on type-erased elements. The built-in ones are found by kind and element type;
+// a user's brings its loop: out[i] = op(...op(inputs[0][i], inputs[1][i])..., inputs[n-1][i]); `out` may be
+// one of the inputs.
 struct reduction {
-  using function = void (*)(const reduction& self, const void* left, const void* right, void* out, std::size_t count);
+  using function = void (*)(const reduction& self, const void* const* inputs, std::size_t n, void* out,
+                            std::size_t count);
 
   reduce_kind kind = reduce_kind::none;
-  function combine = nullptr;   // set for `user` only; the built-in ones are found by kind and element type
-  std::array<std::byte, 16> state{};
+  function fold = nullptr;            // set for `user` only
+  std::array<std::byte, 16> state{};  // the user's callable, or premul_sum's factor as `factor_of` has it
 };
 
 template <reduce_kind Kind>
@@ -55,58 +115,137 @@ struct built_in_op {
   static constexpr reduce_kind kind = Kind;
 };
 
+template <class Factor>
+struct premul_sum_op {
+  static constexpr reduce_kind kind = reduce_kind::premul_sum;
+  Factor factor;
+};
+
 template <class Op>
-concept built_in = requires { { Op::kind } -> std::convertible_to<reduce_kind>; };
+concept built_in = requires {
+  { Op::kind } -> std::convertible_to<reduce_kind>;
+};
 
 template <class Op, class T>
-concept user_op = !built_in<Op> && std::is_trivially_copyable_v<T> &&
-                  requires(const Op& op, const T& a, const T& b) { { op(a, b) } -> std::convertible_to<T>; };
+concept user_op =
+    !built_in<Op> && std::is_trivially_copyable_v<T> && requires(const Op& op, const T& a, const T& b) {
+      { op(a, b) } -> std::convertible_to<T>;
+    };
 
 template <class Op, class T>
 consteval bool reduces() {
   constexpr element_type type = element_type_of<T>();
   if constexpr (built_in<Op>) {
-    if constexpr (type == element_type::opaque) return false;
-    constexpr reduce_kind kind = Op::kind;
-    constexpr bool floating = std::is_floating_point_v<T>;
-    if constexpr (kind == reduce_kind::band || kind == reduce_kind::bor || kind == reduce_kind::bxor) return !floating;
-    if constexpr (kind == reduce_kind::avg) return floating;
-    if constexpr (kind == reduce_kind::sum || kind == reduce_kind::product) return type != element_type::boolean;
-    return true;
+    constexpr bool number = is_integer(type) || is_floating(type) || is_complex(type);
+    switch (Op::kind) {
+      case reduce_kind::sum:
+      case reduce_kind::product:
+        return number;
+      case reduce_kind::premul_sum:
+        if constexpr (requires(Op op) { op.factor; })
+          return number && (!is_integer(type) || std::is_integral_v<decltype(Op::factor)>);
+        return false;
+      case reduce_kind::avg:
+        return is_floating(type) || is_complex(type);
+      case reduce_kind::min:
+      case reduce_kind::max:
+        return is_integer(type) || is_floating(type) || type == element_type::boolean;
+      case reduce_kind::band:
+      case reduce_kind::bor:
+      case reduce_kind::bxor:
+        return is_integer(type) || type == element_type::boolean;
+      default:
+        return false;
+    }
   } else {
     return user_op<Op, T>;
   }
 }
 
+// What premul_sum's factor is converted to: the element's type; its real type when it is complex, float for
+// halves.
+template <class T>
+consteval auto factor_of() {
+  constexpr element_type type = element_type_of<T>();
+  if constexpr (is_half(type) || type == element_type::complex_float32) {
+    return std::type_identity<float>{};
+  } else if constexpr (type == element_type::complex_float64) {
+    return std::type_identity<double>{};
+  } else {
+    return std::type_identity<T>{};
+  }
+}
+
+template <class Op, class T>
+void fold_by_user(const reduction& self, const void* const* inputs, std::size_t n, void* out,
+                  std::size_t count) {
+  alignas(Op) std::byte storage[sizeof(Op)];
+  std::memcpy(storage, self.state.data(), sizeof(Op));
+  const Op& f = *reinterpret_cast<const Op*>(storage);
+  const auto input = [inputs](std::size_t k) { return static_cast<const T*>(inputs[k]); };
+  T* o = static_cast<T*>(out);
+  if (n == 2) {
+    const T* a = input(0);
+    const T* b = input(1);
+    for (std::size_t i = 0; i < count; ++i) o[i] = static_cast<T>(f(a[i], b[i]));
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    T all = input(0)[i];
+    for (std::size_t k = 1; k < n; ++k) all = static_cast<T>(f(all, input(k)[i]));
+    o[i] = all;
+  }
+}
+
+// Compiles for those that fit only, and says what does.
 template <class Op, class T>
 reduction make_reduction(const Op& op) noexcept {
+  static_assert(
+      reduces<Op, T>(),
+      "tutti: this reduction does not fit this element type: sum, product and premul_sum need numbers "
+      "(premul_sum of integers an integer factor), avg floating-point or complex numbers, min and max "
+      "elements with an order (not complex), band/bor/bxor integers or bool; for other types pass a callable "
+      "T(T, T)");
   reduction r;
-  if constexpr (built_in<Op>) {
+  if constexpr (!reduces<Op, T>()) {
+    return r;  // refused above; no more errors below
+  } else if constexpr (built_in<Op>) {
     r.kind = Op::kind;
+    if constexpr (Op::kind == reduce_kind::premul_sum) {
+      const auto factor = static_cast<typename decltype(factor_of<T>())::type>(op.factor);
+      static_assert(sizeof(factor) <= sizeof(reduction::state));
+      std::memcpy(r.state.data(), &factor, sizeof(factor));
+    }
   } else {
-    static_assert(std::is_trivially_copyable_v<Op> && sizeof(Op) <= sizeof(reduction::state),
-                  "tutti: a user's reduction must be trivially copyable and at most 16 bytes: capture a pointer");
+    static_assert(
+        std::is_trivially_copyable_v<Op> && sizeof(Op) <= sizeof(reduction::state),
+        "tutti: a user's reduction must be trivially copyable and at most 16 bytes: capture a pointer");
     r.kind = reduce_kind::user;
+    r.fold = fold_by_user<Op, T>;
     std::memcpy(r.state.data(), static_cast<const void*>(&op), sizeof(Op));
-    r.combine = [](const reduction& self, const void* left, const void* right, void* out, std::size_t count) {
-      alignas(Op) std::byte storage[sizeof(Op)];
-      std::memcpy(storage, self.state.data(), sizeof(Op));
-      const Op& f = *reinterpret_cast<const Op*>(storage);
-      const T* a = static_cast<const T*>(left);
-      const T* b = static_cast<const T*>(right);
-      T* o = static_cast<T*>(out);
-      for (std::size_t i = 0; i < count; ++i) o[i] = static_cast<T>(f(a[i], b[i]));
-    };
   }
   return r;
 }
 
 }  // namespace detail
 
-// The reductions. Every element is reduced in one order, the same on all ranks, so that the results are bit for bit the
-// same everywhere. `avg` divides the sum by the number of ranks and exists for floating-point elements; band, bor and
-// bxor exist for integers and bool. Any commutative and associative callable T(T, T) is a reduction too: it must be
-// trivially copyable and at most 16 bytes, and is called in one fixed order of ranks.
+// The reductions. Every element is reduced in one order, the same on all ranks, so that the results are bit
+// for bit the same everywhere.
+//
+//   sum, product    of integers (which wrap around), floating-point and complex numbers
+//   premul_sum(f)   the sum after every element was multiplied by f, an arithmetic value converted to the
+//                   type of the elements (real for complex ones); an integer for integers. Each rank
+//                   multiplies by the f that it was called with.
+//   avg             the sum divided by the number of ranks; of floating-point and complex numbers
+//   min, max        of everything but complex numbers. NaN when any rank's is; -0 is less than +0.
+//   band, bor, bxor of integers and bool
+//
+// float16 and bfloat16 are computed as float and rounded at the end. A product of complex numbers is
+// (ac - bd, ad + bc), with infinities too. A NaN that comes out of a reduction is the positive quiet NaN
+// without a payload, whichever went in, so that the order of ranks decides no bit of it.
+//
+// Any commutative and associative callable T(T, T) is a reduction too: it must be trivially copyable and at
+// most 16 bytes, and is called in one fixed order of ranks.
 inline constexpr detail::built_in_op<reduce_kind::sum> sum{};
 inline constexpr detail::built_in_op<reduce_kind::product> product{};
 inline constexpr detail::built_in_op<reduce_kind::min> min{};
@@ -115,5 +254,11 @@ inline constexpr detail::built_in_op<reduce_kind::band> band{};
 inline constexpr detail::built_in_op<reduce_kind::bor> bor{};
 inline constexpr detail::built_in_op<reduce_kind::bxor> bxor{};
 inline constexpr detail::built_in_op<reduce_kind::avg> avg{};
+
+template <class Factor>
+  requires std::is_arithmetic_v<Factor>
+constexpr detail::premul_sum_op<Factor> premul_sum(Factor factor) noexcept {
+  return {factor};
+}
 
 }  // namespace tutti

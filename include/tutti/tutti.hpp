@@ -6,6 +6,7 @@
 #include <tutti/communicator.hpp>
 #include <tutti/compute.hpp>
 #include <tutti/error.hpp>
+#include <tutti/half.hpp>
 #include <tutti/init_options.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/reduce_op.hpp>

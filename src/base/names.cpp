@@ -18,6 +18,10 @@ const char* name_of(element_type type) noexcept {
     case element_type::uint64: return "uint64";
     case element_type::float32: return "float";
     case element_type::float64: return "double";
+    case element_type::float16: return "float16";
+    case element_type::bfloat16: return "bfloat16";
+    case element_type::complex_float32: return "complex<float>";
+    case element_type::complex_float64: return "complex<double>";
   }
   return "?";
 }
@@ -34,6 +38,7 @@ const char* name_of(reduce_kind kind) noexcept {
     case reduce_kind::bxor: return "bxor";
     case reduce_kind::avg: return "avg";
     case reduce_kind::user: return "user's";
+    case reduce_kind::premul_sum: return "premul_sum";
   }
   return "?";
 }

@@ -1,99 +1,148 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/reduce.hpp"
 
-#include <cstdint>
-#include <type_traits>
+#include "coll/kernels.hpp"
+
+#include <cstring>
 
 namespace tutti::coll {
 namespace {
 
-// Unsigned arithmetic for integers: sums and products wrap around instead of being undefined.
-template <class T>
-struct wrapping {
-  using type = T;
+element_type unsigned_of(element_type type) noexcept {
+  switch (type) {
+    case element_type::int8:
+      return element_type::uint8;
+    case element_type::int16:
+      return element_type::uint16;
+    case element_type::int32:
+      return element_type::uint32;
+    case element_type::int64:
+      return element_type::uint64;
+    default:
+      return type;
+  }
+}
+
+// What the kernels need to know of a block of elements; they have no loop that would do the same as another.
+struct elements {
+  reduce_kind kind;
+  element_type type;
+  std::size_t count;
+
+  elements(reduce_kind k, element_type t, std::size_t n) noexcept : kind(k), type(t), count(n) {
+    if (kind == reduce_kind::premul_sum) kind = reduce_kind::sum;  // of what was multiplied already
+    if (type == element_type::boolean) {                           // one byte, 0 or 1
+      type = element_type::uint8;
+      if (kind == reduce_kind::min) kind = reduce_kind::band;
+      if (kind == reduce_kind::max) kind = reduce_kind::bor;
+    }
+    switch (kind) {
+      case reduce_kind::band:
+      case reduce_kind::bor:
+      case reduce_kind::bxor:
+        count *= bytes_of(type);
+        type = element_type::uint8;
+        return;
+      case reduce_kind::sum:
+      case reduce_kind::avg:
+        type = unsigned_of(type);  // the same bits, and no overflow
+        split_complex();
+        return;
+      case reduce_kind::product:
+        type = unsigned_of(type);
+        return;
+      default:
+        return;
+    }
+  }
+
+ private:
+  void split_complex() noexcept {
+    if (!detail::is_complex(type)) return;
+    type = type == element_type::complex_float32 ? element_type::float32 : element_type::float64;
+    count *= 2;
+  }
 };
-template <class T>
-  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
-struct wrapping<T> {
-  // At least `unsigned`: two uint16 would be multiplied as int, which can overflow.
-  using type = std::conditional_t<(sizeof(T) < sizeof(unsigned)), unsigned, std::make_unsigned_t<T>>;
-};
-
-template <reduce_kind Kind, class T>
-inline T apply(T a, T b) noexcept {
-  using W = typename wrapping<T>::type;
-  if constexpr (Kind == reduce_kind::sum) return static_cast<T>(static_cast<W>(a) + static_cast<W>(b));
-  if constexpr (Kind == reduce_kind::product) return static_cast<T>(static_cast<W>(a) * static_cast<W>(b));
-  if constexpr (Kind == reduce_kind::min) return b < a ? b : a;
-  if constexpr (Kind == reduce_kind::max) return a < b ? b : a;
-  if constexpr (Kind == reduce_kind::band) return static_cast<T>(a & b);
-  if constexpr (Kind == reduce_kind::bor) return static_cast<T>(a | b);
-  if constexpr (Kind == reduce_kind::bxor) return static_cast<T>(a ^ b);
-}
-
-template <reduce_kind Kind, class T>
-void loop(const void* left, const void* right, void* out, std::size_t count) noexcept {
-  const T* a = static_cast<const T*>(left);
-  const T* b = static_cast<const T*>(right);
-  T* o = static_cast<T*>(out);
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC ivdep   // `out` is one of the inputs or apart from both: each element depends on its own index only
-#endif
-  for (std::size_t i = 0; i < count; ++i) o[i] = apply<Kind>(a[i], b[i]);
-}
-
-template <class T>
-void by_kind(reduce_kind kind, const void* left, const void* right, void* out, std::size_t count) noexcept {
-  switch (kind) {
-    case reduce_kind::min: return loop<reduce_kind::min, T>(left, right, out, count);
-    case reduce_kind::max: return loop<reduce_kind::max, T>(left, right, out, count);
-    default: break;
-  }
-  if constexpr (!std::is_same_v<T, bool>) {
-    if (kind == reduce_kind::sum || kind == reduce_kind::avg)
-      return loop<reduce_kind::sum, T>(left, right, out, count);
-    if (kind == reduce_kind::product) return loop<reduce_kind::product, T>(left, right, out, count);
-  }
-  if constexpr (std::is_integral_v<T>) {
-    if (kind == reduce_kind::band) return loop<reduce_kind::band, T>(left, right, out, count);
-    if (kind == reduce_kind::bor) return loop<reduce_kind::bor, T>(left, right, out, count);
-    if (kind == reduce_kind::bxor) return loop<reduce_kind::bxor, T>(left, right, out, count);
-  }
-}
-
-template <class T>
-void divide(void* data, std::size_t count, int ranks) noexcept {
-  T* d = static_cast<T*>(data);
-  const T divisor = static_cast<T>(ranks);
-  for (std::size_t i = 0; i < count; ++i) d[i] /= divisor;
-}
 
 }  // namespace
 
-void combine(const detail::reduction& op, element_type type, const void* left, const void* right, void* out,
-             std::size_t count) noexcept {
-  if (count == 0) return;
-  if (op.combine != nullptr) return op.combine(op, left, right, out, count);
+std::size_t bytes_of(element_type type) noexcept {
   switch (type) {
-    case element_type::boolean: return by_kind<bool>(op.kind, left, right, out, count);
-    case element_type::int8: return by_kind<std::int8_t>(op.kind, left, right, out, count);
-    case element_type::uint8: return by_kind<std::uint8_t>(op.kind, left, right, out, count);
-    case element_type::int16: return by_kind<std::int16_t>(op.kind, left, right, out, count);
-    case element_type::uint16: return by_kind<std::uint16_t>(op.kind, left, right, out, count);
-    case element_type::int32: return by_kind<std::int32_t>(op.kind, left, right, out, count);
-    case element_type::uint32: return by_kind<std::uint32_t>(op.kind, left, right, out, count);
-    case element_type::int64: return by_kind<std::int64_t>(op.kind, left, right, out, count);
-    case element_type::uint64: return by_kind<std::uint64_t>(op.kind, left, right, out, count);
-    case element_type::float32: return by_kind<float>(op.kind, left, right, out, count);
-    case element_type::float64: return by_kind<double>(op.kind, left, right, out, count);
-    case element_type::opaque: return;   // only user ops reduce these, and they have their own loop
+    case element_type::opaque:
+      return 0;
+    case element_type::boolean:
+    case element_type::int8:
+    case element_type::uint8:
+      return 1;
+    case element_type::int16:
+    case element_type::uint16:
+    case element_type::float16:
+    case element_type::bfloat16:
+      return 2;
+    case element_type::int32:
+    case element_type::uint32:
+    case element_type::float32:
+      return 4;
+    case element_type::int64:
+    case element_type::uint64:
+    case element_type::float64:
+    case element_type::complex_float32:
+      return 8;
+    case element_type::complex_float64:
+      return 16;
+  }
+  return 0;
+}
+
+element_type accumulator_of(const detail::reduction& op, element_type type) noexcept {
+  const bool rounds = op.kind == reduce_kind::sum || op.kind == reduce_kind::product ||
+                      op.kind == reduce_kind::avg || op.kind == reduce_kind::premul_sum;
+  return rounds && detail::is_half(type) ? element_type::float32 : type;
+}
+
+void widen(element_type half, const void* in, float* out, std::size_t count) noexcept {
+  current_kernels().widen(half, in, out, count);
+}
+
+void narrow(element_type half, const float* in, void* out, std::size_t count) noexcept {
+  current_kernels().narrow(half, in, out, count);
+}
+
+void prepare(const detail::reduction& op, element_type type, const void* in, void* out, std::size_t count,
+             std::size_t element_bytes) noexcept {
+  if (op.kind == reduce_kind::premul_sum) {
+    const elements e(reduce_kind::sum, type, count);
+    current_kernels().multiply(e.type, op.state.data(), in, out, e.count);
+  } else if (in != out && count > 0) {
+    std::memcpy(out, in, count * element_bytes);
   }
 }
 
-void finish(const detail::reduction& op, element_type type, void* data, std::size_t count, int ranks) noexcept {
+void combine(const detail::reduction& op, element_type type, const void* left, const void* right, void* out,
+             std::size_t count) noexcept {
+  const void* const inputs[] = {left, right};
+  combine_all(op, type, inputs, out, count);
+}
+
+void combine_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
+                 void* out, std::size_t count) noexcept {
+  if (op.fold != nullptr) return op.fold(op, inputs.data(), inputs.size(), out, count);
+  const elements e(op.kind == reduce_kind::avg ? reduce_kind::sum : op.kind, type, count);
+  current_kernels().fold(e.kind, e.type, {inputs, out, e.count, 1});
+}
+
+void finish(const detail::reduction& op, element_type type, void* data, std::size_t count,
+            int ranks) noexcept {
   if (op.kind != reduce_kind::avg) return;
-  if (type == element_type::float32) divide<float>(data, count, ranks);
-  if (type == element_type::float64) divide<double>(data, count, ranks);
+  const elements e(reduce_kind::avg, type, count);
+  current_kernels().divide(e.type, ranks, data, data, e.count);
+}
+
+void reduce_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
+                void* out, std::size_t count) noexcept {
+  if (op.kind != reduce_kind::avg) return combine_all(op, type, inputs, out, count);
+  const elements e(op.kind, type, count);
+  current_kernels().fold(e.kind, e.type, {inputs, out, e.count, static_cast<int>(inputs.size())});
 }
 
 }  // namespace tutti::coll

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+// float16 and bfloat16: two bytes in memory and in messages, float in arithmetic.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <limits>
+
+namespace tutti {
+namespace detail {
+
+constexpr std::uint16_t float16_bits(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000);
+  const std::uint32_t magnitude = bits & 0x7fffffff;
+  std::uint32_t rounded = 0;
+  if (magnitude > 0x7f800000) {  // NaN: quiet, with the upper bits of its payload
+    rounded = 0x7e00 | ((magnitude >> 13) & 0x3ff);
+  } else if (magnitude >= 0x47800000) {  // 65536 and more
+    rounded = 0x7c00;
+  } else if (magnitude >= 0x38800000) {  // normal; a carry out of the fraction goes to the exponent
+    rounded = (magnitude - (112U << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
+  } else if (magnitude > 0x33000000) {  // subnormal: more than half of the smallest
+    const std::uint32_t fraction = (magnitude & 0x7fffff) | 0x800000;
+    const std::uint32_t shift = 126 - (magnitude >> 23);
+    const std::uint32_t half = 1U << (shift - 1);
+    rounded = (fraction + half - 1 + ((fraction >> shift) & 1)) >> shift;
+  }
+  return static_cast<std::uint16_t>(sign | rounded);
+}
+
+constexpr float float16_value(std::uint16_t bits) noexcept {
+  const std::uint32_t sign = (bits & 0x8000U) << 16;
+  const std::uint32_t exponent = (bits >> 10) & 0x1f;
+  const std::uint32_t fraction = bits & 0x3ff;
+  std::uint32_t magnitude = ((exponent + 112) << 23) | (fraction << 13);
+  if (exponent == 0) {
+    magnitude = std::bit_cast<std::uint32_t>(static_cast<float>(fraction) * 0x1p-24f);
+  } else if (exponent == 31) {
+    magnitude = 0x7f800000 | (fraction << 13) | (fraction != 0 ? 0x400000 : 0);
+  }
+  return std::bit_cast<float>(sign | magnitude);
+}
+
+constexpr std::uint16_t bfloat16_bits(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<std::uint16_t>((bits >> 16) | 0x40);
+  return static_cast<std::uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+constexpr float bfloat16_value(std::uint16_t bits) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+}  // namespace detail
+
+// IEEE 754 binary16: 11 bits of precision, up to 65504.
+//
+// A float becomes one when asked to, rounded to the nearest, ties to even; what is too large becomes
+// infinite, and a NaN stays one (quiet). A double is rounded to float first. Back to float is exact and goes
+// without saying, so that arithmetic and comparisons are those of float: `a = float16(a * b + c)` rounds
+// once.
+class float16 {
+ public:
+  float16() = default;  // as float: uninitialised, zero in float16{}
+  explicit constexpr float16(float value) noexcept : bits_(detail::float16_bits(value)) {}
+  constexpr operator float() const noexcept { return detail::float16_value(bits_); }
+
+  static constexpr float16 from_bits(std::uint16_t bits) noexcept {
+    float16 x{};
+    x.bits_ = bits;
+    return x;
+  }
+  constexpr std::uint16_t bits() const noexcept { return bits_; }
+
+ private:
+  std::uint16_t bits_;
+};
+
+// The upper half of a float: its range with 8 bits of precision. Converts as float16 does, and back by adding
+// zeros.
+class bfloat16 {
+ public:
+  bfloat16() = default;
+  explicit constexpr bfloat16(float value) noexcept : bits_(detail::bfloat16_bits(value)) {}
+  constexpr operator float() const noexcept { return detail::bfloat16_value(bits_); }
+
+  static constexpr bfloat16 from_bits(std::uint16_t bits) noexcept {
+    bfloat16 x{};
+    x.bits_ = bits;
+    return x;
+  }
+  constexpr std::uint16_t bits() const noexcept { return bits_; }
+
+ private:
+  std::uint16_t bits_;
+};
+
+}  // namespace tutti
+
+template <>
+class std::numeric_limits<tutti::float16> : public std::numeric_limits<float> {
+  using half = tutti::float16;
+
+ public:
+  static constexpr int digits = 11, digits10 = 3, max_digits10 = 5;
+  static constexpr int min_exponent = -13, min_exponent10 = -4, max_exponent = 16, max_exponent10 = 4;
+  static constexpr half min() noexcept { return half::from_bits(0x0400); }
+  static constexpr half max() noexcept { return half::from_bits(0x7bff); }
+  static constexpr half lowest() noexcept { return half::from_bits(0xfbff); }
+  static constexpr half epsilon() noexcept { return half::from_bits(0x1400); }
+  static constexpr half round_error() noexcept { return half::from_bits(0x3800); }
+  static constexpr half infinity() noexcept { return half::from_bits(0x7c00); }
+  static constexpr half quiet_NaN() noexcept { return half::from_bits(0x7e00); }
+  static constexpr half signaling_NaN() noexcept { return half::from_bits(0x7d00); }
+  static constexpr half denorm_min() noexcept { return half::from_bits(0x0001); }
+};
+
+template <>
+class std::numeric_limits<tutti::bfloat16> : public std::numeric_limits<float> {
+  using half = tutti::bfloat16;
+
+ public:
+  static constexpr int digits = 8, digits10 = 2, max_digits10 = 4;
+  static constexpr half min() noexcept { return half::from_bits(0x0080); }
+  static constexpr half max() noexcept { return half::from_bits(0x7f7f); }
+  static constexpr half lowest() noexcept { return half::from_bits(0xff7f); }
+  static constexpr half epsilon() noexcept { return half::from_bits(0x3c00); }
+  static constexpr half round_error() noexcept { return half::from_bits(0x3f00); }
+  static constexpr half infinity() noexcept { return half::from_bits(0x7f80); }
+  static constexpr half quiet_NaN() noexcept { return half::from_bits(0x7fc0); }
+  static constexpr half signaling_NaN() noexcept { return half::from_bits(0x7fa0); }
+  static constexpr half denorm_min() noexcept { return half::from_bits(0x0001); }
+};

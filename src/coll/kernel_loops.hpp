@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loops over elements, written once with the vector types that g++ and clang++ share, and compiled by
+// each kernels_*.cpp for its instruction set, which it describes with macros:
+//   TUTTI_KERNELS         the table to define
+//   TUTTI_KERNELS_NAME, TUTTI_KERNELS_USABLE   its first members
+//   TUTTI_VECTOR_BYTES    the size of a vector
+//   TUTTI_KERNELS_TARGET  the instructions; without it those that the whole library is compiled for
+//
+// Only code of this file and of kernel_elements.hpp may be compiled for more than the library is: a function
+// that the linker could take for all would end the program on a lesser processor. Hence one unnamed
+// namespace, everything inlined, and nothing of the standard library but types. Bits are the same everywhere
+// because nothing is contracted (-ffp-contract=off), vectors and what is left over run the same code, and
+// NaNs are replaced at the end.
+#pragma once
+
+#include "coll/kernels.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#if defined(TUTTI_KERNELS_TARGET)
+#include <immintrin.h>
+#endif
+
+#if defined(TUTTI_KERNELS_TARGET)
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target(TUTTI_KERNELS_TARGET))), apply_to = function)
+#else
+#define TUTTI_PRAGMA(text) _Pragma(#text)
+#define TUTTI_PRAGMA_TARGET(instructions) TUTTI_PRAGMA(GCC target instructions)
+#pragma GCC push_options
+TUTTI_PRAGMA_TARGET(TUTTI_KERNELS_TARGET)
+#endif
+#endif
+
+#include "coll/kernel_elements.hpp"
+
+namespace tutti::coll {
+namespace {
+
+constexpr std::size_t unrolled = 4;  // vectors in flight
+
+// (a + bi)(c + di) of neighbouring lanes.
+template <class T, std::size_t N>
+TUTTI_INLINE lanes<T, N> complex_product(lanes<T, N> a, lanes<T, N> b) {
+  using U = lanes<std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>, N>;
+  U sign{};
+  lanes<T, N> real{}, imaginary{}, swapped{};
+#pragma GCC unroll 16
+  for (std::size_t i = 0; i < N; i += 2) {
+    sign[i] = 1;
+    real[i] = real[i + 1] = a[i];
+    imaginary[i] = imaginary[i + 1] = a[i + 1];
+    swapped[i] = b[i + 1];
+    swapped[i + 1] = b[i];
+  }
+  sign <<= sizeof(T) * 8 - 1;
+  return real * b + (lanes<T, N>)((U)(imaginary * swapped) ^ sign);
+}
+
+template <class Element, reduce_kind Kind, std::size_t N>
+TUTTI_INLINE lanes<typename Element::computed, N> apply(lanes<typename Element::computed, N> a,
+                                                        lanes<typename Element::computed, N> b) {
+  using T = typename Element::computed;
+  if constexpr (Kind == reduce_kind::sum || Kind == reduce_kind::avg) {
+    return a + b;
+  } else if constexpr (Kind == reduce_kind::product) {
+    if constexpr (Element::width == 2)
+      return complex_product<T, N>(a, b);
+    else
+      return a * b;
+  } else if constexpr (Kind == reduce_kind::band) {
+    return a & b;
+  } else if constexpr (Kind == reduce_kind::bor) {
+    return a | b;
+  } else if constexpr (Kind == reduce_kind::bxor) {
+    return a ^ b;
+  } else {
+    const auto further = Kind == reduce_kind::min ? b < a : a < b;
+    if constexpr (std::is_floating_point_v<T>) {
+      // A NaN stays, and so does it once it is `a`: comparisons with it are false. Of two equal numbers,
+      // which are zeros if they differ at all, min takes the sign of either and max that of both.
+      using M = decltype(a < b);
+      const auto chosen = (further | (b != b)) ? b : a;
+      const auto equal = Kind == reduce_kind::min ? (M)a | (M)b : (M)a & (M)b;
+      return a == b ? (lanes<T, N>)equal : chosen;
+    } else {
+      return further ? b : a;
+    }
+  }
+}
+
+// As many elements as fill `Unroll` vectors of N values, again and again. `Inputs`: how many there are, 0:
+// any number.
+template <class Element, reduce_kind Kind, std::size_t Inputs, std::size_t N, std::size_t Unroll>
+TUTTI_INLINE void fold_blocks(const std::byte* const* inputs, std::size_t n, std::byte* out,
+                              std::size_t count, typename Element::computed divisor, std::size_t& i) {
+  using V = lanes<typename Element::computed, N>;
+  constexpr std::size_t step = N * Element::bytes;  // bytes
+  if constexpr (Inputs != 0) n = Inputs;
+  for (; count - i >= N * Unroll; i += N * Unroll) {
+    const std::size_t at = i * Element::bytes;
+    V all[Unroll];
+#pragma GCC unroll 4
+    for (std::size_t u = 0; u < Unroll; ++u) all[u] = Element::template read<N>(inputs[0] + at + u * step);
+#pragma GCC unroll 1
+    for (std::size_t k = 1; k < n; ++k) {
+      const std::byte* const input = inputs[k] + at;
+#pragma GCC unroll 4
+      for (std::size_t u = 0; u < Unroll; ++u)
+        all[u] = apply<Element, Kind, N>(all[u], Element::template read<N>(input + u * step));
+    }
+#pragma GCC unroll 4
+    for (std::size_t u = 0; u < Unroll; ++u) {
+      if constexpr (Kind == reduce_kind::avg) all[u] = all[u] / divisor;
+      Element::template write_result<N>(all[u], out + at + u * step);
+    }
+  }
+}
+
+template <class Element, reduce_kind Kind, std::size_t Inputs>
+TUTTI_INLINE void fold_inputs(const std::byte* const* inputs, const fold_call& call) {
+  using T = typename Element::computed;
+  constexpr std::size_t whole = TUTTI_VECTOR_BYTES / sizeof(T);
+  const std::size_t count = call.count * Element::width;
+  const std::size_t n = call.inputs.size();
+  const auto out = static_cast<std::byte*>(call.out);
+  const T divisor = static_cast<T>(call.ranks);
+  std::size_t i = 0;
+  fold_blocks<Element, Kind, Inputs, whole, unrolled>(inputs, n, out, count, divisor, i);
+  fold_blocks<Element, Kind, Inputs, whole, 1>(inputs, n, out, count, divisor, i);
+  if constexpr (TUTTI_VECTOR_BYTES > 16)
+    fold_blocks<Element, Kind, Inputs, 16 / sizeof(T), 1>(inputs, n, out, count, divisor, i);
+  fold_blocks<Element, Kind, Inputs, Element::width, 1>(inputs, n, out, count, divisor, i);
+}
+
+template <class Element, reduce_kind Kind>
+void fold(const fold_call& call) noexcept {
+  if (call.inputs.size() == 2) {
+    const std::byte* const two[] = {static_cast<const std::byte*>(call.inputs[0]),
+                                    static_cast<const std::byte*>(call.inputs[1])};
+    return fold_inputs<Element, Kind, 2>(two, call);
+  }
+  fold_inputs<Element, Kind, 0>(reinterpret_cast<const std::byte* const*>(call.inputs.data()), call);
+}
+
+template <reduce_kind Kind>
+void fold_of_type(element_type type, const fold_call& call) noexcept {
+  constexpr bool bitwise = Kind == reduce_kind::band || Kind == reduce_kind::bor || Kind == reduce_kind::bxor;
+  constexpr bool ordered = Kind == reduce_kind::min || Kind == reduce_kind::max;
+  if constexpr (bitwise) return fold<plain<std::uint8_t>, Kind>(call);
+  if constexpr (!bitwise) {
+    switch (type) {
+      case element_type::float32:
+        return fold<plain<float>, Kind>(call);
+      case element_type::float64:
+        return fold<plain<double>, Kind>(call);
+      case element_type::float16:
+        return fold<float16_element, Kind>(call);
+      case element_type::bfloat16:
+        return fold<bfloat16_element, Kind>(call);
+      default:
+        break;
+    }
+  }
+  if constexpr (ordered || Kind == reduce_kind::sum || Kind == reduce_kind::product) {
+    switch (type) {
+      case element_type::uint8:
+        return fold<plain<std::uint8_t>, Kind>(call);
+      case element_type::uint16:
+        return fold<plain<std::uint16_t>, Kind>(call);
+      case element_type::uint32:
+        return fold<plain<std::uint32_t>, Kind>(call);
+      case element_type::uint64:
+        return fold<plain<std::uint64_t>, Kind>(call);
+      default:
+        break;
+    }
+  }
+  if constexpr (ordered) {
+    switch (type) {
+      case element_type::int8:
+        return fold<plain<std::int8_t>, Kind>(call);
+      case element_type::int16:
+        return fold<plain<std::int16_t>, Kind>(call);
+      case element_type::int32:
+        return fold<plain<std::int32_t>, Kind>(call);
+      case element_type::int64:
+        return fold<plain<std::int64_t>, Kind>(call);
+      default:
+        break;
+    }
+  }
+  if constexpr (Kind == reduce_kind::product) {
+    if (type == element_type::complex_float32) return fold<complex_pair<float>, Kind>(call);
+    if (type == element_type::complex_float64) return fold<complex_pair<double>, Kind>(call);
+  }
+}
+
+void fold_of_kind(reduce_kind kind, element_type type, const fold_call& call) noexcept {
+  switch (kind) {
+    case reduce_kind::sum:
+      return fold_of_type<reduce_kind::sum>(type, call);
+    case reduce_kind::product:
+      return fold_of_type<reduce_kind::product>(type, call);
+    case reduce_kind::min:
+      return fold_of_type<reduce_kind::min>(type, call);
+    case reduce_kind::max:
+      return fold_of_type<reduce_kind::max>(type, call);
+    case reduce_kind::band:
+      return fold_of_type<reduce_kind::band>(type, call);
+    case reduce_kind::bor:
+      return fold_of_type<reduce_kind::bor>(type, call);
+    case reduce_kind::bxor:
+      return fold_of_type<reduce_kind::bxor>(type, call);
+    case reduce_kind::avg:
+      return fold_of_type<reduce_kind::avg>(type, call);
+    default:
+      return;
+  }
+}
+
+// out[i] = change(in[i]).
+template <class From, class To, std::size_t N, class Change>
+TUTTI_INLINE void map_blocks(const std::byte* in, std::byte* out, std::size_t count, Change change,
+                             std::size_t& i) {
+  for (; count - i >= N; i += N)
+    To::template write<N>(change(From::template read<N>(in + i * From::bytes)), out + i * To::bytes);
+}
+
+template <class From, class To, class Change>
+TUTTI_INLINE void map(const void* in, void* out, std::size_t count, Change change) {
+  const auto from = static_cast<const std::byte*>(in);
+  const auto to = static_cast<std::byte*>(out);
+  std::size_t i = 0;
+  map_blocks<From, To, TUTTI_VECTOR_BYTES / sizeof(typename From::computed)>(from, to, count, change, i);
+  map_blocks<From, To, 1>(from, to, count, change, i);
+}
+
+struct unchanged {
+  template <class V>
+  [[gnu::always_inline]] V operator()(V v) const {
+    return v;
+  }
+};
+template <class T>
+struct times {
+  T factor;
+  template <class V>
+  [[gnu::always_inline]] V operator()(V v) const {
+    return without_payload(v * factor);
+  }
+};
+template <class T>
+struct divided_by {
+  T divisor;
+  template <class V>
+  [[gnu::always_inline]] V operator()(V v) const {
+    return without_payload(v / divisor);
+  }
+};
+
+template <class Element>
+void multiply(const void* factor, const void* in, void* out, std::size_t count) noexcept {
+  times<typename Element::computed> change;
+  __builtin_memcpy(&change.factor, factor, sizeof(change.factor));
+  map<Element, Element>(in, out, count, change);
+}
+
+template <class Element>
+void divide(int divisor, const void* in, void* out, std::size_t count) noexcept {
+  using T = typename Element::computed;
+  map<Element, Element>(in, out, count, divided_by<T>{static_cast<T>(divisor)});
+}
+
+void multiply_type(element_type type, const void* factor, const void* in, void* out,
+                   std::size_t count) noexcept {
+  switch (type) {
+    case element_type::uint8:
+      return multiply<plain<std::uint8_t>>(factor, in, out, count);
+    case element_type::uint16:
+      return multiply<plain<std::uint16_t>>(factor, in, out, count);
+    case element_type::uint32:
+      return multiply<plain<std::uint32_t>>(factor, in, out, count);
+    case element_type::uint64:
+      return multiply<plain<std::uint64_t>>(factor, in, out, count);
+    case element_type::float32:
+      return multiply<plain<float>>(factor, in, out, count);
+    case element_type::float64:
+      return multiply<plain<double>>(factor, in, out, count);
+    case element_type::float16:
+      return multiply<float16_element>(factor, in, out, count);
+    case element_type::bfloat16:
+      return multiply<bfloat16_element>(factor, in, out, count);
+    default:
+      return;
+  }
+}
+
+void divide_type(element_type type, int divisor, const void* in, void* out, std::size_t count) noexcept {
+  switch (type) {
+    case element_type::float32:
+      return divide<plain<float>>(divisor, in, out, count);
+    case element_type::float64:
+      return divide<plain<double>>(divisor, in, out, count);
+    case element_type::float16:
+      return divide<float16_element>(divisor, in, out, count);
+    case element_type::bfloat16:
+      return divide<bfloat16_element>(divisor, in, out, count);
+    default:
+      return;
+  }
+}
+
+void widen_type(element_type type, const void* in, float* out, std::size_t count) noexcept {
+  if (type == element_type::float16) map<float16_element, plain<float>>(in, out, count, unchanged{});
+  if (type == element_type::bfloat16) map<bfloat16_element, plain<float>>(in, out, count, unchanged{});
+}
+
+void narrow_type(element_type type, const float* in, void* out, std::size_t count) noexcept {
+  if (type == element_type::float16) map<plain<float>, float16_element>(in, out, count, unchanged{});
+  if (type == element_type::bfloat16) map<plain<float>, bfloat16_element>(in, out, count, unchanged{});
+}
+
+}  // namespace
+}  // namespace tutti::coll
+
+#if defined(TUTTI_KERNELS_TARGET)
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+#endif
+#undef TUTTI_INLINE
+
+namespace tutti::coll {
+namespace {
+
+bool usable_here() noexcept { return TUTTI_KERNELS_USABLE; }
+
+}  // namespace
+
+const kernels TUTTI_KERNELS{TUTTI_KERNELS_NAME, usable_here, fold_of_kind, multiply_type,
+                            divide_type,        widen_type,  narrow_type};
+
+}  // namespace tutti::coll
