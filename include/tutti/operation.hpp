@@ -8,6 +8,7 @@
 
 #include <boost/asio/async_result.hpp>
 #include <coroutine>
+#include <exception>
 #include <type_traits>
 #include <utility>
 
@@ -56,6 +57,7 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
   template <class Token>
     requires(boost::asio::completion_token_for<Token, signature> && !detail::is_direct_await<std::decay_t<Token>>)
   auto operator()(Token&& token) && {
+    if (!state_.what().comm) refuse();
     return boost::asio::async_initiate<Token, signature>(detail::initiation<T>(state_.what()), token);
   }
   // co_await inside boost::asio::awaitable without a token: the operand is alive in the suspended frame, so the
@@ -73,6 +75,13 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
   const detail::call& what() const noexcept { return state_.what(); }
 
  private:
+  // An empty communicator has no loop that a handler could be called from: thrown here and now.
+  [[noreturn]] void refuse() {
+    state_.start(nullptr, nullptr);
+    state_.rethrow();
+    std::terminate();
+  }
+
   detail::operation_state state_;
   detail::direct_handler<T> direct_;
 };

@@ -2,30 +2,15 @@
 // request: an operation that has been started and is awaited later.
 #pragma once
 
+#include <tutti/detail/request_face.hpp>
 #include <tutti/operation.hpp>
 
 #include <boost/asio/async_result.hpp>
-#include <boost/asio/dispatch.hpp>
 #include <coroutine>
-#include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace tutti {
-namespace detail {
-
-struct request_slot;
-// A started operation in a slot from this thread's pool: no heap allocation in steady state.
-request_slot* start_request(call what);
-bool request_done(const request_slot& slot) noexcept;
-operation_state& request_state(request_slot& slot) noexcept;
-// At most one: called, once, when the operation completes. To be set before that, on a slot that is not done.
-void set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept;
-// Cancels what is pending; on return no buffer is referenced; the slot goes back to the pool.
-void drop_request(request_slot* slot) noexcept;
-void cancel_request(request_slot& slot) noexcept;
-
-}  // namespace detail
-
 // A started communication (isend, irecv, start).
 //
 // Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;` (for a send, and for collectives,
@@ -60,58 +45,50 @@ class [[nodiscard("dropping a request cancels it")]] request {
   class awaiter {
    public:
     explicit awaiter(request& r) noexcept : request_(r) {}
+    awaiter(const awaiter&) = delete;
+    ~awaiter() {
+      if (slot_ != nullptr) detail::clear_request_waiter(*slot_, waiting_.address());
+    }
     bool await_ready() const noexcept { return request_.done(); }
-    void await_suspend(std::coroutine_handle<> h) const noexcept {
-      detail::set_request_waiter(
+    bool await_suspend(std::coroutine_handle<> h) noexcept {
+      second_ = !detail::set_request_waiter(
           *request_.slot_,
           [](void* address) noexcept { detail::resume_bounded(std::coroutine_handle<>::from_address(address)); },
           h.address());
+      if (second_) return false;
+      slot_ = request_.slot_;
+      waiting_ = h;
+      return true;
     }
-    status await_resume() const { return request_.take(); }
+    status await_resume() {
+      slot_ = nullptr;
+      if (second_) throw error(errc::invalid_argument, "a request was awaited twice: another coroutine waits for it");
+      return request_.take();
+    }
 
    private:
     request& request_;
+    detail::request_slot* slot_ = nullptr;   // while this waits: its frame may be destroyed before the completion
+    std::coroutine_handle<> waiting_;
+    bool second_ = false;
   };
   awaiter operator co_await() & noexcept { return awaiter(*this); }
 
-  // The same by a completion token, signature void(error_code, status). Allocates one block for the handler.
+  // The same by a completion token, signature void(error_code, status); one block of the handler's associated
+  // allocator. The request is empty afterwards: the token has it, and a token that never begins drops it. Throws
+  // errc::invalid_argument when it is empty already, or is of an empty communicator, which has no loop for a handler.
   template <class Token>
     requires(boost::asio::completion_token_for<Token, detail::signature_of<status>>)
   auto operator()(Token&& token) & {
+    if (slot_ == nullptr || !detail::request_state(*slot_).what().comm) take();   // throws
     return boost::asio::async_initiate<Token, detail::signature_of<status>>(
-        [](auto handler, detail::request_slot* slot) {
-          using state = handler_state<std::decay_t<decltype(handler)>>;
-          auto kept = std::make_unique<state>(slot, std::move(handler));
-          if (detail::request_done(*slot)) {
-            detail::post_to_loop(detail::request_state(*slot), &state::finish, kept.release());
-          } else {
-            detail::set_request_waiter(*slot, &state::finish, kept.get());
-            kept.release();
-          }
+        [](auto handler, detail::owned_request_slot slot) {
+          detail::request_handler<std::decay_t<decltype(handler)>>::run(std::move(slot), std::move(handler));
         },
-        token, std::exchange(slot_, nullptr));
+        token, detail::owned_request_slot(std::exchange(slot_, nullptr)));
   }
 
  private:
-  template <class Handler>
-  struct handler_state {
-    handler_state(detail::request_slot* s, Handler&& h) : slot(s), handler(std::move(h)) {}
-    static void finish(void* self) noexcept {
-      std::unique_ptr<handler_state> state(static_cast<handler_state*>(self));
-      const detail::operation_state& operation = detail::request_state(*state->slot);
-      const boost::system::error_code code = operation.asio_code();
-      const status result = operation.result();
-      const auto executor =
-          boost::asio::get_associated_executor(state->handler, detail::executor_of(*operation.what().comm));
-      Handler h(std::move(state->handler));
-      detail::drop_request(state->slot);
-      state.reset();
-      boost::asio::dispatch(executor, [h = std::move(h), code, result]() mutable { std::move(h)(code, result); });
-    }
-    detail::request_slot* slot;
-    Handler handler;
-  };
-
   void reset() noexcept {
     if (slot_ != nullptr) detail::drop_request(std::exchange(slot_, nullptr));
   }

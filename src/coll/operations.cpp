@@ -419,7 +419,23 @@ boost::system::error_code operation_state::asio_code() const noexcept {
 }
 
 void complete_later(operation_state& state) noexcept {
-  post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
+  // What is complete at once has left its machine's place free. (Asio's own queue would allocate, where it does not find
+  // memory to recycle: its caches are of one run() or poll(), and the loop polls from inside a handler.)
+  struct late_completion : core::activity {};
+  static_assert(sizeof(late_completion) <= operation_state::machine_bytes);
+  communicator_state& c = *state.what().comm;
+  if (c.orphaned() || !c.loop().on_this_thread()) {
+    post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
+    return;
+  }
+  auto* late = new (state.machine_storage()) late_completion;
+  late->user = &state;
+  late->on_done = [](core::activity& a) noexcept {
+    auto& s = *static_cast<operation_state*>(a.user);
+    static_cast<late_completion&>(a).~late_completion();
+    s.complete();
+  };
+  c.engine().complete(*late);
 }
 
 void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner) {

@@ -64,6 +64,7 @@ request_slot* start_request(call what) {
                             what.comm->name()));
   request_slot* slot = pool().take();
   slot->waiter = nullptr;
+  slot->owner = nullptr;
   slot->done = false;
   slot->state.emplace(std::move(what));
   slot->done = slot->state->start(&completed, slot);
@@ -73,9 +74,17 @@ request_slot* start_request(call what) {
 bool request_done(const request_slot& slot) noexcept { return slot.done; }
 operation_state& request_state(request_slot& slot) noexcept { return *slot.state; }
 
-void set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept {
+bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept {
+  if (slot.waiter != nullptr) return false;
   slot.waiter = f;
   slot.owner = owner;
+  return true;
+}
+
+void clear_request_waiter(request_slot& slot, const void* owner) noexcept {
+  if (slot.owner != owner) return;   // the request was dropped meanwhile, and another has the slot
+  slot.waiter = nullptr;
+  slot.owner = nullptr;
 }
 
 void drop_request(request_slot* slot) noexcept {

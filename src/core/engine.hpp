@@ -72,14 +72,18 @@ class engine {
   }
   void end_wait() noexcept { --waiting_; }
   bool waiting() const noexcept { return waiting_ > 0; }
-  // Called whenever a wait begins, so that a parked loop gets up.
+  // Called whenever a wait begins and whenever something is there to be delivered, so that a parked loop gets up.
   void set_on_wait(void (*f)(void*) noexcept, void* owner) noexcept {
     on_wait_ = f;
     on_wait_owner_ = owner;
   }
 
-  // Queues the completion of `a`.
-  void complete(activity& a) noexcept { ready_.push_back(a); }
+  // Queues the completion of `a`. Also from a handler of Asio's that cancels something while the loop is parked.
+  void complete(activity& a) noexcept {
+    const bool first = ready_.empty();
+    ready_.push_back(a);
+    if (first && on_wait_ != nullptr) on_wait_(on_wait_owner_);
+  }
 
   // One round: deliver completions, poll every source once, deliver what that completed. True when anything happened.
   bool poll() noexcept;

@@ -13,6 +13,7 @@
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/error.hpp>
 #include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/recycling_allocator.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <memory>
@@ -165,7 +166,20 @@ class direct_handler {
           call_handler<T>(std::move(moved), code, result);
         },
         this);
-    if (complete) complete_later(state);
+    if (!complete) return;
+    if (state.what().comm && state.failure() != errc::wrong_thread) {
+      complete_later(state);
+    } else {
+      // There is no loop, or it is not the one of this coroutine, which goes on by its own executor.
+      disconnect_cancellation(*h);
+      const auto executor = asio::get_associated_executor(*h);
+      H moved(std::move(*h));
+      h->~H();
+      destroy_ = nullptr;
+      asio::post(executor, [m = std::move(moved), code = state.asio_code(), result = state.result()]() mutable {
+        call_handler<T>(std::move(m), code, result);
+      });
+    }
   }
 
  private:

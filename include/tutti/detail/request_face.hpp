@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slots that requests live in, and the face of a request towards Asio's completion tokens.
+#pragma once
+
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/detail/token_face.hpp>
+
+#include <boost/asio/associated_allocator.hpp>
+#include <boost/asio/associated_executor.hpp>
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/recycling_allocator.hpp>
+#include <memory>
+#include <new>
+#include <utility>
+
+namespace tutti::detail {
+
+struct request_slot;
+// A started operation in a slot from this thread's pool: no heap allocation in steady state.
+request_slot* start_request(call what);
+bool request_done(const request_slot& slot) noexcept;
+operation_state& request_state(request_slot& slot) noexcept;
+// f(owner) is called, once, when the operation completes. To be set before that, on a slot that is not done. False: one
+// waits already.
+bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept;
+// `owner` waits no longer, if it did.
+void clear_request_waiter(request_slot& slot, const void* owner) noexcept;
+// Cancels what is pending; on return no buffer is referenced; the slot goes back to the pool.
+void drop_request(request_slot* slot) noexcept;
+void cancel_request(request_slot& slot) noexcept;
+
+struct request_dropper {
+  void operator()(request_slot* slot) const noexcept { drop_request(slot); }
+};
+// Not a raw pointer where a token may keep it: one that never begins must free the buffer too.
+using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
+
+// Hands the result of a started operation to a completion handler; in memory of the handler's associated allocator.
+template <class Handler>
+class request_handler {
+  using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
+  using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<request_handler>;
+  using handler_executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
+
+ public:
+  request_handler(owned_request_slot slot, Handler&& handler)
+      : slot_(std::move(slot)),
+        handler_(std::move(handler)),
+        work_(asio::get_associated_executor(handler_, executor_of(*request_state(*slot_).what().comm))) {}
+
+  static void run(owned_request_slot slot, Handler&& handler) {
+    allocator memory = allocator_for(handler);
+    request_handler* self = std::allocator_traits<allocator>::allocate(memory, 1);
+    new (self) request_handler(std::move(slot), std::move(handler));
+    operation_state& state = request_state(*self->slot_);
+    if (request_done(*self->slot_)) {
+      post_to_loop(state, &done, self);
+    } else {
+      connect_cancellation(self->handler_, state);
+      set_request_waiter(*self->slot_, &done, self);
+    }
+  }
+
+ private:
+  static allocator allocator_for(const Handler& handler) {
+    return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
+  }
+  // Everything is taken out and given back before the handler runs: it may start the next request.
+  static void done(void* address) noexcept {
+    auto* self = static_cast<request_handler*>(address);
+    disconnect_cancellation(self->handler_);
+    const operation_state& state = request_state(*self->slot_);
+    const boost::system::error_code code = state.asio_code();
+    const status result = state.result();
+    auto work = std::move(self->work_);
+    const auto executor = work.get_executor();
+    Handler handler(std::move(self->handler_));
+    allocator memory = allocator_for(handler);
+    self->~request_handler();
+    std::allocator_traits<allocator>::deallocate(memory, self, 1);
+    asio::dispatch(executor, [h = std::move(handler), code, result]() mutable { std::move(h)(code, result); });
+  }
+
+  owned_request_slot slot_;
+  Handler handler_;
+  asio::executor_work_guard<handler_executor> work_;
+};
+
+}  // namespace tutti::detail
