@@ -199,6 +199,21 @@ TEST_CASE_FIXTURE(fixture, "waits are counted, and each one is told") {
   CHECK_FALSE(e.waiting());
 }
 
+TEST_CASE_FIXTURE(fixture, "the first completion that waits to be delivered is told: the loop may be parked") {
+  int told = 0;
+  e.set_on_wait([](void* p) noexcept { ++*static_cast<int*>(p); }, &told);
+  activity first, second;
+  for (activity* a : {&first, &second}) a->on_done = [](activity&) noexcept {};
+  e.complete(first);
+  CHECK(told == 1);
+  e.complete(second);
+  CHECK(told == 1);
+  e.poll();
+  e.complete(first);
+  CHECK(told == 2);
+  e.poll();
+}
+
 TEST_CASE_FIXTURE(fixture, "a tick moves the engine's time and fires timers") {
   timer t([](void* l) noexcept { static_cast<ints*>(l)->push_back(1); }, &log);
   const time_point begin = e.now();

@@ -3,6 +3,7 @@
 // COMPILES
 #include <tutti/tutti.hpp>
 
+#include <complex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -11,6 +12,12 @@ tutti::task<> program(tutti::communicator world) {
   std::vector<float> values(4);
   const std::vector<int> constants(4);
   co_await world.all_reduce(values, tutti::avg);
+  std::vector<std::complex<float>> spectrum(4);
+  co_await world.all_reduce(spectrum, tutti::premul_sum(0.5));
+  std::vector<tutti::bfloat16> weights(4);
+  co_await world.all_reduce(weights, tutti::max);
+  bool found = false;
+  co_await world.all_reduce(found, tutti::bor);
   co_await world.recv(std::span(values), 0);
   co_await world.send(std::vector<float>(4), 1);   // awaited on the spot, it outlives the operation
   tutti::request sending = world.isend(constants, 1);

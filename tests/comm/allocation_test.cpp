@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Nothing is allocated in steady state. A program of its own: it replaces operator new and delete.
+#include "support/local_world.hpp"
+#include "support/skip.hpp"
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/deferred.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <doctest/doctest.h>
+#include <new>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TUTTI_TEST_ADDRESS_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TUTTI_TEST_ADDRESS_SANITIZER 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__)
+#define TUTTI_TEST_THREAD_SANITIZER 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define TUTTI_TEST_THREAD_SANITIZER 1
+#endif
+#endif
+
+namespace {
+
+constinit thread_local std::uint64_t allocations = 0;   // of this thread, since it began
+
+void* counted(std::size_t bytes) {
+  ++allocations;
+  if (void* p = std::malloc(bytes > 0 ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+void* counted(std::size_t bytes, std::align_val_t alignment) {
+  ++allocations;
+  void* p = nullptr;
+  if (::posix_memalign(&p, static_cast<std::size_t>(alignment), bytes > 0 ? bytes : 1) == 0) return p;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes); }
+void* operator new[](std::size_t bytes) { return counted(bytes); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void* operator new[](std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+#if defined(__GLIBC__) && !defined(TUTTI_TEST_ADDRESS_SANITIZER) && !defined(TUTTI_TEST_THREAD_SANITIZER)
+// Asio does not ask operator new for the memory that it recycles.
+extern "C" void* __libc_memalign(std::size_t alignment, std::size_t bytes);
+extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+  ++allocations;
+  return __libc_memalign(alignment, bytes);
+}
+#endif
+
+using namespace tutti;
+using namespace tutti::test;
+namespace asio = boost::asio;
+
+namespace {
+
+// Pools and lists grow to what the ranks' pace makes them hold at once, which may be in any round, but not in every one:
+// of several measurements, one without an allocation tells.
+constexpr int rounds = 300;
+constexpr int measurements = 6;
+
+int other_of(const communicator& world) { return 1 - world.rank(); }
+
+void expect_none(const char* what, std::uint64_t fewest) {
+  if (fewest != 0)
+    throw std::runtime_error(std::string(what) + ": at least " + std::to_string(fewest) + " allocations in " +
+                             std::to_string(rounds) + " rounds");
+}
+
+// ---- in tasks ----
+
+task<> send_and_receive(communicator world, int times) {
+  int x = 0;
+  for (int i = 0; i < times; ++i) {
+    if (world.rank() == 0) {
+      co_await world.send(i, 1);
+      co_await world.recv(x, 1);
+    } else {
+      co_await world.recv(x, 0);
+      co_await world.send(x, 0);
+    }
+    TUTTI_EXPECT(x == i);
+  }
+}
+task<> barriers(communicator world, int times) {
+  for (int i = 0; i < times; ++i) co_await world.barrier();
+}
+task<> reductions(communicator world, int times) {
+  for (int i = 0; i < times; ++i) {
+    int x = i + world.rank();
+    co_await world.all_reduce(x, sum);
+    TUTTI_EXPECT(x == 2 * i + 1);
+  }
+}
+task<> broadcasts(communicator world, int times) {
+  for (int i = 0; i < times; ++i) {
+    int x = world.rank() == 0 ? i : -1;
+    co_await world.broadcast(x, 0);
+    TUTTI_EXPECT(x == i);
+  }
+}
+task<> requests(communicator world, int times) {
+  int x = 0, y = 0;
+  for (int i = 0; i < times; ++i) {
+    request first = world.irecv(x, other_of(world), 1);
+    request second = world.irecv(y, other_of(world), 2);
+    request sending = world.isend(i, other_of(world), 2);
+    request another = world.isend(i, other_of(world), 1);
+    co_await first;
+    co_await second;
+    co_await sending;
+    co_await another;
+    TUTTI_EXPECT(x == i);
+    TUTTI_EXPECT(y == i);
+  }
+}
+task<> dropped_requests(communicator world, int times) {
+  int x = 0;
+  for (int i = 0; i < times; ++i) request dropped = world.irecv(x, other_of(world), 1);
+  co_await world.barrier();
+}
+task<> joins(communicator world, int times) {
+  int x = 0;
+  for (int i = 0; i < times; ++i) {
+    co_await when_all(world.recv(x, other_of(world)), world.send(i, other_of(world)), world.barrier());
+    TUTTI_EXPECT(x == i);
+  }
+}
+task<int> child(communicator world, int i) {
+  co_await world.barrier();
+  co_return i;
+}
+task<> children(communicator world, int times) {
+  for (int i = 0; i < times; ++i) {
+    const int back = co_await child(world, i);
+    TUTTI_EXPECT(back == i);
+  }
+}
+task<> long_messages(communicator world, int times) {
+  static thread_local std::array<std::byte, 300'000> out, in;   // rendezvous on every transport
+  for (int i = 0; i < times / 10; ++i) {
+    request receiving = world.irecv(in, other_of(world));
+    co_await world.send(out, other_of(world));
+    co_await receiving;
+  }
+}
+
+using program = task<> (*)(communicator, int);
+struct named_program {
+  const char* name;
+  program body;
+};
+constexpr named_program programs[] = {
+    {"send and recv", &send_and_receive}, {"barrier", &barriers},   {"all_reduce", &reductions},
+    {"broadcast", &broadcasts},           {"isend and irecv", &requests}, {"dropped irecv", &dropped_requests},
+    {"when_all", &joins},                 {"child tasks", &children},     {"long messages", &long_messages},
+};
+
+task<> in_tasks(communicator world) {
+  for (const named_program& p : programs) {
+    std::uint64_t fewest = ~std::uint64_t{0};
+    for (int i = 0; i < measurements; ++i) {
+      co_await world.barrier();
+      const std::uint64_t before = allocations;
+      co_await p.body(world, rounds);
+      fewest = std::min(fewest, allocations - before);
+    }
+    expect_none(p.name, fewest);
+  }
+}
+
+// ---- in Asio's coroutines ----
+
+// In one coroutine: the frame of another would be Asio's to allocate.
+asio::awaitable<void> awaits_directly(communicator world) {
+  std::uint64_t fewest = ~std::uint64_t{0};
+  int x = 0;
+  for (int m = 0; m < measurements; ++m) {
+    const std::uint64_t before = allocations;
+    for (int i = 0; i < rounds; ++i) {
+      if (world.rank() == 0) {
+        co_await world.send(i, 1);
+        co_await world.recv(x, 1);
+      } else {
+        co_await world.recv(x, 0);
+        co_await world.send(x, 0);
+      }
+      TUTTI_EXPECT(x == i);
+      co_await world.barrier();
+      int y = i + world.rank();
+      co_await world.all_reduce(y, sum);
+      TUTTI_EXPECT(y == 2 * i + 1);
+    }
+    fewest = std::min(fewest, allocations - before);
+  }
+  expect_none("co_await in boost::asio::awaitable", fewest);
+}
+task<> in_asio(communicator world) {
+  co_await asio::co_spawn(world.get_executor(), awaits_directly(world), asio::deferred);
+}
+
+}  // namespace
+
+TEST_CASE("the counters count") {
+  const std::uint64_t before = allocations;
+  delete new int(1);
+  std::vector<int> v(100);
+  CHECK(allocations - before >= 2);
+}
+
+TEST_CASE("operations, requests, tasks and joins allocate nothing in steady state") {
+#ifdef TUTTI_TEST_ADDRESS_SANITIZER
+  TUTTI_SKIP("AddressSanitizer: frames are not recycled, so that it sees their use after free");
+#endif
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    CHECK_NOTHROW(run_local(2, over(transport), in_tasks));
+  }
+}
+
+TEST_CASE("awaiting operations directly in Asio's coroutines allocates nothing in steady state") {
+#ifdef TUTTI_TEST_ADDRESS_SANITIZER
+  TUTTI_SKIP("AddressSanitizer: frames are not recycled, so that it sees their use after free");
+#endif
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    CHECK_NOTHROW(run_local(2, over(transport), in_asio));
+  }
+}
