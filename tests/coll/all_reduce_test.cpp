@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// all_reduce: both algorithms against a serial answer, the same bits on every rank and from run to run.
+// all_reduce: its algorithms against a serial answer, the same bits on every rank and from run to run.
 #include "coll/algorithms.hpp"
-#include "coll/choice.hpp"
 #include "comm/communicator_state.hpp"
 #include "support/local_world.hpp"
 
@@ -23,8 +22,9 @@ using namespace tutti::test;
 namespace {
 
 using bytes = std::vector<std::byte>;
-using algorithm = task<> (*)(coll::collective, coll::reduce_call);
-constexpr algorithm algorithms[] = {coll::all_reduce_recursive_doubling, coll::all_reduce_ring};
+using algorithm_function = task<> (*)(coll::collective, coll::reduce_call);
+constexpr algorithm_function algorithms[] = {coll::all_reduce_recursive_doubling, coll::all_reduce_rabenseifner,
+                                             coll::all_reduce_ring};
 constexpr int rank_counts[] = {1, 2, 3, 4, 5, 8};
 
 // One element type with one reduction, type-erased, so that the coroutines below are compiled once.
@@ -137,14 +137,14 @@ void expect_equal(const bytes& got, const bytes& wanted, const reduction_case& c
     throw std::runtime_error(c.name + ", " + std::to_string(count) + " elements: wrong on rank " + std::to_string(rank));
 }
 
-task<> both_algorithms(communicator world) {
+task<> each_algorithm(communicator world) {
   static constexpr std::size_t counts[] = {0, 1, 2, 3, 7, 8, 61, 1023, 9001};
   for (const reduction_case& c : cases()) {
     for (const std::size_t count : counts) {
       const bytes wanted = c.answer(world.size(), count);
-      for (const algorithm run : algorithms) {
+      for (const algorithm_function run : algorithms) {
         bytes data = c.input(world.rank(), count);
-        co_await run(place_for(world, count), coll::reduce_call(data.data(), count, c.element_bytes, c.type, c.op));
+        co_await run(place_for(world, count), coll::reduce_call(data.data(), count, c.element_bytes, c.type, c.op, world.size()));
         expect_equal(data, wanted, c, count, world.rank());
       }
     }
@@ -218,12 +218,12 @@ task<> rough_numbers(communicator world, std::vector<std::uint64_t>* hashes) {
                                 {"avg", detail::make_reduction<decltype(avg), T>(avg)}};
   for (const auto& [name, op] : reductions) {
     for (const std::size_t count : {1, 2, 3, 5, 17, 1031, 20'011}) {
-      for (const algorithm run : algorithms) {
+      for (const algorithm_function run : algorithms) {
         random_numbers numbers(static_cast<std::uint64_t>(world.rank()) * 1000 + count);
         std::vector<T> data(count);
         for (T& x : data) x = rough<T>(numbers);
         co_await run(place_for(world, count),
-                     coll::reduce_call(data.data(), count, sizeof(T), detail::element_type_of<T>(), op));
+                     coll::reduce_call(data.data(), count, sizeof(T), detail::element_type_of<T>(), op, world.size()));
         const std::uint64_t hash = hash_of(data.data(), count * sizeof(T));
         co_await expect_same_everywhere(world, hash);
         if (world.rank() == 0) hashes->push_back(hash);
@@ -316,7 +316,7 @@ void on_all(F main) {
 
 }  // namespace
 
-TEST_CASE("all_reduce: both algorithms, every reduction and type, against a serial answer") { on_all(both_algorithms); }
+TEST_CASE("all_reduce: its algorithms, every reduction and type, against a serial answer") { on_all(each_algorithm); }
 TEST_CASE("all_reduce: as users call it, in and out of place, around the thresholds") { on_all(as_users_call_it); }
 TEST_CASE("all_reduce: several in flight") { on_all(several_in_flight); }
 TEST_CASE("all_reduce: elements that only the user can reduce") { on_all(opaque_elements); }

@@ -1,34 +1,115 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of algorithms: few steps for little, few bytes for much.
+// The table of algorithms: few steps for little, few bytes for much, and what a user may say about it.
 #include "coll/choice.hpp"
 
 #include <cstdlib>
 #include <doctest/doctest.h>
 #include <initializer_list>
+#include <string>
+#include <tutti/error.hpp>
 
-using tutti::coll::all_reduce_algorithm;
-using tutti::coll::choose_all_reduce;
+using tutti::algorithm;
+using tutti::errc;
+using tutti::error;
+using tutti::coll::choose;
+using tutti::coll::operation_kind;
+using tutti::coll::rule;
+using tutti::coll::situation;
+
+namespace {
+
+situation an_all_reduce(std::size_t bytes, int ranks) {
+  situation s;
+  s.kind = operation_kind::all_reduce;
+  s.bytes = bytes;
+  s.ranks = ranks;
+  return s;
+}
+
+bool chosen_from_outside() {
+  return std::getenv("TUTTI_ALGORITHMS") != nullptr || std::getenv("TUTTI_TUNING") != nullptr;
+}
+
+std::string refusal_of(const char* rules) {
+  try {
+    tutti::coll::parse_rules(rules, "a file");
+  } catch (const error& e) {
+    CHECK(e.code() == errc::invalid_argument);
+    return e.what();
+  }
+  return {};
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+
+}  // namespace
 
 TEST_CASE("choice: little data in few steps, much in a ring") {
-  if (std::getenv("TUTTI_ALL_REDUCE") != nullptr) return;   // forced from outside: there is no choice
+  if (chosen_from_outside()) return;
   for (const int ranks : {2, 3, 4, 8, 64, 1000}) {
     CAPTURE(ranks);
-    CHECK(choose_all_reduce(0, ranks) == all_reduce_algorithm::recursive_doubling);
-    CHECK(choose_all_reduce(8, ranks) == all_reduce_algorithm::recursive_doubling);
-    CHECK(choose_all_reduce(std::size_t{64} << 20, ranks) == all_reduce_algorithm::ring);
+    CHECK(choose(an_all_reduce(0, ranks), algorithm::automatic) == algorithm::recursive_doubling);
+    CHECK(choose(an_all_reduce(8, ranks), algorithm::automatic) == algorithm::recursive_doubling);
+    CHECK(choose(an_all_reduce(std::size_t{64} << 20, ranks), algorithm::automatic) == algorithm::ring);
   }
 }
 
-TEST_CASE("choice: one change, never back") {
-  if (std::getenv("TUTTI_ALL_REDUCE") != nullptr) return;
-  for (const int ranks : {2, 3, 8}) {
-    CAPTURE(ranks);
-    bool ring = false;
-    for (std::size_t bytes = 1; bytes < (std::size_t{1} << 30); bytes += bytes / 2 + 1) {
-      const bool now = choose_all_reduce(bytes, ranks) == all_reduce_algorithm::ring;
-      CHECK_FALSE((ring && !now));
-      ring = now;
+TEST_CASE("choice: every collective gets an algorithm that can do it, whatever the situation") {
+  for (int k = static_cast<int>(operation_kind::barrier); k < static_cast<int>(operation_kind::group); ++k) {
+    for (const int ranks : {1, 2, 3, 8, 33}) {
+      for (const std::size_t bytes : {std::size_t{0}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{1} << 32}) {
+        for (const int flags : {0, 1, 2, 3}) {
+          situation s;
+          s.kind = static_cast<operation_kind>(k);
+          s.ranks = ranks;
+          s.bytes = bytes;
+          s.two_levels = (flags & 1) != 0;
+          s.even_hosts = (flags & 2) != 0;
+          s.even_blocks = s.kind < operation_kind::scatter_v;
+          const algorithm a = choose(s, algorithm::automatic);
+          CAPTURE(std::string(tutti::coll::name_of(s.kind)));
+          CAPTURE(std::string(tutti::name_of(a)));
+          CHECK(tutti::coll::has(s.kind, a));
+          CHECK(tutti::coll::fits(a, s));
+        }
+      }
     }
-    CHECK(ring);
   }
+}
+
+TEST_CASE("choice: what a call names is taken, or refused with what there is") {
+  CHECK(choose(an_all_reduce(8, 4), algorithm::ring) == algorithm::ring);
+  CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::bruck), doctest::Contains("there are rabenseifner"), error);
+  CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::two_level), doctest::Contains("several hosts"), error);
+  situation uneven;
+  uneven.kind = operation_kind::all_gather_v;
+  uneven.ranks = 4;
+  uneven.even_blocks = false;
+  CHECK_THROWS_WITH_AS(choose(uneven, algorithm::bruck), doctest::Contains("equal size"), error);
+}
+
+TEST_CASE("choice: rules are read as they are written") {
+  const auto& built_in = tutti::coll::built_in_rules();
+  const std::string text = tutti::coll::text_of(built_in);
+  const auto again = tutti::coll::parse_rules(text, "itself");
+  REQUIRE(again.size() == built_in.size());
+  CHECK(tutti::coll::text_of(again) == text);
+  const auto rules = tutti::coll::parse_rules("# measured here\n\n all_reduce ranks>=4 bytes<=any ring two_levels # all\n", "");
+  REQUIRE(rules.size() == 1);
+  CHECK(rules[0].kind == operation_kind::all_reduce);
+  CHECK(rules[0].ranks == 4);
+  CHECK(rules[0].bytes == ~std::size_t{0});
+  CHECK(rules[0].use == algorithm::ring);
+  CHECK(rules[0].two_levels);
+}
+
+TEST_CASE("choice: rules that make no sense are refused, with the file and the line") {
+  CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<=8 bruck"), "bruck is no algorithm of all_reduce; there are"));
+  CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<=8 bruck"), "a file: 'all_reduce ranks>=2"));
+  CHECK(contains(refusal_of("allreduce ranks>=2 bytes<=8 ring"), "no collective 'allreduce'"));
+  CHECK(contains(refusal_of("all_reduce ranks>=x bytes<=8 ring"), "'ranks>=x' should be ranks>=NUMBER"));
+  CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<= ring"), "'bytes<=' should be bytes<=NUMBER"));
+  CHECK(contains(refusal_of("all_reduce ranks>=2 8 ring"), "should be bytes<="));
+  CHECK(contains(refusal_of("all_reduce ring"), "a rule is:"));
+  CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<=8 ring three_levels"), "a rule is:"));
 }
