@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two ends of a shared-memory channel: frames come out as they went in, across every wrap of its rings.
+#include "support/instrumented.hpp"
 #include "support/local_world.hpp"
 #include "transport/shm/channel_io.hpp"
 
@@ -150,7 +151,7 @@ TEST_CASE("shm channel: from one thread to another") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
   two_ends ends;
-  constexpr std::uint64_t messages = 30'000;
+  constexpr std::uint64_t messages = instrumented ? 2'000 : 30'000;
   std::atomic<bool> stop = false;
   std::thread producer([&] {
     random_numbers numbers(seed);
