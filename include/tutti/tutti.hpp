@@ -2,12 +2,14 @@
 // Everything.
 #pragma once
 
+#include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/communicator.hpp>
 #include <tutti/compute.hpp>
 #include <tutti/error.hpp>
 #include <tutti/half.hpp>
 #include <tutti/init_options.hpp>
+#include <tutti/objects.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/request.hpp>

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of objects that are no flat buffers: strings, vectors, maps, and what a user can serialise.
+#pragma once
+
+#include <tutti/communicator.hpp>
+#include <tutti/error.hpp>
+#include <tutti/task.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace tutti {
+
+// Where an object's bytes go.
+class object_writer {
+ public:
+  void bytes(const void* from, std::size_t n) {
+    const auto* const first = static_cast<const std::byte*>(from);
+    bytes_.insert(bytes_.end(), first, first + n);
+  }
+  template <class T>
+  void value(const T& v);   // by serializer<T>
+  const std::vector<std::byte>& written() const noexcept { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+// Where they come from. Never reads past the end: throws errc::protocol.
+class object_reader {
+ public:
+  explicit object_reader(std::span<const std::byte> from) noexcept : rest_(from) {}
+  void bytes(void* to, std::size_t n) {
+    const std::byte* const from = take(n);
+    if (n > 0) std::memcpy(to, from, n);
+  }
+  template <class T>
+  T value();
+  // A number of elements of at least `each` bytes, which the rest can hold.
+  std::size_t count(std::size_t each) {
+    std::uint64_t n = 0;
+    bytes(&n, sizeof n);
+    if (n > rest_.size() / (each == 0 ? 1 : each)) refuse();
+    return static_cast<std::size_t>(n);
+  }
+  bool at_end() const noexcept { return rest_.empty(); }
+  [[noreturn]] static void refuse() {
+    throw error(errc::protocol, "the bytes of an object are not what its type writes; do all ranks run the same program?");
+  }
+
+ private:
+  const std::byte* take(std::size_t n) {
+    if (n > rest_.size()) refuse();
+    const std::byte* const from = rest_.data();
+    rest_ = rest_.subspan(n);
+    return from;
+  }
+  std::span<const std::byte> rest_;
+};
+
+// How objects of T become bytes and come back: specialise it for your own types. `read` gets what `write` wrote, or bytes
+// of a broken or hostile peer: it must not trust lengths that it reads (object_reader checks its own).
+template <class T, class = void>
+struct serializer;
+
+template <class T>
+struct serializer<T, std::enable_if_t<std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_empty_v<T>>> {
+  static void write(const T& v, object_writer& to) { to.bytes(&v, sizeof v); }
+  static T read(object_reader& from) {
+    alignas(T) std::byte storage[sizeof(T)];
+    from.bytes(storage, sizeof storage);
+    T v = *reinterpret_cast<const T*>(storage);
+    return v;
+  }
+};
+
+template <>
+struct serializer<std::string> {
+  static void write(const std::string& v, object_writer& to) {
+    to.value(static_cast<std::uint64_t>(v.size()));
+    to.bytes(v.data(), v.size());
+  }
+  static std::string read(object_reader& from) {
+    std::string v(from.count(1), '\0');
+    from.bytes(v.data(), v.size());
+    return v;
+  }
+};
+
+template <class T>
+struct serializer<std::vector<T>> {
+  static void write(const std::vector<T>& v, object_writer& to) {
+    to.value(static_cast<std::uint64_t>(v.size()));
+    for (std::size_t i = 0; i < v.size(); ++i) to.template value<T>(v[i]);
+  }
+  static std::vector<T> read(object_reader& from) {
+    std::vector<T> v;
+    for (std::size_t n = from.count(1); n > 0; --n) v.push_back(from.value<T>());
+    return v;
+  }
+};
+
+template <class A, class B>
+struct serializer<std::pair<A, B>, std::enable_if_t<!std::is_trivially_copyable_v<std::pair<A, B>>>> {
+  static void write(const std::pair<A, B>& v, object_writer& to) {
+    to.template value<std::remove_const_t<A>>(v.first);
+    to.template value<B>(v.second);
+  }
+  static std::pair<A, B> read(object_reader& from) {
+    std::remove_const_t<A> first = from.value<std::remove_const_t<A>>();
+    return {std::move(first), from.value<B>()};
+  }
+};
+
+template <class K, class V>
+struct serializer<std::map<K, V>> {
+  static void write(const std::map<K, V>& v, object_writer& to) {
+    to.value(static_cast<std::uint64_t>(v.size()));
+    for (const auto& [key, value] : v) {
+      to.template value<K>(key);
+      to.template value<V>(value);
+    }
+  }
+  static std::map<K, V> read(object_reader& from) {
+    std::map<K, V> v;
+    for (std::size_t n = from.count(1); n > 0; --n) {
+      K key = from.value<K>();
+      v.insert_or_assign(std::move(key), from.value<V>());
+    }
+    return v;
+  }
+};
+
+template <class T>
+struct serializer<std::optional<T>, std::enable_if_t<!std::is_trivially_copyable_v<std::optional<T>>>> {
+  static void write(const std::optional<T>& v, object_writer& to) {
+    to.value(static_cast<std::uint8_t>(v.has_value()));
+    if (v) to.template value<T>(*v);
+  }
+  static std::optional<T> read(object_reader& from) {
+    if (from.value<std::uint8_t>() == 0) return std::nullopt;
+    return from.value<T>();
+  }
+};
+
+template <class T>
+void object_writer::value(const T& v) {
+  serializer<T>::write(v, *this);
+}
+template <class T>
+T object_reader::value() {
+  return serializer<T>::read(*this);
+}
+
+// The longest object, in serialised bytes, unless a call says otherwise.
+inline constexpr std::size_t object_limit = std::size_t{64} << 20;
+
+namespace detail {
+
+template <class T>
+std::vector<std::byte> to_bytes(const T& v) {
+  object_writer to;
+  to.value<T>(v);
+  return to.written();
+}
+template <class T>
+T from_bytes(std::span<const std::byte> bytes) {
+  object_reader from(bytes);
+  T v = from.value<T>();
+  if (!from.at_end()) object_reader::refuse();
+  return v;
+}
+// Thrown on all ranks alike: all know all lengths.
+inline void check_object_size(std::uint64_t bytes, std::size_t limit) {
+  if (bytes > limit)
+    throw error(errc::invalid_argument, "an object of " + std::to_string(bytes) + " bytes is longer than the limit of " +
+                                            std::to_string(limit) + "; give a larger one to the call, on all ranks");
+}
+
+}  // namespace detail
+
+// In all of these: every rank of `c` calls, with the same T, root and limit. Two collectives (lengths, then bytes), one
+// copy and some allocations per rank. What is received is data only: nothing of it is executed. An object longer than
+// `limit` is errc::invalid_argument on all ranks, and moves nothing. Cancellation: as of the collectives inside.
+
+// `value` of `root`, on every rank.
+template <class T>
+task<T> broadcast_object(communicator c, T value, int root, std::size_t limit = object_limit) {
+  const bool is_root = c.rank() == root;
+  std::vector<std::byte> bytes;
+  if (is_root) bytes = detail::to_bytes(value);
+  std::uint64_t length = bytes.size();
+  co_await c.broadcast(length, root);
+  detail::check_object_size(length, limit);
+  bytes.resize(static_cast<std::size_t>(length));
+  co_await c.broadcast(bytes, root);
+  if (!is_root) value = detail::from_bytes<T>(bytes);
+  co_return value;
+}
+
+// Every rank's `value` by rank, on every rank.
+template <class T>
+task<std::vector<T>> all_gather_object(communicator c, T value, std::size_t limit = object_limit) {
+  const std::vector<std::byte> mine = detail::to_bytes(value);
+  std::vector<std::size_t> lengths(static_cast<std::size_t>(c.size()));
+  const std::size_t length = mine.size();
+  co_await c.all_gather(length, lengths);
+  std::size_t total = 0;
+  for (const std::size_t n : lengths) {
+    detail::check_object_size(n, limit);
+    total += n;
+  }
+  std::vector<std::byte> all(total);
+  co_await c.all_gather_v(mine, all, lengths);
+  std::vector<T> values;
+  std::span<const std::byte> rest(all);
+  for (const std::size_t n : lengths) {
+    values.push_back(detail::from_bytes<T>(rest.first(n)));
+    rest = rest.subspan(n);
+  }
+  co_return values;
+}
+
+// Every rank's `value` by rank, on `root`; elsewhere nothing.
+template <class T>
+task<std::vector<T>> gather_object(communicator c, T value, int root, std::size_t limit = object_limit) {
+  const std::vector<std::byte> mine = detail::to_bytes(value);
+  std::vector<std::size_t> lengths(static_cast<std::size_t>(c.size()));
+  const std::size_t length = mine.size();
+  co_await c.all_gather(length, lengths);
+  std::size_t total = 0;
+  for (const std::size_t n : lengths) {
+    detail::check_object_size(n, limit);
+    total += n;
+  }
+  const bool is_root = c.rank() == root;
+  std::vector<std::byte> all(is_root ? total : 0);
+  co_await c.gather_v(mine, all, lengths, root);
+  std::vector<T> values;
+  if (!is_root) co_return values;
+  std::span<const std::byte> rest(all);
+  for (const std::size_t n : lengths) {
+    values.push_back(detail::from_bytes<T>(rest.first(n)));
+    rest = rest.subspan(n);
+  }
+  co_return values;
+}
+
+}  // namespace tutti

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Objects through collectives: there and back, limits, and bytes that no serialiser wrote.
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+struct experiment {   // a user's type
+  std::string name;
+  std::map<std::string, std::vector<double>> series;
+  std::optional<std::string> note;
+  int epoch = 0;
+  bool operator==(const experiment&) const = default;
+};
+
+experiment experiment_of(int rank) {
+  experiment e;
+  e.name = "rank " + std::to_string(rank);
+  e.series["loss"] = std::vector<double>(static_cast<std::size_t>(rank * 100), 0.5);
+  e.series["empty"] = {};
+  if (rank % 2 == 1) e.note = "odd";
+  e.epoch = rank;
+  return e;
+}
+
+}  // namespace
+
+template <>
+struct tutti::serializer<experiment> {
+  static void write(const experiment& e, object_writer& to) {
+    to.value(e.name);
+    to.value(e.series);
+    to.value(e.note);
+    to.value(e.epoch);
+  }
+  static experiment read(object_reader& from) {
+    experiment e;
+    e.name = from.value<std::string>();
+    e.series = from.value<std::map<std::string, std::vector<double>>>();
+    e.note = from.value<std::optional<std::string>>();
+    e.epoch = from.value<int>();
+    return e;
+  }
+};
+
+namespace {
+
+task<> there_and_back(communicator world) {
+  const int root = world.size() - 1;
+  const experiment from_root = co_await broadcast_object(world, experiment_of(world.rank()), root);
+  TUTTI_EXPECT(from_root == experiment_of(root));
+  const std::vector<experiment> all = co_await all_gather_object(world, experiment_of(world.rank()));
+  TUTTI_EXPECT(all.size() == static_cast<std::size_t>(world.size()));
+  for (int r = 0; r < world.size(); ++r) TUTTI_EXPECT(all[static_cast<std::size_t>(r)] == experiment_of(r));
+  const std::vector<std::string> words = co_await gather_object(world, std::string(static_cast<std::size_t>(world.rank()), 'x'), 0);
+  TUTTI_EXPECT(words.size() == (world.rank() == 0 ? static_cast<std::size_t>(world.size()) : 0));
+  for (std::size_t r = 0; r < words.size(); ++r) TUTTI_EXPECT(words[r] == std::string(r, 'x'));
+}
+
+task<failure> failure_of_broadcast(communicator world, std::string text, std::size_t limit) {
+  std::exception_ptr caught;
+  try {
+    co_await broadcast_object(world, std::move(text), 0, limit);
+  } catch (...) {
+    caught = std::current_exception();
+  }
+  co_return describe(caught);
+}
+
+task<> limited(communicator world) {
+  const failure f = co_await failure_of_broadcast(world, std::string(1000, 'x'), 500);
+  TUTTI_EXPECT(f.code == errc::invalid_argument);
+  TUTTI_EXPECT(f.text.find("1008 bytes") != std::string::npos);
+  co_await world.barrier();   // nothing has failed but the call
+}
+
+errc refusal(const std::vector<std::byte>& bytes) {
+  try {
+    detail::from_bytes<std::vector<std::string>>(bytes);
+  } catch (const error& e) {
+    return static_cast<errc>(e.code().value());
+  }
+  return errc::success;
+}
+
+}  // namespace
+
+TEST_CASE("objects: broadcast, all_gather and gather of a user's type") {
+  for (const std::string& transport : transports)
+    for (const int ranks : {1, 2, 4}) CHECK_NOTHROW(run_local(ranks, over(transport), there_and_back));
+}
+TEST_CASE("objects: too long for the limit, on all ranks alike") { CHECK_NOTHROW(run_local(3, over("shm"), limited)); }
+
+TEST_CASE("objects: bytes of a broken peer end in an error, whatever they are") {
+  const std::vector<std::string> words = {"one", "", "three"};
+  const std::vector<std::byte> good = detail::to_bytes(words);
+  CHECK(detail::from_bytes<std::vector<std::string>>(good) == words);
+  for (std::size_t length = 0; length < good.size(); ++length)
+    CHECK(refusal(std::vector<std::byte>(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length))) == errc::protocol);
+  std::vector<std::byte> longer = good;
+  longer.push_back(std::byte{0});
+  CHECK(refusal(longer) == errc::protocol);
+  random_numbers numbers(3);
+  for (int round = 0; round < 2000; ++round) {
+    std::vector<std::byte> bad = good;
+    bad[numbers.below(bad.size())] = static_cast<std::byte>(numbers.next());
+    refusal(bad);   // no crash, no memory without bounds
+  }
+}
