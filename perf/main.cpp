@@ -7,12 +7,14 @@
 #include "common/series.hpp"
 #include "common/session.hpp"
 #include "rounds.hpp"
+#include "tune.hpp"
 
 #include <tutti/tutti.hpp>
 
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -108,6 +110,7 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "tune") return perf::tune(argc - 1, argv + 1);
   const std::variant<perf::options, int> said = perf::parse_command_line(argc, argv, names);
   if (const int* code = std::get_if<int>(&said)) return *code;
   return tutti::run([&](tutti::communicator world) {
