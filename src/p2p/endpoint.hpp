@@ -3,6 +3,7 @@
 //
 // eager       frame with the whole message; unmatched ones are kept in memory of the receiver
 // rendezvous  announce -> (match) -> clear -> data...; the data land straight in the receive buffer
+// fetched     announce -> (match) -> the receiver's link gets the data itself -> taken
 // refuse, withdraw and fail end things early. Ranks here are ranks of the world; contexts keep communicators apart.
 #pragma once
 
@@ -54,6 +55,7 @@ struct endpoint_counters {
   std::uint64_t eager = 0;
   std::uint64_t rendezvous = 0;
   std::uint64_t unexpected = 0;
+  std::uint64_t fetched = 0;   // receives whose message the link read from the sender's memory
 };
 
 class endpoint final : public transport::inbound {
@@ -123,6 +125,8 @@ class endpoint final : public transport::inbound {
   bool take_unexpected(receive& r, unexpected& u) noexcept;
   void clear_to_send(receive& r, int peer, const transport::frame& announced) noexcept;
   void note_message(receive& r, int peer, const transport::frame& head) noexcept;
+
+  void end_answer(int peer, const transport::frame& head) noexcept;
 
   void finish(send& s) noexcept;
   void finish(receive& r) noexcept;
