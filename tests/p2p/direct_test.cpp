@@ -143,7 +143,7 @@ task<> storm(communicator world, std::uint64_t seed) {
     const bool from_zero = plan.one_in(2);
     const int sender = from_zero ? 0 : 1;
     // Some turns of the loop, as messages to oneself are.
-    const std::size_t turns = whim.below(30);
+    const std::size_t turns = whim.below(std::size_t{1} << whim.below(10));
     if (world.rank() == sender) {
       shared_vector<std::byte> out(bytes);
       fill(out, number);

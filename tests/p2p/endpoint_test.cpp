@@ -141,6 +141,7 @@ class memory_link final : public transport::link {
     arriving = false;
     where = landing{};
   }
+  bool shows_anything() const { return !shown_.empty(); }
   bool idle() const { return queue_.empty() && pipe_.empty(); }
 
   random_numbers* numbers = nullptr;
@@ -384,6 +385,7 @@ TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
   }
   CHECK(send->completions <= 1);
   ranks.settle();
+  CHECK_FALSE(ranks.links[0].shows_anything());
   CHECK_FALSE(ranks.sides[0].engine.waiting());
   CHECK_FALSE(ranks.sides[1].engine.waiting());
 }
@@ -603,6 +605,7 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
     for (const side& s : ranks.sides) fetched += s.endpoint.counters().fetched;
     for (auto& all : sends) all.clear();
     for (auto& all : receives) all.clear();
+    for (const memory_link& l : ranks.links) CHECK_FALSE(l.shows_anything());
     CHECK_FALSE(ranks.sides[0].engine.waiting());
     CHECK_FALSE(ranks.sides[1].engine.waiting());
   }
