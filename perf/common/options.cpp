@@ -58,7 +58,7 @@ void describe(CLI::App& command, spoken& to, const std::string& default_sizes, c
     command
         .add_option("--memory", o.where,
                     "where the messages lie: ordinary memory, or memory that ranks of one host read in place")
-        ->transform(CLI::Transformer(
+        ->transform(CLI::CheckedTransformer(
             std::map<std::string, memory>{{"ordinary", memory::ordinary}, {"shared", memory::shared}}))
         ->type_name("ordinary|shared")
         ->default_str("ordinary");
