@@ -20,7 +20,13 @@
 
 namespace {
 
-const perf::program_names names{"tutti-perf", "tutti-run"};
+const perf::program_names names{"tutti-perf", "tutti-run", true};
+
+constexpr perf::memory_source shared_memory{
+    [](std::size_t bytes) { return tutti::shared_allocator<std::byte>().allocate(bytes); },
+    [](std::byte* memory, std::size_t bytes) noexcept {
+      tutti::shared_allocator<std::byte>().deallocate(memory, bytes);
+    }};
 
 // One size; the method is in common/series.hpp. `data` outlives the task.
 template <class Workload>
@@ -52,21 +58,23 @@ tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, 
 }
 
 tutti::task<perf::row> measure_size(tutti::communicator world, perf::options chosen, std::size_t bytes) {
+  const perf::memory_source& from =
+      chosen.where == perf::memory::shared ? shared_memory : perf::ordinary_memory;
   switch (chosen.what) {
     case perf::command::bandwidth: {
-      perf::message_window data(bytes, perf::window_for(chosen, bytes), world.rank());
+      perf::message_window data(bytes, perf::window_for(chosen, bytes), world.rank(), from);
       perf::row result = co_await measure(world, chosen, bytes, &data);
       co_return result;
     }
     case perf::command::all_reduce: {
-      perf::vector_sum data(bytes, world.rank(), world.size());
+      perf::vector_sum data(bytes, world.rank(), world.size(), from);
       perf::row result = co_await measure(world, chosen, bytes, &data);
       co_return result;
     }
     case perf::command::latency:
       break;
   }
-  perf::message_pair data(bytes, world.rank());
+  perf::message_pair data(bytes, world.rank(), from);
   perf::row result = co_await measure(world, chosen, bytes, &data);
   co_return result;
 }
@@ -95,6 +103,7 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   co_await world.barrier();  // connects
   about.transport = co_await transport_of(world);
   about.loop = perf::has_descriptor_named("[io_uring]") ? "io_uring" : "epoll";
+  about.memory = perf::name_of(chosen.where);
   about.ranks = world.size();
   about.cores = perf::usable_cores();
   about.machine = perf::machine_text();

@@ -14,6 +14,7 @@
 #include <tutti/reduce_op.hpp>
 #include <tutti/request.hpp>
 #include <tutti/runtime.hpp>
+#include <tutti/shared_memory.hpp>
 #include <tutti/status.hpp>
 #include <tutti/task.hpp>
 #include <tutti/when_all.hpp>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <stdexcept>
 #include <string_view>
 
@@ -34,7 +35,7 @@ struct spoken {
   std::string sizes;
 };
 
-void describe(CLI::App& command, spoken& to, const std::string& default_sizes) {
+void describe(CLI::App& command, spoken& to, const std::string& default_sizes, const program_names& names) {
   options& o = to.chosen;
   command.option_defaults()->take_last();  // scripts add to what they were given
   command
@@ -53,6 +54,14 @@ void describe(CLI::App& command, spoken& to, const std::string& default_sizes) {
       ->check(CLI::Validator(check_seconds, "0.001..3600"))
       ->type_name("S")
       ->capture_default_str();
+  if (names.has_shared_memory)
+    command
+        .add_option("--memory", o.where,
+                    "where the messages lie: ordinary memory, or memory that ranks of one host read in place")
+        ->transform(CLI::CheckedTransformer(
+            std::map<std::string, memory>{{"ordinary", memory::ordinary}, {"shared", memory::shared}}))
+        ->type_name("ordinary|shared")
+        ->default_str("ordinary");
   command
       .add_option("--json", o.json, "also write the result there; - is stdout, the table then goes to stderr")
       ->type_name("FILE");
@@ -86,6 +95,8 @@ const char* name_of(command what) noexcept {
   return "?";
 }
 
+const char* name_of(memory where) noexcept { return where == memory::shared ? "shared" : "ordinary"; }
+
 std::variant<options, int> parse_command_line(int argc, const char* const* argv, const program_names& names) {
   const std::string start = names.launcher + " -n 2 " + names.program;
   CLI::App app("Measures messages and collectives between ranks, and checks that they are right.\n  " +
@@ -104,9 +115,9 @@ std::variant<options, int> parse_command_line(int argc, const char* const* argv,
       "Each command has options of its own: " + names.program +
       " latency --help\nThe exit code is 0 when every message was right, 1 when one was wrong, 2 for a wrong "
       "command line.");
-  describe(latency, said, message_sizes);
-  describe(bandwidth, said, message_sizes);
-  describe(all_reduce, said, vector_sizes);
+  describe(latency, said, message_sizes, names);
+  describe(bandwidth, said, message_sizes, names);
+  describe(all_reduce, said, vector_sizes, names);
   bandwidth
       .add_option("--window", said.chosen.window,
                   "messages in flight (default: 64, or 64 MiB, but 4 at least)")

@@ -12,7 +12,11 @@ namespace perf {
 
 enum class command { latency, bandwidth, all_reduce };
 
+// Where the messages lie: in memory like any other, or in memory that the library shares between ranks.
+enum class memory { ordinary, shared };
+
 const char* name_of(command what) noexcept;
+const char* name_of(memory where) noexcept;
 
 struct options {
   command what = command::latency;
@@ -21,13 +25,15 @@ struct options {
   std::int64_t warmup = -1;        // rounds before that; -1: a tenth of `seconds`
   double seconds = 0.25;           // per size
   int window = 0;                  // messages in flight (bandwidth); 0: see window_for
-  std::string json;                // a file, or "-" for stdout; empty: none
+  memory where = memory::ordinary;
+  std::string json;  // a file, or "-" for stdout; empty: none
 };
 
 // How the user starts this program, for texts.
 struct program_names {
-  std::string program;   // "tutti-perf"
-  std::string launcher;  // "tutti-run"
+  std::string program;             // "tutti-perf"
+  std::string launcher;            // "tutti-run"
+  bool has_shared_memory = false;  // knows --memory
 };
 
 // The options, or the exit code when there is nothing to run: help was asked for, or the command line is

@@ -15,6 +15,7 @@ void print_header(std::FILE* to, const report& of, double line_ns) {
   std::fprintf(to, "%s %s | %s | %d ranks on %d cores | transport %s", of.program.c_str(), of.command.c_str(),
                of.library.c_str(), of.ranks, of.cores, of.transport.c_str());
   if (!of.loop.empty()) std::fprintf(to, " | loop %s", of.loop.c_str());
+  if (of.memory != "ordinary") std::fprintf(to, " | %s memory", of.memory.c_str());
   std::fprintf(to, "\n%s | cache line from core to core %s\n", of.machine.c_str(),
                text_of_line(line_ns).c_str());
   std::fprintf(to, "%10s %11s %11s %11s %11s %11s %8s %11s %10s %6s %s\n", "bytes", "iterations", "median us",

@@ -29,6 +29,7 @@ struct row {
 
 struct report {
   std::string program, library, command, transport, loop;
+  std::string memory = "ordinary";  // of the messages
   int ranks = 0;
   int cores = 0;
   std::string machine;

@@ -17,7 +17,8 @@ namespace perf {
 // latency: a round is one message there and one back, from two ranks' own buffers.
 class message_pair {
  public:
-  message_pair(std::size_t bytes, int rank) : out_(bytes), in_(bytes), rank_(rank) {}
+  message_pair(std::size_t bytes, int rank, const memory_source& from = ordinary_memory)
+      : out_(bytes, from), in_(bytes, from), rank_(rank) {}
 
   static constexpr int operations_per_round() noexcept { return 2; }
   bool keeps_time() const noexcept { return rank_ == 0; }
@@ -47,12 +48,12 @@ class message_pair {
 // sides, and one number back that says which window has arrived.
 class message_window {
  public:
-  message_window(std::size_t bytes, int slots, int rank)
+  message_window(std::size_t bytes, int slots, int rank, const memory_source& from = ordinary_memory)
       : bytes_(bytes),
         stride_((bytes / 64 + 1) * 64),
         slots_(slots),
         rank_(rank),
-        memory_(stride_ * static_cast<std::size_t>(slots)),
+        memory_(stride_ * static_cast<std::size_t>(slots), from),
         tails_(static_cast<std::size_t>(slots)) {}
 
   int operations_per_round() const noexcept { return slots_; }
@@ -98,8 +99,8 @@ class message_window {
 // all_reduce: a round is one sum of floats, out of place.
 class vector_sum {
  public:
-  vector_sum(std::size_t bytes, int rank, int ranks)
-      : in_(bytes), out_(bytes), count_(bytes / sizeof(float)), rank_(rank), ranks_(ranks) {}
+  vector_sum(std::size_t bytes, int rank, int ranks, const memory_source& from = ordinary_memory)
+      : in_(bytes, from), out_(bytes, from), count_(bytes / sizeof(float)), rank_(rank), ranks_(ranks) {}
 
   static constexpr int operations_per_round() noexcept { return 1; }
   static constexpr bool keeps_time() noexcept { return true; }  // the slowest rank counts

@@ -27,7 +27,7 @@ struct send : core::activity, transport::outgoing {
   enum class phase : std::uint8_t {
     idle,
     queued,     // an eager frame waits in the link
-    announced,  // the announcement has left or waits in the link; the receiver has not asked yet
+    announced,  // the announcement has left or waits in the link; the receiver has not asked, or reads it itself
     streaming,  // the data frame is in the link
     done        // complete, delivered or in the engine's ready list
   };
@@ -47,7 +47,7 @@ struct receive : core::activity, match::posted_receive, landing_owner {
     posted,    // no message yet
     landing,   // an eager frame is arriving into the buffer
     claiming,  // an eager frame is still arriving into the unexpected message that this receive has taken
-    cleared,   // the sender was told to send; data frames land in the buffer
+    cleared,   // the sender was told to send, or the link fetches; data frames land in the buffer
     done
   };
   receive() noexcept : landing_owner(kind::receive) {}

@@ -75,13 +75,14 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   s.head.tag = tag;
   s.head.length = bytes;
   s.head.fingerprint = part_of;
+  s.payload = s.data;
   s.progress = 0;
+  s.shown = 0;
   s.done = &sent;
   if (bytes <= link.eager_limit() && other.eager_out + cost_of(bytes) <= eager_window) {
     ++counters_.eager;
     other.eager_out += cost_of(bytes);
     s.head.kind = frame_kind::eager;
-    s.payload = s.data;
     s.at = send::phase::queued;
     if (link.submit(s)) {
       s.at = send::phase::done;
@@ -90,7 +91,6 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   } else {
     ++counters_.rendezvous;
     s.head.kind = frame_kind::announce;
-    s.payload = nullptr;
     s.cookie = cookies_.insert(s);
     s.head.cookie = s.cookie;
     s.at = send::phase::announced;
@@ -124,6 +124,8 @@ void endpoint::end_clear(int peer, const frame& head) noexcept {
     post_control(peer, answer);
     return;
   }
+  transport::link& link = routes_.link_to(peer);
+  link.withdraw(*s);   // the announcement: it is asked for, and not to be read any more
   const std::uint32_t context = s->head.context;
   s->head = frame{};
   s->head.kind = frame_kind::data;
@@ -133,7 +135,15 @@ void endpoint::end_clear(int peer, const frame& head) noexcept {
   s->payload = s->data;
   s->progress = 0;
   s->at = send::phase::streaming;
-  if (routes_.link_to(peer).submit(*s)) finish(*s);
+  if (link.submit(*s)) finish(*s);
+}
+
+// The receiver does not want the announced message, or has read it.
+void endpoint::end_answer(int peer, const frame& head) noexcept {
+  send* s = cookies_.find_send(head.cookie);
+  if (s == nullptr || s->peer != peer || s->at != send::phase::announced) return;
+  routes_.link_to(peer).withdraw(*s);
+  finish(*s);
 }
 
 void endpoint::finish(send& s) noexcept {
@@ -320,7 +330,8 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   return true;
 }
 
-// Asks for the announced message, or refuses it when it would not fit; then the receive is done at once.
+// Has the link fetch the announced message, or asks for it, or refuses it when it would not fit; then the receive is done
+// at once.
 void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexcept {
   frame answer;
   answer.context = announced.context;
@@ -331,6 +342,10 @@ void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexc
   } else {
     r.cookie = cookies_.insert(r);
     r.at = receive::phase::cleared;
+    if (routes_.link_to(peer).fetch(announced, r.cookie)) {
+      ++counters_.fetched;
+      return;
+    }
     answer.kind = frame_kind::clear;
     answer.other_cookie = r.cookie;
   }
@@ -398,11 +413,8 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
     case frame_kind::data: end_data(head, where); break;
     case frame_kind::withdraw: end_withdraw(peer, head); break;
     case frame_kind::fail: end_fail(peer, head, where); break;
-    case frame_kind::refuse: {
-      send* s = cookies_.find_send(head.cookie);
-      if (s != nullptr && s->peer == peer && s->at == send::phase::announced) finish(*s);
-      break;
-    }
+    case frame_kind::refuse:
+    case frame_kind::taken: end_answer(peer, head); break;
     case frame_kind::credit: {
       std::uint64_t& out = state_of(peer).eager_out;
       out -= std::min(out, head.length);

@@ -4,6 +4,7 @@
 // eager       frame with the whole message; unmatched ones are kept in memory of the receiver
 //             there, in bounded amount: a sender whose credit with the receiver is used up goes by rendezvous
 // rendezvous  announce -> (match) -> clear -> data...; the data land straight in the receive buffer
+// fetched     announce -> (match) -> the receiver's link gets the data itself -> taken
 // refuse, withdraw and fail end things early. Ranks here are ranks of the world; contexts keep communicators apart.
 #pragma once
 
@@ -55,6 +56,7 @@ struct endpoint_counters {
   std::uint64_t eager = 0;
   std::uint64_t rendezvous = 0;
   std::uint64_t unexpected = 0;
+  std::uint64_t fetched = 0;   // receives whose message the link read from the sender's memory
 };
 
 class endpoint final : public transport::inbound {
@@ -136,6 +138,7 @@ class endpoint final : public transport::inbound {
   void answer_probes(const unexpected& u) noexcept;
   template <class Ends>
   void end_probes(const Ends& ends, errc code, const std::string& text) noexcept;
+  void end_answer(int peer, const transport::frame& head) noexcept;
 
   void finish(send& s) noexcept;
   void finish(receive& r) noexcept;

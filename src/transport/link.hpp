@@ -14,7 +14,8 @@ namespace tutti::transport {
 
 enum class frame_kind : std::uint8_t {
   eager = 1,   // a whole message: `length` bytes of payload follow
-  announce,    // a message of `length` bytes is ready at the sender under `cookie` (rendezvous); no payload
+  announce,    // a message of `length` bytes is ready at the sender under `cookie` (rendezvous); no payload.
+               // `other_cookie`: the link's name for the message where the receiver can read it itself, else 0
   clear,       // the receiver's answer: send the message `cookie`, to my `other_cookie`
   refuse,      // the receiver's answer: the message `cookie` is not wanted any more, count it as sent
   data,        // `length` bytes of the message that the receiver knows as `cookie`, from byte `other_cookie` of it
@@ -22,7 +23,8 @@ enum class frame_kind : std::uint8_t {
   fail,        // the communicator `context` has failed at the sender; payload: reason (errc) and text
   leave,       // the sender's world ends normally: nothing follows
   credit,      // `length` more bytes of eager messages may be sent to me
-  notice       // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
+  notice,      // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
+  taken        // the receiver has read the announced message `cookie` from the sender's own memory: it is sent
 };
 
 // Names the collective a frame is part of: its kind, root, element type, reduction and count.
@@ -44,11 +46,14 @@ struct outgoing_tag;
 // A frame to be sent, with its payload, owned by the caller until `done` is called or submit() answers true.
 struct outgoing : base::list_hook<outgoing_tag> {
   frame head;
-  const std::byte* payload = nullptr;   // head.length bytes for eager, data and fail frames
+  // head.length bytes for eager, data and fail frames. For announce frames the message itself, which does not leave
+  // with the frame: a link that reaches the peer through memory may let the peer read it there (see fetch).
+  const std::byte* payload = nullptr;
   // The payload has left (it is in the peer's memory, in a ring, or in the kernel) and is not referenced any more;
   // false: the link has closed instead.
   void (*done)(outgoing& self, bool sent) noexcept = nullptr;
-  std::uint64_t progress = 0;           // for the link: payload bytes that have left
+  std::uint64_t progress = 0;   // for the link: payload bytes that have left
+  std::uint64_t shown = 0;      // for the link: under which name the peer may read an announced payload; 0: it may not
 };
 
 // Where the payload of an arriving frame goes: the first `room` bytes to `at`, the rest nowhere.
@@ -83,8 +88,14 @@ class link {
   // True: the frame has left, payload and all, and `done` will not be called. False: queued.
   virtual bool submit(outgoing& frame) noexcept = 0;
   // Takes back a queued frame: on return its payload is not referenced. Slices of a data frame that had left stay sent;
-  // a frame that had begun to leave on a stream is finished from a copy.
+  // a frame that had begun to leave on a stream is finished from a copy. For an announcement also after it has left: a
+  // peer that was reading the payload itself will not get to its end with success. Harmless when nothing is to be done.
   virtual void withdraw(outgoing& frame) noexcept = 0;
+  // The receiver's side of an announcement: gets the message without asking the sender for it, where the peer lets this
+  // side read its memory. True: the message will arrive as if it had been cleared for `cookie`, as data frames in
+  // slices, begun from the loop, or as a withdraw frame; begin() is asked before every slice, so that a receive that
+  // has ended gets nothing more. The sender is told. False: not possible, ask with a clear frame.
+  virtual bool fetch(const frame& /*announced*/, std::uint64_t /*cookie*/) noexcept { return false; }
   // Payload of the frame being received that was to go to `owner` goes nowhere from now on.
   virtual void abandon_landing(void* owner) noexcept = 0;
   // Messages up to this many bytes are sent eagerly.

@@ -7,6 +7,7 @@
 #include <array>
 #include <deque>
 #include <doctest/doctest.h>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -43,7 +44,18 @@ class memory_link final : public transport::link {
     queue_.push_back(o);
     return false;
   }
-  void withdraw(outgoing& o) noexcept override { static_cast<base::list_hook<transport::outgoing_tag>&>(o).unlink(); }
+  void withdraw(outgoing& o) noexcept override {
+    o.unlink();
+    shown_.erase(o.shown);
+    o.shown = 0;
+  }
+  // Of the receiver, whose own link leads back to the sender.
+  bool fetch(const frame& announced, std::uint64_t cookie) noexcept override {
+    if (gone || back->shown_.count(announced.other_cookie) == 0) return false;
+    if (numbers != nullptr && numbers->one_in(4)) return false;   // as when something is missing
+    reads_.push_back({announced, cookie, 0});
+    return true;
+  }
   void abandon_landing(void* owner) noexcept override {
     // Called on the link towards the peer: what comes from there is in the other direction.
     if (back->arriving && back->where.owner == owner) back->where = landing{};
@@ -82,10 +94,41 @@ class memory_link final : public transport::link {
     const std::size_t bytes = std::min(where.room, p.payload.size());
     if (bytes > 0) std::memcpy(where.at, p.payload.data(), bytes);
     arriving = false;
-    const packet done = std::move(p);
+    packet done = std::move(p);
     pipe_.pop_front();
+    if (done.head.kind == frame_kind::withdraw) back->note_withdrawal(done.head);
     to.end(from, done.head, where);
     return true;
+  }
+  // The receiver's side, on its own link: one slice of a message that it reads itself.
+  bool read(p2p::endpoint& to, int from) {
+    for (auto r = reads_.begin(); r != reads_.end(); ++r) {
+      const auto shown = back->shown_.find(r->announced.other_cookie);
+      if (shown == back->shown_.end()) continue;   // taken back: the sender's frame says so
+      frame head;
+      head.kind = frame_kind::data;
+      head.context = r->announced.context;
+      head.cookie = r->cookie;
+      head.other_cookie = r->copied;
+      head.length = std::min<std::uint64_t>(slice, r->announced.length - r->copied);
+      const landing into = to.begin(from, head);
+      const std::size_t bytes = std::min<std::size_t>(into.room, head.length);
+      if (bytes > 0) std::memcpy(into.at, shown->second->payload + r->copied, bytes);
+      r->copied += head.length;
+      const bool last = into.owner == nullptr || r->copied >= r->announced.length;
+      frame answer;
+      answer.kind = frame_kind::taken;
+      answer.context = r->announced.context;
+      answer.cookie = r->announced.cookie;
+      if (last) {
+        back->shown_.erase(shown);
+        reads_.erase(r);
+        if (!gone) pipe_.push_back(packet{answer, {}});
+      }
+      if (into.owner != nullptr) to.end(from, head, into);
+      return true;
+    }
+    return false;
   }
   // Frames that have not left come back; what is in the pipe may be lost.
   void hand_back() {
@@ -93,15 +136,19 @@ class memory_link final : public transport::link {
   }
   void lose_pipe() {
     pipe_.clear();
+    shown_.clear();
+    reads_.clear();
     arriving = false;
     where = landing{};
   }
+  bool shows_anything() const { return !shown_.empty(); }
   bool idle() const { return queue_.empty() && pipe_.empty(); }
 
   random_numbers* numbers = nullptr;
   memory_link* back = nullptr;
   bool gone = false;       // as the sender sees it
   bool reported = false;   // as the receiver sees it
+  bool shows = false;      // lets the peer read announced messages itself
   bool arriving = false;
   landing where;
 
@@ -110,14 +157,34 @@ class memory_link final : public transport::link {
     frame head;
     std::vector<std::byte> payload;
   };
+  struct reading {
+    frame announced;
+    std::uint64_t cookie;
+    std::uint64_t copied;
+  };
   void send_whole(outgoing& o) {
+    if (o.head.kind == frame_kind::announce && shows && (numbers == nullptr || !numbers->one_in(3))) {
+      o.shown = o.head.other_cookie = ++last_shown_;
+      shown_.emplace(o.shown, &o);
+    }
     packet p{o.head, {}};
     const bool carries = o.head.kind == frame_kind::eager || o.head.kind == frame_kind::fail;
     if (carries) p.payload.assign(o.payload, o.payload + o.head.length);
     pipe_.push_back(std::move(p));
   }
+  void note_withdrawal(frame& head) {
+    for (auto r = reads_.begin(); r != reads_.end() && head.other_cookie == 0; ++r) {
+      if (r->announced.cookie != head.cookie) continue;
+      head.other_cookie = r->cookie;
+      reads_.erase(r);
+      return;
+    }
+  }
   base::intrusive_list<outgoing, transport::outgoing_tag> queue_;
   std::deque<packet> pipe_;
+  std::map<std::uint64_t, const outgoing*> shown_;   // the sender's
+  std::uint64_t last_shown_ = 0;
+  std::vector<reading> reads_;   // the receiver's
 };
 
 struct owner final : p2p::context_owner {
@@ -154,8 +221,9 @@ struct side {
 };
 
 struct pair_of_ranks {
-  pair_of_ranks() {
+  explicit pair_of_ranks(bool shows = false) {
     for (int i = 0; i < 2; ++i) {
+      links[i].shows = shows;
       links[i].back = &links[1 - i];
       sides[i].routes.out = &links[i];
     }
@@ -171,6 +239,7 @@ struct pair_of_ranks {
       for (int i = 0; i < 2; ++i) {
         any |= links[i].push();
         any |= links[i].pull(sides[1 - i].endpoint, i);
+        any |= links[i].read(sides[i].endpoint, 1 - i);
         any |= sides[i].engine.poll();
       }
     }
@@ -252,6 +321,84 @@ TEST_CASE("endpoint: eager and rendezvous, early and late receivers") {
       CHECK_FALSE(ranks.sides[1].engine.waiting());
     }
   }
+}
+
+TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
+  constexpr std::size_t bytes = 5 * slice + 3;
+  pair_of_ranks ranks(true);
+  const auto fetched = [&] { return ranks.sides[1].endpoint.counters().fetched; };
+  for (const bool late : {false, true}) {
+    CAPTURE(late);
+    const std::uint64_t before = fetched();
+    std::unique_ptr<a_receive> receive;
+    if (!late) receive = std::make_unique<a_receive>(ranks.sides[1], 0, 3, bytes);
+    a_send send(ranks.sides[0], 3, bytes, 9);
+    ranks.settle();
+    if (late) receive = std::make_unique<a_receive>(ranks.sides[1], any_source, any_tag, bytes);
+    ranks.settle();
+    CHECK(fetched() == before + 1);
+    CHECK(send.completions == 1);
+    CHECK(send.activity.failure() == errc::success);
+    CHECK(receive->completions == 1);
+    CHECK(receive->activity.failure() == errc::success);
+    CHECK(receive->activity.result.bytes == bytes);
+    CHECK(receive->has(send.data));
+  }
+
+  // One in the middle.
+  auto receive = std::make_unique<a_receive>(ranks.sides[1], 0, 3, bytes);
+  auto send = std::make_unique<a_send>(ranks.sides[0], 3, bytes, 9);
+  ranks.links[0].push();
+  ranks.links[0].pull(ranks.sides[1].endpoint, 0);
+  ranks.links[0].pull(ranks.sides[1].endpoint, 0);
+  REQUIRE(ranks.links[1].read(ranks.sides[1].endpoint, 0));
+  SUBCASE("taken back by the sender") {
+    ranks.sides[0].endpoint.release(send->activity);
+    fill(send->data, 1);
+    ranks.settle();
+    CHECK(receive->completions == 1);
+    CHECK(receive->activity.failure() == errc::cancelled);
+  }
+  SUBCASE("the receive is given up: not a byte more, and the message counts as sent") {
+    ranks.sides[1].endpoint.release(receive->activity);
+    receive->buffer = guarded_buffer(bytes);
+    ranks.settle();
+    CHECK(receive->buffer.untouched());
+    CHECK(send->completions == 1);
+    CHECK(send->activity.failure() == errc::success);
+  }
+  SUBCASE("the link closes") {
+    ranks.close(errc::peer_failed, true);
+    ranks.settle();
+    CHECK(receive->activity.failure() == errc::peer_failed);
+    CHECK(send->activity.failure() == errc::peer_failed);
+  }
+  SUBCASE("the sender was told twice") {
+    ranks.settle();
+    CHECK(send->completions == 1);
+    frame again;
+    again.kind = frame_kind::taken;
+    again.cookie = send->activity.cookie;
+    ranks.sides[0].endpoint.end(1, again, landing{});
+    ranks.settle();
+    CHECK(send->completions == 1);
+  }
+  CHECK(send->completions <= 1);
+  ranks.settle();
+  CHECK_FALSE(ranks.links[0].shows_anything());
+  CHECK_FALSE(ranks.sides[0].engine.waiting());
+  CHECK_FALSE(ranks.sides[1].engine.waiting());
+}
+
+TEST_CASE("endpoint: a message that would not fit is not read") {
+  pair_of_ranks ranks(true);
+  a_receive receive(ranks.sides[1], 0, 3, 4 * slice);
+  a_send send(ranks.sides[0], 3, 5 * slice, 9);
+  ranks.settle();
+  CHECK(receive.activity.failure() == errc::truncated);
+  CHECK(receive.buffer.untouched());
+  CHECK(send.completions == 1);
+  CHECK(ranks.sides[1].endpoint.counters().fetched == 0);
 }
 
 TEST_CASE("endpoint: a context that closes while a message arrives") {
@@ -340,7 +487,7 @@ TEST_CASE("endpoint: forged and late frames find nothing") {
   a_receive waiting(ranks.sides[1], 0, 1, 100);
   std::vector<std::byte> payload(100);
   random_numbers numbers(7);
-  for (const frame_kind kind : {frame_kind::clear, frame_kind::refuse, frame_kind::withdraw, frame_kind::data}) {
+  for (const frame_kind kind : {frame_kind::clear, frame_kind::refuse, frame_kind::withdraw, frame_kind::data, frame_kind::taken}) {
     for (int i = 0; i < 200; ++i) {
       frame f;
       f.kind = kind;
@@ -359,14 +506,16 @@ TEST_CASE("endpoint: forged and late frames find nothing") {
 }
 
 // Sends and receives of random sizes, started, released, failed in any order on links that move when they like and may
-// close at any point: each completes once at most, with its own bytes or an error, in order, and nothing is left.
+// close at any point, and read long messages from the sender's memory or not: each completes once at most, with its own
+// bytes or an error, in order, and nothing is left.
 TEST_CASE("endpoint: random traffic, releases and closes") {
   const std::uint64_t seed = seed_of_this_run();
+  std::uint64_t fetched = 0;
   for (std::uint64_t round = 0; round < 300; ++round) {
     CAPTURE(seed);
     CAPTURE(round);
     random_numbers numbers(seed + round);
-    pair_of_ranks ranks;
+    pair_of_ranks ranks(numbers.one_in(2));
     for (memory_link& l : ranks.links) l.numbers = &numbers;
     std::array<std::vector<std::unique_ptr<a_send>>, 2> sends;
     std::array<std::vector<std::unique_ptr<a_receive>>, 2> receives;
@@ -387,7 +536,13 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
                                                             numbers.one_in(2) ? 0 : any_tag, 4 * slice));
           break;
         case 4: ranks.links[i].push(); break;
-        case 5: ranks.links[i].pull(ranks.sides[1 - i].endpoint, static_cast<int>(i)); break;
+        case 5:
+          if (numbers.one_in(2)) {
+            ranks.links[i].pull(ranks.sides[1 - i].endpoint, static_cast<int>(i));
+          } else {
+            ranks.links[i].read(s.endpoint, static_cast<int>(1 - i));
+          }
+          break;
         case 6: s.engine.poll(); break;
         case 7:
           if (!numbers.one_in(8)) break;
@@ -447,9 +602,12 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
         REQUIRE(nth == pairs);
       }
     }
+    for (const side& s : ranks.sides) fetched += s.endpoint.counters().fetched;
     for (auto& all : sends) all.clear();
     for (auto& all : receives) all.clear();
+    for (const memory_link& l : ranks.links) CHECK_FALSE(l.shows_anything());
     CHECK_FALSE(ranks.sides[0].engine.waiting());
     CHECK_FALSE(ranks.sides[1].engine.waiting());
   }
+  CHECK(fetched > 100);
 }

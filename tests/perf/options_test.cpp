@@ -9,7 +9,7 @@
 
 namespace {
 
-const perf::program_names names{"tutti-perf", "tutti-run"};
+const perf::program_names names{"tutti-perf", "tutti-run", true};
 
 std::variant<perf::options, int> parse(std::vector<const char*> words, const char* rank = "0") {
   words.insert(words.begin(), "tutti-perf");
@@ -46,6 +46,21 @@ TEST_CASE("each command reads its options; the last of two counts") {
   CHECK(o.seconds == 2);
   CHECK(perf::window_for(o, 8) == 3);
   CHECK(o.json == "-");
+}
+
+TEST_CASE("where the messages lie, for programs that have a choice") {
+  CHECK(parsed({"latency"}).where == perf::memory::ordinary);
+  CHECK(parsed({"latency", "--memory", "ordinary"}).where == perf::memory::ordinary);
+  CHECK(parsed({"all_reduce", "--memory", "shared"}).where == perf::memory::shared);
+  const auto wrong = parse({"latency", "--memory", "other"});
+  REQUIRE(std::holds_alternative<int>(wrong));
+  CHECK(std::get<int>(wrong) == 2);
+  const std::vector<const char*> rival{"mpi-perf", "latency", "--memory", "shared"};
+  ::setenv("RANK", "0", 1);
+  const auto refused = perf::parse_command_line(static_cast<int>(rival.size()), rival.data(), {"mpi-perf", "mpirun"});
+  ::unsetenv("RANK");
+  REQUIRE(std::holds_alternative<int>(refused));
+  CHECK(std::get<int>(refused) == 2);
 }
 
 TEST_CASE("wrong command lines end with 2, help with 0") {

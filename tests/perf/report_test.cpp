@@ -14,6 +14,7 @@ perf::report example() {
   r.command = "latency";
   r.transport = "shm";
   r.loop = "epoll";
+  r.memory = "shared";
   r.machine = "a \"machine\"\n";
   r.ranks = 2;
   r.cores = 4;
@@ -33,6 +34,7 @@ TEST_CASE("what is written as JSON is read back") {
   const perf::report read = perf::report_of_json(perf::json_of(written));
   CHECK(read.machine == written.machine);
   CHECK(read.loop == "epoll");
+  CHECK(read.memory == "shared");
   CHECK(read.ranks == 2);
   REQUIRE(read.rows.size() == 2);
   CHECK(read.rows[1].bytes == 1 << 20);

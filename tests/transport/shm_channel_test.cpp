@@ -48,7 +48,7 @@ struct message {
 message random_message(random_numbers& numbers, std::uint64_t number) {
   static constexpr frame_kind kinds[] = {frame_kind::eager,  frame_kind::eager,    frame_kind::eager, frame_kind::announce,
                                          frame_kind::clear,  frame_kind::refuse,   frame_kind::data,  frame_kind::data,
-                                         frame_kind::withdraw, frame_kind::fail};
+                                         frame_kind::withdraw, frame_kind::taken,  frame_kind::fail};
   message m;
   m.head.kind = kinds[numbers.below(std::size(kinds))];
   m.head.context = static_cast<std::uint32_t>(numbers.next());

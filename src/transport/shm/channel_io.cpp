@@ -8,7 +8,7 @@ namespace {
 
 constexpr fingerprint_bytes none{};
 
-// Body of announce, clear, refuse, withdraw and data lines.
+// Body of all lines but those of eager and fail frames.
 struct cookies {
   std::uint64_t length;
   std::uint64_t cookie;
@@ -139,6 +139,7 @@ bool channel_reader::peek(item& out) noexcept {
     case frame_kind::leave:
     case frame_kind::credit:
     case frame_kind::notice:
+    case frame_kind::taken:
     case frame_kind::data: {
       cookies c;
       std::memcpy(&c, l.body, sizeof c);

@@ -69,6 +69,53 @@ std::optional<std::array<base::unique_fd, 2>> receive_descriptors(int socket) {
   throw error(errc::protocol, "the peer sent no descriptors (or this process may open no more: `ulimit -n`)");
 }
 
+bool send_region(int socket, int fd, const region_label& label) noexcept {
+  region_label content = label;
+  iovec data{&content, sizeof content};
+  control_buffer control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = CMSG_SPACE(sizeof(int));
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  ssize_t sent;
+  do {
+    sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent == static_cast<ssize_t>(sizeof content);   // so little goes whole or not at all
+}
+
+region_news receive_region(int socket, region_label& label, base::unique_fd& fd) noexcept {
+  iovec data{&label, sizeof label};
+  control_buffer control{};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control.bytes;
+  message.msg_controllen = sizeof control.bytes;
+  ssize_t got;
+  do {
+    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return region_news::nothing;
+  if (got <= 0) return region_news::hung_up;
+  for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
+    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
+    const std::size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    for (std::size_t i = 0; i < count; ++i) {
+      int received = -1;
+      std::memcpy(&received, CMSG_DATA(h) + i * sizeof(int), sizeof received);
+      fd.reset(received);   // of several the last; the others are closed
+    }
+  }
+  return got == static_cast<ssize_t>(sizeof label) ? region_news::region : region_news::nonsense;
+}
+
 bool same_user(int socket) noexcept {
   ucred peer{};
   socklen_t length = sizeof peer;

@@ -15,7 +15,7 @@
 namespace tutti::transport::shm {
 
 inline constexpr std::uint32_t segment_magic = 0x74757474;   // "tutt"
-inline constexpr std::uint32_t layout_version = 1;
+inline constexpr std::uint32_t layout_version = 2;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t line_bytes = 64;
 inline constexpr std::size_t lines_per_channel = 128;
@@ -36,6 +36,20 @@ struct segment_header {
   alignas(apart) std::atomic<std::uint32_t> armed;
 };
 
+// A message that the owner of the channel may read from the sender's own pages. The sender fills a slot and names it in
+// the announcement; the state goes announced -> reading -> taken by the reader's compare-and-swap, and to `withdrawn` by
+// the sender's exchange from any of them. So of a reader that is done and a sender that wants its buffer back exactly
+// one wins. Each use has a generation of its own: a name that is late finds another word.
+struct direct_slot {
+  enum state : std::uint64_t { unused = 0, announced, reading, taken, withdrawn };
+
+  std::atomic<std::uint64_t> word;     // generation << 8 | state
+  std::atomic<std::uint64_t> region;   // of the sender's shared memory
+  std::atomic<std::uint64_t> offset;   // in it
+  std::uint64_t reserved;
+};
+inline constexpr std::size_t direct_slots = 64;
+
 struct channel_header {
   // Written by the consumer: how far it has read, in lines and in bytes.
   alignas(apart) std::atomic<std::uint64_t> lines_read;
@@ -43,7 +57,9 @@ struct channel_header {
   std::atomic<std::uint64_t> bulk_read;
   // Written by the producer: it waits for room, and wants the doorbell when the consumer has read on.
   alignas(apart) std::atomic<std::uint32_t> wants_room;
+  alignas(apart) direct_slot direct[direct_slots];
 };
+static_assert(sizeof(channel_header) <= page_bytes);
 
 // One frame. `stamp` is written last, with release: (position + 1) << 8 | flags | kind, so that a line of the previous
 // lap is never taken for a new one.

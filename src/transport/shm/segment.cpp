@@ -19,8 +19,9 @@ std::size_t channel_offset(int sender, std::size_t bulk_bytes) noexcept {
 
 }  // namespace
 
-mapping::mapping(int fd, std::size_t offset, std::size_t bytes) : bytes_(bytes) {
-  void* address = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
+mapping::mapping(int fd, std::size_t offset, std::size_t bytes, access may) : bytes_(bytes) {
+  const int protection = may == access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+  void* address = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (address == MAP_FAILED)
     throw error(errc::resources, fmt::format("cannot map {} bytes of shared memory: {}; raise `ulimit -v`, or set "
                                              "TUTTI_TRANSPORTS=tcp",

@@ -12,12 +12,14 @@
 
 namespace tutti::transport::shm {
 
+enum class access { read_write, read_only };
+
 // A mapping that unmaps itself.
 class mapping {
  public:
   mapping() noexcept = default;
   // Throws tutti::error (errc::resources) naming what could not be mapped.
-  mapping(int fd, std::size_t offset, std::size_t bytes);
+  mapping(int fd, std::size_t offset, std::size_t bytes, access may = access::read_write);
   mapping(mapping&& other) noexcept
       : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   mapping& operator=(mapping&& other) noexcept {
@@ -27,6 +29,7 @@ class mapping {
   }
   ~mapping();
   std::byte* data() const noexcept { return address_; }
+  std::size_t size() const noexcept { return bytes_; }
   explicit operator bool() const noexcept { return address_ != nullptr; }
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/shm_link.hpp"
 
+#include "base/shared_memory.hpp"
 #include "transport/shm/shm_transport.hpp"
 
 #include <sys/socket.h>
@@ -25,7 +26,7 @@ bool shm_link::submit(outgoing& o) noexcept {
       if (data_.empty() && write_slices(o)) return true;
       data_.push_back(o);
     } else {
-      if (messages_.empty() && writer_.write_message(o)) {
+      if (messages_.empty() && write_message(o)) {
         ring();
         return true;
       }
@@ -57,7 +58,73 @@ void shm_link::begin_connect() {
   owner_.begin_connect(*this);
 }
 
-void shm_link::withdraw(outgoing& o) noexcept { static_cast<base::list_hook<outgoing_tag>&>(o).unlink(); }
+void shm_link::withdraw(outgoing& o) noexcept {
+  o.unlink();
+  if (o.shown != 0) shown_.hide(o.shown);
+  o.shown = 0;
+}
+
+// ---- messages that the receiver reads itself ----
+
+bool shm_link::write_message(outgoing& o) noexcept {
+  if (o.head.kind == frame_kind::announce && o.shown == 0) show(o);
+  return writer_.write_message(o);
+}
+
+// Where the message lies in memory that the peer can map, the announcement says so. If anything is missing it is an
+// announcement like any other.
+void shm_link::show(outgoing& o) noexcept {
+  const auto place = base::find_shared(o.payload, o.head.length);
+  if (!place || !offer(place->region, place->region_bytes, place->fd)) return;
+  o.shown = shown_.show(place->region, place->offset);
+  o.head.other_cookie = o.shown;
+}
+
+// Once per region. It is in the peer's socket before the first announcement that needs it is in the peer's memory.
+bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
+  if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
+  if (!send_region(socket_.get(), fd, region_label{region, bytes})) return false;
+  offered_.push_back(region);
+  return true;
+}
+
+void shm_link::take_offers() noexcept {
+  for (;;) {
+    region_label label;
+    base::unique_fd fd;
+    switch (receive_region(socket_.get(), label, fd)) {
+      case region_news::nothing: return;
+      case region_news::region: regions_.add(label, std::move(fd)); break;
+      case region_news::hung_up:
+      case region_news::nonsense: hung_up_ = true; return;
+    }
+  }
+}
+
+bool shm_link::fetch(const frame& announced, std::uint64_t cookie) noexcept {
+  if (at_ != phase::open || owner_.leaving() || announced.other_cookie == 0 || reads_.full()) return false;
+  shown_message message(inbox_.header(), announced.other_cookie);
+  const auto place = message.begin();
+  if (!place) return false;   // taken back: the sender says so when it is asked for it
+  if (!regions_.knows(place->region)) take_offers();
+  const std::byte* from = regions_.find(place->region, place->offset, announced.length);
+  if (from == nullptr) return false;
+  reads_.start(announced, message, from, cookie);
+  owner_.wake();
+  return true;
+}
+
+bool shm_link::read_direct() noexcept {
+  if (!reads_.busy()) return false;
+  if (owner_.leaving()) {
+    reads_.clear();
+  } else if (outgoing* taken = reads_.step(owner_.up(), peer_)) {
+    if (submit(*taken)) taken->done(*taken, true);
+  }
+  return true;
+}
+
+// ---- connecting and moving frames ----
 
 void shm_link::attach(peer_resources resources) {
   const auto& info = owner_.info();
@@ -65,6 +132,7 @@ void shm_link::attach(peer_resources resources) {
   inbox_ = owner_.own().open_channel(peer_);
   reader_ = channel_reader(inbox_);
   writer_ = channel_writer(outbox_->mine());
+  shown_ = shown_messages(outbox_->mine().header());
   socket_ = std::move(resources.socket);
   doorbell_ = std::move(resources.doorbell);
   declined_.reset();
@@ -101,7 +169,7 @@ bool shm_link::write_slices(outgoing& o) noexcept {
 bool shm_link::flush() noexcept {
   bool any = false;
   while (outgoing* o = messages_.front()) {
-    if (!writer_.write_message(*o)) {
+    if (!write_message(*o)) {
       if (writer_.request_room()) continue;
       break;
     }
@@ -140,6 +208,7 @@ bool shm_link::read_some() noexcept {
       reader_.release();
       continue;
     }
+    if (item.head.kind == frame_kind::withdraw) reads_.note_withdrawal(item.head);
     inbound& up = owner_.up();
     const landing where = up.begin(peer_, item.head);
     const std::size_t bytes = item.payload != nullptr ? std::min<std::size_t>(where.room, item.head.length) : 0;
@@ -159,8 +228,9 @@ bool shm_link::read_some() noexcept {
 bool shm_link::poll() noexcept {
   if (at_ == phase::open) {
     bool any = read_some();
+    if (at_ == phase::open) any |= read_direct();
     if (at_ == phase::open && has_queue()) any |= flush();
-    if (at_ == phase::open && hung_up_ && !reader_.has_next()) {
+    if (at_ == phase::open && hung_up_ && !reader_.has_next() && !reads_.busy()) {
       // All that the peer wrote before its end has been read.
       if (peer_leaves_) {
         end(errc::peer_left, owner_.describe(peer_) + " has finished and left");
@@ -183,14 +253,11 @@ bool shm_link::prepare_sleep() noexcept {
   if (end_pending_) return true;
   if (at_ != phase::open) return false;
   if (reader_.publish(true)) ring();
-  return reader_.has_next() || hung_up_ || (has_queue() && writer_.request_room());
+  return reader_.has_next() || reads_.busy() || hung_up_ || (has_queue() && writer_.request_room());
 }
 
 void shm_link::on_ready(bool readable, bool) noexcept {
-  if (!readable || at_ != phase::open) return;
-  char byte = 0;
-  const ssize_t got = ::recv(socket_.get(), &byte, 1, MSG_DONTWAIT | MSG_PEEK);
-  if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) hung_up_ = true;
+  if (readable && at_ == phase::open) take_offers();
 }
 
 void shm_link::end(errc why, std::string text) noexcept {
@@ -213,6 +280,9 @@ void shm_link::report_end() noexcept {
 void shm_link::disconnect() noexcept {
   if (watched_) owner_.backend().unwatch(watch_);
   watched_ = false;
+  // A peer in the middle of reading must not get to its end any more: who sent will soon have its buffer back.
+  shown_.hide_all();
+  reads_.clear();
   if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);
   socket_.reset();
   doorbell_.reset();

@@ -6,11 +6,15 @@
 #include "core/backend.hpp"
 #include "transport/link.hpp"
 #include "transport/shm/channel_io.hpp"
+#include "transport/shm/direct_reads.hpp"
+#include "transport/shm/direct_slots.hpp"
+#include "transport/shm/peer_regions.hpp"
 #include "transport/shm/segment.hpp"
 
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace tutti::transport::shm {
 
@@ -31,6 +35,7 @@ class shm_link final : public link, public core::watcher {
   const char* transport_name() const noexcept override { return "shm"; }
   bool submit(outgoing& o) noexcept override;
   void withdraw(outgoing& o) noexcept override;
+  bool fetch(const frame& announced, std::uint64_t cookie) noexcept override;
   // Payload never is half way here: a frame is copied whole inside poll().
   void abandon_landing(void*) noexcept override {}
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
@@ -75,6 +80,11 @@ class shm_link final : public link, public core::watcher {
   bool read_some() noexcept;
   bool flush() noexcept;
   bool write_slices(outgoing& o) noexcept;
+  bool write_message(outgoing& o) noexcept;
+  void show(outgoing& o) noexcept;
+  bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
+  void take_offers() noexcept;
+  bool read_direct() noexcept;
   void report_end() noexcept;
 
   shm_transport& owner_;
@@ -85,12 +95,16 @@ class shm_link final : public link, public core::watcher {
   bool end_pending_ = false;
   errc end_reason_ = errc::success;
   std::string end_text_;
+  direct_reads reads_;   // before the queues: its frames are in them
   base::intrusive_list<outgoing, outgoing_tag> messages_;   // in order
   base::intrusive_list<outgoing, outgoing_tag> data_;
   channel inbox_;
   std::optional<peer_segment> outbox_;
   channel_reader reader_;
   channel_writer writer_;
+  shown_messages shown_;
+  std::vector<std::uint64_t> offered_;   // our regions whose descriptor has been sent
+  peer_regions regions_;
   base::unique_fd socket_;
   base::unique_fd doorbell_;
   base::unique_fd declined_;

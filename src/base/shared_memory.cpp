@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+// An arena of sparse memfds. Blocks are described outside of the shared pages, so that nothing but users'
+// bytes is in them; free neighbours are joined, and free blocks are found by the power of two of their size.
+#include "base/shared_memory.hpp"
+
+#include "base/intrusive_list.hpp"
+#include "base/log.hpp"
+#include "base/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <tutti/shared_memory.hpp>
+#include <unordered_map>
+
+namespace tutti::base {
+namespace {
+
+constexpr std::size_t page_bytes = 4096;
+constexpr std::size_t block_alignment = 64;
+constexpr std::size_t large_block_bytes = 128 * 1024;
+constexpr std::size_t smallest_region_bytes = 64 * 1024 * 1024;
+
+constexpr std::size_t round_up(std::size_t value, std::size_t to) noexcept {
+  return (value + to - 1) & ~(to - 1);
+}
+
+struct region {
+  std::uint64_t id = 0;  // 0: ordinary memory, because the system gave no memfd
+  std::byte* base = nullptr;
+  std::size_t bytes = 0;
+  unique_fd fd;
+  const region* next = nullptr;  // older
+};
+
+struct free_tag;
+
+struct block : list_hook<free_tag> {
+  region* home = nullptr;
+  std::byte* at = nullptr;
+  std::size_t bytes = 0;
+  block* before = nullptr;  // neighbours in the region
+  block* after = nullptr;
+  bool free = false;
+};
+
+// Regions that can be shared, newest first: they only ever become more, so that readers need no lock.
+std::atomic<const region*> newest_region{nullptr};
+
+class arena {
+ public:
+  void* allocate(std::size_t bytes, std::size_t alignment);
+  void free(void* memory) noexcept;
+  shared_memory_usage usage() noexcept {
+    const std::lock_guard guard(mutex_);
+    return usage_;
+  }
+
+ private:
+  static std::size_t bin_of(std::size_t bytes) noexcept {
+    return static_cast<std::size_t>(std::bit_width(bytes)) - 1;
+  }
+  static std::byte* first_in(const block& b, std::size_t alignment) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(b.at);
+    return b.at + (round_up(address, alignment) - address);
+  }
+  static bool fits(const block& b, std::size_t bytes, std::size_t alignment) noexcept {
+    const auto skipped = static_cast<std::size_t>(first_in(b, alignment) - b.at);
+    return skipped <= b.bytes && bytes <= b.bytes - skipped;
+  }
+  block* find_free(std::size_t bytes, std::size_t alignment) noexcept;
+  block* add_region(std::size_t bytes);
+  void put_free(block& b) noexcept {
+    b.free = true;
+    bins_[bin_of(b.bytes)].push_front(b);
+  }
+  void take_free(block& b) noexcept {
+    b.unlink();
+    b.free = false;
+  }
+  void join_with_next(block& b) noexcept;
+
+  std::mutex mutex_;
+  std::array<intrusive_list<block, free_tag>, 64> bins_;
+  std::unordered_map<const void*, block*> used_;
+  std::uint64_t last_region_ = 0;
+  shared_memory_usage usage_;
+};
+
+// Never destroyed: users' objects may be freed after every destructor of ours has run.
+arena& the_arena() {
+  static arena& a = *new arena;
+  return a;
+}
+
+// A sparse file of `bytes`, sealed so that no peer's read of it can fault.
+unique_fd make_file(std::size_t bytes) noexcept {
+  unique_fd fd(::memfd_create("arena-of-tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    fd.reset();
+  return fd;
+}
+
+void give_back_pages(const region& home, std::byte* at, std::size_t bytes) noexcept {
+  if (home.fd) {
+    // From the file, not only from this mapping: peers' mappings let go of them too.
+    ::fallocate(home.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at - home.base,
+                static_cast<off_t>(bytes));
+  } else {
+    ::madvise(at, bytes, MADV_DONTNEED);
+  }
+}
+
+block* arena::find_free(std::size_t bytes, std::size_t alignment) noexcept {
+  for (std::size_t bin = bin_of(bytes); bin < bins_.size(); ++bin)
+    for (block* b = bins_[bin].front(); b != nullptr; b = bins_[bin].after(*b))
+      if (fits(*b, bytes, alignment)) return b;
+  return nullptr;
+}
+
+block* arena::add_region(std::size_t bytes) {
+  // Address space costs nothing, and few regions are found quickly: each is half as large as all before it.
+  const std::size_t wanted =
+      round_up(std::max({bytes, smallest_region_bytes, usage_.reserved_bytes / 2}), page_bytes);
+  auto r = std::make_unique<region>();
+  auto whole = std::make_unique<block>();
+  for (const std::size_t size : {wanted, round_up(bytes, page_bytes)}) {
+    r->fd = make_file(size);
+    const int why = errno;
+    void* address =
+        r->fd ? ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, r->fd.get(), 0) : MAP_FAILED;
+    if (address == MAP_FAILED) {
+      r->fd.reset();
+      log(log_level::info,
+          fmt::format("memory meant to be shared is ordinary memory: {}", std::strerror(why)));
+      address =
+          ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    }
+    if (address == MAP_FAILED) continue;  // `ulimit -v`: no more than what is asked for, then
+    r->base = static_cast<std::byte*>(address);
+    r->bytes = size;
+    break;
+  }
+  if (r->base == nullptr) throw std::bad_alloc();
+  usage_.reserved_bytes += r->bytes;
+  whole->home = r.get();
+  whole->at = r->base;
+  whole->bytes = r->bytes;
+  put_free(*whole);
+  if (r->fd) {
+    r->id = ++last_region_;
+    r->next = newest_region.load(std::memory_order_relaxed);
+    ++usage_.regions;
+    newest_region.store(r.get(), std::memory_order_release);
+  }
+  r.release();  // for ever: a peer may have mapped it, and its blocks point to it
+  return whole.release();
+}
+
+void* arena::allocate(std::size_t bytes, std::size_t alignment) {
+  if (bytes > (std::size_t{1} << 60)) throw std::bad_alloc();
+  const std::size_t padded = round_up(std::max<std::size_t>(bytes, 1), block_alignment);
+  const bool large = padded >= large_block_bytes;
+  const std::size_t size = large ? round_up(padded, page_bytes) : padded;
+  alignment = std::max(alignment, large ? page_bytes : block_alignment);
+
+  const std::lock_guard guard(mutex_);
+  block* b = find_free(size, alignment);
+  if (b == nullptr) b = add_region(size);
+  std::byte* at = first_in(*b, alignment);
+  const auto front_bytes = static_cast<std::size_t>(at - b->at);
+  const std::size_t rear_bytes = b->bytes - front_bytes - size;
+  // What may fail comes before what changes anything.
+  auto front = front_bytes > 0 ? std::make_unique<block>() : nullptr;
+  auto rear = rear_bytes > 0 ? std::make_unique<block>() : nullptr;
+  used_.emplace(at, b);
+
+  take_free(*b);
+  if (front) {
+    front->home = b->home;
+    front->at = b->at;
+    front->bytes = front_bytes;
+    front->before = b->before;
+    front->after = b;
+    if (b->before != nullptr) b->before->after = front.get();
+    b->before = front.get();
+    put_free(*front.release());
+  }
+  if (rear) {
+    rear->home = b->home;
+    rear->at = at + size;
+    rear->bytes = rear_bytes;
+    rear->before = b;
+    rear->after = b->after;
+    if (b->after != nullptr) b->after->before = rear.get();
+    b->after = rear.get();
+    put_free(*rear.release());
+  }
+  b->at = at;
+  b->bytes = size;
+  usage_.allocated_bytes += size;
+  ++usage_.blocks;
+  return at;
+}
+
+// Swallows the block behind `b`, which is free.
+void arena::join_with_next(block& b) noexcept {
+  block* next = b.after;
+  take_free(*next);
+  b.bytes += next->bytes;
+  b.after = next->after;
+  if (next->after != nullptr) next->after->before = &b;
+  delete next;
+}
+
+void arena::free(void* memory) noexcept {
+  std::unique_lock guard(mutex_);
+  const auto found = used_.find(memory);
+  if (found == used_.end()) {
+    log_error(
+        fmt::format("{} was freed as shared memory, but is no block of it, or was freed before", memory));
+    std::abort();
+  }
+  block* b = found->second;
+  if (b->bytes >= large_block_bytes) {
+    // Still in use, so that nobody else gets it while its pages go.
+    guard.unlock();
+    give_back_pages(*b->home, b->at, b->bytes);
+    guard.lock();
+  }
+  used_.erase(memory);
+  usage_.allocated_bytes -= b->bytes;
+  --usage_.blocks;
+  if (b->after != nullptr && b->after->free) join_with_next(*b);
+  if (b->before != nullptr && b->before->free) {
+    block& before = *b->before;
+    before.unlink();
+    put_free(*b);
+    join_with_next(before);
+    b = &before;
+  }
+  put_free(*b);
+}
+
+}  // namespace
+
+std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noexcept {
+  // Acquire: the region is described before it is found; memory from it was handed over by its owner's own
+  // means.
+  for (const region* r = newest_region.load(std::memory_order_acquire); r != nullptr; r = r->next) {
+    const std::uintptr_t offset =
+        reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(r->base);
+    if (offset >= r->bytes) continue;  // below the base too: the difference wraps
+    if (bytes > r->bytes - offset) return std::nullopt;
+    return shared_place{r->id, r->bytes, offset, r->fd.get()};
+  }
+  return std::nullopt;
+}
+
+shared_memory_usage shared_memory_in_use() { return the_arena().usage(); }
+
+}  // namespace tutti::base
+
+namespace tutti::detail {
+
+void* allocate_shared_bytes(std::size_t bytes, std::size_t alignment) {
+  return base::the_arena().allocate(bytes, alignment);
+}
+void free_shared_bytes(void* memory) noexcept {
+  if (memory != nullptr) base::the_arena().free(memory);
+}
+
+}  // namespace tutti::detail

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The registry of shared memory: which bytes of this process lie in files (memfd) that another process can
+// map. The allocator that makes them is behind <tutti/shared_memory.hpp>.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace tutti::base {
+
+// Where some bytes lie. A region is never unmapped, shrunk or closed while the process lives, and its number
+// names no other: who maps it can keep it.
+struct shared_place {
+  std::uint64_t region = 0;  // from 1
+  std::uint64_t region_bytes = 0;
+  std::uint64_t offset = 0;
+  int fd = -1;  // of the region
+};
+
+// The place of [data, data + bytes), when all of it lies in one region. From any thread, without a lock; in a
+// program that has no shared memory it is one load.
+std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noexcept;
+
+struct shared_memory_usage {
+  std::size_t regions = 0;          // that can be shared
+  std::size_t reserved_bytes = 0;   // address space
+  std::size_t allocated_bytes = 0;  // in blocks, as rounded
+  std::size_t blocks = 0;
+};
+shared_memory_usage shared_memory_in_use();
+
+}  // namespace tutti::base

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages that this rank is reading from one peer's own pages, slice by slice.
+#pragma once
+
+#include "transport/link.hpp"
+#include "transport/shm/direct_slots.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tutti::transport::shm {
+
+// What is copied before the loop gets its turn.
+inline constexpr std::size_t direct_slice_bytes = 256 * 1024;
+
+class direct_reads {
+ public:
+  direct_reads() noexcept = default;
+
+  // The message `announced`, at `from`, is to arrive as data frames for `cookie`. `message` has begun.
+  void start(const frame& announced, const shown_message& message, const std::byte* from,
+             std::uint64_t cookie);
+  bool full() const noexcept { return reads_.size() - free_.size() >= direct_slots; }
+  bool busy() const noexcept { return !active_.empty(); }
+
+  // Copies one slice. When that was the last: the `taken` frame for the sender, which comes back by its
+  // `done`.
+  outgoing* step(inbound& up, int peer) noexcept;
+  // A withdraw frame of the sender has come. If it concerns a message that is being read, that is over, and
+  // the frame gets the receiver's cookie, by which the upper layer knows the message.
+  void note_withdrawal(frame& head) noexcept;
+  // Nothing is read any more.
+  void clear() noexcept;
+
+ private:
+  struct read : outgoing {
+    direct_reads* owner = nullptr;
+    frame announced;
+    shown_message message;
+    const std::byte* from = nullptr;
+    std::uint64_t cookie = 0;  // the receiver's
+    std::uint64_t copied = 0;
+  };
+  using list = base::intrusive_list<outgoing, outgoing_tag>;
+
+  static read& read_of(outgoing& o) noexcept { return static_cast<read&>(o); }
+  outgoing& taken_frame(read& r) noexcept;
+  void recycle(read& r) noexcept { free_.push_back(&r); }  // capacity was reserved by start()
+
+  std::vector<std::unique_ptr<read>> reads_;
+  std::vector<read*> free_;
+  list active_;
+  list stopped_;  // taken back by the sender, whose withdraw frame is on its way, or the end of the link
+};
+
+}  // namespace tutti::transport::shm

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/shm/direct_slots.hpp"
+
+#include <algorithm>
+
+namespace tutti::transport::shm {
+
+static_assert(direct_slots <= 256, "the number of a slot takes the lowest byte of a name");
+
+std::uint64_t shown_messages::show(std::uint64_t region, std::uint64_t offset) noexcept {
+  const auto free = std::find(names_.begin(), names_.end(), std::uint64_t{0});
+  if (free == names_.end()) return 0;
+  const auto index = static_cast<std::size_t>(free - names_.begin());
+  const std::uint64_t generation = ++generation_ << 8;
+  direct_slot& slot = slots_[index];
+  slot.region.store(region, std::memory_order_relaxed);
+  slot.offset.store(offset, std::memory_order_relaxed);
+  // Release: with the message's bytes. Not an exchange: a reader of an earlier message finds its generation
+  // gone.
+  slot.word.store(generation | direct_slot::announced, std::memory_order_release);
+  *free = generation | index;
+  return *free;
+}
+
+void shown_messages::hide(std::uint64_t name) noexcept {
+  const std::size_t index = name & 0xff;
+  if (name == 0 || index >= direct_slots || names_[index] != name) return;
+  names_[index] = 0;
+  // Acquire: a reader that was done has read before what the sender writes next. A reader that was not done
+  // fails in end(), for its word is gone; the fence keeps what the sender writes next from being seen before
+  // that.
+  slots_[index].word.exchange((name >> 8 << 8) | direct_slot::withdrawn, std::memory_order_acq_rel);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void shown_messages::hide_all() noexcept {
+  for (const std::uint64_t name : names_) hide(name);
+}
+
+std::optional<shown_message::place> shown_message::begin() noexcept {
+  std::uint64_t expected = generation_ | direct_slot::announced;
+  if (!slot_->word.compare_exchange_strong(expected, reading(), std::memory_order_acq_rel,
+                                           std::memory_order_relaxed))
+    return std::nullopt;
+  const place at{slot_->region.load(std::memory_order_relaxed),
+                 slot_->offset.load(std::memory_order_relaxed)};
+  // Taken back and filled for the next message meanwhile: the place would be that one's.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (!still_shown()) return std::nullopt;
+  return at;
+}
+
+bool shown_message::end() noexcept {
+  // Release: all has been read before the sender sees it.
+  std::uint64_t expected = reading();
+  return slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::taken,
+                                             std::memory_order_acq_rel, std::memory_order_relaxed);
+}
+
+}  // namespace tutti::transport::shm

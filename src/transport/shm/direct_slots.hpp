@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hand-off of a message that its receiver reads from the sender's own pages (see direct_slot): which of
+// the two ends it, when the sender may take its buffer back at any moment.
+#pragma once
+
+#include "transport/shm/segment.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+namespace tutti::transport::shm {
+
+// The sender's side of a channel.
+class shown_messages {
+ public:
+  shown_messages() noexcept = default;
+  explicit shown_messages(channel_header& header) noexcept : slots_(header.direct) {}
+
+  // From now on the peer may read there. Its name, or 0 when every slot is in use.
+  std::uint64_t show(std::uint64_t region, std::uint64_t offset) noexcept;
+  // On return no reader gets to its end any more, and the buffer may be written. Harmless when that was so.
+  void hide(std::uint64_t name) noexcept;
+  void hide_all() noexcept;
+
+ private:
+  direct_slot* slots_ = nullptr;
+  std::array<std::uint64_t, direct_slots> names_{};  // 0: free
+  std::uint64_t generation_ = 0;
+};
+
+// The reader's side: one message. Everything it finds was written by the peer and is to be checked.
+class shown_message {
+ public:
+  shown_message() noexcept = default;
+  shown_message(channel_header& header, std::uint64_t name) noexcept
+      : slot_(&header.direct[name % direct_slots]), generation_(name >> 8 << 8) {}
+
+  struct place {
+    std::uint64_t region = 0;
+    std::uint64_t offset = 0;
+  };
+  // Where it lies; empty when the sender has taken it back.
+  std::optional<place> begin() noexcept;
+  // Whether going on is worth it.
+  bool still_shown() const noexcept { return slot_->word.load(std::memory_order_relaxed) == reading(); }
+  // True: what was read is the message, and the sender will see that it was. False: the sender has taken it
+  // back, and what was read may be anything.
+  bool end() noexcept;
+
+ private:
+  std::uint64_t reading() const noexcept { return generation_ | direct_slot::reading; }
+
+  direct_slot* slot_ = nullptr;
+  std::uint64_t generation_ = 0;  // in place, as in the word
+};
+
+}  // namespace tutti::transport::shm
