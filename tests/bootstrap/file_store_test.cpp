@@ -2,23 +2,21 @@
 // file_store: across threads and processes, and what crashed runs, stopped processes and strangers do to it.
 #include "bootstrap/store_conformance.hpp"
 #include "bootstrap/store_file.hpp"
+#include "support/child.hpp"
 #include "support/run_task.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <ctime>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <tutti/store.hpp>
@@ -26,6 +24,7 @@
 
 using namespace tutti;
 using namespace std::chrono_literals;
+using test::child;
 using test::failure;
 using test::failure_of;
 using test::run_task;
@@ -37,53 +36,6 @@ std::unique_ptr<file_store> open_at(boost::asio::io_context& context, const std:
                                     std::chrono::milliseconds timeout = 20s) {
   return run_task(context, file_store::open(context.get_executor(), path, timeout));
 }
-
-// A process that runs `body` and ends with its result; killed when the test ends first. The body may say that it has
-// come so far.
-class child {
- public:
-  using function = std::function<int(std::function<void()> came_so_far)>;
-  explicit child(const function& body) {
-    int ends[2];
-    REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
-    heard_.reset(ends[0]);
-    base::unique_fd tell(ends[1]);
-    pid_ = ::fork();
-    REQUIRE(pid_ >= 0);
-    if (pid_ == 0) {
-      int code = 99;
-      try {
-        code = body([&tell] { static_cast<void>(!::write(tell.get(), "x", 1)); });
-      } catch (const std::exception& e) {
-        std::fprintf(stderr, "child: %s\n", e.what());
-      }
-      ::_exit(code);
-    }
-  }
-  child(const child&) = delete;
-  child& operator=(const child&) = delete;
-  ~child() {
-    if (pid_ > 0) end(SIGKILL);
-  }
-  void wait_until_it_came_so_far() const {
-    pollfd p{heard_.get(), POLLIN, 0};
-    REQUIRE(::poll(&p, 1, 60'000) == 1);
-    char byte = 0;
-    REQUIRE(::read(heard_.get(), &byte, 1) == 1);
-  }
-  void signal(int number) const { REQUIRE(::kill(pid_, number) == 0); }
-  // Waits for its end; the exit code, or 128 + the signal.
-  int end(int with_signal = 0) {
-    if (with_signal != 0) ::kill(pid_, with_signal);
-    int status = 0;
-    ::waitpid(std::exchange(pid_, -1), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-
- private:
-  base::unique_fd heard_;
-  pid_t pid_ = -1;
-};
 
 task<> count_up(store& s, int times) {
   for (int i = 0; i < times; ++i) {
