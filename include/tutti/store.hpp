@@ -130,17 +130,20 @@ class memory_store final : public store {
 
 // A file that all users see: on this host, or on a network file system with locks.
 //
-// The contents last as long as anybody has the file open: a file that a crashed run has left starts empty, and the last
-// to leave takes it away. Threads and processes may use one file, each through an object of its own; others are not told
-// apart from this user, who alone may read it. Waiting is cheap where the kernel tells of changes; on network file systems
-// they are looked for, every 100 ms at the latest. File operations happen on the loop's thread.
+// The contents last as long as anybody has the file open: a file that a crashed run has left starts empty,
+// and the last to leave takes it away. Threads and processes may use one file, each through an object of its
+// own; others are not told apart from this user, who alone may read it. Waiting is cheap where the kernel
+// tells of changes; on network file systems they are looked for, every 100 ms at the latest. File operations
+// happen on the loop's thread.
 //
-// Errors beyond those of every store: timed_out (a stopped process holds the lock), peer_failed (somebody removed the
-// file), protocol (it is damaged), resources (the disk is full), not_supported (a file system without fcntl locks).
+// Errors beyond those of every store: timed_out (a stopped process holds the lock), peer_failed (somebody
+// removed the file), protocol (it is damaged), resources (the disk is full), not_supported (a file system
+// without fcntl locks).
 class file_store final : public store {
  public:
-  // Waits for the lock, for so long at most. The timeout becomes that of the store as well. Throws invalid_argument (no
-  // such directory, no regular file, one that holds something else or belongs to another user) as well.
+  // Waits for the lock, for so long at most. The timeout becomes that of the store as well. Throws
+  // invalid_argument (no such directory, no regular file, one that holds something else or belongs to another
+  // user) as well.
   static task<std::unique_ptr<file_store>> open(boost::asio::any_io_executor executor, std::string path,
                                                 std::chrono::milliseconds timeout);
   // Leaves. No operation may be pending. Takes 20 ms at the longest, when others hold the lock.

@@ -132,8 +132,10 @@ void meet_beside_torchrun(const place& found, const std::string& address, std::u
   const auto chosen = base::env_string("TUTTI_MASTER_PORT");
   if (!chosen && found.one_host) return meet_in_private(found, j);
   if (!chosen && port == 65535)
-    refuse("torchrun's own store has MASTER_PORT=65535, and there is no port after it: set TUTTI_MASTER_PORT to one that is "
-           "free on rank 0's host, the same on all ranks");
+    refuse(
+        "torchrun's own store has MASTER_PORT=65535, and there is no port after it: set TUTTI_MASTER_PORT to "
+        "one that is "
+        "free on rank 0's host, the same on all ranks");
   j.master_host = address;
   j.master_port = chosen ? parse_port(*chosen, "TUTTI_MASTER_PORT") : static_cast<std::uint16_t>(port + 1);
 }
@@ -173,9 +175,11 @@ void read_master(const place& found, job& j) {
 std::string parse_file_url(const std::string& url) {
   std::string path = url.substr(std::string_view("file://").size());
   if (!path.starts_with('/') || path.ends_with('/'))
-    refuse(fmt::format("init_method '{}' names no file: write file:///directory/name, with a name that all ranks see, and that "
-                       "nothing else uses",
-                       url));
+    refuse(
+        fmt::format("init_method '{}' names no file: write file:///directory/name, with a name that all "
+                    "ranks see, and that "
+                    "nothing else uses",
+                    url));
   return path;
 }
 

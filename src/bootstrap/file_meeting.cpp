@@ -59,12 +59,14 @@ task<std::unique_ptr<file_store>> open_file(boost::asio::any_io_executor executo
 // Whether a rank that takes part in an attempt has died.
 task<bool> has_dead(file_store& file, store& attempt, core::time_point deadline) {
   // What the key holds, and if it is absent, nothing: without an error.
-  const store_exchange users = co_await attempt.compare_exchange(users_key, "", "", core::time_left(deadline));
+  const store_exchange users =
+      co_await attempt.compare_exchange(users_key, "", "", core::time_left(deadline));
   const char* const end = users.value.data() + users.value.size();
   for (const char* at = users.value.data(); at < end;) {
     std::uint64_t user = 0;
     const auto [stopped, code] = std::from_chars(at, end, user);
-    if (code != std::errc{}) throw error(errc::protocol, fmt::format("{} holds no list of its users", attempt.name()));
+    if (code != std::errc{})
+      throw error(errc::protocol, fmt::format("{} holds no list of its users", attempt.name()));
     if (!file.is_alive(user)) co_return true;
     at = stopped + 1;
   }
@@ -87,7 +89,8 @@ task<std::int64_t> current_attempt(file_store& file, store& of_job, core::time_p
   }
 }
 
-task<core::world_info> meet_in_store(file_store& file, job who, core::peer_card mine, core::time_point deadline) {
+task<core::world_info> meet_in_store(file_store& file, job who, core::peer_card mine,
+                                     core::time_point deadline) {
   prefix_store of_job(file, who.job_id.empty() ? "-" : encode_word(who.job_id));
   if (who.secret.empty()) {
     store_exchange agreed = co_await of_job.compare_exchange(secret_key, "", base::random_hex(secret_bytes),
@@ -117,7 +120,8 @@ task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job w
     if (e.code() != errc::join_failed) throw;
     trouble = e.what();
   }
-  throw error(errc::join_failed, fmt::format("{} (the ranks meet at the file {})", trouble, who.meeting_file));
+  throw error(errc::join_failed,
+              fmt::format("{} (the ranks meet at the file {})", trouble, who.meeting_file));
 }
 
 }  // namespace tutti::bootstrap

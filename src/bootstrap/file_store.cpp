@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// file_store: operations on a copy of the contents, under the file's lock; and one task that looks for changes while
-// anybody waits.
+// file_store: operations on a copy of the contents, under the file's lock; and one task that looks for
+// changes while anybody waits.
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/store_contents.hpp"
@@ -37,7 +37,8 @@ constexpr auto first_pause = std::chrono::microseconds(50);
 constexpr auto longest_pause = milliseconds(5);
 // Who has no time to wait for a key must still get the lock, to know that it is not there.
 constexpr auto lock_wait_without_timeout = milliseconds(10'000);
-// Between looks at the file, from the last change on. Where the kernel tells, the longest is for what it may have missed.
+// Between looks at the file, from the last change on. Where the kernel tells, the longest is for what it may
+// have missed.
 constexpr auto first_look = milliseconds(1);
 constexpr auto longest_look = milliseconds(100);
 constexpr auto longest_look_when_told = milliseconds(1000);
@@ -46,8 +47,12 @@ constexpr auto longest_look_when_told = milliseconds(1000);
 bool is_local(int fd) noexcept {
   struct statfs system{};
   if (::fstatfs(fd, &system) != 0) return false;
-  constexpr std::array<long, 7> local = {0xEF53 /* ext4 */,     0x01021994 /* tmpfs */, 0x58465342 /* xfs */,
-                                         0x9123683E /* btrfs */, 0x794C7630 /* overlay */, 0xF2F52010 /* f2fs */,
+  constexpr std::array<long, 7> local = {0xEF53 /* ext4 */,
+                                         0x01021994 /* tmpfs */,
+                                         0x58465342 /* xfs */,
+                                         0x9123683E /* btrfs */,
+                                         0x794C7630 /* overlay */,
+                                         0xF2F52010 /* f2fs */,
                                          0x2FC12FC1 /* zfs */};
   return std::find(local.begin(), local.end(), static_cast<long>(system.f_type)) != local.end();
 }
@@ -78,10 +83,12 @@ task<bool> lock_file(boost::asio::any_io_executor executor, store_file& file, co
 }
 
 [[noreturn]] void throw_locked(const std::string& operation, const std::string& path, milliseconds timeout) {
-  throw error(errc::timed_out,
-              fmt::format("{}: another process has held the lock of the file for {}; it is stopped or hangs: `fuser -v {}` "
-                          "names those that have it open; continue or end it",
-                          operation, base::duration_text(timeout), path));
+  throw error(
+      errc::timed_out,
+      fmt::format(
+          "{}: another process has held the lock of the file for {}; it is stopped or hangs: `fuser -v {}` "
+          "names those that have it open; continue or end it",
+          operation, base::duration_text(timeout), path));
 }
 
 }  // namespace
@@ -266,8 +273,8 @@ task<std::int64_t> file_store::do_add(std::string key, std::int64_t amount, mill
   co_return *sum;
 }
 
-task<store_exchange> file_store::do_compare_exchange(std::string key, std::string expected, std::string desired,
-                                                     milliseconds timeout) {
+task<store_exchange> file_store::do_compare_exchange(std::string key, std::string expected,
+                                                     std::string desired, milliseconds timeout) {
   const held_lock held = co_await impl_->enter("compare_exchange", key, timeout);
   store_exchange result = impl_->contents.compare_exchange(key, expected, std::move(desired));
   if (result.exchanged) impl_->write(change::set, key, result.value);

@@ -41,8 +41,8 @@ struct claimant {
 
 // The random word tells processes apart that hosts and pids do not.
 std::string encode_claim(int number, const core::peer_card& mine, const std::string& job) {
-  return fmt::format("{} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid, encode_word(job),
-                     base::random_hex(8));
+  return fmt::format("{} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
+                     encode_word(job), base::random_hex(8));
 }
 
 claimant decode_claim(const std::string& text) {
@@ -132,18 +132,19 @@ class participant {
   }
 
   task<> claim_size() {
-    const store_exchange first =
-        co_await store_.compare_exchange(size_key, "", encode_claim(who_.world_size, mine_, who_.job_id), left());
+    const store_exchange first = co_await store_.compare_exchange(
+        size_key, "", encode_claim(who_.world_size, mine_, who_.job_id), left());
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
     if (!other.job.empty() && !who_.job_id.empty() && other.job != who_.job_id)
-      throw error(
-          errc::join_failed,
-          of_me(fmt::format(
-              "this process (host {}, pid {}) belongs to job '{}', but the ranks that meet here (rank {}, host {}, pid {}) "
-              "belong to job '{}': end what is left of an earlier run, or meet elsewhere (another MASTER_PORT); when they "
-              "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
-              mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid, other.job)));
+      throw error(errc::join_failed,
+                  of_me(fmt::format("this process (host {}, pid {}) belongs to job '{}', but the ranks that "
+                                    "meet here (rank {}, host {}, pid {}) "
+                                    "belong to job '{}': end what is left of an earlier run, or meet "
+                                    "elsewhere (another MASTER_PORT); when they "
+                                    "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
+                                    mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid,
+                                    other.job)));
     if (other.number == who_.world_size) co_return;
     const std::string why = fmt::format(
         "rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there "
@@ -156,8 +157,8 @@ class participant {
   }
 
   task<> claim_rank() {
-    const store_exchange first =
-        co_await store_.compare_exchange(rank_key(who_.rank), "", encode_claim(who_.rank, mine_, who_.job_id), left());
+    const store_exchange first = co_await store_.compare_exchange(
+        rank_key(who_.rank), "", encode_claim(who_.rank, mine_, who_.job_id), left());
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
     throw error(
@@ -228,7 +229,8 @@ class participant {
 
 }  // namespace
 
-task<std::optional<core::world_info>> try_meet(store& through, job who, core::peer_card mine, core::time_point deadline) {
+task<std::optional<core::world_info>> try_meet(store& through, job who, core::peer_card mine,
+                                               core::time_point deadline) {
   participant me(through, who, mine, deadline);
   std::optional<world_table> table;
   std::string trouble;
@@ -256,7 +258,8 @@ task<core::world_info> meet(store& through, job who, core::peer_card mine, core:
   std::optional<core::world_info> info = co_await try_meet(through, who, std::move(mine), deadline);
   if (!info)
     throw error(errc::join_failed,
-                fmt::format("rank {} cannot join: the store belongs to another attempt; start all ranks anew", who.rank));
+                fmt::format("rank {} cannot join: the store belongs to another attempt; start all ranks anew",
+                            who.rank));
   co_return std::move(*info);
 }
 

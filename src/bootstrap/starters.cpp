@@ -49,12 +49,21 @@ bool is_true(const char* variable) {
 // ---- RANK and WORLD_SIZE: tutti-run, torchrun, people ----
 
 place ours() {
-  place p{read_setting("RANK", 0), read_setting("WORLD_SIZE", 1), read_setting("LOCAL_RANK", 0),
-          read_setting("LOCAL_WORLD_SIZE", 1), {}, {}, false, false, false, {}};
+  place p{read_setting("RANK", 0),
+          read_setting("WORLD_SIZE", 1),
+          read_setting("LOCAL_RANK", 0),
+          read_setting("LOCAL_WORLD_SIZE", 1),
+          {},
+          {},
+          false,
+          false,
+          false,
+          {}};
   p.job = joined("job", {"TUTTI_JOB_ID", "TUTTI_RESTART_COUNT"});
   if (env_string("TORCHELASTIC_RUN_ID")) {
     // A run's name may be the same for every run ("none" is the default); where its agents meet is not.
-    p.job += joined("torchrun", {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"});
+    p.job += joined("torchrun",
+                    {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"});
     p.master_port_taken = is_true("TORCHELASTIC_USE_AGENT_STORE");
   }
   p.job_on_host = p.job;
@@ -65,13 +74,21 @@ place ours() {
 // ---- Open MPI ----
 
 place open_mpi() {
-  place p{read_setting("OMPI_COMM_WORLD_RANK", 0), read_setting("OMPI_COMM_WORLD_SIZE", 1),
-          read_setting("OMPI_COMM_WORLD_LOCAL_RANK", 0), read_setting("OMPI_COMM_WORLD_LOCAL_SIZE", 1), {}, {}, false,
-          false, false, "mpirun -x MASTER_ADDR=… -x MASTER_PORT=… -x TUTTI_SECRET"};
-  // The first two say the same, in different versions. The name of a job may come back; with the address of its mpirun
-  // it does not.
-  p.job = env_string("PMIX_NAMESPACE") ? joined("openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"})
-                                       : joined("openmpi", {"OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"});
+  place p{read_setting("OMPI_COMM_WORLD_RANK", 0),
+          read_setting("OMPI_COMM_WORLD_SIZE", 1),
+          read_setting("OMPI_COMM_WORLD_LOCAL_RANK", 0),
+          read_setting("OMPI_COMM_WORLD_LOCAL_SIZE", 1),
+          {},
+          {},
+          false,
+          false,
+          false,
+          "mpirun -x MASTER_ADDR=… -x MASTER_PORT=… -x TUTTI_SECRET"};
+  // The first two say the same, in different versions. The name of a job may come back; with the address of
+  // its mpirun it does not.
+  p.job = env_string("PMIX_NAMESPACE")
+              ? joined("openmpi", {"PMIX_NAMESPACE", "OMPI_MCA_orte_hnp_uri"})
+              : joined("openmpi", {"OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"});
   p.job_on_host = p.job;
   compare_sizes(p);
   return p;
@@ -79,13 +96,14 @@ place open_mpi() {
 
 // ---- MPICH, Intel MPI, MVAPICH: Hydra and others that speak PMI ----
 
-// The process at the other end of an inherited socket, by its number and when it started: two that follow each other
-// differ. Empty: unknown.
+// The process at the other end of an inherited socket, by its number and when it started: two that follow
+// each other differ. Empty: unknown.
 std::string other_end(const char* variable) {
   const auto fd = base::env_integer(variable, 0, INT_MAX);
   ucred peer{};
   socklen_t length = sizeof peer;
-  if (!fd || ::getsockopt(static_cast<int>(*fd), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.pid <= 0)
+  if (!fd || ::getsockopt(static_cast<int>(*fd), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 ||
+      peer.pid <= 0)
     return {};
   std::ifstream file(fmt::format("/proc/{}/stat", peer.pid));
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -97,13 +115,21 @@ std::string other_end(const char* variable) {
 }
 
 place pmi() {
-  place p{read_setting("PMI_RANK", 0), read_setting("PMI_SIZE", 1), read_setting("MPI_LOCALRANKID", 0),
-          read_setting("MPI_LOCALNRANKS", 1), {}, {}, false, false, false,
+  place p{read_setting("PMI_RANK", 0),
+          read_setting("PMI_SIZE", 1),
+          read_setting("MPI_LOCALRANKID", 0),
+          read_setting("MPI_LOCALNRANKS", 1),
+          {},
+          {},
+          false,
+          false,
+          false,
           "mpirun -genv MASTER_ADDR … -genv MASTER_PORT … -genv TUTTI_SECRET …"};
   if (!p.rank.value) return p;
   p.job = p.job_on_host = joined("pmi", {"PMI_JOBID", "PMI_PORT"});
   if (p.job.empty()) {
-    // Hydra has no name for its jobs. But it has one process on each host to which all ranks there have a socket.
+    // Hydra has no name for its jobs. But it has one process on each host to which all ranks there have a
+    // socket.
     for (const char* variable : {"PMI_FD", "HYDI_CONTROL_FD"}) {
       const std::string proxy = other_end(variable);
       if (proxy.empty()) continue;
@@ -126,7 +152,8 @@ std::optional<int> tasks_of_node(std::string_view list, int node) {
     const auto [end, code] = std::from_chars(item.data(), item.data() + item.size(), tasks);
     if (code != std::errc{}) return std::nullopt;
     const std::string_view rest = item.substr(static_cast<std::size_t>(end - item.data()));
-    if (rest.starts_with("(x") && std::from_chars(rest.data() + 2, rest.data() + rest.size(), nodes).ec != std::errc{})
+    if (rest.starts_with("(x") &&
+        std::from_chars(rest.data() + 2, rest.data() + rest.size(), nodes).ec != std::errc{})
       return std::nullopt;
     if (node < nodes) return tasks;
     node -= nodes;
@@ -137,7 +164,8 @@ std::optional<int> tasks_of_node(std::string_view list, int node) {
 // The first host of "node[01-04,07],gpu3": node01.
 std::string first_host(std::string_view list) {
   const std::size_t bracket = list.find('[');
-  if (bracket == std::string_view::npos || list.find(',') < bracket) return std::string(list.substr(0, list.find(',')));
+  if (bracket == std::string_view::npos || list.find(',') < bracket)
+    return std::string(list.substr(0, list.find(',')));
   const std::string_view numbers = list.substr(bracket + 1);
   return std::string(list.substr(0, bracket)) + std::string(numbers.substr(0, numbers.find_first_of("-,]")));
 }
@@ -151,20 +179,31 @@ const char* first_set(std::initializer_list<const char*> variables) {
 place slurm() {
   const char* const step = first_set({"SLURM_STEP_ID", "SLURM_STEPID"});
   if (!env_string(step)) return {};  // a batch script, or a shell in an allocation: srun has not started this
-  place p{read_setting("SLURM_PROCID", 0), read_setting(first_set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}), 1),
-          read_setting("SLURM_LOCALID", 0), {}, {}, {}, false, false, false, {}};
+  place p{read_setting("SLURM_PROCID", 0),
+          read_setting(first_set({"SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS"}), 1),
+          read_setting("SLURM_LOCALID", 0),
+          {},
+          {},
+          {},
+          false,
+          false,
+          false,
+          {}};
   const setting node = read_setting("SLURM_NODEID", 0);
   const auto tasks = env_string(first_set({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}));
   if (node.value && tasks)
     if (const auto local = tasks_of_node(*tasks, *node.value); local && *local > 0)
       p.local_size = {*local, fmt::format("SLURM_STEP_TASKS_PER_NODE={}", *tasks)};
-  const setting nodes = read_setting(first_set({"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}), 1);
+  const setting nodes =
+      read_setting(first_set({"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}), 1);
   p.one_host = nodes.value && *nodes.value == 1;
   p.several_hosts = nodes.value && *nodes.value > 1;
-  if (env_string("SLURM_JOB_ID")) p.job = p.job_on_host = joined("slurm", {"SLURM_JOB_ID", step, "SLURM_RESTART_COUNT"});
+  if (env_string("SLURM_JOB_ID"))
+    p.job = p.job_on_host = joined("slurm", {"SLURM_JOB_ID", step, "SLURM_RESTART_COUNT"});
   const auto hosts = env_string(first_set({"SLURM_STEP_NODELIST", "SLURM_NODELIST", "SLURM_JOB_NODELIST"}));
-  p.pass_variables = fmt::format("srun --export=ALL,MASTER_ADDR={},MASTER_PORT=29500,TUTTI_SECRET=$(openssl rand -hex 32)",
-                                 hosts ? first_host(*hosts) : "…");
+  p.pass_variables =
+      fmt::format("srun --export=ALL,MASTER_ADDR={},MASTER_PORT=29500,TUTTI_SECRET=$(openssl rand -hex 32)",
+                  hosts ? first_host(*hosts) : "…");
   return p;
 }
 
@@ -174,9 +213,10 @@ void refuse_contradiction(const place& a, const place& b, const char* cure) {
   if (!a.rank.value || !b.rank.value || !a.size.value || !b.size.value) return;
   const bool same_rank = *a.rank.value == *b.rank.value;
   if (same_rank && *a.size.value == *b.size.value) return;
-  refuse(fmt::format("{} and {} contradict each other: one starter was started by another, and has handed on what was meant "
-                     "for itself; {}",
-                     same_rank ? a.size.from : a.rank.from, same_rank ? b.size.from : b.rank.from, cure));
+  refuse(fmt::format(
+      "{} and {} contradict each other: one starter was started by another, and has handed on what was meant "
+      "for itself; {}",
+      same_rank ? a.size.from : a.rank.from, same_rank ? b.size.from : b.rank.from, cure));
 }
 
 bool same_place(const place& a, const place& b) {
@@ -191,8 +231,9 @@ place find_place() {
   place from_pmi = pmi();
   // srun speaks PMI too; its own variables say more.
   if (!from_pmi.local_size.value && same_place(from_pmi, from_slurm)) from_pmi = from_slurm;
-  refuse_contradiction(from_open_mpi, from_pmi, "unset OMPI_COMM_WORLD_RANK or PMI_RANK, whichever is not of this program's "
-                                                "own mpirun");
+  refuse_contradiction(from_open_mpi, from_pmi,
+                       "unset OMPI_COMM_WORLD_RANK or PMI_RANK, whichever is not of this program's "
+                       "own mpirun");
   if (mine.rank.value) {
     constexpr const char* cure =
         "unset RANK and WORLD_SIZE if mpirun has started this program, or else the other one";
@@ -203,8 +244,8 @@ place find_place() {
   for (place theirs : {from_open_mpi, from_pmi, from_slurm}) {
     if (!theirs.rank.value) continue;
     if (mine.size.value && theirs.size.value && *mine.size.value != *theirs.size.value)
-      refuse(fmt::format("{} and {} contradict each other: unset WORLD_SIZE, or set RANK as well", theirs.size.from,
-                         mine.size.from));
+      refuse(fmt::format("{} and {} contradict each other: unset WORLD_SIZE, or set RANK as well",
+                         theirs.size.from, mine.size.from));
     if (mine.size.value) theirs.size = mine.size;
     return theirs;
   }

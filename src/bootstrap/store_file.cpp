@@ -52,16 +52,18 @@ std::string encode_change(store_file::change kind, const std::string& key, std::
 }  // namespace
 
 void store_file::damaged() const {
-  throw error(errc::protocol,
-              fmt::format("the store's file {} is damaged, or another program writes to it: stop the ranks, remove the "
-                          "file, and start them anew",
-                          path_));
+  throw error(
+      errc::protocol,
+      fmt::format(
+          "the store's file {} is damaged, or another program writes to it: stop the ranks, remove the "
+          "file, and start them anew",
+          path_));
 }
 
 void store_file::failed(const char* what, int code) const {
   if (code == ENOSPC || code == EDQUOT)
-    throw error(errc::resources,
-                fmt::format("cannot {} {}: {}; make room, or put the file elsewhere", what, path_, base::errno_text(code)));
+    throw error(errc::resources, fmt::format("cannot {} {}: {}; make room, or put the file elsewhere", what,
+                                             path_, base::errno_text(code)));
   throw error(errc::system, fmt::format("cannot {} {}: {}", what, path_, base::errno_text(code)));
 }
 
@@ -70,28 +72,34 @@ store_file::store_file(const std::string& path) : path_(path) {
   if (!fd_) {
     const int code = errno;
     const bool limit = code == EMFILE || code == ENFILE || code == ENOSPC || code == EDQUOT;
-    throw error(limit ? errc::resources : errc::invalid_argument,
-                fmt::format("cannot open the store's file {}: {}; name a file in a directory that exists, that this user "
-                            "may write to, and that all ranks see",
-                            path, base::errno_text(code)));
+    throw error(
+        limit ? errc::resources : errc::invalid_argument,
+        fmt::format(
+            "cannot open the store's file {}: {}; name a file in a directory that exists, that this user "
+            "may write to, and that all ranks see",
+            path, base::errno_text(code)));
   }
   struct stat status{};
   if (::fstat(fd_.get(), &status) != 0) failed("look at", errno);
   if (!S_ISREG(status.st_mode))
-    throw error(errc::invalid_argument, fmt::format("{} is not a regular file: name one for the store to make", path));
+    throw error(errc::invalid_argument,
+                fmt::format("{} is not a regular file: name one for the store to make", path));
   // Its owner could make the ranks believe anything.
   if (status.st_uid != ::geteuid())
-    throw error(errc::invalid_argument,
-                fmt::format("the store's file {} belongs to another user (uid {}; this one is {}): choose another name, in "
-                            "a directory of your own",
-                            path, status.st_uid, ::geteuid()));
+    throw error(
+        errc::invalid_argument,
+        fmt::format(
+            "the store's file {} belongs to another user (uid {}; this one is {}): choose another name, in "
+            "a directory of your own",
+            path, status.st_uid, ::geteuid()));
 }
 
 store_file::~store_file() { leave(); }
 
 void store_file::leave() noexcept {
   if (user_ == 0) return;
-  // The lock is held by others for microseconds. When it is not to be had, a file is left, which the next run clears.
+  // The lock is held by others for microseconds. When it is not to be had, a file is left, which the next run
+  // clears.
   try {
     for (int attempt = 0; attempt < 20 && !try_lock(); ++attempt)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -107,10 +115,12 @@ bool store_file::try_lock() {
     const int code = errno;
     if (code == EINTR) continue;
     if (code == EAGAIN || code == EACCES) return false;
-    throw error(errc::not_supported,
-                fmt::format("{} cannot be locked: {}; its file system has no fcntl locks: put the file on another one "
-                            "(on NFS, one that is mounted with locking)",
-                            path_, base::errno_text(code)));
+    throw error(
+        errc::not_supported,
+        fmt::format(
+            "{} cannot be locked: {}; its file system has no fcntl locks: put the file on another one "
+            "(on NFS, one that is mounted with locking)",
+            path_, base::errno_text(code)));
   }
   locked_ = true;
   return true;
@@ -124,8 +134,8 @@ void store_file::unlock() noexcept {
 
 bool store_file::is_at_path() const {
   struct stat mine{}, there{};
-  return ::fstat(fd_.get(), &mine) == 0 && ::stat(path_.c_str(), &there) == 0 && mine.st_dev == there.st_dev &&
-         mine.st_ino == there.st_ino;
+  return ::fstat(fd_.get(), &mine) == 0 && ::stat(path_.c_str(), &there) == 0 &&
+         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
 }
 
 bool store_file::anybody_else() const {
@@ -163,11 +173,14 @@ bool store_file::read_header(header& into) {
   const std::string bytes = read(0, header_bytes);
   if (magic.starts_with(bytes)) return false;  // empty, or its first user died at its first words
   if (!bytes.starts_with(magic))
-    throw error(errc::invalid_argument,
-                fmt::format("{} holds something else than a store; it is left as it is: name another file", path_));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("{} holds something else than a store; it is left as it is: name another file", path_));
   if (bytes.size() < header_bytes) return false;
   std::memcpy(seen_.data(), bytes.data(), header_bytes);
-  const auto number = [&](std::size_t i) { return base::get_little_endian<std::uint64_t>(seen_.data() + 8 * i); };
+  const auto number = [&](std::size_t i) {
+    return base::get_little_endian<std::uint64_t>(seen_.data() + 8 * i);
+  };
   into = {number(1), number(2), number(3), number(4)};
   if (into.begin < header_bytes || into.end < into.begin || into.generation == 0) damaged();
   return true;
@@ -189,18 +202,20 @@ void store_file::write_header(const header& h) {
 bool store_file::looks_changed() const noexcept {
   raw_header now{};
   struct stat status{};
-  return ::fstat(fd_.get(), &status) != 0 || status.st_nlink == 0 || ::pread(fd_.get(), now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) ||
-         now != seen_;
+  return ::fstat(fd_.get(), &status) != 0 || status.st_nlink == 0 ||
+         ::pread(fd_.get(), now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != seen_;
 }
 
 bool store_file::refresh(store_contents& contents) {
   struct stat status{};
   if (::fstat(fd_.get(), &status) != 0) failed("look at", errno);
   if (status.st_nlink == 0)
-    throw error(errc::peer_failed,
-                fmt::format("somebody removed {} while ranks were using it: start them all anew, and leave the file to "
-                            "them (the last one removes it)",
-                            path_));
+    throw error(
+        errc::peer_failed,
+        fmt::format(
+            "somebody removed {} while ranks were using it: start them all anew, and leave the file to "
+            "them (the last one removes it)",
+            path_));
   if (!read_header(header_)) damaged();
   if (header_.generation == generation_ && header_.end == read_to_) return false;
   if (header_.generation != generation_ || header_.end < read_to_) {
@@ -253,7 +268,8 @@ bool store_file::refresh(store_contents& contents) {
   return true;
 }
 
-void store_file::write(store_contents& contents, change kind, const std::string& key, std::string_view value) {
+void store_file::write(store_contents& contents, change kind, const std::string& key,
+                       std::string_view value) {
   const std::string bytes = encode_change(kind, key, value);
   header h = header_;
   h.end += bytes.size();

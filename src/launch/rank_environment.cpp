@@ -48,12 +48,22 @@ std::string job_id(const options& o) {
 // What told this launcher its own place, as a rank of this or another starter, and is wrong for its ranks.
 bool is_place_of_launcher(const std::string& variable) {
   const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
-  constexpr std::string_view names[] = {
-      "RANK",           "LOCAL_RANK",           "TUTTI_STORE_FD",       "TUTTI_RESTART_COUNT",
-      "TUTTI_MASTER_PORT", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-      "OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_NODE_RANK", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
-      "MPI_LOCALNRANKS"};
-  return std::find(std::begin(names), std::end(names), name) != std::end(names) || name.starts_with("TORCHELASTIC_");
+  constexpr std::string_view names[] = {"RANK",
+                                        "LOCAL_RANK",
+                                        "TUTTI_STORE_FD",
+                                        "TUTTI_RESTART_COUNT",
+                                        "TUTTI_MASTER_PORT",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "OMPI_COMM_WORLD_NODE_RANK",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS"};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names) ||
+         name.starts_with("TORCHELASTIC_");
 }
 
 bool names(const std::string& variable, std::string_view name) {

@@ -123,7 +123,8 @@ TEST_CASE("what other starters set is as good") {
                    {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
                    {"PMIX_NAMESPACE", "77"}},
                   {"OMPI_COMM_WORLD_RANK=1", "several hosts", "MASTER_ADDR", "MASTER_PORT", "mpirun -x"});
-    check_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}}, {"PMI_RANK=1", "mpirun -genv"});
+    check_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}},
+                  {"PMI_RANK=1", "mpirun -genv"});
     check_refused({{"SLURM_STEP_ID", "0"},
                    {"SLURM_JOB_ID", "9"},
                    {"SLURM_PROCID", "1"},
@@ -131,8 +132,9 @@ TEST_CASE("what other starters set is as good") {
                    {"SLURM_STEP_NUM_NODES", "2"},
                    {"SLURM_STEP_NODELIST", "node[07-08]"}},
                   {"SLURM_PROCID=1", "several hosts", "srun", "MASTER_ADDR=node07"});
-    check_refused({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"MASTER_ADDR", "a"}},
-                  {"MASTER_PORT is not set"});
+    check_refused(
+        {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"MASTER_ADDR", "a"}},
+        {"MASTER_PORT is not set"});
   }
   SUBCASE("one rank needs no address") {
     const job j = resolved({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});
@@ -269,7 +271,8 @@ TEST_CASE("file:// says at which file the ranks meet") {
   o.rank = 0;
   o.world_size = 2;
   o.init_method = "file:///shared/run 7";
-  const job j = resolved({{"MASTER_ADDR", "elsewhere"}, {"TUTTI_JOB_ID", "x"}, {"TUTTI_RESTART_COUNT", "1"}}, o);
+  const job j =
+      resolved({{"MASTER_ADDR", "elsewhere"}, {"TUTTI_JOB_ID", "x"}, {"TUTTI_RESTART_COUNT", "1"}}, o);
   CHECK(j.meeting_file == "/shared/run 7");
   CHECK_FALSE(j.private_meeting);
   CHECK(j.master_host.empty());

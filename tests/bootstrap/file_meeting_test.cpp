@@ -44,7 +44,8 @@ job job_of(const std::string& file, int rank, int size, const std::string& id = 
 core::world_info meet(boost::asio::io_context& context, const job& who) {
   core::peer_card card = bootstrap::local_card(who.rank);
   card.pid = 1000 + who.rank;
-  return run_task(context, bootstrap::meet_at_file(context.get_executor(), who, card, core::deadline_after(who.timeout)));
+  return run_task(
+      context, bootstrap::meet_at_file(context.get_executor(), who, card, core::deadline_after(who.timeout)));
 }
 
 // All ranks, each a thread, which begin in the order of `order`.

@@ -71,7 +71,8 @@ TEST_CASE("file_store does what stores do") {
 TEST_CASE("prefix_store on a file_store does what stores do") {
   const test::scratch_directory scratch;
   boost::asio::io_context context;
-  const auto base_a = open_at(context, scratch.path() / "store"), base_b = open_at(context, scratch.path() / "store");
+  const auto base_a = open_at(context, scratch.path() / "store"),
+             base_b = open_at(context, scratch.path() / "store");
   prefix_store a(*base_a, "p"), b(*base_b, "p");
   run_task(context, base_a->set("outside", "x"));
   test::check_store(context, a, b);
@@ -205,7 +206,9 @@ TEST_CASE("other descriptors of the file do not free the lock when they are clos
   const std::string path = scratch.path() / "store";
   bootstrap::store_file one(path), two(path);
   REQUIRE(one.try_lock());
-  { const base::unique_fd reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC)); }
+  {
+    const base::unique_fd reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  }
   CHECK_FALSE(one.try_lock());
   CHECK_FALSE(two.try_lock());  // of the same process
   child other([&](const auto&) {
@@ -244,7 +247,8 @@ TEST_CASE("the file of another user is refused; one's own is for nobody else's e
   const auto s = open_at(context, mine);
   CHECK((fs::status(mine).permissions() & (fs::perms::group_all | fs::perms::others_all)) == fs::perms::none);
   const std::string theirs = scratch.write("theirs", "");
-  if (::geteuid() != 0 || ::chown(theirs.c_str(), 12345, 12345) != 0) TUTTI_SKIP("only root can give a file away");
+  if (::geteuid() != 0 || ::chown(theirs.c_str(), 12345, 12345) != 0)
+    TUTTI_SKIP("only root can give a file away");
   const failure f = failure_of([&] { open_at(context, theirs); });
   CHECK(f.code == errc::invalid_argument);
   CHECK_MESSAGE(f.says("uid 12345"), f.text);

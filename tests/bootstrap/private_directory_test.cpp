@@ -65,5 +65,6 @@ TEST_CASE("what others could have made is refused") {
     REQUIRE(::chown(real.c_str(), 12345, 12345) == 0);
     refused(real);
   }
-  CHECK(test::failure_of([&] { bootstrap::make_private_directory(scratch.path() / "a" / "b"); }).code == errc::system);
+  CHECK(test::failure_of([&] { bootstrap::make_private_directory(scratch.path() / "a" / "b"); }).code ==
+        errc::system);
 }

@@ -30,8 +30,8 @@ void check_place(const place& p, int rank, int size, int local_rank, int local_s
   CHECK(p.local_size.value.value_or(-1) == local_size);
 }
 
-void check_contradiction(std::initializer_list<std::pair<const char*, const char*>> environment, const char* one,
-                         const char* other) {
+void check_contradiction(std::initializer_list<std::pair<const char*, const char*>> environment,
+                         const char* one, const char* other) {
   const test::failure f = test::failure_of([&] { found(environment); });
   CHECK(f.code == errc::invalid_argument);
   CHECK_MESSAGE(f.says(one), f.text);
@@ -95,7 +95,10 @@ TEST_CASE("MPICH and others of its kind") {
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   const base::unique_fd one(ends[0]), other(ends[1]);
   const auto beside = [](int fd) {
-    return found({{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}, {"PMI_FD", std::to_string(fd).c_str()}});
+    return found({{"PMI_RANK", "2"},
+                  {"PMI_SIZE", "4"},
+                  {"MPI_LOCALNRANKS", "4"},
+                  {"PMI_FD", std::to_string(fd).c_str()}});
   };
   p = beside(one.get());
   CHECK(p.one_host);
@@ -122,7 +125,10 @@ TEST_CASE("Slurm, where srun has started the process") {
   CHECK_FALSE(p.one_host);
   CHECK(p.pass_variables.find("MASTER_ADDR=gpu01,") != std::string::npos);
   const auto first = [](const char* list) {
-    return found({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "2"}, {"SLURM_STEP_NODELIST", list}})
+    return found({{"SLURM_STEP_ID", "0"},
+                  {"SLURM_PROCID", "0"},
+                  {"SLURM_NTASKS", "2"},
+                  {"SLURM_STEP_NODELIST", list}})
         .pass_variables;
   };
   CHECK(first("a,b[1-2]").find("MASTER_ADDR=a,") != std::string::npos);
@@ -138,22 +144,28 @@ TEST_CASE("Slurm, where srun has started the process") {
 }
 
 TEST_CASE("in a Slurm batch script, without srun, nothing is found") {
-  const place p = found({{"SLURM_JOB_ID", "12"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
+  const place p =
+      found({{"SLURM_JOB_ID", "12"}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}, {"SLURM_LOCALID", "0"}});
   CHECK_FALSE(p.rank.value);
   CHECK_FALSE(p.size.value);
 }
 
 TEST_CASE("starters that contradict each other are named, both") {
-  check_contradiction({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
-                      "RANK=0", "OMPI_COMM_WORLD_RANK=1");
-  check_contradiction({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "4"}}, "WORLD_SIZE=2",
-                      "PMI_SIZE=4");
-  check_contradiction({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMI_RANK", "9"}, {"PMI_SIZE", "4"}},
-                      "OMPI_COMM_WORLD_RANK=1", "PMI_RANK=9");
-  check_contradiction({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"WORLD_SIZE", "5"}}, "PMI_SIZE=4", "WORLD_SIZE=5");
+  check_contradiction(
+      {{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}},
+      "RANK=0", "OMPI_COMM_WORLD_RANK=1");
+  check_contradiction({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"PMI_RANK", "0"}, {"PMI_SIZE", "4"}},
+                      "WORLD_SIZE=2", "PMI_SIZE=4");
+  check_contradiction(
+      {{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}, {"PMI_RANK", "9"}, {"PMI_SIZE", "4"}},
+      "OMPI_COMM_WORLD_RANK=1", "PMI_RANK=9");
+  check_contradiction({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"WORLD_SIZE", "5"}}, "PMI_SIZE=4",
+                      "WORLD_SIZE=5");
   // Those that agree are one.
-  check_place(found({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}), 1,
-              2, -1, -1);
+  check_place(
+      found(
+          {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "2"}}),
+      1, 2, -1, -1);
 }
 
 TEST_CASE("Slurm's variables reach what others start, and then mean nothing") {

@@ -2,12 +2,12 @@
 // The environment of a test of start-up: exactly these variables, of those that any starter sets.
 #pragma once
 
+#include <unistd.h>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -48,8 +48,8 @@ class variables {
   static bool is_of_a_starter(std::string_view name) {
     for (const char* one : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK"})
       if (name == one) return true;
-    for (const char* beginning : {"TUTTI_", "MASTER_", "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_", "SLURM_",
-                                  "TORCHELASTIC_"})
+    for (const char* beginning :
+         {"TUTTI_", "MASTER_", "OMPI_", "PMIX_", "PMI_", "MPI_LOCAL", "HYDI_", "SLURM_", "TORCHELASTIC_"})
       if (name.starts_with(beginning) && name != "TUTTI_LOOP") return true;
     return false;
   }

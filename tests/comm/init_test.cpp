@@ -45,8 +45,9 @@ init_options options_of(const std::string& method, int rank, int size) {
 }
 
 // Ranks that begin in the order of `order`; `change` has the last word on each one's options.
-std::vector<failure> join_in_order(const std::string& method, const std::vector<int>& order,
-                                   const std::function<void(init_options&)>& change = [](init_options&) {}) {
+std::vector<failure> join_in_order(
+    const std::string& method, const std::vector<int>& order,
+    const std::function<void(init_options&)>& change = [](init_options&) {}) {
   const int size = static_cast<int>(order.size());
   return run_threads(size, [&](int place) {
     init_options o = options_of(method, order[static_cast<std::size_t>(place)], size);
@@ -75,7 +76,8 @@ unsigned short free_port(const char* address) {
 
 TEST_CASE("init by tcp://: an address, an IPv6 address, a name of several addresses") {
   const variables none({});
-  for (const auto& [host, address] : {std::pair("127.0.0.1", "127.0.0.1"), {"localhost", "127.0.0.1"}, {"[::1]", "::1"}}) {
+  for (const auto& [host, address] :
+       {std::pair("127.0.0.1", "127.0.0.1"), {"localhost", "127.0.0.1"}, {"[::1]", "::1"}}) {
     const unsigned short port = free_port(address);
     if (port == 0) {
       count_skip(__FILE__, __LINE__, std::string("this host has no address ") + address);
@@ -128,7 +130,8 @@ TEST_CASE("init: who is missing is named, by every method, in time") {
   const variables none({});
   const scratch_directory scratch;
   const std::string port = std::to_string(free_port("127.0.0.1"));
-  for (const std::string& method : {"file://" + (scratch.path() / "meeting").string(), "tcp://127.0.0.1:" + port}) {
+  for (const std::string& method :
+       {"file://" + (scratch.path() / "meeting").string(), "tcp://127.0.0.1:" + port}) {
     CAPTURE(method);
     const auto begin = std::chrono::steady_clock::now();
     init_options o = options_of(method, 0, 3);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The examples, started by others than tutti-run, unchanged: MPI's mpirun, and the variables of torchrun, srun and people.
+// The examples, started by others than tutti-run, unchanged: MPI's mpirun, and the variables of torchrun,
+// srun and people.
 #include "base/unique_fd.hpp"
 #include "bootstrap/variables.hpp"
 #include "support/command.hpp"
@@ -24,16 +25,17 @@ std::string example(const std::string& name) { return TUTTI_EXAMPLES_BIN_DIR "/"
 
 // The first of the programs that is there and is of the kind that its --version names; empty: none.
 std::string find_mpirun(const char* candidates, const char* kind) {
-  const command_result found = run_shell(std::string("for m in ") + candidates +
-                                         "; do $m --version 2>/dev/null | grep -q '" + kind +
-                                         "' && echo -n $m && exit; done");
+  const command_result found =
+      run_shell(std::string("for m in ") + candidates + "; do $m --version 2>/dev/null | grep -q '" + kind +
+                "' && echo -n $m && exit; done");
   return found.exit_code == 0 ? found.output : std::string();
 }
 
 std::string open_mpi() {
   static const std::string mpirun = find_mpirun("mpirun.openmpi mpirun", "Open MPI");
-  return mpirun.empty() ? mpirun
-                        : "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + mpirun + " --oversubscribe";
+  return mpirun.empty()
+             ? mpirun
+             : "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + mpirun + " --oversubscribe";
 }
 
 std::string mpich() {
@@ -69,8 +71,8 @@ class busy_port {
 
 std::string free_port() { return busy_port().number(); }
 
-// The environment of these tests: no starter's variables but those of the test, and a place to meet that is looked at
-// afterwards.
+// The environment of these tests: no starter's variables but those of the test, and a place to meet that is
+// looked at afterwards.
 class clean_start {
  public:
   clean_start() : variables_({{"XDG_RUNTIME_DIR", scratch_.path().c_str()}}) {}
@@ -146,21 +148,28 @@ TEST_CASE("examples under torchrun's variables, with and without its own store a
   const clean_start clean;
   const busy_port agent;
   const std::string world =
-      "RANK=$rank LOCAL_RANK=$rank GROUP_RANK=0 ROLE_RANK=$rank ROLE_NAME=default WORLD_SIZE=4 LOCAL_WORLD_SIZE=4 "
+      "RANK=$rank LOCAL_RANK=$rank GROUP_RANK=0 ROLE_RANK=$rank ROLE_NAME=default WORLD_SIZE=4 "
+      "LOCAL_WORLD_SIZE=4 "
       "GROUP_WORLD_SIZE=1 ROLE_WORLD_SIZE=4 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 "
       "TORCHELASTIC_RUN_ID=none TORCHELASTIC_ERROR_FILE=/tmp/none ";
-  check_hello(run_by_hand(world + "MASTER_ADDR=localhost TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=" + agent.number(),
-                          example("hello")));
+  check_hello(run_by_hand(
+      world + "MASTER_ADDR=localhost TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=" + agent.number(),
+      example("hello")));
   // A host's name that is not loopback is no obstacle on one host.
-  check_hello(run_by_hand(world + "MASTER_ADDR=192.0.2.9 TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=" + agent.number(),
-                          example("hello")));
-  check_hello(run_by_hand(world + "MASTER_ADDR=localhost TORCHELASTIC_USE_AGENT_STORE=False MASTER_PORT=" + free_port(),
-                          example("hello")));
-  // Two agents of two ranks each, as on two hosts: at the port after the agents' own, or at one that is chosen.
+  check_hello(run_by_hand(
+      world + "MASTER_ADDR=192.0.2.9 TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=" + agent.number(),
+      example("hello")));
+  check_hello(run_by_hand(
+      world + "MASTER_ADDR=localhost TORCHELASTIC_USE_AGENT_STORE=False MASTER_PORT=" + free_port(),
+      example("hello")));
+  // Two agents of two ranks each, as on two hosts: at the port after the agents' own, or at one that is
+  // chosen.
   const std::string halves =
-      "RANK=$rank LOCAL_RANK=$((rank%2)) GROUP_RANK=$((rank/2)) WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_WORLD_SIZE=2 "
+      "RANK=$rank LOCAL_RANK=$((rank%2)) GROUP_RANK=$((rank/2)) WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 "
+      "GROUP_WORLD_SIZE=2 "
       "TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True MASTER_ADDR=127.0.0.1 ";
-  check_hello(run_by_hand(halves + "MASTER_PORT=" + agent.number() + " TUTTI_MASTER_PORT=" + free_port(), example("hello")));
+  check_hello(run_by_hand(halves + "MASTER_PORT=" + agent.number() + " TUTTI_MASTER_PORT=" + free_port(),
+                          example("hello")));
   const std::string after = free_port();
   check_hello(run_by_hand(halves + "MASTER_PORT=" + std::to_string(std::stoi(after) - 1), example("hello")));
 }
@@ -168,7 +177,8 @@ TEST_CASE("examples under torchrun's variables, with and without its own store a
 TEST_CASE("examples under srun's variables, on one host") {
   const clean_start clean;
   const std::string step =
-      "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_PROCID=$rank SLURM_LOCALID=$rank SLURM_NODEID=0 "
+      "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_PROCID=$rank SLURM_LOCALID=$rank "
+      "SLURM_NODEID=0 "
       "SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1 SLURM_NNODES=1 "
       "SLURM_STEP_TASKS_PER_NODE=4 SLURM_STEP_NODELIST=node07";
   check_hello(run_by_hand(step, example("hello")));
@@ -179,8 +189,10 @@ TEST_CASE("examples under srun's variables, on one host") {
 TEST_CASE("examples under srun's variables, on two hosts: an address must be given") {
   const clean_start clean;
   const std::string step =
-      "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_LOCALID=$((rank%2)) SLURM_NODEID=$((rank/2)) "
-      "SLURM_NTASKS=4 SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE='2(x2)' SLURM_STEP_NODELIST='node[07-08]' ";
+      "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_LOCALID=$((rank%2)) "
+      "SLURM_NODEID=$((rank/2)) "
+      "SLURM_NTASKS=4 SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE='2(x2)' "
+      "SLURM_STEP_NODELIST='node[07-08]' ";
   check_hello(run_by_hand(step + "MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port(), example("hello")));
   const command_result run = run_by_hand(step, example("hello"));
   INFO(run.output);

@@ -19,8 +19,8 @@
 
 namespace tutti::test {
 
-// A process that runs `body` and ends with its result; killed when the test ends first. The body may say that it has
-// come so far.
+// A process that runs `body` and ends with its result; killed when the test ends first. The body may say that
+// it has come so far.
 class child {
  public:
   using function = std::function<int(std::function<void()> came_so_far)>;

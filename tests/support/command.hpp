@@ -2,11 +2,11 @@
 // Programs as a user starts them, from a shell.
 #pragma once
 
+#include <sys/wait.h>
 #include <array>
 #include <cstdio>
 #include <stdexcept>
 #include <string>
-#include <sys/wait.h>
 
 namespace tutti::test {
 
@@ -31,11 +31,12 @@ inline std::string quoted(const std::string& text) {
   return word + "'";
 }
 
-// Runs a shell command. Bounded by coreutils' timeout: a hang is a failure with exit code 124, not a hang of the tests.
+// Runs a shell command. Bounded by coreutils' timeout: a hang is a failure with exit code 124, not a hang of
+// the tests.
 inline command_result run_shell(const std::string& command, int seconds = 100) {
   command_result result;
-  std::FILE* const pipe =
-      ::popen(("timeout -k 5 " + std::to_string(seconds) + " sh -c " + quoted(command) + " 2>&1").c_str(), "r");
+  std::FILE* const pipe = ::popen(
+      ("timeout -k 5 " + std::to_string(seconds) + " sh -c " + quoted(command) + " 2>&1").c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("no shell");
   std::array<char, 4096> bytes{};
   for (std::size_t got = 0; (got = std::fread(bytes.data(), 1, bytes.size(), pipe)) > 0;)

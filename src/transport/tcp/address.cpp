@@ -34,11 +34,11 @@ constexpr int unanswered_probes = 3;
 // What is open to other hosts needs proof of who they are.
 void check_open(const ip::address& address, const std::string& set_by, bool authenticated) {
   if (authenticated || address.is_loopback()) return;
-  throw error(
-      errc::invalid_argument,
-      fmt::format("{} is open to other hosts, and this job has no secret to tell its ranks from strangers: set TUTTI_SECRET "
-                  "to the same text on all ranks, or start them with tutti-run, which makes one",
-                  set_by));
+  throw error(errc::invalid_argument,
+              fmt::format("{} is open to other hosts, and this job has no secret to tell its ranks from "
+                          "strangers: set TUTTI_SECRET "
+                          "to the same text on all ranks, or start them with tutti-run, which makes one",
+                          set_by));
 }
 
 ip::address explicit_address(const std::string& text) {
@@ -66,10 +66,11 @@ std::vector<ip::address> addresses_of(const std::string& host) {
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (code != 0)
-    throw error(errc::invalid_argument,
-                fmt::format("'{}', where rank 0 is (MASTER_ADDR), cannot be resolved on this host: {}; give rank 0's "
-                            "numeric address",
-                            host, ::gai_strerror(code)));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("'{}', where rank 0 is (MASTER_ADDR), cannot be resolved on this host: {}; give rank 0's "
+                    "numeric address",
+                    host, ::gai_strerror(code)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
   std::vector<ip::address> addresses;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
@@ -94,10 +95,12 @@ std::string address_towards(const std::string& host) {
     // Many a host knows its own name as 127.0.1.1 only, while the others know its real address.
     return outward_address().to_string();
   }
-  throw error(errc::invalid_argument,
-              fmt::format("no interface of this host leads to '{}', where rank 0 is (MASTER_ADDR): correct it, or set "
-                          "TUTTI_INTERFACE or TUTTI_ADDRESS to this host's interface or its numeric address",
-                          host));
+  throw error(
+      errc::invalid_argument,
+      fmt::format(
+          "no interface of this host leads to '{}', where rank 0 is (MASTER_ADDR): correct it, or set "
+          "TUTTI_INTERFACE or TUTTI_ADDRESS to this host's interface or its numeric address",
+          host));
 }
 
 // Whether `name` is one of the comma-separated `list`.
@@ -135,7 +138,8 @@ std::string listen_address(const listen_wish& wish) {
           return each.address == address && names(*interface, each.interface);
         }))
       throw error(errc::invalid_argument,
-                  fmt::format("TUTTI_ADDRESS={} is no address of TUTTI_INTERFACE={}: unset one of them", *wanted, *interface));
+                  fmt::format("TUTTI_ADDRESS={} is no address of TUTTI_INTERFACE={}: unset one of them",
+                              *wanted, *interface));
     check_open(address, fmt::format("TUTTI_ADDRESS='{}'", *wanted), wish.authenticated);
     return address.to_string();
   }
@@ -143,7 +147,8 @@ std::string listen_address(const listen_wish& wish) {
     boost::system::error_code code;
     const ip::address master = ip::make_address(wish.towards.value_or(""), code);
     const ip::address address = address_of_interface(*interface, !code && master.is_v6());
-    check_open(address, fmt::format("TUTTI_INTERFACE='{}' ({})", *interface, address.to_string()), wish.authenticated);
+    check_open(address, fmt::format("TUTTI_INTERFACE='{}' ({})", *interface, address.to_string()),
+               wish.authenticated);
     return address.to_string();
   }
   if (!wish.authenticated || !wish.towards) return "127.0.0.1";

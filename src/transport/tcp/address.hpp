@@ -12,11 +12,12 @@
 namespace tutti::transport::tcp {
 
 // The numeric address at which peers can reach this process.
-//   TUTTI_ADDRESS where set; else an address of the interface that TUTTI_INTERFACE names; else loopback where there is no
-//   secret or no other host is wished for; else the address of the interface that leads to where the ranks meet.
-// Throws errc::invalid_argument, naming the variable: TUTTI_ADDRESS is no numeric address of one interface, there is no
-// interface TUTTI_INTERFACE, they contradict each other, they are not loopback although there is no secret; or nothing
-// leads to the meeting point.
+//   TUTTI_ADDRESS where set; else an address of the interface that TUTTI_INTERFACE names; else loopback where
+//   there is no secret or no other host is wished for; else the address of the interface that leads to where
+//   the ranks meet.
+// Throws errc::invalid_argument, naming the variable: TUTTI_ADDRESS is no numeric address of one interface,
+// there is no interface TUTTI_INTERFACE, they contradict each other, they are not loopback although there is
+// no secret; or nothing leads to the meeting point.
 std::string listen_address(const listen_wish& wish);
 
 struct listener {

@@ -68,10 +68,12 @@ ip::address address_of_interface(const std::string& names, bool prefer_v6) {
   std::vector<std::string> there;
   for (const interface_address& each : all)
     there.push_back(fmt::format("{} ({})", each.interface, each.address.to_string()));
-  throw error(errc::invalid_argument,
-              fmt::format("TUTTI_INTERFACE='{}': this host has no interface of that name that is up and has an address; it "
-                          "has {}",
-                          names, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))));
+  throw error(
+      errc::invalid_argument,
+      fmt::format(
+          "TUTTI_INTERFACE='{}': this host has no interface of that name that is up and has an address; it "
+          "has {}",
+          names, there.empty() ? "none" : fmt::format("{}", fmt::join(there, ", "))));
 }
 
 ip::address source_address_towards(const ip::address& to) {
