@@ -128,6 +128,49 @@ class memory_store final : public store {
   std::string name_;
 };
 
+// A file that all users see: on this host, or on a network file system with locks.
+//
+// The contents last as long as anybody has the file open: a file that a crashed run has left starts empty,
+// and the last to leave takes it away. Threads and processes may use one file, each through an object of its
+// own; others are not told apart from this user, who alone may read it. Waiting is cheap where the kernel
+// tells of changes; on network file systems they are looked for, every 100 ms at the latest. File operations
+// happen on the loop's thread.
+//
+// Errors beyond those of every store: timed_out (a stopped process holds the lock), peer_failed (somebody
+// removed the file), protocol (it is damaged), resources (the disk is full), not_supported (a file system
+// without fcntl locks).
+class file_store final : public store {
+ public:
+  // Waits for the lock, for so long at most. The timeout becomes that of the store as well. Throws
+  // invalid_argument (no such directory, no regular file, one that holds something else or belongs to another
+  // user) as well.
+  static task<std::unique_ptr<file_store>> open(boost::asio::any_io_executor executor, std::string path,
+                                                std::chrono::milliseconds timeout);
+  // Leaves. No operation may be pending. Takes 20 ms at the longest, when others hold the lock.
+  ~file_store() override;
+
+  std::string name() const override;
+
+  // Users are numbered, each differently. Whether one is still there, however it may have ended.
+  std::uint64_t user() const noexcept;
+  bool is_alive(std::uint64_t user) const;
+
+ private:
+  struct impl;
+  explicit file_store(std::unique_ptr<impl> i);
+  task<> do_set(std::string key, std::string value, milliseconds timeout) override;
+  task<std::string> do_get(std::string key, milliseconds timeout) override;
+  task<> do_wait(std::string key, milliseconds timeout) override;
+  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) override;
+  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
+                                           milliseconds timeout) override;
+  task<bool> do_erase(std::string key, milliseconds timeout) override;
+  task<std::size_t> do_count(std::string prefix, milliseconds timeout) override;
+  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
+
+  std::unique_ptr<impl> impl_;
+};
+
 // Serves one store to other processes, on the loop of the process that has it (rank 0).
 //
 // Every connection must first prove that it knows the secret; strangers are dropped after 5 s at the latest,

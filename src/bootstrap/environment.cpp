@@ -2,7 +2,10 @@
 #include "bootstrap/environment.hpp"
 
 #include "base/env.hpp"
+#include "base/hmac.hpp"
 #include "base/text.hpp"
+#include "bootstrap/private_directory.hpp"
+#include "bootstrap/starters.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -13,6 +16,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <tutti/error.hpp>
 
@@ -25,42 +29,6 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& text) { throw error(errc::invalid_argument, text); }
 
-// A number and where it comes from, for error texts.
-struct setting {
-  std::optional<int> value;
-  std::string from;
-};
-
-setting read_setting(const char* variable, int low) {
-  const auto value = base::env_integer(variable, low, INT_MAX);
-  if (!value) return {};
-  return {static_cast<int>(*value), fmt::format("{}={}", variable, *value)};
-}
-
-// How one starter tells a process its place.
-struct starter {
-  const char* rank;
-  const char* size;
-  const char* local_rank;
-  const char* local_size;  // null: it does not
-};
-constexpr starter ours = {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr starter others[] = {
-    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE"},
-    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"},
-    {"SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", nullptr},
-};
-
-struct place {
-  setting rank, size, local_rank, local_size;
-};
-
-place read_place(const starter& s) {
-  return {read_setting(s.rank, 0), read_setting(s.size, 1), read_setting(s.local_rank, 0),
-          s.local_size != nullptr ? read_setting(s.local_size, 1) : setting{}};
-}
-
 // The option where there is one, and no contradiction.
 setting agree(const setting& environment, int option, const char* name) {
   if (option == -1) return environment;
@@ -72,20 +40,8 @@ setting agree(const setting& environment, int option, const char* name) {
   return {option, fmt::format("init_options::{}={}", name, option)};
 }
 
-place find_place(const init_options& options) {
-  place found = read_place(ours);
-  if (!found.rank.value && options.rank == -1) {
-    for (const starter& s : others) {
-      place theirs = read_place(s);
-      if (!theirs.rank.value) continue;
-      if (found.size.value && theirs.size.value && *found.size.value != *theirs.size.value)
-        refuse(fmt::format("{} and {} contradict each other: unset WORLD_SIZE, or set RANK as well",
-                           found.size.from, theirs.size.from));
-      if (found.size.value) theirs.size = found.size;
-      found = theirs;
-      break;
-    }
-  }
+place place_of(const init_options& options) {
+  place found = find_place();
   if (options.rank < -1)
     refuse(fmt::format("init_options::rank is {}: it is 0 or more, or -1 for RANK", options.rank));
   if (options.world_size == 0 || options.world_size < -1)
@@ -159,6 +115,31 @@ void parse_master_url(const std::string& url, job& j) {
   j.master_port = parse_port(rest.substr(colon + 1), fmt::format("init_method '{}'", url));
 }
 
+// A name for the meeting of this user's job on this host; no longer than a file's may be.
+std::string meeting_name(const std::string& job) {
+  const base::digest name =
+      base::hmac_sha256("meeting", {reinterpret_cast<const std::uint8_t*>(job.data()), job.size()});
+  return fmt::format("{}/meeting-{}", private_directory(), base::to_hex(std::span(name).first(12)));
+}
+
+void meet_in_private(const place& found, job& j) {
+  j.meeting_file = meeting_name(found.job_on_host);
+  j.private_meeting = true;
+}
+
+// torchrun's agents keep their own store at MASTER_PORT.
+void meet_beside_torchrun(const place& found, const std::string& address, std::uint16_t port, job& j) {
+  const auto chosen = base::env_string("TUTTI_MASTER_PORT");
+  if (!chosen && found.one_host) return meet_in_private(found, j);
+  if (!chosen && port == 65535)
+    refuse(
+        "torchrun's own store has MASTER_PORT=65535, and there is no port after it: set TUTTI_MASTER_PORT to "
+        "one that is "
+        "free on rank 0's host, the same on all ranks");
+  j.master_host = address;
+  j.master_port = chosen ? parse_port(*chosen, "TUTTI_MASTER_PORT") : static_cast<std::uint16_t>(port + 1);
+}
+
 void read_master(const place& found, job& j) {
   const auto address = base::env_string("MASTER_ADDR");
   const auto port = base::env_string("MASTER_PORT");
@@ -172,18 +153,34 @@ void read_master(const place& found, job& j) {
     return;
   }
   if (j.world_size == 1) return;  // nobody to meet
-  if (!address || !port) {
-    const char* const missing = address ? "MASTER_PORT is"
-                                : port  ? "MASTER_ADDR is"
-                                        : "MASTER_ADDR and MASTER_PORT are";
-    refuse(fmt::format(
-        "{}, {}, but {} not set: set MASTER_ADDR to the host that rank 0 runs on and MASTER_PORT to a port "
-        "that is free there, the same on all ranks (mpirun -x MASTER_ADDR=… or srun --export does), or "
-        "start the program with tutti-run",
-        found.rank.from, found.size.from, missing));
+  if (address && port) {
+    const std::uint16_t number = parse_port(*port, "MASTER_PORT");
+    if (found.master_port_taken) return meet_beside_torchrun(found, *address, number, j);
+    j.master_host = *address;
+    j.master_port = number;
+    return;
   }
-  j.master_host = *address;
-  j.master_port = parse_port(*port, "MASTER_PORT");
+  if (!address && !port && found.one_host && !found.job_on_host.empty()) return meet_in_private(found, j);
+  const char* const missing = address ? "MASTER_PORT is"
+                              : port  ? "MASTER_ADDR is"
+                                      : "MASTER_ADDR and MASTER_PORT are";
+  refuse(fmt::format(
+      "{}, {}{}, but {} not set: set MASTER_ADDR to the host that rank 0 runs on and MASTER_PORT to a port "
+      "that is free there, the same on all ranks{}, or start the program with tutti-run",
+      found.rank.from, found.size.from, found.several_hosts ? " on several hosts" : "", missing,
+      found.pass_variables.empty() ? "" : fmt::format(" ({})", found.pass_variables)));
+}
+
+// The path of "file:///shared/path".
+std::string parse_file_url(const std::string& url) {
+  std::string path = url.substr(std::string_view("file://").size());
+  if (!path.starts_with('/') || path.ends_with('/'))
+    refuse(
+        fmt::format("init_method '{}' names no file: write file:///directory/name, with a name that all "
+                    "ranks see, and that "
+                    "nothing else uses",
+                    url));
+  return path;
 }
 
 // The variable goes whether or not the descriptor is used: its number means nothing to anybody else.
@@ -263,7 +260,6 @@ void read_common(const init_options& options, job& j) {
   j.timeout = read_timeout(options);
   j.transports = read_transports(options);
   j.secret = options.secret.empty() ? base::env_string("TUTTI_SECRET").value_or("") : options.secret;
-  j.job_id = base::env_string("TUTTI_JOB_ID").value_or("");
 }
 
 }  // namespace
@@ -271,27 +267,28 @@ void read_common(const init_options& options, job& j) {
 job resolve(const init_options& options) {
   job j;
   read_common(options, j);
-  const bool from_environment = options.init_method == "env://";
-  if (!from_environment && !options.init_method.starts_with("tcp://"))
+  const std::string& method = options.init_method;
+  const bool at_address = method.starts_with("tcp://"), at_file = method.starts_with("file://");
+  if (method != "env://" && !at_address && !at_file)
     refuse(fmt::format(
-        "init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 is) "
-        "and tcp://host:port",
-        options.init_method));
-  const place found = find_place(options);
+        "init_method '{}' is not known: there are env:// (MASTER_ADDR and MASTER_PORT say where rank 0 is), "
+        "tcp://host:port and file:///path",
+        method));
+  const place found = place_of(options);
   take_place(found, j);
+  j.job_id = found.job;
   const int store_fd = take_store_fd();
-  if (from_environment) {
-    read_master(found, j);
-    // Another address than the launcher's has another listener.
-    if (j.rank == 0 && j.world_size > 1) j.store_fd = store_fd;
-    return j;
-  }
-  parse_master_url(options.init_method, j);
-  if (j.alone)
+  if (at_address) parse_master_url(method, j);
+  if (at_file) j.meeting_file = parse_file_url(method);
+  if ((at_address || at_file) && j.alone)
     refuse(fmt::format(
         "init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or RANK "
         "and WORLD_SIZE",
-        options.init_method));
+        method));
+  if (at_address || at_file) return j;
+  read_master(found, j);
+  // Another address than the launcher's has another listener.
+  if (j.rank == 0 && !j.master_host.empty()) j.store_fd = store_fd;
   return j;
 }
 

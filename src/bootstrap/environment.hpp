@@ -15,18 +15,28 @@ struct job {
   int world_size = 1;
   int local_rank = -1;  // among the ranks of this host; -1: the starter did not say
   int local_world_size = -1;
-  std::string master_host;  // where rank 0 serves the store; empty in a world of one
+  // Where the ranks meet: rank 0 serves a store at an address, or all open a file; neither in a world of one.
+  std::string master_host;
   std::uint16_t master_port = 0;
+  std::string meeting_file;
+  bool private_meeting = false;  // the file is in a directory that is made for the purpose
   int store_fd = -1;   // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
   std::string secret;  // empty: none, loopback only
   std::chrono::milliseconds timeout{0};
   std::vector<std::string> transports;  // "shm", "tcp"; empty: all that work
-  std::string job_id;                   // for people; empty: none
-  bool alone = false;                   // nothing says that there are other ranks: a world of one
+  // Of this start of the program, different for every other start: what is left of another is told by it.
+  // Empty: nothing says.
+  std::string job_id;
+  bool alone = false;  // nothing says that there are other ranks: a world of one
 };
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
-// TUTTI_TRANSPORTS, TUTTI_TIMEOUT and TUTTI_STORE_FD; without RANK, what Open MPI, MPICH (PMI) or Slurm set.
+// TUTTI_RESTART_COUNT, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT and TUTTI_STORE_FD; without RANK,
+// what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp). With env://, the ranks meet at
+//   MASTER_ADDR and MASTER_PORT, where both are set;
+//   else a file in a directory of this user, where a starter has started all ranks on one host and named the
+//   job; under torchrun, whose own store listens at MASTER_PORT: likewise on one host; else at the port
+//   TUTTI_MASTER_PORT, by default MASTER_PORT + 1.
 // The descriptor is taken: closed on exec from here on, and its variable unset, so that no other process
 // believes it has it. Throws errc::invalid_argument for what is missing or contradictory, and not_supported
 // for a backend or a method that this build lacks; the text names the variables and the cure.

@@ -27,6 +27,7 @@ constexpr const char* verdict_key = "world";  // how it ended: the table, or why
 std::string rank_key(int rank) { return fmt::format("rank/{}", rank); }
 
 constexpr std::string_view failed_head = "failed1 ";
+constexpr std::string_view superseded = "superseded1";
 // For the questions that follow a timeout.
 constexpr auto patience = std::chrono::seconds(5);
 
@@ -35,12 +36,13 @@ struct claimant {
   int rank = 0;
   std::string host;
   std::string pid;
+  std::string job;  // empty: nothing said
 };
 
 // The random word tells processes apart that hosts and pids do not.
-std::string encode_claim(int number, const core::peer_card& mine) {
-  return fmt::format("{} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
-                     base::random_hex(8));
+std::string encode_claim(int number, const core::peer_card& mine, const std::string& job) {
+  return fmt::format("{} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
+                     encode_word(job), base::random_hex(8));
 }
 
 claimant decode_claim(const std::string& text) {
@@ -56,12 +58,13 @@ claimant decode_claim(const std::string& text) {
   const auto number = [](const std::string& word, int& into) {
     return std::from_chars(word.data(), word.data() + word.size(), into).ec == std::errc{};
   };
-  if (words.size() != 5 || !number(words[0], c.number) || !number(words[1], c.rank))
+  if (words.size() != 6 || !number(words[0], c.number) || !number(words[1], c.rank))
     throw error(errc::protocol,
                 "the store holds a claim that this version of tutti does not write: build all ranks with "
                 "the same tutti, and let no other program use the store");
   c.host = decode_word(words[2]);
   c.pid = words[3];
+  c.job = decode_word(words[4]);
   return c;
 }
 
@@ -104,7 +107,8 @@ class participant {
   participant(store& through, const job& who, const core::peer_card& mine, core::time_point deadline) noexcept
       : store_(through), who_(who), mine_(mine), deadline_(deadline) {}
 
-  task<world_table> meet() {
+  // nullopt: superseded.
+  task<std::optional<world_table>> meet() {
     co_await claim_size();
     co_await claim_rank();
     co_await store_.append(cards_key, encode_card(mine_), left());
@@ -117,6 +121,7 @@ class participant {
     }
     if (verdict.starts_with(failed_head))
       throw error(errc::join_failed, of_me(verdict.substr(failed_head.size())));
+    if (verdict == superseded) co_return std::nullopt;
     co_return decode_table(verdict, who_.world_size);
   }
 
@@ -127,10 +132,19 @@ class participant {
   }
 
   task<> claim_size() {
-    const store_exchange first =
-        co_await store_.compare_exchange(size_key, "", encode_claim(who_.world_size, mine_), left());
+    const store_exchange first = co_await store_.compare_exchange(
+        size_key, "", encode_claim(who_.world_size, mine_, who_.job_id), left());
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
+    if (!other.job.empty() && !who_.job_id.empty() && other.job != who_.job_id)
+      throw error(errc::join_failed,
+                  of_me(fmt::format("this process (host {}, pid {}) belongs to job '{}', but the ranks that "
+                                    "meet here (rank {}, host {}, pid {}) "
+                                    "belong to job '{}': end what is left of an earlier run, or meet "
+                                    "elsewhere (another MASTER_PORT); when they "
+                                    "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
+                                    mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid,
+                                    other.job)));
     if (other.number == who_.world_size) co_return;
     const std::string why = fmt::format(
         "rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there "
@@ -143,8 +157,8 @@ class participant {
   }
 
   task<> claim_rank() {
-    const store_exchange first =
-        co_await store_.compare_exchange(rank_key(who_.rank), "", encode_claim(who_.rank, mine_), left());
+    const store_exchange first = co_await store_.compare_exchange(
+        rank_key(who_.rank), "", encode_claim(who_.rank, mine_, who_.job_id), left());
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
     throw error(
@@ -215,9 +229,10 @@ class participant {
 
 }  // namespace
 
-task<core::world_info> meet(store& through, job who, core::peer_card mine, core::time_point deadline) {
+task<std::optional<core::world_info>> try_meet(store& through, job who, core::peer_card mine,
+                                               core::time_point deadline) {
   participant me(through, who, mine, deadline);
-  world_table table;
+  std::optional<world_table> table;
   std::string trouble;
   try {
     table = co_await me.meet();
@@ -228,14 +243,33 @@ task<core::world_info> meet(store& through, job who, core::peer_card mine, core:
   }
   if (!trouble.empty())
     throw error(errc::join_failed, fmt::format("rank {} cannot join: {}", who.rank, trouble));
+  if (!table) co_return std::nullopt;
   core::world_info info;
-  info.id = table.id;
+  info.id = table->id;
   info.rank = who.rank;
   info.size = who.world_size;
   info.secret = who.secret;
   info.timeout = who.timeout;
-  info.peers = std::move(table.cards);
-  co_return info;
+  info.peers = std::move(table->cards);
+  co_return std::optional<core::world_info>(std::move(info));
+}
+
+task<core::world_info> meet(store& through, job who, core::peer_card mine, core::time_point deadline) {
+  std::optional<core::world_info> info = co_await try_meet(through, who, std::move(mine), deadline);
+  if (!info)
+    throw error(errc::join_failed,
+                fmt::format("rank {} cannot join: the store belongs to another attempt; start all ranks anew",
+                            who.rank));
+  co_return std::move(*info);
+}
+
+task<bool> is_over(store& through, core::time_point deadline) {
+  const std::size_t verdicts = co_await through.count(verdict_key, core::time_left(deadline));
+  co_return verdicts > 0;
+}
+
+task<> supersede(store& through, core::time_point deadline) {
+  co_await through.compare_exchange(verdict_key, "", std::string(superseded), core::time_left(deadline));
 }
 
 }  // namespace tutti::bootstrap

@@ -7,6 +7,7 @@
 #include "core/environment.hpp"
 #include "core/world_info.hpp"
 
+#include <optional>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
 
@@ -27,5 +28,14 @@ core::peer_card local_card(int rank);
 // Whoever serves the store goes on serving until its clients have left (tcp_store_server::drain), in success
 // and in failure: others may still be reading the table, or why there is none.
 task<core::world_info> meet(store& through, job who, core::peer_card mine, core::time_point deadline);
+
+// The same where a store may see one attempt after another, each with keys of its own (prefix_store): nullopt
+// when this one has been superseded.
+task<std::optional<core::world_info>> try_meet(store& through, job who, core::peer_card mine,
+                                               core::time_point deadline);
+// Whether an attempt has ended, in a world, a failure or as superseded.
+task<bool> is_over(store& through, core::time_point deadline);
+// Ends an attempt that has not ended: those that wait in it learn that the next one has begun.
+task<> supersede(store& through, core::time_point deadline);
 
 }  // namespace tutti::bootstrap

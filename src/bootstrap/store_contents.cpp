@@ -103,4 +103,14 @@ std::optional<std::size_t> store_contents::append(const std::string& key, const 
   return before + text.size();
 }
 
+void store_contents::clear() {
+  const std::lock_guard lock(mutex_);
+  values_.clear();
+}
+
+std::map<std::string, std::string> store_contents::copy() const {
+  const std::lock_guard lock(mutex_);
+  return values_;
+}
+
 }  // namespace tutti::bootstrap

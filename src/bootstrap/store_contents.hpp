@@ -32,6 +32,8 @@ class store_contents {
   std::size_t count(const std::string& prefix) const;
   // The new length. nullopt: it would be beyond `limit`.
   std::optional<std::size_t> append(const std::string& key, const std::string& text, std::size_t limit);
+  void clear();
+  std::map<std::string, std::string> copy() const;
 
   // While this lives, `news` is notified on `executor` whenever the key is set. Made and destroyed on that
   // executor's thread, whichever thread sets the key; afterwards neither is touched.

@@ -31,9 +31,9 @@ task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = rt.state();
   state.loop().bind_to_this_thread();
   bootstrap::job job = bootstrap::resolve(options);
-  if (job.alone || job.world_size == 1) {
-    communicator alone = co_await state.join(job, nullptr, nullptr);
-    co_return alone;
+  if (job.world_size == 1 || !job.meeting_file.empty()) {
+    communicator world = co_await state.join(job, nullptr, nullptr);
+    co_return world;
   }
   const auto executor = rt.get_executor();
   if (job.rank == 0) {

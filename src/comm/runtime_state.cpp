@@ -2,6 +2,7 @@
 #include "comm/runtime_state.hpp"
 
 #include "base/log.hpp"
+#include "bootstrap/file_meeting.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/compute_pool.hpp"
 #include "transport/self/self_transport.hpp"
@@ -24,6 +25,15 @@ constexpr auto farewell = std::chrono::seconds(1);
 
 using transports = std::vector<std::unique_ptr<transport::transport>>;
 
+// Without an address of rank 0, or a secret that came from outside, this host is the world.
+transport::listen_wish wish_of(const bootstrap::job& job) {
+  const bool at_file = !job.meeting_file.empty();
+  transport::listen_wish wish(!job.secret.empty() || at_file);  // who may read the file gets a secret from it
+  if (!job.master_host.empty()) wish.towards = job.master_host;
+  if (at_file && !job.private_meeting && !job.secret.empty()) wish.towards = "";
+  return wish;
+}
+
 transports listening_transports(core::loop& loop, const bootstrap::job& job, core::peer_card& mine) {
   transports made;
   made.push_back(std::make_unique<transport::self::self_transport>(loop));
@@ -34,7 +44,7 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job, cor
   };
   const auto add = [&](std::unique_ptr<transport::transport> t) {
     try {
-      t->listen(mine, !job.secret.empty());
+      t->listen(mine, wish_of(job));
       made.push_back(std::move(t));
     } catch (const error& e) {
       // One that was asked for by name must work; otherwise the other one may do.
@@ -77,14 +87,16 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   core::world_info info;
   if (through != nullptr) {
     info = co_await bootstrap::meet(*through, job, mine, deadline);
+  } else if (!job.meeting_file.empty() && job.world_size > 1) {
+    info = co_await bootstrap::meet_at_file(loop_.executor(), job, mine, deadline);
   } else {
     info.id = loop_.engine().env().random();
+    info.rank = job.rank;
+    info.size = job.world_size;
+    info.secret = job.secret;
+    info.timeout = job.timeout;
     info.peers.push_back(mine);
   }
-  info.rank = job.rank;
-  info.size = job.world_size;
-  info.secret = job.secret;
-  info.timeout = job.timeout;
   check_reach(info, ways);
 
   std::vector<std::string> masks;

@@ -25,7 +25,8 @@ class runtime_state {
 
   core::loop& loop() noexcept { return loop_; }
 
-  // Joins the world of `job` through `store` (null: a world of one), which `server` (or null) serves to others.
+  // Joins the world of `job` through `store` (null: a world of one, or one that meets at a file), which `server` (or null)
+  // serves to others.
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
   // Runs the io_context until `main` has ended and no world is being left any more.
   void run_to_end(task<> main);

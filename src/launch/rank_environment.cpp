@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <iterator>
+#include <string_view>
 #include <system_error>
 
 #include "base/env.hpp"
@@ -37,11 +39,31 @@ std::string secret(const options& o) {
 }
 
 // A job inside a job is a job of its own, but the launchers of several nodes may have been given a common
-// name.
+// name; names of their own would set their ranks apart.
 std::string job_id(const options& o) {
-  if (o.nodes > 1)
-    if (auto given = base::env_string("TUTTI_JOB_ID")) return *given;
+  if (o.nodes > 1) return base::env_string("TUTTI_JOB_ID").value_or("");
   return random_hex(job_id_bytes);
+}
+
+// What told this launcher its own place, as a rank of this or another starter, and is wrong for its ranks.
+bool is_place_of_launcher(const std::string& variable) {
+  const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
+  constexpr std::string_view names[] = {"RANK",
+                                        "LOCAL_RANK",
+                                        "TUTTI_STORE_FD",
+                                        "TUTTI_RESTART_COUNT",
+                                        "TUTTI_MASTER_PORT",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "OMPI_COMM_WORLD_LOCAL_SIZE",
+                                        "OMPI_COMM_WORLD_NODE_RANK",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "MPI_LOCALRANKID",
+                                        "MPI_LOCALNRANKS"};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names) ||
+         name.starts_with("TORCHELASTIC_");
 }
 
 bool names(const std::string& variable, std::string_view name) {
@@ -52,11 +74,9 @@ bool names(const std::string& variable, std::string_view name) {
 
 rank_environment::rank_environment(const options& o, const host_and_port& store)
     : first_rank_(o.first_rank()) {
-  // A launcher that is itself a rank has variables which would be wrong for its own ranks.
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
-    if (!names(text, "RANK") && !names(text, "LOCAL_RANK") && !names(text, "TUTTI_STORE_FD"))
-      common_.push_back(text);
+    if (!is_place_of_launcher(text)) common_.push_back(text);
   }
   set("WORLD_SIZE", std::to_string(o.world_size()));
   set("LOCAL_WORLD_SIZE", std::to_string(o.ranks));

@@ -7,16 +7,27 @@
 #include "transport/link.hpp"
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <tutti/task.hpp>
+#include <utility>
 
 namespace tutti::transport {
+
+// Which peers a listener is to be for.
+struct listen_wish {
+  listen_wish(bool proves_identity, std::optional<std::string> host = std::nullopt)
+      : authenticated(proves_identity), towards(std::move(host)) {}
+  bool authenticated;                  // connections must prove that they know a secret
+  std::optional<std::string> towards;  // the host where the ranks meet; "": any other host; null: this host is enough
+};
 
 class transport {
  public:
   virtual ~transport() = default;
   virtual const char* name() const noexcept = 0;
   // Opens the listener and enters its address into this rank's card, before the world is known. Throws tutti::error.
-  virtual void listen(core::peer_card& mine, bool has_secret) = 0;
+  virtual void listen(core::peer_card& mine, const listen_wish& wish) = 0;
   // The world is known: incoming connections are accepted from now on. `info` and `up` outlive the transport.
   virtual void open(const core::world_info& info, inbound& up) = 0;
   virtual bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept = 0;

@@ -2,6 +2,8 @@
 #include "bootstrap/environment.hpp"
 
 #include "base/unique_fd.hpp"
+#include "bootstrap/private_directory.hpp"
+#include "bootstrap/variables.hpp"
 #include "support/run_task.hpp"
 
 #include <doctest/doctest.h>
@@ -22,53 +24,7 @@ using test::failure;
 
 namespace {
 
-// Exactly these variables of those that resolve() knows; the rest is put back at the end.
-class variables {
- public:
-  variables(std::initializer_list<std::pair<const char*, const char*>> wanted) {
-    for (const char* name : {"RANK",
-                             "WORLD_SIZE",
-                             "LOCAL_RANK",
-                             "LOCAL_WORLD_SIZE",
-                             "MASTER_ADDR",
-                             "MASTER_PORT",
-                             "TUTTI_SECRET",
-                             "TUTTI_JOB_ID",
-                             "TUTTI_TRANSPORTS",
-                             "TUTTI_TIMEOUT",
-                             "TUTTI_STORE_FD",
-                             "OMPI_COMM_WORLD_RANK",
-                             "OMPI_COMM_WORLD_SIZE",
-                             "OMPI_COMM_WORLD_LOCAL_RANK",
-                             "OMPI_COMM_WORLD_LOCAL_SIZE",
-                             "PMI_RANK",
-                             "PMI_SIZE",
-                             "MPI_LOCALRANKID",
-                             "MPI_LOCALNRANKS",
-                             "SLURM_PROCID",
-                             "SLURM_NTASKS",
-                             "SLURM_LOCALID"}) {
-      const char* const old = std::getenv(name);
-      before_.emplace_back(name, old != nullptr ? std::optional<std::string>(old) : std::nullopt);
-      ::unsetenv(name);
-    }
-    for (const auto& [name, value] : wanted) ::setenv(name, value, 1);
-  }
-  variables(const variables&) = delete;
-  variables& operator=(const variables&) = delete;
-  ~variables() {
-    for (const auto& [name, value] : before_) {
-      if (value) {
-        ::setenv(name, value->c_str(), 1);
-      } else {
-        ::unsetenv(name);
-      }
-    }
-  }
-
- private:
-  std::vector<std::pair<const char*, std::optional<std::string>>> before_;
-};
+using test::variables;
 
 job resolved(std::initializer_list<std::pair<const char*, const char*>> environment,
              const init_options& options = init_options()) {
@@ -118,7 +74,7 @@ TEST_CASE("what tutti-run and torchrun set") {
   CHECK(j.master_host == "node7");
   CHECK(j.master_port == 29500);
   CHECK(j.secret == "s");
-  CHECK(j.job_id == "job");
+  CHECK(j.job_id == "job/job");
   CHECK(j.transports == std::vector<std::string>{"shm", "tcp"});
   CHECK(j.timeout == 1500ms);
 }
@@ -130,68 +86,98 @@ TEST_CASE("local numbers may be missing") {
   CHECK(j.master_host == "::1");
 }
 
-TEST_CASE("what other starters set") {
-  SUBCASE("Open MPI") {
+TEST_CASE("what other starters set is as good") {
+  SUBCASE("with an address of rank 0") {
     const job j = resolved({{"OMPI_COMM_WORLD_RANK", "1"},
                             {"OMPI_COMM_WORLD_SIZE", "4"},
                             {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
-                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
-                            {"PMI_RANK", "9"},
+                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                            {"PMIX_NAMESPACE", "77"},
                             {"MASTER_ADDR", "a"},
                             {"MASTER_PORT", "5"}});
     CHECK(j.rank == 1);
     CHECK(j.world_size == 4);
     CHECK(j.local_rank == 1);
-    CHECK(j.local_world_size == 2);
+    CHECK(j.local_world_size == 4);
+    CHECK(j.job_id == "openmpi/77");
+    CHECK(j.master_host == "a");
+    CHECK(j.meeting_file.empty());
   }
-  SUBCASE("MPICH") {
-    const job j = resolved({{"PMI_RANK", "2"},
-                            {"PMI_SIZE", "4"},
-                            {"MPI_LOCALRANKID", "0"},
-                            {"MPI_LOCALNRANKS", "2"},
-                            {"MASTER_ADDR", "a"},
-                            {"MASTER_PORT", "5"}});
-    CHECK(j.rank == 2);
-    CHECK(j.world_size == 4);
-    CHECK(j.local_rank == 0);
-    CHECK(j.local_world_size == 2);
+  SUBCASE("on one host, none is needed: the ranks of one job, and no others, meet in a file") {
+    const auto of = [](const char* rank, const char* name) {
+      return resolved({{"OMPI_COMM_WORLD_RANK", rank},
+                       {"OMPI_COMM_WORLD_SIZE", "4"},
+                       {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                       {"PMIX_NAMESPACE", name}});
+    };
+    const job j = of("1", "77");
+    CHECK(j.private_meeting);
+    CHECK(j.meeting_file.starts_with(bootstrap::private_directory() + "/meeting-"));
+    CHECK(of("2", "77").meeting_file == j.meeting_file);
+    CHECK(of("1", "78").meeting_file != j.meeting_file);
+    CHECK(j.master_host.empty());
   }
-  SUBCASE("Slurm") {
-    const job j = resolved({{"SLURM_PROCID", "3"},
-                            {"SLURM_NTASKS", "4"},
-                            {"SLURM_LOCALID", "1"},
-                            {"MASTER_ADDR", "a"},
-                            {"MASTER_PORT", "5"}});
-    CHECK(j.rank == 3);
-    CHECK(j.world_size == 4);
-    CHECK(j.local_rank == 1);
-    CHECK(j.local_world_size == -1);
-  }
-  SUBCASE("RANK goes before them") {
-    const job j = resolved({{"RANK", "0"},
-                            {"WORLD_SIZE", "2"},
-                            {"SLURM_PROCID", "3"},
-                            {"SLURM_NTASKS", "4"},
-                            {"MASTER_ADDR", "a"},
-                            {"MASTER_PORT", "5"}});
-    CHECK(j.rank == 0);
-    CHECK(j.world_size == 2);
-  }
-  SUBCASE("without an address of rank 0") {
-    check_refused({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}},
-                  {"OMPI_COMM_WORLD_RANK=1", "MASTER_ADDR", "MASTER_PORT", "mpirun"});
-    check_refused({{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"MASTER_ADDR", "a"}},
-                  {"MASTER_PORT is not set"});
-  }
-  SUBCASE("with another world size") {
-    check_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"WORLD_SIZE", "5"}},
-                  {"PMI_SIZE=4", "WORLD_SIZE=5"});
+  SUBCASE("on several hosts, or where the starter has no name for the job, one is") {
+    check_refused({{"OMPI_COMM_WORLD_RANK", "1"},
+                   {"OMPI_COMM_WORLD_SIZE", "4"},
+                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                   {"PMIX_NAMESPACE", "77"}},
+                  {"OMPI_COMM_WORLD_RANK=1", "several hosts", "MASTER_ADDR", "MASTER_PORT", "mpirun -x"});
+    check_refused({{"PMI_RANK", "1"}, {"PMI_SIZE", "4"}, {"MPI_LOCALNRANKS", "4"}},
+                  {"PMI_RANK=1", "mpirun -genv"});
+    check_refused({{"SLURM_STEP_ID", "0"},
+                   {"SLURM_JOB_ID", "9"},
+                   {"SLURM_PROCID", "1"},
+                   {"SLURM_NTASKS", "4"},
+                   {"SLURM_STEP_NUM_NODES", "2"},
+                   {"SLURM_STEP_NODELIST", "node[07-08]"}},
+                  {"SLURM_PROCID=1", "several hosts", "srun", "MASTER_ADDR=node07"});
+    check_refused(
+        {{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}, {"MASTER_ADDR", "a"}},
+        {"MASTER_PORT is not set"});
   }
   SUBCASE("one rank needs no address") {
     const job j = resolved({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});
     CHECK(j.world_size == 1);
     CHECK(j.master_host.empty());
+    CHECK(j.meeting_file.empty());
   }
+}
+
+TEST_CASE("torchrun's own store is at MASTER_PORT: the ranks meet elsewhere") {
+  const auto of = [](const char* agent_store, const char* local_size, const char* port = "29400",
+                     const char* chosen = "") {
+    return resolved({{"RANK", "1"},
+                     {"WORLD_SIZE", "4"},
+                     {"LOCAL_RANK", "1"},
+                     {"LOCAL_WORLD_SIZE", local_size},
+                     {"MASTER_ADDR", "node7"},
+                     {"MASTER_PORT", port},
+                     {"TORCHELASTIC_RUN_ID", "none"},
+                     {"TORCHELASTIC_RESTART_COUNT", "2"},
+                     {"TORCHELASTIC_USE_AGENT_STORE", agent_store},
+                     {"TUTTI_MASTER_PORT", chosen}});
+  };
+  CHECK(of("False", "4").master_port == 29400);
+  const job together = of("True", "4");
+  CHECK(together.private_meeting);
+  CHECK(together.master_host.empty());
+  CHECK(of("True", "4", "29401").meeting_file != together.meeting_file);
+  const job apart = of("True", "2");
+  CHECK(apart.master_host == "node7");
+  CHECK(apart.master_port == 29401);
+  CHECK(apart.meeting_file.empty());
+  CHECK(of("True", "2", "29400", "1234").master_port == 1234);
+  CHECK(of("True", "4", "29400", "1234").master_port == 1234);
+  CHECK(apart.job_id.find("/2") != std::string::npos);
+  check_refused({{"RANK", "1"},
+                 {"WORLD_SIZE", "4"},
+                 {"LOCAL_WORLD_SIZE", "2"},
+                 {"MASTER_ADDR", "node7"},
+                 {"MASTER_PORT", "65535"},
+                 {"TORCHELASTIC_RUN_ID", "none"},
+                 {"TORCHELASTIC_USE_AGENT_STORE", "True"}},
+                {"MASTER_PORT=65535", "TUTTI_MASTER_PORT"});
 }
 
 TEST_CASE("what is missing or contradictory is named, with the cure") {
@@ -280,11 +266,31 @@ TEST_CASE("tcp:// says where rank 0 is") {
   check_refused({}, {"RANK", "tcp://host:80"}, no_rank);
 }
 
+TEST_CASE("file:// says at which file the ranks meet") {
+  init_options o;
+  o.rank = 0;
+  o.world_size = 2;
+  o.init_method = "file:///shared/run 7";
+  const job j =
+      resolved({{"MASTER_ADDR", "elsewhere"}, {"TUTTI_JOB_ID", "x"}, {"TUTTI_RESTART_COUNT", "1"}}, o);
+  CHECK(j.meeting_file == "/shared/run 7");
+  CHECK_FALSE(j.private_meeting);
+  CHECK(j.master_host.empty());
+  CHECK(j.job_id == "job/x/1");
+  for (const char* wrong : {"file://", "file://shared", "file:///", "file:///shared/"}) {
+    o.init_method = wrong;
+    check_refused({}, {wrong, "file:///directory/name"}, o);
+  }
+  init_options no_rank;
+  no_rank.init_method = "file:///shared/run";
+  check_refused({}, {"RANK", "file:///shared/run"}, no_rank);
+}
+
 TEST_CASE("unknown methods, backends, transports and times are refused") {
   init_options o;
-  for (const char* method : {"file:///tmp/x", "udp://a:1", "", "env:"}) {
+  for (const char* method : {"file:/tmp/x", "udp://a:1", "", "env:"}) {
     o.init_method = method;
-    check_refused({}, {"env://", "tcp://"}, o);
+    check_refused({}, {"env://", "tcp://", "file://"}, o);
   }
   o = init_options();
   o.backend = "nccl";

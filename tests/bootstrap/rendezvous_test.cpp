@@ -127,6 +127,37 @@ std::vector<failure> meet_in_memory(int size, std::set<int> missing, std::vector
 
 }  // namespace
 
+TEST_CASE("a rank of another job is told so, and disturbs nobody") {
+  boost::asio::io_context unused;
+  const memory_store shared(unused.get_executor());
+  const auto of_job = [](int rank, const char* id) {
+    job who = job_of(rank, 2);
+    who.job_id = id;
+    return who;
+  };
+  boost::asio::io_context context;
+  memory_store mine(context.get_executor(), shared);
+  core::background_tasks first;
+  struct outcome {
+    bool done = false;
+    core::world_info info;
+  } rank0;
+  const auto meet_as_rank_0 = [](store& through, job who, outcome* result) -> task<> {
+    result->info = co_await meet(through, who, card_of(0));
+    result->done = true;
+  };
+  first.start(meet_as_rank_0(mine, of_job(0, "new"), &rank0));
+  const failure f = test::failure_of([&] { run_task(context, meet(mine, of_job(1, "old"), card_of(1))); });
+  CHECK(f.code == errc::join_failed);
+  for (const char* part : {"job 'old'", "job 'new'", "rank 0", "TUTTI_JOB_ID", "MASTER_PORT"})
+    CHECK_MESSAGE(f.says(part), f.text);
+  CHECK_FALSE(rank0.done);
+  // Who has no job to name is taken at its word.
+  run_task(context, meet(mine, of_job(1, ""), card_of(1)));
+  test::run_until(context, [&] { return rank0.done; });
+  CHECK(rank0.info.size == 2);
+}
+
 TEST_CASE("all ranks get the same world, in memory") {
   std::uint64_t last_id = 0;
   for (const int size : {1, 2, 3, 8}) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Splits, batches, MNIST directories.
-#include "examples/scratch_directory.hpp"
+#include "examples/scratch_files.hpp"
 
 #include "train_digits/dataset.hpp"
 
@@ -97,7 +97,7 @@ TEST_CASE("dataset: the shipped digits hold out 360 of every kind") {
 TEST_CASE("dataset: MNIST directories, complete, in part, under either name") {
   const scratch_directory scratch;
   CHECK(error_of_mnist(scratch).find("no MNIST images here") != std::string::npos);
-  scratch.write_gz("t10k-images-idx3-ubyte.gz", idx_images(30));
+  write_gz(scratch, "t10k-images-idx3-ubyte.gz", idx_images(30));
   CHECK(error_of_mnist(scratch).find("its labels are missing") != std::string::npos);
   scratch.write("t10k-labels-idx1-ubyte", idx_labels(30));
   const data_split part = load_mnist(scratch.path());
@@ -105,7 +105,7 @@ TEST_CASE("dataset: MNIST directories, complete, in part, under either name") {
   CHECK(part.test.size() == 3);
 
   scratch.write("train-images.idx3-ubyte", idx_images(40));
-  scratch.write_gz("train-labels.idx1-ubyte.gz", idx_labels(40));
+  write_gz(scratch, "train-labels.idx1-ubyte.gz", idx_labels(40));
   const data_split whole = load_mnist(scratch.path());
   CHECK(whole.training.size() == 40);
   CHECK(whole.test.size() == 30);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The shipped digits, and tables that are none.
-#include "examples/scratch_directory.hpp"
+#include "examples/scratch_files.hpp"
 
 #include "train_digits/digits.hpp"
 
@@ -47,7 +47,7 @@ TEST_CASE("digits: lines end in any way") {
   const std::string bare = line.substr(0, line.size() - 1);
   CHECK(read_digits_csv(scratch.write("a", line + bare)).size() == 2);
   CHECK(read_digits_csv(scratch.write("b", bare + "\r\n" + bare + "\r\n")).size() == 2);
-  CHECK(read_digits_csv(scratch.write_gz("c", line)).labels[0] == 9);
+  CHECK(read_digits_csv(write_gz(scratch, "c", line)).labels[0] == 9);
 }
 
 TEST_CASE("digits: what is wrong is said, with its place") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The IDX reader on intact, damaged and hostile files.
-#include "examples/scratch_directory.hpp"
+#include "examples/scratch_files.hpp"
 
 #include "train_digits/idx.hpp"
 
@@ -34,12 +34,12 @@ TEST_CASE("idx: images and labels, plain and compressed") {
   for (const bool compressed : {false, true}) {
     CAPTURE(compressed);
     const auto read =
-        read_idx_images(compressed ? scratch.write_gz("images", images) : scratch.write("images", images));
+        read_idx_images(compressed ? write_gz(scratch, "images", images) : scratch.write("images", images));
     CHECK(read.count == 2);
     CHECK(read.rows == 1);
     CHECK(read.columns == 3);
     CHECK(read.pixels == std::vector<std::uint8_t>{1, 2, 3, 253, 254, 255});
-    CHECK(read_idx_labels(compressed ? scratch.write_gz("labels", labels)
+    CHECK(read_idx_labels(compressed ? write_gz(scratch, "labels", labels)
                                      : scratch.write("labels", labels)) == std::vector<std::uint8_t>{7, 0});
   }
 }
@@ -49,7 +49,7 @@ TEST_CASE("idx: more than one slice of the reader") {
   const std::uint32_t side = 1500;  // 2.25 million bytes
   std::string payload(side * side, '\0');
   for (std::size_t i = 0; i < payload.size(); ++i) payload[i] = static_cast<char>(i * 7 % 251);
-  const auto read = read_idx_images(scratch.write_gz("images", images_header(1, side, side) + payload));
+  const auto read = read_idx_images(write_gz(scratch, "images", images_header(1, side, side) + payload));
   CHECK(std::string(read.pixels.begin(), read.pixels.end()) == payload);
 }
 
@@ -93,7 +93,7 @@ TEST_CASE("idx: files that cannot be read") {
         std::string::npos);
 
   const std::string payload(100'000, 'x');
-  const auto whole = scratch.read(scratch.write_gz("whole", images_header(1, 100, 1000) + payload));
+  const auto whole = scratch.read(write_gz(scratch, "whole", images_header(1, 100, 1000) + payload));
   CHECK(tutti::test::error_of([&] {
           read_idx_images(scratch.write("cut", whole.substr(0, whole.size() / 2)));
         }).find("middle of its gzip stream") != std::string::npos);

@@ -50,6 +50,15 @@ TEST_SUITE("launch/rank_environment") {
     CHECK(seen.size() == 4);
   }
 
+  TEST_CASE("what told the launcher its own place is not handed on") {
+    const testing::ending end = launch(
+        {"-n", "1", "sh", "-c",
+         "env | grep -E '^(OMPI_COMM|PMI_|MPI_LOCAL|TORCHELASTIC|TUTTI_(RESTART|MASTER))' ; true"},
+        {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALNRANKS=4",
+         "TORCHELASTIC_RUN_ID=x", "TORCHELASTIC_USE_AGENT_STORE=True", "TUTTI_RESTART_COUNT=1"});
+    CHECK(end.output.empty());
+  }
+
   TEST_CASE("a secret that the user has set is kept") {
     CHECK(launch({"-n", "1", "sh", "-c", "echo $TUTTI_SECRET"}, {"TUTTI_SECRET=mine"}).output == "mine\n");
   }

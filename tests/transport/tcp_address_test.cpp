@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/address.hpp"
 
+#include "support/skip.hpp"
+#include "transport/tcp/interface.hpp"
+
 #include <doctest/doctest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <array>
 #include <cstdlib>
 #include <optional>
 #include <string>
 #include <tutti/error.hpp>
+#include <utility>
 
 namespace {
 
@@ -36,15 +42,17 @@ class variable {
   std::optional<std::string> before_;
 };
 
-std::string address_with(const char* chosen, const char* master, bool has_secret) {
+std::string address_with(const char* chosen, std::optional<std::string> master, bool has_secret,
+                         const char* interface = nullptr) {
   const variable a("TUTTI_ADDRESS", chosen);
-  const variable m("MASTER_ADDR", master);
-  return tcp::listen_address(has_secret);
+  const variable i("TUTTI_INTERFACE", interface);
+  return tcp::listen_address({has_secret, std::move(master)});
 }
 
-std::string refusal(const char* chosen, const char* master, bool has_secret) {
+std::string refusal(const char* chosen, std::optional<std::string> master, bool has_secret,
+                    const char* interface = nullptr) {
   try {
-    address_with(chosen, master, has_secret);
+    address_with(chosen, std::move(master), has_secret, interface);
   } catch (const error& e) {
     CHECK(e.code() == errc::invalid_argument);
     return e.what();
@@ -57,9 +65,9 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 }  // namespace
 
 TEST_CASE("tcp address: loopback, unless a secret and a way to the master call for more") {
-  CHECK(address_with(nullptr, nullptr, false) == "127.0.0.1");
+  CHECK(address_with(nullptr, std::nullopt, false) == "127.0.0.1");
   CHECK(address_with(nullptr, "192.0.2.1", false) == "127.0.0.1");
-  CHECK(address_with(nullptr, nullptr, true) == "127.0.0.1");
+  CHECK(address_with(nullptr, std::nullopt, true) == "127.0.0.1");
   CHECK(address_with(nullptr, "127.0.0.1", true) == "127.0.0.1");
   CHECK(address_with(nullptr, "127.0.1.1", true) == "127.0.0.1");
   CHECK(address_with(nullptr, "::1", true) == "::1");
@@ -69,17 +77,55 @@ TEST_CASE("tcp address: loopback, unless a secret and a way to the master call f
 
 TEST_CASE("tcp address: TUTTI_ADDRESS is taken at its word, and refused where it cannot be meant") {
   CHECK(address_with("10.1.2.3", "127.0.0.1", true) == "10.1.2.3");
-  CHECK(address_with("127.0.0.2", nullptr, false) == "127.0.0.2");
-  CHECK(address_with("::1", nullptr, false) == "::1");
-  CHECK(contains(refusal("10.1.2.3", nullptr, false), "TUTTI_SECRET"));
-  CHECK(contains(refusal("eth0", nullptr, true), "TUTTI_ADDRESS='eth0'"));
-  CHECK(contains(refusal("0.0.0.0", nullptr, true), "TUTTI_ADDRESS='0.0.0.0'"));
-  CHECK(contains(refusal("::", nullptr, true), "TUTTI_ADDRESS='::'"));
-  CHECK(contains(refusal("10.1.2.3:80", nullptr, true), "numeric address"));
+  CHECK(address_with("127.0.0.2", std::nullopt, false) == "127.0.0.2");
+  CHECK(address_with("::1", std::nullopt, false) == "::1");
+  CHECK(contains(refusal("10.1.2.3", std::nullopt, false), "TUTTI_SECRET"));
+  CHECK(contains(refusal("eth0", std::nullopt, true), "TUTTI_ADDRESS='eth0'"));
+  CHECK(contains(refusal("0.0.0.0", std::nullopt, true), "TUTTI_ADDRESS='0.0.0.0'"));
+  CHECK(contains(refusal("::", std::nullopt, true), "TUTTI_ADDRESS='::'"));
+  CHECK(contains(refusal("10.1.2.3:80", std::nullopt, true), "numeric address"));
+}
+
+TEST_CASE("tcp address: TUTTI_INTERFACE chooses by name") {
+  CHECK(tcp::address_of_interface("lo", false).is_loopback());
+  CHECK(address_with(nullptr, std::nullopt, false, "lo") == "127.0.0.1");
+  CHECK(address_with(nullptr, "192.0.2.1", true, "lo") == "127.0.0.1");
+  CHECK(address_with(nullptr, "192.0.2.1", true, "no-such-one,lo") == "127.0.0.1");
+  CHECK(address_with("127.0.0.1", std::nullopt, true, "lo") == "127.0.0.1");
+  for (const char* part : {"TUTTI_INTERFACE='no-such-one'", "lo (127.0.0.1)"})
+    CHECK(contains(refusal(nullptr, std::nullopt, true, "no-such-one"), part));
+  for (const char* part : {"TUTTI_INTERFACE=lo", "TUTTI_ADDRESS=10.1.2.3"})
+    CHECK(contains(refusal("10.1.2.3", std::nullopt, true, "lo"), part));
+  for (const tcp::interface_address& each : tcp::interface_addresses()) {
+    if (each.address.is_loopback() || each.address.is_v6()) continue;
+    CAPTURE(each.interface);
+    CHECK_FALSE(address_with(nullptr, std::nullopt, true, each.interface.c_str()).starts_with("127."));
+    CHECK(contains(refusal(nullptr, std::nullopt, false, each.interface.c_str()), "TUTTI_SECRET"));
+  }
+}
+
+TEST_CASE("tcp address: any other host is reached from the address that leads outwards") {
+  const std::string outward = address_with(nullptr, "", true);
+  CHECK(outward == tcp::outward_address().to_string());
+  CHECK(address_with(nullptr, "", false) == "127.0.0.1");
+  CHECK_NOTHROW(tcp::open_listener(outward));
+}
+
+TEST_CASE("tcp address: this host's own name is its real address, where it has one") {
+  std::array<char, 256> name{};
+  REQUIRE(::gethostname(name.data(), name.size() - 1) == 0);
+  std::string address;
+  try {
+    address = address_with(nullptr, name.data(), true);
+  } catch (const error& e) {
+    TUTTI_SKIP(std::string("this host does not know its own name: ") + e.what());
+  }
+  CHECK(tcp::is_loopback(address + ":1") == tcp::outward_address().is_loopback());
 }
 
 TEST_CASE("tcp address: a master that cannot be found is named") {
-  CHECK(contains(refusal(nullptr, "no-such-host.invalid", true), "MASTER_ADDR='no-such-host.invalid'"));
+  CHECK(contains(refusal(nullptr, "no-such-host.invalid", true), "'no-such-host.invalid'"));
+  CHECK(contains(refusal(nullptr, "no-such-host.invalid", true), "MASTER_ADDR"));
 }
 
 TEST_CASE("tcp address: endpoints are written and read") {

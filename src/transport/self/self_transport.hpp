@@ -12,7 +12,7 @@ class self_transport final : public transport, public link, public core::source 
   ~self_transport() override { cut(); }
 
   const char* name() const noexcept override { return "self"; }
-  void listen(core::peer_card&, bool) override {}
+  void listen(core::peer_card&, const listen_wish&) override {}
   void open(const core::world_info& info, inbound& up) override {
     rank_ = info.rank;
     up_ = &up;

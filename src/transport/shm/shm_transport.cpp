@@ -32,7 +32,7 @@ std::string shm_transport::describe(int peer) const {
   return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
 }
 
-void shm_transport::listen(core::peer_card& mine, bool) {
+void shm_transport::listen(core::peer_card& mine, const listen_wish&) {
   // An abstract name leaves no file. Its random part keeps jobs apart; who may connect is for the handshake to decide.
   mine.shm_address = fmt::format("tutti-{:016x}{:016x}", loop_.engine().env().random(), loop_.engine().env().random());
   try {

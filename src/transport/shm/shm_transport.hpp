@@ -21,7 +21,7 @@ class shm_transport final : public transport, public core::source {
   ~shm_transport() override;
 
   const char* name() const noexcept override { return "shm"; }
-  void listen(core::peer_card& mine, bool has_secret) override;
+  void listen(core::peer_card& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
   link& link_to(int peer) override;

@@ -3,6 +3,7 @@
 
 #include "base/env.hpp"
 #include "base/text.hpp"
+#include "transport/tcp/interface.hpp"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -10,12 +11,15 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 namespace tutti::transport::tcp {
 namespace {
@@ -27,7 +31,17 @@ constexpr int idle_before_probes_s = 5;
 constexpr int between_probes_s = 1;
 constexpr int unanswered_probes = 3;
 
-std::string explicit_address(const std::string& text, bool has_secret) {
+// What is open to other hosts needs proof of who they are.
+void check_open(const ip::address& address, const std::string& set_by, bool authenticated) {
+  if (authenticated || address.is_loopback()) return;
+  throw error(errc::invalid_argument,
+              fmt::format("{} is open to other hosts, and this job has no secret to tell its ranks from "
+                          "strangers: set TUTTI_SECRET "
+                          "to the same text on all ranks, or start them with tutti-run, which makes one",
+                          set_by));
+}
+
+ip::address explicit_address(const std::string& text) {
   boost::system::error_code code;
   const ip::address address = ip::make_address(text, code);
   if (code || address.is_unspecified() || address.is_multicast())
@@ -36,54 +50,67 @@ std::string explicit_address(const std::string& text, bool has_secret) {
         fmt::format("TUTTI_ADDRESS='{}' is not the numeric address of one interface of this host (such as "
                     "10.0.0.7 or fd00::7)",
                     text));
-  if (!has_secret && !address.is_loopback())
-    throw error(
-        errc::invalid_argument,
-        fmt::format(
-            "TUTTI_ADDRESS='{}' is open to other hosts, and this job has no secret to tell its ranks from "
-            "strangers: set TUTTI_SECRET to the same text on all ranks, or start them with tutti-run, "
-            "which makes one",
-            text));
-  return address.to_string();
+  return address;
+}
+
+bool is_loopback_address(const ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
+  return ip::make_address_v4(ip::v4_mapped, address.to_v6()).is_loopback();
 }
 
 std::string loopback_like(const ip::address& address) { return address.is_v6() ? "::1" : "127.0.0.1"; }
 
-// The local address of packets to `to`. A UDP socket is connected to find out: nothing is sent. Empty when
-// none.
-std::string source_address_towards(const addrinfo& to) {
-  base::unique_fd probe(::socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!probe || ::connect(probe.get(), to.ai_addr, to.ai_addrlen) != 0) return {};
-  ip::tcp::endpoint mine;
-  auto length = static_cast<socklen_t>(mine.capacity());
-  if (::getsockname(probe.get(), mine.data(), &length) != 0) return {};
-  const ip::address address = mine.address();
-  return address.is_loopback() ? loopback_like(address) : address.to_string();
-}
-
-std::string address_towards(const std::string& host, const std::string& port) {
+std::vector<ip::address> addresses_of(const std::string& host) {
   addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
+  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
   if (code != 0)
     throw error(
         errc::invalid_argument,
-        fmt::format(
-            "MASTER_ADDR='{}' (port {}) cannot be resolved on this host: {}; set it to rank 0's numeric "
-            "address",
-            host, port, ::gai_strerror(code)));
+        fmt::format("'{}', where rank 0 is (MASTER_ADDR), cannot be resolved on this host: {}; give rank 0's "
+                    "numeric address",
+                    host, ::gai_strerror(code)));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+  std::vector<ip::address> addresses;
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    std::string address = source_address_towards(*a);
-    if (!address.empty()) return address;
+    ip::tcp::endpoint at;
+    if (a->ai_addrlen > at.capacity()) continue;
+    std::memcpy(at.data(), a->ai_addr, a->ai_addrlen);
+    at.resize(a->ai_addrlen);
+    addresses.push_back(at.address());
+  }
+  return addresses;
+}
+
+std::string address_towards(const std::string& host) {
+  boost::system::error_code code;
+  const ip::address numeric = ip::make_address(host, code);
+  if (!code && is_loopback_address(numeric)) return loopback_like(numeric);
+  for (const ip::address& there : code ? addresses_of(host) : std::vector<ip::address>{numeric}) {
+    const ip::address source = source_address_towards(there);
+    if (source.is_unspecified()) continue;
+    if (!source.is_loopback()) return source.to_string();
+    if (host == "localhost") return loopback_like(source);
+    // Many a host knows its own name as 127.0.1.1 only, while the others know its real address.
+    return outward_address().to_string();
   }
   throw error(
       errc::invalid_argument,
       fmt::format(
-          "no interface of this host leads to MASTER_ADDR='{}': correct it, or set TUTTI_ADDRESS to this "
-          "host's numeric address",
+          "no interface of this host leads to '{}', where rank 0 is (MASTER_ADDR): correct it, or set "
+          "TUTTI_INTERFACE or TUTTI_ADDRESS to this host's interface or its numeric address",
           host));
+}
+
+// Whether `name` is one of the comma-separated `list`.
+bool names(std::string_view list, std::string_view name) {
+  for (;;) {
+    const std::size_t comma = list.find(',');
+    if (list.substr(0, comma) == name) return true;
+    if (comma == std::string_view::npos) return false;
+    list.remove_prefix(comma + 1);
+  }
 }
 
 errc code_for(int failure) noexcept {
@@ -102,14 +129,30 @@ errc code_for(int failure) noexcept {
 
 }  // namespace
 
-std::string listen_address(bool has_secret) {
-  if (const auto wanted = base::env_string("TUTTI_ADDRESS")) return explicit_address(*wanted, has_secret);
-  const auto master = base::env_string("MASTER_ADDR");
-  if (!has_secret || !master) return "127.0.0.1";
-  boost::system::error_code code;
-  const ip::address numeric = ip::make_address(*master, code);
-  if (!code && numeric.is_loopback()) return loopback_like(numeric);
-  return address_towards(*master, base::env_string("MASTER_PORT").value_or("9"));
+std::string listen_address(const listen_wish& wish) {
+  const auto wanted = base::env_string("TUTTI_ADDRESS");
+  const auto interface = base::env_string("TUTTI_INTERFACE");
+  if (wanted) {
+    const ip::address address = explicit_address(*wanted);
+    if (interface && std::ranges::none_of(interface_addresses(), [&](const interface_address& each) {
+          return each.address == address && names(*interface, each.interface);
+        }))
+      throw error(errc::invalid_argument,
+                  fmt::format("TUTTI_ADDRESS={} is no address of TUTTI_INTERFACE={}: unset one of them",
+                              *wanted, *interface));
+    check_open(address, fmt::format("TUTTI_ADDRESS='{}'", *wanted), wish.authenticated);
+    return address.to_string();
+  }
+  if (interface) {
+    boost::system::error_code code;
+    const ip::address master = ip::make_address(wish.towards.value_or(""), code);
+    const ip::address address = address_of_interface(*interface, !code && master.is_v6());
+    check_open(address, fmt::format("TUTTI_INTERFACE='{}' ({})", *interface, address.to_string()),
+               wish.authenticated);
+    return address.to_string();
+  }
+  if (!wish.authenticated || !wish.towards) return "127.0.0.1";
+  return wish.towards->empty() ? outward_address().to_string() : address_towards(*wish.towards);
 }
 
 listener open_listener(const std::string& address) {

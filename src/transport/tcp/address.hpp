@@ -5,17 +5,20 @@
 
 #include "base/unique_fd.hpp"
 #include "core/socket_io.hpp"
+#include "transport/transport.hpp"
 
 #include <string>
 
 namespace tutti::transport::tcp {
 
 // The numeric address at which peers can reach this process.
-//   TUTTI_ADDRESS where set; else loopback when there is no secret, or when MASTER_ADDR is absent or
-//   loopback; else the address of the interface that leads to MASTER_ADDR.
-// Throws errc::invalid_argument, naming the variable, when TUTTI_ADDRESS is no numeric address of one
-// interface, is not loopback although there is no secret, or when nothing leads to MASTER_ADDR.
-std::string listen_address(bool has_secret);
+//   TUTTI_ADDRESS where set; else an address of the interface that TUTTI_INTERFACE names; else loopback where
+//   there is no secret or no other host is wished for; else the address of the interface that leads to where
+//   the ranks meet.
+// Throws errc::invalid_argument, naming the variable: TUTTI_ADDRESS is no numeric address of one interface,
+// there is no interface TUTTI_INTERFACE, they contradict each other, they are not loopback although there is
+// no secret; or nothing leads to the meeting point.
+std::string listen_address(const listen_wish& wish);
 
 struct listener {
   base::unique_fd fd;    // non-blocking

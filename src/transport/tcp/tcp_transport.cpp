@@ -19,8 +19,8 @@ tcp_transport::tcp_transport(core::loop& loop) : loop_(loop), changed_(loop.exec
 
 tcp_transport::~tcp_transport() { cut(); }
 
-void tcp_transport::listen(core::peer_card& mine, bool has_secret) {
-  listener opened = open_listener(listen_address(has_secret));
+void tcp_transport::listen(core::peer_card& mine, const listen_wish& wish) {
+  listener opened = open_listener(listen_address(wish));
   listener_ = std::move(opened.fd);
   mine.tcp_endpoints.push_back(std::move(opened.endpoint));
 }

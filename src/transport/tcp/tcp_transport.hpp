@@ -22,7 +22,7 @@ class tcp_transport final : public transport, public core::source {
 
   const char* name() const noexcept override { return "tcp"; }
   // The address is chosen as listen_address() in address.hpp says.
-  void listen(core::peer_card& mine, bool has_secret) override;
+  void listen(core::peer_card& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
   link& link_to(int peer) override { return at(peer); }

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files for the tests of readers: a directory that goes when the test ends.
+// Files for tests: a directory that goes when the test ends.
 #pragma once
 
 #include <cstdlib>
-#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <stdexcept>
 #include <string>
-
-#include <zlib.h>
 
 namespace tutti::test {
 
@@ -30,22 +27,11 @@ class scratch_directory {
 
   const std::filesystem::path& path() const { return path_; }
 
-  // Each returns the path of what it wrote.
+  // Returns the path of what it wrote.
   std::filesystem::path write(const std::string& name, const std::string& content) const {
     std::ofstream(path_ / name, std::ios::binary) << content;
     return path_ / name;
   }
-  std::filesystem::path write_gz(const std::string& name, const std::string& content) const {
-    const std::filesystem::path path = path_ / name;
-    gzFile file = gzopen(path.c_str(), "wb");
-    if (file == nullptr || gzwrite(file, content.data(), static_cast<unsigned>(content.size())) !=
-                               static_cast<int>(content.size())) {
-      throw std::runtime_error("cannot write " + path.string());
-    }
-    gzclose(file);
-    return path;
-  }
-
   std::string read(const std::filesystem::path& path) const {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -54,16 +40,5 @@ class scratch_directory {
  private:
   std::filesystem::path path_;
 };
-
-// The text of the exception that f throws; empty when it throws none.
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return {};
-}
 
 }  // namespace tutti::test

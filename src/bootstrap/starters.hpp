@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rank of how many this process is, as told by whatever started it: tutti-run, torchrun, Open MPI's
+// mpirun, MPICH's and other Hydra ones, or srun.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace tutti::bootstrap {
+
+// A number and where it comes from, for error texts.
+struct setting {
+  std::optional<int> value;
+  std::string from;  // "RANK=3"
+};
+
+struct place {
+  setting rank, size, local_rank, local_size;
+  // Of this start of the program: the same on all its ranks, different for every other start. Empty: the
+  // starter says nothing of the kind.
+  std::string job;
+  // The same, among the ranks of this host.
+  std::string job_on_host;
+  bool one_host = false;           // all ranks are known to be on this host
+  bool several_hosts = false;      // they are known not to be
+  bool master_port_taken = false;  // torchrun's own store listens at MASTER_PORT
+  std::string
+      pass_variables;  // how this starter is told to hand on variables, for error texts; empty: unknown
+};
+
+// What the environment says, in this order: RANK and WORLD_SIZE, then what Open MPI, MPICH (PMI) or Slurm
+// set. Slurm's variables also reach what srun did not start, so that the others go before them, and without a
+// step they mean nothing. Throws invalid_argument for a malformed variable and for starters that contradict
+// each other, naming both.
+place find_place();
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/store_file.hpp"
+
+#include "base/little_endian.hpp"
+#include "base/text.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <tutti/error.hpp>
+#include <utility>
+
+namespace tutti::bootstrap {
+namespace {
+
+constexpr std::string_view magic = "tutti-s1";
+constexpr std::size_t change_head = 9;
+constexpr std::uint64_t longest_change = 64u << 20;
+constexpr off_t first_user = off_t{1} << 40;
+constexpr off_t most_users = off_t{1} << 32;
+// Below this, history is not worth the work of forgetting it.
+constexpr std::uint64_t small_log = 1u << 20;
+
+struct flock byte_range(short type, off_t start, off_t length) {
+  struct flock range{};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  range.l_start = start;
+  range.l_len = length;
+  return range;
+}
+
+std::string encode_change(store_file::change kind, const std::string& key, std::string_view value) {
+  std::string bytes(change_head, '\0');
+  auto* const head = reinterpret_cast<std::uint8_t*>(bytes.data());
+  base::put_little_endian(head, static_cast<std::uint32_t>(change_head - 4 + key.size() + value.size()));
+  head[4] = static_cast<std::uint8_t>(kind);
+  base::put_little_endian(head + 5, static_cast<std::uint32_t>(key.size()));
+  bytes += key;
+  bytes += value;
+  return bytes;
+}
+
+}  // namespace
+
+void store_file::damaged() const {
+  throw error(
+      errc::protocol,
+      fmt::format(
+          "the store's file {} is damaged, or another program writes to it: stop the ranks, remove the "
+          "file, and start them anew",
+          path_));
+}
+
+void store_file::failed(const char* what, int code) const {
+  if (code == ENOSPC || code == EDQUOT)
+    throw error(errc::resources, fmt::format("cannot {} {}: {}; make room, or put the file elsewhere", what,
+                                             path_, base::errno_text(code)));
+  throw error(errc::system, fmt::format("cannot {} {}: {}", what, path_, base::errno_text(code)));
+}
+
+store_file::store_file(const std::string& path) : path_(path) {
+  fd_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, S_IRUSR | S_IWUSR));
+  if (!fd_) {
+    const int code = errno;
+    const bool limit = code == EMFILE || code == ENFILE || code == ENOSPC || code == EDQUOT;
+    throw error(
+        limit ? errc::resources : errc::invalid_argument,
+        fmt::format(
+            "cannot open the store's file {}: {}; name a file in a directory that exists, that this user "
+            "may write to, and that all ranks see",
+            path, base::errno_text(code)));
+  }
+  struct stat status{};
+  if (::fstat(fd_.get(), &status) != 0) failed("look at", errno);
+  if (!S_ISREG(status.st_mode))
+    throw error(errc::invalid_argument,
+                fmt::format("{} is not a regular file: name one for the store to make", path));
+  // Its owner could make the ranks believe anything.
+  if (status.st_uid != ::geteuid())
+    throw error(
+        errc::invalid_argument,
+        fmt::format(
+            "the store's file {} belongs to another user (uid {}; this one is {}): choose another name, in "
+            "a directory of your own",
+            path, status.st_uid, ::geteuid()));
+}
+
+store_file::~store_file() { leave(); }
+
+void store_file::leave() noexcept {
+  if (user_ == 0) return;
+  // The lock is held by others for microseconds. When it is not to be had, a file is left, which the next run
+  // clears.
+  try {
+    for (int attempt = 0; attempt < 20 && !try_lock(); ++attempt)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (locked_ && !anybody_else() && is_at_path()) ::unlink(path_.c_str());
+  } catch (const std::exception&) {
+  }
+}
+
+bool store_file::try_lock() {
+  if (locked_) return false;
+  struct flock all = byte_range(F_WRLCK, 0, 1);
+  while (::fcntl(fd_.get(), F_OFD_SETLK, &all) != 0) {
+    const int code = errno;
+    if (code == EINTR) continue;
+    if (code == EAGAIN || code == EACCES) return false;
+    throw error(
+        errc::not_supported,
+        fmt::format(
+            "{} cannot be locked: {}; its file system has no fcntl locks: put the file on another one "
+            "(on NFS, one that is mounted with locking)",
+            path_, base::errno_text(code)));
+  }
+  locked_ = true;
+  return true;
+}
+
+void store_file::unlock() noexcept {
+  struct flock all = byte_range(F_UNLCK, 0, 1);
+  ::fcntl(fd_.get(), F_OFD_SETLK, &all);
+  locked_ = false;
+}
+
+bool store_file::is_at_path() const {
+  struct stat mine{}, there{};
+  return ::fstat(fd_.get(), &mine) == 0 && ::stat(path_.c_str(), &there) == 0 &&
+         mine.st_dev == there.st_dev && mine.st_ino == there.st_ino;
+}
+
+bool store_file::anybody_else() const {
+  struct flock users = byte_range(F_WRLCK, first_user, most_users);
+  if (::fcntl(fd_.get(), F_OFD_GETLK, &users) != 0) failed("ask for the locks of", errno);
+  return users.l_type != F_UNLCK;
+}
+
+bool store_file::is_alive(std::uint64_t user) const {
+  if (user == user_) return true;
+  if (user >= static_cast<std::uint64_t>(most_users)) damaged();
+  struct flock one = byte_range(F_WRLCK, first_user + static_cast<off_t>(user), 1);
+  if (::fcntl(fd_.get(), F_OFD_GETLK, &one) != 0) failed("ask for the locks of", errno);
+  return one.l_type != F_UNLCK;
+}
+
+void store_file::enter() {
+  header h;
+  if (read_header(h)) {
+    if (!anybody_else()) {
+      ++h.generation;
+      h.begin = h.end = header_bytes;
+    }
+  }
+  const std::uint64_t number = h.next_user++;
+  if (number >= static_cast<std::uint64_t>(most_users)) damaged();
+  struct flock mine = byte_range(F_WRLCK, first_user + static_cast<off_t>(number), 1);
+  if (::fcntl(fd_.get(), F_OFD_SETLK, &mine) != 0) failed("lock a part of", errno);
+  write_header(h);
+  user_ = number;
+  if (h.end == header_bytes && ::ftruncate(fd_.get(), header_bytes) != 0) failed("shorten", errno);
+}
+
+bool store_file::read_header(header& into) {
+  const std::string bytes = read(0, header_bytes);
+  if (magic.starts_with(bytes)) return false;  // empty, or its first user died at its first words
+  if (!bytes.starts_with(magic))
+    throw error(
+        errc::invalid_argument,
+        fmt::format("{} holds something else than a store; it is left as it is: name another file", path_));
+  if (bytes.size() < header_bytes) return false;
+  std::memcpy(seen_.data(), bytes.data(), header_bytes);
+  const auto number = [&](std::size_t i) {
+    return base::get_little_endian<std::uint64_t>(seen_.data() + 8 * i);
+  };
+  into = {number(1), number(2), number(3), number(4)};
+  if (into.begin < header_bytes || into.end < into.begin || into.generation == 0) damaged();
+  return true;
+}
+
+void store_file::write_header(const header& h) {
+  raw_header raw;
+  std::memcpy(raw.data(), magic.data(), magic.size());
+  std::size_t at = magic.size();
+  for (const std::uint64_t value : {h.generation, h.begin, h.end, h.next_user}) {
+    base::put_little_endian(raw.data() + at, value);
+    at += sizeof value;
+  }
+  put(0, {reinterpret_cast<const char*>(raw.data()), raw.size()});
+  seen_ = raw;
+  header_ = h;
+}
+
+bool store_file::looks_changed() const noexcept {
+  raw_header now{};
+  struct stat status{};
+  return ::fstat(fd_.get(), &status) != 0 || status.st_nlink == 0 ||
+         ::pread(fd_.get(), now.data(), now.size(), 0) != static_cast<ssize_t>(now.size()) || now != seen_;
+}
+
+bool store_file::refresh(store_contents& contents) {
+  struct stat status{};
+  if (::fstat(fd_.get(), &status) != 0) failed("look at", errno);
+  if (status.st_nlink == 0)
+    throw error(
+        errc::peer_failed,
+        fmt::format(
+            "somebody removed {} while ranks were using it: start them all anew, and leave the file to "
+            "them (the last one removes it)",
+            path_));
+  if (!read_header(header_)) damaged();
+  if (header_.generation == generation_ && header_.end == read_to_) return false;
+  if (header_.generation != generation_ || header_.end < read_to_) {
+    contents.clear();
+    read_to_ = header_.begin;
+    generation_ = 0;  // until all of it is there
+  }
+  while (read_to_ < header_.end) {
+    const std::uint64_t left = header_.end - read_to_;
+    std::string bytes = read(read_to_, static_cast<std::size_t>(std::min<std::uint64_t>(left, 256u << 10)));
+    if (bytes.size() < change_head) damaged();
+    const auto length_at = [&](std::size_t at) {
+      const auto* const raw = reinterpret_cast<const std::uint8_t*>(bytes.data()) + at;
+      return std::uint64_t{4} + base::get_little_endian<std::uint32_t>(raw);
+    };
+    if (const std::uint64_t first = length_at(0); first > bytes.size()) {
+      if (first > longest_change || first > left) damaged();
+      bytes = read(read_to_, static_cast<std::size_t>(first));
+      if (bytes.size() < first) damaged();
+    }
+    std::size_t at = 0;
+    while (bytes.size() - at >= change_head) {
+      const std::uint64_t length = length_at(at);
+      if (length > bytes.size() - at) break;
+      const auto* const raw = reinterpret_cast<const std::uint8_t*>(bytes.data()) + at;
+      const std::uint64_t key_bytes = base::get_little_endian<std::uint32_t>(raw + 5);
+      if (length < change_head || key_bytes > length - change_head) damaged();
+      const std::string key = bytes.substr(at + change_head, static_cast<std::size_t>(key_bytes));
+      std::string value = bytes.substr(at + change_head + key.size(),
+                                       static_cast<std::size_t>(length) - change_head - key.size());
+      switch (change{raw[4]}) {
+        case change::set:
+          contents.set(key, std::move(value));
+          break;
+        case change::erase:
+          contents.erase(key);
+          break;
+        case change::append:
+          if (!contents.append(key, value, SIZE_MAX)) damaged();
+          break;
+        default:
+          damaged();
+      }
+      at += static_cast<std::size_t>(length);
+    }
+    if (at == 0) damaged();
+    read_to_ += at;
+  }
+  generation_ = header_.generation;
+  return true;
+}
+
+void store_file::write(store_contents& contents, change kind, const std::string& key,
+                       std::string_view value) {
+  const std::string bytes = encode_change(kind, key, value);
+  header h = header_;
+  h.end += bytes.size();
+  try {
+    put(header_.end, bytes);
+    write_header(h);
+  } catch (const error&) {
+    contents.clear();
+    generation_ = 0;
+    throw;
+  }
+  read_to_ = h.end;
+  if (h.end - h.begin <= std::max(small_log, compact_above_)) return;
+  try {
+    compact(contents);
+  } catch (const error&) {
+    compact_above_ = 2 * (h.end - h.begin);  // the change is made; another time there may be room
+  }
+}
+
+void store_file::compact(store_contents& contents) {
+  std::string image;
+  for (const auto& [key, value] : contents.copy()) image += encode_change(change::set, key, value);
+  compact_above_ = 4 * static_cast<std::uint64_t>(image.size());
+  if (header_.end - header_.begin <= compact_above_) return;
+  header h = header_;
+  const bool in_front = header_bytes + image.size() <= h.begin;
+  h.begin = in_front ? header_bytes : h.end;
+  put(h.begin, image);
+  h.end = h.begin + image.size();
+  ++h.generation;
+  write_header(h);
+  read_to_ = h.end;
+  generation_ = h.generation;
+  // The room of what is forgotten goes back to the file system, where that can be done.
+  if (in_front) {
+    if (::ftruncate(fd_.get(), static_cast<off_t>(h.end)) != 0) return;
+  } else {
+    ::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, header_bytes,
+                static_cast<off_t>(h.begin - header_bytes));
+  }
+}
+
+std::string store_file::read(std::uint64_t from, std::size_t bytes) const {
+  std::string text(bytes, '\0');
+  std::size_t have = 0;
+  while (have < bytes) {
+    const ssize_t got = ::pread(fd_.get(), text.data() + have, bytes - have, static_cast<off_t>(from + have));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) failed("read", errno);
+    if (got == 0) break;
+    have += static_cast<std::size_t>(got);
+  }
+  text.resize(have);
+  return text;
+}
+
+void store_file::put(std::uint64_t at, std::string_view bytes) const {
+  while (!bytes.empty()) {
+    const ssize_t done = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
+    if (done < 0 && errno == EINTR) continue;
+    if (done < 0) failed("write to", errno);
+    bytes.remove_prefix(static_cast<std::size_t>(done));
+    at += static_cast<std::uint64_t>(done);
+  }
+}
+
+}  // namespace tutti::bootstrap

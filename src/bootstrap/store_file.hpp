@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// The file behind file_store: its lock, its form, and who is still there.
+//
+// A header, and a log of changes behind it that grows at its end, so that a user reads only what is new to
+// it.
+//   header  magic (8 bytes), generation, begin and end of the log, number of the next user (8 bytes each)
+//   change  length of what follows (4), kind (1), length of the key (4), key, value
+// The end in the header moves after a change has been written: one that its writer did not live to finish
+// does not count. A log that is mostly history is written anew, elsewhere in the file, with another
+// generation.
+//
+// Locks are fcntl's, of open file descriptions: with those of processes, the close() of any other descriptor
+// of the file would free them, and threads would not exclude each other. Byte 0 is the lock of all contents.
+// Byte `first_user` + n is locked by user n as long as it lives: the kernel unlocks it, whatever that user
+// dies of, which is how a file left by a crashed run is told from one in use.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "bootstrap/store_contents.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tutti::bootstrap {
+
+class store_file {
+ public:
+  enum class change : std::uint8_t { set = 1, erase, append };
+
+  // Opens the file, makes it where there is none. Throws invalid_argument (no such directory, not a regular
+  // file, that of another user), resources, system.
+  explicit store_file(const std::string& path);
+  store_file(const store_file&) = delete;
+  store_file& operator=(const store_file&) = delete;
+  ~store_file();  // leaves: the last user takes the file away
+
+  // False: somebody else has the lock, or another holder in this process has taken it through this object.
+  // Throws not_supported where the file system has no locks.
+  bool try_lock();
+  void unlock() noexcept;
+
+  // The rest is called with the lock held.
+
+  // False: this file is no longer the one at the path, because its last user took it away; open another.
+  bool is_at_path() const;
+  // Becomes a user. Where nobody is, the contents of those who were are thrown away. Throws invalid_argument
+  // when the file is something else.
+  void enter();
+  // Carries out what others have changed since the last time; true when that was anything. Throws peer_failed
+  // (somebody removed the file), protocol (it is damaged), system.
+  bool refresh(store_contents& contents);
+  // Records a change that `contents` has seen already. Throws resources (the disk is full) or system: nothing
+  // has then been changed in the file, and the next refresh() puts `contents` right.
+  void write(store_contents& contents, change kind, const std::string& key, std::string_view value);
+
+  // Of this user, different from all others of the file.
+  std::uint64_t user() const noexcept { return user_; }
+  bool is_alive(std::uint64_t user) const;
+
+  // Without the lock: whether refresh() may find something. May say no for a while on network file systems.
+  bool looks_changed() const noexcept;
+  // For a watch on the file.
+  int descriptor() const noexcept { return fd_.get(); }
+
+ private:
+  static constexpr std::uint64_t header_bytes = 40;
+  using raw_header = std::array<std::uint8_t, header_bytes>;
+  struct header {
+    std::uint64_t generation = 1;
+    std::uint64_t begin = header_bytes;
+    std::uint64_t end = header_bytes;
+    std::uint64_t next_user = 1;
+  };
+
+  bool read_header(header& into);  // false: the file has none yet
+  void write_header(const header& h);
+  bool anybody_else() const;
+  void compact(store_contents& contents);
+  void leave() noexcept;
+  std::string read(std::uint64_t from, std::size_t bytes) const;
+  void put(std::uint64_t at, std::string_view bytes) const;
+  [[noreturn]] void damaged() const;
+  [[noreturn]] void failed(const char* what, int code) const;
+
+  std::string path_;
+  base::unique_fd fd_;
+  bool locked_ = false;
+  std::uint64_t user_ = 0;  // 0: not entered
+  header header_;
+  raw_header seen_{};             // as it is in the file
+  std::uint64_t read_to_ = 0;     // up to where `contents` has the log
+  std::uint64_t generation_ = 0;  // of what `contents` has; 0: of nothing
+  std::uint64_t compact_above_ = 0;
+};
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// tutti::init by each of its methods: ranks of one process, each a thread with a runtime of its own.
+#include "base/unique_fd.hpp"
+#include "bootstrap/variables.hpp"
+#include "support/local_world.hpp"
+#include "support/scratch_directory.hpp"
+#include "support/skip.hpp"
+#include "transport/tcp/interface.hpp"
+
+#include <doctest/doctest.h>
+
+#include <boost/asio/ip/tcp.hpp>
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <tutti/init_options.hpp>
+#include <tutti/runtime.hpp>
+#include <utility>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+using boost::asio::ip::tcp;
+
+namespace {
+
+task<> join_and_add_up(runtime& rt, init_options options) {
+  const int size = options.world_size;
+  communicator world = co_await init(rt, std::move(options));
+  int x = world.rank() + 1;
+  co_await world.all_reduce(x, sum);
+  TUTTI_EXPECT(world.size() == size);
+  TUTTI_EXPECT(x == size * (size + 1) / 2);
+}
+
+init_options options_of(const std::string& method, int rank, int size) {
+  init_options o;
+  o.init_method = method;
+  o.rank = rank;
+  o.world_size = size;
+  o.timeout = 40s;
+  return o;
+}
+
+// Ranks that begin in the order of `order`; `change` has the last word on each one's options.
+std::vector<failure> join_in_order(
+    const std::string& method, const std::vector<int>& order,
+    const std::function<void(init_options&)>& change = [](init_options&) {}) {
+  const int size = static_cast<int>(order.size());
+  return run_threads(size, [&](int place) {
+    init_options o = options_of(method, order[static_cast<std::size_t>(place)], size);
+    change(o);
+    runtime rt;
+    rt.run(join_and_add_up(rt, std::move(o)));
+  });
+}
+
+void check_all(const std::vector<failure>& failures) {
+  for (const failure& f : failures) CHECK_MESSAGE(f.code == errc::success, f.text);
+}
+
+// A port that was free a moment ago, at an address of this host; 0: there is no such address.
+unsigned short free_port(const char* address) {
+  boost::asio::io_context context;
+  boost::system::error_code code;
+  tcp::acceptor acceptor(context);
+  const tcp::endpoint at(boost::asio::ip::make_address(address), 0);
+  acceptor.open(at.protocol(), code);
+  if (!code) acceptor.bind(at, code);
+  return code ? static_cast<unsigned short>(0) : acceptor.local_endpoint().port();
+}
+
+}  // namespace
+
+TEST_CASE("init by tcp://: an address, an IPv6 address, a name of several addresses") {
+  const variables none({});
+  for (const auto& [host, address] :
+       {std::pair("127.0.0.1", "127.0.0.1"), {"localhost", "127.0.0.1"}, {"[::1]", "::1"}}) {
+    const unsigned short port = free_port(address);
+    if (port == 0) {
+      count_skip(__FILE__, __LINE__, std::string("this host has no address ") + address);
+      continue;
+    }
+    CAPTURE(host);
+    check_all(join_in_order("tcp://" + std::string(host) + ":" + std::to_string(port), {3, 1, 0, 2}));
+  }
+}
+
+TEST_CASE("init by tcp:// on this host's own address, with a secret: the ranks listen there too") {
+  const variables only_tcp({{"TUTTI_TRANSPORTS", "tcp"}});
+  const boost::asio::ip::address outward = transport::tcp::outward_address();
+  if (outward.is_loopback()) TUTTI_SKIP("this host has no address but loopback");
+  const std::string address = outward.is_v6() ? "[" + outward.to_string() + "]" : outward.to_string();
+  const unsigned short port = free_port(outward.to_string().c_str());
+  if (port == 0) TUTTI_SKIP("nothing can listen at " + address);
+  const std::string method = "tcp://" + address + ":" + std::to_string(port);
+  check_all(join_in_order(method, {1, 0}, [](init_options& o) { o.secret = "of this test"; }));
+  for (const failure& f : join_in_order(method, {1, 0}, [](init_options& o) { o.timeout = 200ms; })) {
+    CHECK(f.code == errc::invalid_argument);
+    CHECK_MESSAGE(f.says("TUTTI_SECRET"), f.text);
+  }
+}
+
+TEST_CASE("init by file://: in any order, again and again, and nothing is left") {
+  const variables none({});
+  const scratch_directory scratch;
+  const std::string file = scratch.path() / "meeting";
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0}}) {
+    check_all(join_in_order("file://" + file, order));
+    CHECK_FALSE(std::filesystem::exists(file));
+  }
+  check_all(join_in_order("file://" + file, {0, 1, 2}, [](init_options& o) { o.transports = {"tcp"}; }));
+  check_all(join_in_order("file://" + file, {0, 1, 2}, [](init_options& o) {
+    o.transports = {"tcp"};
+    o.secret = "of this test";
+  }));
+}
+
+TEST_CASE("init by file:// finds a file that a crashed run has left") {
+  const variables none({});
+  const scratch_directory scratch;
+  const std::string file = scratch.write("meeting", "tutti-s1");
+  check_all(join_in_order("file://" + file, {1, 0}));
+  CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("init: who is missing is named, by every method, in time") {
+  const variables none({});
+  const scratch_directory scratch;
+  const std::string port = std::to_string(free_port("127.0.0.1"));
+  for (const std::string& method :
+       {"file://" + (scratch.path() / "meeting").string(), "tcp://127.0.0.1:" + port}) {
+    CAPTURE(method);
+    const auto begin = std::chrono::steady_clock::now();
+    init_options o = options_of(method, 0, 3);
+    o.timeout = 200ms;
+    const failure f = failure_of([&] {
+      runtime rt;
+      rt.run(join_and_add_up(rt, o));
+    });
+    CHECK(f.code == errc::join_failed);
+    CHECK_MESSAGE(f.says("ranks 1 and 2"), f.text);
+    CHECK(std::chrono::steady_clock::now() - begin < 30s);
+  }
+  init_options o = options_of("tcp://127.0.0.1:" + port, 1, 3);
+  o.timeout = 200ms;
+  const failure f = failure_of([&] {
+    runtime rt;
+    rt.run(join_and_add_up(rt, o));
+  });
+  CHECK(f.code == errc::join_failed);
+  CHECK_MESSAGE(f.says("rank 0 has not come"), f.text);
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// The examples, started by others than tutti-run, unchanged: MPI's mpirun, and the variables of torchrun,
+// srun and people.
+#include "base/unique_fd.hpp"
+#include "bootstrap/variables.hpp"
+#include "support/command.hpp"
+#include "support/scratch_directory.hpp"
+#include "support/skip.hpp"
+
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <filesystem>
+#include <string>
+
+using namespace tutti;
+using test::command_result;
+using test::run_shell;
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string example(const std::string& name) { return TUTTI_EXAMPLES_BIN_DIR "/" + name; }
+
+// The first of the programs that is there and is of the kind that its --version names; empty: none.
+std::string find_mpirun(const char* candidates, const char* kind) {
+  const command_result found =
+      run_shell(std::string("for m in ") + candidates + "; do $m --version 2>/dev/null | grep -q '" + kind +
+                "' && echo -n $m && exit; done");
+  return found.exit_code == 0 ? found.output : std::string();
+}
+
+std::string open_mpi() {
+  static const std::string mpirun = find_mpirun("mpirun.openmpi mpirun", "Open MPI");
+  return mpirun.empty()
+             ? mpirun
+             : "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + mpirun + " --oversubscribe";
+}
+
+std::string mpich() {
+  static const std::string mpirun = find_mpirun("mpirun.mpich mpirun.hydra mpirun", "HYDRA");
+  return mpirun;
+}
+
+// Ranks 0 to 3 at the same time, the highest first; `variables` may name $rank.
+command_result run_by_hand(const std::string& variables, const std::string& program) {
+  return run_shell("for rank in 3 2 1 0; do env " + variables + " " + program +
+                   " & pids=\"$pids $!\"; done; for p in $pids; do wait $p || code=$?; done; exit ${code-0}");
+}
+
+// A port that something listens at until this goes.
+class busy_port {
+ public:
+  busy_port() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in at{};
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof at;
+    REQUIRE(::bind(fd_.get(), reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
+    REQUIRE(::listen(fd_.get(), 8) == 0);
+    REQUIRE(::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&at), &length) == 0);
+    number_ = ntohs(at.sin_port);
+  }
+  std::string number() const { return std::to_string(number_); }
+
+ private:
+  base::unique_fd fd_;
+  int number_ = 0;
+};
+
+std::string free_port() { return busy_port().number(); }
+
+// The environment of these tests: no starter's variables but those of the test, and a place to meet that is
+// looked at afterwards.
+class clean_start {
+ public:
+  clean_start() : variables_({{"XDG_RUNTIME_DIR", scratch_.path().c_str()}}) {}
+  ~clean_start() { CHECK(fs::is_empty(scratch_.path())); }
+
+ private:
+  test::scratch_directory scratch_;
+  test::variables variables_;
+};
+
+void check_hello(const command_result& run, int times = 1) {
+  INFO(run.output);
+  CHECK(run.exit_code == 0);
+  CHECK(run.times("4 ranks, sum 10\n") == times);
+}
+
+// What each mpirun must do, on one host, with nothing but -n.
+void check_mpirun(const std::string& mpirun) {
+  const clean_start clean;
+  const std::string four = mpirun + " -n 4 ";
+  check_hello(run_shell(four + example("hello")));
+  check_hello(run_shell(four + "sh -c " + test::quoted(example("hello") + "; true")));
+  {
+    const command_result run = run_shell(mpirun + " -n 1 " + example("hello"));
+    INFO(run.output);
+    CHECK(run.says("1 ranks, sum 1\n"));
+  }
+  {
+    const command_result run = run_shell(four + example("ring_all_reduce"));
+    INFO(run.output);
+    CHECK(run.exit_code == 0);
+    CHECK(run.times("4 ranks, ") == 9);
+    CHECK(run.times(": correct") == 9);
+  }
+  {
+    const command_result run = run_shell(four + example("train_digits") + " --epochs 3");
+    INFO(run.output);
+    CHECK(run.exit_code == 0);
+    CHECK(run.says("replicas identical: yes"));
+  }
+  // Two jobs of one user at once do not meet each other.
+  check_hello(run_shell(four + example("hello") + " & " + four + example("hello") + "; wait"), 2);
+  // With an address, the ranks meet there.
+  const std::string address = "MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port();
+  check_hello(run_shell("export " + address + "; " + four + "env " + address + " " + example("hello")));
+}
+
+}  // namespace
+
+TEST_CASE("examples under Open MPI's mpirun") {
+  if (open_mpi().empty()) TUTTI_SKIP("there is no mpirun of Open MPI");
+  check_mpirun(open_mpi());
+}
+
+TEST_CASE("examples under MPICH's mpirun") {
+  if (mpich().empty()) TUTTI_SKIP("there is no mpirun of MPICH");
+  check_mpirun(mpich());
+}
+
+TEST_CASE("examples by hand, with four terminals' worth of variables") {
+  const clean_start clean;
+  const std::string world = "RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port();
+  check_hello(run_by_hand(world, example("hello")));
+  check_hello(run_by_hand("TUTTI_SECRET=s RANK=$rank WORLD_SIZE=4 MASTER_ADDR=::1 MASTER_PORT=" + free_port(),
+                          example("hello")));
+  const command_result run = run_by_hand("RANK=$rank WORLD_SIZE=4", example("hello"));
+  INFO(run.output);
+  CHECK(run.exit_code == 1);
+  CHECK(run.times("MASTER_ADDR and MASTER_PORT are not set") == 4);
+}
+
+TEST_CASE("examples under torchrun's variables, with and without its own store at MASTER_PORT") {
+  const clean_start clean;
+  const busy_port agent;
+  const std::string world =
+      "RANK=$rank LOCAL_RANK=$rank GROUP_RANK=0 ROLE_RANK=$rank ROLE_NAME=default WORLD_SIZE=4 "
+      "LOCAL_WORLD_SIZE=4 "
+      "GROUP_WORLD_SIZE=1 ROLE_WORLD_SIZE=4 TORCHELASTIC_RESTART_COUNT=0 TORCHELASTIC_MAX_RESTARTS=0 "
+      "TORCHELASTIC_RUN_ID=none TORCHELASTIC_ERROR_FILE=/tmp/none ";
+  check_hello(run_by_hand(
+      world + "MASTER_ADDR=localhost TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=" + agent.number(),
+      example("hello")));
+  // A host's name that is not loopback is no obstacle on one host.
+  check_hello(run_by_hand(
+      world + "MASTER_ADDR=192.0.2.9 TORCHELASTIC_USE_AGENT_STORE=True MASTER_PORT=" + agent.number(),
+      example("hello")));
+  check_hello(run_by_hand(
+      world + "MASTER_ADDR=localhost TORCHELASTIC_USE_AGENT_STORE=False MASTER_PORT=" + free_port(),
+      example("hello")));
+  // Two agents of two ranks each, as on two hosts: at the port after the agents' own, or at one that is
+  // chosen.
+  const std::string halves =
+      "RANK=$rank LOCAL_RANK=$((rank%2)) GROUP_RANK=$((rank/2)) WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 "
+      "GROUP_WORLD_SIZE=2 "
+      "TORCHELASTIC_RUN_ID=none TORCHELASTIC_USE_AGENT_STORE=True MASTER_ADDR=127.0.0.1 ";
+  check_hello(run_by_hand(halves + "MASTER_PORT=" + agent.number() + " TUTTI_MASTER_PORT=" + free_port(),
+                          example("hello")));
+  const std::string after = free_port();
+  check_hello(run_by_hand(halves + "MASTER_PORT=" + std::to_string(std::stoi(after) - 1), example("hello")));
+}
+
+TEST_CASE("examples under srun's variables, on one host") {
+  const clean_start clean;
+  const std::string step =
+      "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_STEPID=0 SLURM_PROCID=$rank SLURM_LOCALID=$rank "
+      "SLURM_NODEID=0 "
+      "SLURM_NTASKS=4 SLURM_NPROCS=4 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=1 SLURM_NNODES=1 "
+      "SLURM_STEP_TASKS_PER_NODE=4 SLURM_STEP_NODELIST=node07";
+  check_hello(run_by_hand(step, example("hello")));
+  // srun --mpi=pmi2 sets PMI's, too.
+  check_hello(run_by_hand(step + " PMI_RANK=$rank PMI_SIZE=4 PMI_JOBID=4711.0", example("hello")));
+}
+
+TEST_CASE("examples under srun's variables, on two hosts: an address must be given") {
+  const clean_start clean;
+  const std::string step =
+      "SLURM_JOB_ID=4711 SLURM_STEP_ID=0 SLURM_PROCID=$rank SLURM_LOCALID=$((rank%2)) "
+      "SLURM_NODEID=$((rank/2)) "
+      "SLURM_NTASKS=4 SLURM_STEP_NUM_NODES=2 SLURM_STEP_TASKS_PER_NODE='2(x2)' "
+      "SLURM_STEP_NODELIST='node[07-08]' ";
+  check_hello(run_by_hand(step + "MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port(), example("hello")));
+  const command_result run = run_by_hand(step, example("hello"));
+  INFO(run.output);
+  CHECK(run.exit_code == 1);
+  CHECK(run.says("several hosts"));
+  CHECK(run.says("MASTER_ADDR=node07"));
+}
+
+TEST_CASE("examples: starters that contradict each other are told") {
+  const clean_start clean;
+  const command_result run =
+      run_by_hand("RANK=0 WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=$rank OMPI_COMM_WORLD_SIZE=4", example("hello"));
+  INFO(run.output);
+  CHECK(run.says("RANK=0 and OMPI_COMM_WORLD_RANK=3 contradict each other"));
+  CHECK(run.exit_code == 1);
+}
