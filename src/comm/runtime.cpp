@@ -67,9 +67,11 @@ task<communicator> init(runtime& rt, init_options options) {
 namespace detail {
 namespace {
 
-task<int> join_and_run(runtime& rt, init_options options, any_main* main) {
-  communicator world = co_await init(rt, std::move(options));
-  const int code = co_await (*main)(std::move(world));
+// `world` is filled here. A parameter goes with the frame, when main's exception has been seen: with main's own handles
+// alone, a rank whose main throws would leave like one that has finished.
+task<int> join_and_run(runtime& rt, init_options options, any_main* main, communicator world) {
+  world = co_await init(rt, std::move(options));
+  const int code = co_await (*main)(world);
   co_return code;
 }
 
@@ -85,13 +87,14 @@ struct first_error {
 
 // One rank of run_local: joins through memory that all its threads share. An error is on record before this rank cuts
 // its connections: what the others then fail with came later.
-task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main, first_error* first) {
+task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main, first_error* first,
+                       communicator world) {
   std::exception_ptr failure;
   int code = 0;
   try {
     memory_store mine(rt.get_executor(), *shared);
-    communicator world = co_await rt.state().join(job, job.world_size > 1 ? &mine : nullptr, nullptr);
-    code = co_await (*main)(std::move(world));
+    world = co_await rt.state().join(job, job.world_size > 1 ? &mine : nullptr, nullptr);
+    code = co_await (*main)(world);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -107,7 +110,7 @@ task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shar
 int run_main(init_options options, any_main main) noexcept {
   try {
     runtime rt;
-    return rt.run(join_and_run(rt, std::move(options), &main));
+    return rt.run(join_and_run(rt, std::move(options), &main, {}));
   } catch (const std::exception& e) {
     base::log_error(e.what());
   } catch (...) {
@@ -126,7 +129,7 @@ void run_local_main(int ranks, init_options options, any_main main) {
     threads.emplace_back([&, rank] {
       try {
         runtime rt;
-        rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first));
+        rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
       } catch (...) {
         first.offer(std::current_exception());
       }

@@ -69,7 +69,7 @@ loop::~loop() {
 loop* loop::current() noexcept { return current_loop; }
 
 void loop::bind_to_this_thread() noexcept {
-  thread_ = ::pthread_self();
+  thread_.store(::pthread_self(), std::memory_order_relaxed);
   bound_.store(true, std::memory_order_relaxed);
   current_loop = this;
 }

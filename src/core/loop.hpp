@@ -54,7 +54,8 @@ class loop {
   // The thread that runs the io_context calls this; afterwards on_this_thread() is true there.
   void bind_to_this_thread() noexcept;
   bool on_this_thread() const noexcept {
-    return bound_.load(std::memory_order_relaxed) && ::pthread_equal(thread_, ::pthread_self()) != 0;
+    return bound_.load(std::memory_order_relaxed) &&
+           ::pthread_equal(thread_.load(std::memory_order_relaxed), ::pthread_self()) != 0;
   }
   // The loop whose turn this thread last ran, or null.
   static loop* current() noexcept;
@@ -80,7 +81,7 @@ class loop {
   spin_policy spin_;
   loop_counters counters_;
   std::shared_ptr<loop*> alive_;   // handlers that come after the loop has gone find null here
-  pthread_t thread_{};
+  std::atomic<pthread_t> thread_{};   // read by other threads, which ask whether they are this one
   std::atomic<bool> bound_{false};
   int holds_ = 0;
   bool scheduled_ = false;    // a turn is posted, or running

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several ranks in one thread, each with a loop of its own, over the TCP transport on loopback.
+// Several ranks in one thread, each with a loop of its own, over one transport: TCP on loopback, or shared memory.
 #pragma once
 
 #include "core/running_task.hpp"
@@ -133,12 +133,13 @@ struct message : outgoing {
   bool sent = false;
 };
 
-struct rank {
+template <class Transport>
+struct rank_over {
   boost::asio::io_context context{1};
   core::loop loop{context};
   recorder up;
   core::world_info info;
-  std::unique_ptr<tcp::tcp_transport> transport = std::make_unique<tcp::tcp_transport>(loop);
+  std::unique_ptr<Transport> transport = std::make_unique<Transport>(loop);
   core::running_task leaving;
   bool has_left = false;
 
@@ -148,16 +149,19 @@ struct rank {
         transport->leave(core::clock::now() + within),
         [](void* self, std::exception_ptr failure) noexcept {
           CHECK(!failure);
-          static_cast<rank*>(self)->has_left = true;
+          static_cast<rank_over*>(self)->has_left = true;
         },
         this);
     up.finished = true;
   }
 };
 
-class ranks {
+template <class Transport>
+class ranks_over {
  public:
-  explicit ranks(int size, std::string secret = {}, std::chrono::milliseconds timeout = limit) {
+  using rank = rank_over<Transport>;
+
+  explicit ranks_over(int size, std::string secret = {}, std::chrono::milliseconds timeout = limit) {
     for (int i = 0; i < size; ++i) all.push_back(std::make_unique<rank>());
     std::vector<core::peer_card> cards;
     for (int i = 0; i < size; ++i) {
@@ -242,6 +246,9 @@ class ranks {
 
   std::vector<std::unique_ptr<rank>> all;
 };
+
+using rank = rank_over<tcp::tcp_transport>;
+using ranks = ranks_over<tcp::tcp_transport>;
 
 // A connected TCP socket to "address:port", blocking.
 class raw_connection {

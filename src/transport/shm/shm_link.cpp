@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace tutti::transport::shm {
 namespace {
@@ -274,7 +275,8 @@ void shm_link::report_end() noexcept {
   end_pending_ = false;
   while (outgoing* o = messages_.pop_front()) o->done(*o, false);
   while (outgoing* o = data_.pop_front()) o->done(*o, false);
-  if (!owner_.leaving()) owner_.up().closed(peer_, end_reason_, end_text_);
+  // Once: a late frame comes here only to be handed back.
+  if (!std::exchange(reported_, true) && !owner_.leaving()) owner_.up().closed(peer_, end_reason_, end_text_);
 }
 
 void shm_link::disconnect() noexcept {

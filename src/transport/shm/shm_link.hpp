@@ -93,6 +93,7 @@ class shm_link final : public link, public core::watcher {
   bool hung_up_ = false;
   bool peer_leaves_ = false;
   bool end_pending_ = false;
+  bool reported_ = false;
   errc end_reason_ = errc::success;
   std::string end_text_;
   direct_reads reads_;   // before the queues: its frames are in them

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks and launchers that die: who survives learns who died, soon, and nothing is left behind.
+#include "launch/launched.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using tutti::launch::testing::count_of;
+using tutti::launch::testing::ending;
+using tutti::launch::testing::launched;
+using tutti::launch::testing::watched;
+
+namespace {
+
+const std::string transports[] = {"shm", "tcp"};
+
+std::vector<std::string> command(const std::string& drill, std::vector<std::string> options = {}) {
+  options.insert(options.begin(), {"-n", "3", "--tag-output", "never"});
+  options.insert(options.end(), {TUTTI_DRILL_PATH, drill});
+  return options;
+}
+
+ending run(const std::string& drill, const std::string& transport, std::vector<std::string> options = {}) {
+  return launched(command(drill, std::move(options)), {"TUTTI_TRANSPORTS=" + transport}).finish();
+}
+
+// What could be ours in /dev/shm; other programs come and go there.
+std::set<std::string> shared_memory_files() {
+  std::set<std::string> names;
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", none))
+    if (entry.path().filename().string().find("tutti") != std::string::npos) names.insert(entry.path().filename());
+  return names;
+}
+
+// The line in which a survivor says what it heard, or empty.
+std::string heard(const ending& end, int rank) {
+  std::istringstream lines(end.output);
+  const std::string begin = "rank " + std::to_string(rank) + " heard ";
+  for (std::string line; std::getline(lines, line);)
+    if (line.rfind(begin, 0) == 0) return line.substr(begin.size());
+  return {};
+}
+
+// Ranks 0 and 2 end well, having heard `error` of rank 1; the exit code is rank 1's.
+void check_survivors(const std::string& drill, const std::string& error, const std::string& text, int exit_code) {
+  for (const std::string& transport : transports) {
+    CAPTURE(drill);
+    CAPTURE(transport);
+    const std::set<std::string> before = shared_memory_files();
+    const ending end = run(drill, transport, {"--on-failure", "continue"});
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == exit_code);
+    for (const int rank : {0, 2}) {
+      const std::string line = heard(end, rank);
+      CHECK(line.rfind(error + ": ", 0) == 0);
+      CHECK(line.find("rank 1 (host ") != std::string::npos);
+      CHECK(line.find(text) != std::string::npos);
+    }
+    CHECK(shared_memory_files() == before);
+  }
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("processes: a rank is killed in the middle of an all_reduce") {
+  check_survivors("killed_in_all_reduce", "peer_failed", "all_reduce", 128 + SIGKILL);
+}
+TEST_CASE("processes: a rank is killed while others wait for its message") {
+  check_survivors("killed_while_waited_for", "peer_failed", "recv", 128 + SIGKILL);
+}
+TEST_CASE("processes: a rank is killed while its long messages stream out") {
+  check_survivors("killed_while_sending", "peer_failed", "recv", 128 + SIGKILL);
+}
+TEST_CASE("processes: a rank is killed while long messages stream in") {
+  check_survivors("killed_while_receiving", "peer_failed", "send", 128 + SIGKILL);
+}
+TEST_CASE("processes: a rank returns early") { check_survivors("returns_early", "peer_left", "has finished", 0); }
+TEST_CASE("processes: a rank exits without a word, and with exit code 0") {
+  check_survivors("exits_without_leaving", "peer_failed", "recv", 0);
+}
+TEST_CASE("processes: a rank throws") { check_survivors("throws", "peer_failed", "failed: boom", 1); }
+
+TEST_CASE("processes: unless told otherwise, tutti-run stops the rest and names the first to fail") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const ending killed = run("killed_while_waited_for", transport);
+    CAPTURE(killed.error);
+    CHECK(killed.exit_code == 128 + SIGKILL);
+    CHECK(contains(killed.error, "tutti-run: rank 1 failed first: it was killed by SIGKILL"));
+    const ending thrown = run("throws", transport);
+    CAPTURE(thrown.error);
+    CHECK(thrown.exit_code == 1);
+    CHECK(contains(thrown.error, "error: boom"));
+    CHECK(contains(thrown.error, "tutti-run: rank 1 failed first: it exited with code 1"));
+  }
+}
+
+TEST_CASE("processes: a launcher that is killed takes all ranks along") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const std::set<std::string> before = shared_memory_files();
+    launched job(command("wait_for_ever"), {"TUTTI_TRANSPORTS=" + transport});
+    job.wait_for("ready", 3);
+    job.wait_for("\n", 3);
+    std::vector<watched> all;
+    std::istringstream words(job.output());
+    for (std::string word; words >> word;)
+      if (word != "ready") all.emplace_back(std::stoi(word));
+    REQUIRE(all.size() == 3);
+    for (const pid_t child : tutti::launch::testing::children_of(job.pid())) all.emplace_back(child);
+    job.signal(SIGKILL);
+    for (watched& process : all) CHECK(process.dies());
+    CHECK(job.finish().exit_code == 128 + SIGKILL);
+    CHECK(shared_memory_files() == before);
+  }
+}
+
+TEST_CASE("processes: tutti-run that is told to end ends ranks that wait for each other") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    launched job(command("wait_for_ever"), {"TUTTI_TRANSPORTS=" + transport});
+    job.wait_for("ready", 3);
+    job.signal(SIGTERM);
+    const ending end = job.finish();
+    CHECK(end.exit_code == 128 + SIGTERM);
+    CHECK(count_of(end.output, "ready") == 3);
+  }
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that end as no rank should, for comm/process_test: `drill NAME`. Rank 1 does it; the others print how they hear.
+#include <signal.h>
+#include <unistd.h>
+
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/post.hpp>
+#include <cstddef>
+#include <cstdio>
+#include <stdexcept>
+#include <string_view>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+namespace {
+
+constexpr int victim = 1;
+constexpr std::size_t long_bytes = 32 << 20;
+
+[[noreturn]] void die() {
+  ::kill(::getpid(), SIGKILL);
+  for (;;) ::pause();
+}
+
+// Lets the loop move what is under way a little further.
+auto turn(const tutti::communicator& world) {
+  return boost::asio::post(world.get_executor(), boost::asio::deferred);
+}
+
+// The victim goes on when the others are waiting: what it has sent itself may be lost with it.
+tutti::task<> others_wait(tutti::communicator world) {
+  int ready = 0;
+  if (world.rank() != victim) {
+    co_await world.send(ready, victim);
+  } else {
+    for (int i = 1; i < world.size(); ++i) co_await world.recv(ready, tutti::any_source);
+  }
+}
+
+tutti::task<> killed_in_all_reduce(tutti::communicator world) {
+  std::vector<float> data(1 << 20, 1);
+  for (int round = 0;; ++round) {
+    if (world.rank() == victim && round == 3) {
+      const tutti::request reducing = tutti::start(world.all_reduce(data, tutti::max));
+      co_await turn(world);
+      die();
+    }
+    co_await world.all_reduce(data, tutti::max);
+  }
+}
+
+tutti::task<> killed_while_waited_for(tutti::communicator world) {
+  int never = 0;
+  tutti::request waiting;
+  if (world.rank() != victim) waiting = world.irecv(never, victim);
+  co_await others_wait(world);
+  if (world.rank() == victim) die();
+  co_await waiting;
+}
+
+// Where the stream is cut is a matter of chance: the survivors' receives and sends go on until one fails.
+tutti::task<> killed_while_sending(tutti::communicator world) {
+  std::vector<std::byte> data(long_bytes);
+  for (int round = 0;; ++round) {
+    if (world.rank() != victim) {
+      co_await world.recv(data, victim);
+      continue;
+    }
+    tutti::request first = world.isend(data, 0), second = world.isend(data, 2);
+    if (round == 1) {
+      co_await turn(world);
+      die();
+    }
+    co_await first;
+    co_await second;
+  }
+}
+
+tutti::task<> killed_while_receiving(tutti::communicator world) {
+  std::vector<std::byte> data(long_bytes), other(world.rank() == victim ? long_bytes : 0);
+  for (int round = 0;; ++round) {
+    if (world.rank() != victim) {
+      co_await world.send(data, victim);
+      continue;
+    }
+    tutti::request first = world.irecv(data, 0), second = world.irecv(other, 2);
+    if (round == 1) {
+      co_await turn(world);
+      die();
+    }
+    co_await first;
+    co_await second;
+  }
+}
+
+tutti::task<> returns_early(tutti::communicator world) {
+  co_await others_wait(world);
+  if (world.rank() == victim) co_return;
+  int never = 0;
+  co_await world.recv(never, victim);
+}
+
+tutti::task<> exits_without_leaving(tutti::communicator world) {
+  co_await others_wait(world);
+  if (world.rank() == victim) ::_exit(0);
+  int never = 0;
+  co_await world.recv(never, victim);
+}
+
+tutti::task<> throws(tutti::communicator world) {
+  co_await others_wait(world);
+  if (world.rank() == victim) throw std::runtime_error("boom");
+  int never = 0;
+  co_await world.recv(never, victim);
+}
+
+tutti::task<> wait_for_ever(tutti::communicator world) {
+  co_await world.barrier();
+  std::printf("ready %d\n", static_cast<int>(::getpid()));
+  std::fflush(stdout);
+  int never = 0;
+  co_await world.recv(never, (world.rank() + 1) % world.size());
+}
+
+struct drill {
+  std::string_view name;
+  tutti::task<> (*body)(tutti::communicator);
+};
+constexpr drill drills[] = {
+    {"killed_in_all_reduce", &killed_in_all_reduce},     {"killed_while_waited_for", &killed_while_waited_for},
+    {"killed_while_sending", &killed_while_sending},     {"killed_while_receiving", &killed_while_receiving},
+    {"returns_early", &returns_early},                   {"exits_without_leaving", &exits_without_leaving},
+    {"throws", &throws},                                 {"wait_for_ever", &wait_for_ever},
+};
+
+const char* name_of(const std::error_code& code) {
+  if (code == tutti::errc::peer_failed) return "peer_failed";
+  if (code == tutti::errc::peer_left) return "peer_left";
+  return "another error";
+}
+
+tutti::task<> survive(tutti::communicator world, const drill* d) {
+  const int rank = world.rank();
+  try {
+    co_await d->body(world);
+  } catch (const tutti::error& e) {
+    std::printf("rank %d heard %s: %s\n", rank, name_of(e.code()), e.what());
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  for (const drill& d : drills)
+    if (argc == 2 && d.name == argv[1])
+      return tutti::run([&d](tutti::communicator world) { return survive(std::move(world), &d); });
+  std::fprintf(stderr, "usage: drill NAME\n");
+  return 2;
+}

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames between ranks that share memory, how they find each other, and how connections end.
+#include "transport/shm/shm_transport.hpp"
+
+#include "transport/tcp_fixture.hpp"
+
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstddef>
+#include <thread>
+
+namespace {
+
+using namespace tcp_test;
+namespace shm = tutti::transport::shm;
+using shm_ranks = ranks_over<shm::shm_transport>;
+
+using messages = std::vector<std::unique_ptr<message>>;
+
+message& add(messages& all, frame_kind kind, std::vector<std::byte> payload, std::uint64_t cookie) {
+  all.push_back(std::make_unique<message>(kind, std::move(payload), cookie));
+  return *all.back();
+}
+
+bool all_sent(const messages& all) {
+  for (const auto& m : all)
+    if (!m->finished || !m->sent) return false;
+  return true;
+}
+
+shm::shm_link& link_of(shm_ranks& world, int from, int to) {
+  return static_cast<shm::shm_link&>(world[from].to(to));
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+// More than a channel holds: the rest waits in the link until the receiver has read.
+constexpr std::size_t too_much = 8 * 1024 * 1024 + 17;
+
+}  // namespace
+
+TEST_CASE("shm: messages of all sizes arrive in order, both ways") {
+  shm_ranks world(2);
+  world.open();
+  messages sent[2];
+  std::vector<std::size_t> sizes = {0, 1, 31, 32, 33, 47, 48, 49, 63, 64, 65, 1000, 4095, 4096};
+  for (std::size_t size = 0; size <= shm::eager_limit_bytes; size += 13) sizes.push_back(size);
+  for (int from = 0; from < 2; ++from)
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      message& m = add(sent[from], frame_kind::eager, pattern(sizes[i], static_cast<unsigned>(i)), 0);
+      m.head.tag = static_cast<std::int32_t>(i) - 5;
+      m.head.context = 17;
+      m.submit(world[from].to(1 - from));
+    }
+  REQUIRE(world.drive([&] {
+    return world[0].up.frames.size() == sizes.size() && world[1].up.frames.size() == sizes.size() &&
+           all_sent(sent[0]) && all_sent(sent[1]);
+  }));
+  for (int to = 0; to < 2; ++to)
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      const arrived& a = world[to].up.frames[i];
+      CHECK(a.peer == 1 - to);
+      CHECK(a.head.tag == static_cast<std::int32_t>(i) - 5);
+      CHECK(a.head.context == 17);
+      CHECK(a.payload == sent[1 - to][i]->bytes);
+    }
+}
+
+TEST_CASE("shm: frames of each kind keep what their kind has to say") {
+  shm_ranks world(2);
+  world.open();
+  messages sent;
+  const frame_kind kinds[] = {frame_kind::eager,  frame_kind::announce, frame_kind::clear, frame_kind::refuse,
+                              frame_kind::withdraw, frame_kind::fail,   frame_kind::notice};
+  for (int round = 0; round < 3; ++round)
+    for (const frame_kind kind : kinds) {
+      const bool has_payload = kind == frame_kind::eager || kind == frame_kind::fail;
+      message& m = add(sent, kind, pattern(has_payload ? 100 : 0, 3), has_payload ? 0 : 0x1234567890abcdef);
+      m.head.context = 40 + static_cast<std::uint32_t>(round);
+      m.head.tag = 7;
+      if (kind == frame_kind::announce) m.head.length = std::uint64_t{1} << 40;
+      if (kind == frame_kind::clear || kind == frame_kind::withdraw) m.head.other_cookie = 0xfedcba0987654321;
+      if (round == 1 && kind != frame_kind::clear) m.head.fingerprint[15] = std::byte{9};
+      m.submit(world[0].to(1));
+    }
+  REQUIRE(world.drive([&] { return world[1].up.frames.size() == sent.size() && all_sent(sent); }));
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    CAPTURE(i);
+    const frame &in = world[1].up.frames[i].head, &out = sent[i]->head;
+    CHECK(in.kind == out.kind);
+    CHECK(in.context == out.context);
+    CHECK(in.tag == out.tag);
+    CHECK(in.length == out.length);
+    CHECK(in.cookie == out.cookie);
+    CHECK(in.other_cookie == out.other_cookie);
+    CHECK(in.fingerprint == out.fingerprint);
+    CHECK(world[1].up.frames[i].payload == sent[i]->bytes);
+  }
+}
+
+TEST_CASE("shm: connections are made by the first frame, for both directions") {
+  shm_ranks world(3);
+  world.open();
+  CHECK(link_of(world, 0, 1).idle());
+  message first(frame_kind::eager, pattern(10, 1), 1);
+  CHECK_FALSE(world[0].to(1).submit(first));
+  CHECK(link_of(world, 0, 1).connecting());
+  REQUIRE(world.drive([&] { return world[1].up.frames.size() == 1 && first.finished; }));
+  CHECK(link_of(world, 0, 1).open());
+  CHECK(link_of(world, 1, 0).open());
+  CHECK(link_of(world, 0, 2).idle());
+  // Now with room: at once, either way.
+  message there(frame_kind::eager, pattern(100, 2), 2), back(frame_kind::eager, pattern(100, 3), 3);
+  CHECK(world[0].to(1).submit(there));
+  CHECK_FALSE(there.linked());
+  CHECK(world[1].to(0).submit(back));
+  message data(frame_kind::data, pattern(1000, 1), 6);
+  CHECK(world[0].to(1).submit(data));
+  REQUIRE(world.drive([&] {
+    return world[1].up.frames.size() == 2 && world[0].up.frames.size() == 1 && world[1].up.data_frames == 1;
+  }));
+}
+
+TEST_CASE("shm: both connect at once, and one connection comes of it") {
+  for (int round = 0; round < 20; ++round) {
+    shm_ranks world(4);
+    world.open();
+    messages sent;
+    for (unsigned i = 0; i < 3; ++i)
+      for (int from = 0; from < 4; ++from)
+        for (int to = 0; to < 4; ++to)
+          if (from != to) add(sent, frame_kind::eager, pattern(50, i), 0).submit(world[from].to(to));
+    REQUIRE(world.drive([&] {
+      for (int i = 0; i < 4; ++i)
+        if (world[i].up.frames.size() < 9) return false;
+      return all_sent(sent);
+    }));
+    for (int i = 0; i < 4; ++i) {
+      std::map<int, unsigned> next;
+      for (const arrived& a : world[i].up.frames) CHECK(a.payload == pattern(50, next[a.peer]++));
+      CHECK(world[i].up.frames.size() == 9);
+      CHECK(world[i].up.closings == 0);
+    }
+  }
+}
+
+TEST_CASE("shm: messages up to the eager limit are one frame") {
+  shm_ranks world(2);
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  CHECK(world[0].to(1).eager_limit() == shm::eager_limit_bytes);
+  CHECK(std::string(world[0].to(1).transport_name()) == "shm");
+  message longest(frame_kind::eager, pattern(world[0].to(1).eager_limit(), 4), 0);
+  CHECK(world[0].to(1).submit(longest));
+  REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));
+  CHECK(world[1].up.frames[1].payload == longest.bytes);
+}
+
+TEST_CASE("shm: long data come in slices to the receiver's memory, messages pass them") {
+  shm_ranks world(2);
+  world.open();
+  std::vector<std::vector<std::byte>> rooms(3, std::vector<std::byte>(too_much + 1, std::byte{0}));
+  messages sent;
+  for (unsigned i = 0; i < 3; ++i) {
+    world[1].up.rooms[100 + i] = {rooms[i].data(), i == 2 ? too_much / 2 : too_much};
+    add(sent, frame_kind::data, pattern(too_much, i), 100 + i);
+  }
+  REQUIRE(world.connect(0, 1));
+  for (auto& m : sent) m->submit(world[0].to(1));
+  REQUIRE_FALSE(sent.back()->finished);
+  message note(frame_kind::eager, pattern(10, 9), 0);
+  note.submit(world[0].to(1));
+  REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));
+  CHECK_FALSE(sent.back()->finished);
+  REQUIRE(world.drive([&] {
+    return all_sent(sent) && world[1].up.rooms[100].received == too_much &&
+           world[1].up.rooms[101].received == too_much && world[1].up.rooms[102].received == too_much;
+  }));
+  CHECK(std::memcmp(rooms[0].data(), sent[0]->bytes.data(), too_much) == 0);
+  CHECK(std::memcmp(rooms[1].data(), sent[1]->bytes.data(), too_much) == 0);
+  CHECK(std::memcmp(rooms[2].data(), sent[2]->bytes.data(), too_much / 2) == 0);
+  CHECK(rooms[0][too_much] == std::byte{0});
+  CHECK(rooms[2][too_much / 2] == std::byte{0});
+  CHECK(world[1].up.data_frames == 3 * (too_much / shm::slice_bytes + 1));
+}
+
+TEST_CASE("shm: frames withdrawn before the connection stands do not leave") {
+  shm_ranks world(2);
+  world.open();
+  message one(frame_kind::eager, pattern(10, 1), 0), two(frame_kind::eager, pattern(20, 2), 0);
+  one.submit(world[0].to(1));
+  two.submit(world[0].to(1));
+  world[0].to(1).withdraw(one);
+  world[0].to(1).withdraw(one);
+  REQUIRE(world.drive([&] { return world[1].up.frames.size() == 1; }));
+  CHECK(world[1].up.frames[0].payload == two.bytes);
+  CHECK_FALSE(one.finished);
+}
+
+TEST_CASE("shm: data withdrawn half way leave the channel whole and the memory free") {
+  shm_ranks world(2);
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  std::vector<std::byte> room(too_much, std::byte{0});
+  world[1].up.rooms[1] = {room.data(), too_much};
+  const std::vector<std::byte> expected = pattern(too_much, 1);
+  message data(frame_kind::data, expected, 1);
+  data.submit(world[0].to(1));
+  REQUIRE(world.settle(0));  // the receiver reads nothing: the ring is full
+  REQUIRE_FALSE(data.finished);
+  world[0].to(1).withdraw(data);
+  data.bytes.clear();
+  data.bytes.shrink_to_fit();
+  message after(frame_kind::eager, pattern(1000, 2), 0);
+  after.submit(world[0].to(1));
+  REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));
+  CHECK(world[1].up.frames[1].payload == after.bytes);
+  const std::size_t received = world[1].up.rooms[1].received;
+  CHECK(received > 0);
+  CHECK(received < too_much);
+  CHECK(std::memcmp(room.data(), expected.data(), received) == 0);
+  CHECK_FALSE(data.finished);
+}
+
+TEST_CASE("shm: a slow reader makes the sender sleep, not spin, and gets everything") {
+  shm_ranks world(2);
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  std::vector<std::byte> room(too_much);
+  world[1].up.rooms[1] = {room.data(), too_much};
+  messages notes;
+  message data(frame_kind::data, pattern(too_much, 3), 1);
+  data.submit(world[0].to(1));
+  for (unsigned i = 0; i < 500; ++i) add(notes, frame_kind::eager, pattern(500, i), 0).submit(world[0].to(1));
+  REQUIRE(world.settle(0));
+  REQUIRE_FALSE(data.finished);
+  REQUIRE_FALSE(all_sent(notes));
+  // Blocked: the loop has nothing to run until the receiver has made room.
+  std::size_t handlers = 0;
+  for (int i = 0; i < 2000; ++i) {
+    world[0].context.restart();
+    handlers += world[0].context.poll();
+  }
+  CHECK(handlers <= 2);
+  // Now it reads, with pauses for the sender to run into the wall again and again.
+  while (!data.finished || !all_sent(notes)) {
+    const std::size_t before = world[1].up.data_frames + world[1].up.frames.size();
+    REQUIRE(world.drive({1}, [&] { return world[1].up.data_frames + world[1].up.frames.size() > before; }));
+    REQUIRE(world.settle(0));
+  }
+  REQUIRE(world.drive([&] { return world[1].up.rooms[1].received == too_much && world[1].up.frames.size() == 501; }));
+  CHECK(std::memcmp(room.data(), data.bytes.data(), too_much) == 0);
+  for (unsigned i = 0; i < 500; ++i) CHECK(world[1].up.frames[i + 1].payload == notes[i]->bytes);
+}
+
+TEST_CASE("shm: a peer that dies is reported once, after what it had sent, with frames handed back first") {
+  shm_ranks world(3);
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  message stuck(frame_kind::data, pattern(too_much, 1), 1);
+  stuck.submit(world[1].to(0));
+  REQUIRE(world.settle(1));
+  REQUIRE_FALSE(stuck.finished);
+  messages last;
+  for (unsigned i = 0; i < 50; ++i) add(last, frame_kind::eager, pattern(1000, i), 0).submit(world[0].to(1));
+  REQUIRE(all_sent(last));
+  world[0].transport->cut();
+  world[0].up.finished = true;
+  REQUIRE(world.drive([&] { return world[1].up.closings == 1; }));
+  CHECK(world[1].up.frames.size() == 51);
+  CHECK(stuck.finished);
+  CHECK_FALSE(stuck.sent);
+  CHECK(world[1].to(0).closed());
+  const recorder::state& s = world[1].up.peers[0];
+  CHECK(s.why == errc::peer_failed);
+  CHECK(contains(s.text, "rank 0 (host host0, pid 1000)"));
+  CHECK(contains(s.text, "died or was killed"));
+  // A frame for a closed link comes back, from the loop.
+  message late(frame_kind::eager, pattern(5, 1), 0);
+  late.submit(world[1].to(0));
+  CHECK_FALSE(late.finished);
+  REQUIRE(world.drive({1}, [&] { return late.finished; }));
+  CHECK_FALSE(late.sent);
+  CHECK(world[1].up.closings == 1);
+  CHECK_FALSE(world[1].up.peers[2].closed);
+}
+
+TEST_CASE("shm: a peer that is not there any more cannot be reached, and that is said") {
+  shm_ranks world(2);
+  world.open(0);
+  world[1].transport.reset();
+  message lost(frame_kind::eager, pattern(5, 1), 0);
+  lost.submit(world[0].to(1));
+  REQUIRE(world.drive({0}, [&] { return world[0].up.closings == 1; }));
+  CHECK(lost.finished);
+  CHECK_FALSE(lost.sent);
+  CHECK(world[0].up.peers[1].why == errc::peer_failed);
+  CHECK(contains(world[0].up.peers[1].text, "cannot reach rank 1 (host host1, pid 1001) over shared memory"));
+}
+
+TEST_CASE("shm: leaving after sending loses nothing, and is told apart from dying") {
+  shm_ranks world(2);
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  std::vector<std::byte> room(too_much);
+  world[1].up.rooms[1] = {room.data(), too_much};
+  message unread(frame_kind::data, pattern(too_much, 5), 2);
+  unread.submit(world[1].to(0));
+  messages sent;
+  add(sent, frame_kind::data, pattern(too_much, 1), 1).submit(world[0].to(1));
+  for (unsigned i = 0; i < 300; ++i) add(sent, frame_kind::eager, pattern(1000, i), 0).submit(world[0].to(1));
+  world[0].leave();
+  REQUIRE(world.drive([&] { return world[0].has_left && world[1].up.closings == 1; }));
+  CHECK(all_sent(sent));
+  CHECK(world[1].up.frames.size() == 301);
+  CHECK(world[1].up.rooms[1].received == too_much);
+  CHECK(std::memcmp(room.data(), sent[0]->bytes.data(), too_much) == 0);
+  CHECK(world[1].up.peers[0].why == errc::peer_left);
+  CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
+  CHECK(unread.finished);
+  // Nothing of it is in the loop any more: its io_context runs out of work.
+  world[0].context.restart();
+  world[0].context.run_for(limit);
+  CHECK(world[0].context.stopped());
+}
+
+TEST_CASE("shm: frames that still wait for their connection leave before the transport does") {
+  shm_ranks world(2);
+  world.open();
+  messages sent;
+  int from = 0;
+  SUBCASE("the lower rank") { from = 0; }
+  SUBCASE("the higher rank") { from = 1; }
+  for (unsigned i = 0; i < 200; ++i) add(sent, frame_kind::eager, pattern(1000, i), 0).submit(world[from].to(1 - from));
+  world[from].leave();
+  REQUIRE(world.drive([&] { return world[from].has_left; }));
+  CHECK(all_sent(sent));
+  REQUIRE(world.drive([&] { return world[1 - from].up.closings == 1; }));
+  CHECK(world[1 - from].up.frames.size() == 200);
+  CHECK(world[1 - from].up.peers[from].why == errc::peer_left);
+}
+
+TEST_CASE("shm: all leave at the same time") {
+  shm_ranks world(3);
+  world.open();
+  for (int from = 0; from < 3; ++from)
+    for (int to = 0; to < from; ++to) REQUIRE(world.connect(from, to));
+  for (int i = 0; i < 3; ++i) world[i].leave();
+  CHECK(world.drive([&] { return world[0].has_left && world[1].has_left && world[2].has_left; }));
+}
+
+TEST_CASE("shm: leaving does not wait beyond its deadline for a peer that reads nothing") {
+  shm_ranks world(2);
+  world.open();
+  REQUIRE(world.connect(0, 1));
+  message stuck(frame_kind::data, pattern(too_much, 1), 1);
+  stuck.submit(world[0].to(1));
+  world[0].leave(50ms);
+  REQUIRE(world.drive({0}, [&] { return world[0].has_left; }));
+  CHECK_FALSE(stuck.sent);
+}
+
+TEST_CASE("shm: a transport without any connection leaves at once, and cutting twice is harmless") {
+  shm_ranks world(2);
+  world.open();
+  world[0].leave();
+  CHECK(world[0].has_left);
+  world[0].transport->cut();
+  world[1].transport->cut();
+  world[1].transport->cut();
+}
+
+TEST_CASE("shm: strangers at the listener harm nobody") {
+  shm_ranks world(2, "a secret");
+  world.open();
+  // The abstract name of rank 1, as any process of this host can read it in /proc/net/unix.
+  sockaddr_un to{};
+  to.sun_family = AF_UNIX;
+  const std::string& name = world[0].info.card(1).shm_address;
+  REQUIRE(name.size() + 1 < sizeof to.sun_path);
+  std::memcpy(to.sun_path + 1, name.data(), name.size());
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  std::vector<tutti::base::unique_fd> strangers;
+  for (int i = 0; i < 20; ++i) {
+    strangers.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(strangers.back().get(), reinterpret_cast<const sockaddr*>(&to), length) == 0);
+    const std::vector<std::byte> noise = pattern(static_cast<std::size_t>(i) * 40, static_cast<unsigned>(i));
+    CHECK(::send(strangers.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL) ==
+          static_cast<ssize_t>(noise.size()));
+    if (i % 3 == 0) strangers.back().reset();
+  }
+  CHECK(world.connect(0, 1));
+  CHECK(world[1].up.closings == 0);
+  CHECK(world[1].up.frames.size() == 1);
+}
+
+TEST_CASE("shm: loops that sleep are woken by what arrives, and by leaving") {
+  shm_ranks world(2);
+  constexpr unsigned rounds = 300;
+  bool ok[2] = {false, false};
+  const auto play = [&](int me) {
+    world.open(me);
+    auto& r = world[me];
+    messages sent;
+    bool good = true;
+    for (unsigned i = 0; i < rounds && good; ++i) {
+      if (me == 0) add(sent, frame_kind::eager, pattern(i, i), 0).submit(r.to(1));
+      good = world.run(me, [&] { return r.up.frames.size() == i + 1; }) && r.up.frames[i].payload == pattern(i, i);
+      if (me == 1) add(sent, frame_kind::eager, pattern(i, i), 0).submit(r.to(0));
+    }
+    good = good && world.run(me, [&] { return all_sent(sent); });
+    r.leave();
+    good = good && world.run(me, [&] { return r.has_left; });
+    r.transport.reset();
+    ok[me] = good;
+  };
+  std::thread other(play, 1);
+  play(0);
+  other.join();
+  CHECK(ok[0]);
+  CHECK(ok[1]);
+  // One sleep, and one wake-up, per message and no more than a few besides.
+  CHECK(world[0].loop.counters().parks < 20 * rounds);
+}
