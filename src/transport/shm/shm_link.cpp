@@ -33,6 +33,8 @@ bool shm_link::submit(outgoing& o) noexcept {
       }
       messages_.push_back(o);
     }
+    // A parked loop has not asked the peer to say when there is room.
+    owner_.wake();
     return false;
   }
   // A closed link keeps the frame until report_end() hands it back: never from inside submit().
