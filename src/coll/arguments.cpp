@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace tutti::coll {
@@ -27,8 +28,8 @@ std::string wrong_counts(const communicator_state& c, const char* whole_name, st
                          std::size_t block) {
   const auto ranks = static_cast<std::size_t>(c.size());
   if (whole == block * ranks) return {};
-  return fmt::format("the {} has {} elements, but {} ranks with a {} of {} elements each need {}", whole_name, whole, ranks,
-                     block_name, block, block * ranks);
+  return fmt::format("the {} has {} elements, but the {} has {}: {} ranks need {}", whole_name, whole, block_name, block,
+                     ranks, block * ranks);
 }
 
 std::string wrong_list(const communicator_state& c, const char* name, const detail::counts_view& counts,
@@ -37,7 +38,11 @@ std::string wrong_list(const communicator_state& c, const char* name, const deta
   if (counts.size != ranks)
     return fmt::format("{} has {} numbers; one per rank is needed: {}", name, counts.size, ranks);
   std::size_t sum = 0;
-  for (std::size_t i = 0; i < ranks; ++i) sum += counts.data[i];
+  for (std::size_t i = 0; i < ranks; ++i) {
+    if (counts.data[i] > std::numeric_limits<std::size_t>::max() - sum)
+      return fmt::format("{}[{}] is {}: no buffer is as long as these {} together", name, i, counts.data[i], name);
+    sum += counts.data[i];
+  }
   if (sum != buffer)
     return fmt::format("the {} add up to {}, but the {} has {} elements", name, sum, buffer_name, buffer);
   const std::size_t mine = counts.data[static_cast<std::size_t>(c.rank())];
@@ -64,7 +69,7 @@ bool is_own_block(const communicator_state& c, const detail::buffer_view& whole,
 }
 
 std::string wrong_overlap(const communicator_state& c, const call& what) {
-  if (what.list.at != nullptr || !overlap(what.in, what.out)) return {};
+  if (!overlap(what.in, what.out)) return {};
   const bool is_root = c.rank() == what.peer;
   switch (what.kind) {
     case kind::reduce:
@@ -94,6 +99,30 @@ std::string wrong_overlap(const communicator_state& c, const call& what) {
     default: return {};
   }
   return "the input and the result overlap elsewhere than in this rank's own block; give that block, or separate buffers";
+}
+
+// A null pointer in a list, or a place that would be written twice. Memory for sorting is kept for the next call.
+std::string wrong_pieces(const detail::buffer_list& list) {
+  struct piece {
+    std::uintptr_t begin;
+    std::uintptr_t end;
+    std::size_t number;
+  };
+  thread_local std::vector<piece> pieces;
+  pieces.clear();
+  for (std::size_t i = 0; i < list.size; ++i) {
+    const detail::buffer_view b = list.at(list.list, i);
+    if (b.count > 0 && b.data == nullptr) return fmt::format("buffer {} of the list is a null pointer", i);
+    const auto begin = reinterpret_cast<std::uintptr_t>(b.data);
+    if (b.bytes() > 0) pieces.push_back({begin, begin + b.bytes(), i});
+  }
+  const auto before = [](const piece& a, const piece& b) { return a.begin < b.begin; };
+  if (!std::is_sorted(pieces.begin(), pieces.end(), before)) std::sort(pieces.begin(), pieces.end(), before);
+  for (std::size_t i = 1; i < pieces.size(); ++i)
+    if (pieces[i].begin < pieces[i - 1].end)
+      return fmt::format("the buffers {} and {} of the list overlap", std::min(pieces[i - 1].number, pieces[i].number),
+                         std::max(pieces[i - 1].number, pieces[i].number));
+  return {};
 }
 
 std::string wrong_group(const communicator_state& c, const call& what) {
@@ -181,11 +210,7 @@ std::string wrong_shape(const communicator_state& c, const call& what) {
 std::string bad_argument(const communicator_state& c, const call& what) {
   if (std::string wrong = wrong_shape(c, what); !wrong.empty()) return wrong;
   const auto is_null = [](const detail::buffer_view& b) { return b.count > 0 && b.data == nullptr && b.element_bytes > 0; };
-  if (what.list.at != nullptr) {
-    for (std::size_t i = 0; i < what.list.size; ++i)
-      if (is_null(what.list.at(what.list.list, i))) return fmt::format("buffer {} of the list is a null pointer", i);
-    return {};
-  }
+  if (what.list.at != nullptr) return wrong_pieces(what.list);
   if (is_null(what.in)) return fmt::format("the buffer of {} elements is a null pointer", what.in.count);
   if (is_null(what.out)) return fmt::format("the buffer of {} elements is a null pointer", what.out.count);
   return wrong_overlap(c, what);

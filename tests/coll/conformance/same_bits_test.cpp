@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sums that depend on the order of their addends: the same bits on all ranks, in and out of place, from run to run and
+// from transport to transport, for every size and algorithm.
+#include "coll/conformance/worlds.hpp"
+
+#include <cmath>
+#include <complex>
+#include <doctest/doctest.h>
+#include <map>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+using kind = coll::operation_kind;
+
+// What one rank got, in the order of the program.
+using record = std::vector<std::uint64_t>;
+using records = std::vector<record>;   // by rank
+
+std::span<const std::byte> bits_of(const auto& elements) { return std::as_bytes(std::span(elements)); }
+
+std::uint64_t hash_of(std::span<const std::byte> data) {
+  std::uint64_t hash = 0xcbf29ce484222325ULL;
+  for (const std::byte b : data) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3ULL;
+  return hash;
+}
+
+// Of magnitudes that lose bits of each other, and of both signs.
+template <class T>
+std::vector<T> rough(int rank, std::size_t count) {
+  random_numbers numbers(static_cast<std::uint64_t>(rank) * 7919 + count);
+  const auto one = [&numbers] {
+    const double fraction = 1.0 + static_cast<double>(numbers.next() >> 11) * 0x1p-53;
+    return std::ldexp(numbers.one_in(2) ? fraction : -fraction, static_cast<int>(numbers.below(9)) - 4);
+  };
+  std::vector<T> made(count);
+  for (T& x : made) {
+    if constexpr (std::is_same_v<T, std::complex<float>>) {
+      const double real = one();
+      x = T(static_cast<float>(real), static_cast<float>(one()));
+    } else {
+      x = T(static_cast<float>(one()));
+      if constexpr (std::is_same_v<T, double>) x = one();
+    }
+  }
+  return made;
+}
+
+// Bits go round once; when every rank has those of its left neighbour, all have the same.
+task<> expect_those_of_the_neighbour(communicator world, std::span<const std::byte> mine, attempt what) {
+  const int right = (world.rank() + 1) % world.size();
+  const int left = (world.rank() + world.size() - 1) % world.size();
+  bytes theirs(mine.size());
+  request sending = world.isend(mine, right, 1);
+  co_await world.recv(theirs, left, 1);
+  co_await sending;
+  expect_equal(mine, theirs, what);
+}
+
+template <class T>
+task<> all_reduces(communicator world, const setting* where, std::vector<std::size_t> counts, record* results) {
+  for (const std::size_t count : counts) {
+    const std::vector<T> in = rough<T>(world.rank(), count);
+    for (const algorithm a : where->algorithms(kind::all_reduce)) {
+      const attempt what{kind::all_reduce, name_of(detail::element_type_of<T>()), a, count, 0, false, world.rank()};
+      std::vector<T> out(count);
+      co_await world.all_reduce(in, out, sum).with(a);
+      results->push_back(hash_of(bits_of(out)));
+      co_await expect_those_of_the_neighbour(world, bits_of(out), what);
+      std::vector<T> inout = in;
+      co_await world.all_reduce(inout, sum).with(a);
+      expect_equal(bits_of(inout), bits_of(out), what);
+      std::vector<T> listed = in;
+      const std::vector<std::span<T>> list = {std::span(listed).first(count / 3), std::span(listed).subspan(count / 3)};
+      co_await world.all_reduce(list, sum).with(a);
+      expect_equal(bits_of(listed), bits_of(out), what);
+      co_await world.all_reduce(in, out, avg).with(a);
+      results->push_back(hash_of(bits_of(out)));
+      co_await expect_those_of_the_neighbour(world, bits_of(out), what);
+    }
+  }
+}
+
+// Their results are not the same on all ranks, but the same in every run.
+task<> others(communicator world, const setting* where, std::vector<std::size_t> counts, record* results) {
+  for (const std::size_t count : counts) {
+    const std::vector<float> in = rough<float>(world.rank(), count * static_cast<std::size_t>(world.size()));
+    const auto one = std::span(in).first(count);
+    std::vector<float> out(count);
+    for (const algorithm a : where->algorithms(kind::reduce)) {
+      co_await world.reduce(one, out, sum, world.size() - 1).with(a);
+      results->push_back(hash_of(bits_of(out)));
+    }
+    for (const algorithm a : where->algorithms(kind::reduce_scatter)) {
+      co_await world.reduce_scatter(in, out, sum).with(a);
+      results->push_back(hash_of(bits_of(out)));
+    }
+    for (const algorithm a : where->algorithms(kind::scan)) {
+      co_await world.scan(one, out, sum).with(a);
+      results->push_back(hash_of(bits_of(out)));
+      co_await world.exclusive_scan(one, out, sum).with(a);
+      results->push_back(hash_of(bits_of(out)));
+    }
+  }
+}
+
+// The bits may be any, but not too far off.
+task<> close_to_the_sum(communicator world, const setting* where) {
+  constexpr std::size_t count = 5000;
+  const std::vector<float> in = rough<float>(world.rank(), count);
+  std::vector<double> exact(count);
+  std::vector<double> magnitude(count);
+  for (int r = 0; r < world.size(); ++r) {
+    const std::vector<float> theirs = rough<float>(r, count);
+    for (std::size_t i = 0; i < count; ++i) exact[i] += static_cast<double>(theirs[i]);
+    for (std::size_t i = 0; i < count; ++i) magnitude[i] += std::abs(static_cast<double>(theirs[i]));
+  }
+  for (const algorithm a : where->algorithms(kind::all_reduce)) {
+    std::vector<float> out(count);
+    co_await world.all_reduce(in, out, sum).with(a);
+    for (std::size_t i = 0; i < count; ++i)
+      TUTTI_EXPECT(std::abs(static_cast<double>(out[i]) - exact[i]) <= magnitude[i] * world.size() * 0x1p-24);
+  }
+}
+
+task<> program(communicator world, const setting* where, records* results) {
+  record* const mine = &(*results)[static_cast<std::size_t>(world.rank())];
+  std::vector<std::size_t> counts = {1, 3, 8, 61, 1001, 30'011};
+  for (const std::size_t threshold : {shm_eager_bytes, 32 * KiB, tcp_eager_bytes}) add_around(counts, threshold, sizeof(float));
+  counts.push_back(1024 * KiB / sizeof(float) + 1);
+  const std::vector<std::size_t> few = {1, 7, 1025, 16'385};
+  co_await all_reduces<float>(world, where, counts, mine);
+  co_await all_reduces<double>(world, where, few, mine);
+  co_await all_reduces<float16>(world, where, few, mine);
+  co_await all_reduces<bfloat16>(world, where, few, mine);
+  co_await all_reduces<std::complex<float>>(world, where, few, mine);
+  co_await others(world, where, few, mine);
+  co_await close_to_the_sum(world, where);
+}
+
+}  // namespace
+
+TEST_CASE("same bits: on all ranks, in every run and over every transport") {
+  std::map<std::string, records> seen;   // by what may make a difference
+  for (const setting& where : settings()) {
+    const std::string name = where.name();
+    CAPTURE(name);
+    for (int run = 0; run < 2; ++run) {
+      records results(static_cast<std::size_t>(where.ranks));
+      CHECK_NOTHROW(run_in(where, [&results](communicator world, const setting* here) {
+        return program(std::move(world), here, &results);
+      }));
+      const auto [before, is_first] = seen.try_emplace(std::to_string(where.ranks) + where.hosts, results);
+      CHECK(results == before->second);
+    }
+  }
+}

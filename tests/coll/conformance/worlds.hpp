@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worlds in which collectives are compared with a serial answer: every number of ranks over each transport, and
+// ranks that are spread over several hosts, as far as they can tell.
+#pragma once
+
+#include "coll/choice.hpp"
+#include "support/local_world.hpp"
+#include "support/skip.hpp"
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::test {
+
+using bytes = std::vector<std::byte>;
+
+struct setting {
+  std::string transport;   // "shm", "tcp", "mixed": shared memory between ranks of one host, TCP between hosts
+  int ranks = 1;
+  std::string hosts;       // "a,a,b,b": by rank; empty: one for all
+
+  std::string name() const { return transport + ", " + std::to_string(ranks) + " ranks" + (hosts.empty() ? "" : " on hosts ") + hosts; }
+  // What an algorithm of this collective has to cope with here.
+  coll::situation situation_of(coll::operation_kind kind, bool even_blocks = true) const;
+  // `automatic`, and all that the collective has and that fit.
+  std::vector<algorithm> algorithms(coll::operation_kind kind, bool even_blocks = true) const;
+};
+
+const std::vector<setting>& settings();
+
+// The variable has this value while this lives; of an empty one, none.
+class scoped_variable {
+ public:
+  scoped_variable(const char* name, const std::string& value);
+  ~scoped_variable();
+  scoped_variable(const scoped_variable&) = delete;
+
+ private:
+  const char* name_;
+  std::string before_;
+  bool was_set_ = false;
+};
+
+init_options options_for(const setting& where);
+// Where other hosts would reach this one; empty when it has loopback only.
+std::string outside_address();
+
+// main(communicator, const setting*) on all ranks of each setting.
+template <class F>
+void run_in(const setting& where, F main) {
+  const bool several_hosts = !where.hosts.empty();
+  const std::string address = several_hosts ? outside_address() : "";
+  if (several_hosts && address.empty()) TUTTI_SKIP(where.name() + ": this machine has no address but loopback");
+  const scoped_variable hosts("TUTTI_HOST_ID", where.hosts);
+  const scoped_variable listening("TUTTI_ADDRESS", address);
+  run_local(where.ranks, options_for(where), [&where, &main](communicator world) { return main(std::move(world), &where); });
+}
+template <class F>
+void run_in_all(F main) {
+  for (const setting& where : settings()) {
+    const std::string name = where.name();
+    CAPTURE(name);
+    CHECK_NOTHROW(run_in(where, main));
+  }
+}
+
+// One collective in the words of a failing test.
+struct attempt {
+  coll::operation_kind kind{};
+  std::string_view elements;
+  algorithm with = algorithm::automatic;
+  std::size_t count = 0;
+  int root = 0;
+  bool in_place = false;
+  int rank = 0;
+};
+// Throws when they differ, naming the place.
+void expect_equal(std::span<const std::byte> got, std::span<const std::byte> wanted, const attempt& what);
+
+// Memory that is `untouched` at first, with margins that stay so.
+class field {
+ public:
+  field() = default;
+  explicit field(std::size_t size) : memory_(size + 2 * margin, untouched) {}
+  explicit field(std::span<const std::byte> content) : field(content.size()) {
+    if (!content.empty()) std::memcpy(memory_.data() + margin, content.data(), content.size());
+  }
+  std::span<std::byte> span() noexcept { return std::span(memory_).subspan(margin, memory_.size() - 2 * margin); }
+  std::span<const std::byte> span() const noexcept { return const_cast<field*>(this)->span(); }
+  void expect_margins(const attempt& what) const;
+
+  static constexpr std::byte untouched{0xA5};
+
+ private:
+  static constexpr std::size_t margin = 64;
+  bytes memory_ = bytes(2 * margin, untouched);
+};
+
+// Element counts around those where `total_bytes` are crossed.
+void add_around(std::vector<std::size_t>& counts, std::size_t total_bytes, std::size_t element_bytes);
+// Sorted, each once.
+void tidy(std::vector<std::size_t>& counts);
+
+inline constexpr std::size_t KiB = 1024;
+inline constexpr std::size_t shm_eager_bytes = 4 * KiB;
+inline constexpr std::size_t tcp_eager_bytes = 64 * KiB;
+
+}  // namespace tutti::test
