@@ -11,6 +11,9 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTAL
 if(TUTTI_BUILD_TOOLS)
   install(TARGETS tutti-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+if(tutti_mpi_modules)
+  install(TARGETS ${tutti_mpi_modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${package_dir})

@@ -251,12 +251,21 @@ std::vector<std::string> read_transports(const init_options& options) {
   return named;
 }
 
+void check_backend(const std::string& name, const char* where) {
+  if (name != "native" && name != "mpi")
+    refuse(fmt::format("{} is '{}'; there are \"native\" and \"mpi\"", where, name));
+}
+
+bool read_over_mpi(const init_options& options) {
+  check_backend(options.backend, "init_options::backend");
+  const std::string said = base::env_string("TUTTI_BACKEND").value_or(options.backend);
+  check_backend(said, "TUTTI_BACKEND");
+  if (options.backend == "mpi" && said != "mpi")
+    refuse("TUTTI_BACKEND=native contradicts init_options::backend, which is \"mpi\": unset the variable");
+  return said == "mpi";
+}
+
 void read_common(const init_options& options, job& j) {
-  if (options.backend == "mpi")
-    throw error(errc::not_supported,
-                "this build has no MPI backend: leave init_options::backend at \"native\"");
-  if (options.backend != "native")
-    refuse(fmt::format("init_options::backend is '{}'; there is \"native\"", options.backend));
   j.timeout = read_timeout(options);
   j.transports = read_transports(options);
   j.secret = options.secret.empty() ? base::env_string("TUTTI_SECRET").value_or("") : options.secret;
@@ -267,6 +276,17 @@ void read_common(const init_options& options, job& j) {
 job resolve(const init_options& options) {
   job j;
   read_common(options, j);
+  j.over_mpi = read_over_mpi(options);
+  if (j.over_mpi) {
+    if (!j.transports.empty())
+      refuse(fmt::format("the backend \"mpi\" has no choice of transports: unset TUTTI_TRANSPORTS, or leave "
+                         "init_options::transports empty (here: {})",
+                         fmt::join(j.transports, ",")));
+    const place found = place_of(options);
+    j.rank = found.rank.value.value_or(-1);
+    j.world_size = found.size.value.value_or(-1);
+    return j;
+  }
   const std::string& method = options.init_method;
   const bool at_address = method.starts_with("tcp://"), at_file = method.starts_with("file://");
   if (method != "env://" && !at_address && !at_file)
@@ -294,6 +314,11 @@ job resolve(const init_options& options) {
 
 job local_job(int rank, int ranks, const init_options& options) {
   job j;
+  check_backend(options.backend, "init_options::backend");
+  if (options.backend == "mpi")
+    throw error(errc::not_supported,
+                "the ranks of run_local are threads of one process, those of MPI are processes: leave "
+                "init_options::backend at \"native\", or use tutti::run under mpirun");
   read_common(options, j);
   j.rank = j.local_rank = rank;
   j.world_size = j.local_world_size = ranks;

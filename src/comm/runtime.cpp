@@ -31,6 +31,10 @@ task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = rt.state();
   state.loop().bind_to_this_thread();
   bootstrap::job job = bootstrap::resolve(options);
+  if (job.over_mpi) {
+    communicator world = co_await state.join_mpi(job);
+    co_return world;
+  }
   if (job.world_size == 1 || !job.meeting_file.empty()) {
     communicator world = co_await state.join(job, nullptr, nullptr);
     co_return world;

@@ -98,10 +98,14 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     info.peers.push_back(mine);
   }
   check_reach(info, ways);
+  co_return enter(std::move(info), std::move(ways), std::move(server));
+}
 
+communicator runtime_state::enter(core::world_info info, transports ways, std::shared_ptr<tcp_store_server> server) {
+  const std::string& my_host = info.card(info.rank).host_id;
   std::vector<std::string> masks;
   for (const core::peer_card& peer : info.peers)
-    if (peer.host_id == mine.host_id) masks.push_back(peer.cpus);
+    if (peer.host_id == my_host) masks.push_back(peer.cpus);
   const int local_ranks = static_cast<int>(masks.size());
   loop_.set_spin(core::spin_policy::choose(local_ranks, core::usable_cores(masks)));
   core::set_compute_ranks(local_ranks);
@@ -115,7 +119,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     boost::asio::post(loop_.context(), [this, &idle] { tasks_.start(leave(&idle)); });
   };
   worlds_.push_back(std::move(joined));
-  co_return communicator(detail::communicator_ref(&w->world_communicator()));
+  return communicator(detail::communicator_ref(&w->world_communicator()));
 }
 
 task<> runtime_state::leave(world* w) {

@@ -28,10 +28,15 @@ class runtime_state {
   // Joins the world of `job` through `store` (null: a world of one, or one that meets at a file), which `server` (or null)
   // serves to others.
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
+  // Joins the world of all processes of this MPI job.
+  task<communicator> join_mpi(bootstrap::job job);
   // Runs the io_context until `main` has ended and no world is being left any more.
   void run_to_end(task<> main);
 
  private:
+  // The world has been formed, and `ways` reach all of it.
+  communicator enter(core::world_info info, std::vector<std::unique_ptr<transport::transport>> ways,
+                     std::shared_ptr<tcp_store_server> server);
   task<> leave(world* w);
   task<> tell_and_cut(std::exception_ptr failure);
   void check_end() noexcept;

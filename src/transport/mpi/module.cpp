@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/mpi/module.hpp"
+
+#include "base/env.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <tutti/error.hpp>
+#include <utility>
+#include <vector>
+
+namespace tutti::transport::mpi {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> module_names() {
+  std::vector<std::string> names{"libtutti_mpi_openmpi.so", "libtutti_mpi_mpich.so", "libtutti_mpi_other.so"};
+  // Hydra, MPICH's mpirun, speaks PMI; Open MPI's sets variables of its own.
+  if (base::env_string("PMI_RANK") && !base::env_string("OMPI_COMM_WORLD_RANK")) std::swap(names[0], names[1]);
+  return names;
+}
+
+std::vector<fs::path> module_folders() {
+  std::vector<fs::path> folders;
+  std::error_code failed;
+  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
+  if (!failed) {
+    const fs::path beside = program.parent_path();
+    folders.push_back(beside);
+    if (beside.filename() == "bin") {
+      folders.push_back(beside.parent_path() / TUTTI_INSTALL_LIBDIR);
+      if (folders.back().filename() != "lib") folders.push_back(beside.parent_path() / "lib");
+    }
+  }
+  folders.emplace_back(TUTTI_INSTALL_FULL_LIBDIR);
+  return folders;
+}
+
+// Null when it cannot be opened, and `why` says why.
+const calls* open_file(const fs::path& file, std::string& why) {
+  // Global: plug-ins that MPI opens in turn look for its own names.
+  void* const module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (module == nullptr) {
+    why = ::dlerror();
+    return nullptr;
+  }
+  const auto function = reinterpret_cast<calls_function>(::dlsym(module, calls_symbol));
+  const calls* const table = function != nullptr ? function() : nullptr;
+  if (table != nullptr && table->version == calls_version) return table;
+  why = fmt::format("{} was built with another version of tutti", file.string());
+  return nullptr;
+}
+
+[[noreturn]] void refuse(const std::string& text) { throw error(errc::not_supported, text); }
+
+}  // namespace
+
+const calls& open_module() {
+  std::string why;
+  if (const auto named = base::env_string("TUTTI_MPI_MODULE")) {
+    if (const calls* table = open_file(*named, why)) return *table;
+    refuse(fmt::format("backend \"mpi\": TUTTI_MPI_MODULE={} cannot be used: {}; set it to the libtutti_mpi_*.so that was "
+                       "built with this tutti",
+                       *named, why));
+  }
+  std::string looked_in;
+  const std::vector<fs::path> folders = module_folders();
+  for (const std::string& name : module_names())
+    for (const fs::path& folder : folders) {
+      std::error_code failed;
+      if (!fs::exists(folder / name, failed)) continue;
+      if (const calls* table = open_file(folder / name, why)) return *table;
+    }
+  if (!why.empty())
+    refuse(fmt::format("backend \"mpi\": its module cannot be opened: {}; install the MPI that tutti was built with, or "
+                       "build tutti again",
+                       why));
+  for (const fs::path& folder : folders) looked_in += (looked_in.empty() ? "" : ", ") + folder.string();
+  refuse(fmt::format("backend \"mpi\" needs the module libtutti_mpi_openmpi.so or libtutti_mpi_mpich.so, which is built with "
+                     "tutti where MPI is installed: apt-get install libopenmpi-dev openmpi-bin (or libmpich-dev mpich), "
+                     "configure and build tutti again, and put the module beside the program or set TUTTI_MPI_MODULE to "
+                     "its path; looked in {}",
+                     looked_in));
+}
+
+}  // namespace tutti::transport::mpi

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/mpi/mpi_transport.hpp"
+
+#include "transport/tcp/header.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace tutti::transport::mpi {
+namespace {
+
+constexpr core::duration shortest_pause = std::chrono::microseconds(20);
+constexpr core::duration longest_pause = std::chrono::milliseconds(1);
+constexpr core::duration longest_idle_pause = std::chrono::milliseconds(20);
+
+}  // namespace
+
+mpi_transport::mpi_transport(core::loop& loop, wire& through)
+    : loop_(loop),
+      wire_(through),
+      changed_(loop.executor()),
+      // Being awake is all that the timer is for: the loop polls then.
+      pause_timer_([](void*) noexcept {}, nullptr),
+      pause_(shortest_pause) {}
+
+mpi_transport::~mpi_transport() { cut(); }
+
+void mpi_transport::open(const core::world_info& info, inbound& up) {
+  info_ = &info;
+  up_ = &up;
+  links_.resize(static_cast<std::size_t>(info.size));
+  for (int peer = 0; peer < info.size; ++peer)
+    if (peer != info.rank) links_[static_cast<std::size_t>(peer)] = std::make_unique<mpi_link>(*this, peer);
+  loop_.engine().add(*this);
+  loop_.hold();
+  attached_ = true;
+}
+
+mpi_link& mpi_transport::at(int peer) { return *links_[static_cast<std::size_t>(peer)]; }
+
+std::string mpi_transport::describe(int peer) const {
+  const core::peer_card& card = info_->card(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+}
+
+std::string mpi_transport::explain(int code) const {
+  char text[512] = {};
+  wire_.mpi().explain(wire_.mpi().of, code, text, sizeof text);
+  return text;
+}
+
+void mpi_transport::activate(mpi_link& l) noexcept {
+  if (!l.linked()) active_.push_back(l);
+  stirred();
+}
+
+void mpi_transport::stirred() noexcept {
+  pause_ = shortest_pause;
+  loop_.wake();
+}
+
+bool mpi_transport::poll() noexcept {
+  bool any = wire_.progress(*this);
+  if (!active_.empty()) {
+    // Links that are activated meanwhile wait for the next round.
+    base::intrusive_list<mpi_link, active_tag> now;
+    now.splice_back(active_);
+    while (mpi_link* l = now.pop_front()) any |= l->work();
+  }
+  if (any) pause_ = shortest_pause;
+  if (leaving_ && has_left()) changed_.notify();
+  return any;
+}
+
+bool mpi_transport::arm() noexcept {
+  const bool waits =
+      leaving_ || loop_.engine().waiting() || wire_.sending() || wire_.receiving() || !active_.empty();
+  const core::duration longest = waits ? longest_pause : longest_idle_pause;
+  loop_.engine().timers().arm(pause_timer_, loop_.engine().env().now() + std::min(pause_, longest));
+  pause_ = std::min(2 * pause_, longest);
+  return false;
+}
+
+bool mpi_transport::has_queue() const noexcept {
+  return wire_.sending() || std::any_of(links_.begin(), links_.end(), [](const auto& l) {
+           return l && !l->closed() && l->has_queue();
+         });
+}
+
+void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> message) noexcept {
+  if (!attached_) return;
+  mpi_link& from = at(peer);
+  switch (tag) {
+    case frame_tag: deliver(from, message); break;
+    case acknowledge_tag: from.acknowledged(); break;
+    case cut_tag:
+      from.peer_ended(errc::peer_failed,
+                      fmt::format("{} ended its world without taking leave: it failed; its own output says why",
+                                  describe(peer)));
+      break;
+    default: break;
+  }
+}
+
+// The payload is there as a whole, so it lands in this one call.
+void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) noexcept {
+  if (from.closed()) return;
+  const int peer = from.peer();
+  frame head;
+  const char* complaint = "a message too short for a frame";
+  if (message.size() >= tcp::header_bytes) {
+    const auto* const header = reinterpret_cast<const std::uint8_t*>(message.data());
+    complaint = tcp::decode(std::span<const std::uint8_t, tcp::header_bytes>(header, tcp::header_bytes), head);
+    if (complaint == nullptr && tcp::payload_bytes(head) != message.size() - tcp::header_bytes)
+      complaint = "a frame of another length than it says";
+  }
+  if (complaint != nullptr) {
+    from.fail(errc::protocol, fmt::format("{} sent {}: is every rank built with the same tutti?", describe(peer),
+                                          complaint));
+    return;
+  }
+  if (head.kind == frame_kind::leave) {
+    const int code = wire_.send(peer, acknowledge_tag, {}, {});
+    if (code != 0) send_failed(from, code);
+    from.peer_ended(errc::peer_left, fmt::format("{} has finished and left", describe(peer)));
+    return;
+  }
+  if (leaving_) return;
+  const std::span<const std::byte> payload = message.subspan(tcp::header_bytes);
+  const landing where = up_->begin(peer, head);
+  const std::size_t bytes = where.at != nullptr ? std::min(where.room, payload.size()) : 0;
+  if (bytes > 0) std::memcpy(where.at, payload.data(), bytes);
+  up_->end(peer, head, where);
+}
+
+void mpi_transport::send_failed(mpi_link& l, int code) noexcept {
+  l.fail(errc::peer_failed, fmt::format("MPI could not send to {}: {}; the process or the network between has failed",
+                                        describe(l.peer()), explain(code)));
+}
+
+void mpi_transport::broke(int peer, int code) noexcept {
+  if (!attached_) return;
+  const std::string why = explain(code);
+  for (const auto& l : links_)
+    if (l && (peer < 0 || l->peer() == peer))
+      l->fail(errc::peer_failed, fmt::format("MPI lost {}: {}; the process or the network between has failed",
+                                             describe(l->peer()), why));
+}
+
+bool mpi_transport::has_left() const noexcept {
+  return !wire_.sending() &&
+         std::all_of(links_.begin(), links_.end(), [](const auto& l) { return !l || l->finished(); });
+}
+
+task<> mpi_transport::leave(core::time_point deadline) {
+  if (!attached_) co_return;
+  leaving_ = true;
+  for (const auto& l : links_)
+    if (l) l->leave();
+  while (attached_ && !has_left()) {
+    const bool in_time = co_await changed_.wait(deadline);
+    if (!in_time) break;
+  }
+  if (!attached_) co_return;
+  for (const auto& l : links_)
+    if (l) l->drop();
+  detach();
+  wire_.close(true);
+}
+
+void mpi_transport::cut() noexcept {
+  leaving_ = true;
+  for (const auto& l : links_) {
+    if (!l) continue;
+    if (!l->closed()) wire_.send(l->peer(), cut_tag, {}, {});
+    l->cut();
+  }
+  detach();
+  if (wire_.open()) wire_.close(false);
+}
+
+void mpi_transport::detach() noexcept {
+  if (!std::exchange(attached_, false)) return;
+  pause_timer_.cancel();
+  loop_.engine().remove(*this);
+  loop_.release();
+}
+
+}  // namespace tutti::transport::mpi

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// All peers over MPI: `backend = "mpi"`. Frames are MPI messages, the same 64-byte header in front as on TCP; MPI keeps
+// their order. Only non-blocking calls, made by the loop.
+//
+// MPI has nothing to wait for: no descriptor, no doorbell. While the loop is awake it polls MPI as it polls everything
+// else. When it would sleep, a timer gets it up to look again, after a pause that doubles from 20 us to 1 ms while an
+// operation waits, to 20 ms while none does. So an idle rank costs next to no processor time, and a message that comes
+// after a long silence may lie for a millisecond; TUTTI_SPIN_US keeps the loop awake longer.
+//
+// The end of a peer: a `leave` frame, answered with an acknowledgement, so that each side knows that the other has
+// everything; a message with cut_tag when the peer's world ends otherwise; or an error that MPI returns. When a process
+// dies, mpirun ends the job, as it does for every MPI program: nobody is left to be told.
+#pragma once
+
+#include "core/engine.hpp"
+#include "core/wakeup.hpp"
+#include "transport/mpi/mpi_link.hpp"
+#include "transport/mpi/wire.hpp"
+#include "transport/transport.hpp"
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::mpi {
+
+// MPI's tags of what travels on a wire.
+inline constexpr int frame_tag = 0;
+inline constexpr int cut_tag = 1;           // empty; the sender's world has ended without leaving
+inline constexpr int acknowledge_tag = 2;   // empty; the sender has got the `leave` frame
+
+class mpi_transport final : public transport, public core::source, private wire::listener {
+ public:
+  // `through` is closed when the world has ended, and outlives the transport.
+  mpi_transport(core::loop& loop, wire& through);
+  ~mpi_transport() override;
+
+  const char* name() const noexcept override { return "mpi"; }
+  void listen(core::peer_card&, const listen_wish&) override {}
+  void open(const core::world_info& info, inbound& up) override;
+  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override {
+    return mine.rank != peer.rank;
+  }
+  link& link_to(int peer) override { return at(peer); }
+  bool has_queue() const noexcept override;
+  task<> leave(core::time_point deadline) override;
+  void cut() noexcept override;
+
+  bool poll() noexcept override;
+  bool arm() noexcept override;
+  void disarm() noexcept override { pause_timer_.cancel(); }
+
+  // For the links.
+  wire& through() noexcept { return wire_; }
+  inbound& up() noexcept { return *up_; }
+  void activate(mpi_link& l) noexcept;
+  // Something has left: an answer may come soon.
+  void stirred() noexcept;
+  void send_failed(mpi_link& l, int code) noexcept;
+
+ private:
+  void arrived(int peer, int tag, std::span<const std::byte> message) noexcept override;
+  void broke(int peer, int code) noexcept override;
+
+  mpi_link& at(int peer);
+  void deliver(mpi_link& from, std::span<const std::byte> message) noexcept;
+  bool has_left() const noexcept;
+  void detach() noexcept;
+  std::string describe(int peer) const;
+  std::string explain(int code) const;
+
+  core::loop& loop_;
+  wire& wire_;
+  const core::world_info* info_ = nullptr;
+  inbound* up_ = nullptr;
+  core::wakeup changed_;
+  std::vector<std::unique_ptr<mpi_link>> links_;   // by peer; null for this rank
+  base::intrusive_list<mpi_link, active_tag> active_;
+  core::timer pause_timer_;
+  core::duration pause_;
+  bool attached_ = false;
+  bool leaving_ = false;
+};
+
+}  // namespace tutti::transport::mpi

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/mpi/process.hpp"
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "core/wakeup.hpp"
+#include "transport/mpi/module.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <tutti/error.hpp>
+#include <utility>
+
+namespace tutti::transport::mpi {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+// What a rank that has failed grants the others to hear of it and to end as well.
+constexpr auto farewell = std::chrono::seconds(5);
+// Of MPI_Finalize, when all processes are about to call it.
+constexpr auto finalize_limit = std::chrono::seconds(10);
+constexpr auto longest_pause = std::chrono::milliseconds(1);
+constexpr int longest_card_bytes = 1024 * 1024;
+
+// A boost::asio timer as a pause between two looks.
+task<> pause_for(boost::asio::any_io_executor executor, std::chrono::microseconds time) {
+  boost::asio::steady_timer timer(executor);
+  timer.expires_after(time);
+  co_await timer.async_wait(boost::asio::deferred);
+}
+
+// What comes when nobody is left to read it.
+struct deaf_listener final : wire::listener {
+  void arrived(int, int, std::span<const std::byte>) noexcept override {}
+  void broke(int, int) noexcept override {}
+};
+
+std::string explained(const calls& mpi, int code) {
+  char text[512] = {};
+  mpi.explain(mpi.of, code, text, sizeof text);
+  return text;
+}
+
+}  // namespace
+
+// The thread that initialises and finalises MPI, and what it shares. Held by both sides: the thread may be stuck in MPI
+// for longer than anybody waits.
+struct process::keeper {
+  enum class phase { initialising, ready, failed, finishing, finished };
+
+  explicit keeper(const calls& mpi_) noexcept : mpi(mpi_) {}
+
+  void run() noexcept {
+    int usable = 0;
+    const int code = mpi.init(mpi.of, &usable);
+    std::unique_lock lock(mutex);
+    if (code != 0) why = fmt::format("MPI_Init failed: {}", explained(mpi, code));
+    if (code == 0 && usable == 0)
+      why = "this MPI does not support MPI_THREAD_SERIALIZED: use one that is built with threads";
+    at = why.empty() ? phase::ready : phase::failed;
+    changed.notify_all();
+    if (code != 0) return;
+    changed.wait(lock, [this] { return at == phase::finishing; });
+    lock.unlock();
+    finish();
+    lock.lock();
+    at = phase::finished;
+    changed.notify_all();
+  }
+
+  // Nobody else calls MPI now.
+  void finish() noexcept {
+    base::set_log_rank(rank);
+    deaf_listener nobody;
+    bool meeting = false;
+    request_word barrier = 0;
+    auto pause = std::chrono::microseconds(20);
+    for (;;) {
+      bool any = false;
+      bool sending = false;
+      for (wire* w : wires) {
+        any |= w->progress(nobody);
+        sending |= w->sending();
+      }
+      int code = 0;
+      int met = 0;
+      // Until all of this process's messages are safe it does not say that it has come: others receive them till then.
+      if (!meeting && !sending) {
+        code = mpi.start_barrier(mpi.of, &barrier);
+        meeting = true;
+      }
+      if (meeting && code == 0) code = mpi.test(mpi.of, &barrier, &met);
+      if (met != 0) break;
+      if (code != 0 || clock::now() > deadline) {
+        base::log_error(code != 0
+                            ? fmt::format("MPI fails at the end of the program: {}; the job is aborted",
+                                          explained(mpi, code))
+                            : fmt::format("this rank has finished, but not all others came to the end of the program "
+                                          "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
+                                          base::duration_text(patience)));
+        mpi.abort(mpi.of, 1);
+        return;
+      }
+      if (any) pause = std::chrono::microseconds(20);
+      std::this_thread::sleep_for(pause);
+      pause = std::min<std::chrono::microseconds>(2 * pause, longest_pause);
+    }
+    mpi.finalize(mpi.of);
+  }
+
+  const calls& mpi;
+  std::mutex mutex;
+  std::condition_variable changed;
+  phase at = phase::initialising;
+  std::string why;
+  // For finish():
+  int rank = 0;
+  std::vector<wire*> wires;
+  std::chrono::milliseconds patience{0};
+  clock::time_point deadline;
+};
+
+// Memory that MPI writes to while a world is joined.
+struct process::attempt {
+  communicator_word on = 0;
+  request_word request = 0;
+  int length = 0;
+  std::vector<int> lengths;
+  std::string mine;
+  std::string all;
+};
+
+process& process::of_this_one() {
+  // Never destroyed: MPI may have its memory until the process has gone.
+  static process* const one = [] {
+    auto* const made = new process(open_module());
+    made->finishes_at_exit_ = true;
+    return made;
+  }();
+  return *one;
+}
+
+process::process(const calls& mpi) : mpi_(mpi) {}
+
+process::~process() = default;
+
+std::string process::implementation() const {
+  char text[256] = {};
+  mpi_.describe(mpi_.of, text, sizeof text);
+  return text;
+}
+
+void process::check(int code, const char* doing) const {
+  if (code != 0) throw error(errc::join_failed, fmt::format("MPI cannot {}: {}", doing, explained(mpi_, code)));
+}
+
+task<> process::start(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout) {
+  if (started_) co_return;
+  int initialized = 0;
+  int finalized = 0;
+  check(mpi_.state(mpi_.of, &initialized, &finalized), "say whether it is initialised");
+  if (finalized != 0)
+    throw error(errc::not_supported,
+                "MPI has been finalised in this process, and cannot be initialised again: call MPI_Finalize after the last "
+                "world has ended");
+  if (keeper_)
+    throw error(errc::join_failed, "MPI is being initialised in this process already, or that has failed; end the program");
+  if (initialized != 0) {
+    int usable = 0;
+    check(mpi_.joined(mpi_.of, &usable), "say how it was initialised");
+    if (usable == 0)
+      throw error(errc::not_supported,
+                  "the program has initialised MPI so that this thread must not call it: use MPI_Init_thread with "
+                  "MPI_THREAD_SERIALIZED (or MPI_THREAD_FUNNELED, on the thread that runs tutti), or leave it to tutti");
+  } else {
+    co_await initialise(executor, timeout);
+  }
+  check(mpi_.place(mpi_.of, &rank_, &size_), "say which process this is");
+  started_ = true;
+}
+
+task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout) {
+  const auto deadline = core::deadline_after(timeout);
+  keeper_ = std::make_shared<keeper>(mpi_);
+  std::thread([shared = keeper_] { shared->run(); }).detach();
+  bool known = false;
+  while (!known) {
+    if (clock::now() > deadline)
+      throw error(errc::join_failed, fmt::format("MPI_Init has not returned within {}: did all processes that mpirun started "
+                                                 "call tutti::init with backend \"mpi\"?",
+                                                 base::duration_text(timeout)));
+    co_await pause_for(executor, longest_pause);
+    const std::lock_guard lock(keeper_->mutex);
+    known = keeper_->at != keeper::phase::initialising;
+  }
+  if (!keeper_->why.empty()) throw error(errc::not_supported, keeper_->why);
+  // Behind the handlers that MPI and its libraries have registered, so before them when the program ends.
+  if (finishes_at_exit_) std::atexit([] { of_this_one().finish(); });
+}
+
+task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock::time_point deadline) {
+  auto pause = std::chrono::microseconds(20);
+  for (;;) {
+    int ended = 0;
+    check(mpi_.test(mpi_.of, &of->request, &ended), "let the processes meet");
+    if (ended != 0) co_return;
+    if (clock::now() > deadline)
+      throw error(errc::join_failed,
+                  fmt::format("not all {} processes of the MPI job have joined in time: each of them must call tutti::init "
+                              "with backend \"mpi\", as often as the others; look at their output, or allow more time "
+                              "(TUTTI_TIMEOUT, in seconds)",
+                              size_));
+    co_await pause_for(executor, pause);
+    pause = std::min<std::chrono::microseconds>(2 * pause, longest_pause);
+  }
+}
+
+task<membership> process::join(boost::asio::any_io_executor executor, std::string card,
+                               std::chrono::milliseconds timeout) {
+  const auto deadline = core::deadline_after(timeout);
+  const bool in_use = std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return w->open(); });
+  if (in_use && thread_ != std::this_thread::get_id())
+    throw error(errc::not_supported,
+                "another thread of this process is in a world with backend \"mpi\": join all of them from one runtime");
+  thread_ = std::this_thread::get_id();
+  timeout_ = timeout;
+  failed_ = true;   // until it is joined
+  attempts_.push_back(std::make_unique<attempt>());
+  attempt* const a = attempts_.back().get();
+  check(mpi_.start_duplicate(mpi_.of, &a->on, &a->request), "duplicate its communicator");
+  co_await ended(executor, a, deadline);
+  check(mpi_.return_errors(mpi_.of, a->on), "return errors");
+
+  a->mine = std::move(card);
+  a->length = static_cast<int>(a->mine.size());
+  a->lengths.resize(static_cast<std::size_t>(size_));
+  check(mpi_.start_all_gather(mpi_.of, a->on, &a->length, static_cast<int>(sizeof a->length), a->lengths.data(),
+                              &a->request),
+        "gather the cards");
+  co_await ended(executor, a, deadline);
+  const int longest = *std::max_element(a->lengths.begin(), a->lengths.end());
+  const int shortest = *std::min_element(a->lengths.begin(), a->lengths.end());
+  if (shortest < 0 || longest > longest_card_bytes)
+    throw error(errc::protocol, "the processes of the MPI job gave cards of impossible lengths: build all with the same tutti");
+  const auto room = static_cast<std::size_t>(longest);
+  a->mine.resize(room);
+  a->all.resize(room * static_cast<std::size_t>(size_));
+  check(mpi_.start_all_gather(mpi_.of, a->on, a->mine.data(), longest, a->all.data(), &a->request), "gather the cards");
+  co_await ended(executor, a, deadline);
+
+  membership joined;
+  joined.rank = rank_;
+  joined.size = size_;
+  for (std::size_t peer = 0; peer < a->lengths.size(); ++peer)
+    joined.cards.push_back(a->all.substr(peer * room, static_cast<std::size_t>(a->lengths[peer])));
+  wires_.push_back(std::make_unique<wire>(mpi_, a->on, size_));
+  joined.through = wires_.back().get();
+  failed_ = false;
+  co_return joined;
+}
+
+void process::finish() noexcept {
+  if (!keeper_) return;
+  std::unique_lock lock(keeper_->mutex);
+  if (keeper_->at != keeper::phase::ready) return;
+  const bool in_use = std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return w->open(); });
+  if (in_use) {
+    base::log_error("the program ends while it is in a world with backend \"mpi\": the job is aborted");
+    mpi_.abort(mpi_.of, 1);
+    return;
+  }
+  failed_ |= std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return !w->ended_in_order(); });
+  keeper_->patience = failed_ ? std::chrono::milliseconds(farewell) : timeout_;
+  keeper_->deadline = core::deadline_after(keeper_->patience);
+  keeper_->rank = rank_;
+  for (const auto& w : wires_) keeper_->wires.push_back(w.get());
+  keeper_->at = keeper::phase::finishing;
+  keeper_->changed.notify_all();
+  const auto limit = core::deadline_after(keeper_->patience + finalize_limit);
+  const auto finished = [this] { return keeper_->at == keeper::phase::finished; };
+  bool in_time = true;
+  if (limit == clock::time_point::max()) {
+    keeper_->changed.wait(lock, finished);
+  } else {
+    in_time = keeper_->changed.wait_until(lock, limit, finished);
+  }
+  if (!in_time) base::log_error("MPI_Finalize does not return: going on without");
+}
+
+}  // namespace tutti::transport::mpi

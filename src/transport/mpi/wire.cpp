@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/mpi/wire.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::transport::mpi {
+namespace {
+
+constexpr std::size_t small_bytes = 4096;
+// On their way to one peer: enough to keep a fast network busy, little enough to lie in memory for every peer.
+constexpr std::size_t most_bytes_per_peer = std::size_t{1024} * 1024;
+constexpr std::size_t most_parcels_per_peer = 64;
+// Half way in, from all peers: the rest waits where MPI keeps it.
+constexpr std::size_t most_receiving = 32;
+constexpr int messages_per_turn = 32;
+// Sends looked at in vain before the others have to wait: each look lets all of MPI go on.
+constexpr int looks_per_turn = 8;
+
+}  // namespace
+
+wire::wire(const calls& mpi, communicator_word on, int size)
+    : mpi_(mpi), on_(on), lanes_(static_cast<std::size_t>(size)) {}
+
+wire::~wire() {
+  // Memory that MPI still has is left to it.
+  while (parcel* p = outgoing_.pop_front()) p->bytes.release();
+  while (parcel* p = incoming_.pop_front()) p->bytes.release();
+}
+
+wire::parcel& wire::take(std::size_t bytes) {
+  list& from = bytes <= small_bytes ? small_ : large_;
+  parcel* p = bytes <= parcel_bytes ? from.pop_front() : nullptr;
+  if (p == nullptr) {
+    auto made = std::make_unique<parcel>();
+    made->capacity = bytes <= small_bytes ? small_bytes : std::max(bytes, parcel_bytes);
+    made->bytes.reset(new std::byte[made->capacity]);
+    p = made.get();
+    parcels_.push_back(std::move(made));
+  }
+  p->length = bytes;
+  return *p;
+}
+
+void wire::put_back(parcel& p) noexcept { (p.capacity == small_bytes ? small_ : large_).push_back(p); }
+
+bool wire::has_room(int peer) const noexcept {
+  const lane& to = lanes_[static_cast<std::size_t>(peer)];
+  return to.bytes < most_bytes_per_peer && to.parcels < most_parcels_per_peer;
+}
+
+int wire::send(int peer, int tag, std::span<const std::byte> head, std::span<const std::byte> payload) noexcept {
+  parcel& p = take(head.size() + payload.size());
+  if (!head.empty()) std::memcpy(p.bytes.get(), head.data(), head.size());
+  if (!payload.empty()) std::memcpy(p.bytes.get() + head.size(), payload.data(), payload.size());
+  p.peer = peer;
+  p.tag = tag;
+  int code = mpi_.start_send(mpi_.of, on_, p.bytes.get(), static_cast<int>(p.length), peer, tag, &p.request);
+  int ended = 1;
+  if (code == 0) code = mpi_.test(mpi_.of, &p.request, &ended);
+  if (code != 0 || ended != 0) {
+    put_back(p);
+    return code;
+  }
+  lane& to = lanes_[static_cast<std::size_t>(peer)];
+  to.bytes += p.length;
+  ++to.parcels;
+  outgoing_.push_back(p);
+  return 0;
+}
+
+bool wire::end_sends(listener& up) noexcept {
+  bool any = false;
+  int in_vain = 0;
+  const parcel* first_in_vain = nullptr;
+  while (in_vain < looks_per_turn) {
+    parcel* const p = outgoing_.front();
+    if (p == nullptr || p == first_in_vain) break;
+    int ended = 0;
+    const int code = mpi_.test(mpi_.of, &p->request, &ended);
+    outgoing_.pop_front();
+    if (code == 0 && ended == 0) {
+      // Those behind it come first next time.
+      outgoing_.push_back(*p);
+      if (first_in_vain == nullptr) first_in_vain = p;
+      ++in_vain;
+      continue;
+    }
+    any = true;
+    lane& to = lanes_[static_cast<std::size_t>(p->peer)];
+    to.bytes -= p->length;
+    --to.parcels;
+    const int peer = p->peer;
+    put_back(*p);
+    if (code != 0) up.broke(peer, code);
+  }
+  return any;
+}
+
+bool wire::end_receives(listener& up) noexcept {
+  bool any = false;
+  ++round_;
+  for (parcel* p = incoming_.front(); p != nullptr;) {
+    parcel* const next = incoming_.after(*p);
+    lane& from = lanes_[static_cast<std::size_t>(p->peer)];
+    if (from.held_in != round_) {
+      int ended = 0;
+      const int code = mpi_.test(mpi_.of, &p->request, &ended);
+      if (code == 0 && ended == 0) {
+        from.held_in = round_;
+      } else {
+        any = true;
+        p->unlink();
+        --receiving_;
+        if (code == 0) {
+          up.arrived(p->peer, p->tag, std::span<const std::byte>(p->bytes.get(), p->length));
+        } else {
+          up.broke(p->peer, code);
+        }
+        put_back(*p);
+      }
+    }
+    p = next;
+  }
+  return any;
+}
+
+// False: nothing has come.
+bool wire::take_next(listener& up) noexcept {
+  int found = 0;
+  int peer = 0;
+  int tag = 0;
+  int bytes = 0;
+  message_word message = 0;
+  int code = mpi_.find_message(mpi_.of, on_, &found, &peer, &tag, &bytes, &message);
+  if (code != 0) {
+    deaf_ = true;
+    up.broke(-1, code);
+    return true;
+  }
+  if (found == 0) return false;
+  parcel& p = take(static_cast<std::size_t>(bytes));
+  p.peer = peer;
+  p.tag = tag;
+  code = mpi_.start_receive(mpi_.of, &message, p.bytes.get(), bytes, &p.request);
+  if (code != 0) {
+    put_back(p);
+    up.broke(peer, code);
+    return true;
+  }
+  incoming_.push_back(p);
+  ++receiving_;
+  return true;
+}
+
+bool wire::progress(listener& up) noexcept {
+  bool any = end_sends(up);
+  if (!incoming_.empty()) any |= end_receives(up);
+  for (int i = 0; i < messages_per_turn && receiving_ < most_receiving && !deaf_; ++i) {
+    if (!take_next(up)) break;
+    any = true;
+    end_receives(up);
+  }
+  return any;
+}
+
+}  // namespace tutti::transport::mpi

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between the processes of one duplicated MPI communicator, each in a parcel of this wire's own memory.
+//
+// MPI owns the memory of a send or receive from its start until it ends, which only the peer's progress brings about;
+// cancelling does not help (sends cannot be cancelled in practice). So MPI never gets memory of the users': what is sent
+// is copied into a parcel, what comes is received into one. That costs a copy on either side, and lets the layers above
+// take back a buffer at any moment. A wire lives as long as its process, for the sake of parcels that MPI still has.
+#pragma once
+
+#include "base/intrusive_list.hpp"
+#include "transport/mpi/calls.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::mpi {
+
+// The longest message of which parcels are kept for the next one.
+inline constexpr std::size_t parcel_bytes = std::size_t{128} * 1024 + 64;
+
+class wire {
+ public:
+  class listener {
+   public:
+    // The messages of a peer come in the order in which it sent them.
+    virtual void arrived(int peer, int tag, std::span<const std::byte> message) noexcept = 0;
+    // MPI has answered with this error: sending to or receiving from this peer, or (-1) receiving from anybody.
+    virtual void broke(int peer, int code) noexcept = 0;
+
+   protected:
+    ~listener() = default;
+  };
+
+  wire(const calls& mpi, communicator_word on, int size);
+  wire(const wire&) = delete;
+  wire& operator=(const wire&) = delete;
+  ~wire();
+
+  // False: enough is on its way to this peer.
+  bool has_room(int peer) const noexcept;
+  // Sends `head` and then `payload` as one message; both are copied. Room or not. Answers MPI's error code.
+  int send(int peer, int tag, std::span<const std::byte> head, std::span<const std::byte> payload) noexcept;
+  // Lets sends go on and hands over what has come, a bounded number of messages; true when anything ended or came.
+  bool progress(listener& up) noexcept;
+
+  // MPI still has messages that were sent; to this peer.
+  bool sending() const noexcept { return !outgoing_.empty(); }
+  bool sending_to(int peer) const noexcept { return lanes_[static_cast<std::size_t>(peer)].parcels > 0; }
+  // A message is half way in.
+  bool receiving() const noexcept { return !incoming_.empty(); }
+
+  // The world that used this wire has ended: in order, or not.
+  void close(bool in_order) noexcept {
+    open_ = false;
+    in_order_ = in_order;
+  }
+  bool open() const noexcept { return open_; }
+  bool ended_in_order() const noexcept { return in_order_; }
+
+  const calls& mpi() const noexcept { return mpi_; }
+
+ private:
+  struct parcel_tag;
+  struct parcel : base::list_hook<parcel_tag> {
+    std::unique_ptr<std::byte[]> bytes;
+    std::size_t capacity = 0;
+    std::size_t length = 0;
+    request_word request = 0;
+    int peer = 0;
+    int tag = 0;
+  };
+  using list = base::intrusive_list<parcel, parcel_tag>;
+  struct lane {   // one peer
+    std::size_t bytes = 0;     // on their way
+    std::size_t parcels = 0;
+    unsigned held_in = 0;      // the round in which a message was found to be incomplete
+  };
+
+  parcel& take(std::size_t bytes);
+  void put_back(parcel& p) noexcept;
+  bool end_sends(listener& up) noexcept;
+  bool end_receives(listener& up) noexcept;
+  bool take_next(listener& up) noexcept;
+
+  const calls& mpi_;
+  const communicator_word on_;
+  bool open_ = true;
+  bool in_order_ = false;
+  bool deaf_ = false;   // receiving has failed
+  unsigned round_ = 0;
+  std::size_t receiving_ = 0;
+  std::vector<lane> lanes_;
+  std::vector<std::unique_ptr<parcel>> parcels_;
+  list outgoing_;
+  list incoming_;   // in the order in which they were found
+  list small_;      // free
+  list large_;
+};
+
+}  // namespace tutti::transport::mpi
