@@ -296,7 +296,9 @@ TEST_CASE("unknown methods, backends, transports and times are refused") {
   o.backend = "nccl";
   check_refused({}, {"nccl", "native"}, o);
   o.backend = "mpi";
-  CHECK(test::failure_of([&] { resolved({}, o); }).code == errc::not_supported);
+  CHECK(resolved({}, o).over_mpi);
+  o.transports = {"tcp"};
+  check_refused({}, {"mpi", "no choice of transports"}, o);
   o = init_options();
   o.transports = {"rdma"};
   check_refused({}, {"rdma", "shm and tcp"}, o);
