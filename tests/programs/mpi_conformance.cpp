@@ -258,10 +258,10 @@ tutti::task<> groups(tutti::communicator world) {
     try {
       co_await again.all_reduce(some, tutti::sum);
     } catch (const tutti::error& e) {
-      if (e.code() != tutti::errc::mismatch) throw;
       complaint = e.what();
     }
-    expect(!complaint.empty(), "a mismatch");
+    // A rank that calls when the others have noticed already hears of a communicator that has failed, with the same text.
+    expect(complaint.find("called all_reduce(3 elements of int64") != complaint.npos, "a mismatch: " + complaint);
   }
   co_await world.barrier();
 }
