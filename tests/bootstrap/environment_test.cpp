@@ -286,6 +286,29 @@ TEST_CASE("file:// says at which file the ranks meet") {
   check_refused({}, {"RANK", "file:///shared/run"}, no_rank);
 }
 
+TEST_CASE("with the backend mpi, processes and ranks are MPI's") {
+  CHECK_FALSE(resolved({}).over_mpi);
+  init_options o;
+  o.backend = "mpi";
+  // An address to meet at is not needed.
+  job j = resolved({{"OMPI_COMM_WORLD_RANK", "1"}, {"OMPI_COMM_WORLD_SIZE", "4"}, {"TUTTI_TIMEOUT", "7"}}, o);
+  CHECK(j.over_mpi);
+  CHECK(j.rank == 1);
+  CHECK(j.world_size == 4);
+  CHECK(j.timeout == 7s);
+  j = resolved({{"TUTTI_BACKEND", "mpi"}});
+  CHECK(j.over_mpi);
+  CHECK(j.rank == -1);
+  CHECK(j.world_size == -1);
+  CHECK_FALSE(resolved({{"TUTTI_BACKEND", "native"}}).over_mpi);
+  check_refused({{"TUTTI_BACKEND", "native"}}, {"TUTTI_BACKEND=native", "init_options::backend"}, o);
+  check_refused({{"TUTTI_TRANSPORTS", "shm,tcp"}}, {"TUTTI_TRANSPORTS", "shm,tcp", "mpi"}, o);
+  // Threads of one process are no MPI job: said so when it is asked for, passed over when the environment is for others.
+  const variables none({{"TUTTI_BACKEND", "mpi"}});
+  CHECK(test::failure_of([&] { bootstrap::local_job(0, 2, o); }).code == errc::not_supported);
+  CHECK_FALSE(bootstrap::local_job(0, 2, init_options()).over_mpi);
+}
+
 TEST_CASE("unknown methods, backends, transports and times are refused") {
   init_options o;
   for (const char* method : {"file:/tmp/x", "udp://a:1", "", "env:"}) {
@@ -300,6 +323,7 @@ TEST_CASE("unknown methods, backends, transports and times are refused") {
   o.transports = {"tcp"};
   check_refused({}, {"mpi", "no choice of transports"}, o);
   o = init_options();
+  check_refused({{"TUTTI_BACKEND", "gloo"}}, {"TUTTI_BACKEND", "gloo", "mpi"});
   o.transports = {"rdma"};
   check_refused({}, {"rdma", "shm and tcp"}, o);
   check_refused({{"TUTTI_TRANSPORTS", "tcp,"}}, {"TUTTI_TRANSPORTS", "''"});
