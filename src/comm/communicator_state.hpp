@@ -91,6 +91,7 @@ class communicator_state final : public p2p::context_owner {
                             const p2p::fingerprint& theirs) const override;
   void failed_remotely(int peer, errc why, const std::string& text) noexcept override;
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
+  bool has_member(int world_rank) const noexcept override { return rank_of(world_rank) >= 0; }
 
  private:
   struct place {

@@ -264,10 +264,8 @@ bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, voi
     engine_.begin_wait();
     return false;
   }
-  // From any rank: while one other is left, or where there never was another, something may come.
-  const bool nobody_left = source < 0 && gone_ > 0 && gone_ + 1 == peers_.size();
-  if (nobody_left || (source >= 0 && peer_gone(source))) {
-    const peer_state& g = state_of(nobody_left ? last_gone_ : source);
+  if (const int gone = gone_source(context, source); gone >= 0) {
+    const peer_state& g = state_of(gone);
     matcher_.withdraw(r);
     r.set_failure(g.why, g.text);
     r.at = receive::phase::done;
@@ -563,6 +561,23 @@ void endpoint::drop_arriving(int peer) noexcept {
   recycle(u);
 }
 
+int endpoint::nobody_left(const context_owner& owner) const noexcept {
+  int gone = -1;
+  for (int p = 0; p < static_cast<int>(peers_.size()); ++p) {
+    if (p == rank_ || !owner.has_member(p)) continue;
+    if (!peer_gone(p)) return -1;
+    gone = p;
+  }
+  return in_touch(rank_) ? -1 : gone;
+}
+
+int endpoint::gone_source(std::uint32_t context, int source) const noexcept {
+  if (source >= 0) return peer_gone(source) ? source : -1;
+  if (gone_ == 0) return -1;
+  const auto owner = contexts_.find(context);
+  return owner == contexts_.end() ? -1 : nobody_left(*owner->second);
+}
+
 void endpoint::closed(int peer, errc why, std::string text) noexcept {
   peer_state& g = state_of(peer);
   if (g.why != errc::success) return;
@@ -587,8 +602,10 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
     u = next;
   }
   ++gone_;
-  last_gone_ = peer;
-  const bool all_gone = gone_ + 1 == peers_.size();
+  // A receive from any source goes on while a member that may send is left; a member's death is reported to it at once.
+  const auto ends_any = [&](const context_owner& owner) {
+    return owner.has_member(peer) && (why != errc::peer_left || nobody_left(owner) >= 0);
+  };
   for (const auto& [context, owner] : contexts_) {
     const auto end_receive = [&](match::posted_receive& posted) {
       auto& r = static_cast<receive&>(posted);
@@ -596,12 +613,13 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
       finish(r);
     };
     matcher_.take_posted_from(context, peer, end_receive);
-    // A receive from any source goes on while a peer that may send is left; a death is reported to it at once.
-    if (all_gone || why != errc::peer_left) matcher_.take_posted_from(context, match::any_source, end_receive);
+    if (ends_any(*owner)) matcher_.take_posted_from(context, match::any_source, end_receive);
   }
   end_probes(
       [&](const probe& p) {
-        return p.wanted.source == peer || (p.wanted.source < 0 && (all_gone || why != errc::peer_left));
+        if (p.wanted.source >= 0) return p.wanted.source == peer;
+        const auto owner = contexts_.find(p.wanted.context);
+        return owner != contexts_.end() && ends_any(*owner->second);
       },
       g.why, g.text);
   std::vector<context_owner*> owners;
@@ -618,9 +636,8 @@ bool endpoint::start(probe& p, std::uint32_t context, int source, int tag) noexc
     p.result = status{u.peer, u.head.tag, u.head.length};
     return true;
   }
-  const bool nobody_left = source < 0 && gone_ > 0 && gone_ + 1 == peers_.size();
-  if (nobody_left || (source >= 0 && peer_gone(source))) {
-    const peer_state& g = state_of(nobody_left ? last_gone_ : source);
+  if (const int gone = gone_source(context, source); gone >= 0) {
+    const peer_state& g = state_of(gone);
     p.set_failure(g.why, g.text);
     return true;
   }

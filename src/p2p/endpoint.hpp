@@ -35,6 +35,8 @@ class context_owner {
   virtual void failed_remotely(int peer, errc why, const std::string& text) noexcept = 0;
   // The link to `peer` has closed.
   virtual void peer_closed(int peer, errc why, const std::string& text) noexcept = 0;
+  // Whether messages of this context may come from `peer`.
+  virtual bool has_member(int) const noexcept { return true; }
 
  protected:
   ~context_owner() = default;
@@ -116,6 +118,11 @@ class endpoint final : public transport::inbound {
     landing_owner* arriving = nullptr;   // where the eager frame goes of which the header has come, the rest not yet
   };
   peer_state& state_of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
+  // When a receive from any rank would wait for nobody, one of those that have gone: there were other members, all have
+  // gone, and this rank does not write to itself. Else -1.
+  int nobody_left(const context_owner& owner) const noexcept;
+  // Likewise of a receive to come: -1 when something may come from `source`.
+  int gone_source(std::uint32_t context, int source) const noexcept;
   void drop_arriving(int peer) noexcept;
 
   transport::landing begin_eager(int peer, const transport::frame& head) noexcept;
@@ -160,7 +167,6 @@ class endpoint final : public transport::inbound {
   std::unordered_map<std::uint32_t, context_owner*> contexts_;
   std::vector<peer_state> peers_;
   std::size_t gone_ = 0;     // peers whose link has ended
-  int last_gone_ = -1;
   base::intrusive_list<unexpected, announced_tag> announced_;
   base::intrusive_list<probe, probe_tag> probes_;
   std::vector<unexpected*> free_unexpected_;

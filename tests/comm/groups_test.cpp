@@ -146,6 +146,57 @@ task<> failing_part(communicator world) {
   co_await again.barrier();
 }
 
+// Who is no member of a communicator is not missed there; and this rank itself always is one.
+task<> receives_from_any_that_is_left(communicator world) {
+  const std::vector<int> first_two = {0, 1};
+  const std::vector<int> first = {0};
+  communicator pair = co_await world.group(first_two);
+  communicator alone = co_await world.group(first);
+  co_await world.barrier();   // who has never met a rank does not see it go
+  int x = 0;
+  if (world.rank() == 2) co_return;
+  request from_pair = world.rank() == 0 ? pair.irecv(x, any_source) : request();
+  const failure last = co_await failure_in(world.recv(x, 2));   // rank 2 has left
+  TUTTI_EXPECT(last.code == errc::peer_left);
+  if (world.rank() == 1) {
+    co_await pair.send(17, 0);
+    co_return;
+  }
+  co_await from_pair;
+  TUTTI_EXPECT(x == 17);
+  const failure other = co_await failure_in(world.recv(x, 1));
+  TUTTI_EXPECT(other.code == errc::peer_left);
+  const failure nobody = co_await failure_in(pair.recv(x, any_source));
+  TUTTI_EXPECT(nobody.code == errc::peer_left);
+  TUTTI_EXPECT(nobody.says("rank 1"));
+  request from_self = alone.irecv(x, any_source);
+  co_await alone.send(18, 0);
+  co_await from_self;
+  TUTTI_EXPECT(x == 18);
+  // A rank that writes to itself may do so again.
+  request once_more = world.irecv(x, any_source);
+  co_await world.send(19, 0);
+  co_await once_more;
+  TUTTI_EXPECT(x == 19);
+}
+
+task<> dies_outside(communicator world) {
+  const std::vector<int> first_two = {0, 1};
+  communicator pair = co_await world.group(first_two);
+  co_await world.barrier();
+  if (world.rank() == 2) throw std::runtime_error("rank 2 gives up");
+  int x = 0;
+  request from_pair = world.rank() == 0 ? pair.irecv(x, any_source) : request();
+  const failure dead = co_await failure_in(world.recv(x, 2));
+  TUTTI_EXPECT(dead.code != errc::success);
+  if (world.rank() == 1) {
+    co_await pair.send(17, 0);
+    co_return;
+  }
+  co_await from_pair;
+  TUTTI_EXPECT(x == 17);
+}
+
 }  // namespace
 
 TEST_CASE("groups: split orders by key, then by rank") {
@@ -159,6 +210,18 @@ TEST_CASE("groups: made concurrently from several communicators") {
   for (const int ranks : {2, 4}) on_each_transport(ranks, at_once);
 }
 TEST_CASE("groups: messages may come before the communicator does") { on_each_transport(3, ahead); }
+TEST_CASE("groups: a receive from any rank waits for members only") {
+  on_each_transport(3, receives_from_any_that_is_left);
+}
+TEST_CASE("groups: what becomes of ranks outside does not end a receive from any rank") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const std::vector<failure> ends = failures_of(3, over(transport), dies_outside);
+    CHECK(ends[0].text == "");
+    CHECK(ends[1].text == "");
+    CHECK(ends[2].says("gives up"));
+  }
+}
 TEST_CASE("groups: lists that make no sense") { on_each_transport(2, wrong_lists); }
 TEST_CASE("groups: a failed part leaves its parent as it was") { on_each_transport(3, failing_part); }
 
