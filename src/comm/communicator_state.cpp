@@ -73,6 +73,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::string n
   where_ = topology(host_ids, rank_);
   endpoint_->open_context(message_context(), *this);
   endpoint_->open_context(collective_context(), *this);
+  endpoint_->tell_early_failure(message_context(), *this);
 }
 
 communicator_state::~communicator_state() = default;

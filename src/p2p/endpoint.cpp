@@ -18,6 +18,8 @@ using transport::landing;
 // Unexpected messages up to this size keep their memory when their node is reused.
 constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 
+constexpr std::size_t early_failures_kept = 64;
+
 // What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected messages.
 constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
 constexpr std::uint64_t node_cost = 256;   // of a message, beside its bytes
@@ -497,7 +499,22 @@ void endpoint::end_fail(int peer, const frame& head, const landing& where) noexc
   const std::string text(reinterpret_cast<const char*>(u.data), head.length);
   recycle(u);
   const auto owner = contexts_.find(head.context);
-  if (owner != contexts_.end()) owner->second->failed_remotely(peer, static_cast<errc>(head.tag), text);
+  if (owner != contexts_.end()) {
+    owner->second->failed_remotely(peer, static_cast<errc>(head.tag), text);
+    return;
+  }
+  // Closed here, or not open yet; of the former there may be any number, and numbers are not used again.
+  if (early_failures_.size() == early_failures_kept) early_failures_.erase(early_failures_.begin());
+  early_failures_.push_back({head.context, peer, static_cast<errc>(head.tag), text});
+}
+
+void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) noexcept {
+  const auto found = std::find_if(early_failures_.begin(), early_failures_.end(),
+                                  [context](const early_failure& f) { return f.context == context; });
+  if (found == early_failures_.end()) return;
+  const early_failure f = std::move(*found);
+  early_failures_.erase(found);
+  owner.failed_remotely(f.peer, f.why, f.text);
 }
 
 void endpoint::finish(receive& r) noexcept {

@@ -70,6 +70,8 @@ class endpoint final : public transport::inbound {
 
   void open_context(std::uint32_t context, context_owner& owner);
   void close_context(std::uint32_t context) noexcept;
+  // A peer that had the context before this rank may have failed in it already: then `owner` hears of it now.
+  void tell_early_failure(std::uint32_t context, context_owner& owner) noexcept;
 
   // Start. True: complete already (look at failure() and result), no completion will be delivered. The activity and
   // the buffer must stay until completion, or until release().
@@ -172,6 +174,13 @@ class endpoint final : public transport::inbound {
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;
   std::vector<control*> free_controls_;
+  struct early_failure {
+    std::uint32_t context;
+    int peer;
+    errc why;
+    std::string text;
+  };
+  std::vector<early_failure> early_failures_;   // of contexts that are not open here
   endpoint_counters counters_;
 };
 

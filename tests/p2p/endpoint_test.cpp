@@ -481,6 +481,30 @@ TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
   CHECK(ranks.sides[1].listener.words.size() >= 1000);
 }
 
+TEST_CASE("endpoint: a failure that comes before its context is open is told when it opens") {
+  pair_of_ranks ranks;
+  constexpr std::uint32_t later = 40;
+  ranks.sides[0].endpoint.announce_failure(later, 1, errc::mismatch, "before you came");
+  for (int i = 0; i < 100; ++i)
+    ranks.sides[0].endpoint.announce_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1, errc::cancelled, "of others");
+  ranks.settle();
+  CHECK(ranks.sides[1].listener.failed_by == -1);
+  owner late;
+  ranks.sides[1].endpoint.open_context(later, late);
+  ranks.sides[1].endpoint.tell_early_failure(later, late);
+  CHECK(late.failed_by == -1);   // too long ago: only so many are kept
+  ranks.sides[0].endpoint.announce_failure(42, 1, errc::mismatch, "before you came");
+  ranks.settle();
+  ranks.sides[1].endpoint.open_context(42, late);
+  ranks.sides[1].endpoint.tell_early_failure(42, late);
+  CHECK(late.failed_by == 0);
+  CHECK(late.reason == errc::mismatch);
+  CHECK(late.words == "before you came");
+  late.failed_by = -1;
+  ranks.sides[1].endpoint.tell_early_failure(42, late);
+  CHECK(late.failed_by == -1);   // once
+}
+
 TEST_CASE("endpoint: forged and late frames find nothing") {
   pair_of_ranks ranks;
   p2p::endpoint& me = ranks.sides[1].endpoint;
