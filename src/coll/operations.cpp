@@ -44,7 +44,7 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
     return true;
   }
   if (c.orphaned() || c.failed()) {
-    fail(c.failure() == errc::shut_down ? errc::shut_down : errc::communicator_failed,
+    fail(c.report_failure(),
          fmt::format("{}: the communicator failed earlier: {}", coll::title(c, what_), c.failure_text()));
     return true;
   }

@@ -162,6 +162,8 @@ void communicator_state::fail(errc why, const std::string& text, bool tell) noex
   if (failed() || world_ == nullptr) return;
   failure_ = why;
   failure_text_ = text;
+  // Of this rank's own making, or the end of what is pending: somebody here hears of it.
+  reported_ = tell || !running_.empty() || !waiting_.empty();
   if (tell)
     for (int r = 0; r < size(); ++r)
       if (r != rank_) endpoint_->announce_failure(message_context(), world_rank(r), why, text);

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 #include <tutti/error.hpp>
+#include <utility>
 #include <vector>
 
 namespace tutti::comm {
@@ -75,6 +76,12 @@ class communicator_state final : public p2p::context_owner {
   bool failed() const noexcept { return failure_ != errc::success; }
   errc failure() const noexcept { return failure_; }
   const std::string& failure_text() const noexcept { return failure_text_; }
+  // What a call on a failed communicator gets: the failure itself when no operation here has ended with it yet (it came
+  // from a peer while nothing was pending), later errc::communicator_failed.
+  errc report_failure() noexcept {
+    if (failure_ == errc::shut_down) return failure_;
+    return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
+  }
   // Ends everything pending here with this reason, and, with `tell`, on the other members.
   void fail(errc why, const std::string& text, bool tell) noexcept;
   // Why no collective can succeed any more (a member has died), or empty.
@@ -124,6 +131,7 @@ class communicator_state final : public p2p::context_owner {
   std::array<place, remembered> places_{};
   errc failure_ = errc::success;
   std::string failure_text_;
+  bool reported_ = false;   // an operation of this rank has ended with the failure
   std::string dead_member_;
   base::intrusive_list<running_collective, running_tag> running_;
   base::intrusive_list<core::activity, core::waiting_tag> waiting_;
