@@ -71,7 +71,7 @@ endif()
 if(tutti_mpis)
   list(JOIN tutti_mpis " and " mpis)
   message(STATUS "tutti: backend mpi by ${mpis}")
-else()
+elseif(TUTTI_MPI AND TUTTI_SANITIZE STREQUAL "")
   message(STATUS "tutti: no backend mpi; for one: apt-get install libopenmpi-dev openmpi-bin")
 endif()
 

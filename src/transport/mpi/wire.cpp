@@ -22,12 +22,6 @@ constexpr int looks_per_turn = 8;
 wire::wire(const calls& mpi, communicator_word on, int size)
     : mpi_(mpi), on_(on), lanes_(static_cast<std::size_t>(size)) {}
 
-wire::~wire() {
-  // Memory that MPI still has is left to it.
-  while (parcel* p = outgoing_.pop_front()) p->bytes.release();
-  while (parcel* p = incoming_.pop_front()) p->bytes.release();
-}
-
 wire::parcel& wire::take(std::size_t bytes) {
   list& from = bytes <= small_bytes ? small_ : large_;
   parcel* p = bytes <= parcel_bytes ? from.pop_front() : nullptr;

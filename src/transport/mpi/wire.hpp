@@ -4,7 +4,7 @@
 // MPI owns the memory of a send or receive from its start until it ends, which only the peer's progress brings about;
 // cancelling does not help (sends cannot be cancelled in practice). So MPI never gets memory of the users': what is sent
 // is copied into a parcel, what comes is received into one. That costs a copy on either side, and lets the layers above
-// take back a buffer at any moment. A wire lives as long as its process, for the sake of parcels that MPI still has.
+// take back a buffer at any moment. A wire outlives its world, until MPI has gone: MPI may still have parcels.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -37,7 +37,6 @@ class wire {
   wire(const calls& mpi, communicator_word on, int size);
   wire(const wire&) = delete;
   wire& operator=(const wire&) = delete;
-  ~wire();
 
   // False: enough is on its way to this peer.
   bool has_room(int peer) const noexcept;
