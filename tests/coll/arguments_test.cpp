@@ -231,7 +231,8 @@ task<> and_on(communicator world, task<> (*mistakes)(communicator)) {
 }
 
 void check(task<> (*mistakes)(communicator)) {
-  CHECK_NOTHROW(run_local(ranks, over("shm"), [mistakes](communicator world) { return and_on(std::move(world), mistakes); }));
+  const auto main = [mistakes](communicator world) { return and_on(std::move(world), mistakes); };
+  CHECK_NOTHROW(run_local(ranks, over("shm"), main));
 }
 
 }  // namespace

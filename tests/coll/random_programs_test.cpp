@@ -165,7 +165,8 @@ class performer {
   void begin(const step& s, const communicator& c, flight& f) {
     f.plan = part_of(program_, s, f.rank);
     const bool is_root = f.rank == s.root;
-    const bool has_root = s.kind == kind::scatter || s.kind == kind::scatter_v || s.kind == kind::gather || s.kind == kind::gather_v;
+    const bool has_root = s.kind == kind::scatter || s.kind == kind::scatter_v || s.kind == kind::gather ||
+                          s.kind == kind::gather_v;
     f.wanted = f.plan.wanted;
     f.in = f.plan.in;
     f.out.assign(f.wanted.size(), blank);
@@ -176,7 +177,8 @@ class performer {
     if (s.kind == kind::broadcast) {
       if (is_root) f.out = f.wanted;
       f.result = f.out;
-    } else if (s.kind == kind::reduce || s.kind == kind::exclusive_scan || s.kind == kind::all_reduce || s.kind == kind::scan) {
+    } else if (s.kind == kind::reduce || s.kind == kind::exclusive_scan || s.kind == kind::all_reduce ||
+               s.kind == kind::scan) {
       f.out.assign(f.in.size(), blank);
       if (s.in_place) f.out = f.in;
       f.result = f.out;

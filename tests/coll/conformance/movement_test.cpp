@@ -24,7 +24,7 @@ bool has_root(kind k) {
 // What rank `from` has for rank `to`: other bytes for other calls.
 std::span<const std::byte> block_of(std::size_t call, std::size_t from, std::size_t to, std::size_t size) {
   constexpr std::size_t step = 64;
-  constexpr std::size_t most = 2 << 20;
+  constexpr std::size_t most = large_bytes + 64;
   static const bytes all = filled(most + 8192 * step, 20'26);
   return std::span(all).subspan((call * 131 + from * 17 + to) % 8192 * step, size);
 }
@@ -45,7 +45,9 @@ struct flight {
 using lengths = std::size_t (*)(std::size_t from, std::size_t to, std::size_t count, std::size_t ranks);
 
 std::size_t even(std::size_t, std::size_t, std::size_t count, std::size_t) { return count; }
-std::size_t uneven(std::size_t from, std::size_t to, std::size_t count, std::size_t) { return (from + 2 * to + count) % 3 * count; }
+std::size_t uneven(std::size_t from, std::size_t to, std::size_t count, std::size_t) {
+  return (from + 2 * to + count) % 3 * count;
+}
 std::size_t all_at_one(std::size_t from, std::size_t to, std::size_t count, std::size_t ranks) {
   return from == ranks / 2 || to + 1 == ranks ? count * 2 + 1 : 0;
 }
@@ -168,6 +170,14 @@ std::vector<bool> forms_of(kind k) {
   return {false, true};
 }
 
+task<> land(std::deque<flight>* flights, const mover* given) {
+  for (flight& f : *flights) {
+    co_await f.running;
+    given->check(f);
+  }
+  flights->clear();
+}
+
 // All of one type and size are in flight at once.
 task<> every_type(communicator world, const setting* where) {
   for (const movement_case& c : movement_cases()) {
@@ -182,10 +192,7 @@ task<> every_type(communicator world, const setting* where) {
         for (const algorithm a : where->algorithms(k, false))
           for (const bool in_place : forms_of(k))
             given.begin(world, flights.emplace_back(), k, a, count, uneven, in_place, has_root(k) ? world.size() - 1 : 0);
-      for (flight& f : flights) {
-        co_await f.running;
-        given.check(f);
-      }
+      co_await land(&flights, &given);
     }
   }
 }
@@ -198,7 +205,7 @@ std::vector<std::size_t> sizes_for(kind k, std::size_t ranks) {
     add_around(counts, shm_eager_bytes * ranks, sizeof(float));
     add_around(counts, tcp_eager_bytes * ranks, sizeof(float));
     add_around(counts, 512 * KiB, sizeof(float));
-    counts.push_back(1 << 18);
+    counts.push_back((ranks == 3 ? large_bytes : 1024 * KiB) / sizeof(float) + 1);
   } else {
     for (const std::size_t total : {4 * KiB, 32 * KiB, 80 * KiB}) add_around(counts, total / ranks, sizeof(float));
   }
@@ -206,23 +213,23 @@ std::vector<std::size_t> sizes_for(kind k, std::size_t ranks) {
   return counts;
 }
 
+// Small ones of a size are in flight at once, from every root; large ones one after the other.
 task<> every_size_and_root(communicator world, const setting* where) {
   mover given(world, movement_cases().front());
   for (const kind k : even_kinds) {
     for (const std::size_t count : sizes_for(k, static_cast<std::size_t>(world.size()))) {
+      const bool small = count < 2000;
+      const int first = has_root(k) && !small ? static_cast<int>(count) % world.size() : 0;
+      const int last = has_root(k) && small ? world.size() : first + 1;
+      std::deque<flight> flights;
       for (const algorithm a : where->algorithms(k)) {
         for (const bool in_place : forms_of(k)) {
-          std::deque<flight> flights;   // from every root at once, when that is not too much
-          const bool every_root = has_root(k) && count < 2000;
-          const int first = has_root(k) && !every_root ? static_cast<int>(count) % world.size() : 0;
-          for (int root = first; root < (every_root ? world.size() : first + 1); ++root)
+          for (int root = first; root < last; ++root)
             given.begin(world, flights.emplace_back(), k, a, count, even, in_place, root);
-          for (flight& f : flights) {
-            co_await f.running;
-            given.check(f);
-          }
+          if (!small) co_await land(&flights, &given);
         }
       }
+      co_await land(&flights, &given);
     }
   }
 }
@@ -232,16 +239,17 @@ task<> every_shape(communicator world, const setting* where) {
   constexpr lengths shapes[] = {even, uneven, all_at_one};
   for (const kind k : uneven_kinds) {
     for (const std::size_t count : sizes_for(k, static_cast<std::size_t>(world.size()))) {
+      const int root = has_root(k) ? static_cast<int>(count) % world.size() : 0;
+      std::deque<flight> flights;
       for (const lengths shape : shapes) {
         for (const algorithm a : where->algorithms(k, false)) {
           for (const bool in_place : forms_of(k)) {
-            flight f;
-            given.begin(world, f, k, a, count, shape, in_place, has_root(k) ? static_cast<int>(count) % world.size() : 0);
-            co_await f.running;
-            given.check(f);
+            given.begin(world, flights.emplace_back(), k, a, count, shape, in_place, root);
+            if (count >= 2000) co_await land(&flights, &given);
           }
         }
       }
+      co_await land(&flights, &given);
     }
   }
 }

@@ -112,8 +112,8 @@ class numbers {
 task<> every_type(communicator world, const setting* where) {
   const auto ranks = static_cast<std::size_t>(world.size());
   for (const reduction_case& c : reduction_cases()) {
-    constexpr std::size_t counts[] = {1, 61, 1100};
-    const numbers given(world, c, counts[2] * 2 * ranks);
+    constexpr std::size_t counts[] = {1, 1103};
+    const numbers given(world, c, counts[1] * 2 * ranks);
     for (const std::size_t count : counts) {
       std::deque<flight> flights;
       for (const kind k : kinds) {
@@ -141,30 +141,37 @@ std::vector<std::size_t> sizes_for(kind k, std::size_t ranks) {
   const bool has_blocks = k == kind::reduce_scatter || k == kind::reduce_scatter_v;
   // Where an algorithm sends slices, and where the table changes its mind.
   add_around(counts, shm_eager_bytes * ranks / (has_blocks ? 2 : 1), sizeof(float));
-  for (const std::size_t total : {32 * KiB, 64 * KiB, 256 * KiB, 1024 * KiB})
-    add_around(counts, has_blocks ? total / ranks : total, sizeof(float));
+  for (const std::size_t total : {32 * KiB, 64 * KiB}) add_around(counts, has_blocks ? total / ranks : total, sizeof(float));
+  if (has_blocks) add_around(counts, 256 * KiB / ranks, sizeof(float));
+  if (k == kind::all_reduce) add_around(counts, 1024 * KiB, sizeof(float));
+  if (k == kind::all_reduce && ranks == 3) counts.push_back(large_bytes / sizeof(float) + 1);
   tidy(counts);
   return counts;
 }
 
+// Small ones of a size are in flight at once, large ones one after the other.
 task<> every_size(communicator world, const setting* where) {
   const auto ranks = static_cast<std::size_t>(world.size());
-  const numbers given(world, sum_of_floats(), (1024 * KiB / sizeof(float) + 8) * 2);
+  const numbers given(world, sum_of_floats(), (ranks == 3 ? large_bytes : 2048 * KiB) / sizeof(float) + 16);
   for (const kind k : kinds) {
     for (const std::size_t count : sizes_for(k, ranks)) {
+      const int root = static_cast<int>(count % ranks);
+      std::deque<flight> flights;
       for (const algorithm a : where->algorithms(k, k != kind::reduce_scatter_v)) {
         for (const bool in_place : {false, true}) {
-          flight f;
-          given.begin(world, f, k, a, count, in_place, static_cast<int>(count % ranks));
-          co_await f.running;
-          given.check(f);
+          given.begin(world, flights.emplace_back(), k, a, count, in_place, root);
+          if (count < 2000) continue;
+          co_await flights.back().running;
+          given.check(flights.back());
+          flights.pop_back();
         }
       }
-      if (k != kind::all_reduce) continue;
-      flight f;
-      given.begin(world, f, k, algorithm::automatic, count, true, 0, true);
-      co_await f.running;
-      given.check(f);
+      if (k == kind::all_reduce)
+        given.begin(world, flights.emplace_back(), k, algorithm::automatic, count, true, root, true);
+      for (flight& f : flights) {
+        co_await f.running;
+        given.check(f);
+      }
     }
   }
 }

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <complex>
+#include <deque>
 #include <doctest/doctest.h>
 #include <map>
 
@@ -59,27 +60,45 @@ task<> expect_those_of_the_neighbour(communicator world, std::span<const std::by
   expect_equal(mine, theirs, what);
 }
 
+// The sum by one algorithm in three forms, and the average.
+template <class T>
+struct four_ways {
+  four_ways(const communicator& world, const std::vector<T>& in, algorithm a)
+      : with(a), out(in.size()), inout(in), listed(in), average(in.size()) {
+    list = {std::span(listed).first(in.size() / 3), std::span(listed).subspan(in.size() / 3)};
+    running.push_back(start(world.all_reduce(in, out, sum).with(a)));
+    running.push_back(start(world.all_reduce(inout, sum).with(a)));
+    running.push_back(start(world.all_reduce(list, sum).with(a)));
+    running.push_back(start(world.all_reduce(in, average, avg).with(a)));
+  }
+  algorithm with;
+  std::vector<T> out;
+  std::vector<T> inout;
+  std::vector<T> listed;
+  std::vector<T> average;
+  std::vector<std::span<T>> list;
+  std::vector<request> running;
+};
+
 template <class T>
 task<> all_reduces(communicator world, const setting* where, std::vector<std::size_t> counts, record* results) {
   for (const std::size_t count : counts) {
     const std::vector<T> in = rough<T>(world.rank(), count);
-    for (const algorithm a : where->algorithms(kind::all_reduce)) {
-      const attempt what{kind::all_reduce, name_of(detail::element_type_of<T>()), a, count, 0, false, world.rank()};
-      std::vector<T> out(count);
-      co_await world.all_reduce(in, out, sum).with(a);
-      results->push_back(hash_of(bits_of(out)));
-      co_await expect_those_of_the_neighbour(world, bits_of(out), what);
-      std::vector<T> inout = in;
-      co_await world.all_reduce(inout, sum).with(a);
-      expect_equal(bits_of(inout), bits_of(out), what);
-      std::vector<T> listed = in;
-      const std::vector<std::span<T>> list = {std::span(listed).first(count / 3), std::span(listed).subspan(count / 3)};
-      co_await world.all_reduce(list, sum).with(a);
-      expect_equal(bits_of(listed), bits_of(out), what);
-      co_await world.all_reduce(in, out, avg).with(a);
-      results->push_back(hash_of(bits_of(out)));
-      co_await expect_those_of_the_neighbour(world, bits_of(out), what);
+    std::deque<four_ways<T>> all;
+    for (const algorithm a : where->algorithms(kind::all_reduce)) all.emplace_back(world, in, a);
+    std::vector<T> together;
+    attempt what{kind::all_reduce, name_of(detail::element_type_of<T>()), algorithm::automatic, count, 0, false, world.rank()};
+    for (four_ways<T>& each : all) {
+      what.with = each.with;
+      for (request& r : each.running) co_await r;
+      expect_equal(bits_of(each.inout), bits_of(each.out), what);
+      expect_equal(bits_of(each.listed), bits_of(each.out), what);
+      results->push_back(hash_of(bits_of(each.out)));
+      results->push_back(hash_of(bits_of(each.average)));
+      together.insert(together.end(), each.out.begin(), each.out.end());
+      together.insert(together.end(), each.average.begin(), each.average.end());
     }
+    co_await expect_those_of_the_neighbour(world, bits_of(together), what);
   }
 }
 
@@ -127,9 +146,10 @@ task<> close_to_the_sum(communicator world, const setting* where) {
 
 task<> program(communicator world, const setting* where, records* results) {
   record* const mine = &(*results)[static_cast<std::size_t>(world.rank())];
-  std::vector<std::size_t> counts = {1, 3, 8, 61, 1001, 30'011};
-  for (const std::size_t threshold : {shm_eager_bytes, 32 * KiB, tcp_eager_bytes}) add_around(counts, threshold, sizeof(float));
-  counts.push_back(1024 * KiB / sizeof(float) + 1);
+  // Each just above a threshold, or far from all.
+  std::vector<std::size_t> counts = {1, 3, 61, 1001, 30'011};
+  for (const std::size_t threshold : {shm_eager_bytes, 32 * KiB, tcp_eager_bytes, 1024 * KiB})
+    counts.push_back(threshold / sizeof(float) + 1);
   const std::vector<std::size_t> few = {1, 7, 1025, 16'385};
   co_await all_reduces<float>(world, where, counts, mine);
   co_await all_reduces<double>(world, where, few, mine);

@@ -22,7 +22,9 @@ struct setting {
   int ranks = 1;
   std::string hosts;       // "a,a,b,b": by rank; empty: one for all
 
-  std::string name() const { return transport + ", " + std::to_string(ranks) + " ranks" + (hosts.empty() ? "" : " on hosts ") + hosts; }
+  std::string name() const {
+    return transport + ", " + std::to_string(ranks) + " ranks" + (hosts.empty() ? "" : " on hosts ") + hosts;
+  }
   // What an algorithm of this collective has to cope with here.
   coll::situation situation_of(coll::operation_kind kind, bool even_blocks = true) const;
   // `automatic`, and all that the collective has and that fit.
@@ -107,5 +109,6 @@ void tidy(std::vector<std::size_t>& counts);
 inline constexpr std::size_t KiB = 1024;
 inline constexpr std::size_t shm_eager_bytes = 4 * KiB;
 inline constexpr std::size_t tcp_eager_bytes = 64 * KiB;
+inline constexpr std::size_t large_bytes = 8 * 1024 * KiB;   // tried with three ranks only
 
 }  // namespace tutti::test

@@ -268,12 +268,14 @@ std::string program::words(const step& s) const {
     case action::messages:
       text += std::to_string(s.letters.size()) + " letters to rank " + std::to_string(s.to) + " (";
       for (const letter& l : s.letters)
-        text += " from " + std::to_string(l.from) + " tag " + std::to_string(l.tag) + " " + std::to_string(l.size) + " bytes;";
+        text += " from " + std::to_string(l.from) + " tag " + std::to_string(l.tag) + " " + std::to_string(l.size) +
+                " bytes;";
       text += std::string(s.probed ? " probed" : "") + " form " + std::to_string(static_cast<int>(s.form)) + ")";
       break;
     case action::collective:
-      text += std::string(coll::name_of(s.kind)) + " of " + std::to_string(s.count) + " by " + tutti::name_of(s.with) + ", root " +
-              std::to_string(s.root) + (s.in_place ? ", in place" : "") + ", fold " + std::to_string(static_cast<int>(s.op));
+      text += std::string(coll::name_of(s.kind)) + " of " + std::to_string(s.count) + " by " +
+              tutti::name_of(s.with) + ", root " + std::to_string(s.root) + (s.in_place ? ", in place" : "") + ", fold " +
+              std::to_string(static_cast<int>(s.op));
       break;
     case action::make: text += coll::name_of(s.kind); break;
     case action::drop: text += "drop"; break;
