@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/buffer.hpp>
+#include <tutti/chunked.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/request.hpp>
@@ -15,6 +16,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace tutti {
 
@@ -138,6 +140,23 @@ class communicator {
     return operation<>(std::move(what));
   }
 
+  // The same in place, chunk by chunk: each finished chunk is handed out while the next are on their way.
+  //
+  //   auto chunks = world.all_reduce_chunks(gradient, sum);
+  //   for (;;) { auto chunk = co_await chunks.next(); if (!chunk) break; step(*chunk); }
+  //
+  // Started on return. `chunk`: elements, the same on all ranks; 0 lets the size decide. Each chunk is an all_reduce of its
+  // own in the order of collectives.
+  template <class B, class Op>
+  chunked_all_reduce<element_of_t<B>> all_reduce_chunks(B&& inout, const Op& op, std::size_t chunk = 0) const {
+    writable_result<B>();
+    using T = element_of_t<B>;
+    const detail::buffer_view all = detail::view_of(inout);
+    const std::size_t n = chunk != 0 ? chunk : chunked_all_reduce<T>::default_chunk(all.count);
+    return chunked_all_reduce<T>(reduction_call<T>(detail::operation_kind::all_reduce, all, all, op, 0),
+                                 std::span<T>(static_cast<T*>(all.data), all.count), n);
+  }
+
   // `in` of all ranks reduced into `out` of `root`; elsewhere `out` is not touched and may be empty.
   template <Buffer I, class B, class Op>
   operation<> reduce(const I& in, B&& out, const Op& op, int root) const {
@@ -259,6 +278,15 @@ class communicator {
   operation<communicator> duplicate() const {
     return operation<communicator>(detail::call(detail::operation_kind::duplicate, state_));
   }
+
+  // ---- failure ----
+
+  // Fails the communicator on all its ranks: what is pending there, or is called next, ends with errc::cancelled and a text
+  // that names this rank; later calls with errc::communicator_failed. Does not wait; others hear of it in one message.
+  // Communicators made from this one, and the one it was made from, go on. Nothing happens when it has failed already.
+  void abort();
+  // The ranks of which this rank knows that they have died or lost their connection, in ascending order.
+  std::vector<int> failed_ranks() const;
 
   friend bool operator==(const communicator& a, const communicator& b) noexcept {
     return a.state_.get() == b.state_.get();

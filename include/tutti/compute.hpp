@@ -3,6 +3,7 @@
 #pragma once
 
 #include <tutti/detail/flow.hpp>
+#include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
 
 #include <coroutine>
@@ -39,7 +40,10 @@ class compute_awaiter : compute_job {
   }
 
   bool await_ready() const noexcept { return false; }
-  void await_suspend(std::coroutine_handle<> h) {
+  template <class Promise>
+  void await_suspend(std::coroutine_handle<Promise> h) {
+    if (const stop_scope* const scope = scope_of(h); scope != nullptr && scope->stopped())
+      throw error(scope->why(), "compute was not started: " + scope->text());
     waiting_ = h;
     run = [](compute_job& job) noexcept {
       auto& self = static_cast<compute_awaiter&>(job);
@@ -75,7 +79,7 @@ class compute_awaiter : compute_job {
 // loop keeps moving bytes meanwhile.
 //
 // The pool belongs to the process, is made on first use, and has as many threads as there are cores per local rank, at
-// least one. Nothing is cancelled: destroying the awaiting frame blocks until f has returned. Costs two hand-overs
+// least one. What runs is not cancelled, by no scope or deadline: destroying the awaiting frame blocks until f has returned. Costs two hand-overs
 // between threads (some microseconds), no allocation beyond Asio's recycled ones.
 template <class F>
 auto compute(F&& f) {

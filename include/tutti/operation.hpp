@@ -35,14 +35,16 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
 
   class awaiter {
    public:
-    explicit awaiter(detail::operation_state& state) noexcept : state_(state) {}
+    explicit awaiter(detail::operation_state& state) noexcept : state_(state), stop_(state) {}
+    awaiter(const awaiter&) = delete;
     bool await_ready() const noexcept { return false; }
-    bool await_suspend(std::coroutine_handle<> h) const noexcept {
-      return !state_.start(
-          [](detail::operation_state& s) noexcept {
-            detail::resume_bounded(std::coroutine_handle<>::from_address(s.owner()));
-          },
-          h.address());
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
+      const auto resume = [](detail::operation_state& s) noexcept {
+        detail::resume_bounded(std::coroutine_handle<>::from_address(s.owner()));
+      };
+      if (detail::stop_scope* const scope = detail::scope_of(h)) return !stop_.start(*scope, resume, h.address());
+      return !state_.start(resume, h.address());
     }
     T await_resume() const {
       state_.rethrow();
@@ -51,6 +53,7 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
 
    private:
     detail::operation_state& state_;
+    detail::operation_stop stop_;
   };
   awaiter operator co_await() && noexcept { return awaiter(state_); }
 

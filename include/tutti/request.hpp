@@ -42,15 +42,16 @@ class [[nodiscard("dropping a request cancels it")]] request {
     if (slot_ != nullptr) detail::cancel_request(*slot_);
   }
 
-  class awaiter {
+  class awaiter : detail::stop_node {
    public:
-    explicit awaiter(request& r) noexcept : request_(r) {}
+    explicit awaiter(request& r) noexcept : stop_node(&ask), request_(r) {}
     awaiter(const awaiter&) = delete;
     ~awaiter() {
       if (slot_ != nullptr) detail::clear_request_waiter(*slot_, waiting_.address());
     }
     bool await_ready() const noexcept { return request_.done(); }
-    bool await_suspend(std::coroutine_handle<> h) noexcept {
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
       second_ = !detail::set_request_waiter(
           *request_.slot_,
           [](void* address) noexcept { detail::resume_bounded(std::coroutine_handle<>::from_address(address)); },
@@ -58,6 +59,13 @@ class [[nodiscard("dropping a request cancels it")]] request {
       if (second_) return false;
       slot_ = request_.slot_;
       waiting_ = h;
+      scope_ = detail::scope_of(h);
+      if (scope_ == nullptr) return true;
+      if (scope_->stopped()) {
+        ask(*this);
+      } else {
+        join(*scope_);
+      }
       return true;
     }
     status await_resume() {
@@ -67,7 +75,13 @@ class [[nodiscard("dropping a request cancels it")]] request {
     }
 
    private:
+    static void ask(detail::stop_node& node) noexcept {
+      auto& self = static_cast<awaiter&>(node);
+      if (!self.request_.done())
+        detail::request_state(*self.slot_).stop(self.scope_->why(), self.scope_->text());
+    }
     request& request_;
+    detail::stop_scope* scope_ = nullptr;
     detail::request_slot* slot_ = nullptr;   // while this waits: its frame may be destroyed before the completion
     std::coroutine_handle<> waiting_;
     bool second_ = false;

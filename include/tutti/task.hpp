@@ -4,6 +4,7 @@
 
 #include <tutti/detail/asio_await.hpp>
 #include <tutti/detail/flow.hpp>
+#include <tutti/detail/stop_scope.hpp>
 
 #include <coroutine>
 #include <exception>
@@ -37,7 +38,7 @@ class awaiter_reference {
   A& awaiter_;
 };
 
-class task_promise_base {
+class task_promise_base : public scoped_promise {
  public:
   static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
   static void operator delete(void* frame, std::size_t bytes) noexcept { release_frame(frame, bytes); }
@@ -136,9 +137,11 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
    public:
     explicit awaiter(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
     bool await_ready() const noexcept { return false; }
-    bool await_suspend(std::coroutine_handle<> parent) const noexcept {
+    template <class Parent>
+    bool await_suspend(std::coroutine_handle<Parent> parent) const noexcept {
       const std::coroutine_handle<promise_type> child = handle_;
       child.promise().continuation = parent;
+      child.promise().scope = detail::scope_of(parent);
       return !detail::run_child(static_cast<detail::task_promise_base*>(&child.promise()), child);
     }
     T await_resume() const { return handle_.promise().take(); }

@@ -47,7 +47,7 @@ class collective_machine final : public core::activity, public comm::running_col
     if (ended_) return true;
     waits_ = true;
     comm_.engine().begin_wait();
-    comm_.watch(*this);
+    comm_.watch(*this, operation_.has_deadline());
     return false;
   }
 
@@ -167,12 +167,12 @@ bool start_collective(operation_state& state) {
   return true;
 }
 
-void cancel_collective(operation_state& state) noexcept {
+void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {
   auto& m = *static_cast<collective_machine*>(state.machine());
   if (m.ended()) return;
-  m.comm().fail(errc::cancelled,
-                fmt::format("{} on {} was cancelled on {}", m.describe(), m.comm().name(),
-                            m.comm().describe(m.comm().rank())),
+  m.comm().fail(why,
+                fmt::format("{} on {} was ended on {}: {}", m.describe(), m.comm().name(),
+                            m.comm().describe(m.comm().rank()), text),
                 true);
 }
 

@@ -2,15 +2,16 @@
 // The machine of a collective: from the operation to the coroutine that carries it out, and its end on every path.
 #pragma once
 
+#include <string>
 #include <tutti/detail/operation_state.hpp>
 
 namespace tutti::coll {
 
 // True: complete already. Throws tutti::error for an algorithm that does not fit.
 bool start_collective(detail::operation_state& state);
-// Its communicator fails with errc::cancelled, on all ranks.
-void cancel_collective(detail::operation_state& state) noexcept;
-// The same, without a completion; on return no buffer is referenced.
+// Its communicator fails for this reason, on all ranks.
+void stop_collective(detail::operation_state& state, errc why, const std::string& text) noexcept;
+// The same with errc::cancelled, without a completion; on return no buffer is referenced.
 void abandon_collective(detail::operation_state& state, void* machine) noexcept;
 
 }  // namespace tutti::coll

@@ -85,7 +85,7 @@ bool start_on(operation_state& state, Start start) noexcept {
     made->finish();
     return true;
   }
-  state.what().comm->watch(made->activity);
+  state.what().comm->watch(made->activity, state.has_deadline());
   return false;
 }
 
@@ -121,8 +121,11 @@ bool start_message(operation_state& state) {
   }
 }
 
-void cancel_message(operation_state& state) noexcept {
-  with_machine(state.what().kind, state.machine(), [](auto& m) { m.end(errc::cancelled, "cancelled"); });
+void stop_message(operation_state& state, errc why, const std::string& text) noexcept {
+  const operation_kind kind = state.what().kind;
+  with_machine(kind, state.machine(), [&](auto& m) {
+    m.end(why, why == errc::timed_out ? text + why_nothing_came(kind) : text);
+  });
 }
 
 void abandon_message(operation_state& state, void* which) noexcept {

@@ -2,12 +2,14 @@
 // The machines of send, receive and probe: the endpoint's activity, with the way back to the operation.
 #pragma once
 
+#include <string>
 #include <tutti/detail/operation_state.hpp>
 
 namespace tutti::coll {
 
 bool start_message(detail::operation_state& state);   // true: complete already
-void cancel_message(detail::operation_state& state) noexcept;
+// Asks for an early end for this reason; the completion comes as usual.
+void stop_message(detail::operation_state& state, errc why, const std::string& text) noexcept;
 // Ends it without a completion; on return no buffer is referenced.
 void abandon_message(detail::operation_state& state, void* machine) noexcept;
 

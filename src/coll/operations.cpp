@@ -62,9 +62,30 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
   return true;
 }
 
-void operation_state::cancel() noexcept {
+void operation_state::stop(errc why, const std::string& text) noexcept {
   if (machine_ == nullptr || what_.comm->orphaned()) return;
-  is_message(what_.kind) ? coll::cancel_message(*this) : coll::cancel_collective(*this);
+  is_message(what_.kind) ? coll::stop_message(*this, why, text) : coll::stop_collective(*this, why, text);
+}
+
+bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
+  if (scope.stopped() && is_message(state_.what().kind)) {
+    state_.fail(scope.why(), fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text()));
+    return true;
+  }
+  scope_ = &scope;
+  if (scope.has_deadline()) state_.set_deadline();
+  if (state_.start(on_complete, owner)) return true;
+  if (scope.stopped()) {
+    ask(*this);
+  } else {
+    join(scope);
+  }
+  return false;
+}
+
+void operation_stop::ask(stop_node& node) noexcept {
+  auto& self = static_cast<operation_stop&>(node);
+  self.state_.stop(self.scope_->why(), self.scope_->text());
 }
 
 void operation_state::abandon() noexcept {

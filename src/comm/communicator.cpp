@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_state.hpp"
 
+#include <fmt/format.h>
+
 #include <tutti/communicator.hpp>
 
 namespace tutti {
@@ -10,6 +12,19 @@ int communicator::size() const noexcept { return state_ ? state_->size() : 0; }
 const std::string& communicator::name() const noexcept {
   static const std::string none = "(no communicator)";
   return state_ ? state_->name() : none;
+}
+
+void communicator::abort() {
+  if (!state_ || state_->orphaned()) return;
+  if (!state_->loop().on_this_thread())
+    throw error(errc::wrong_thread, fmt::format("abort on {}: called outside the communicator's loop thread; use "
+                                                "boost::asio::post on communicator::get_executor()",
+                                                name()));
+  state_->fail(errc::cancelled, fmt::format("{} was aborted by {}", name(), state_->describe(rank())), true);
+}
+
+std::vector<int> communicator::failed_ranks() const {
+  return state_ && !state_->orphaned() ? state_->failed_ranks() : std::vector<int>();
 }
 
 }  // namespace tutti

@@ -163,7 +163,7 @@ void communicator_state::fail(errc why, const std::string& text, bool tell) noex
   failure_ = why;
   failure_text_ = text;
   // Of this rank's own making, or the end of what is pending: somebody here hears of it.
-  reported_ = tell || !running_.empty() || !waiting_.empty();
+  reported_ = tell || !running_.empty() || !waiting_.empty() || !patient_.empty();
   if (tell)
     for (int r = 0; r < size(); ++r)
       if (r != rank_) endpoint_->announce_failure(message_context(), world_rank(r), why, text);
@@ -174,6 +174,7 @@ void communicator_state::end_pending() noexcept {
   while (running_collective* c = running_.pop_front()) c->end(failure_, failure_text_);
   base::intrusive_list<core::activity, core::waiting_tag> pending;
   pending.splice_back(waiting_);
+  pending.splice_back(patient_);
   while (core::activity* a = pending.pop_front()) a->on_expire(*a);
 }
 
@@ -196,9 +197,20 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
     fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text), true);
 }
 
+std::vector<int> communicator_state::failed_ranks() const {
+  std::vector<int> failed;
+  for (int r = 0; r < size(); ++r)
+    if (endpoint_->peer_failed(world_rank(r))) failed.push_back(r);
+  return failed;
+}
+
 // ---- waiting under the default timeout ----
 
-void communicator_state::watch(core::activity& a) noexcept {
+void communicator_state::watch(core::activity& a, bool has_deadline) noexcept {
+  if (has_deadline) {
+    patient_.push_back(a);
+    return;
+  }
   // The engine's own time may be as old as the user's last long computation.
   a.started = engine().env().now();
   waiting_.push_back(a);

@@ -69,9 +69,9 @@ class communicator_state final : public p2p::context_owner {
   // `c` is in progress until it unlinks itself. One that lasts makes this rank tell others what it waits in.
   void add(running_collective& c) noexcept;
 
-  // `a` now waits under the communicator's timeout; it leaves the list by unlinking, and after the timeout its
-  // on_expire is called.
-  void watch(core::activity& a) noexcept;
+  // `a` now waits under the communicator's timeout, after which its on_expire is called, or, when it `has_deadline`, for as
+  // long as it takes. When the communicator fails, on_expire is called too. It leaves by unlinking.
+  void watch(core::activity& a, bool has_deadline) noexcept;
 
   bool failed() const noexcept { return failure_ != errc::success; }
   errc failure() const noexcept { return failure_; }
@@ -86,6 +86,9 @@ class communicator_state final : public p2p::context_owner {
   void fail(errc why, const std::string& text, bool tell) noexcept;
   // Why no collective can succeed any more (a member has died), or empty.
   const std::string& dead_member() const noexcept { return dead_member_; }
+
+  // Those whose link has ended otherwise than by their leaving, ascending.
+  std::vector<int> failed_ranks() const;
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release_reference() noexcept;
@@ -134,7 +137,8 @@ class communicator_state final : public p2p::context_owner {
   bool reported_ = false;   // an operation of this rank has ended with the failure
   std::string dead_member_;
   base::intrusive_list<running_collective, running_tag> running_;
-  base::intrusive_list<core::activity, core::waiting_tag> waiting_;
+  base::intrusive_list<core::activity, core::waiting_tag> waiting_;   // in the order of their starts
+  base::intrusive_list<core::activity, core::waiting_tag> patient_;   // those that end by a deadline of their own
   core::timer timer_;
   core::timer notice_timer_;
   scratch_pool scratch_;

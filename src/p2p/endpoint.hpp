@@ -98,6 +98,7 @@ class endpoint final : public transport::inbound {
   void give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept;
 
   bool peer_gone(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why != errc::success; }
+  bool peer_failed(int peer) const noexcept { return peer_gone(peer) && peers_[static_cast<std::size_t>(peer)].why != errc::peer_left; }
   // Whether anything was sent to `peer`, or came from it.
   bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
   const endpoint_counters& counters() const noexcept { return counters_; }

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <tutti/detail/flow.hpp>
+#include <tutti/detail/stop_scope.hpp>
 
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/async_result.hpp>
+#include <boost/asio/cancellation_signal.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/system/system_error.hpp>
@@ -70,23 +73,55 @@ struct asio_result<void(Values...)> {
   }
 };
 
+// What a pending Asio operation is cancelled through. It lives as long as the operation's handler, which may outlive the
+// awaiting coroutine: composed operations keep their state in it.
+class asio_stop {
+ public:
+  static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
+  static void operator delete(void* memory, std::size_t bytes) noexcept { release_frame(memory, bytes); }
+
+  asio::cancellation_slot slot() noexcept { return signal_.slot(); }
+  // The handler may be called, and let go of this, meanwhile.
+  void emit() {
+    ++users_;
+    signal_.emit(asio::cancellation_type::all);
+    release();
+  }
+  void release() noexcept {
+    if (--users_ == 0) delete this;
+  }
+
+ private:
+  asio::cancellation_signal signal_;
+  int users_ = 1;
+};
+
 // Holds the operation, the result and the waiting coroutine in the awaiting frame. Destroying the frame while the Asio
 // operation is pending is safe: the handler finds that its awaiter has gone and does nothing; the Asio operation itself
-// ends with its I/O object, as Asio's rules have it.
+// ends with its I/O object, as Asio's rules have it. When the coroutine's scope is stopped, the operation is cancelled
+// through its cancellation slot (all types) and its handler says how it ended.
 template <class Operation>
-class asio_awaiter {
+class asio_awaiter : stop_node {
   using signature = typename asio::completion_signature_of<Operation>::type;
   using result = asio_result<signature>;
 
   struct handler {
+    using cancellation_slot_type = asio::cancellation_slot;
+
     asio_awaiter* owner;
-    explicit handler(asio_awaiter* o) noexcept : owner(o) { o->handler_ = this; }
-    handler(handler&& other) noexcept : owner(std::exchange(other.owner, nullptr)) {
+    asio_stop* cancel;   // null: in no scope
+    handler(asio_awaiter* o, asio_stop* c) noexcept : owner(o), cancel(c) { o->handler_ = this; }
+    handler(handler&& other) noexcept
+        : owner(std::exchange(other.owner, nullptr)), cancel(std::exchange(other.cancel, nullptr)) {
       if (owner != nullptr) owner->handler_ = this;
     }
     handler(const handler&) = delete;
     ~handler() {
       if (owner != nullptr) owner->handler_ = nullptr;
+      if (cancel != nullptr) cancel->release();
+    }
+    cancellation_slot_type get_cancellation_slot() const noexcept {
+      return cancel != nullptr ? cancel->slot() : cancellation_slot_type();
     }
     template <class... Values>
     void operator()(Values&&... values) {
@@ -100,27 +135,43 @@ class asio_awaiter {
   };
 
  public:
-  explicit asio_awaiter(Operation&& operation) : operation_(std::move(operation)) {}
+  explicit asio_awaiter(Operation&& operation) : stop_node(&ask), operation_(std::move(operation)) {}
   asio_awaiter(const asio_awaiter&) = delete;
   ~asio_awaiter() {
     if (handler_ != nullptr) handler_->owner = nullptr;
   }
   bool await_ready() const noexcept { return false; }
-  bool await_suspend(std::coroutine_handle<> h) {
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> h) {
+    stop_scope* const scope = scope_of(h);
+    refused_ = scope != nullptr && scope->stopped();
+    if (refused_) return false;
     waiting_ = h;
     initiating_ = true;
-    std::move(operation_)(handler(this));
+    std::move(operation_)(handler(this, scope != nullptr ? new asio_stop : nullptr));
     initiating_ = false;
-    return !values_.has_value();
+    if (values_.has_value()) return false;
+    if (scope != nullptr) join(*scope);
+    return true;
   }
-  auto await_resume() { return result::take(std::move(*values_)); }
+  auto await_resume() {
+    if (refused_)
+      throw boost::system::system_error(asio::error::operation_aborted, "not started: the scope that it is in has ended");
+    return result::take(std::move(*values_));
+  }
 
  private:
+  static void ask(stop_node& node) noexcept {
+    auto& self = static_cast<asio_awaiter&>(node);
+    if (self.handler_ != nullptr && self.handler_->cancel != nullptr) self.handler_->cancel->emit();
+  }
+
   Operation operation_;
   std::optional<typename result::values> values_;
   std::coroutine_handle<> waiting_;
   handler* handler_ = nullptr;
   bool initiating_ = false;
+  bool refused_ = false;
 };
 
 }  // namespace tutti::detail

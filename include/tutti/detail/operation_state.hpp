@@ -4,6 +4,7 @@
 
 #include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
+#include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/status.hpp>
@@ -107,8 +108,9 @@ class operation_state {
   // Starts the operation. True: it is complete already and `on_complete` is not called. False: `on_complete` is called
   // once, later, from the loop, with no library code on the stack that the callee could disturb.
   bool start(completion on_complete, void* owner) noexcept;
-  // Asks for an early end; the completion comes as usual and says what really happened.
-  void cancel() noexcept;
+  // Asks for an early end; the completion comes as usual and says what really happened. `text`: who asked.
+  void stop(errc why, const std::string& text) noexcept;
+  void cancel() noexcept { stop(errc::cancelled, "cancelled"); }
   // Ends the operation here and now: on return the library has let go of the buffers; `on_complete` is not called.
   void abandon() noexcept;
 
@@ -126,6 +128,7 @@ class operation_state {
       return T(std::move(made_));
     }
   }
+  const std::string& failure_text() const noexcept { return *text_; }   // where there is a failure
   // Throws tutti::error when the operation failed.
   void rethrow() const {
     if (failure_ != errc::success) throw_failure();
@@ -143,6 +146,9 @@ class operation_state {
   communicator_ref take_made() noexcept { return std::move(made_); }
   void fail(errc code, std::string text) noexcept;
   void complete() noexcept { on_complete_(*this); }
+  // It waits until its scope's deadline, and not under its communicator's timeout.
+  bool has_deadline() const noexcept { return has_deadline_; }
+  void set_deadline() noexcept { has_deadline_ = true; }
   void set_late(bool late) noexcept { late_ = late; }   // complete, and its completion is queued in the machine's place
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 
@@ -154,11 +160,26 @@ class operation_state {
   void* owner_ = nullptr;
   void* machine_ = nullptr;   // null while nothing is pending
   bool late_ = false;
+  bool has_deadline_ = false;
   errc failure_ = errc::success;
   status result_;
   communicator_ref made_;   // of group, split and duplicate
   std::unique_ptr<std::string> text_;
   alignas(16) std::byte storage_[machine_bytes];
+};
+
+// An operation that is awaited within a scope.
+class operation_stop : stop_node {
+ public:
+  explicit operation_stop(operation_state& state) noexcept : stop_node(&ask), state_(state) {}
+  // operation_state::start. In a scope that was stopped before, a message is not started and ends with the scope's reason;
+  // a collective is started and stopped: the other ranks must hear why it is not to be.
+  bool start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept;
+
+ private:
+  static void ask(stop_node& node) noexcept;
+  operation_state& state_;
+  stop_scope* scope_ = nullptr;
 };
 
 // Delivers `state`'s completion from the loop's next turn although it was complete at once: Asio's rule that a handler

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// as_result: how it ended, as a value.
+#pragma once
+
+#include <tutti/detail/branch.hpp>
+#include <tutti/error.hpp>
+#include <tutti/operation.hpp>
+#include <tutti/task.hpp>
+
+#include <boost/system/system_error.hpp>
+#include <coroutine>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <type_traits>
+#include <utility>
+
+namespace tutti {
+
+// How something ended: `error` is empty after success. `value` is T() after a failure; an optional where T has no default.
+template <class T = void>
+struct result {
+  using value_type = std::conditional_t<std::is_default_constructible_v<T>, T, std::optional<T>>;
+
+  std::error_code error;
+  value_type value{};
+  std::string message;   // of the error, in words
+
+  explicit operator bool() const noexcept { return !error; }
+};
+template <>
+struct result<void> {
+  std::error_code error;
+  std::string message;
+
+  explicit operator bool() const noexcept { return !error; }
+};
+
+namespace detail {
+
+// An operation of which the await throws nothing.
+template <class T>
+class [[nodiscard("an operation does nothing until it is awaited")]] unthrowing {
+ public:
+  explicit unthrowing(operation<T>&& op) noexcept : state_(op.what()) {}
+  unthrowing(unthrowing&& other) noexcept : state_(other.state_.what()) {}
+
+  class awaiter : public operation<T>::awaiter {
+   public:
+    explicit awaiter(operation_state& state) noexcept : operation<T>::awaiter(state), state_(state) {}
+    result<T> await_resume() const {
+      result<T> r;
+      if (state_.failure() != errc::success) {
+        r.error = make_error_code(state_.failure());
+        r.message = state_.failure_text();
+      } else if constexpr (!std::is_void_v<T>) {
+        r.value = state_.template value<T>();
+      }
+      return r;
+    }
+
+   private:
+    operation_state& state_;
+  };
+  awaiter operator co_await() && noexcept { return awaiter(state_); }
+
+ private:
+  operation_state state_;
+};
+
+template <class A>
+task<result<std::remove_cvref_t<await_result_t<A>>>> caught(A awaitable) {
+  using T = std::remove_cvref_t<await_result_t<A>>;
+  result<T> r;
+  try {
+    if constexpr (std::is_void_v<T>) {
+      co_await static_cast<A&&>(awaitable);
+    } else {
+      r.value = co_await static_cast<A&&>(awaitable);
+    }
+  } catch (const std::system_error& e) {
+    r.error = e.code();
+    r.message = e.what();
+  } catch (const boost::system::system_error& e) {
+    r.error = e.code();
+    r.message = e.what();
+  }
+  co_return r;
+}
+
+}  // namespace detail
+
+// Awaits it and gives a result in place of throwing: result<T> r = co_await as_result(world.recv(x, 0)). Of an operation,
+// nothing is thrown inside either and a failure costs no more than its text; of requests, tasks and Asio operations
+// exceptions that carry an error code are caught, others pass.
+template <class T>
+auto as_result(operation<T>&& op) {
+  return detail::unthrowing<T>(std::move(op));
+}
+template <class A>
+auto as_result(A&& awaitable) {
+  return detail::caught<A>(std::forward<A>(awaitable));
+}
+
+}  // namespace tutti

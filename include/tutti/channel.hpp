@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// channel: values from some coroutines to others of the same thread, in order.
+#pragma once
+
+#include <tutti/detail/flow.hpp>
+#include <tutti/detail/stop_scope.hpp>
+#include <tutti/error.hpp>
+
+#include <coroutine>
+#include <cstddef>
+#include <deque>
+#include <optional>
+#include <utility>
+
+namespace tutti {
+
+// A queue of at most `capacity` values (0: a sender waits until its value is taken). Coroutines wait in the order in which
+// they came. Belongs to one thread; outlives those who wait at it.
+template <class T>
+class channel {
+  // One that waits; in the awaiting frame.
+  struct waiter : detail::stop_node {
+    waiter(channel& c, bool sends) noexcept : stop_node(&ask), of(c), is_sender(sends) {}
+    ~waiter() { unlink(); }
+    static void ask(detail::stop_node& node) noexcept {
+      auto& self = static_cast<waiter&>(node);
+      self.unlink();
+      self.stopped = self.scope;
+      detail::resume_bounded(self.waiting);
+    }
+    template <class Promise>
+    bool wait(std::coroutine_handle<Promise> h) noexcept {
+      waiting = h;
+      scope = detail::scope_of(h);
+      if (scope != nullptr && scope->stopped()) {
+        stopped = scope;
+        return false;
+      }
+      if (scope != nullptr) this->join(*scope);
+      (is_sender ? of.senders_ : of.receivers_).push_back(this);
+      queued = true;
+      return true;
+    }
+    void unlink() noexcept {
+      if (!std::exchange(queued, false)) return;
+      std::erase(is_sender ? of.senders_ : of.receivers_, this);
+    }
+    void check() const {
+      if (stopped != nullptr) throw error(stopped->why(), "waiting at a channel ended: " + stopped->text());
+    }
+
+    channel& of;
+    const bool is_sender;
+    bool queued = false;
+    detail::stop_scope* scope = nullptr;
+    detail::stop_scope* stopped = nullptr;
+    std::coroutine_handle<> waiting;
+    std::optional<T> value;
+  };
+
+ public:
+  explicit channel(std::size_t capacity) : capacity_(capacity) {}
+  channel(const channel&) = delete;
+  channel& operator=(const channel&) = delete;
+
+  class [[nodiscard("nothing is sent until it is awaited")]] sending {
+   public:
+    sending(channel& c, T value) : of_(c), wait_(c, true) { wait_.value.emplace(std::move(value)); }
+    // Only before it is awaited.
+    sending(sending&& other) : of_(other.of_), wait_(of_, true) { wait_.value = std::move(other.wait_.value); }
+    bool await_ready() {
+      if (of_.closed_) return true;
+      if (of_.hand_over(wait_.value)) return true;
+      if (of_.values_.size() >= of_.capacity_) return false;
+      of_.values_.push_back(std::move(*wait_.value));
+      wait_.value.reset();
+      return true;
+    }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
+      return wait_.wait(h);
+    }
+    // False: the channel is closed, and the value has not been taken.
+    bool await_resume() const {
+      wait_.check();
+      return !wait_.value;
+    }
+
+   private:
+    channel& of_;
+    waiter wait_;
+  };
+  class [[nodiscard("nothing is received until it is awaited")]] receiving {
+   public:
+    explicit receiving(channel& c) noexcept : of_(c), wait_(c, false) {}
+    receiving(receiving&& other) noexcept : receiving(other.of_) {}
+    bool await_ready() {
+      wait_.value = of_.next();
+      return wait_.value || of_.closed_;
+    }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
+      return wait_.wait(h);
+    }
+    // Empty: the channel is closed and nothing is left in it.
+    std::optional<T> await_resume() {
+      wait_.check();
+      return std::move(wait_.value);
+    }
+
+   private:
+    channel& of_;
+    waiter wait_;
+  };
+
+  // co_await gives whether it was taken: false when the channel is closed. Completes when there is room, or a receiver.
+  sending send(T value) { return sending(*this, std::move(value)); }
+  // co_await gives the next value, or nothing when the channel is closed and empty.
+  receiving receive() noexcept { return receiving(*this); }
+  // A value without waiting, when there is room.
+  bool try_send(T value) {
+    std::optional<T> v(std::move(value));
+    if (closed_) return false;
+    if (hand_over(v)) return true;
+    if (values_.size() >= capacity_) return false;
+    values_.push_back(std::move(*v));
+    return true;
+  }
+  // Nothing more is taken; what is in it can still be received. Everybody who waits goes on.
+  void close() {
+    closed_ = true;
+    while (!senders_.empty()) wake(senders_);
+    while (!receivers_.empty()) wake(receivers_);
+  }
+  bool closed() const noexcept { return closed_; }
+  std::size_t size() const noexcept { return values_.size(); }
+
+ private:
+  // To the first that waits for one.
+  bool hand_over(std::optional<T>& value) {
+    if (receivers_.empty()) return false;
+    receivers_.front()->value = std::move(value);
+    value.reset();
+    wake(receivers_);
+    return true;
+  }
+  std::optional<T> next() {
+    std::optional<T> v;
+    if (!values_.empty()) {
+      v.emplace(std::move(values_.front()));
+      values_.pop_front();
+      if (!senders_.empty()) {
+        values_.push_back(std::move(*senders_.front()->value));
+        senders_.front()->value.reset();
+        wake(senders_);
+      }
+    } else if (!senders_.empty()) {
+      v.emplace(std::move(*senders_.front()->value));
+      senders_.front()->value.reset();
+      wake(senders_);
+    }
+    return v;
+  }
+  static void wake(std::deque<waiter*>& queue) {
+    waiter& w = *queue.front();
+    w.leave();
+    w.unlink();
+    detail::resume_bounded(w.waiting);
+  }
+
+  const std::size_t capacity_;
+  bool closed_ = false;
+  std::deque<T> values_;
+  std::deque<waiter*> senders_;
+  std::deque<waiter*> receivers_;
+};
+
+}  // namespace tutti

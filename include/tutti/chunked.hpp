@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reduction whose finished chunks are handed out while the next are on their way.
+#pragma once
+
+#include <tutti/operation.hpp>
+#include <tutti/request.hpp>
+#include <tutti/task.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <utility>
+
+namespace tutti {
+
+// What communicator::all_reduce_chunks returns. Chunks come in the order of the buffer, each when it is reduced. The buffer
+// belongs to the operation until its chunk has come: a chunk that has is the program's own. Dropping it before the end
+// cancels what is in flight, which fails the communicator on all ranks. Move-only.
+template <class T>
+class chunked_all_reduce {
+  static constexpr std::size_t in_flight = 3;
+
+ public:
+  // Starts the first chunks.
+  chunked_all_reduce(detail::call whole, std::span<T> data, std::size_t chunk)
+      : whole_(std::move(whole)), data_(data), chunk_(std::max<std::size_t>(1, chunk)) {
+    for (request& r : requests_) start_next(r);
+  }
+
+  // Completes with the next chunk, or with nothing after the last. Throws what its all_reduce throws. One at a time.
+  task<std::optional<std::span<T>>> next() {
+    if (given_ >= data_.size()) co_return std::nullopt;
+    request& first = requests_[turn_ % in_flight];
+    co_await first;
+    start_next(first);
+    ++turn_;
+    const std::size_t n = std::min(chunk_, data_.size() - given_);
+    const std::span<T> chunk = data_.subspan(given_, n);
+    given_ += n;
+    co_return chunk;
+  }
+  std::size_t chunks() const noexcept { return (data_.size() + chunk_ - 1) / chunk_; }
+
+  // Elements in a chunk where the caller does not say: enough of them to keep several on their way, none so small that its
+  // latency shows.
+  static std::size_t default_chunk(std::size_t count) noexcept {
+    constexpr std::size_t least = std::max<std::size_t>(1, 64 * 1024 / sizeof(T));
+    constexpr std::size_t most = std::max<std::size_t>(1, 1024 * 1024 / sizeof(T));
+    return std::clamp(count / 8, least, most);
+  }
+
+ private:
+  void start_next(request& place) {
+    if (started_ >= data_.size()) return;
+    const std::size_t n = std::min(chunk_, data_.size() - started_);
+    detail::call what = whole_;
+    what.out.data = data_.data() + started_;
+    what.out.count = n;
+    what.in = what.out;
+    started_ += n;
+    place = request(std::move(what));
+  }
+
+  detail::call whole_;
+  std::span<T> data_;
+  std::size_t chunk_;
+  std::size_t started_ = 0;   // elements
+  std::size_t given_ = 0;
+  std::size_t turn_ = 0;
+  std::array<request, in_flight> requests_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The branches of when_all and when_any: each awaits one thing and keeps its result or its exception.
+#pragma once
+
+#include <tutti/detail/stop_scope.hpp>
+#include <tutti/task.hpp>
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+namespace tutti::detail {
+
+template <class A>
+decltype(auto) awaiter_of(A&& a) {
+  if constexpr (requires { std::forward<A>(a).operator co_await(); }) {
+    return std::forward<A>(a).operator co_await();
+  } else {
+    return std::forward<A>(a);
+  }
+}
+
+// As a branch awaits it, Asio operations included.
+template <class A>
+using await_result_t = decltype(awaiter_of(std::declval<task_promise_base&>().await_transform(std::declval<A>())).await_resume());
+
+// Who waits for branches.
+struct join_counter {
+  std::size_t left = 0;
+  std::coroutine_handle<> parent;
+  // Called with the index of a branch that has ended.
+  void (*on_end)(join_counter&, std::size_t index) noexcept = nullptr;
+  // The last one to arrive resumes the parent.
+  void arrive(std::size_t index) {
+    if (on_end != nullptr) on_end(*this, index);
+    if (--left == 0 && parent) resume_bounded(parent);
+  }
+};
+
+template <class T>
+using slot_of = std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, T>>;
+
+// One branch: awaits its part and keeps the result or the exception.
+template <class A>
+class join_branch {
+ public:
+  using value = await_result_t<A>;
+
+  struct promise_type : task_promise_base {
+    join_branch get_return_object() noexcept {
+      return join_branch(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
+    struct arriving {
+      bool await_ready() const noexcept { return false; }
+      void await_suspend(std::coroutine_handle<promise_type> h) const noexcept { h.promise().counter->arrive(h.promise().index); }
+      void await_resume() const noexcept {}
+    };
+    arriving final_suspend() const noexcept { return {}; }
+    void return_void() const noexcept {}
+    join_counter* counter = nullptr;
+    std::size_t index = 0;
+    slot_of<value> result;
+  };
+
+  explicit join_branch(std::coroutine_handle<promise_type> h) noexcept : handle_(h) {}
+  join_branch(join_branch&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  ~join_branch() {
+    if (handle_) destroy_frame(handle_);
+  }
+
+  void start(join_counter& counter, std::size_t index, stop_scope* scope) {
+    handle_.promise().counter = &counter;
+    handle_.promise().index = index;
+    handle_.promise().scope = scope;
+    resume_bounded(handle_);
+  }
+  std::exception_ptr failure() const noexcept { return handle_.promise().failure; }
+  auto take() { return std::move(*handle_.promise().result); }
+  slot_of<value>& result() noexcept { return handle_.promise().result; }
+
+  static join_branch make(A awaitable) {
+    auto& self = *co_await this_promise{};
+    if constexpr (std::is_void_v<value>) {
+      co_await static_cast<A&&>(awaitable);
+      self.result.emplace();
+    } else {
+      self.result.emplace(co_await static_cast<A&&>(awaitable));
+    }
+  }
+
+ private:
+  struct this_promise {
+    bool await_ready() const noexcept { return false; }
+    bool await_suspend(std::coroutine_handle<promise_type> h) noexcept {
+      promise = &h.promise();
+      return false;
+    }
+    promise_type* await_resume() const noexcept { return promise; }
+    promise_type* promise = nullptr;
+  };
+  std::coroutine_handle<promise_type> handle_;
+};
+
+}  // namespace tutti::detail

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// A time at which a scope is stopped.
+#pragma once
+
+#include <tutti/detail/stop_scope.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+namespace tutti::detail {
+
+// Stops `scope` with errc::timed_out and `text` at `when`, unless it is destroyed before. On the loop of this thread's
+// runtime, which it keeps going; throws errc::wrong_thread where there is none.
+class deadline {
+ public:
+  deadline(stop_scope& scope, std::chrono::steady_clock::time_point when, std::string text);
+  deadline(const deadline&) = delete;
+  deadline& operator=(const deadline&) = delete;
+  ~deadline();
+
+  bool passed() const noexcept { return passed_; }
+
+ private:
+  stop_scope& scope_;
+  std::string text_;
+  bool passed_ = false;
+  void* loop_;
+  alignas(std::max_align_t) std::byte timer_[48];
+};
+
+}  // namespace tutti::detail

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// A part of a program that may be asked to end early: what is awaited inside of it, directly or through tasks, hears of it.
+//
+// A coroutine's promise points to the scope it runs in, and hands it on to the tasks that it awaits. What waits joins the
+// scope with a node in its own frame: nothing is allocated, and a program without scopes pays one comparison an await.
+#pragma once
+
+#include <tutti/error.hpp>
+
+#include <coroutine>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace tutti::detail {
+
+class stop_scope;
+
+// Something that waits within a scope. Leaves it when destroyed.
+class stop_node {
+ public:
+  // Called once, when the scope is stopped, after the node has left it; may destroy the node.
+  using function = void (*)(stop_node&) noexcept;
+
+  explicit stop_node(function on_stop) noexcept : on_stop_(on_stop) {}
+  stop_node(const stop_node&) = delete;
+  stop_node& operator=(const stop_node&) = delete;
+  ~stop_node() { leave(); }
+
+  void join(stop_scope& scope) noexcept;
+  void leave() noexcept {
+    if (place_ == nullptr) return;
+    *place_ = next_;
+    if (next_ != nullptr) next_->place_ = place_;
+    place_ = nullptr;
+    next_ = nullptr;
+  }
+
+ private:
+  friend class stop_scope;
+  function on_stop_;
+  stop_node** place_ = nullptr;   // the pointer that points here
+  stop_node* next_ = nullptr;
+};
+
+class stop_scope {
+ public:
+  stop_scope() noexcept = default;
+  stop_scope(const stop_scope&) = delete;
+  stop_scope& operator=(const stop_scope&) = delete;
+  ~stop_scope() {
+    if (gone_ != nullptr) *gone_ = true;
+    while (first_ != nullptr) first_->leave();
+  }
+
+  // From now on it ends with `outer` (null: with none), at once when that has been stopped.
+  void inside(stop_scope* outer) noexcept {
+    if (outer == nullptr) return;
+    outer_.scope = outer;
+    outer_.inner = this;
+    has_deadline_ = has_deadline_ || outer->has_deadline_;
+    if (outer->stopped()) {
+      stop(outer->why_, outer->text_);
+    } else {
+      outer_.join(*outer);
+    }
+  }
+
+  bool stopped() const noexcept { return why_ != errc::success; }
+  errc why() const noexcept { return why_; }
+  const std::string& text() const noexcept { return text_; }
+  // Whether it ends by a deadline of its own, in place of the communicators' default timeout.
+  bool has_deadline() const noexcept { return has_deadline_; }
+  void set_deadline() noexcept { has_deadline_ = true; }
+
+  // Asks everything in it to end. The first reason stays. What ends at once may destroy the scope.
+  void stop(errc why, std::string text) noexcept {
+    if (stopped()) return;
+    why_ = why;
+    text_ = std::move(text);
+    bool gone = false;
+    gone_ = &gone;
+    while (first_ != nullptr) {
+      stop_node& node = *first_;
+      node.leave();
+      node.on_stop_(node);
+      if (gone) return;
+    }
+    gone_ = nullptr;
+  }
+
+ private:
+  friend class stop_node;
+  struct link : stop_node {
+    link() noexcept
+        : stop_node([](stop_node& n) noexcept {
+            auto& self = static_cast<link&>(n);
+            self.inner->stop(self.scope->why_, self.scope->text_);
+          }) {}
+    stop_scope* scope = nullptr;
+    stop_scope* inner = nullptr;
+  };
+
+  stop_node* first_ = nullptr;
+  link outer_;
+  errc why_ = errc::success;
+  bool has_deadline_ = false;
+  bool* gone_ = nullptr;   // while stop() runs
+  std::string text_;
+};
+
+inline void stop_node::join(stop_scope& scope) noexcept {
+  leave();
+  next_ = scope.first_;
+  if (next_ != nullptr) next_->place_ = &next_;
+  place_ = &scope.first_;
+  scope.first_ = this;
+}
+
+// Base of promises whose coroutines run within a scope.
+struct scoped_promise {
+  stop_scope* scope = nullptr;
+};
+
+// The scope of the coroutine behind `h`; null where it has none, or is none of ours.
+template <class Promise>
+stop_scope* scope_of(std::coroutine_handle<Promise> h) noexcept {
+  if constexpr (std::is_base_of_v<scoped_promise, Promise>) {
+    return h.promise().scope;
+  } else {
+    return nullptr;
+  }
+}
+
+}  // namespace tutti::detail

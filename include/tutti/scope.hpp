@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// scope: tasks that run at once and end together.
+#pragma once
+
+#include <tutti/detail/flow.hpp>
+#include <tutti/detail/stop_scope.hpp>
+#include <tutti/error.hpp>
+#include <tutti/task.hpp>
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <utility>
+
+namespace tutti {
+
+// Tasks of one coroutine that run beside it, none of which outlives the scope.
+//
+//   tutti::scope work;
+//   for (int r = 1; r < world.size(); ++r) work.spawn(serve(world, r));
+//   co_await work.join();
+//
+// The first that fails ends the others (they are asked to, as by when_any), and join() rethrows its exception when all have
+// ended. Destroying the scope destroys what still runs: operations let go of their buffers, nothing is waited for.
+// Belongs to one thread. Neither copied nor moved: its tasks point to it.
+class scope {
+ public:
+  scope() noexcept = default;
+  scope(const scope&) = delete;
+  scope& operator=(const scope&) = delete;
+  ~scope() {
+    while (first_ != nullptr) first_->destroy();
+  }
+
+  // Starts the task now and runs it until it first waits. After cancel(), or a failure, it is destroyed unstarted. One
+  // recycled frame beside the task's own.
+  void spawn(task<> work) {
+    if (stop_.stopped()) return;
+    const std::coroutine_handle<promise> h = drive(std::move(work)).handle;
+    h.promise().enter(*this);
+    detail::resume_bounded(h);
+  }
+  std::size_t running() const noexcept { return running_; }
+  // Asks all of them to end early.
+  void cancel() noexcept { stop_.stop(errc::cancelled, "its scope was cancelled"); }
+
+  // Completes when none is running, with the first failure if there was one. Tasks may spawn others meanwhile. When the
+  // awaiting coroutine is asked to end, so are the tasks. One coroutine waits at a time.
+  class joiner {
+   public:
+    explicit joiner(scope& s) noexcept : scope_(s) {}
+    bool await_ready() const noexcept { return scope_.running_ == 0; }
+    template <class Promise>
+    void await_suspend(std::coroutine_handle<Promise> h) noexcept {
+      scope_.waiting_ = h;
+      scope_.stop_.inside(detail::scope_of(h));
+    }
+    void await_resume() const {
+      if (scope_.failure_) std::rethrow_exception(std::exchange(scope_.failure_, nullptr));
+    }
+
+   private:
+    scope& scope_;
+  };
+  joiner join() noexcept { return joiner(*this); }
+
+ private:
+  struct promise;
+  struct driver {
+    using promise_type = promise;
+    std::coroutine_handle<promise> handle;
+  };
+  struct promise : detail::task_promise_base {
+    driver get_return_object() noexcept { return {std::coroutine_handle<promise>::from_promise(*this)}; }
+    void return_void() const noexcept {}
+    struct ending {
+      bool await_ready() const noexcept { return false; }
+      void await_suspend(std::coroutine_handle<promise> h) const noexcept { h.promise().end(); }
+      void await_resume() const noexcept {}
+    };
+    ending final_suspend() const noexcept { return {}; }
+
+    void enter(tutti::scope& s) noexcept {
+      of = &s;
+      detail::task_promise_base::scope = &s.stop_;
+      next = s.first_;
+      if (next != nullptr) next->place = &next;
+      place = &s.first_;
+      s.first_ = this;
+      ++s.running_;
+    }
+    void destroy() noexcept {
+      *place = next;
+      if (next != nullptr) next->place = place;
+      --of->running_;
+      detail::destroy_frame(std::coroutine_handle<promise>::from_promise(*this));
+    }
+    void end() noexcept {
+      tutti::scope& s = *of;
+      if (failure && !s.failure_) {
+        s.failure_ = failure;
+        // While this one still counts: what is stopped may end inside, and whoever joins is resumed below.
+        s.stop_.stop(errc::cancelled, "another task of its scope failed");
+      }
+      destroy();
+      if (s.running_ == 0 && s.waiting_) detail::resume_bounded(std::exchange(s.waiting_, {}));
+    }
+
+    tutti::scope* of = nullptr;
+    promise* next = nullptr;
+    promise** place = nullptr;
+  };
+
+  static driver drive(task<> work) { co_await std::move(work); }
+
+  detail::stop_scope stop_;
+  promise* first_ = nullptr;
+  std::size_t running_ = 0;
+  std::coroutine_handle<> waiting_;
+  std::exception_ptr failure_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/loop.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <tutti/detail/deadline.hpp>
+#include <tutti/with_timeout.hpp>
+#include <utility>
+
+namespace tutti::detail {
+
+deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when, std::string text)
+    : scope_(scope), text_(std::move(text)), loop_(core::loop::current()) {
+  static_assert(sizeof(core::timer) <= sizeof(timer_));
+  if (loop_ == nullptr)
+    throw error(errc::wrong_thread,
+                "a deadline was set on a thread that runs no tutti::runtime; set it in a task that runs there");
+  auto& loop = *static_cast<core::loop*>(loop_);
+  auto* const timer = new (timer_) core::timer(
+      [](void* self) noexcept {
+        auto& d = *static_cast<deadline*>(self);
+        d.passed_ = true;
+        d.scope_.stop(errc::timed_out, d.text_);
+      },
+      this);
+  loop.engine().timers().arm(*timer, when);
+  loop.hold();
+  loop.wake();   // a parked loop sleeps until an earlier time than this was known
+}
+
+deadline::~deadline() {
+  std::launder(reinterpret_cast<core::timer*>(timer_))->~timer();
+  static_cast<core::loop*>(loop_)->release();
+}
+
+std::string words_of(std::chrono::steady_clock::duration d) {
+  using namespace std::chrono;
+  if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero())) return fmt::format("{} s", duration_cast<seconds>(d).count());
+  if (d >= milliseconds(1)) return fmt::format("{} ms", duration_cast<milliseconds>(d).count());
+  return fmt::format("{} us", duration_cast<microseconds>(d).count());
+}
+
+}  // namespace tutti::detail

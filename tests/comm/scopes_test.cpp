@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ending things early: when_any, with_timeout, with_deadline, as_result, abort.
+#include "support/local_world.hpp"
+
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <doctest/doctest.h>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr auto never = 1h;
+
+task<> sleep(communicator world, std::chrono::milliseconds how_long) {
+  asio::steady_timer timer(world.get_executor(), how_long);
+  co_await timer.async_wait(asio::deferred);
+}
+
+task<int> receive_deep(communicator world, int depth) {
+  if (depth > 0) {
+    const int got = co_await receive_deep(world, depth - 1);
+    co_return got;
+  }
+  int x = 0;
+  co_await world.recv(x, any_source);
+  co_return x;
+}
+
+
+}  // namespace
+
+TEST_CASE("with_timeout gives the result of what is done in time") {
+  run_local(2, [](communicator world) -> task<> {
+    if (world.rank() == 0) {
+      const int x = 42;
+      co_await with_timeout(world.send(x, 1), never);
+    } else {
+      int x = 0;
+      const status st = co_await with_timeout(world.recv(x, 0), never);
+      TUTTI_EXPECT(x == 42);
+      TUTTI_EXPECT(st.source == 0);
+    }
+  });
+}
+
+TEST_CASE("with_timeout ends a receive, which loses no message and names itself") {
+  run_local(2, [](communicator world) -> task<> {
+    if (world.rank() == 1) {
+      int x = 0;
+      const failure f = co_await failure_in(with_timeout(world.recv(x, 0, 7), 5ms));
+      TUTTI_EXPECT(f.code == errc::timed_out);
+      TUTTI_EXPECT(f.says("recv"));
+      TUTTI_EXPECT(f.says("5 ms"));
+    }
+    co_await world.barrier();
+    if (world.rank() == 0) {
+      const int x = 5;
+      co_await world.send(x, 1, 7);
+    } else {
+      int x = 0;
+      co_await world.recv(x, 0, 7);
+      TUTTI_EXPECT(x == 5);
+    }
+  });
+}
+
+TEST_CASE("a deadline reaches what is awaited deep inside of tasks") {
+  run_local(2, [](communicator world) -> task<> {
+    if (world.rank() == 1) {
+      const failure f = co_await failure_in(with_timeout(receive_deep(world, 20), 5ms));
+      TUTTI_EXPECT(f.code == errc::timed_out);
+      const failure t = co_await failure_in(with_timeout(sleep(world, never), 5ms));
+      TUTTI_EXPECT(t.code == errc::timed_out);
+    }
+    co_await world.barrier();
+  });
+}
+
+TEST_CASE("the nearest deadline counts, and a longer one inside does not extend it") {
+  run_local(1, [](communicator world) -> task<> {
+    int x = 0;
+    request never_sent = world.irecv(x, 0);
+    const failure f = co_await failure_in(with_timeout(with_timeout(sleep(world, never), never), 5ms));
+    TUTTI_EXPECT(f.code == errc::timed_out);
+    TUTTI_EXPECT(f.says("5 ms"));
+    const failure r = co_await failure_in(with_timeout(failure_awaiting(&never_sent), 5ms));
+    TUTTI_EXPECT(r.code == errc::success);   // the failure went into the result of failure_awaiting
+    TUTTI_EXPECT(!never_sent);
+  });
+}
+
+TEST_CASE("a deadline of its own takes the place of the communicator's timeout") {
+  run_local(2, over("shm", 50ms), [](communicator world) -> task<> {
+    if (world.rank() == 1) {
+      int x = 0;
+      co_await with_timeout(world.recv(x, 0), 20s);
+      TUTTI_EXPECT(x == 3);
+    } else {
+      co_await sleep(world, 150ms);
+      const int x = 3;
+      co_await world.send(x, 1);
+    }
+  });
+}
+
+TEST_CASE("a collective that times out fails on all ranks with that reason") {
+  const auto failures = failures_of(3, over("shm"), [](communicator world) -> task<> {
+    if (world.rank() == 2) {
+      int x = 0;
+      co_await world.recv(x, 0);   // in place of the barrier
+    }
+    co_await with_timeout(world.barrier(), world.rank() == 0 ? 20ms : 20000ms);
+  });
+  CHECK(failures[0].code == errc::timed_out);
+  CHECK(failures[1].code == errc::timed_out);
+  CHECK(failures[2].code == errc::timed_out);
+  CHECK(failures[1].says("rank 0"));
+}
+
+TEST_CASE("when_any: the first ends the others") {
+  run_local(2, [](communicator world) -> task<> {
+    if (world.rank() == 0) {
+      int x = 0;
+      auto r = co_await when_any(world.recv(x, 1, 1), world.recv(x, 1, 2), sleep(world, never));
+      TUTTI_EXPECT(r.index() == 1);
+      TUTTI_EXPECT(std::get<1>(r).tag == 2);
+      TUTTI_EXPECT(r.late<0>() == nullptr);
+      const int go = 1;
+      co_await world.send(go, 1);
+      co_await world.recv(x, 1, 1);
+      TUTTI_EXPECT(x == 11);
+    } else {
+      const int second = 22;
+      co_await world.send(second, 0, 2);
+      int go = 0;
+      co_await world.recv(go, 0);
+      const int first = 11;
+      co_await world.send(first, 0, 1);
+    }
+  });
+}
+
+TEST_CASE("when_any with a request and with a failure first") {
+  run_local(1, [](communicator world) -> task<> {
+    int x = 0;
+    request never_sent = world.irecv(x, 0);
+    const auto r = co_await when_any(never_sent, sleep(world, 1ms));
+    TUTTI_EXPECT(r.index() == 1);
+    TUTTI_EXPECT(never_sent.done());
+    const failure f = co_await failure_in(when_any(world.send(x, 5), sleep(world, never)));
+    TUTTI_EXPECT(f.code == errc::invalid_argument);
+  });
+}
+
+TEST_CASE("when_any inside when_all inside with_timeout: all hear of the end") {
+  run_local(1, [](communicator world) -> task<> {
+    int a = 0;
+    int b = 0;
+    const failure f = co_await failure_in(
+        with_timeout(when_all(when_any(world.recv(a, 0, 1), sleep(world, never)), world.recv(b, 0, 2)), 5ms));
+    TUTTI_EXPECT(f.code == errc::timed_out);
+  });
+}
+
+TEST_CASE("as_result gives failures as values") {
+  run_local(2, [](communicator world) -> task<> {
+    int x = world.rank();
+    const result<> wrong = co_await as_result(world.send(x, 7));
+    TUTTI_EXPECT(!wrong);
+    TUTTI_EXPECT(wrong.error == errc::invalid_argument);
+    TUTTI_EXPECT(wrong.message.find("7") != std::string::npos);
+    const result<> good = co_await as_result(world.barrier());
+    TUTTI_EXPECT(bool(good));
+    const result<status> late = co_await as_result(with_timeout(world.recv(x, any_source, 3), 2ms));
+    TUTTI_EXPECT(late.error == errc::timed_out);
+    const result<> timer = co_await as_result(with_timeout(sleep(world, never), 2ms));
+    TUTTI_EXPECT(timer.error == errc::timed_out);
+    co_await world.barrier();
+  });
+}
+
+TEST_CASE("abort fails the communicator everywhere, with its reason") {
+  const auto failures = failures_of(3, over("shm"), [](communicator world) -> task<> {
+    communicator part = co_await world.duplicate();
+    if (world.rank() == 1) part.abort();
+    const failure f = co_await failure_in(part.barrier());
+    TUTTI_EXPECT(f.code == (world.rank() == 1 ? errc::communicator_failed : errc::cancelled));
+    TUTTI_EXPECT(f.says("aborted by rank 1"));
+    co_await world.barrier();
+  });
+  for (const failure& f : failures) CHECK(f.text == "");
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Structured concurrency over communication: scope, channel, generator, messages, all_reduce_chunks.
+#include "support/local_world.hpp"
+
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <doctest/doctest.h>
+#include <numeric>
+#include <string>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+namespace asio = boost::asio;
+
+namespace {
+
+task<> sleep(communicator world, std::chrono::milliseconds how_long) {
+  asio::steady_timer timer(world.get_executor(), how_long);
+  co_await timer.async_wait(asio::deferred);
+}
+
+task<> receive_into(communicator world, int* x, int source, int tag, int* ended) {
+  try {
+    co_await world.recv(*x, source, tag);
+  } catch (const error& e) {
+    *ended += 100;
+    throw;
+  }
+  ++*ended;
+}
+task<> fail_soon(communicator world) {
+  co_await sleep(world, 1ms);
+  throw std::runtime_error("this one fails");
+}
+
+task<> produce(channel<int>* out, int first, int count) {
+  for (int i = 0; i < count; ++i) {
+    const bool taken = co_await out->send(first + i);
+    TUTTI_EXPECT(taken);
+  }
+}
+task<> produce_then_close(channel<int>* out, int count) {
+  scope both;
+  both.spawn(produce(out, 0, count));
+  both.spawn(produce(out, 1000, count));
+  co_await both.join();
+  out->close();
+}
+task<> consume(channel<int>* in, long* sum, int* n) {
+  for (;;) {
+    const std::optional<int> x = co_await in->receive();
+    if (!x) co_return;
+    *sum += *x;
+    ++*n;
+  }
+}
+
+generator<int> count_to(communicator world, int end) {
+  for (int i = 0; i < end; ++i) {
+    if (i % 3 == 0) co_await sleep(world, 0ms);
+    co_yield i;
+  }
+}
+generator<int> fails_after_one() {
+  co_yield 1;
+  throw std::runtime_error("no second");
+}
+
+}  // namespace
+
+TEST_CASE("a scope's tasks run at once and are joined") {
+  run_local(3, [](communicator world) -> task<> {
+    int ended = 0;
+    if (world.rank() == 0) {
+      int x[2] = {};
+      scope work;
+      work.spawn(receive_into(world, &x[0], 1, 0, &ended));
+      work.spawn(receive_into(world, &x[1], 2, 0, &ended));
+      TUTTI_EXPECT(work.running() == 2);
+      co_await work.join();
+      TUTTI_EXPECT(ended == 2);
+      TUTTI_EXPECT(x[0] == 1 && x[1] == 2);
+    } else {
+      const int x = world.rank();
+      co_await world.send(x, 0);
+    }
+  });
+}
+
+TEST_CASE("the first failure in a scope ends the rest, and is what join throws") {
+  run_local(1, [](communicator world) -> task<> {
+    int x = 0;
+    int ended = 0;
+    std::string text;
+    scope work;
+    work.spawn(receive_into(world, &x, 0, 0, &ended));
+    work.spawn(fail_soon(world));
+    try {
+      co_await work.join();
+    } catch (const std::runtime_error& e) {
+      text = e.what();
+    }
+    TUTTI_EXPECT(text == "this one fails");
+    TUTTI_EXPECT(ended == 100);
+  });
+}
+
+TEST_CASE("a scope is ended by a deadline round it, and by its destructor") {
+  run_local(1, [](communicator world) -> task<> {
+    int x = 0;
+    int ended = 0;
+    scope work;
+    work.spawn(receive_into(world, &x, 0, 0, &ended));
+    const failure f = co_await failure_in(with_timeout(work.join(), 2ms));
+    TUTTI_EXPECT(f.code == errc::timed_out);
+    TUTTI_EXPECT(ended == 100);
+    {
+      scope dropped;
+      dropped.spawn(receive_into(world, &x, 0, 0, &ended));
+      TUTTI_EXPECT(dropped.running() == 1);
+    }
+    TUTTI_EXPECT(ended == 100);
+    co_await world.send(x, 0);   // nobody of those took it
+    co_await world.recv(x, 0);
+  });
+}
+
+TEST_CASE("channels hand on every value once, in order, whatever their capacity") {
+  for (const std::size_t capacity : {0U, 1U, 7U}) {
+    run_local(1, [capacity](communicator world) -> task<> {
+      channel<int> values(capacity);
+      long sum[2] = {};
+      int n[2] = {};
+      co_await sleep(world, 0ms);
+      co_await when_all(produce_then_close(&values, 50), consume(&values, &sum[0], &n[0]), consume(&values, &sum[1], &n[1]));
+      TUTTI_EXPECT(n[0] + n[1] == 100);
+      TUTTI_EXPECT(sum[0] + sum[1] == 2 * (49 * 50 / 2) + 50 * 1000);
+      const bool late = co_await values.send(1);
+      TUTTI_EXPECT(!late);
+    });
+  }
+}
+
+TEST_CASE("waiting at a channel ends with its scope") {
+  run_local(1, [](communicator) -> task<> {
+    channel<int> values(0);
+    const failure r = co_await failure_in(with_timeout(values.receive(), 2ms));
+    TUTTI_EXPECT(r.code == errc::timed_out);
+    const failure s = co_await failure_in(with_timeout(values.send(1), 2ms));
+    TUTTI_EXPECT(s.code == errc::timed_out);
+    TUTTI_EXPECT(!values.try_send(1));
+  });
+}
+
+TEST_CASE("a generator yields, awaits between, ends, and throws") {
+  run_local(1, [](communicator world) -> task<> {
+    auto numbers = count_to(world, 10);
+    int sum = 0;
+    for (;;) {
+      const std::optional<int> one = co_await numbers.next();
+      if (!one) break;
+      sum += *one;
+    }
+    TUTTI_EXPECT(sum == 45);
+    const std::optional<int> after = co_await numbers.next();
+    TUTTI_EXPECT(!after);
+    auto broken = fails_after_one();
+    const std::optional<int> first = co_await broken.next();
+    TUTTI_EXPECT(first == 1);
+    const failure f = co_await failure_in(broken.next());
+    TUTTI_EXPECT(f.says("no second"));
+  });
+}
+
+TEST_CASE("messages come in order from every rank, and a timeout loses none") {
+  run_local(4, [](communicator world) -> task<> {
+    constexpr int each = 30;
+    if (world.rank() == 0) {
+      auto all = messages<int>(world);
+      std::vector<int> next(4, 0);
+      for (int i = 0; i < 3 * each;) {
+        std::optional<message<int>> m;
+        try {
+          m = co_await with_timeout(all.next(), std::chrono::microseconds(i % 7 == 0 ? 1 : 5000000));
+        } catch (const error& e) {
+          TUTTI_EXPECT(e.code() == errc::timed_out);
+          all = messages<int>(world);   // its body has ended with the exception
+          continue;
+        }
+        TUTTI_EXPECT(m->data.size() == static_cast<std::size_t>(next[static_cast<std::size_t>(m->from.source)]++));
+        ++i;
+      }
+    } else {
+      for (int i = 0; i < each; ++i) {
+        const std::vector<int> data(static_cast<std::size_t>(i), i);
+        co_await world.send(data, 0);
+      }
+    }
+    co_await world.barrier();
+  });
+}
+
+TEST_CASE("all_reduce_chunks hands out every chunk once, in order, reduced") {
+  for (const std::size_t count : {0UL, 1UL, 1000UL, 300001UL}) {
+    for (const std::size_t chunk : {0UL, 1000UL}) {
+      run_local(3, [count, chunk](communicator world) -> task<> {
+        std::vector<double> data(count);
+        std::iota(data.begin(), data.end(), static_cast<double>(world.rank()));
+        auto chunks = world.all_reduce_chunks(data, sum, chunk);
+        std::size_t seen = 0;
+        for (;;) {
+          const std::optional<std::span<double>> one = co_await chunks.next();
+          if (!one) break;
+          TUTTI_EXPECT(one->data() == data.data() + seen);
+          for (std::size_t i = 0; i < one->size(); ++i)
+            TUTTI_EXPECT((*one)[i] == 3 * static_cast<double>(seen + i) + 3);
+          seen += one->size();
+        }
+        TUTTI_EXPECT(seen == count);
+      });
+    }
+  }
+}
