@@ -20,6 +20,8 @@
 
 namespace tutti {
 
+struct counters;
+
 // A group of ranks whose messages no other communicator sees. A cheap handle: copies share the group.
 //
 // Belongs to its runtime's loop: its verbs are called on the loop thread, from coroutines and handlers that run there.
@@ -34,6 +36,8 @@ namespace tutti {
 // order in which they are started, which must be the same on all ranks; several may be in flight. Ranks that call
 // different collectives, counts, element types, reductions or roots all get errc::mismatch, naming both calls. A
 // collective that fails on one rank fails on all; the communicator is then failed, and says so to every further call.
+//
+// Every verb takes, last, the place that it is called from (its caller leaves it out): errors about buffers name it.
 class communicator {
  public:
   using executor_type = boost::asio::io_context::executor_type;
@@ -55,35 +59,35 @@ class communicator {
   // back what has not been received. Copies: shared memory 2 (in and out of a ring), or 1 for long messages that lie in
   // memory of tutti::shared_allocator; TCP the kernel's.
   template <Buffer B>
-  operation<> send(const B& data, int dest, int tag = 0) const {
-    return operation<>(message(detail::operation_kind::send, detail::view_of(data), dest, tag));
+  operation<> send(const B& data, int dest, int tag = 0, call_site where = call_site::current()) const {
+    return operation<>(message(detail::operation_kind::send, detail::view_of(data), dest, tag, where));
   }
   // Receives one message from `source` (or any_source) with `tag` (or any_tag). Completes with the message in `data`.
   // A longer message is errc::truncated, with nothing written past the end; a shorter one is fine: status.bytes.
   // Cancelling a receive that has no message yet loses none.
   template <class B>
-  operation<status> recv(B&& data, int source, int tag = any_tag) const {
+  operation<status> recv(B&& data, int source, int tag = any_tag, call_site where = call_site::current()) const {
     static_assert(WritableBuffer<B>, "recv needs a writable buffer that outlives the operation: an lvalue, or a span");
-    return operation<status>(message(detail::operation_kind::receive, detail::view_of(data), source, tag));
+    return operation<status>(message(detail::operation_kind::receive, detail::view_of(data), source, tag, where));
   }
   // The same, started on return; see request.
   template <Buffer B>
-  request isend(const B& data, int dest, int tag = 0) const {
-    return request(message(detail::operation_kind::send, detail::view_of(data), dest, tag));
+  request isend(const B& data, int dest, int tag = 0, call_site where = call_site::current()) const {
+    return request(message(detail::operation_kind::send, detail::view_of(data), dest, tag, where));
   }
   template <Buffer B>
     requires(!std::is_lvalue_reference_v<B> && !std::ranges::borrowed_range<B>)
   request isend(const B&& temporary, int dest, int tag = 0) const = delete;   // gone before the message has left
   template <class B>
-  request irecv(B&& data, int source, int tag = any_tag) const {
+  request irecv(B&& data, int source, int tag = any_tag, call_site where = call_site::current()) const {
     static_assert(WritableBuffer<B>, "irecv needs a writable buffer that outlives the request: an lvalue, or a span");
-    return request(message(detail::operation_kind::receive, detail::view_of(data), source, tag));
+    return request(message(detail::operation_kind::receive, detail::view_of(data), source, tag, where));
   }
 
   // Completes when a message from `source` (or any_source) with `tag` (or any_tag) could be received, with its status, and
   // leaves it where it is. It stays this rank's until a receive takes it: another coroutine's may be faster.
-  operation<status> probe(int source = any_source, int tag = any_tag) const {
-    return operation<status>(message(detail::operation_kind::probe, detail::buffer_view{}, source, tag));
+  operation<status> probe(int source = any_source, int tag = any_tag, call_site where = call_site::current()) const {
+    return operation<status>(message(detail::operation_kind::probe, detail::buffer_view{}, source, tag, where));
   }
 
   // ---- collectives ----
@@ -94,36 +98,36 @@ class communicator {
   // names one. None allocates in steady state; temporary memory, where an algorithm needs some, is kept for the next call.
 
   // Completes when every rank has started its barrier.
-  operation<> barrier() const { return operation<>(detail::call(detail::operation_kind::barrier, state_)); }
+  operation<> barrier(call_site where = call_site::current()) const { return operation<>(detail::call(detail::operation_kind::barrier, state_, where)); }
 
   // `data` of `root` to `data` of every rank; counts must be equal.
   template <class B>
-  operation<> broadcast(B&& data, int root) const {
+  operation<> broadcast(B&& data, int root, call_site where = call_site::current()) const {
     static_assert(WritableBuffer<B>, "broadcast needs a writable buffer that outlives it: an lvalue, or a span");
-    return operation<>(message(detail::operation_kind::broadcast, detail::view_of(data), root, 0));
+    return operation<>(message(detail::operation_kind::broadcast, detail::view_of(data), root, 0, where));
   }
 
   // Element by element, `inout` of all ranks reduced into `inout` of every rank. Bit for bit the same result on all
   // ranks, and from run to run with the same ranks and algorithm.
   template <class B, class Op>
     requires(!detail::buffer_range<B>)
-  operation<> all_reduce(B&& inout, const Op& op) const {
+  operation<> all_reduce(B&& inout, const Op& op, call_site where = call_site::current()) const {
     writable_result<B>();
     return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(inout), detail::view_of(inout),
-                                      op, 0);
+                                      op, 0, where);
   }
   // The same out of place; `in` and `out` have the same count.
   template <Buffer I, class B, class Op>
-  operation<> all_reduce(const I& in, B&& out, const Op& op) const {
+  operation<> all_reduce(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(in), detail::view_of(out), op, 0);
+    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(in), detail::view_of(out), op, 0, where);
   }
   // A list of spans (std::vector<std::span<float>>, ...) reduced in place as if they were one buffer: one operation for
   // many small tensors. List and spans stay valid until it has completed. Copies everything once in and once out.
   template <class List, class Op>
     requires detail::buffer_range<List>
-  operation<> all_reduce(const List& list, const Op& op) const {
+  operation<> all_reduce(const List& list, const Op& op, call_site where = call_site::current()) const {
     using span = std::remove_cv_t<std::ranges::range_value_t<List>>;
     static_assert(WritableBuffer<span>, "all_reduce of a list needs spans of elements that are not const");
     using T = element_of_t<span>;
@@ -131,7 +135,7 @@ class communicator {
     total.element_bytes = sizeof(T);
     total.type = detail::element_type_of<T>();
     for (const span& piece : list) total.count += piece.size();
-    detail::call what = reduction_call<T>(detail::operation_kind::all_reduce, total, total, op, 0);
+    detail::call what = reduction_call<T>(detail::operation_kind::all_reduce, total, total, op, 0, where);
     what.list.list = std::ranges::data(list);
     what.list.size = std::ranges::size(list);
     what.list.at = [](const void* first, std::size_t i) noexcept {
@@ -148,73 +152,73 @@ class communicator {
   // Started on return. `chunk`: elements, the same on all ranks; 0 lets the size decide. Each chunk is an all_reduce of its
   // own in the order of collectives.
   template <class B, class Op>
-  chunked_all_reduce<element_of_t<B>> all_reduce_chunks(B&& inout, const Op& op, std::size_t chunk = 0) const {
+  chunked_all_reduce<element_of_t<B>> all_reduce_chunks(B&& inout, const Op& op, std::size_t chunk = 0, call_site where = call_site::current()) const {
     writable_result<B>();
     using T = element_of_t<B>;
     const detail::buffer_view all = detail::view_of(inout);
     const std::size_t n = chunk != 0 ? chunk : chunked_all_reduce<T>::default_chunk(all.count);
-    return chunked_all_reduce<T>(reduction_call<T>(detail::operation_kind::all_reduce, all, all, op, 0),
+    return chunked_all_reduce<T>(reduction_call<T>(detail::operation_kind::all_reduce, all, all, op, 0, where),
                                  std::span<T>(static_cast<T*>(all.data), all.count), n);
   }
 
   // `in` of all ranks reduced into `out` of `root`; elsewhere `out` is not touched and may be empty.
   template <Buffer I, class B, class Op>
-  operation<> reduce(const I& in, B&& out, const Op& op, int root) const {
+  operation<> reduce(const I& in, B&& out, const Op& op, int root, call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(in), detail::view_of(out), op, root);
+    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(in), detail::view_of(out), op, root, where);
   }
   // In place: the result is in `inout` of `root`; that of the others stays as it was.
   template <class B, class Op>
-  operation<> reduce(B&& inout, const Op& op, int root) const {
+  operation<> reduce(B&& inout, const Op& op, int root, call_site where = call_site::current()) const {
     writable_result<B>();
     return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(inout), detail::view_of(inout), op,
-                                      root);
+                                      root, where);
   }
 
   // Block i of `root`'s `in` to `out` of rank i: `in` has size() times the count of `out`. Elsewhere `in` is not looked at
   // and may be empty. In place: root's `out` is its own block of `in`.
   template <Buffer I, class B>
-  operation<> scatter(const I& in, B&& out, int root) const {
-    return blocks<I, B>(detail::operation_kind::scatter, in, out, root);
+  operation<> scatter(const I& in, B&& out, int root, call_site where = call_site::current()) const {
+    return blocks<I, B>(detail::operation_kind::scatter, in, out, root, where);
   }
   // `in` of rank i to block i of `root`'s `out`, the mirror image of scatter.
   template <Buffer I, class B>
-  operation<> gather(const I& in, B&& out, int root) const {
-    return blocks<I, B>(detail::operation_kind::gather, in, out, root);
+  operation<> gather(const I& in, B&& out, int root, call_site where = call_site::current()) const {
+    return blocks<I, B>(detail::operation_kind::gather, in, out, root, where);
   }
   // `in` of rank i to block i of `out` of every rank: `out` has size() times the count of `in`. In place: `in` is the own
   // block of `out`.
   template <Buffer I, class B>
-  operation<> all_gather(const I& in, B&& out) const {
-    return blocks<I, B>(detail::operation_kind::all_gather, in, out, 0);
+  operation<> all_gather(const I& in, B&& out, call_site where = call_site::current()) const {
+    return blocks<I, B>(detail::operation_kind::all_gather, in, out, 0, where);
   }
   // The reduction of all ranks' `in`, block i of it to `out` of rank i: `in` has size() times the count of `out`. In place:
   // `out` is the own block of `in`.
   template <Buffer I, class B, class Op>
-  operation<> reduce_scatter(const I& in, B&& out, const Op& op) const {
+  operation<> reduce_scatter(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
     return reduction<element_of_t<B>>(detail::operation_kind::reduce_scatter, detail::view_of(in), detail::view_of(out), op,
-                                      0);
+                                      0, where);
   }
   // Block j of rank i's `in` to block i of rank j's `out`; both have the same count, a multiple of size(). In place: `in`
   // and `out` are the same buffer.
   template <Buffer I, class B>
-  operation<> all_to_all(const I& in, B&& out) const {
-    return blocks<I, B>(detail::operation_kind::all_to_all, in, out, 0);
+  operation<> all_to_all(const I& in, B&& out, call_site where = call_site::current()) const {
+    return blocks<I, B>(detail::operation_kind::all_to_all, in, out, 0, where);
   }
 
   // `out` of rank i: the reduction of `in` of ranks 0 to i. In place with `in` and `out` the same buffer. avg does not
   // exist here.
   template <Buffer I, class B, class Op>
-  operation<> scan(const I& in, B&& out, const Op& op) const {
-    return prefix<I, B>(detail::operation_kind::scan, in, out, op);
+  operation<> scan(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
+    return prefix<I, B>(detail::operation_kind::scan, in, out, op, where);
   }
   // The same of ranks 0 to i - 1; `out` of rank 0 stays as it was.
   template <Buffer I, class B, class Op>
-  operation<> exclusive_scan(const I& in, B&& out, const Op& op) const {
-    return prefix<I, B>(detail::operation_kind::exclusive_scan, in, out, op);
+  operation<> exclusive_scan(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
+    return prefix<I, B>(detail::operation_kind::exclusive_scan, in, out, op, where);
   }
 
   // ---- collectives of uneven blocks ----
@@ -224,34 +228,34 @@ class communicator {
 
   // `counts` is looked at on `root` only.
   template <Buffer I, class B>
-  operation<> scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, int root) const {
-    return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root);
+  operation<> scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, int root, call_site where = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root, where);
   }
   // `counts` is looked at on `root` only.
   template <Buffer I, class B>
-  operation<> gather_v(const I& in, B&& out, std::span<const std::size_t> counts, int root) const {
-    return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root);
+  operation<> gather_v(const I& in, B&& out, std::span<const std::size_t> counts, int root, call_site where = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root, where);
   }
   // `counts` is the same on all ranks.
   template <Buffer I, class B>
-  operation<> all_gather_v(const I& in, B&& out, std::span<const std::size_t> counts) const {
-    return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0);
+  operation<> all_gather_v(const I& in, B&& out, std::span<const std::size_t> counts, call_site where = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0, where);
   }
   // `counts` is the same on all ranks.
   template <Buffer I, class B, class Op>
-  operation<> reduce_scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, const Op& op) const {
+  operation<> reduce_scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, const Op& op, call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
     detail::call what = reduction_call<element_of_t<B>>(detail::operation_kind::reduce_scatter_v, detail::view_of(in),
-                                                        detail::view_of(out), op, 0);
+                                                        detail::view_of(out), op, 0, where);
     what.in_counts = {counts.data(), counts.size()};
     return operation<>(std::move(what));
   }
   // in_counts[j] elements go to rank j, out_counts[i] come from rank i.
   template <Buffer I, class B>
   operation<> all_to_all_v(const I& in, std::span<const std::size_t> in_counts, B&& out,
-                           std::span<const std::size_t> out_counts) const {
-    return uneven<I, B>(detail::operation_kind::all_to_all_v, in, in_counts, out, out_counts, 0);
+                           std::span<const std::size_t> out_counts, call_site where = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::all_to_all_v, in, in_counts, out, out_counts, 0, where);
   }
 
   // ---- groups ----
@@ -261,22 +265,22 @@ class communicator {
 
   // Of these ranks, which get the ranks 0, 1, ... in the order of the list, the same list everywhere. Others get an empty
   // handle. The list stays valid until completion.
-  operation<communicator> group(std::span<const int> ranks) const {
-    detail::call what(detail::operation_kind::group, state_);
+  operation<communicator> group(std::span<const int> ranks, call_site where = call_site::current()) const {
+    detail::call what(detail::operation_kind::group, state_, where);
     what.members = ranks.data();
     what.in.count = ranks.size();
     return operation<communicator>(std::move(what));
   }
   // One for each color: its ranks are ordered by key, then by rank here. A negative color gets an empty handle.
-  operation<communicator> split(int color, int key) const {
-    detail::call what(detail::operation_kind::split, state_);
+  operation<communicator> split(int color, int key, call_site where = call_site::current()) const {
+    detail::call what(detail::operation_kind::split, state_, where);
     what.peer = color;
     what.tag = key;
     return operation<communicator>(std::move(what));
   }
   // The same ranks.
-  operation<communicator> duplicate() const {
-    return operation<communicator>(detail::call(detail::operation_kind::duplicate, state_));
+  operation<communicator> duplicate(call_site where = call_site::current()) const {
+    return operation<communicator>(detail::call(detail::operation_kind::duplicate, state_, where));
   }
 
   // ---- failure ----
@@ -288,13 +292,14 @@ class communicator {
   // The ranks of which this rank knows that they have died or lost their connection, in ascending order.
   std::vector<int> failed_ranks() const;
 
+  friend counters counters_of(const communicator& c);
   friend bool operator==(const communicator& a, const communicator& b) noexcept {
     return a.state_.get() == b.state_.get();
   }
 
  private:
-  detail::call message(detail::operation_kind kind, detail::buffer_view data, int peer, int tag) const {
-    detail::call what(kind, state_);
+  detail::call message(detail::operation_kind kind, detail::buffer_view data, int peer, int tag, call_site where) const {
+    detail::call what(kind, state_, where);
     what.in = what.out = data;
     what.peer = peer;
     what.tag = tag;
@@ -311,8 +316,8 @@ class communicator {
   }
   template <class T, class Op>
   detail::call reduction_call(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out, const Op& op,
-                              int root) const {
-    detail::call what(kind, state_);
+                              int root, call_site where) const {
+    detail::call what(kind, state_, where);
     what.in = in;
     what.out = out;
     what.peer = root;
@@ -320,20 +325,20 @@ class communicator {
     return what;
   }
   template <class T, class Op>
-  operation<> reduction(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out, const Op& op,
-                        int root) const {
-    return operation<>(reduction_call<T>(kind, in, out, op, root));
+  operation<> reduction(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out, const Op& op, int root,
+                        call_site where) const {
+    return operation<>(reduction_call<T>(kind, in, out, op, root, where));
   }
   template <class I, class B>
-  operation<> blocks(detail::operation_kind kind, const I& in, B& out, int root) const {
-    return uneven<I, B>(kind, in, {}, out, {}, root);
+  operation<> blocks(detail::operation_kind kind, const I& in, B& out, int root, call_site where) const {
+    return uneven<I, B>(kind, in, {}, out, {}, root, where);
   }
   template <class I, class B>
   operation<> uneven(detail::operation_kind kind, const I& in, std::span<const std::size_t> in_counts, B& out,
-                     std::span<const std::size_t> out_counts, int root) const {
+                     std::span<const std::size_t> out_counts, int root, call_site where) const {
     writable_result<B>();
     one_element_type<I, B>();
-    detail::call what(kind, state_);
+    detail::call what(kind, state_, where);
     what.in = detail::view_of(in);
     what.out = detail::view_of(out);
     what.peer = root;
@@ -342,12 +347,12 @@ class communicator {
     return operation<>(std::move(what));
   }
   template <class I, class B, class Op>
-  operation<> prefix(detail::operation_kind kind, const I& in, B& out, const Op& op) const {
+  operation<> prefix(detail::operation_kind kind, const I& in, B& out, const Op& op, call_site where) const {
     writable_result<B>();
     one_element_type<I, B>();
     if constexpr (detail::built_in<Op>)
       static_assert(Op::kind != reduce_kind::avg, "tutti: there is no avg of a scan; divide its sum by rank() + 1");
-    return reduction<element_of_t<B>>(kind, detail::view_of(in), detail::view_of(out), op, 0);
+    return reduction<element_of_t<B>>(kind, detail::view_of(in), detail::view_of(out), op, 0, where);
   }
 
   detail::communicator_ref state_;

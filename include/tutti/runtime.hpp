@@ -97,6 +97,8 @@ any_main erase_main(F& main) {
   return [pointer = &main](communicator world) { return call_main(pointer, std::move(world)); };
 }
 
+// Joins, runs main and leaves, on a runtime of the caller's.
+int run_rank(runtime& rt, init_options options, any_main& main);
 int run_main(init_options options, any_main main) noexcept;
 void run_local_main(int ranks, init_options options, any_main main);
 

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <cstddef>
+#include <source_location>
 
 namespace tutti {
 
 inline constexpr int any_source = -1;   // a receive that takes messages from every rank
 inline constexpr int any_tag = -1;      // a receive that takes messages with every tag
+
+// Where a verb is called, in the user's program. A default argument; wrappers of verbs hand on their own.
+using call_site = std::source_location;
 
 struct status {
   int source = any_source;   // rank in the communicator the message was received on

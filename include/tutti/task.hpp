@@ -5,6 +5,7 @@
 #include <tutti/detail/asio_await.hpp>
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
+#include <tutti/detail/task_face.hpp>
 
 #include <coroutine>
 #include <exception>
@@ -150,6 +151,32 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
     std::coroutine_handle<promise_type> handle_;
   };
   awaiter operator co_await() && noexcept { return awaiter(handle_); }
+
+  // Starts it now, by an Asio completion token: std::move(t)(boost::asio::use_future), co_await std::move(t)(use_awaitable).
+  // Signature void(std::exception_ptr) or void(std::exception_ptr, T), T with a default. On the thread of a runtime, whose
+  // executor the handler gets unless it has one; errc::wrong_thread elsewhere. The handler's cancellation slot ends the task
+  // as with_timeout would. Two allocations.
+  template <class Token>
+    requires(boost::asio::completion_token_for<Token, typename detail::task_signature<T>::type>)
+  auto operator()(Token&& token) && {
+    return boost::asio::async_initiate<Token, typename detail::task_signature<T>::type>(
+        [](auto&& handler, task body) {
+          using handler_type = std::decay_t<decltype(handler)>;
+          auto work = boost::asio::make_work_guard(
+              boost::asio::get_associated_executor(handler, detail::executor_of_this_thread()));
+          auto* const scope = new detail::stop_scope;
+          auto slot = boost::asio::get_associated_cancellation_slot(handler);
+          if (slot.is_connected())
+            slot.assign([scope](boost::asio::cancellation_type type) {
+              if (type != boost::asio::cancellation_type::none) scope->stop(errc::cancelled, "cancelled");
+            });
+          const auto started = detail::carry_out<detail::task_promise_base, T, task, handler_type, decltype(work)>(
+              std::move(body), handler_type(std::forward<decltype(handler)>(handler)), std::move(work), scope);
+          started.handle.promise().scope = scope;
+          detail::resume_bounded(started.handle);
+        },
+        token, std::move(*this));
+  }
 
  private:
   friend promise_type;

@@ -4,11 +4,13 @@
 
 #include <tutti/algorithm.hpp>
 #include <tutti/as_result.hpp>
+#include <tutti/background.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/channel.hpp>
 #include <tutti/chunked.hpp>
 #include <tutti/communicator.hpp>
 #include <tutti/compute.hpp>
+#include <tutti/counters.hpp>
 #include <tutti/error.hpp>
 #include <tutti/generator.hpp>
 #include <tutti/half.hpp>

@@ -31,12 +31,9 @@ class collective_machine final : public core::activity, public comm::running_col
     };
     on_expire = [](core::activity& a) noexcept {
       auto& self = *static_cast<collective_machine*>(a.user);
-      self.comm_.fail(errc::timed_out,
-                      fmt::format("{} on {}: {} on {}; some rank has not called it yet, or is slower than the timeout "
-                                  "allows (init_options::timeout, TUTTI_TIMEOUT)",
-                                  self.describe(), self.comm_.name(), timeout_text(self.comm_),
-                                  self.comm_.describe(self.comm_.rank())),
-                      true);
+      self.comm_.explain_and_fail(self.sequence_, errc::timed_out,
+                                  fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(),
+                                              timeout_text(self.comm_), self.comm_.describe(self.comm_.rank())));
     };
   }
 
@@ -170,10 +167,14 @@ bool start_collective(operation_state& state) {
 void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {
   auto& m = *static_cast<collective_machine*>(state.machine());
   if (m.ended()) return;
-  m.comm().fail(why,
-                fmt::format("{} on {} was ended on {}: {}", m.describe(), m.comm().name(),
-                            m.comm().describe(m.comm().rank()), text),
-                true);
+  std::string words = fmt::format("{} on {} was {} on {}", m.describe(), m.comm().name(),
+                                  why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()));
+  if (text != "cancelled") words += ": " + text;
+  if (why == errc::timed_out) {
+    m.comm().explain_and_fail(m.sequence(), why, std::move(words));
+  } else {
+    m.comm().fail(why, words, true);
+  }
 }
 
 void abandon_collective(operation_state&, void* which) noexcept {

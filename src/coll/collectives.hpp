@@ -9,7 +9,7 @@ namespace tutti::coll {
 
 // True: complete already. Throws tutti::error for an algorithm that does not fit.
 bool start_collective(detail::operation_state& state);
-// Its communicator fails for this reason, on all ranks.
+// Its communicator fails for this reason, on all ranks; of a timeout, after asking who has not called it.
 void stop_collective(detail::operation_state& state, errc why, const std::string& text) noexcept;
 // The same with errc::cancelled, without a completion; on return no buffer is referenced.
 void abandon_collective(detail::operation_state& state, void* machine) noexcept;

@@ -16,10 +16,15 @@ using detail::call;
 using detail::operation_kind;
 using detail::operation_state;
 
-const char* why_nothing_came(operation_kind kind) noexcept {
-  return kind == operation_kind::send
-             ? ": no receive that matches was posted there"
-             : ": no message that matches has come; does the other side send with this tag, on this communicator?";
+std::string why_nothing_came(const communicator_state& c, const call& what) {
+  if (what.kind == operation_kind::send) return ": no receive that matches was posted there";
+  status other;
+  const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
+  if (c.endpoint().waiting_message(c.message_context(), source, other))
+    return fmt::format(": no message that matches has come, but one of {} bytes from {} with tag {} waits for its receive; "
+                       "which tag is meant?",
+                       other.bytes, c.describe(c.rank_of(other.source)), other.tag);
+  return ": no message that matches has come; does the other side send with this tag, on this communicator?";
 }
 
 template <class Activity>
@@ -41,7 +46,7 @@ struct machine {
       if (c.failed()) {
         self.end(c.failure(), c.failure_text());
       } else {
-        self.end(errc::timed_out, timeout_text(c) + why_nothing_came(self.operation.what().kind));
+        self.end(errc::timed_out, timeout_text(c) + why_nothing_came(c, self.operation.what()));
       }
     };
   }
@@ -122,9 +127,9 @@ bool start_message(operation_state& state) {
 }
 
 void stop_message(operation_state& state, errc why, const std::string& text) noexcept {
-  const operation_kind kind = state.what().kind;
-  with_machine(kind, state.machine(), [&](auto& m) {
-    m.end(why, why == errc::timed_out ? text + why_nothing_came(kind) : text);
+  const call& what = state.what();
+  with_machine(what.kind, state.machine(), [&](auto& m) {
+    m.end(why, why == errc::timed_out ? text + why_nothing_came(*what.comm, what) : text);
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // operation_state: from what the user asked for to the machine that does it, and back to a result or an error in words.
 #include "coll/arguments.hpp"
+#include "coll/buffer_check.hpp"
 #include "coll/collectives.hpp"
 #include "coll/messages.hpp"
 #include "comm/communicator_state.hpp"
@@ -53,13 +54,34 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
     return true;
   }
   try {
-    return is_message(what_.kind) ? coll::start_message(*this) : coll::start_collective(*this);
+    if (const coll::buffer_checks checks = coll::checks_of_buffers(); checks != coll::buffer_checks::off) {
+      if (std::string wrong = coll::overlap_of(*this); !wrong.empty()) {
+        wrong = fmt::format("{}: {}", coll::title(c, what_), wrong);
+        if (checks == coll::buffer_checks::error) {
+          fail(errc::invalid_argument, std::move(wrong));
+          return true;
+        }
+        coll::warn_of_overlap(wrong);
+      }
+      // Before it starts: it may be complete, and gone, when start returns.
+      coll::record_buffers(*this);
+      checked_ = true;
+    }
+    const bool complete = is_message(what_.kind) ? coll::start_message(*this) : coll::start_collective(*this);
+    if (complete && checked_) forget_buffers();
+    return complete;
   } catch (const error& e) {
     fail(static_cast<errc>(e.code().value()), fmt::format("{}: {}", coll::title(c, what_), e.what()));
   } catch (const std::exception& e) {
     fail(errc::resources, fmt::format("{}: {}", coll::title(c, what_), e.what()));
   }
+  if (checked_) forget_buffers();
   return true;
+}
+
+void operation_state::forget_buffers() noexcept {
+  coll::forget_buffers(*this);
+  checked_ = false;
 }
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
@@ -89,6 +111,7 @@ void operation_stop::ask(stop_node& node) noexcept {
 }
 
 void operation_state::abandon() noexcept {
+  if (checked_) forget_buffers();
   if (std::exchange(late_, false)) {
     auto* const late = std::launder(reinterpret_cast<late_completion*>(storage_));
     static_cast<base::list_hook<core::ready_tag>&>(*late).unlink();

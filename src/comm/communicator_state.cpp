@@ -16,6 +16,9 @@ namespace tutti::comm {
 // Long against any collective between ranks that agree, short for a person.
 constexpr auto notice_after = std::chrono::milliseconds(200);
 
+// A rank whose loop runs answers in much less.
+constexpr auto patience_with_answers = std::chrono::milliseconds(100);
+
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
   static_assert(sizeof(collective_description) == sizeof(p2p::fingerprint));
   p2p::fingerprint print;
@@ -63,7 +66,8 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::string n
       ranks_(w.info().peers.size(), -1),
       timeout_(w.info().timeout),
       timer_(&expire, this),
-      notice_timer_(&give_notices, this) {
+      notice_timer_(&give_notices, this),
+      inquiry_timer_([](void* self) noexcept { static_cast<communicator_state*>(self)->end_inquiry(); }, this) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     ranks_[static_cast<std::size_t>(members_[i])] = static_cast<int>(i);
     if (members_[i] == w.info().rank) rank_ = static_cast<int>(i);
@@ -154,6 +158,97 @@ void communicator_state::give_notices(void* self) noexcept {
     const place& p = c.places_[r->sequence() % remembered];
     if (p.sequence == r->sequence()) c.endpoint_->give_notices(c.collective_context(), r->sequence(), p.print);
   }
+}
+
+// ---- who has not come ----
+
+bool communicator_state::is_running(std::uint32_t sequence) const noexcept {
+  for (const running_collective* r = running_.front(); r != nullptr; r = running_.after(*r))
+    if (r->sequence() == sequence) return true;
+  return false;
+}
+
+p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcept {
+  using state = p2p::whereabouts::state;
+  p2p::whereabouts here;
+  here.last = next_sequence_ - 1;
+  const place& p = places_[here.last % remembered];
+  if (p.sequence == here.last && p.started) here.print = p.print;
+  // Numbers begin again after 2^31: the nearer direction counts.
+  if (sequence - next_sequence_ < 0x40000000U) {
+    here.at = state::not_called;
+  } else {
+    here.at = is_running(sequence) ? state::waiting : state::done;
+    here.waits_for = endpoint_->waits_for(collective_context(), sequence);
+  }
+  return here;
+}
+
+void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept {
+  if (failed() || world_ == nullptr || inquiry_) return;
+  inquiry_ = std::make_unique<inquiry>(inquiry{sequence, why, std::move(text), {}, 0});
+  inquiry_->answers.resize(members_.size());
+  std::vector<int> asked;
+  for (const int member : members_)
+    if (member != world_rank(rank_) && !endpoint_->peer_gone(member)) asked.push_back(member);
+  inquiry_->missing = asked.size();
+  if (asked.empty()) return end_inquiry();
+  engine().timers().arm(inquiry_timer_, engine().env().now() + patience_with_answers);
+  for (const int member : asked) endpoint_->ask(collective_context(), member, sequence);
+}
+
+void communicator_state::told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept {
+  const int rank = rank_of(peer);
+  if (!inquiry_ || inquiry_->sequence != sequence || rank < 0) return;
+  std::optional<p2p::whereabouts>& answer = inquiry_->answers[static_cast<std::size_t>(rank)];
+  if (answer) return;
+  answer = there;
+  // By the timer, from the loop: what fails now may end what this is called from.
+  if (--inquiry_->missing == 0) engine().timers().arm(inquiry_timer_, engine().now());
+}
+
+void communicator_state::end_inquiry() noexcept {
+  inquiry_timer_.cancel();
+  const std::unique_ptr<inquiry> all = std::move(inquiry_);
+  if (failed() || !is_running(all->sequence)) return;
+  fail(all->why, all->text + "; " + findings(*all), true);
+}
+
+std::string communicator_state::findings(const inquiry& all) const {
+  using state = p2p::whereabouts::state;
+  constexpr std::size_t most = 8;   // ranks named in each list
+  struct list {
+    std::string words;
+    std::size_t n = 0;
+    void add(const std::string& one) {
+      if (n++ < most) words += (words.empty() ? "" : ", ") + one;
+    }
+    std::string text() const { return n > most ? fmt::format("{} and {} more", words, n - most) : words; }
+  } absent, silent, gone;
+  std::string waiting;
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    const std::optional<p2p::whereabouts>& there = all.answers[static_cast<std::size_t>(r)];
+    if (!there) {
+      (endpoint_->peer_gone(world_rank(r)) ? gone : silent).add(describe(r));
+    } else if (there->at == state::not_called) {
+      absent.add(there->last == 0 ? fmt::format("{}, which has called none on {} yet", describe(r), name_)
+                                  : fmt::format("{}, of which the last on {} was #{}, {}", describe(r), name_, there->last,
+                                                comm::describe(there->print)));
+    } else if (there->at == state::no_communicator) {
+      absent.add(fmt::format("{}, which has let go of {}", describe(r), name_));
+    }
+  }
+  std::string text;
+  const auto say = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
+  if (absent.n > 0) say("not called by " + absent.text());
+  if (gone.n > 0) say("gone: " + gone.text());
+  if (silent.n > 0)
+    say(fmt::format("no answer within {} ms from {}: busy outside of its loop (tutti::compute), stopped, or cut off",
+                    patience_with_answers.count(), silent.text()));
+  if (text.empty())
+    say("all ranks have called it: it is slower than the timeout allows (init_options::timeout, TUTTI_TIMEOUT)");
+  return text;
 }
 
 // ---- failure ----
@@ -260,6 +355,7 @@ void communicator_state::orphan() noexcept {
   fail(errc::shut_down, "the runtime has ended", false);
   timer_.cancel();
   notice_timer_.cancel();
+  inquiry_timer_.cancel();
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   endpoint_ = nullptr;

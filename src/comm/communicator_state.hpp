@@ -12,6 +12,8 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <tutti/error.hpp>
 #include <utility>
@@ -84,6 +86,10 @@ class communicator_state final : public p2p::context_owner {
   }
   // Ends everything pending here with this reason, and, with `tell`, on the other members.
   void fail(errc why, const std::string& text, bool tell) noexcept;
+  // Collective `sequence`, in progress here, has taken too long. Asks all ranks where they are with it and fails the
+  // communicator, `why` and `text` with what they said, when all have answered or after a tenth of a second; not when the
+  // collective ends meanwhile.
+  void explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept;
   // Why no collective can succeed any more (a member has died), or empty.
   const std::string& dead_member() const noexcept { return dead_member_; }
 
@@ -101,6 +107,8 @@ class communicator_state final : public p2p::context_owner {
                             const p2p::fingerprint& theirs) const override;
   void failed_remotely(int peer, errc why, const std::string& text) noexcept override;
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
+  p2p::whereabouts where(std::uint32_t sequence) const noexcept override;
+  void told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept override;
   bool has_member(int world_rank) const noexcept override { return rank_of(world_rank) >= 0; }
 
  private:
@@ -112,6 +120,16 @@ class communicator_state final : public p2p::context_owner {
   };
   static constexpr std::size_t remembered = 64;
 
+  struct inquiry {
+    std::uint32_t sequence;
+    errc why;
+    std::string text;
+    std::vector<std::optional<p2p::whereabouts>> answers;   // by rank
+    std::size_t missing = 0;
+  };
+  bool is_running(std::uint32_t sequence) const noexcept;
+  void end_inquiry() noexcept;
+  std::string findings(const inquiry& all) const;
   void mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                 const p2p::fingerprint& theirs) noexcept;
   void end_pending() noexcept;
@@ -141,6 +159,8 @@ class communicator_state final : public p2p::context_owner {
   base::intrusive_list<core::activity, core::waiting_tag> patient_;   // those that end by a deadline of their own
   core::timer timer_;
   core::timer notice_timer_;
+  core::timer inquiry_timer_;
+  std::unique_ptr<inquiry> inquiry_;
   scratch_pool scratch_;
 };
 

@@ -111,10 +111,14 @@ task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shar
 
 }  // namespace
 
+int run_rank(runtime& rt, init_options options, any_main& main) {
+  return rt.run(join_and_run(rt, std::move(options), &main, {}));
+}
+
 int run_main(init_options options, any_main main) noexcept {
   try {
     runtime rt;
-    return rt.run(join_and_run(rt, std::move(options), &main, {}));
+    return run_rank(rt, std::move(options), main);
   } catch (const std::exception& e) {
     base::log_error(e.what());
   } catch (...) {

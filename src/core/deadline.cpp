@@ -5,6 +5,7 @@
 
 #include <new>
 #include <tutti/detail/deadline.hpp>
+#include <tutti/detail/task_face.hpp>
 #include <tutti/with_timeout.hpp>
 #include <utility>
 
@@ -32,6 +33,15 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
 deadline::~deadline() {
   std::launder(reinterpret_cast<core::timer*>(timer_))->~timer();
   static_cast<core::loop*>(loop_)->release();
+}
+
+boost::asio::io_context::executor_type executor_of_this_thread() {
+  core::loop* const loop = core::loop::current();
+  if (loop == nullptr)
+    throw error(errc::wrong_thread,
+                "a task was started by a completion token on a thread that runs no tutti::runtime; post to get_executor() "
+                "of its runtime first");
+  return loop->executor();
 }
 
 std::string words_of(std::chrono::steady_clock::duration d) {

@@ -9,6 +9,7 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstring>
+#include <tutti/detail/asio_await.hpp>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -127,8 +128,14 @@ void loop::turn() {
   park();
 }
 
+bool loop::tick() noexcept {
+  const bool fired = engine_.tick();
+  stall_watch_.look(engine_.now(), engine_.waiting());
+  return fired;
+}
+
 bool loop::stay_awake() {
-  engine_.tick();
+  tick();
   unsigned idle = 0;
   unsigned busy = 0;
   time_point until{};
@@ -143,7 +150,7 @@ bool loop::stay_awake() {
     if (idle == 1) {
       if (!engine_.waiting()) {
         // Nothing to spin for. Asio's handlers may have something.
-        engine_.tick();
+        tick();
         return false;
       }
       until = time_point::min();
@@ -155,7 +162,7 @@ bool loop::stay_awake() {
     }
     const bool look_at_asio = spin_.yields ? (idle % 16) == 0 : (idle % rounds_between_asio) == 0;
     if (look_at_asio || (idle % rounds_between_clock) == 0) {
-      if (engine_.tick()) idle = 0;
+      if (tick()) idle = 0;
       // The budget runs from the first look at the clock: reading it for every message would cost more than it tells.
       if (until == time_point::min()) until = engine_.now() + spin_.budget;
       if (engine_.now() >= until) return false;
@@ -192,6 +199,7 @@ void loop::park() {
     });
   }
   ++counters_.parks;
+  stall_watch_.pause();
   parked_ = true;
   scheduled_ = false;
   if (!wait_pending_) {
@@ -201,3 +209,19 @@ void loop::park() {
 }
 
 }  // namespace tutti::core
+
+namespace tutti::detail {
+
+void resume_from_asio(std::coroutine_handle<> h) {
+  core::loop* const loop = core::loop::current();
+  if (loop == nullptr) return resume_bounded(h);
+  const core::duration used = core::stall_watch::processor_time();
+  const core::time_point start = core::clock::now();
+  resume_bounded(h);
+  const core::time_point end = core::clock::now();
+  // What is resumed may end the runtime.
+  if (end - start < core::stall_watch::least || core::loop::current() != loop) return;
+  loop->stall_watcher().note(start, end, core::stall_watch::processor_time() - used, loop->engine().waiting());
+}
+
+}  // namespace tutti::detail

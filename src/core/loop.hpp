@@ -9,6 +9,7 @@
 #include "core/backend.hpp"
 #include "core/engine.hpp"
 #include "core/spin_policy.hpp"
+#include "core/stall_watch.hpp"
 
 #include <pthread.h>
 
@@ -61,6 +62,10 @@ class loop {
   static loop* current() noexcept;
 
   const loop_counters& counters() const noexcept { return counters_; }
+  // Computation on the loop thread, seen while the loop is awake or in coroutines that Asio's handlers resume. What a
+  // handler of the user's own computes while the loop sleeps is not seen.
+  const stall_counters& stalls() const noexcept { return stall_watch_.counters(); }
+  stall_watch& stall_watcher() noexcept { return stall_watch_; }
 
  private:
   struct turn_handler;
@@ -69,6 +74,7 @@ class loop {
   void turn();
   // Spins for the budget; false: time to park.
   bool stay_awake();
+  bool tick() noexcept;   // the engine's, and a look for stalls
   void park();
   void get_up() noexcept;
 
@@ -80,6 +86,7 @@ class loop {
   time_point timer_at_ = time_point::max();
   spin_policy spin_;
   loop_counters counters_;
+  stall_watch stall_watch_;
   std::shared_ptr<loop*> alive_;   // handlers that come after the loop has gone find null here
   std::atomic<pthread_t> thread_{};   // read by other threads, which ask whether they are this one
   std::atomic<bool> bound_{false};

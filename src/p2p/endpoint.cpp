@@ -247,6 +247,59 @@ void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence, const
   for (const int peer : waited_for) post_control(peer, head);
 }
 
+// ---- where others are ----
+
+void endpoint::ask(std::uint32_t context, int peer, std::uint32_t sequence) noexcept {
+  frame head;
+  head.kind = frame_kind::ask;
+  head.context = context;
+  head.tag = static_cast<std::int32_t>(sequence);
+  post_control(peer, head);
+}
+
+int endpoint::waits_for(std::uint32_t context, std::uint32_t sequence) noexcept {
+  int found = -1;
+  matcher_.visit_posted(context, [&](const match::posted_receive& r) {
+    if (found < 0 && r.wanted.tag == static_cast<std::int32_t>(sequence) && r.wanted.source != rank_)
+      found = r.wanted.source;
+  });
+  return found;
+}
+
+void endpoint::end_ask(int peer, const frame& head) noexcept {
+  const auto owner = contexts_.find(head.context);
+  whereabouts here;
+  if (owner != contexts_.end()) here = owner->second->where(static_cast<std::uint32_t>(head.tag));
+  frame answer;
+  answer.kind = frame_kind::tell;
+  answer.context = head.context;
+  answer.tag = head.tag;
+  answer.cookie = static_cast<std::uint64_t>(here.at);
+  answer.other_cookie = here.last;
+  answer.fingerprint = here.print;
+  answer.length = static_cast<std::uint64_t>(here.waits_for + 1);
+  post_control(peer, answer);
+}
+
+void endpoint::end_tell(int peer, const frame& head) noexcept {
+  const auto owner = contexts_.find(head.context);
+  if (owner == contexts_.end() || head.cookie > static_cast<std::uint64_t>(whereabouts::state::no_communicator)) return;
+  whereabouts there;
+  there.at = static_cast<whereabouts::state>(head.cookie);
+  there.last = head.other_cookie;
+  there.print = head.fingerprint;
+  if (head.length > 0 && head.length <= peers_.size()) there.waits_for = static_cast<int>(head.length) - 1;
+  owner->second->told(peer, static_cast<std::uint32_t>(head.tag), there);
+}
+
+bool endpoint::waiting_message(std::uint32_t context, int source, status& found) noexcept {
+  const match::unexpected_message* const m = matcher_.find(match::envelope{context, source, any_tag});
+  if (m == nullptr) return false;
+  const auto& u = static_cast<const unexpected&>(*m);
+  found = status{u.peer, u.head.tag, u.head.length};
+  return true;
+}
+
 // ---- receiving ----
 
 bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
@@ -421,6 +474,8 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
       break;
     }
     case frame_kind::notice: admitted(peer, head); break;
+    case frame_kind::ask: end_ask(peer, head); break;
+    case frame_kind::tell: end_tell(peer, head); break;
     case frame_kind::leave: break;   // the link reports it with closed()
   }
 }

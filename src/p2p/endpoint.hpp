@@ -23,6 +23,15 @@
 
 namespace tutti::p2p {
 
+// How far a rank has come with a collective.
+struct whereabouts {
+  enum class state : std::uint64_t { not_called, waiting, done, no_communicator };
+  state at = state::no_communicator;
+  std::uint64_t last = 0;      // the last collective that it called, with its fingerprint
+  fingerprint print{};
+  int waits_for = -1;          // rank of the world, where it waits for one
+};
+
 // A communicator, as far as the endpoint needs to know it.
 class context_owner {
  public:
@@ -35,6 +44,10 @@ class context_owner {
   virtual void failed_remotely(int peer, errc why, const std::string& text) noexcept = 0;
   // The link to `peer` has closed.
   virtual void peer_closed(int peer, errc why, const std::string& text) noexcept = 0;
+  // `peer` asks where this rank is with collective `sequence`.
+  virtual whereabouts where(std::uint32_t) const noexcept { return {}; }
+  // `peer` has answered endpoint::ask.
+  virtual void told(int, std::uint32_t, const whereabouts&) noexcept {}
   // Whether messages of this context may come from `peer`.
   virtual bool has_member(int) const noexcept { return true; }
 
@@ -97,6 +110,13 @@ class endpoint final : public transport::inbound {
   // each other in different collectives would otherwise never exchange a frame that shows it.
   void give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept;
 
+  // Asks `peer` where it is with collective `sequence`; context_owner::told has the answer.
+  void ask(std::uint32_t context, int peer, std::uint32_t sequence) noexcept;
+  // A rank of the world from which a receive of collective `sequence` is posted, or -1.
+  int waits_for(std::uint32_t context, std::uint32_t sequence) noexcept;
+  // The oldest message from `source` that waits for a receive, whatever its tag; false: there is none.
+  bool waiting_message(std::uint32_t context, int source, status& found) noexcept;
+
   bool peer_gone(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why != errc::success; }
   bool peer_failed(int peer) const noexcept { return peer_gone(peer) && peers_[static_cast<std::size_t>(peer)].why != errc::peer_left; }
   // Whether anything was sent to `peer`, or came from it.
@@ -148,6 +168,8 @@ class endpoint final : public transport::inbound {
   void answer_probes(const unexpected& u) noexcept;
   template <class Ends>
   void end_probes(const Ends& ends, errc code, const std::string& text) noexcept;
+  void end_ask(int peer, const transport::frame& head) noexcept;
+  void end_tell(int peer, const transport::frame& head) noexcept;
   void end_answer(int peer, const transport::frame& head) noexcept;
 
   void finish(send& s) noexcept;

@@ -24,6 +24,9 @@ enum class frame_kind : std::uint8_t {
   leave,       // the sender's world ends normally: nothing follows
   credit,      // `length` more bytes of eager messages may be sent to me
   notice,      // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
+  ask,         // where is the receiver with collective `tag` of `context`?
+  tell,        // the answer: `cookie`, one of the p2p layer's numbers; `other_cookie` is the last collective that was
+               // called, `fingerprint` its fingerprint; `length`: 1 + the rank that it waits for, or 0
   taken        // the receiver has read the announced message `cookie` from the sender's own memory: it is sent
 };
 

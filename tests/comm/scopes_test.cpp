@@ -7,6 +7,7 @@
 #include <chrono>
 #include <doctest/doctest.h>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <variant>
 #include <vector>
@@ -124,13 +125,55 @@ TEST_CASE("a collective that times out fails on all ranks with that reason") {
   CHECK(failures[1].code == errc::timed_out);
   CHECK(failures[2].code == errc::timed_out);
   CHECK(failures[1].says("rank 0"));
+  CHECK(failures[1].says("not called by rank 2"));
+  CHECK(failures[1].says("which has called none on world yet"));
+}
+
+TEST_CASE("a collective that times out names the ranks that are elsewhere, and those that do not answer") {
+  const auto failures = failures_of(3, over("shm"), [](communicator world) -> task<> {
+    co_await world.barrier();
+    if (world.rank() == 1) {
+      int x = 0;
+      co_await world.recv(x, 0);
+    }
+    if (world.rank() == 2) {
+      std::this_thread::sleep_for(300ms);   // what keeps its loop from answering
+      int x = 0;
+      co_await world.recv(x, 0);
+    }
+    float x = 0;
+    if (world.rank() == 0) co_await with_timeout(world.all_reduce(x, sum), 20ms);
+  });
+  CHECK(failures[0].code == errc::timed_out);
+  CHECK(failures[0].says("all_reduce #2"));
+  CHECK(failures[0].says("no answer within 100 ms from rank 2"));
+  CHECK(failures[0].says("of which the last on world was #1, barrier()"));
+  CHECK(failures[1].code == errc::timed_out);
+}
+
+TEST_CASE("a receive that times out tells of a message with another tag") {
+  run_local(2, [](communicator world) -> task<> {
+    const int x = 4;
+    if (world.rank() == 0) co_await world.send(x, 1, 8);
+    co_await world.barrier();
+    if (world.rank() == 1) {
+      int y = 0;
+      const failure f = co_await failure_in(with_timeout(world.recv(y, 0, 9), 2ms));
+      TUTTI_EXPECT(f.code == errc::timed_out);
+      TUTTI_EXPECT(f.says("one of 4 bytes from rank 0"));
+      TUTTI_EXPECT(f.says("with tag 8"));
+      co_await world.recv(y, 0, 8);
+    }
+    co_await world.barrier();
+  });
 }
 
 TEST_CASE("when_any: the first ends the others") {
   run_local(2, [](communicator world) -> task<> {
     if (world.rank() == 0) {
       int x = 0;
-      auto r = co_await when_any(world.recv(x, 1, 1), world.recv(x, 1, 2), sleep(world, never));
+      int y = 0;
+      auto r = co_await when_any(world.recv(x, 1, 1), world.recv(y, 1, 2), sleep(world, never));
       TUTTI_EXPECT(r.index() == 1);
       TUTTI_EXPECT(std::get<1>(r).tag == 2);
       TUTTI_EXPECT(r.late<0>() == nullptr);

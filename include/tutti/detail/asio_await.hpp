@@ -73,6 +73,9 @@ struct asio_result<void(Values...)> {
   }
 };
 
+// resume_bounded from a handler of Asio's, with a look at how long it keeps the loop thread.
+void resume_from_asio(std::coroutine_handle<> h);
+
 // What a pending Asio operation is cancelled through. It lives as long as the operation's handler, which may outlive the
 // awaiting coroutine: composed operations keep their state in it.
 class asio_stop {
@@ -130,7 +133,7 @@ class asio_awaiter : stop_node {
       o->handler_ = nullptr;
       o->values_.emplace(std::forward<Values>(values)...);
       if (o->initiating_) return;   // completed inside its own initiation: await_suspend goes on
-      resume_bounded(o->waiting_);
+      resume_from_asio(o->waiting_);
     }
   };
 

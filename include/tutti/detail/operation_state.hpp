@@ -77,7 +77,8 @@ struct buffer_list {
 
 // What the user asked for: values only, so that a completion token may store and move it.
 struct call {
-  call(operation_kind k, communicator_ref c) noexcept : kind(k), comm(std::move(c)) {}
+  call(operation_kind k, communicator_ref c, call_site w = call_site::current()) noexcept
+      : kind(k), comm(std::move(c)), where(w) {}
 
   operation_kind kind;
   communicator_ref comm;
@@ -91,6 +92,7 @@ struct call {
   counts_view out_counts;
   buffer_list list;        // of all_reduce, in place; `out` then has the element type and the total count
   const int* members = nullptr;   // of group: in.count ranks
+  call_site where;     // of the call, in the user's program
 };
 
 // One operation from its start to its completion. Not movable once started: the engine holds its address.
@@ -145,7 +147,10 @@ class operation_state {
   void set_made(communicator_ref made) noexcept { made_ = std::move(made); }
   communicator_ref take_made() noexcept { return std::move(made_); }
   void fail(errc code, std::string text) noexcept;
-  void complete() noexcept { on_complete_(*this); }
+  void complete() noexcept {
+    if (checked_) forget_buffers();
+    on_complete_(*this);
+  }
   // It waits until its scope's deadline, and not under its communicator's timeout.
   bool has_deadline() const noexcept { return has_deadline_; }
   void set_deadline() noexcept { has_deadline_ = true; }
@@ -154,6 +159,7 @@ class operation_state {
 
  private:
   [[noreturn]] void throw_failure() const;
+  void forget_buffers() noexcept;
 
   call what_;
   completion on_complete_ = nullptr;
@@ -161,6 +167,7 @@ class operation_state {
   void* machine_ = nullptr;   // null while nothing is pending
   bool late_ = false;
   bool has_deadline_ = false;
+  bool checked_ = false;   // its buffers are on record (coll/buffer_check.hpp)
   errc failure_ = errc::success;
   status result_;
   communicator_ref made_;   // of group, split and duplicate

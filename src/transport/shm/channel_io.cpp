@@ -139,6 +139,8 @@ bool channel_reader::peek(item& out) noexcept {
     case frame_kind::leave:
     case frame_kind::credit:
     case frame_kind::notice:
+    case frame_kind::ask:
+    case frame_kind::tell:
     case frame_kind::taken:
     case frame_kind::data: {
       cookies c;

@@ -85,7 +85,7 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) n
   if (get_little_endian<std::uint32_t>(at + 60) != crc32c(from.first(checked_bytes)))
     return "a frame header with a wrong checksum";
   if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) ||
-      at[5] > static_cast<std::uint8_t>(frame_kind::notice))
+      at[5] > static_cast<std::uint8_t>(frame_kind::tell))
     return "a frame of an unknown kind";
   if (get_little_endian<std::uint16_t>(at + 6) != 0 || get_little_endian<std::uint32_t>(at + 56) != 0)
     return "a frame with unknown flags";

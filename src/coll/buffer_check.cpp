@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/buffer_check.hpp"
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "comm/communicator_state.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <vector>
+
+namespace tutti::coll {
+namespace {
+
+using detail::call;
+using detail::operation_state;
+using kind = detail::operation_kind;
+
+struct region {
+  const std::byte* begin;
+  const std::byte* end;
+  bool written;
+  const operation_state* of;
+};
+
+std::vector<region>& in_flight() {
+  static thread_local std::vector<region> instance;
+  return instance;
+}
+
+// Calls f(view, written) with every buffer that the call really uses on this rank.
+template <class F>
+void for_each_buffer(const call& w, F f) {
+  const bool is_root = w.comm->rank() == w.peer;
+  const auto both = [&](bool in, bool out) {
+    if (in && w.in.data != w.out.data) f(w.in, false);
+    if (in && w.in.data == w.out.data && !out) f(w.in, false);
+    if (out) f(w.out, true);
+  };
+  switch (w.kind) {
+    case kind::send: return f(w.in, false);
+    case kind::receive: return f(w.out, true);
+    case kind::broadcast: return f(w.out, !is_root);
+    case kind::scatter:
+    case kind::scatter_v: return both(is_root, true);
+    case kind::reduce:
+    case kind::gather:
+    case kind::gather_v: return both(true, is_root);
+    case kind::probe:
+    case kind::barrier:
+    case kind::group:
+    case kind::split:
+    case kind::duplicate: return;
+    case kind::all_reduce:
+      if (w.list.at != nullptr) {
+        for (std::size_t i = 0; i < w.list.size; ++i) f(w.list.at(w.list.list, i), true);
+        return;
+      }
+      return both(true, true);
+    default: return both(true, true);
+  }
+}
+
+std::string place_of(const call& w) {
+  return fmt::format("{} at {}:{}", name_of(w.kind), w.where.file_name(), w.where.line());
+}
+
+}  // namespace
+
+buffer_checks checks_of_buffers() {
+#ifdef NDEBUG
+  constexpr buffer_checks otherwise = buffer_checks::off;
+#else
+  constexpr buffer_checks otherwise = buffer_checks::warn;
+#endif
+  static const buffer_checks chosen = [] {
+    const std::string given = base::env_string("TUTTI_CHECK_BUFFERS").value_or("");
+    if (given.empty()) return otherwise;
+    if (given == "off" || given == "0") return buffer_checks::off;
+    if (given == "warn") return buffer_checks::warn;
+    if (given == "error" || given == "1") return buffer_checks::error;
+    base::log_warning(fmt::format("TUTTI_CHECK_BUFFERS is '{}'; it is off, warn or error", given));
+    return otherwise;
+  }();
+  return chosen;
+}
+
+std::string overlap_of(const operation_state& state) {
+  std::string found;
+  for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
+    const auto* const begin = static_cast<const std::byte*>(view.data);
+    const std::byte* const end = begin + view.bytes();
+    for (const region& r : in_flight()) {
+      if (!found.empty() || begin >= r.end || r.begin >= end || !(written || r.written)) continue;
+      found = fmt::format("its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not complete, "
+                          "and {} would {} what it {}; await the first before, or give them buffers of their own",
+                          std::min(end, r.end) - std::max(begin, r.begin), place_of(r.of->what()), place_of(state.what()),
+                          written ? "write" : "read", r.written ? "writes" : "reads");
+    }
+  });
+  return found;
+}
+
+void warn_of_overlap(const std::string& text) {
+  constexpr int most = 5;
+  static std::atomic<int> said{0};
+  if (said.fetch_add(1, std::memory_order_relaxed) < most) base::log_warning(text);
+}
+
+void record_buffers(const operation_state& state) {
+  for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
+    if (view.bytes() == 0) return;
+    const auto* const begin = static_cast<const std::byte*>(view.data);
+    in_flight().push_back({begin, begin + view.bytes(), written, &state});
+  });
+}
+
+void forget_buffers(const operation_state& state) noexcept {
+  std::erase_if(in_flight(), [&state](const region& r) { return r.of == &state; });
+}
+
+}  // namespace tutti::coll

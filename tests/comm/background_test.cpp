@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank on a thread of its own.
+#include "support/local_world.hpp"
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <doctest/doctest.h>
+#include <future>
+#include <stdexcept>
+#include <tutti/background.hpp>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+task<int> adds_up(communicator world) {
+  int x = 41;
+  co_await world.all_reduce(x, sum);
+  co_return x + 1;
+}
+task<> throws(communicator) {
+  throw std::runtime_error("not today");
+  co_return;
+}
+
+}  // namespace
+
+TEST_CASE("run_in_background gives main's value, or its exception") {
+  background b = run_in_background(adds_up);
+  CHECK(b.join() == 42);
+  CHECK_THROWS_AS(b.join(), error);
+  background bad = run_in_background(throws);
+  CHECK_THROWS_WITH(bad.join(), "not today");
+}
+
+TEST_CASE("other threads reach its loop through its executor; destroying it joins") {
+  std::promise<void> go;
+  std::shared_future<void> gone = go.get_future().share();
+  std::promise<std::thread::id> where;
+  std::future<std::thread::id> loop_thread = where.get_future();
+  {
+    background b = run_in_background([&where, gone](communicator world) -> task<> {
+      return [](std::promise<std::thread::id>* w, std::shared_future<void> g, communicator) -> task<> {
+        co_await tutti::compute([&g] { g.wait(); });
+        w->set_value(std::this_thread::get_id());
+      }(&where, gone, world);
+    });
+    std::promise<std::thread::id> posted;
+    std::future<std::thread::id> there = posted.get_future();
+    boost::asio::post(b.get_executor(), [&] { posted.set_value(std::this_thread::get_id()); });
+    const std::thread::id id = there.get();
+    CHECK(id != std::this_thread::get_id());
+    go.set_value();
+    CHECK(loop_thread.get() == id);
+  }
+}

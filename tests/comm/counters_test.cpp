@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank counts: messages, parks, and computations that keep the loop from communicating.
+#include "support/local_world.hpp"
+
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <ctime>
+#include <doctest/doctest.h>
+#include <tutti/counters.hpp>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Uses the processor for this long, however often the thread is interrupted.
+void compute_for(std::chrono::nanoseconds time) {
+  const auto used = [] {
+    timespec t{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  };
+  const auto end = used() + time;
+  while (used() < end) {
+  }
+}
+
+}  // namespace
+
+TEST_CASE("messages are counted by their way") {
+  run_local(2, over("shm"), [](communicator world) -> task<> {
+    co_await world.barrier();
+    const counters before = counters_of(world);
+    std::vector<char> bytes(1 << 20);
+    if (world.rank() == 0) {
+      co_await world.send(bytes, 1);
+      co_await world.send(bytes[0], 1);
+    } else {
+      co_await world.recv(bytes, 0);
+      co_await world.recv(bytes[0], 0);
+    }
+    const counters after = counters_of(world);
+    const bool sends = world.rank() == 0;
+    TUTTI_EXPECT(after.sends - before.sends == (sends ? 2 : 0));
+    TUTTI_EXPECT(after.receives - before.receives == (sends ? 0 : 2));
+    TUTTI_EXPECT(after.rendezvous - before.rendezvous == (sends ? 1 : 0));
+    TUTTI_EXPECT(counters_of(communicator()).sends == 0);
+  });
+}
+
+TEST_CASE("computing on the loop thread is counted as a stall, on the pool it is not") {
+  run_local(1, [](communicator world) -> task<> {
+    int x = 0;
+    request pending = world.irecv(x, 0);
+    co_await tutti::compute([] { compute_for(60ms); });
+    TUTTI_EXPECT(counters_of(world).stalls == 0);
+    compute_for(60ms);   // resumed by a handler of Asio's
+    boost::asio::steady_timer timer(world.get_executor(), 0ms);
+    co_await timer.async_wait(boost::asio::deferred);
+    const int one = 1;
+    co_await world.send(one, 0);
+    co_await pending;
+    compute_for(60ms);   // resumed by the loop
+    co_await timer.async_wait(boost::asio::deferred);
+    co_await world.barrier();
+    const counters n = counters_of(world);
+    TUTTI_EXPECT(n.stalls >= 1);
+    TUTTI_EXPECT(n.longest_stall >= 40ms);
+  });
+}
