@@ -114,7 +114,8 @@ class race : join_counter {
 //
 // Takes what when_all takes. What is stopped: point to point ends with errc::cancelled and loses no message; a collective
 // fails its communicator on all ranks, here as elsewhere; an Asio operation is cancelled; a task hears of it at its next
-// await of one of those; compute runs to its end. Waits for nothing but these. Allocates nothing in steady state.
+// await of one of those; compute runs to its end. Waits for nothing but these. Each branch that is stopped ends by an
+// exception: some microseconds and allocations; without such, one recycled frame a branch.
 template <class... A>
 auto when_any(A&&... awaitables) {
   static_assert(sizeof...(A) > 0, "when_any needs something to wait for");

@@ -31,15 +31,14 @@ struct own_promise {
   scoped_promise* promise = nullptr;
 };
 
-std::string words_of(std::chrono::steady_clock::duration d);   // "250 ms"
-
 template <class A>
-task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::steady_clock::time_point end, std::string text) {
+task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::steady_clock::time_point end,
+                                                     std::chrono::steady_clock::duration asked) {
   scoped_promise* const self = co_await own_promise{};
   stop_scope scope;
   scope.set_deadline();
   scope.inside(self->scope);
-  const deadline timer(scope, end, text);
+  const deadline timer(scope, end, asked);
   self->scope = &scope;
   try {
     if constexpr (std::is_void_v<await_result_t<A>>) {
@@ -50,7 +49,7 @@ task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::st
     }
   } catch (const boost::system::system_error& e) {
     // Asio knows no reasons.
-    if (timer.passed() && e.code() == boost::asio::error::operation_aborted) throw error(errc::timed_out, text);
+    if (timer.passed() && e.code() == boost::asio::error::operation_aborted) throw error(errc::timed_out, scope.text());
     throw;
   }
 }
@@ -66,15 +65,14 @@ task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::st
 // without a runtime. One timer of the loop, no system call, nothing allocated in steady state.
 template <class A>
 auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {
-  return detail::within<A>(std::forward<A>(awaitable), when, "the deadline of with_deadline has passed");
+  return detail::within<A>(std::forward<A>(awaitable), when, {});
 }
 
 // The same with an end that is `timeout` from now on: the call, not the await.
 template <class A, class Rep, class Period>
 auto with_timeout(A&& awaitable, std::chrono::duration<Rep, Period> timeout) {
   const auto d = std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout);
-  return detail::within<A>(std::forward<A>(awaitable), std::chrono::steady_clock::now() + d,
-                           "not done within " + detail::words_of(d) + " (with_timeout)");
+  return detail::within<A>(std::forward<A>(awaitable), std::chrono::steady_clock::now() + d, d);
 }
 
 }  // namespace tutti

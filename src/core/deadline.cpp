@@ -4,15 +4,25 @@
 #include <fmt/format.h>
 
 #include <new>
+#include <string>
 #include <tutti/detail/deadline.hpp>
 #include <tutti/detail/task_face.hpp>
-#include <tutti/with_timeout.hpp>
 #include <utility>
 
 namespace tutti::detail {
+namespace {
 
-deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when, std::string text)
-    : scope_(scope), text_(std::move(text)), loop_(core::loop::current()) {
+std::string words_of(std::chrono::steady_clock::duration d) {
+  using namespace std::chrono;
+  if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero())) return fmt::format("{} s", duration_cast<seconds>(d).count());
+  if (d >= milliseconds(1)) return fmt::format("{} ms", duration_cast<milliseconds>(d).count());
+  return fmt::format("{} us", duration_cast<microseconds>(d).count());
+}
+
+}  // namespace
+
+deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when, std::chrono::steady_clock::duration asked)
+    : scope_(scope), asked_(asked), loop_(core::loop::current()) {
   static_assert(sizeof(core::timer) <= sizeof(timer_));
   if (loop_ == nullptr)
     throw error(errc::wrong_thread,
@@ -22,7 +32,9 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
       [](void* self) noexcept {
         auto& d = *static_cast<deadline*>(self);
         d.passed_ = true;
-        d.scope_.stop(errc::timed_out, d.text_);
+        d.scope_.stop(errc::timed_out, d.asked_ == d.asked_.zero()
+                                           ? std::string("the deadline of with_deadline has passed")
+                                           : fmt::format("not done within {} (with_timeout)", words_of(d.asked_)));
       },
       this);
   loop.engine().timers().arm(*timer, when);
@@ -42,13 +54,6 @@ boost::asio::io_context::executor_type executor_of_this_thread() {
                 "a task was started by a completion token on a thread that runs no tutti::runtime; post to get_executor() "
                 "of its runtime first");
   return loop->executor();
-}
-
-std::string words_of(std::chrono::steady_clock::duration d) {
-  using namespace std::chrono;
-  if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero())) return fmt::format("{} s", duration_cast<seconds>(d).count());
-  if (d >= milliseconds(1)) return fmt::format("{} ms", duration_cast<milliseconds>(d).count());
-  return fmt::format("{} us", duration_cast<microseconds>(d).count());
 }
 
 }  // namespace tutti::detail

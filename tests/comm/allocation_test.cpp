@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nothing is allocated in steady state. A program of its own: it replaces operator new and delete.
+#include "comm/steady_programs.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
@@ -80,102 +81,11 @@ namespace {
 constexpr int rounds = 300;
 constexpr int measurements = 6;
 
-int other_of(const communicator& world) { return 1 - world.rank(); }
-
 void expect_none(const char* what, std::uint64_t fewest) {
   if (fewest != 0)
     throw std::runtime_error(std::string(what) + ": at least " + std::to_string(fewest) + " allocations in " +
                              std::to_string(rounds) + " rounds");
 }
-
-// ---- in tasks ----
-
-task<> send_and_receive(communicator world, int times) {
-  int x = 0;
-  for (int i = 0; i < times; ++i) {
-    if (world.rank() == 0) {
-      co_await world.send(i, 1);
-      co_await world.recv(x, 1);
-    } else {
-      co_await world.recv(x, 0);
-      co_await world.send(x, 0);
-    }
-    TUTTI_EXPECT(x == i);
-  }
-}
-task<> barriers(communicator world, int times) {
-  for (int i = 0; i < times; ++i) co_await world.barrier();
-}
-task<> reductions(communicator world, int times) {
-  for (int i = 0; i < times; ++i) {
-    int x = i + world.rank();
-    co_await world.all_reduce(x, sum);
-    TUTTI_EXPECT(x == 2 * i + 1);
-  }
-}
-task<> broadcasts(communicator world, int times) {
-  for (int i = 0; i < times; ++i) {
-    int x = world.rank() == 0 ? i : -1;
-    co_await world.broadcast(x, 0);
-    TUTTI_EXPECT(x == i);
-  }
-}
-task<> requests(communicator world, int times) {
-  int x = 0, y = 0;
-  for (int i = 0; i < times; ++i) {
-    request first = world.irecv(x, other_of(world), 1);
-    request second = world.irecv(y, other_of(world), 2);
-    request sending = world.isend(i, other_of(world), 2);
-    request another = world.isend(i, other_of(world), 1);
-    co_await first;
-    co_await second;
-    co_await sending;
-    co_await another;
-    TUTTI_EXPECT(x == i);
-    TUTTI_EXPECT(y == i);
-  }
-}
-task<> dropped_requests(communicator world, int times) {
-  int x = 0;
-  for (int i = 0; i < times; ++i) request dropped = world.irecv(x, other_of(world), 1);
-  co_await world.barrier();
-}
-task<> joins(communicator world, int times) {
-  int x = 0;
-  for (int i = 0; i < times; ++i) {
-    co_await when_all(world.recv(x, other_of(world)), world.send(i, other_of(world)), world.barrier());
-    TUTTI_EXPECT(x == i);
-  }
-}
-task<int> child(communicator world, int i) {
-  co_await world.barrier();
-  co_return i;
-}
-task<> children(communicator world, int times) {
-  for (int i = 0; i < times; ++i) {
-    const int back = co_await child(world, i);
-    TUTTI_EXPECT(back == i);
-  }
-}
-task<> long_messages(communicator world, int times) {
-  static thread_local std::array<std::byte, 300'000> out, in;   // rendezvous on every transport
-  for (int i = 0; i < times / 10; ++i) {
-    request receiving = world.irecv(in, other_of(world));
-    co_await world.send(out, other_of(world));
-    co_await receiving;
-  }
-}
-
-using program = task<> (*)(communicator, int);
-struct named_program {
-  const char* name;
-  program body;
-};
-constexpr named_program programs[] = {
-    {"send and recv", &send_and_receive}, {"barrier", &barriers},   {"all_reduce", &reductions},
-    {"broadcast", &broadcasts},           {"isend and irecv", &requests}, {"dropped irecv", &dropped_requests},
-    {"when_all", &joins},                 {"child tasks", &children},     {"long messages", &long_messages},
-};
 
 task<> in_tasks(communicator world) {
   for (const named_program& p : programs) {

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// System calls per operation, counted by ptrace in a process of two ranks. Prints the table.
+//
+// A rank that spins makes none over shared memory but sched_yield; one that has parked is woken by one write, and TCP costs
+// its sends and receives. How often ranks park depends on the machine's other load, so of several measurements the lowest
+// counts, and the limits are those of ranks that park every time.
+#include "comm/steady_programs.hpp"
+#include "support/local_world.hpp"
+#include "support/skip.hpp"
+
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstdio>
+#include <doctest/doctest.h>
+#include <iterator>
+#include <map>
+#include <string>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+constexpr int rounds = 100;
+constexpr int measurements = 3;
+
+// A system call that nothing else makes, to say where in the program the calling thread is. 0: between programs.
+void mark(long place) { ::syscall(SYS_getpgid, -1000 - place); }
+
+task<> marked_programs(communicator world) {
+  for (std::size_t p = 0; p < std::size(programs); ++p) {
+    co_await programs[p].body(world, 10);   // connections, pools
+    for (int m = 0; m < measurements; ++m) {
+      co_await world.barrier();
+      mark(static_cast<long>(p * measurements) + m + 1);
+      co_await programs[p].body(world, rounds);
+      mark(0);
+    }
+  }
+  co_await world.barrier();
+}
+
+struct counts {
+  std::uint64_t calls = 0;
+  std::uint64_t yields = 0;
+};
+struct tracing {
+  bool permitted = true;
+  bool done = false;
+  std::vector<counts> at;   // by place: both ranks together
+};
+
+// Runs the ranks in a child and counts what its threads call at each place.
+tracing trace(const std::string& transport) {
+  tracing result;
+  result.at.resize(std::size(programs) * measurements + 1);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(77);
+    ::raise(SIGSTOP);
+    try {
+      run_local(2, over(transport), marked_programs);
+    } catch (const std::exception& e) {
+      std::fprintf(stderr, "%s\n", e.what());
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int state = 0;
+  ::waitpid(child, &state, 0);
+  if (!WIFSTOPPED(state)) {
+    result.permitted = false;
+    return result;
+  }
+  const auto options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_EXITKILL;
+  if (::ptrace(PTRACE_SETOPTIONS, child, nullptr, reinterpret_cast<void*>(options)) != 0) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, &state, 0);
+    result.permitted = false;
+    return result;
+  }
+  ::ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+  std::map<pid_t, std::size_t> place;
+  for (;;) {
+    const pid_t thread = ::waitpid(-1, &state, __WALL);
+    if (thread < 0) {
+      if (errno == EINTR) continue;
+      break;
+    }
+    if (WIFEXITED(state) || WIFSIGNALED(state)) {
+      if (thread != child) continue;
+      result.done = WIFEXITED(state) && WEXITSTATUS(state) == 0;
+      break;
+    }
+    int deliver = 0;
+    if (WSTOPSIG(state) == (SIGTRAP | 0x80)) {
+      __ptrace_syscall_info info{};
+      const long got = ::ptrace(PTRACE_GET_SYSCALL_INFO, thread,
+                                reinterpret_cast<void*>(sizeof info), &info);
+      if (got < 0) {
+        result.permitted = false;
+        ::kill(child, SIGKILL);
+        ::waitpid(child, &state, 0);
+        return result;
+      }
+      if (info.op == PTRACE_SYSCALL_INFO_ENTRY) {
+        if (info.entry.nr == SYS_getpgid) {
+          place[thread] = static_cast<std::size_t>(-1000 - static_cast<int>(info.entry.args[0]));
+        } else {
+          counts& here = result.at[std::min(place[thread], result.at.size() - 1)];
+          ++(info.entry.nr == SYS_sched_yield ? here.yields : here.calls);
+        }
+      }
+    } else if (WSTOPSIG(state) != SIGTRAP && WSTOPSIG(state) != SIGSTOP) {
+      deliver = WSTOPSIG(state);
+    }
+    ::ptrace(PTRACE_SYSCALL, thread, nullptr, reinterpret_cast<void*>(static_cast<long>(deliver)));
+  }
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("system calls per operation stay within those of ranks that park") {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  TUTTI_SKIP("the sanitizer's own system calls would be counted");
+#endif
+  std::printf("%-22s %14s %14s   (system calls of both ranks in one round; sched_yield apart)\n", "operation", "shm",
+              "tcp");
+  std::vector<tracing> traced;
+  for (const std::string& transport : transports) {
+    traced.push_back(trace(transport));
+    if (!traced.back().permitted) TUTTI_SKIP("this machine does not permit ptrace, or has no PTRACE_GET_SYSCALL_INFO");
+    REQUIRE(traced.back().done);
+  }
+  for (std::size_t p = 0; p < std::size(programs); ++p) {
+    std::string line;
+    for (std::size_t t = 0; t < traced.size(); ++t) {
+      counts least{~std::uint64_t{0}, 0};
+      for (int m = 0; m < measurements; ++m) {
+        const counts& one = traced[t].at[p * measurements + static_cast<std::size_t>(m) + 1];
+        if (one.calls < least.calls) least = one;
+      }
+      const double calls = static_cast<double>(least.calls) / rounds;
+      char text[64];
+      std::snprintf(text, sizeof text, " %7.2f%+7.1f", calls, static_cast<double>(least.yields) / rounds);
+      line += text;
+      CAPTURE(programs[p].name);
+      CAPTURE(transports[t]);
+      CHECK(calls <= (transports[t] == "shm" ? 16 : 48));
+    }
+    std::printf("%-22s%s\n", programs[p].name, line.c_str());
+  }
+}
