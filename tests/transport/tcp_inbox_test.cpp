@@ -122,8 +122,9 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
     s.put(all.data(), all.size() / 2);
     CHECK(s.receive() == outcome::empty);
     CHECK(s.up.peers[3].in_frame);
-    s.in.abandon(&s);  // somebody else's
-    s.in.abandon(&s.up.rooms[1]);
+    CHECK_FALSE(s.in.redirect(&s, landing{}));  // somebody else's
+    CHECK(s.in.redirect(&s.up.rooms[1], landing{}));
+    CHECK_FALSE(s.in.redirect(&s.up.rooms[1], landing{}));
     s.up.rooms.clear();
     room.reset();
     s.put(all.data() + all.size() / 2, all.size() - all.size() / 2);

@@ -1,0 +1,3 @@
+// SPDX-License-Identifier: Apache-2.0
+// soon
+#include <doctest/doctest.h>
