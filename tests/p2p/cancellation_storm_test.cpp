@@ -415,7 +415,7 @@ std::string difference(const ledger& book) {
 
 std::size_t operations_wanted() {
   if (const char* given = std::getenv("TUTTI_TEST_STORM")) return std::strtoull(given, nullptr, 10);
-  return instrumented ? 1'000 : 2'000;
+  return instrumented ? 1'000 : 4'000;
 }
 
 }  // namespace
