@@ -112,7 +112,6 @@ class graveyard {
     buried_.push_back(std::move(b));
     if (buried_.size() > 12) dig();
   }
-  ~graveyard() = default;
   void dig_all() {
     while (!buried_.empty()) dig();
   }
@@ -158,7 +157,7 @@ class rank_in_storm {
         book_(book) {}
 
   task<> run(std::size_t operations) {
-    for (std::size_t step = 0; started_ < operations; ++step) {
+    while (started_ < operations) {
       const std::size_t lane = numbers_.below(lanes);
       const std::size_t what = numbers_.below(20);
       if (what < 5) {

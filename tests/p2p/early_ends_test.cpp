@@ -49,7 +49,6 @@ enum class half_way {
   fetched_some,
   complete           // not delivered
 };
-constexpr half_way eager_ways[] = {half_way::landing_header, half_way::landing_half, half_way::claiming};
 constexpr half_way all_ways[] = {half_way::landing_header, half_way::landing_half,     half_way::claiming,
                                  half_way::asked_for,      half_way::first_slice_half, half_way::some_slices,
                                  half_way::last_slice_half, half_way::fetch_begun,     half_way::fetched_some,
