@@ -25,6 +25,23 @@ std::size_t length(const List& list) noexcept {
   return n;
 }
 
+// Before the first element whose `order` is greater: seldom far from the front, for what comes back is old.
+template <class T, class Tag>
+void insert_by(std::uint64_t T::*order, base::intrusive_list<T, Tag>& list, T& element) noexcept {
+  T* later = list.front();
+  while (later != nullptr && later->*order < element.*order) later = list.after(*later);
+  if (later == nullptr) {
+    list.push_back(element);
+    return;
+  }
+  base::list_hook<Tag>& place = *later;
+  base::list_hook<Tag>& h = element;
+  h.previous = place.previous;
+  h.next = &place;
+  place.previous->next = &h;
+  place.previous = &h;
+}
+
 }  // namespace
 
 matcher::matcher() : slots_(std::size_t{1} << first_size_log2), shift_(32 - first_size_log2) {}
@@ -102,6 +119,30 @@ void matcher::refuse(const context_queues* c, const envelope& wanted) noexcept {
   if (c == nullptr) broken(wanted.context, "is not open and a receive is posted on it");
   broken(wanted.context, fmt::format("has the sources 0 to {}, and a receive from {} is posted on it",
                                      c->size - 1, wanted.source));
+}
+
+// ---- giving back ----
+
+posted_receive* matcher::put_back(unexpected_message& m) noexcept {
+  context_queues* c = look_up(m.from.context);
+  if (c == nullptr || !c->has(m.from.source)) {
+    insert_by(&unexpected_message::arrival, outside_, m);
+    return nullptr;
+  }
+  if (posted_receive* const r = take_receive(*c, m.from)) {
+    r->arrival = m.arrival;
+    return r;
+  }
+  insert_by(&unexpected_message::arrival, c->from(m.from.source).unexpected, m);
+  insert_by(&unexpected_message::arrival, c->arrivals, m);
+  return nullptr;
+}
+
+unexpected_message* matcher::post_again(posted_receive& r) noexcept {
+  posted_list* into = nullptr;
+  unexpected_message* const m = take_message(r, into);
+  if (m == nullptr) insert_by(&posted_receive::stamp, *into, r);
+  return m;
 }
 
 // ---- taking out in bulk: first into a list that f cannot reach, then one by one ----

@@ -39,7 +39,8 @@ struct source_tag;
 // A receive that waits for its message. While it is posted it stays where it is and `wanted` does not change.
 struct posted_receive : base::list_hook<posted_tag> {
   envelope wanted;
-  std::uint64_t stamp = 0;   // its place in the order of posting; set by matcher::post
+  std::uint64_t stamp = 0;     // its place in the order of posting; set by matcher::post
+  std::uint64_t arrival = 0;   // of the message it was given: that one's place in the order of arrival
 
   bool posted() const noexcept { return linked(); }
 };
@@ -48,6 +49,7 @@ struct posted_receive : base::list_hook<posted_tag> {
 // is and `from` does not change.
 struct unexpected_message : base::list_hook<arrival_tag>, base::list_hook<source_tag> {
   envelope from;
+  std::uint64_t arrival = 0;   // its place in the order of arrival; set by matcher::keep
 
   bool queued() const noexcept { return base::list_hook<arrival_tag>::linked(); }
 };
@@ -86,6 +88,15 @@ class matcher {
   // The message that post() would take for such a receive, left in its place; nullptr also when the context
   // is not open. Cost as post().
   unexpected_message* find(const envelope& wanted) noexcept;
+
+  // A message that was given to a receive and has not been delivered comes back; `m.arrival` is what that receive had
+  // in its `arrival`. Takes out the receive that gets it now, the one posted first among those that accept it;
+  // nullptr: none is posted, and it is queued again, where it was in the order of arrival. Later messages that have
+  // been given to receives stay with those. Linear in the older receives and messages passed.
+  posted_receive* put_back(unexpected_message& m) noexcept;
+  // A receive whose message is no more waits again, where it was in the order of posting. Otherwise as post().
+  // Linear in the older receives passed.
+  unexpected_message* post_again(posted_receive& r) noexcept;
 
   // Take one element out, wherever it is; nothing happens when it is not inside. O(1).
   void withdraw(posted_receive& r) noexcept { r.unlink(); }
@@ -167,6 +178,9 @@ class matcher {
     m.base::list_hook<source_tag>::unlink();
     m.base::list_hook<arrival_tag>::unlink();
   }
+  static posted_receive* take_receive(const context_queues& c, const envelope& from) noexcept;
+  // nullptr: `r` is to be queued in `into`.
+  unexpected_message* take_message(posted_receive& r, posted_list*& into) noexcept;
   // The first receive in `from_any` that accepts the tag, when it was posted before `named`; else `named`.
   static posted_receive* earlier_from_any(const context_queues& c, std::int32_t tag,
                                           posted_receive* named) noexcept;
@@ -203,20 +217,28 @@ class matcher {
   std::uint32_t last_context_ = 0;
   context_queues* last_ = nullptr;
   std::uint64_t next_stamp_ = 0;
+  std::uint64_t next_arrival_ = 0;
   arrival_list outside_;   // for contexts that are not open, and from sources that a context does not have
 };
 
-inline posted_receive* matcher::arrive(const envelope& from) noexcept {
-  const context_queues* c = look_up(from.context);
-  if (c == nullptr || !c->has(from.source)) return nullptr;
-  posted_receive* r = first_accepting(c->from(from.source).posted, from.tag);
-  if (!c->from_any.empty()) [[unlikely]]
-    r = earlier_from_any(*c, from.tag, r);
+inline posted_receive* matcher::take_receive(const context_queues& c, const envelope& from) noexcept {
+  posted_receive* r = first_accepting(c.from(from.source).posted, from.tag);
+  if (!c.from_any.empty()) [[unlikely]]
+    r = earlier_from_any(c, from.tag, r);
   if (r != nullptr) r->unlink();
   return r;
 }
 
+inline posted_receive* matcher::arrive(const envelope& from) noexcept {
+  const context_queues* c = look_up(from.context);
+  if (c == nullptr || !c->has(from.source)) return nullptr;
+  posted_receive* const r = take_receive(*c, from);
+  if (r != nullptr) r->arrival = next_arrival_++;
+  return r;
+}
+
 inline void matcher::keep(unexpected_message& m) noexcept {
+  m.arrival = next_arrival_++;
   context_queues* c = look_up(m.from.context);
   if (c != nullptr && c->has(m.from.source)) {
     c->keep(m);
@@ -225,7 +247,7 @@ inline void matcher::keep(unexpected_message& m) noexcept {
   }
 }
 
-inline unexpected_message* matcher::post(posted_receive& r) noexcept {
+inline unexpected_message* matcher::take_message(posted_receive& r, posted_list*& into) noexcept {
   assert(!r.posted());
   context_queues* c = look_up(r.wanted.context);
   const bool named = c != nullptr && c->has(r.wanted.source);
@@ -235,11 +257,18 @@ inline unexpected_message* matcher::post(posted_receive& r) noexcept {
                                 : first_accepted(c->arrivals, r.wanted.tag);
   if (m != nullptr) {
     take_out(*m);
-    return m;
+    r.arrival = m->arrival;
   }
+  into = named ? &c->from(r.wanted.source).posted : &c->from_any;
+  return m;
+}
+
+inline unexpected_message* matcher::post(posted_receive& r) noexcept {
   r.stamp = next_stamp_++;
-  (named ? c->from(r.wanted.source).posted : c->from_any).push_back(r);
-  return nullptr;
+  posted_list* into = nullptr;
+  unexpected_message* const m = take_message(r, into);
+  if (m == nullptr) into->push_back(r);
+  return m;
 }
 
 template <class F>

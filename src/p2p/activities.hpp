@@ -71,13 +71,17 @@ struct probe : core::activity, base::list_hook<probe_tag> {
 
 struct announced_tag;
 
-// A message, or the announcement of one, that came before its receive.
+// A message, or the announcement of one, that has no receive: it came before its receive, or its receive has given it up.
+// `head.kind`: eager; announce; or data, of an announced message that its sender was told to send to a receive that has
+// ended since. What is not complete yet arrives into `data`.
 struct unexpected : match::unexpected_message, landing_owner, base::list_hook<announced_tag> {
   unexpected() noexcept : landing_owner(kind::unexpected) {}
 
   transport::frame head;
   int peer = -1;
-  bool complete = false;           // eager: all payload is here
+  bool complete = false;           // all payload is here, or (announce) none will come unasked
+  std::uint64_t cookie = 0;        // data, until it is complete
+  std::size_t received = 0;        // likewise
   receive* claimed_by = nullptr;   // eager: taken while still arriving
   std::byte* data = nullptr;
   std::size_t capacity = 0;        // of `data`, kept when the node is reused

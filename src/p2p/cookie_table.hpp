@@ -11,41 +11,51 @@ namespace tutti::p2p {
 
 struct send;
 struct receive;
+struct unexpected;
 
 class cookie_table {
  public:
-  std::uint64_t insert(send& s) { return insert(&s, nullptr); }
-  std::uint64_t insert(receive& r) { return insert(nullptr, &r); }
+  // What a name stands for: one of the three, or none.
+  struct named {
+    send* sending = nullptr;
+    receive* receiving = nullptr;
+    unexpected* kept = nullptr;
+  };
+
+  std::uint64_t insert(send& s) { return insert(named{&s, nullptr, nullptr}); }
+  std::uint64_t insert(receive& r) { return insert(named{nullptr, &r, nullptr}); }
+  // The name stands for something else from now on. Harmless when it is not in use.
+  void replace(std::uint64_t cookie, receive& r) noexcept { replace(cookie, named{nullptr, &r, nullptr}); }
+  void replace(std::uint64_t cookie, unexpected& u) noexcept { replace(cookie, named{nullptr, nullptr, &u}); }
   void erase(std::uint64_t cookie) noexcept {
     slot* s = find(cookie);
     if (s == nullptr) return;
     ++s->generation;
-    s->sending = nullptr;
-    s->receiving = nullptr;
+    s->is = named{};
     free_.push_back(static_cast<std::uint32_t>(cookie));   // capacity was reserved by insert()
   }
-  send* find_send(std::uint64_t cookie) noexcept {
+  named find_any(std::uint64_t cookie) noexcept {
     slot* s = find(cookie);
-    return s != nullptr ? s->sending : nullptr;
+    return s != nullptr ? s->is : named{};
   }
-  receive* find_receive(std::uint64_t cookie) noexcept {
-    slot* s = find(cookie);
-    return s != nullptr ? s->receiving : nullptr;
-  }
-  // Calls f(send*, receive*) for every name in use; f may erase.
+  send* find_send(std::uint64_t cookie) noexcept { return find_any(cookie).sending; }
+  receive* find_receive(std::uint64_t cookie) noexcept { return find_any(cookie).receiving; }
+  // Calls f(named) for every name in use; f may erase.
   template <class F>
   void for_each(F f) {
-    for (std::size_t i = 0; i < slots_.size(); ++i)
-      if (slots_[i].sending != nullptr || slots_[i].receiving != nullptr) f(slots_[i].sending, slots_[i].receiving);
+    for (std::size_t i = 0; i < slots_.size(); ++i) {
+      const named is = slots_[i].is;
+      if (is.sending != nullptr || is.receiving != nullptr || is.kept != nullptr) f(is);
+    }
   }
+  std::size_t in_use() const noexcept { return slots_.size() - free_.size(); }
 
  private:
   struct slot {
     std::uint32_t generation = 1;
-    send* sending = nullptr;
-    receive* receiving = nullptr;
+    named is;
   };
-  std::uint64_t insert(send* s, receive* r) {
+  std::uint64_t insert(const named& is) {
     if (free_.empty()) {
       free_.reserve(slots_.size() + 1);
       slots_.emplace_back();
@@ -53,9 +63,11 @@ class cookie_table {
     }
     const std::uint32_t index = free_.back();
     free_.pop_back();
-    slots_[index].sending = s;
-    slots_[index].receiving = r;
+    slots_[index].is = is;
     return (std::uint64_t{slots_[index].generation} << 32) | index;
+  }
+  void replace(std::uint64_t cookie, const named& is) noexcept {
+    if (slot* s = find(cookie)) s->is = is;
   }
   slot* find(std::uint64_t cookie) noexcept {
     const auto index = static_cast<std::uint32_t>(cookie);

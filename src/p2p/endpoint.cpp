@@ -22,8 +22,6 @@ constexpr std::size_t early_failures_kept = 64;
 
 // What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected messages.
 constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
-constexpr std::uint64_t node_cost = 256;   // of a message, beside its bytes
-constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
 
 // A frame that belongs to no send: it is kept here until the link has let go of it.
 struct endpoint::control : transport::outgoing {
@@ -38,6 +36,15 @@ endpoint::~endpoint() {
   for (const auto& u : unexpected_nodes_) delete[] u->data;
 }
 
+endpoint_usage endpoint::usage() const noexcept {
+  endpoint_usage now;
+  now.posted = matcher_.posted_count();
+  now.unexpected = unexpected_nodes_.size() - free_unexpected_.size();
+  now.cookies = cookies_.in_use();
+  now.controls = controls_.size() - free_controls_.size();
+  return now;
+}
+
 void endpoint::open_context(std::uint32_t context, context_owner& owner) {
   contexts_.emplace(context, &owner);
   matcher_.open_context(context, static_cast<int>(peers_.size()));
@@ -49,7 +56,9 @@ void endpoint::close_context(std::uint32_t context) noexcept {
              "the communicator was closed");
   matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
     auto& u = static_cast<unexpected&>(m);
-    if (u.complete) u.head.kind == frame_kind::eager ? retire(u) : recycle(u);   // else its link still writes to it: end() or the link's end recycles it
+    if (u.cookie != 0) stop_arriving(u);
+    // Otherwise the link still writes to it: end() or the link's end retires it.
+    if (u.complete) retire(u);
   });
   matcher_.close_context(context);
   contexts_.erase(context);
@@ -159,43 +168,6 @@ void endpoint::finish(send& s) noexcept {
 void endpoint::stop_waiting(core::activity& a) noexcept {
   static_cast<base::list_hook<core::waiting_tag>&>(a).unlink();
   engine_.end_wait();
-}
-
-void endpoint::release(send& s) noexcept {
-  if (s.at == send::phase::idle) return;
-  static_cast<base::list_hook<core::ready_tag>&>(s).unlink();
-  if (s.at == send::phase::done) return;
-  const bool was_announced = s.at == send::phase::announced;
-  // Should it be on its way after all, its credit is given back once more; give_credit's receiver bears that.
-  if (s.at == send::phase::queued) {
-    std::uint64_t& out = state_of(s.peer).eager_out;
-    out -= std::min(out, cost_of(s.bytes));
-  }
-  const bool in_link = static_cast<base::list_hook<transport::outgoing_tag>&>(s).linked();
-  if (!peer_gone(s.peer)) {
-    transport::link& link = routes_.link_to(s.peer);
-    link.withdraw(s);
-    if ((was_announced && !in_link) || s.at == send::phase::streaming) {
-      // The receiver has heard of the message: tell it that no more will come.
-      frame answer;
-      answer.kind = frame_kind::withdraw;
-      answer.context = s.head.context;
-      answer.cookie = s.cookie;
-      if (s.at == send::phase::streaming) answer.other_cookie = s.head.cookie;
-      post_control(s.peer, answer);
-    }
-  }
-  if (s.cookie != 0) cookies_.erase(s.cookie);
-  s.cookie = 0;
-  s.at = send::phase::done;
-  stop_waiting(s);
-}
-
-void endpoint::fail(send& s, errc code, std::string text) noexcept {
-  if (s.at == send::phase::done || s.at == send::phase::idle) return;
-  release(s);
-  s.set_failure(code, std::move(text));
-  engine_.complete(s);
 }
 
 void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload) noexcept {
@@ -371,6 +343,15 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
     clear_to_send(r, peer, head);
     return r.at == receive::phase::done;
   }
+  if (u.cookie != 0) {
+    if (r.failure() != errc::success) {
+      stop_arriving(u);
+      recycle(u);
+      return true;
+    }
+    take_over(r, u);
+    return false;
+  }
   if (!u.complete) {
     u.claimed_by = &r;
     r.claimed = &u;
@@ -449,7 +430,13 @@ landing endpoint::begin_eager(int peer, const frame& head) noexcept {
 }
 
 landing endpoint::begin_data(int peer, const frame& head) noexcept {
-  receive* r = cookies_.find_receive(head.cookie);
+  const cookie_table::named is = cookies_.find_any(head.cookie);
+  if (unexpected* u = is.kept) {
+    if (u->peer != peer || head.other_cookie > u->head.length) return {};
+    const std::size_t left = static_cast<std::size_t>(u->head.length - head.other_cookie);
+    return landing{u->data + head.other_cookie, std::min<std::size_t>(head.length, left), static_cast<landing_owner*>(u)};
+  }
+  receive* r = is.receiving;
   if (r == nullptr || r->peer != peer || head.other_cookie > r->capacity) return {};
   const std::size_t room = std::min<std::size_t>(head.length, r->capacity - head.other_cookie);
   return landing{r->data + head.other_cookie, room, static_cast<landing_owner*>(r)};
@@ -525,28 +512,18 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
 
 void endpoint::end_data(const frame& head, const landing& where) noexcept {
   if (where.owner == nullptr) return;
-  auto& r = *static_cast<receive*>(static_cast<landing_owner*>(where.owner));
+  auto* owner = static_cast<landing_owner*>(where.owner);
+  if (owner->is == landing_owner::kind::unexpected) {
+    auto& u = *static_cast<unexpected*>(owner);
+    u.received += head.length;
+    if (u.received < u.head.length) return;
+    cookies_.erase(std::exchange(u.cookie, 0));
+    u.complete = true;
+    return;
+  }
+  auto& r = *static_cast<receive*>(owner);
   r.received += head.length;
   if (r.received >= r.result.bytes) finish(r);
-}
-
-void endpoint::end_withdraw(int peer, const frame& head) noexcept {
-  if (head.other_cookie != 0) {
-    receive* r = cookies_.find_receive(head.other_cookie);
-    static constexpr fingerprint none{};
-    // Of a collective: the sender's communicator has failed, and says why in its next frame.
-    if (r != nullptr && r->expected != none) return;
-    if (r != nullptr && r->peer == peer)
-      fail(*r, errc::cancelled, fmt::format("{} took back the message while it was being received",
-                                            routes_.describe(peer)));
-    return;
-  }
-  for (unexpected* u = announced_.front(); u != nullptr; u = announced_.after(*u)) {
-    if (u->peer != peer || u->head.cookie != head.cookie) continue;
-    matcher_.discard(*u);
-    recycle(*u);
-    return;
-  }
 }
 
 void endpoint::end_fail(int peer, const frame& head, const landing& where) noexcept {
@@ -580,36 +557,6 @@ void endpoint::finish(receive& r) noexcept {
   engine_.complete(r);
 }
 
-void endpoint::release(receive& r) noexcept {
-  static_cast<base::list_hook<core::ready_tag>&>(r).unlink();
-  switch (r.at) {
-    case receive::phase::idle:
-    case receive::phase::done: return;
-    case receive::phase::posted: matcher_.withdraw(r); break;
-    case receive::phase::landing:
-      state_of(r.peer).arriving = nullptr;
-      if (!peer_gone(r.peer)) routes_.link_to(r.peer).abandon_landing(static_cast<landing_owner*>(&r));
-      break;
-    case receive::phase::claiming: r.claimed->claimed_by = nullptr; break;
-    case receive::phase::cleared:
-      // Data on their way find no cookie and go nowhere.
-      cookies_.erase(r.cookie);
-      if (!peer_gone(r.peer)) routes_.link_to(r.peer).abandon_landing(static_cast<landing_owner*>(&r));
-      break;
-  }
-  r.cookie = 0;
-  r.claimed = nullptr;
-  r.at = receive::phase::done;
-  stop_waiting(r);
-}
-
-void endpoint::fail(receive& r, errc code, std::string text) noexcept {
-  if (r.at == receive::phase::done || r.at == receive::phase::idle) return;
-  release(r);
-  r.set_failure(code, std::move(text));
-  engine_.complete(r);
-}
-
 void endpoint::fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept {
   matcher_.take_posted(context, [&](match::posted_receive& posted) {
     auto& r = static_cast<receive&>(posted);
@@ -629,8 +576,7 @@ void endpoint::drop_arriving(int peer) noexcept {
   }
   auto& u = *static_cast<unexpected*>(owner);
   if (u.claimed_by != nullptr) fail(*u.claimed_by, g.why, g.text);
-  if (u.queued()) matcher_.discard(u);
-  recycle(u);
+  discard(u);
 }
 
 int endpoint::nobody_left(const context_owner& owner) const noexcept {
@@ -658,19 +604,19 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   // Messages that had come whole can still be received; what was half way cannot.
   std::vector<receive*> receives;
   std::vector<send*> sends;
-  cookies_.for_each([&](send* s, receive* r) {
-    if (s != nullptr && s->peer == peer) sends.push_back(s);
-    if (r != nullptr && r->peer == peer) receives.push_back(r);
+  std::vector<unexpected*> half_way;
+  cookies_.for_each([&](const cookie_table::named& is) {
+    if (is.sending != nullptr && is.sending->peer == peer) sends.push_back(is.sending);
+    if (is.receiving != nullptr && is.receiving->peer == peer) receives.push_back(is.receiving);
+    if (is.kept != nullptr && is.kept->peer == peer) half_way.push_back(is.kept);
   });
   drop_arriving(peer);
   for (send* s : sends) fail(*s, g.why, g.text);
   for (receive* r : receives) fail(*r, g.why, g.text);
+  for (unexpected* u : half_way) discard(*u);
   for (unexpected* u = announced_.front(); u != nullptr;) {
     unexpected* next = announced_.after(*u);
-    if (u->peer == peer) {
-      matcher_.discard(*u);
-      recycle(*u);
-    }
+    if (u->peer == peer) discard(*u);
     u = next;
   }
   ++gone_;
@@ -772,26 +718,28 @@ void endpoint::give_credit(int peer, const frame& head) noexcept {
 }
 
 void endpoint::retire(unexpected& u) noexcept {
-  give_credit(u.peer, u.head);
+  if (u.head.kind == frame_kind::eager) give_credit(u.peer, u.head);
   recycle(u);
 }
 
 unexpected* endpoint::new_unexpected(std::size_t bytes) {
-  unexpected* u;
   if (free_unexpected_.empty()) {
     unexpected_nodes_.push_back(std::make_unique<unexpected>());
-    u = unexpected_nodes_.back().get();
     free_unexpected_.reserve(unexpected_nodes_.size());
-  } else {
-    u = free_unexpected_.back();
-    free_unexpected_.pop_back();
+    free_unexpected_.push_back(unexpected_nodes_.back().get());
   }
+  unexpected* const u = free_unexpected_.back();
   if (bytes > u->capacity) {
-    delete[] u->data;
+    delete[] std::exchange(u->data, nullptr);
+    u->capacity = 0;
     u->data = new std::byte[bytes];
     u->capacity = bytes;
   }
+  free_unexpected_.pop_back();
   u->claimed_by = nullptr;
+  u->complete = false;
+  u->cookie = 0;
+  u->received = 0;
   return u;
 }
 

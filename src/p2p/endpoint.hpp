@@ -32,6 +32,10 @@ struct whereabouts {
   int waits_for = -1;          // rank of the world, where it waits for one
 };
 
+// What a message costs of the window for eager ones, beside its bytes: its node.
+inline constexpr std::uint64_t node_cost = 256;
+constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
+
 // A communicator, as far as the endpoint needs to know it.
 class context_owner {
  public:
@@ -72,6 +76,15 @@ struct endpoint_counters {
   std::uint64_t rendezvous = 0;
   std::uint64_t unexpected = 0;
   std::uint64_t fetched = 0;   // receives whose message the link read from the sender's memory
+  std::uint64_t given_back = 0;   // messages whose receive ended early, and which were kept for another
+};
+
+// What the endpoint has in use at the moment; for reports and tests.
+struct endpoint_usage {
+  std::size_t posted = 0;       // receives without a message
+  std::size_t unexpected = 0;   // messages without a receive, or on their way to one
+  std::size_t cookies = 0;      // messages in the middle of a rendezvous
+  std::size_t controls = 0;     // frames without an owner that have not left
 };
 
 class endpoint final : public transport::inbound {
@@ -94,10 +107,15 @@ class endpoint final : public transport::inbound {
              const fingerprint& part_of) noexcept;
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
   // Ends the activity without a completion; on return neither it nor its buffer is referenced. Harmless when done.
+  // The message that a receive of point to point had, also one that is complete and has not been delivered, is there
+  // for other receives as if it had not had it.
   void release(send& s) noexcept;
   void release(receive& r) noexcept;
   void release(probe& p) noexcept;
-  // Ends it with this failure, delivered as its completion; harmless when done.
+  // Ends it with this failure, delivered as its completion; harmless when done. With errc::cancelled or timed_out what
+  // has really happened counts: a receive leaves its message to others, but ends with errc::truncated when it had begun to
+  // cut it off, and with errc::resources when there is no memory to keep it in; a send whose message arrives all the same
+  // has succeeded. With another code the message is lost.
   void fail(send& s, errc code, std::string text) noexcept;
   void fail(receive& r, errc code, std::string text) noexcept;
   void fail(probe& p, errc code, std::string text) noexcept;
@@ -122,6 +140,7 @@ class endpoint final : public transport::inbound {
   // Whether anything was sent to `peer`, or came from it.
   bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
   const endpoint_counters& counters() const noexcept { return counters_; }
+  endpoint_usage usage() const noexcept;
   core::engine& engine() noexcept { return engine_; }
   int rank() const noexcept { return rank_; }
 
@@ -147,6 +166,19 @@ class endpoint final : public transport::inbound {
   // Likewise of a receive to come: -1 when something may come from `source`.
   int gone_source(std::uint32_t context, int source) const noexcept;
   void drop_arriving(int peer) noexcept;
+
+  // early_ends.cpp
+  bool take_back(send& s) noexcept;
+  void end_early(receive& r, errc code, std::string text, bool keep) noexcept;
+  unexpected* detach(receive& r, bool keep, bool& lost) noexcept;
+  unexpected* memory_for(const receive& r, transport::frame_kind kind, std::size_t bytes) noexcept;
+  unexpected* keep_whole(const receive& r) noexcept;
+  void keep_arriving(receive& r, unexpected& u) noexcept;
+  void take_over(receive& r, unexpected& u) noexcept;
+  void stop_arriving(unexpected& u) noexcept;
+  void offer(unexpected& u) noexcept;
+  void discard(unexpected& u) noexcept;
+  void wait_again(receive& r) noexcept;
 
   transport::landing begin_eager(int peer, const transport::frame& head) noexcept;
   transport::landing begin_data(int peer, const transport::frame& head) noexcept;

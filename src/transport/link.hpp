@@ -66,6 +66,13 @@ struct landing {
   void* owner = nullptr;   // the upper layer's name for it
 };
 
+// What becomes of a frame that is taken back.
+enum class withdrawal : std::uint8_t {
+  gone,     // it does not arrive, or (data) its end does not
+  leaves,   // it had begun to leave on a stream and cannot be stopped: the peer gets all of it, its end from a copy
+  taken     // an announcement's message, which the peer has read in this side's memory to its end: it has arrived
+};
+
 // The upper layer. Called from the loop only, never from inside submit().
 class inbound {
  public:
@@ -92,15 +99,21 @@ class link {
   virtual bool submit(outgoing& frame) noexcept = 0;
   // Takes back a queued frame: on return its payload is not referenced. Slices of a data frame that had left stay sent;
   // a frame that had begun to leave on a stream is finished from a copy. For an announcement also after it has left: a
-  // peer that was reading the payload itself will not get to its end with success. Harmless when nothing is to be done.
-  virtual void withdraw(outgoing& frame) noexcept = 0;
+  // peer that was reading the payload itself will not get to its end with success, unless it is there already. Says what
+  // becomes of the frame; of one that had left otherwise, `gone`. Harmless when nothing is to be done.
+  virtual withdrawal withdraw(outgoing& frame) noexcept = 0;
   // The receiver's side of an announcement: gets the message without asking the sender for it, where the peer lets this
   // side read its memory. True: the message will arrive as if it had been cleared for `cookie`, as data frames in
   // slices, begun from the loop, or as a withdraw frame; begin() is asked before every slice, so that a receive that
   // has ended gets nothing more. The sender is told. False: not possible, ask with a clear frame.
   virtual bool fetch(const frame& /*announced*/, std::uint64_t /*cookie*/) noexcept { return false; }
-  // Payload of the frame being received that was to go to `owner` goes nowhere from now on.
-  virtual void abandon_landing(void* owner) noexcept = 0;
+  // The message that is being fetched for `cookie` is read no further and stays with its sender, as if it had not been
+  // begun: it can be fetched again, or asked for. True: `announced` is its announcement. False: nothing is fetched for it.
+  virtual bool stop_fetching(std::uint64_t /*cookie*/, frame& /*announced*/) noexcept { return false; }
+  // The payload of the frame being received that goes to `owner` goes to `instead` from now on (an empty landing:
+  // nowhere), of which `room` is as long as that payload or longer; what has come of it is copied there. On return the old
+  // place is not referenced, and the frame's end() will name the new one. False: no frame of `owner` is half way.
+  virtual bool redirect_landing(void* owner, const landing& instead) noexcept = 0;
   // Messages up to this many bytes are sent eagerly.
   virtual std::size_t eager_limit() const noexcept = 0;
   virtual bool closed() const noexcept = 0;

@@ -68,6 +68,7 @@ class model {
   struct entry {
     int id;
     envelope e;
+    std::uint64_t order;   // of posting, of arrival
   };
   bool is_open(std::uint32_t context) const { return size_of.contains(context); }
   bool inside(const envelope& e) const {
@@ -78,15 +79,33 @@ class model {
     return wanted.context == from.context && (wanted.source == any_source || wanted.source == from.source) &&
            (wanted.tag == any_tag || wanted.tag == from.tag);
   }
+  // What was given to whom: either may come back.
+  struct pair {
+    int receive;
+    envelope wanted;
+    std::uint64_t posted;
+    envelope from;
+    std::uint64_t arrived;
+  };
   // All return the id, -1 for none.
-  int arrive(const envelope& from) {
+  int arrive(const envelope& from, std::uint64_t order) {
     if (!inside(from)) return -1;
-    return take(receives, [&](const entry& r) { return accepts(r.e, from); });
+    return take(receives, [&](const entry& r) {
+      if (accepts(r.e, from)) last = {r.id, r.e, r.order, from, order};
+      return accepts(r.e, from);
+    });
   }
-  int post(int id, const envelope& wanted) {
-    const int found = take(messages, [&](const entry& x) { return inside(x.e) && accepts(wanted, x.e); });
-    if (found < 0) receives.push_back({id, wanted});
+  int post(int id, const envelope& wanted, std::uint64_t order) {
+    const int found = take(messages, [&](const entry& x) {
+      const bool fits = inside(x.e) && accepts(wanted, x.e);
+      if (fits) last = {id, wanted, order, x.e, x.order};
+      return fits;
+    });
+    if (found < 0) insert(receives, {id, wanted, order});
     return found;
+  }
+  static void insert(std::vector<entry>& all, const entry& one) {
+    all.insert(std::find_if(all.begin(), all.end(), [&](const entry& e) { return e.order > one.order; }), one);
   }
   int find(const envelope& wanted) const {
     for (const entry& x : messages)
@@ -121,6 +140,7 @@ class model {
   std::map<std::uint32_t, int> size_of;
   std::vector<entry> receives;   // in order of posting
   std::vector<entry> messages;   // in order of arrival
+  pair last{};
 };
 
 // One random sequence on a matcher and a model, side by side.
@@ -151,11 +171,20 @@ class side_by_side {
   }
 
  private:
+  struct given_pair {
+    model::pair of_model;
+    std::uint64_t stamp;     // the matcher's own
+    std::uint64_t arrival;
+  };
   void step() {
     const std::uint32_t context = context_numbers[static_cast<std::size_t>(random_.below(contexts_))];
     const bool open = expected_.is_open(context);
     const int kind = random_.below(1000);
-    if (kind < 20) {
+    if (kind >= 500 && kind < 580) {
+      put_back();
+    } else if (kind >= 580 && kind < 640) {
+      post_again();
+    } else if (kind < 20) {
       withdraw();
     } else if (kind < 40) {
       discard();
@@ -196,20 +225,63 @@ class side_by_side {
   }
 
   void arrive(const envelope& from) {
-    const int wanted = expected_.arrive(from);
-    compare("arrive", id_of(static_cast<receive*>(real_.arrive(from))), wanted);
+    const std::uint64_t order = orders_++;
+    const int wanted = expected_.arrive(from, order);
+    auto* const r = static_cast<receive*>(real_.arrive(from));
+    compare("arrive", id_of(r), wanted);
+    if (r != nullptr) given(*r);
     if (wanted >= 0) return;
     message& x = unused(messages_);
     x.from = from;
     real_.keep(x);
-    expected_.messages.push_back({x.id, from});
+    expected_.insert(expected_.messages, {x.id, from, order});
   }
 
   void post(const envelope& wanted) {
     receive& r = unused(receives_);
     r.wanted = wanted;
-    const int expected = expected_.post(r.id, wanted);
+    const int expected = expected_.post(r.id, wanted, orders_++);
     compare("post", id_of(static_cast<message*>(real_.post(r))), expected);
+    if (expected >= 0) given(r);
+  }
+
+  // The receive and the message stay unused elsewhere until one of them comes back, or never do.
+  void given(const receive& r) {
+    if (random_.chance(50)) pairs_.push_back({expected_.last, r.stamp, r.arrival});
+  }
+  std::optional<given_pair> some_pair() {
+    if (pairs_.empty()) return std::nullopt;
+    const auto at = pairs_.begin() + random_.below(static_cast<int>(pairs_.size()));
+    const given_pair p = *at;
+    pairs_.erase(at);
+    return p;
+  }
+
+  void put_back() {
+    const std::optional<given_pair> p = some_pair();
+    if (!p) return;
+    const auto& [was, stamp, arrival] = *p;
+    const int wanted = expected_.arrive(was.from, was.arrived);
+    message& x = unused(messages_);
+    x.from = was.from;
+    x.arrival = arrival;
+    auto* const r = static_cast<receive*>(real_.put_back(x));
+    compare("put_back", id_of(r), wanted);
+    if (r != nullptr) given(*r);
+    if (wanted < 0) expected_.insert(expected_.messages, {x.id, was.from, was.arrived});
+  }
+
+  void post_again() {
+    const std::optional<given_pair> p = some_pair();
+    if (!p || !expected_.is_open(p->of_model.wanted.context)) return;
+    const auto& [was, stamp, arrival] = *p;
+    if (was.wanted.source >= expected_.size_of.at(was.wanted.context)) return;   // opened again, and smaller
+    receive& r = unused(receives_);
+    r.wanted = was.wanted;
+    r.stamp = stamp;
+    const int expected = expected_.post(r.id, was.wanted, was.posted);
+    compare("post_again", id_of(static_cast<message*>(real_.post_again(r))), expected);
+    if (expected >= 0) given(r);
   }
 
   void withdraw() {
@@ -315,6 +387,8 @@ class side_by_side {
   const int contexts_, sources_, tags_, any_percent_, arrive_percent_;
   std::vector<std::unique_ptr<receive>> receives_;   // by id
   std::vector<std::unique_ptr<message>> messages_;
+  std::vector<given_pair> pairs_;
+  std::uint64_t orders_ = 0;
   matcher real_;
   model expected_;
   std::string wrong_;

@@ -394,3 +394,81 @@ TEST_CASE("matcher: misuse aborts and says what was wrong") {
                  }),
                  "context 6 has the sources 0 to 1, and a receive from 2 is posted on it"));
 }
+
+TEST_CASE("matcher: a message that comes back is in its place again, for receives from its source and from any") {
+  message one(0, 1, 7), two(0, 1, 7), other(0, 2, 7), later(0, 1, 7);
+  receive first(0, 1, 7), second(0, any_source, 7), a(0, 1, 7), b(0, any_source, any_tag), c(0, 1, any_tag), d(0, 1, 7);
+  matcher m;
+  m.open_context(0, 3);
+  CHECK(post(m, first) == nullptr);
+  CHECK(deliver(m, one) == &first);
+  CHECK(deliver(m, other) == nullptr);
+  CHECK(post(m, second) == &other);
+  CHECK(deliver(m, two) == nullptr);
+  CHECK(deliver(m, later) == nullptr);
+  other.arrival = second.arrival;
+  CHECK(m.put_back(other) == nullptr);
+  one.arrival = first.arrival;
+  CHECK(m.put_back(one) == nullptr);
+  CHECK(m.unexpected_count(0) == 4);
+  CHECK(post(m, a) == &one);
+  CHECK(post(m, b) == &other);
+  CHECK(post(m, c) == &two);
+  CHECK(post(m, d) == &later);
+}
+
+TEST_CASE("matcher: a message that comes back goes to the receive posted first that accepts it") {
+  message one(0, 1, 7);
+  receive first(0, 1, 7), wrong(0, 1, 8), any(0, any_source, 7), named(0, 1, 7);
+  matcher m;
+  m.open_context(0, 3);
+  CHECK(post(m, first) == nullptr);
+  CHECK(post(m, wrong) == nullptr);
+  CHECK(post(m, any) == nullptr);
+  CHECK(post(m, named) == nullptr);
+  CHECK(deliver(m, one) == &first);
+  one.arrival = first.arrival;
+  CHECK(m.put_back(one) == &any);
+  CHECK(any.arrival == first.arrival);
+  CHECK(m.put_back(one) == &named);
+  CHECK(m.put_back(one) == nullptr);
+  CHECK(post(m, first) == &one);
+  m.withdraw(wrong);
+}
+
+TEST_CASE("matcher: a receive that waits again has its place in the order of posting") {
+  message one(0, 1, 7), two(0, 1, 7), three(0, 1, 7), early(0, 1, 9);
+  receive first(0, any_source, 7), second(0, 1, 7), third(0, any_source, 7), none(0, 1, 9);
+  matcher m;
+  m.open_context(0, 3);
+  for (receive* r : {&first, &second, &third}) CHECK(post(m, *r) == nullptr);
+  CHECK(deliver(m, one) == &first);
+  CHECK(m.post_again(first) == nullptr);   // its message was taken back by the sender
+  CHECK(deliver(m, two) == &first);
+  CHECK(deliver(m, three) == &second);
+  CHECK(m.post_again(second) == nullptr);
+  CHECK(m.arrive({0, 1, 7}) == &second);
+  // What has come meanwhile is looked at first.
+  CHECK(post(m, none) == nullptr);
+  CHECK(m.arrive({0, 1, 9}) == &none);
+  CHECK(deliver(m, early) == nullptr);
+  CHECK(m.post_again(none) == &early);
+  CHECK_FALSE(none.posted());
+  m.withdraw(third);
+}
+
+TEST_CASE("matcher: a message that comes back when its context is closed waits outside, in its place") {
+  message one(5, 0, 1), two(5, 0, 1);
+  receive first(5, 0, 1), again(5, 0, 1), last(5, 0, 1);
+  matcher m;
+  m.open_context(5, 1);
+  CHECK(post(m, first) == nullptr);
+  CHECK(deliver(m, one) == &first);
+  m.close_context(5);
+  CHECK(deliver(m, two) == nullptr);
+  one.arrival = first.arrival;
+  CHECK(m.put_back(one) == nullptr);
+  m.open_context(5, 1);
+  CHECK(post(m, again) == &one);
+  CHECK(post(m, last) == &two);
+}

@@ -35,6 +35,24 @@ TEST_CASE("cookies: found by their kind, and only until erased") {
   CHECK(table.find_send(again) == &s);
 }
 
+TEST_CASE("cookies: a name can be handed from a receive to a kept message and on") {
+  p2p::cookie_table table;
+  p2p::receive first, second;
+  p2p::unexpected kept;
+  const std::uint64_t name = table.insert(first);
+  table.replace(name, kept);
+  CHECK(table.find_receive(name) == nullptr);
+  CHECK(table.find_any(name).kept == &kept);
+  table.replace(name, second);
+  CHECK(table.find_receive(name) == &second);
+  CHECK(table.find_any(name).kept == nullptr);
+  CHECK(table.in_use() == 1);
+  table.erase(name);
+  table.replace(name, first);   // too late: nothing
+  CHECK(table.find_receive(name) == nullptr);
+  CHECK(table.in_use() == 0);
+}
+
 TEST_CASE("cookies: forged ones find nothing") {
   p2p::cookie_table table;
   CHECK(table.find_send(0) == nullptr);
@@ -78,11 +96,13 @@ TEST_CASE("cookies: like a map, whatever the order") {
     if (!gone.empty()) CHECK(table.find_send(gone[numbers.below(gone.size())]) == nullptr);
   }
   std::size_t seen = 0;
-  table.for_each([&](p2p::send* s, p2p::receive* r) {
+  table.for_each([&](const p2p::cookie_table::named& is) {
     ++seen;
-    CHECK(s != nullptr);
-    CHECK(r == nullptr);
+    CHECK(is.sending != nullptr);
+    CHECK(is.receiving == nullptr);
+    CHECK(is.kept == nullptr);
   });
   CHECK(seen == in_use.size());
+  CHECK(table.in_use() == in_use.size());
   for (const auto& [cookie, s] : in_use) CHECK(table.find_send(cookie) == s);
 }

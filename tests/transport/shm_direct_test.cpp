@@ -167,8 +167,32 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     CHECK_FALSE(ends.message(name).begin());  // once
     CHECK(m.end());
     CHECK_FALSE(m.end());
-    ends.sender.hide(name);
-    ends.sender.hide(name);
+    m.give_back();   // too late
+    CHECK(ends.sender.hide(name));
+    CHECK_FALSE(ends.sender.hide(name));
+  }
+  SUBCASE("given back by the reader, and read again") {
+    const std::uint64_t name = ends.sender.show(3, 4096);
+    shown_message m = ends.message(name);
+    REQUIRE(m.begin());
+    m.give_back();
+    CHECK_FALSE(m.still_shown());
+    CHECK_FALSE(m.end());
+    shown_message again = ends.message(name);
+    REQUIRE(again.begin());
+    CHECK(again.end());
+    CHECK(ends.sender.hide(name));
+  }
+  SUBCASE("given back when the sender has taken it back") {
+    const std::uint64_t name = ends.sender.show(3, 4096);
+    shown_message m = ends.message(name);
+    REQUIRE(m.begin());
+    CHECK_FALSE(ends.sender.hide(name));
+    m.give_back();
+    CHECK_FALSE(ends.message(name).begin());
+    const std::uint64_t next = ends.sender.show(4, 8192);
+    m.give_back();   // of an earlier message in the same slot
+    REQUIRE(ends.message(next).begin());
   }
   SUBCASE("taken back before") {
     const std::uint64_t name = ends.sender.show(3, 4096);
@@ -252,6 +276,37 @@ TEST_CASE("shm direct: reading in slices") {
     CHECK(std::vector<std::byte>(receiver.buffer.span().begin(), receiver.buffer.span().end()) ==
           filled(bytes, 7));
     taken->done(*taken, true);
+  }
+  SUBCASE("stopped: the message is where it was, and is read again from its beginning") {
+    frame announced;
+    CHECK_FALSE(reads.stop(a_receiver::cookie + 1, announced));
+    REQUIRE(reads.stop(a_receiver::cookie, announced));
+    CHECK_FALSE(reads.stop(a_receiver::cookie, announced));
+    CHECK_FALSE(reads.busy());
+    CHECK(announced.cookie == 55);
+    CHECK(announced.other_cookie == name);
+    CHECK(announced.length == bytes);
+    shown_message again = ends.message(announced.other_cookie);
+    REQUIRE(again.begin());
+    fill(receiver.buffer.span(), 7);
+    receiver.received = 0;
+    reads.start(announced, again, data.data(), a_receiver::cookie);
+    while (reads.busy())
+      if (outgoing* taken = reads.step(receiver, 1)) taken->done(*taken, true);
+    CHECK(receiver.received == bytes);
+    CHECK(std::equal(data.begin(), data.end(), receiver.buffer.span().begin()));
+    CHECK(ends.sender.hide(name));
+  }
+  SUBCASE("stopped when the sender has taken it back and its frame has not come") {
+    ends.sender.hide(name);
+    CHECK(reads.step(receiver, 1) == nullptr);
+    frame announced;
+    REQUIRE(reads.stop(a_receiver::cookie, announced));
+    frame back = announcement(0, 55, 0);
+    back.kind = frame_kind::withdraw;
+    reads.note_withdrawal(back);
+    CHECK(back.other_cookie == 0);   // of a message that nobody has
+    CHECK_FALSE(ends.message(name).begin());
   }
   SUBCASE("the sender takes it back, its frame comes later") {
     ends.sender.hide(name);

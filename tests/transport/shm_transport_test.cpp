@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <thread>
 
@@ -142,6 +144,25 @@ TEST_CASE("shm: both connect at once, and one connection comes of it") {
       CHECK(world[i].up.frames.size() == 9);
       CHECK(world[i].up.closings == 0);
     }
+  }
+}
+
+TEST_CASE("shm: who has much to say does not keep others from being heard") {
+  shm_ranks world(4);
+  world.open();
+  for (int from = 1; from < 4; ++from) REQUIRE(world.connect(from, 0));
+  const std::size_t before = world[0].up.frames.size();
+  constexpr std::size_t each = 100;
+  messages sent;
+  for (int from = 1; from < 4; ++from)
+    for (unsigned i = 0; i < each; ++i) add(sent, frame_kind::eager, pattern(20, i), 0).submit(world[from].to(0));
+  REQUIRE(all_sent(sent));   // all are in rank 0's memory
+  REQUIRE(world.drive({0}, [&] { return world[0].up.frames.size() == before + 3 * each; }));
+  std::array<int, 4> read{};
+  for (std::size_t i = before; i < world[0].up.frames.size(); ++i) {
+    ++read[static_cast<std::size_t>(world[0].up.frames[i].peer)];
+    const auto [least, most] = std::minmax_element(read.begin() + 1, read.end());
+    CHECK(*most - *least <= 32);
   }
 }
 

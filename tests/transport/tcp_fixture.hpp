@@ -22,6 +22,7 @@ using tutti::transport::frame;
 using tutti::transport::frame_kind;
 using tutti::transport::landing;
 using tutti::transport::outgoing;
+using tutti::transport::withdrawal;
 namespace core = tutti::core;
 namespace tcp = tutti::transport::tcp;
 

@@ -122,8 +122,9 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
     s.put(all.data(), all.size() / 2);
     CHECK(s.receive() == outcome::empty);
     CHECK(s.up.peers[3].in_frame);
-    s.in.abandon(&s);  // somebody else's
-    s.in.abandon(&s.up.rooms[1]);
+    CHECK_FALSE(s.in.redirect(&s, landing{}));  // somebody else's
+    CHECK(s.in.redirect(&s.up.rooms[1], landing{}));
+    CHECK_FALSE(s.in.redirect(&s.up.rooms[1], landing{}));
     s.up.rooms.clear();
     room.reset();
     s.put(all.data() + all.size() / 2, all.size() - all.size() / 2);
@@ -131,6 +132,43 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
     CHECK(s.receive() == outcome::empty);
     CHECK(s.up.data_frames == 1);
     CHECK(s.up.frames.size() == 1);
+  }
+}
+
+TEST_CASE("tcp inbox: a landing is moved in the middle of its frame, with what has come of it") {
+  for (const std::size_t bytes : {2000UL, 200'000UL}) {
+    for (const std::size_t come : {std::size_t{0}, std::size_t{1}, bytes / 3, bytes - 1}) {
+      CAPTURE(bytes);
+      CAPTURE(come);
+      stream s;
+      auto room = std::make_unique<std::vector<std::byte>>(bytes, std::byte{0});
+      std::vector<std::byte> second(bytes + 9, std::byte{1}), third(bytes + 9, std::byte{1});
+      s.up.rooms[1] = {room->data(), bytes};
+      const auto all = stream::bytes_of(head_of(frame_kind::data, bytes, 1), pattern(bytes, 1));
+      const std::size_t first = tcp::header_bytes + come;
+      s.put(all.data(), first);
+      CHECK(s.receive() == outcome::empty);
+      recorder::room owner{second.data(), second.size()}, other{third.data(), bytes};
+      REQUIRE(s.in.redirect(&s.up.rooms[1], landing{second.data(), second.size(), &owner}));
+      room.reset();   // free at once
+      s.up.rooms.clear();
+      const std::size_t more = (all.size() - first) / 2;
+      s.put(all.data() + first, more);
+      CHECK(s.receive() == outcome::empty);
+      REQUIRE(s.in.redirect(&owner, landing{third.data(), bytes, &other}));
+      std::fill(second.begin(), second.end(), std::byte{2});
+      s.put(all.data() + first + more, all.size() - first - more);
+      s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
+      CHECK(s.receive() == outcome::empty);
+      CHECK(s.up.data_frames == 1);
+      CHECK(other.received == bytes);
+      CHECK(owner.received == 0);
+      CHECK(s.up.frames.size() == 1);
+      const std::vector<std::byte> wanted = pattern(bytes, 1);
+      CHECK(std::equal(wanted.begin(), wanted.end(), third.begin()));
+      CHECK(third[bytes] == std::byte{1});
+      CHECK(std::count(second.begin(), second.end(), std::byte{2}) == static_cast<std::ptrdiff_t>(second.size()));
+    }
   }
 }
 

@@ -155,9 +155,9 @@ TEST_CASE("tcp outbox: what was withdrawn unsent does not leave") {
   out.push(one);
   out.push(two);
   out.push(three);
-  CHECK(out.withdraw(one));
-  CHECK(out.withdraw(three));
-  CHECK(out.withdraw(three));
+  CHECK(out.withdraw(one) == withdrawal::gone);
+  CHECK(out.withdraw(three) == withdrawal::gone);
+  CHECK(out.withdraw(three) == withdrawal::gone);
   s.pump(out);
   REQUIRE(s.frames.size() == 1);
   CHECK(s.frames[0].head.cookie == 2);
@@ -175,7 +175,7 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
     out.push(next);
     tcp::outbox::list left;
     REQUIRE(out.send(s.near.get(), 1 << 20, left) == outcome::blocked);
-    CHECK(out.withdraw(half));
+    CHECK(out.withdraw(half) == withdrawal::leaves);
     std::fill(half.bytes.begin(), half.bytes.end(), std::byte{0xDD});
     half.bytes.clear();
     half.bytes.shrink_to_fit();
@@ -193,7 +193,7 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
     out.push(next);
     tcp::outbox::list left;
     REQUIRE(out.send(s.near.get(), 1 << 20, left) == outcome::blocked);
-    CHECK(out.withdraw(half));
+    CHECK(out.withdraw(half) == withdrawal::gone);
     half.bytes.clear();
     half.bytes.shrink_to_fit();
     s.pump(out);

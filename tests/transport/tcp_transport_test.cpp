@@ -146,7 +146,7 @@ TEST_CASE("tcp: a landing abandoned in the middle of a stream is not written to 
   message data(frame_kind::data, pattern(bytes, 1), 1);
   data.submit(world[0].to(1));
   REQUIRE(world.drive([&] { return world[1].up.data_frames > 3; }));
-  world[1].to(0).abandon_landing(&world[1].up.rooms[1]);
+  world[1].to(0).redirect_landing(&world[1].up.rooms[1], landing{});
   world[1].up.rooms.clear();
   room.reset();
   REQUIRE(world.drive([&] { return data.finished; }));

@@ -73,7 +73,10 @@ bool mpi_link::submit(outgoing& f) noexcept {
   return false;
 }
 
-void mpi_link::withdraw(outgoing& f) noexcept { static_cast<base::list_hook<outgoing_tag>&>(f).unlink(); }
+withdrawal mpi_link::withdraw(outgoing& f) noexcept {
+  static_cast<base::list_hook<outgoing_tag>&>(f).unlink();
+  return withdrawal::gone;
+}
 
 bool mpi_link::pump() noexcept {
   bool any = false;

@@ -21,9 +21,9 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   const char* transport_name() const noexcept override { return "mpi"; }
   bool submit(outgoing& f) noexcept override;
   // What has left was copied: nothing but the queue knows of the frame.
-  void withdraw(outgoing& f) noexcept override;
+  withdrawal withdraw(outgoing& f) noexcept override;
   // Payload lands in the call that says where: no landing is ever left open.
-  void abandon_landing(void*) noexcept override {}
+  bool redirect_landing(void*, const landing&) noexcept override { return false; }
   // Longer messages wait for their receive, which saves the memory of an unexpected copy.
   std::size_t eager_limit() const noexcept override { return std::size_t{16} * 1024; }
   bool closed() const noexcept override { return closed_; }

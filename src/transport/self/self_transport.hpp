@@ -32,8 +32,12 @@ class self_transport final : public transport, public link, public core::source 
 
   const char* transport_name() const noexcept override { return "self"; }
   bool submit(outgoing& o) noexcept override;
-  void withdraw(outgoing& o) noexcept override { static_cast<base::list_hook<outgoing_tag>&>(o).unlink(); }
-  void abandon_landing(void*) noexcept override {}
+  withdrawal withdraw(outgoing& o) noexcept override {
+    static_cast<base::list_hook<outgoing_tag>&>(o).unlink();
+    return withdrawal::gone;
+  }
+  // Payload never is half way here: a frame is copied whole inside poll().
+  bool redirect_landing(void*, const landing&) noexcept override { return false; }
   // A small message is copied aside when no receive is posted, a longer one waits for its receive: no second copy.
   std::size_t eager_limit() const noexcept override { return 16 * 1024; }
   bool closed() const noexcept override { return !attached_; }

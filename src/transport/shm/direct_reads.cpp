@@ -62,6 +62,21 @@ outgoing* direct_reads::step(inbound& up, int peer) noexcept {
   return &taken_frame(r);
 }
 
+bool direct_reads::stop(std::uint64_t cookie, frame& announced) noexcept {
+  for (list* reads : {&active_, &stopped_}) {
+    for (outgoing* o = reads->front(); o != nullptr; o = reads->after(*o)) {
+      read& r = read_of(*o);
+      if (r.cookie != cookie) continue;
+      announced = r.announced;
+      r.message.give_back();
+      r.unlink();
+      recycle(r);
+      return true;
+    }
+  }
+  return false;
+}
+
 void direct_reads::note_withdrawal(frame& head) noexcept {
   if (head.other_cookie != 0) return;
   for (list* reads : {&active_, &stopped_}) {

@@ -28,6 +28,8 @@ class direct_reads {
   // Copies one slice. When that was the last: the `taken` frame for the sender, which comes back by its
   // `done`.
   outgoing* step(inbound& up, int peer) noexcept;
+  // The message that arrives for `cookie` is read no further, and stays with the sender. False: none does.
+  bool stop(std::uint64_t cookie, frame& announced) noexcept;
   // A withdraw frame of the sender has come. If it concerns a message that is being read, that is over, and
   // the frame gets the receiver's cookie, by which the upper layer knows the message.
   void note_withdrawal(frame& head) noexcept;

@@ -22,15 +22,17 @@ std::uint64_t shown_messages::show(std::uint64_t region, std::uint64_t offset) n
   return *free;
 }
 
-void shown_messages::hide(std::uint64_t name) noexcept {
+bool shown_messages::hide(std::uint64_t name) noexcept {
   const std::size_t index = name & 0xff;
-  if (name == 0 || index >= direct_slots || names_[index] != name) return;
+  if (name == 0 || index >= direct_slots || names_[index] != name) return false;
   names_[index] = 0;
   // Acquire: a reader that was done has read before what the sender writes next. A reader that was not done
   // fails in end(), for its word is gone; the fence keeps what the sender writes next from being seen before
   // that.
-  slots_[index].word.exchange((name >> 8 << 8) | direct_slot::withdrawn, std::memory_order_acq_rel);
+  const std::uint64_t was =
+      slots_[index].word.exchange((name >> 8 << 8) | direct_slot::withdrawn, std::memory_order_acq_rel);
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  return (was & 0xff) == direct_slot::taken;
 }
 
 void shown_messages::hide_all() noexcept {
@@ -48,6 +50,12 @@ std::optional<shown_message::place> shown_message::begin() noexcept {
   std::atomic_thread_fence(std::memory_order_acquire);
   if (!still_shown()) return std::nullopt;
   return at;
+}
+
+void shown_message::give_back() noexcept {
+  std::uint64_t expected = reading();
+  slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::announced, std::memory_order_acq_rel,
+                                      std::memory_order_relaxed);
 }
 
 bool shown_message::end() noexcept {

@@ -20,8 +20,9 @@ class shown_messages {
 
   // From now on the peer may read there. Its name, or 0 when every slot is in use.
   std::uint64_t show(std::uint64_t region, std::uint64_t offset) noexcept;
-  // On return no reader gets to its end any more, and the buffer may be written. Harmless when that was so.
-  void hide(std::uint64_t name) noexcept;
+  // On return no reader gets to its end any more, and the buffer may be written. True: one had got there. Harmless when
+  // nothing is shown under that name.
+  bool hide(std::uint64_t name) noexcept;
   void hide_all() noexcept;
 
  private:
@@ -45,6 +46,8 @@ class shown_message {
   std::optional<place> begin() noexcept;
   // Whether going on is worth it.
   bool still_shown() const noexcept { return slot_->word.load(std::memory_order_relaxed) == reading(); }
+  // Not read any further; it may begin again.
+  void give_back() noexcept;
   // True: what was read is the message, and the sender will see that it was. False: the sender has taken it
   // back, and what was read may be anything.
   bool end() noexcept;

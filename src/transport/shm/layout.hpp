@@ -37,8 +37,8 @@ struct segment_header {
 };
 
 // A message that the owner of the channel may read from the sender's own pages. The sender fills a slot and names it in
-// the announcement; the state goes announced -> reading -> taken by the reader's compare-and-swap, and to `withdrawn` by
-// the sender's exchange from any of them. So of a reader that is done and a sender that wants its buffer back exactly
+// the announcement; the state goes announced -> reading -> taken by the reader's compare-and-swap (and back to announced,
+// when its receive gives the message up), and to `withdrawn` by the sender's exchange from any of them. So of a reader that is done and a sender that wants its buffer back exactly
 // one wins. Each use has a generation of its own: a name that is late finds another word.
 struct direct_slot {
   enum state : std::uint64_t { unused = 0, announced, reading, taken, withdrawn };

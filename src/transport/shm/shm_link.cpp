@@ -61,10 +61,11 @@ void shm_link::begin_connect() {
   owner_.begin_connect(*this);
 }
 
-void shm_link::withdraw(outgoing& o) noexcept {
+withdrawal shm_link::withdraw(outgoing& o) noexcept {
   o.unlink();
-  if (o.shown != 0) shown_.hide(o.shown);
+  const bool taken = o.shown != 0 && shown_.hide(o.shown);
   o.shown = 0;
+  return taken ? withdrawal::taken : withdrawal::gone;
 }
 
 // ---- messages that the receiver reads itself ----

@@ -34,10 +34,13 @@ class shm_link final : public link, public core::watcher {
 
   const char* transport_name() const noexcept override { return "shm"; }
   bool submit(outgoing& o) noexcept override;
-  void withdraw(outgoing& o) noexcept override;
+  withdrawal withdraw(outgoing& o) noexcept override;
   bool fetch(const frame& announced, std::uint64_t cookie) noexcept override;
+  bool stop_fetching(std::uint64_t cookie, frame& announced) noexcept override {
+    return reads_.stop(cookie, announced);
+  }
   // Payload never is half way here: a frame is copied whole inside poll().
-  void abandon_landing(void*) noexcept override {}
+  bool redirect_landing(void*, const landing&) noexcept override { return false; }
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool closed() const noexcept override { return at_ == phase::closed; }
 

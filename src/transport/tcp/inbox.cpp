@@ -112,10 +112,15 @@ void inbox::end_frame() noexcept {
   if (up_ != nullptr && head_.kind != frame_kind::leave) up_->end(peer_, head_, where_);
 }
 
-void inbox::abandon(void* owner) noexcept {
-  if (!in_frame_ || where_.owner != owner) return;
-  where_ = landing{};
-  to_land_ = 0;
+bool inbox::redirect(void* owner, const landing& instead) noexcept {
+  if (!in_frame_ || where_.owner != owner) return false;
+  const std::size_t come = static_cast<std::size_t>(payload_bytes(head_)) - to_come_;
+  const std::size_t here = std::min({come, where_.room, instead.room});
+  if (here > 0) std::memcpy(instead.at, where_.at, here);
+  where_ = instead;
+  to_land_ = instead.room > come ? std::min(instead.room - come, to_come_) : 0;
+  next_ = to_land_ > 0 ? instead.at + come : nullptr;
+  return true;
 }
 
 void inbox::mute() noexcept {

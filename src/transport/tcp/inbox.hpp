@@ -32,9 +32,9 @@ class inbox {
   // Reads about `budget` bytes from the non-blocking socket `fd` and delivers what they complete.
   outcome receive(int fd, std::size_t budget) noexcept;
 
-  // Payload of the current frame that was to go to `owner` goes nowhere, and that frame's end() names no
-  // owner.
-  void abandon(void* owner) noexcept;
+  // Payload of the current frame that was to go to `owner` goes to `instead`, also what has come of it, and
+  // that frame's end() names the new owner. False: the current frame does not go to `owner`, or there is none.
+  bool redirect(void* owner, const landing& instead) noexcept;
   // Nothing is delivered any more; what comes is read and dropped.
   void mute() noexcept;
   // Nothing is read any more either: receive() returns as soon as the call upward that led here has returned.

@@ -135,19 +135,21 @@ outbox::outcome outbox::send(int fd, std::size_t budget, list& left) noexcept {
   return outcome::drained;
 }
 
-bool outbox::withdraw(outgoing& f) noexcept {
+std::optional<withdrawal> outbox::withdraw(outgoing& f) noexcept {
   f.unlink();
-  if (cut_short_.of != &f) return true;
+  if (cut_short_.of != &f) return withdrawal::gone;
+  const bool ends = f.progress + cut_short_.promised >= payload_bytes(f.head);
+  const withdrawal becomes = ends ? withdrawal::leaves : withdrawal::gone;
   cut_short_.of = nullptr;
-  if (cut_short_.payload_left == 0) return true;
+  if (cut_short_.payload_left == 0) return becomes;
   copy_.reset(new (std::nothrow) std::byte[cut_short_.payload_left]);
   if (!copy_) {
     cut_short_ = piece{};
-    return false;
+    return std::nullopt;
   }
   std::memcpy(copy_.get(), cut_short_.payload, cut_short_.payload_left);
   cut_short_.payload = copy_.get();
-  return true;
+  return becomes;
 }
 
 void outbox::clear(list& rest) noexcept {

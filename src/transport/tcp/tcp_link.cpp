@@ -59,11 +59,13 @@ bool tcp_link::submit(outgoing& f) noexcept {
   return left.pop_front() != nullptr;
 }
 
-void tcp_link::withdraw(outgoing& f) noexcept {
-  if (!outbox_.withdraw(f))
+withdrawal tcp_link::withdraw(outgoing& f) noexcept {
+  const std::optional<withdrawal> outcome = outbox_.withdraw(f);
+  if (!outcome)
     fail(errc::resources,
          fmt::format("out of memory while a message to {} was taken back: the connection was broken off",
                      owner_.describe(peer_)));
+  return outcome.value_or(withdrawal::gone);
 }
 
 void tcp_link::attach(base::unique_fd connection) {

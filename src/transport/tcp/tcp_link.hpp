@@ -34,8 +34,10 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
 
   const char* transport_name() const noexcept override { return "tcp"; }
   bool submit(outgoing& f) noexcept override;
-  void withdraw(outgoing& f) noexcept override;
-  void abandon_landing(void* owner) noexcept override { inbox_.abandon(owner); }
+  withdrawal withdraw(outgoing& f) noexcept override;
+  bool redirect_landing(void* owner, const landing& instead) noexcept override {
+    return inbox_.redirect(owner, instead);
+  }
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool closed() const noexcept override { return at_ == phase::closed; }
 

@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sends and receives that end before their time, by their owner or by the other side.
+//
+// Whoever ends one has its buffer back at once. A message loses its receive by that, but is not lost itself: what has
+// come of it is kept as if it had come before its receive, in its place among the others, and the next receive that
+// accepts it goes on from there.
+#include "p2p/endpoint.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+namespace tutti::p2p {
+
+using transport::frame;
+using transport::frame_kind;
+using transport::landing;
+using transport::withdrawal;
+
+namespace {
+
+constexpr fingerprint none{};
+
+// The owner has had enough of it; otherwise something is broken, and messages are lost with it.
+bool given_up(errc code) noexcept { return code == errc::cancelled || code == errc::timed_out; }
+
+}  // namespace
+
+// ---- sends ----
+
+// On return nothing refers to the send or its buffer. True: the message arrives all the same.
+bool endpoint::take_back(send& s) noexcept {
+  bool arrives = false;
+  if (!peer_gone(s.peer)) {
+    const bool in_link = static_cast<base::list_hook<transport::outgoing_tag>&>(s).linked();
+    const withdrawal outcome = routes_.link_to(s.peer).withdraw(s);
+    const bool leaves = outcome == withdrawal::leaves;
+    frame answer;
+    answer.kind = frame_kind::withdraw;
+    answer.context = s.head.context;
+    answer.cookie = s.cookie;
+    switch (s.at) {
+      case send::phase::queued:
+        arrives = leaves;
+        break;
+      case send::phase::announced:
+        arrives = outcome == withdrawal::taken;
+        // The receiver has heard of the message, or will.
+        if (!arrives && (leaves || !in_link)) post_control(s.peer, answer);
+        break;
+      case send::phase::streaming:
+        arrives = leaves;
+        answer.other_cookie = s.head.cookie;
+        if (!arrives) post_control(s.peer, answer);
+        break;
+      case send::phase::idle:
+      case send::phase::done: break;
+    }
+  }
+  if (s.at == send::phase::queued && !arrives) {
+    std::uint64_t& out = state_of(s.peer).eager_out;
+    out -= std::min(out, cost_of(s.bytes));
+  }
+  if (s.cookie != 0) cookies_.erase(s.cookie);
+  s.cookie = 0;
+  s.at = send::phase::done;
+  stop_waiting(s);
+  return arrives;
+}
+
+void endpoint::release(send& s) noexcept {
+  if (s.at == send::phase::idle) return;
+  static_cast<base::list_hook<core::ready_tag>&>(s).unlink();
+  if (s.at != send::phase::done) take_back(s);
+}
+
+void endpoint::fail(send& s, errc code, std::string text) noexcept {
+  if (s.at == send::phase::done || s.at == send::phase::idle) return;
+  const bool arrives = take_back(s);
+  if (!arrives || !given_up(code)) s.set_failure(code, std::move(text));
+  engine_.complete(s);
+}
+
+// ---- receives ----
+
+void endpoint::release(receive& r) noexcept {
+  auto& ready = static_cast<base::list_hook<core::ready_tag>&>(r);
+  const bool undelivered = ready.linked();
+  ready.unlink();
+  const bool keep = r.expected == none;
+  unexpected* back = nullptr;
+  switch (r.at) {
+    case receive::phase::idle: return;
+    case receive::phase::done:
+      // Complete, and nobody has been told.
+      if (undelivered && keep && r.failure() == errc::success) back = keep_whole(r);
+      break;
+    default: {
+      bool lost = false;
+      back = detach(r, keep, lost);
+    }
+  }
+  if (back != nullptr) offer(*back);
+}
+
+void endpoint::fail(receive& r, errc code, std::string text) noexcept {
+  if (r.at == receive::phase::done || r.at == receive::phase::idle) return;
+  end_early(r, code, std::move(text), given_up(code) && r.expected == none);
+}
+
+void endpoint::end_early(receive& r, errc code, std::string text, bool keep) noexcept {
+  // The bytes that had no room are gone: of such a message nothing else can be said any more.
+  const bool too_long = keep && r.at == receive::phase::landing && r.failure() != errc::success;
+  bool lost = false;
+  unexpected* const back = detach(r, keep, lost);
+  if (lost) {
+    r.set_failure(errc::resources,
+                  fmt::format("a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
+                              "had begun to arrive, and there is no memory to keep it in",
+                              r.result.bytes, routes_.describe(r.peer), r.result.tag, text));
+  } else if (!too_long) {
+    r.set_failure(code, std::move(text));
+  }
+  engine_.complete(r);
+  if (back != nullptr) offer(*back);
+}
+
+// On return nothing refers to the receive or its buffer. Its message, when it has one and that is to be kept; `lost`:
+// there is no memory for it.
+unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
+  auto* const me = static_cast<landing_owner*>(&r);
+  const bool has_link = r.at != receive::phase::posted && !peer_gone(r.peer);
+  transport::link* const link = has_link ? &routes_.link_to(r.peer) : nullptr;
+  keep = keep && has_link;
+  unexpected* back = nullptr;
+  switch (r.at) {
+    case receive::phase::idle:
+    case receive::phase::done: return nullptr;
+    case receive::phase::posted: matcher_.withdraw(r); break;
+    case receive::phase::landing: {
+      keep = keep && r.failure() == errc::success;
+      if (keep) back = memory_for(r, frame_kind::eager, r.result.bytes);
+      lost = keep && back == nullptr;
+      landing instead;
+      if (back != nullptr) instead = landing{back->data, r.result.bytes, static_cast<landing_owner*>(back)};
+      const bool moved = link != nullptr && link->redirect_landing(me, instead);
+      if (back != nullptr && !moved) {   // the link was cut
+        recycle(*back);
+        back = nullptr;
+      }
+      state_of(r.peer).arriving = back;
+      break;
+    }
+    case receive::phase::claiming:
+      r.claimed->claimed_by = nullptr;
+      if (keep) back = r.claimed;
+      break;
+    case receive::phase::cleared: {
+      frame announced;
+      if (keep && link->stop_fetching(r.cookie, announced)) {
+        back = memory_for(r, frame_kind::announce, 0);
+        if (back != nullptr) {
+          back->head = announced;
+          back->complete = true;
+        }
+      } else if (keep) {
+        back = memory_for(r, frame_kind::data, r.result.bytes);
+      }
+      lost = keep && back == nullptr;
+      if (back != nullptr && back->head.kind == frame_kind::data) {
+        keep_arriving(r, *back);
+      } else {
+        // Data on their way find no cookie and go nowhere.
+        cookies_.erase(r.cookie);
+        if (link != nullptr) link->redirect_landing(me, landing{});
+      }
+      break;
+    }
+  }
+  if (back != nullptr) ++counters_.given_back;
+  r.cookie = 0;
+  r.claimed = nullptr;
+  r.at = receive::phase::done;
+  stop_waiting(r);
+  return back;
+}
+
+// ---- messages without their receive ----
+
+// For the message that `r` has; nullptr: there is no memory.
+unexpected* endpoint::memory_for(const receive& r, frame_kind kind, std::size_t bytes) noexcept {
+  unexpected* u = nullptr;
+  try {
+    u = new_unexpected(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+  u->head = frame{};
+  u->head.kind = kind;
+  u->head.context = r.wanted.context;
+  u->head.tag = r.result.tag;
+  u->head.length = r.result.bytes;
+  u->peer = r.peer;
+  u->from = match::envelope{r.wanted.context, r.peer, r.result.tag};
+  u->arrival = r.arrival;
+  return u;
+}
+
+// The message that is in the buffer of `r` as a whole.
+unexpected* endpoint::keep_whole(const receive& r) noexcept {
+  unexpected* const u = memory_for(r, frame_kind::data, r.result.bytes);
+  if (u == nullptr) return nullptr;
+  if (r.result.bytes > 0) std::memcpy(u->data, r.data, r.result.bytes);
+  u->complete = true;
+  ++counters_.given_back;
+  return u;
+}
+
+// Data frames that were to go to `r` go to `u` from now on.
+void endpoint::keep_arriving(receive& r, unexpected& u) noexcept {
+  u.received = r.received;
+  if (r.received > 0) std::memcpy(u.data, r.data, r.received);
+  u.cookie = r.cookie;
+  cookies_.replace(u.cookie, u);
+  const landing rest{u.data + u.received, r.result.bytes - u.received, static_cast<landing_owner*>(&u)};
+  routes_.link_to(r.peer).redirect_landing(static_cast<landing_owner*>(&r), rest);
+}
+
+// And the other way round; `u` is no more.
+void endpoint::take_over(receive& r, unexpected& u) noexcept {
+  r.received = u.received;
+  if (u.received > 0) std::memcpy(r.data, u.data, u.received);
+  r.cookie = u.cookie;
+  r.at = receive::phase::cleared;
+  cookies_.replace(r.cookie, r);
+  const landing rest{r.data + r.received, r.result.bytes - r.received, static_cast<landing_owner*>(&r)};
+  routes_.link_to(u.peer).redirect_landing(static_cast<landing_owner*>(&u), rest);
+  recycle(u);
+}
+
+// Data frames that were to go to `u` go nowhere.
+void endpoint::stop_arriving(unexpected& u) noexcept {
+  cookies_.erase(std::exchange(u.cookie, 0));
+  if (!peer_gone(u.peer)) routes_.link_to(u.peer).redirect_landing(static_cast<landing_owner*>(&u), landing{});
+  u.complete = true;
+}
+
+// A message whose receive gave it up: the first posted receive that accepts it has it now, or it waits where it was.
+void endpoint::offer(unexpected& u) noexcept {
+  if (match::posted_receive* posted = matcher_.put_back(u)) {
+    auto& r = static_cast<receive&>(*posted);
+    if (take_unexpected(r, u)) finish(r);
+    return;
+  }
+  if (u.head.kind == frame_kind::announce) announced_.push_back(u);
+  answer_probes(u);
+}
+
+// A message that will not come, or not come whole.
+void endpoint::discard(unexpected& u) noexcept {
+  matcher_.discard(u);
+  if (u.cookie != 0) stop_arriving(u);
+  recycle(u);
+}
+
+// ---- ended by the other side ----
+
+void endpoint::end_withdraw(int peer, const frame& head) noexcept {
+  if (head.other_cookie == 0) {
+    for (unexpected* u = announced_.front(); u != nullptr; u = announced_.after(*u)) {
+      if (u->peer != peer || u->head.cookie != head.cookie) continue;
+      discard(*u);
+      return;
+    }
+    return;
+  }
+  const cookie_table::named is = cookies_.find_any(head.other_cookie);
+  if (is.kept != nullptr && is.kept->peer == peer) discard(*is.kept);
+  receive* const r = is.receiving;
+  // Of a collective: the sender's communicator has failed, and says why in its next frame.
+  if (r == nullptr || r->peer != peer || r->expected != none) return;
+  if (r->received == 0) {
+    wait_again(*r);
+    return;
+  }
+  end_early(*r, errc::cancelled,
+            fmt::format("{} took back the message while it was being received", routes_.describe(peer)), false);
+}
+
+// The message that the receive had asked for was taken back before anything of it came: it was never there.
+void endpoint::wait_again(receive& r) noexcept {
+  cookies_.erase(std::exchange(r.cookie, 0));
+  r.peer = -1;
+  r.result = status{};
+  r.at = receive::phase::posted;
+  if (match::unexpected_message* m = matcher_.post_again(r))
+    if (take_unexpected(r, static_cast<unexpected&>(*m))) finish(r);
+}
+
+}  // namespace tutti::p2p

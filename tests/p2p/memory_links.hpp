@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two endpoints on links made of memory, which deliver as late, as sliced and as broken as links may, when a test says so.
+#pragma once
+
+#include "core/engine.hpp"
+#include "p2p/endpoint.hpp"
+#include "support/local_world.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tutti::test::memory_links {
+
+using transport::frame;
+using transport::frame_kind;
+using transport::landing;
+using transport::outgoing;
+
+inline constexpr std::uint32_t context = 6;
+inline constexpr std::size_t longest_eager = 64;
+inline constexpr std::size_t slice = 50;
+inline constexpr p2p::fingerprint none{};
+
+class frozen_time final : public core::environment {
+ public:
+  core::time_point now() noexcept override { return core::time_point{}; }
+  std::uint64_t random() noexcept override { return 4; }
+};
+
+// One direction between two endpoints. Frames leave when the test says so, in order (data may be passed), slice by slice.
+class memory_link final : public transport::link {
+ public:
+  const char* transport_name() const noexcept override { return "memory"; }
+  bool submit(outgoing& o) noexcept override {
+    // Sometimes everything is gone at once, as when a ring has room.
+    if (numbers != nullptr && !gone && queue_.empty() && o.head.kind != frame_kind::data && numbers->one_in(3)) {
+      send_whole(o);
+      return true;
+    }
+    queue_.push_back(o);
+    return false;
+  }
+  transport::withdrawal withdraw(outgoing& o) noexcept override {
+    const bool begun = streams && !gone && queue_.front() == &o;
+    o.unlink();
+    const bool taken = o.shown != 0 && shown_.erase(o.shown) == 0;
+    o.shown = 0;
+    if (taken) return transport::withdrawal::taken;
+    if (!begun) return transport::withdrawal::gone;
+    // As on a stream where it had begun to leave: the rest of what was promised is finished from a copy.
+    if (o.head.kind != frame_kind::data) {
+      send_whole(o);
+      return transport::withdrawal::leaves;
+    }
+    send_slice(o);
+    return o.progress >= o.head.length ? transport::withdrawal::leaves : transport::withdrawal::gone;
+  }
+  // Of the receiver, whose own link leads back to the sender.
+  bool fetch(const frame& announced, std::uint64_t cookie) noexcept override {
+    if (gone || back->shown_.count(announced.other_cookie) == 0) return false;
+    if (numbers != nullptr && numbers->one_in(4)) return false;   // as when something is missing
+    reads_.push_back({announced, cookie, 0});
+    return true;
+  }
+  bool stop_fetching(std::uint64_t cookie, frame& announced) noexcept override {
+    for (auto r = reads_.begin(); r != reads_.end(); ++r) {
+      if (r->cookie != cookie) continue;
+      announced = r->announced;
+      reads_.erase(r);
+      return true;
+    }
+    return false;
+  }
+  bool redirect_landing(void* owner, const landing& instead) noexcept override {
+    // Called on the link towards the peer: what comes from there is in the other direction.
+    if (!back->arriving || back->where.owner != owner) return false;
+    const std::size_t here = std::min({back->come, back->where.room, instead.room});
+    if (here > 0) std::memcpy(instead.at, back->where.at, here);
+    back->where = instead;
+    return true;
+  }
+  std::size_t eager_limit() const noexcept override { return longest_eager; }
+  bool closed() const noexcept override { return gone; }
+
+  // The sender's side moves one frame, or one slice, into the pipe.
+  bool push() {
+    outgoing* o = queue_.front();
+    if (gone || o == nullptr) return false;
+    if (o->head.kind == frame_kind::data) {
+      send_slice(*o);
+      if (o->progress < o->head.length) return true;
+    } else {
+      send_whole(*o);
+    }
+    queue_.pop_front();
+    o->done(*o, true);
+    return true;
+  }
+  // The receiver's side: the header first, later the first half of the payload, then the rest.
+  bool pull(p2p::endpoint& to, int from) {
+    if (reported || pipe_.empty()) return false;
+    packet& p = pipe_.front();
+    if (!arriving) {
+      arriving = true;
+      come = 0;
+      where = to.begin(from, p.head);
+      return true;
+    }
+    const std::size_t until = come == 0 && p.payload.size() > 1 ? p.payload.size() / 2 : p.payload.size();
+    const std::size_t end = std::min(where.room, until);
+    if (end > come) std::memcpy(where.at + come, p.payload.data() + come, end - come);
+    come = until;
+    if (come < p.payload.size()) return true;
+    arriving = false;
+    packet done = std::move(p);
+    pipe_.pop_front();
+    if (done.head.kind == frame_kind::withdraw) back->note_withdrawal(done.head);
+    to.end(from, done.head, where);
+    return true;
+  }
+  // The receiver's side, on its own link: one slice of a message that it reads itself.
+  bool read(p2p::endpoint& to, int from) {
+    for (auto r = reads_.begin(); r != reads_.end(); ++r) {
+      const auto shown = back->shown_.find(r->announced.other_cookie);
+      if (shown == back->shown_.end()) continue;   // taken back: the sender's frame says so
+      frame head;
+      head.kind = frame_kind::data;
+      head.context = r->announced.context;
+      head.cookie = r->cookie;
+      head.other_cookie = r->copied;
+      head.length = std::min<std::uint64_t>(slice, r->announced.length - r->copied);
+      const landing into = to.begin(from, head);
+      const std::size_t bytes = std::min<std::size_t>(into.room, head.length);
+      if (bytes > 0) std::memcpy(into.at, shown->second->payload + r->copied, bytes);
+      r->copied += head.length;
+      const bool last = into.owner == nullptr || r->copied >= r->announced.length;
+      frame answer;
+      answer.kind = frame_kind::taken;
+      answer.context = r->announced.context;
+      answer.cookie = r->announced.cookie;
+      if (last) {
+        back->shown_.erase(shown);
+        reads_.erase(r);
+        if (!gone) pipe_.push_back(packet{answer, {}});
+      }
+      if (into.owner != nullptr) to.end(from, head, into);
+      return true;
+    }
+    return false;
+  }
+  // Frames that have not left come back; what is in the pipe may be lost.
+  void hand_back() {
+    while (outgoing* o = queue_.pop_front()) o->done(*o, false);
+  }
+  void lose_pipe() {
+    pipe_.clear();
+    shown_.clear();
+    reads_.clear();
+    arriving = false;
+    where = landing{};
+  }
+  bool shows_anything() const { return !shown_.empty(); }
+  bool idle() const { return queue_.empty() && pipe_.empty(); }
+
+  random_numbers* numbers = nullptr;
+  memory_link* back = nullptr;
+  bool gone = false;       // as the sender sees it
+  bool reported = false;   // as the receiver sees it
+  bool shows = false;      // lets the peer read announced messages itself
+  bool streams = false;    // a frame that is taken back while it waits goes on its way
+  bool arriving = false;
+  std::size_t come = 0;    // of its payload
+  landing where;
+
+ private:
+  struct packet {
+    frame head;
+    std::vector<std::byte> payload;
+  };
+  struct reading {
+    frame announced;
+    std::uint64_t cookie;
+    std::uint64_t copied;
+  };
+  void send_slice(outgoing& o) {
+    const std::size_t bytes = std::min<std::uint64_t>(slice, o.head.length - o.progress);
+    packet p{o.head, {o.payload + o.progress, o.payload + o.progress + bytes}};
+    p.head.length = bytes;
+    p.head.other_cookie += o.progress;
+    pipe_.push_back(std::move(p));
+    o.progress += bytes;
+  }
+  void send_whole(outgoing& o) {
+    if (o.head.kind == frame_kind::announce && shows && (numbers == nullptr || !numbers->one_in(3))) {
+      o.shown = o.head.other_cookie = ++last_shown_;
+      shown_.emplace(o.shown, &o);
+    }
+    packet p{o.head, {}};
+    const bool carries = o.head.kind == frame_kind::eager || o.head.kind == frame_kind::fail;
+    if (carries) p.payload.assign(o.payload, o.payload + o.head.length);
+    pipe_.push_back(std::move(p));
+  }
+  void note_withdrawal(frame& head) {
+    for (auto r = reads_.begin(); r != reads_.end() && head.other_cookie == 0; ++r) {
+      if (r->announced.cookie != head.cookie) continue;
+      head.other_cookie = r->cookie;
+      reads_.erase(r);
+      return;
+    }
+  }
+  base::intrusive_list<outgoing, transport::outgoing_tag> queue_;
+  std::deque<packet> pipe_;
+  std::map<std::uint64_t, const outgoing*> shown_;   // the sender's
+  std::uint64_t last_shown_ = 0;
+  std::vector<reading> reads_;   // the receiver's
+};
+
+struct owner final : p2p::context_owner {
+  bool admit(int, std::uint32_t, const p2p::fingerprint&) noexcept override { return true; }
+  std::string mismatch_text(int, std::uint32_t, const p2p::fingerprint&, const p2p::fingerprint&) const override {
+    return "mismatch";
+  }
+  void failed_remotely(int peer, errc why, const std::string& text) noexcept override {
+    failed_by = peer;
+    reason = why;
+    words = text;
+  }
+  void peer_closed(int peer, errc, const std::string&) noexcept override { closed_by = peer; }
+  int failed_by = -1;
+  int closed_by = -1;
+  errc reason{};
+  std::string words;
+};
+
+struct route final : p2p::router {
+  transport::link& link_to(int) override { return *out; }
+  std::string describe(int peer) const override { return "rank " + std::to_string(peer); }
+  memory_link* out = nullptr;
+};
+
+struct side {
+  explicit side(core::environment& e, int rank) : engine(e), endpoint(engine, routes, rank, 2) {
+    endpoint.open_context(context, listener);
+  }
+  core::engine engine;
+  route routes;
+  owner listener;
+  p2p::endpoint endpoint;
+};
+
+struct pair_of_ranks {
+  explicit pair_of_ranks(bool shows = false) {
+    for (int i = 0; i < 2; ++i) {
+      links[i].shows = shows;
+      links[i].back = &links[1 - i];
+      sides[i].routes.out = &links[i];
+    }
+  }
+  // As links do before their endpoints go.
+  ~pair_of_ranks() {
+    for (memory_link& l : links) l.hand_back();
+  }
+  // Everything moves until nothing does.
+  void settle() {
+    for (bool any = true; any;) {
+      any = false;
+      for (int i = 0; i < 2; ++i) {
+        any |= links[i].push();
+        any |= links[i].pull(sides[1 - i].endpoint, i);
+        any |= links[i].read(sides[i].endpoint, 1 - i);
+        any |= sides[i].engine.poll();
+      }
+    }
+  }
+  // One step of the way from rank 0 to rank 1: a frame or slice leaves; a header comes, or half of a payload.
+  bool push() { return links[0].push(); }
+  bool pull() { return links[0].pull(sides[1].endpoint, 0); }
+  bool read() { return links[1].read(sides[1].endpoint, 0); }
+  // All that was sent to rank 0 comes there.
+  void answer() {
+    while (links[1].push() || links[1].pull(sides[0].endpoint, 1) || sides[0].engine.poll()) {}
+  }
+  bool nothing_left() const {
+    for (const side& s : sides) {
+      const p2p::endpoint_usage now = s.endpoint.usage();
+      if (now.posted + now.unexpected + now.cookies + now.controls > 0 || s.engine.waiting()) return false;
+    }
+    return !links[0].shows_anything() && !links[1].shows_anything();
+  }
+  void close(errc why, bool lose) {
+    for (int i = 0; i < 2; ++i) {
+      links[i].gone = true;
+      if (!lose)
+        while (links[i].pull(sides[1 - i].endpoint, i)) {}
+      links[i].reported = true;
+      links[i].lose_pipe();
+    }
+    for (int i = 0; i < 2; ++i) {
+      links[i].hand_back();
+      sides[i].endpoint.closed(1 - i, why, "the link closed");
+    }
+  }
+  frozen_time time;
+  std::array<memory_link, 2> links;
+  std::array<side, 2> sides{side(time, 0), side(time, 1)};
+};
+
+template <class Activity>
+struct watched {
+  watched() {
+    activity.user = this;
+    activity.on_done = [](core::activity& a) noexcept { ++static_cast<watched*>(a.user)->completions; };
+  }
+  Activity activity;
+  int completions = 0;
+};
+
+struct a_send : watched<p2p::send> {
+  a_send(side& s, int tag, std::size_t bytes, std::uint64_t number) : from(s), data(filled(bytes, number)) {
+    if (s.endpoint.start(activity, context, 1 - s.endpoint.rank(), tag, data.data(), bytes, none)) ++completions;
+  }
+  ~a_send() { from.endpoint.release(activity); }
+  // By its owner, who then writes over the buffer. success: without a completion.
+  void end(errc why) {
+    if (why == errc::success) {
+      if (completions == 0) completions = -1;
+      from.endpoint.release(activity);
+    } else {
+      from.endpoint.fail(activity, why, "ended by its owner");
+    }
+    for (std::byte& b : data) b = std::byte{0xDD};
+  }
+  side& from;
+  std::vector<std::byte> data;
+};
+struct a_receive : watched<p2p::receive> {
+  a_receive(side& s, int source, int tag, std::size_t room) : to(s), buffer(room) {
+    if (s.endpoint.start(activity, context, source, tag, buffer.span().data(), room, none)) ++completions;
+  }
+  ~a_receive() { to.endpoint.release(activity); }
+  bool has(const std::vector<std::byte>& wanted) {
+    const std::span<std::byte> got = buffer.span().first(wanted.size());
+    return std::equal(got.begin(), got.end(), wanted.begin());
+  }
+  // By its owner, who then has the buffer back: what is written into it afterwards shows in given_back_buffer_intact().
+  void end(errc why) {
+    if (why == errc::success) {
+      if (completions == 0) completions = -1;
+      to.endpoint.release(activity);
+    } else {
+      to.endpoint.fail(activity, why, "ended by its owner");
+    }
+    for (std::byte& b : buffer.span()) b = std::byte{0xA5};
+  }
+  bool given_back_buffer_intact() const { return buffer.untouched(); }
+  side& to;
+  guarded_buffer buffer;
+};
+
+}  // namespace tutti::test::memory_links
