@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// rivals/mpi_perf.cpp has the same loops, call by call: change both.
+// The programs in rivals/ have the same loops, call by call: change all.
 #include "rounds.hpp"
 
 #include <vector>
@@ -55,6 +55,42 @@ tutti::task<> run_rounds(tutti::communicator world, vector_sum* data, std::int64
     co_await world.all_reduce(data->in(), data->out(), tutti::sum);
     data->sample();
   }
+}
+
+tutti::task<> run_rounds(tutti::communicator world, gathered_blocks* data, std::int64_t rounds) {
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    co_await world.all_gather(data->in(), data->out());
+    data->sample();
+  }
+}
+
+tutti::task<> run_rounds(tutti::communicator world, scattered_sum* data, std::int64_t rounds) {
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    co_await world.reduce_scatter(data->in(), data->out(), tutti::sum);
+    data->sample();
+  }
+}
+
+tutti::task<> run_rounds(tutti::communicator world, broadcast_message* data, std::int64_t rounds) {
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    co_await world.broadcast(data->data(), 0);
+    data->sample();
+  }
+}
+
+tutti::task<> run_rounds(tutti::communicator world, exchanged_blocks* data, std::int64_t rounds) {
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    co_await world.all_to_all(data->in(), data->out());
+    data->sample();
+  }
+}
+
+tutti::task<> run_rounds(tutti::communicator world, barrier_times* data, std::int64_t rounds) {
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    if (round == rounds - 1) data->enter();
+    co_await world.barrier();
+  }
+  data->leave();
 }
 
 }  // namespace perf

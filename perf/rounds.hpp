@@ -2,6 +2,7 @@
 // What tutti-perf times: the communication of each command, nothing else.
 #pragma once
 
+#include "common/collective_workload.hpp"
 #include "common/workload.hpp"
 
 #include <tutti/tutti.hpp>
@@ -14,5 +15,10 @@ namespace perf {
 tutti::task<> run_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds);
 tutti::task<> run_rounds(tutti::communicator world, message_window* data, std::int64_t rounds);
 tutti::task<> run_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds);
+tutti::task<> run_rounds(tutti::communicator world, gathered_blocks* data, std::int64_t rounds);
+tutti::task<> run_rounds(tutti::communicator world, scattered_sum* data, std::int64_t rounds);
+tutti::task<> run_rounds(tutti::communicator world, broadcast_message* data, std::int64_t rounds);
+tutti::task<> run_rounds(tutti::communicator world, exchanged_blocks* data, std::int64_t rounds);
+tutti::task<> run_rounds(tutti::communicator world, barrier_times* data, std::int64_t rounds);
 
 }  // namespace perf

@@ -5,8 +5,10 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <system_error>
 #include <thread>
 
@@ -26,9 +28,18 @@ std::string value_of(const char* file, std::string_view key) {
 }  // namespace
 
 int usable_cores() noexcept {
-  cpu_set_t cores;
-  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) return std::max(CPU_COUNT(&cores), 1);
-  return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
+  cpu_set_t bound, all, granted;
+  CPU_ZERO(&all);
+  for (int core = 0; core < CPU_SETSIZE; ++core) CPU_SET(core, &all);
+  if (::sched_getaffinity(0, sizeof bound, &bound) != 0)
+    return static_cast<int>(std::max(std::thread::hardware_concurrency(), 1u));
+  // Also those that a launcher has left out: it is the machine that is described.
+  granted = bound;
+  if (::sched_setaffinity(0, sizeof all, &all) == 0) {
+    ::sched_getaffinity(0, sizeof granted, &granted);
+    ::sched_setaffinity(0, sizeof bound, &bound);
+  }
+  return std::max(CPU_COUNT(&granted), 1);
 }
 
 std::string machine_text() {
@@ -37,6 +48,26 @@ std::string machine_text() {
   std::string processor = value_of("/proc/cpuinfo", "model name");
   if (processor.empty()) processor = kernel.machine;
   return processor + ", " + kernel.sysname + " " + kernel.release;
+}
+
+double host_mark() {
+  std::ifstream from("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(from, id);
+  return static_cast<double>(std::hash<std::string>()(id) & ((std::uint64_t{1} << 48) - 1));
+}
+
+void pin_to_core(int rank) noexcept {
+  cpu_set_t all, one;
+  if (rank < 0 || ::sched_getaffinity(0, sizeof all, &all) != 0) return;
+  int left = rank % std::max(CPU_COUNT(&all), 1);
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (!CPU_ISSET(core, &all) || left-- > 0) continue;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    ::sched_setaffinity(0, sizeof one, &one);
+    return;
+  }
 }
 
 bool maps_memory_named(std::string_view name) {

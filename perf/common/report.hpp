@@ -27,20 +27,36 @@ struct row {
   std::int64_t faults = 0;  // messages or results that were wrong
 };
 
+// One size and one way of computing meanwhile; see overlap.hpp. CPU is of all ranks.
+struct overlap_row {
+  std::size_t bytes = 0;
+  std::string mode;
+  std::int64_t triples = 0;  // that the medians are of
+  double comm_us = 0, compute_us = 0, both_us = 0, both_p10_us = 0, both_p90_us = 0;
+  double overlap = 0;  // 1: the communication took no time; 0: all of its time; less: more than alone
+  double comm_cpu_us = 0, compute_cpu_us = 0, both_cpu_us = 0;
+  double bound_us = 0;  // both at once cannot be faster: the longer of the two, and all CPU over all cores
+  double line_before_ns = 0, line_after_ns = 0;
+  std::int64_t faults = 0;
+};
+
 struct report {
   std::string program, library, command, transport, loop;
   std::string memory = "ordinary";  // of the messages
+  std::string binding = "free";     // or "pinned": each rank to one core
   int ranks = 0;
   int cores = 0;
   std::string machine;
   std::vector<row> rows;
+  std::vector<overlap_row> overlaps;  // of the command overlap, which has no other rows
 
   bool good() const noexcept;
 };
 
 // The table, in three parts so that rows appear while the rest is still being measured.
 void print_header(std::FILE* to, const report& of, double line_ns);
-void print_row(std::FILE* to, const row& of);
+void print_row(std::FILE* to, const report& of, const row& one);
+void print_row(std::FILE* to, const overlap_row& of);
 void print_footer(std::FILE* to, const report& of);
 
 std::string json_of(const report& of);

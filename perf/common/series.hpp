@@ -6,7 +6,7 @@
 //   batch b = s.next()                    [rank 0's goes to all]; until b.rounds is 0
 //   fill the buffers                      [barrier]
 //   watch.start(), b.rounds rounds, watch.stop()
-//   check the buffers, s.finished(b, the longest time [over all ranks] of those that keep it)
+//   check the buffers, s.finished(b, the longest time [maxima over all ranks] of those that keep it)
 //   at the end row_of(the sums [over all ranks] of the totals)
 #pragma once
 
@@ -25,6 +25,23 @@ namespace perf {
 // Of one rank, or summed over all; an array so that it can be.
 using totals = std::array<double, 3>;
 enum total_of : std::size_t { total_cpu_seconds, total_sleeps, total_faults };
+
+// Of what ranks say after each batch: the longest time, and what a barrier is judged by.
+using maxima = std::array<double, 5>;
+enum maximum_of : std::size_t { max_seconds, max_entered, max_minus_left, max_host, max_minus_host };
+
+// This rank's part of the maxima, and what it makes of those of all: most workloads know from their buffers.
+template <class Workload>
+maxima own_maxima(const Workload& data, const stopwatch& watch) noexcept {
+  maxima own{};
+  own[max_seconds] = data.keeps_time() ? watch.seconds() : 0;
+  if constexpr (requires { data.tell(own); }) data.tell(own);
+  return own;
+}
+template <class Workload>
+void judge(Workload& data, const maxima& all) noexcept {
+  if constexpr (requires { data.judge(all); }) data.judge(all);
+}
 
 class series {
  public:

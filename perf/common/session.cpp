@@ -22,9 +22,18 @@ void session::add(row done) {
   if (speaks_) {
     done.line_before_ns = line_ns_;
     done.line_after_ns = line_ns_ = cache_line_ns();
-    print_row(table_, done);
+    print_row(table_, report_, done);
   }
   report_.rows.push_back(std::move(done));
+}
+
+void session::add(overlap_row done) {
+  if (speaks_) {
+    done.line_before_ns = line_ns_;
+    done.line_after_ns = line_ns_ = cache_line_ns();
+    print_row(table_, done);
+  }
+  report_.overlaps.push_back(std::move(done));
 }
 
 int session::finish() {

@@ -18,6 +18,7 @@ class session {
   // On rank 0 measures the placement and prints the row. The other ranks meanwhile leave the cores alone:
   // they wait for the next batch.
   void add(row done);
+  void add(overlap_row done);
   // Writes the JSON. The exit code of this rank: rank 0 speaks for all, the others end with 0.
   int finish();
 

@@ -57,10 +57,57 @@ TEST_CASE("where the messages lie, for programs that have a choice") {
   CHECK(std::get<int>(wrong) == 2);
   const std::vector<const char*> rival{"mpi-perf", "latency", "--memory", "shared"};
   ::setenv("RANK", "0", 1);
-  const auto refused = perf::parse_command_line(static_cast<int>(rival.size()), rival.data(), {"mpi-perf", "mpirun"});
+  const auto refused =
+      perf::parse_command_line(static_cast<int>(rival.size()), rival.data(), {"mpi-perf", "mpirun"});
   ::unsetenv("RANK");
   REQUIRE(std::holds_alternative<int>(refused));
   CHECK(std::get<int>(refused) == 2);
+}
+
+TEST_CASE("overlap knows its ways of computing, those of the library") {
+  const auto all = parsed({"overlap"}).modes;
+  CHECK(all ==
+        std::vector<perf::computing>{perf::computing::device, perf::computing::one, perf::computing::all});
+  CHECK(parsed({"overlap", "--compute", "all,device"}).modes ==
+        std::vector<perf::computing>{perf::computing::all, perf::computing::device});
+  CHECK(std::get<int>(parse({"overlap", "--compute", "polled"})) == 2);
+  CHECK(parsed({"overlap"}).sizes == std::vector<std::size_t>{16 << 20});
+}
+
+TEST_CASE("sizes of blocks are rounded up to a block of floats for each rank") {
+  using perf::command;
+  CHECK(perf::usable_size(command::all_gather, 64, 4) == 64);
+  CHECK(perf::usable_size(command::all_gather, 64, 3) == 72);
+  CHECK(perf::usable_size(command::reduce_scatter, 1, 2) == 8);
+  CHECK(perf::usable_size(command::broadcast, 3, 4) == 3);
+  CHECK(std::get<int>(parse({"all_to_all", "--sizes", "0"})) == 2);
+}
+
+TEST_CASE("startup and barrier have no sizes, startup its ranks and launcher") {
+  CHECK(parsed({"barrier"}).sizes == std::vector<std::size_t>{0});
+  CHECK(std::get<int>(parse({"barrier", "--sizes", "8"})) == 2);
+  const perf::options o = parsed({"startup", "--ranks", "16", "--launcher", "mpirun --bind-to none"});
+  CHECK(o.ranks == 16);
+  CHECK(o.launcher == "mpirun --bind-to none");
+  CHECK(std::get<int>(parse({"startup", "--pin"})) == 2);
+  CHECK(parsed({"latency", "--pin"}).pin);
+}
+
+TEST_CASE("a program that forks its ranks is told how many, and knows what it can") {
+  const perf::program_names forks{
+      "gloo-perf", "", false, {perf::command::latency, perf::command::all_reduce}, {"ring", "bcube"}};
+  const auto parse_forking = [&](std::vector<const char*> words) {
+    words.insert(words.begin(), "gloo-perf");
+    return perf::parse_command_line(static_cast<int>(words.size()), words.data(), forks);
+  };
+  const auto said = parse_forking({"all_reduce", "--ranks", "4", "--algorithm", "bcube"});
+  REQUIRE(std::holds_alternative<perf::options>(said));
+  CHECK(std::get<perf::options>(said).ranks == 4);
+  CHECK(std::get<perf::options>(said).algorithm == "bcube");
+  CHECK(std::get<int>(parse_forking({"barrier"})) == 2);
+  CHECK(std::get<int>(parse_forking({"all_reduce", "--algorithm", "tree"})) == 2);
+  CHECK(forks.line_for(perf::command::latency, 2) == "gloo-perf latency --ranks 2");
+  CHECK(names.line_for(perf::command::startup, 4) == "tutti-perf startup --ranks 4");
 }
 
 TEST_CASE("wrong command lines end with 2, help with 0") {

@@ -24,6 +24,7 @@ perf::report example() {
   row.median_us = 0.1234567890123;
   row.line_before_ns = 52;
   r.rows = {row, row};
+  r.binding = "pinned";
   return r;
 }
 
@@ -35,6 +36,8 @@ TEST_CASE("what is written as JSON is read back") {
   CHECK(read.machine == written.machine);
   CHECK(read.loop == "epoll");
   CHECK(read.memory == "shared");
+  CHECK(read.binding == "pinned");
+  CHECK(read.overlaps.empty());
   CHECK(read.ranks == 2);
   REQUIRE(read.rows.size() == 2);
   CHECK(read.rows[1].bytes == 1 << 20);
@@ -61,6 +64,10 @@ TEST_CASE("a file that cannot be written is named") {
 TEST_CASE("one wrong row makes a bad report") {
   perf::report r = example();
   CHECK(r.good());
+  r.overlaps.resize(1);
+  r.overlaps[0].faults = 1;
+  CHECK_FALSE(r.good());
+  r.overlaps.clear();
   r.rows[1].faults = 1;
   CHECK_FALSE(r.good());
 }

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// Comparisons as Markdown and as JSON.
+#pragma once
+
+#include "common/comparison.hpp"
+
+#include <string>
+#include <vector>
+
+namespace perf {
+
+// "tutti: tutti 0.1.0 (shm, loop io_uring, 6 launches); openmpi: Open MPI v4.1.4 (shm, 3 launches)"
+std::string text_of_peers(const benchmark& of);
+// A heading, what was measured, and the table.
+std::string markdown_of(const benchmark& of);
+// Every target that was measured, and whether it was met.
+std::string markdown_of_targets(const std::vector<benchmark>& all);
+// All rows of all benchmarks. `method` says how they came about, for the reader.
+std::string json_of(const std::vector<benchmark>& all, const std::string& method);
+
+}  // namespace perf
