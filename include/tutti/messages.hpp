@@ -12,7 +12,7 @@
 namespace tutti {
 
 template <class T>
-struct message {
+struct received {
   status from;
   std::vector<T> data;
 };
@@ -25,9 +25,9 @@ struct message {
 // It ends never by itself: stop awaiting it, or await next() within a timeout, which loses no message. Each wait is one of
 // recv, with its errors. One allocation a message.
 template <class T>
-generator<message<T>> messages(communicator world, int source = any_source, int tag = any_tag) {
+generator<received<T>> messages(communicator world, int source = any_source, int tag = any_tag) {
   for (;;) {
-    message<T> m;
+    received<T> m;
     m.from = co_await world.probe(source, tag);
     m.data.resize(m.from.template count<T>());
     // By what the probe saw: no other message of that rank and tag can be before it.

@@ -222,7 +222,8 @@ reduction make_reduction(const Op& op) noexcept {
         "tutti: a user's reduction must be trivially copyable and at most 16 bytes: capture a pointer");
     r.kind = reduce_kind::user;
     r.fold = fold_by_user<Op, T>;
-    std::memcpy(r.state.data(), static_cast<const void*>(&op), sizeof(Op));
+    // A callable without captures has one byte of which nobody knows the value.
+    if constexpr (!std::is_empty_v<Op>) std::memcpy(r.state.data(), static_cast<const void*>(&op), sizeof(Op));
   }
   return r;
 }

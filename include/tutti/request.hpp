@@ -16,8 +16,8 @@ namespace tutti {
 // Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;` (for a send, and for collectives,
 // the status only says what was moved). Completion does not need the await: communication goes on while the program
 // does other things. Dropping a pending request cancels it, and the destructor returns only when the buffer is free: a
-// receive that was not matched is withdrawn and loses no message, a send that had begun to leave is finished from a
-// copy or taken back, a collective fails its communicator on all ranks (errc::cancelled). The destructor never waits
+// receive loses no message, not even one that is coming: the next receive gets it; a send that had begun to leave is
+// finished from a copy or taken back, a collective fails its communicator on all ranks (errc::cancelled). The destructor never waits
 // for a peer. Errors are thrown from the await; those of starting too, except errc::wrong_thread, thrown at once.
 class [[nodiscard("dropping a request cancels it")]] request {
  public:

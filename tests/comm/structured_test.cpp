@@ -182,7 +182,7 @@ TEST_CASE("messages come in order from every rank, and a timeout loses none") {
       auto all = messages<int>(world);
       std::vector<int> next(4, 0);
       for (int i = 0; i < 3 * each;) {
-        std::optional<message<int>> m;
+        std::optional<received<int>> m;
         try {
           m = co_await with_timeout(all.next(), std::chrono::microseconds(i % 7 == 0 ? 1 : 5000000));
         } catch (const error& e) {

@@ -22,7 +22,7 @@ void on_each_transport(int ranks, task<> (*main)(communicator)) {
   }
 }
 
-const p2p::endpoint_counters& counters_of(const communicator& c) {
+const p2p::endpoint_counters& traffic_of(const communicator& c) {
   const operation<> any = c.barrier();
   return any.what().comm->endpoint().counters();
 }
@@ -38,17 +38,17 @@ task<> fast_sender(communicator world) {
     sending.reserve(messages);
     for (const int& x : numbers) sending.push_back(world.isend(x, 1, 5));
     // Not all of them could leave without the receiver.
-    TUTTI_EXPECT(counters_of(world).rendezvous > 0);
-    TUTTI_EXPECT(counters_of(world).eager < messages);
+    TUTTI_EXPECT(traffic_of(world).rendezvous > 0);
+    TUTTI_EXPECT(traffic_of(world).eager < messages);
     const int go = 1;
     co_await world.send(go, 1, 6);
     for (request& r : sending) co_await r;
     // The credit has come back: eager again.
     int answer = 0;
     co_await world.recv(answer, 1, 7);
-    const std::uint64_t before = counters_of(world).rendezvous;
+    const std::uint64_t before = traffic_of(world).rendezvous;
     co_await world.send(go, 1, 8);
-    TUTTI_EXPECT(counters_of(world).rendezvous == before);
+    TUTTI_EXPECT(traffic_of(world).rendezvous == before);
   } else {
     int go = 0;
     co_await world.recv(go, 0, 6);

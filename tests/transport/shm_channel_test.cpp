@@ -23,7 +23,7 @@ constexpr std::uint64_t world_id = 77;
 // One mapping for each side, as between two processes.
 struct two_ends {
   own_segment segment{world_id, 0, 2, 2};
-  channel inbox = segment.open_channel(1);
+  shm::channel inbox = segment.open_channel(1);
   peer_segment outbox{base::unique_fd(::dup(segment.fd())), world_id, 0, 1};
   channel_writer writer{outbox.mine()};
   channel_reader reader{inbox};

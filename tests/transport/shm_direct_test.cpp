@@ -32,7 +32,7 @@ constexpr std::uint64_t world_id = 78;
 
 struct two_ends {
   own_segment segment{world_id, 0, 2, 2};
-  channel inbox = segment.open_channel(1);
+  shm::channel inbox = segment.open_channel(1);
   peer_segment outbox{base::unique_fd(::dup(segment.fd())), world_id, 0, 1};
   shown_messages sender{outbox.mine().header()};
   shown_message message(std::uint64_t name) { return shown_message(inbox.header(), name); }
