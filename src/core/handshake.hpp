@@ -27,13 +27,13 @@
 
 namespace tutti::core {
 
-enum class purpose : std::uint8_t { store = 1, tcp_link = 2, shm_link = 3 };
+enum class purpose : std::uint8_t { store = 1, tcp_link = 2, shm_link = 3, launcher = 4 };
 
 struct identity {
   purpose what = purpose::store;
-  std::uint64_t world = 0;  // 0 for the store: the world is not known yet
+  std::uint64_t world = 0;  // 0 for store and launcher: the world is not known yet
   std::uint32_t epoch = 0;
-  std::int32_t rank = -1;  // the connecting side's
+  std::int32_t rank = -1;  // the connecting side's; of a launcher its node
 };
 
 // Why an accepting side says no; sent to the peer, so that its error can name it.
