@@ -254,7 +254,8 @@ int coordinator::node_of(int rank) const {
 
 std::string coordinator::describe_node(int node) const {
   const node_state& state = nodes_[static_cast<std::size_t>(node)];
-  if (phase_ == phase::joining) return fmt::format("node {} ({})", node, state.host);
+  // Ranks are numbered when all have come.
+  if (!missing().empty()) return fmt::format("node {} ({})", node, state.host);
   std::vector<int> ranks;
   for (int i = 0; i < state.ranks; ++i) ranks.push_back(state.first_rank + i);
   return fmt::format("node {} ({} {} on {})", node, state.ranks == 1 ? "rank" : "ranks", rank_list(ranks),
