@@ -156,8 +156,8 @@ struct control_caller::impl {
       to.failed(why);
       co_return;
     }
-    to.connected(std::make_unique<control_link>(
-        std::make_unique<control_link::impl>(std::move(*socket), silence)));
+    to.connected(
+        std::make_unique<control_link>(std::make_unique<control_link::impl>(std::move(*socket), silence)));
   }
 
   asio::any_io_executor executor;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where strangers knock: accepts connections and lets those in who prove that they know the secret.
 //
-// Strangers are dropped after 5 s at the latest and logged once; at most 64 connections are between accept and
-// proof at a time.
+// Strangers are dropped after 5 s at the latest and logged once; at most 64 connections are between accept
+// and proof at a time.
 #pragma once
 
 #include "core/background.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connecting side of a meeting: tries an address again and again, since who listens there may start later.
+// The connecting side of a meeting: tries an address again and again, since who listens there may start
+// later.
 #pragma once
 
 #include "bootstrap/address.hpp"

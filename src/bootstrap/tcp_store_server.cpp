@@ -70,11 +70,10 @@ void tcp_store_server::impl::start() {
   local.reset(new memory_store(
       executor, std::make_shared<bootstrap::store_contents>(),
       fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), port))));
-  door = std::make_unique<bootstrap::door>(
-      executor, local->name(), secret, core::purpose::store,
-      [this](core::stream_socket socket, const core::identity&) {
-        connections.start(serve(std::move(socket)));
-      });
+  door = std::make_unique<bootstrap::door>(executor, local->name(), secret, core::purpose::store,
+                                           [this](core::stream_socket socket, const core::identity&) {
+                                             connections.start(serve(std::move(socket)));
+                                           });
   for (auto& listener : listeners) door->open(std::move(*listener));
   listeners.clear();
 }
@@ -241,8 +240,7 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
   auto made = std::make_unique<impl>(executor, std::move(secret));
   for (tcp::endpoint at : addresses) {
     // With port 0, the port that the first address was given serves for all.
-    if (port == 0 && !made->listeners.empty())
-      at.port(made->listeners.front()->local_endpoint().port());
+    if (port == 0 && !made->listeners.empty()) at.port(made->listeners.front()->local_endpoint().port());
     base::unique_fd fd = listen_at(at, place);
     if (!fd) continue;
     made->listen_on(at.protocol(), std::move(fd));

@@ -7,8 +7,9 @@
 //                      HMAC-SHA256(secret, all that this side has sent and A)
 //   accepting side  -> verdict, HMAC-SHA256(secret, the proof above and the verdict)
 //
-// The connecting side speaks at once because Linux forgets, without a word, a TCP connection that was half made when its
-// listener closed: only what is sent into it brings the reset. Without that it would wait until its deadline.
+// The connecting side speaks at once because Linux forgets, without a word, a TCP connection that was half
+// made when its listener closed: only what is sent into it brings the reset. Without that it would wait until
+// its deadline.
 //
 // Fixed sizes throughout: nothing is allocated for a peer before its proof has been checked, and a replayed
 // proof fails for want of nonce A. The two proofs begin with different words, so that neither can be sent

@@ -36,8 +36,9 @@ std::optional<std::string> coordinator::join(const hello& who) {
     return fmt::format("{} has --node-rank {} and -n {}, which make no sense", caller, who.node, who.ranks);
   node_state& node = nodes_[static_cast<std::size_t>(who.node)];
   if (node.joined)
-    return fmt::format("{} has --node-rank {}, and so has {} (pid {}): give each node a --node-rank of its own",
-                       caller, who.node, describe_node(who.node), node.pid);
+    return fmt::format(
+        "{} has --node-rank {}, and so has {} (pid {}): give each node a --node-rank of its own", caller,
+        who.node, describe_node(who.node), node.pid);
   if (phase_ != phase::joining) return fmt::format("{} comes too late: the job is over", caller);
   node.joined = true;
   node.host = who.host;
@@ -279,7 +280,8 @@ std::vector<outcome> coordinator::all_ends() const {
       order.emplace_back(at, &end);
     }
   }
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<outcome> ends;
   for (const auto& [at, end] : order) ends.push_back(*end);
   return ends;
@@ -298,11 +300,10 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
       text = fmt::format("tutti-run: the job was stopped by {}{}\n{}", signal_name(signal_), by, last_resort);
       break;
     case reason::timeout:
-      text = several()
-                 ? fmt::format("tutti-run: the job was stopped: it ran longer than the --timeout{}\n{}", by,
-                               last_resort)
-                 : fmt::format("tutti-run: the job was stopped: it ran longer than --timeout {:g}\n{}",
-                               static_cast<double>(options_.timeout.count()) / 1000, last_resort);
+      text = several() ? fmt::format("tutti-run: the job was stopped: it ran longer than the --timeout{}\n{}",
+                                     by, last_resort)
+                       : fmt::format("tutti-run: the job was stopped: it ran longer than --timeout {:g}\n{}",
+                                     static_cast<double>(options_.timeout.count()) / 1000, last_resort);
       break;
     case reason::reader_gone:
       if (several() && node != reason_node_)

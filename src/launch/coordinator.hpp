@@ -98,7 +98,7 @@ class coordinator {
 
   phase phase_ = phase::joining;
   reason reason_ = reason::none;
-  int signal_ = 0;     // that the ranks are asked to end by
+  int signal_ = 0;       // that the ranks are asked to end by
   int reason_node_ = 0;  // that gave the reason
   std::string reason_text_;
   std::optional<outcome> first_failure_;

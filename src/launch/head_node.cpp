@@ -115,7 +115,8 @@ void head_node::on_message(visitor& from, std::string_view message) {
   if (free) nodes_.erase(who.node);
   to_.say(fmt::format("tutti-run: node 0 turned a launcher away: {}\n", *refusal));
   from.link->send(encode(command(job_over{
-      refused_exit_code, fmt::format("tutti-run: node 0 on {} turned this launcher away: {}\n", own_.host, *refusal)})));
+      refused_exit_code,
+      fmt::format("tutti-run: node 0 on {} turned this launcher away: {}\n", own_.host, *refusal)})));
   from.link->finish();
 }
 
@@ -145,12 +146,13 @@ void head_node::join_overdue() {
   const std::vector<int> missing = coordinator_.missing();
   coordinator_.abandon(
       join_failure_exit_code,
-      fmt::format("tutti-run: node{} {} did not come to {}:{} within {} (--join-timeout): start tutti-run there "
-                  "with --node-rank {} and the same --master, --nnodes {} and secret{}\n",
-                  missing.size() == 1 ? "" : "s", rank_list(missing), options_.master->host,
-                  options_.master->port, base::duration_text(options_.join_timeout),
-                  missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
-                  only_this_machine_ ? ". That address is a loopback one, which no other machine can reach" : ""));
+      fmt::format(
+          "tutti-run: node{} {} did not come to {}:{} within {} (--join-timeout): start tutti-run there "
+          "with --node-rank {} and the same --master, --nnodes {} and secret{}\n",
+          missing.size() == 1 ? "" : "s", rank_list(missing), options_.master->host, options_.master->port,
+          base::duration_text(options_.join_timeout),
+          missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
+          only_this_machine_ ? ". That address is a loopback one, which no other machine can reach" : ""));
 }
 
 // ---- commands ----

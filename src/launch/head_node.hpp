@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Node 0's part beside its own ranks: waits for the launchers of the other nodes, and carries messages between
-// them and the coordinator, who decides.
+// Node 0's part beside its own ranks: waits for the launchers of the other nodes, and carries messages
+// between them and the coordinator, who decides.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

@@ -43,8 +43,8 @@ job::job(const options& o, std::string path)
         head_node::outlets{[this](const command& what) { execute(what); },
                            [this](std::string_view lines) { output_.say(lines); }});
   else
-    above_ = std::make_unique<member_node>(loop_, o, secret_, own,
-                                           [this](const command& what) { execute(what); });
+    above_ =
+        std::make_unique<member_node>(loop_, o, secret_, own, [this](const command& what) { execute(what); });
 }
 
 int job::run() {

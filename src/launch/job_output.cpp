@@ -52,8 +52,8 @@ std::string job_output::log_name(int rank, const char* suffix) const {
 void job_output::log_failed(const std::string& name, int error) {
   if (std::exchange(log_incomplete_, true)) return;
   say(fmt::format(
-      "tutti-run: the log file '{}' is incomplete: {}. The job goes on; of others it is not said again\n", name,
-      std::strerror(error)));
+      "tutti-run: the log file '{}' is incomplete: {}. The job goes on; of others it is not said again\n",
+      name, std::strerror(error)));
 }
 
 base::unique_fd job_output::open_log(int rank, const char* suffix) const {

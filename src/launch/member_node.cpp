@@ -36,10 +36,11 @@ member_node::member_node(boost::asio::io_context& loop, const options& o, const 
                  link_->send(encode(own_));
                },
                [this](const std::string& why) {
-                 end_alone(node_lost_exit_code,
-                           fmt::format("tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
-                                       "there, with the same --master and secret\n",
-                                       options_.master->host, options_.master->port, why));
+                 end_alone(
+                     node_lost_exit_code,
+                     fmt::format("tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
+                                 "there, with the same --master and secret\n",
+                                 options_.master->host, options_.master->port, why));
                }}) {}
 
 void member_node::begin() {
@@ -103,10 +104,11 @@ void member_node::on_message(std::string_view message) {
 void member_node::on_lost(const std::string& why) {
   const std::string place = fmt::format("{}:{}", options_.master->host, options_.master->port);
   if (asked_signal_ != 0)
-    return end_alone(128 + asked_signal_, fmt::format("tutti-run: the job was stopped by {}\n",
-                                                      signal_name(asked_signal_)));
-  end_alone(first_words_.empty() ? node_lost_exit_code : first_code_,
-            fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped\n{}", place, why, first_words_));
+    return end_alone(128 + asked_signal_,
+                     fmt::format("tutti-run: the job was stopped by {}\n", signal_name(asked_signal_)));
+  end_alone(
+      first_words_.empty() ? node_lost_exit_code : first_code_,
+      fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped\n{}", place, why, first_words_));
 }
 
 // Nobody else will say how the job ends.

@@ -16,8 +16,8 @@ namespace {
 // Goes up when the meaning of any message changes.
 constexpr std::uint16_t version = 1;
 
-// A message is the number of its kind and its fields in order: integers of 8 bytes, texts and lists with their
-// length before them. One function for each kind lists its fields, for both directions.
+// A message is the number of its kind and its fields in order: integers of 8 bytes, texts and lists with
+// their length before them. One function for each kind lists its fields, for both directions.
 
 class writer {
  public:
@@ -82,9 +82,10 @@ class reader {
     if (!text_.empty()) refuse();
   }
   [[noreturn]] static void refuse() {
-    throw error(errc::protocol,
-                "the launcher of another node sent what this one does not understand: use the same version of "
-                "tutti-run on all nodes");
+    throw error(
+        errc::protocol,
+        "the launcher of another node sent what this one does not understand: use the same version of "
+        "tutti-run on all nodes");
   }
 
  private:
@@ -188,7 +189,8 @@ void fields(Stream&, part<Stream, kill_wanted>&) {}
 template <class Stream>
 void fields(Stream& stream, part<Stream, ranks_ended>& m) {
   for (std::size_t i = 0, count = stream.length_of(m.ends); i < count; ++i) fields<Stream>(stream, m.ends[i]);
-  for (std::size_t i = 0, count = stream.length_of(m.last_lines); i < count; ++i) stream.field(m.last_lines[i]);
+  for (std::size_t i = 0, count = stream.length_of(m.last_lines); i < count; ++i)
+    stream.field(m.last_lines[i]);
 }
 
 template <class Variant>

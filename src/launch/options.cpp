@@ -24,7 +24,8 @@ constexpr const char* examples =
     "  export TUTTI_SECRET=...                 the same text on both machines, then on each:\n"
     "  tutti-run -n 8 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500 ./train      (1 on the other)\n"
     "\n"
-    "Nodes may have different numbers of ranks; --on-failure, --max-restarts and --grace are node 0's to say.\n"
+    "Nodes may have different numbers of ranks; --on-failure, --max-restarts and --grace are node 0's to "
+    "say.\n"
     "The exit code is that of the first rank that failed (128 + signal number for one that a signal ended), "
     "1 when a\nnode was lost,\n"
     "124 after --timeout, 128 + signal number when tutti-run itself was told to end, 2 for a wrong command "
@@ -88,10 +89,12 @@ void check_restarts(options& o, bool policy_given, bool number_given) {
   constexpr int usual_restarts = 3;
   constexpr int most_restarts = 1000000;
   if (number_given && (o.max_restarts < 0 || o.max_restarts > most_restarts))
-    throw usage_error(fmt::format("--max-restarts {}: give a number from 0 to {}", o.max_restarts, most_restarts));
+    throw usage_error(
+        fmt::format("--max-restarts {}: give a number from 0 to {}", o.max_restarts, most_restarts));
   if (number_given && !policy_given && o.max_restarts > 0) o.on_failure = failure_policy::restart;
   if (number_given && policy_given && o.on_failure != failure_policy::restart && o.max_restarts > 0)
-    throw usage_error(fmt::format("--max-restarts {} contradicts --on-failure: leave one of them out", o.max_restarts));
+    throw usage_error(
+        fmt::format("--max-restarts {} contradicts --on-failure: leave one of them out", o.max_restarts));
   if (!number_given && o.on_failure == failure_policy::restart) o.max_restarts = usual_restarts;
 }
 
@@ -125,9 +128,10 @@ options parse_options(int argc, const char* const* argv) {
       app.add_option("--node-rank", o.node_rank, "this node, 0 to NODES-1")->type_name("R");
   app.add_option("--master", master, "where the nodes meet: an address of node 0 and a free port there")
       ->type_name("HOST:PORT");
-  app.add_option("--on-failure", policy,
-                 "what the first failing rank does to the others: stop (the default), continue, or restart: all "
-                 "stop and are started again")
+  app.add_option(
+         "--on-failure", policy,
+         "what the first failing rank does to the others: stop (the default), continue, or restart: all "
+         "stop and are started again")
       ->check(CLI::IsMember(policies))
       ->type_name("WHAT");
   const CLI::Option* restarts =
@@ -153,9 +157,9 @@ options parse_options(int argc, const char* const* argv) {
   app.add_option("--node-timeout", silence_seconds,
                  "how long another node may be out of reach before it counts as lost (default 10)")
       ->type_name("SECONDS");
-  const CLI::Option* secret_fd =
-      app.add_option("--secret-fd", o.secret_fd, "read the secret from this descriptor, not from TUTTI_SECRET")
-          ->type_name("FD");
+  const CLI::Option* secret_fd = app.add_option("--secret-fd", o.secret_fd,
+                                                "read the secret from this descriptor, not from TUTTI_SECRET")
+                                     ->type_name("FD");
 
   try {
     app.parse(argc, argv);
@@ -193,7 +197,8 @@ options parse_options(int argc, const char* const* argv) {
   if (o.quiet && o.log_dir.empty())
     throw usage_error("--quiet would lose the output of the ranks: add --log-dir DIR, or use >/dev/null");
   if (secret_fd->count() > 0 && o.secret_fd < 0)
-    throw usage_error("--secret-fd: give the number of an open descriptor, as in --secret-fd 3 3<secret-file");
+    throw usage_error(
+        "--secret-fd: give the number of an open descriptor, as in --secret-fd 3 3<secret-file");
   o.tag_output = tags.at(tag);
   o.timeout = milliseconds_of("--timeout", timeout_seconds);
   o.grace = milliseconds_of("--grace", grace_seconds);

@@ -23,7 +23,8 @@ struct options {
   int nodes = 1;
   int node_rank = 0;
   std::optional<host_and_port> master;
-  // What the nodes of a job do alike is node 0's to say: its on_failure, max_restarts and grace count for all.
+  // What the nodes of a job do alike is node 0's to say: its on_failure, max_restarts and grace count for
+  // all.
   failure_policy on_failure = failure_policy::stop;
   int max_restarts = 0;
   tag_policy tag_output = tag_policy::automatic;

@@ -31,8 +31,9 @@ std::string read_secret(int fd) {
     const ssize_t bytes = ::read(source.get(), buffer.data(), buffer.size());
     if (bytes < 0 && errno == EINTR) continue;
     if (bytes < 0)
-      throw usage_error(fmt::format("--secret-fd {}: {}; open it for reading, as in --secret-fd 3 3<secret-file",
-                                    fd, std::strerror(errno)));
+      throw usage_error(
+          fmt::format("--secret-fd {}: {}; open it for reading, as in --secret-fd 3 3<secret-file", fd,
+                      std::strerror(errno)));
     if (bytes == 0) break;
     text.append(buffer.data(), static_cast<std::size_t>(bytes));
     if (text.size() > longest_secret)
@@ -40,8 +41,8 @@ std::string read_secret(int fd) {
   }
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
   if (text.empty() || text.find('\0') != std::string::npos)
-    throw usage_error(fmt::format("--secret-fd {}: a line of text is needed, for example of `openssl rand -hex 32`",
-                                  fd));
+    throw usage_error(
+        fmt::format("--secret-fd {}: a line of text is needed, for example of `openssl rand -hex 32`", fd));
   return text;
 }
 

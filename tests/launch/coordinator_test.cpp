@@ -50,7 +50,8 @@ struct desk {
   std::vector<std::chrono::milliseconds> times;
   int stores = 0;
   bool no_store = false;
-  coordinator c{o, "id",
+  coordinator c{o,
+                "id",
                 {[this](int node, const command& what) { sent[node].push_back(what); },
                  [this](std::string_view lines) { said += lines; },
                  [this] {
@@ -130,7 +131,8 @@ TEST_SUITE("launch/coordinator") {
     d.ends(2, {exited(4, 1, 40ms), exited(3, 1, 41ms), exited(5, 1, 41ms)}, {"peer failed"});
     const job_over& over = d.last<job_over>(0);
     CHECK(over.exit_code == 128 + SIGSEGV);
-    CHECK(contains(over.report, "rank 1 failed first: it was killed by SIGSEGV (signal 11) (pid 101 on host1, node 1"));
+    CHECK(contains(over.report,
+                   "rank 1 failed first: it was killed by SIGSEGV (signal 11) (pid 101 on host1, node 1"));
     CHECK(contains(over.report, "  | alas\n"));
     CHECK(d.last<job_over>(1).report == over.report.substr(0, over.report.find('\n') + 1));
   }
@@ -216,12 +218,14 @@ TEST_SUITE("launch/coordinator") {
         CHECK(p.store_port == 1000 + round);
         CHECK(p.notice.empty() == (round == 0));
         if (round > 0)
-          CHECK(p.notice == "tutti-run: restart " + std::to_string(round) +
-                                " of 2: rank 0 exited with code 4 (pid 100 on host0, node 0, 0.005 s after the "
-                                "start)\n");
+          CHECK(p.notice ==
+                "tutti-run: restart " + std::to_string(round) +
+                    " of 2: rank 0 exited with code 4 (pid 100 on host0, node 0, 0.005 s after the "
+                    "start)\n");
       }
       d.c.on(0, rank_failed{exited(0, 4, 5ms), false});
-      for (int node = 2; node >= 0; --node) d.ends(node, node == 0 ? std::vector{exited(0, 4, 5ms)} : std::vector<outcome>{});
+      for (int node = 2; node >= 0; --node)
+        d.ends(node, node == 0 ? std::vector{exited(0, 4, 5ms)} : std::vector<outcome>{});
     }
     CHECK(d.last<job_over>(2).exit_code == 4);
     CHECK(contains(d.last<job_over>(0).report, "given up after 2 restarts"));

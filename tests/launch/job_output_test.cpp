@@ -114,8 +114,8 @@ TEST_SUITE("launch/job_output") {
 
   TEST_CASE("--quiet leaves output to the log files; the last words of the cause are told") {
     const testing::temporary_directory folder;
-    const ending end = launch({"-n", "1", "--quiet", "--log-dir", folder.path(), "sh", "-c",
-                               "echo out; echo why >&2; exit 3"});
+    const ending end = launch(
+        {"-n", "1", "--quiet", "--log-dir", folder.path(), "sh", "-c", "echo out; echo why >&2; exit 3"});
     CHECK(end.exit_code == 3);
     CHECK(end.output.empty());
     CHECK(contents(folder.path() + "/rank-0.out") == "out\n");

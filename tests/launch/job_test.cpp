@@ -260,7 +260,8 @@ TEST_SUITE("launch/job") {
   }
 
   TEST_CASE("restarts end, with the code of the last failure") {
-    const ending end = launch({"-n", "2", "--max-restarts", "2", "sh", "-c", "exit $((10 + TUTTI_RESTART_COUNT))"});
+    const ending end =
+        launch({"-n", "2", "--max-restarts", "2", "sh", "-c", "exit $((10 + TUTTI_RESTART_COUNT))"});
     CHECK(end.exit_code == 12);
     CHECK(testing::count_of(end.error, "tutti-run: restart ") == 2);
     CHECK(contains(end.error, "tutti-run: given up after 2 restarts"));
@@ -276,7 +277,9 @@ TEST_SUITE("launch/job") {
     CHECK(!contains(end.error, "restart"));
     const testing::temporary_directory folder;
     const std::string script = folder.path() + "/script";
-    { std::ofstream(script) << "#!/no/such/shell\n"; }
+    {
+      std::ofstream(script) << "#!/no/such/shell\n";
+    }
     REQUIRE(::chmod(script.c_str(), 0700) == 0);
     const ending bad = launch({"-n", "2", "--max-restarts", "5", script});
     CHECK(bad.exit_code == 127);

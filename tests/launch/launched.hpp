@@ -20,8 +20,8 @@ struct ending {
 
 class launched {
  public:
-  // Starts tutti-run with `arguments`. `variables` ("NAME=value") are added to the environment; `network` is a
-  // descriptor of the network namespace to start it in (-1: the test's own).
+  // Starts tutti-run with `arguments`. `variables` ("NAME=value") are added to the environment; `network` is
+  // a descriptor of the network namespace to start it in (-1: the test's own).
   explicit launched(std::vector<std::string> arguments, std::vector<std::string> variables = {},
                     int network = -1);
   launched(const launched&) = delete;
@@ -88,8 +88,8 @@ class temporary_directory {
 
 std::string contents(const std::string& path);
 
-// "HOST:PORT" where nobody listens: on loopback, with a host number of this process's own, so that no port that
-// others are given by chance is the same.
+// "HOST:PORT" where nobody listens: on loopback, with a host number of this process's own, so that no port
+// that others are given by chance is the same.
 std::string free_address();
 // On an address of this machine that other machines could use, too; empty when it has none.
 std::string free_outward_address();

@@ -21,7 +21,8 @@ bool contains(const std::string& text, const std::string& what) {
 }
 
 words node(int number, const std::string& master, words rest) {
-  words all = {"--nnodes", "2", "--node-rank", std::to_string(number), "--master", master, "--join-timeout", "20",
+  words all = {"--nnodes",     "2",    "--node-rank",    std::to_string(number),
+               "--master",     master, "--join-timeout", "20",
                "--tag-output", "never"};
   all.insert(all.end(), rest.begin(), rest.end());
   return all;
@@ -37,8 +38,7 @@ void check_sums(launched& first, launched& second, int ranks_on_first, int ranks
   }
   CHECK(testing::count_of(all, "\n") == ranks);
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::string line =
-        "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ": right\n";
+    const std::string line = "rank " + std::to_string(rank) + " of " + std::to_string(ranks) + ": right\n";
     CHECK(contains(ends[rank < ranks_on_first ? 0 : 1].output, line));
   }
 }
@@ -48,7 +48,8 @@ void check_sums(launched& first, launched& second, int ranks_on_first, int ranks
 TEST_SUITE("launch/networks") {
   TEST_CASE("ranks on two pretended hosts, of different sizes") {
     const std::string master = testing::free_outward_address();
-    if (master.empty()) TUTTI_SKIP("this machine has no address but loopback ones, which lead to no other host");
+    if (master.empty())
+      TUTTI_SKIP("this machine has no address but loopback ones, which lead to no other host");
     launched second(node(1, master, {"-n", "1", TUTTI_SUMS_PATH}), {"TUTTI_SECRET=s", "TUTTI_HOST_ID=b"});
     launched first(node(0, master, {"-n", "3", TUTTI_SUMS_PATH}), {"TUTTI_SECRET=s", "TUTTI_HOST_ID=a"});
     check_sums(first, second, 3, 4);

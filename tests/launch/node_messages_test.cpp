@@ -92,7 +92,8 @@ TEST_SUITE("launch/node_messages") {
     CHECK(over.exit_code == 137);
     CHECK(over.report == "x");
 
-    const rank_failed failed = std::get<rank_failed>(decode_event(encode(event(rank_failed{an_end(), true}))));
+    const rank_failed failed =
+        std::get<rank_failed>(decode_event(encode(event(rank_failed{an_end(), true}))));
     CHECK(failed.others_run);
     CHECK(failed.end.rank == 3);
     CHECK(failed.end.pid == 1234);

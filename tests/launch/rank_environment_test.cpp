@@ -72,10 +72,10 @@ TEST_SUITE("launch/rank_environment") {
   }
 
   TEST_CASE("torchrun's names for nodes, and the count of restarts") {
-    const testing::ending end =
-        launch({"-n", "1", "sh", "-c",
-                "echo $GROUP_RANK $GROUP_WORLD_SIZE $TUTTI_RESTART_COUNT $TUTTI_MAX_RESTARTS ${ROLE_RANK-none}"},
-               {"ROLE_RANK=4", "GROUP_RANK=3"});
+    const testing::ending end = launch(
+        {"-n", "1", "sh", "-c",
+         "echo $GROUP_RANK $GROUP_WORLD_SIZE $TUTTI_RESTART_COUNT $TUTTI_MAX_RESTARTS ${ROLE_RANK-none}"},
+        {"ROLE_RANK=4", "GROUP_RANK=3"});
     CHECK(end.output == "0 1 0 0 none\n");
   }
 
@@ -83,16 +83,17 @@ TEST_SUITE("launch/rank_environment") {
     const testing::temporary_directory folder;
     const std::string file = folder.path() + "/secret";
     std::ofstream(file) << "from a file\n";
-    const testing::ending end =
-        launch({"-n", "1", "sh", "-c",
-                "exec \"$0\" -n 1 --secret-fd 5 sh -c 'echo $TUTTI_SECRET; [ -e /proc/$$/fd/5 ] || echo gone' 5<$1",
-                testing::launcher_path(), file});
+    const testing::ending end = launch(
+        {"-n", "1", "sh", "-c",
+         "exec \"$0\" -n 1 --secret-fd 5 sh -c 'echo $TUTTI_SECRET; [ -e /proc/$$/fd/5 ] || echo gone' 5<$1",
+         testing::launcher_path(), file});
     CHECK(end.output == "from a file\ngone\n");
     const testing::ending closed = launch({"-n", "1", "--secret-fd", "77", "true"});
     CHECK(closed.exit_code == 2);
     CHECK(closed.error.find("--secret-fd 77") != std::string::npos);
     std::ofstream(file, std::ios::trunc).flush();
-    CHECK(launch({"-n", "1", "sh", "-c", "exec \"$0\" -n 1 --secret-fd 5 true 5<$1", testing::launcher_path(), file})
+    CHECK(launch({"-n", "1", "sh", "-c", "exec \"$0\" -n 1 --secret-fd 5 true 5<$1", testing::launcher_path(),
+                  file})
               .exit_code == 2);
   }
 

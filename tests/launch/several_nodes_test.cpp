@@ -39,8 +39,8 @@ struct job_of_nodes {
   }
 };
 
-// Says that it is there, then sits in the shell's own `read`, which a trap interrupts; $0 is a fifo that nobody
-// writes to.
+// Says that it is there, then sits in the shell's own `read`, which a trap interrupts; $0 is a fifo that
+// nobody writes to.
 struct waiting {
   testing::temporary_directory folder;
   std::string silence = folder.fifo("silence");
@@ -63,9 +63,10 @@ std::vector<testing::watched> ranks_of(const launched& node) {
 TEST_SUITE("launch/several_nodes") {
   TEST_CASE("nodes with different numbers of ranks, in any order") {
     const job_of_nodes job{3};
-    const words program = {"--tag-output", "never", "sh", "-c",
-                           "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK $NNODES "
-                           "${MASTER_ADDR} ${TUTTI_STORE_FD:+store} id $TUTTI_JOB_ID $MASTER_PORT"};
+    const words program = {
+        "--tag-output", "never", "sh", "-c",
+        "echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $NODE_RANK $GROUP_RANK $NNODES "
+        "${MASTER_ADDR} ${TUTTI_STORE_FD:+store} id $TUTTI_JOB_ID $MASTER_PORT"};
     auto third = job.start(2, {"-n", "2"}, program);
     auto first = job.start(0, {"-n", "1"}, program);
     auto second = job.start(1, {"-n", "3"}, program);
@@ -98,9 +99,9 @@ TEST_SUITE("launch/several_nodes") {
     const testing::temporary_directory folder;
     const std::string go = folder.fifo("go");
     auto first = job.start(0, {"-n", "2"}, silence.program());
-    auto second = job.start(1, {"-n", "2"},
-                            {"sh", "-c", "[ $RANK = 3 ] && { read x < $0; echo alas >&2; exit 7; }; exec sleep 1000",
-                             go});
+    auto second = job.start(
+        1, {"-n", "2"},
+        {"sh", "-c", "[ $RANK = 3 ] && { read x < $0; echo alas >&2; exit 7; }; exec sleep 1000", go});
     first->wait_for("ready", 2);
     const tutti::base::unique_fd start(::open(go.c_str(), O_RDWR | O_CLOEXEC));
     REQUIRE(::write(start.get(), "\n", 1) == 1);
@@ -147,7 +148,8 @@ TEST_SUITE("launch/several_nodes") {
   TEST_CASE("a second Ctrl-C kills on all nodes") {
     const waiting silence;
     const job_of_nodes job{2};
-    const words deaf = silence.program("trap 'echo no' INT; trap '' TERM; while :; do echo ready $$; read x <&3; done");
+    const words deaf =
+        silence.program("trap 'echo no' INT; trap '' TERM; while :; do echo ready $$; read x <&3; done");
     auto first = job.start(0, {"-n", "1", "--grace", "1000"}, deaf);
     auto second = job.start(1, {"-n", "1"}, deaf);
     first->wait_for("ready");
@@ -199,8 +201,10 @@ TEST_SUITE("launch/several_nodes") {
     const job_of_nodes job{2};
     const testing::temporary_directory folder;
     const std::string go = folder.fifo("go");
-    auto first = job.start(0, {"-n", "1", "--on-failure", "continue"}, {"sh", "-c", "echo up; read x; echo done"});
-    auto second = job.start(1, {"-n", "2"}, {"sh", "-c", "[ $RANK = 2 ] && exit 9; read x < $0; echo done", go});
+    auto first =
+        job.start(0, {"-n", "1", "--on-failure", "continue"}, {"sh", "-c", "echo up; read x; echo done"});
+    auto second =
+        job.start(1, {"-n", "2"}, {"sh", "-c", "[ $RANK = 2 ] && exit 9; read x < $0; echo done", go});
     first->wait_for("up");
     first->wait_for_error("rank 2 exited with code 9");
     const tutti::base::unique_fd start(::open(go.c_str(), O_RDWR | O_CLOEXEC));
@@ -216,9 +220,10 @@ TEST_SUITE("launch/several_nodes") {
 
   TEST_CASE("--max-restarts starts all nodes again") {
     const job_of_nodes job{2};
-    const words program = {"sh", "-c",
-                           "echo count $TUTTI_RESTART_COUNT port $MASTER_PORT; "
-                           "[ $TUTTI_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && exit 3; exec sleep 1000"};
+    const words program = {
+        "sh", "-c",
+        "echo count $TUTTI_RESTART_COUNT port $MASTER_PORT; "
+        "[ $TUTTI_RESTART_COUNT = 2 ] && exit 0; [ $RANK = 1 ] && exit 3; exec sleep 1000"};
     auto first = job.start(0, {"-n", "1", "--max-restarts", "5"}, program);
     auto second = job.start(1, {"-n", "1"}, program);
     for (const auto* node : {&first, &second}) {
@@ -272,7 +277,8 @@ TEST_SUITE("launch/several_nodes") {
       const job_of_nodes job{2};
       std::unique_ptr<launched> nodes[2];
       for (const int node : {0, 1})
-        nodes[node] = job.start(node, {"-n", "1", "--timeout", node == impatient ? "0.5" : "0"}, {"sleep", "1000"});
+        nodes[node] =
+            job.start(node, {"-n", "1", "--timeout", node == impatient ? "0.5" : "0"}, {"sleep", "1000"});
       for (const auto& node : nodes) CHECK(node->finish().exit_code == 124);
     }
   }

@@ -23,15 +23,15 @@ std::unique_ptr<two_networks> two_networks::make(std::string& why_not) {
     why_not = "this user may not make network namespaces";
     return nullptr;
   }
-  const std::string cable = "ip link add cable type veth peer name cable netns " +
-                            std::to_string(made->hosts_[1].holder);
+  const std::string cable =
+      "ip link add cable type veth peer name cable netns " + std::to_string(made->hosts_[1].holder);
   if (!made->run(0, cable + " 2>/dev/null")) {
     why_not = "this kernel, or this user, has no cable (veth) for networks";
     return nullptr;
   }
   for (const int host : {0, 1})
-    REQUIRE(made->run(host, "ip link set lo up && ip addr add " + address(host) +
-                                "/24 dev cable && ip link set cable up"));
+    REQUIRE(made->run(
+        host, "ip link set lo up && ip addr add " + address(host) + "/24 dev cable && ip link set cable up"));
   return made;
 }
 
