@@ -196,7 +196,7 @@ void coordinator::abandon(int exit_code, const std::string& why) {
 
 void coordinator::overdue() {
   if (phase_ != phase::stopping) return;
-  for (std::size_t n = 0; n < nodes_.size(); ++n)
+  for (std::size_t n = 1; n < nodes_.size(); ++n)
     if (!nodes_[n].finished()) {
       nodes_[n].lost = true;
       losses_.emplace_back(static_cast<int>(n), "it does not tell that its ranks have ended");

@@ -43,7 +43,7 @@ class coordinator {
   void lost(int node, const std::string& why);
   // No job comes of it: ends what there is, with these words.
   void abandon(int exit_code, const std::string& why);
-  // The nodes that have not told the end of their ranks will not.
+  // The other nodes that have not told the end of their ranks will not.
   void overdue();
 
   bool joining() const { return phase_ == phase::joining; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/head_node.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -68,13 +68,20 @@ head_node::~head_node() = default;
 void head_node::begin() {
   if (options_.nodes > 1) {
     // The first socket stays: stores are opened beside it.
-    for (base::unique_fd& fd : meeting_) listener_->open(base::unique_fd(::dup(fd.get())));
+    for (base::unique_fd& fd : meeting_)
+      listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
     join_deadline_.expires_after(options_.join_timeout);
     join_deadline_.async_wait([this](const boost::system::error_code& cancelled) {
       if (!cancelled) join_overdue();
     });
   }
   coordinator_.join(own_);
+}
+
+void head_node::lose_patience() {
+  if (!coordinator_.over()) return coordinator_.overdue();
+  nodes_.clear();  // they are only to take their last message
+  end_if_told();
 }
 
 int head_node::open_store() {

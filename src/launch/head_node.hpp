@@ -34,7 +34,7 @@ class head_node : public coordination {
 
   void begin() override;
   void tell(const event& what) override { coordinator_.on(0, what); }
-  void lose_patience() override { coordinator_.overdue(); }
+  void lose_patience() override;
   base::unique_fd take_store() override { return std::move(store_.fd); }
 
  private:

@@ -100,6 +100,17 @@ launched::~launched() {
 
 void launched::signal(int number) const { REQUIRE(::kill(pid_, number) == 0); }
 
+void launched::insist(int number) {
+  constexpr int between_ms = 20;
+  const base::unique_fd death(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  pollfd dead{death.get(), POLLIN, 0};
+  for (int waited_ms = 0; waited_ms < bound_ms; waited_ms += between_ms) {
+    signal(number);
+    if (::poll(&dead, 1, between_ms) == 1) return;
+  }
+  FAIL("tutti-run does not end");
+}
+
 void launched::pause() const {
   signal(SIGSTOP);
   int status = 0;

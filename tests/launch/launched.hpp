@@ -30,6 +30,8 @@ class launched {
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
+  // Sends a signal again and again until it has ended.
+  void insist(int number);
   // Stops tutti-run alone, so that what happens meanwhile is news to it all at once.
   void pause() const;
   // Reads until standard output holds `text` so many times; fails the test when that does not happen.

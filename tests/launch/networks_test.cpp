@@ -55,6 +55,28 @@ TEST_SUITE("launch/networks") {
     check_sums(first, second, 3, 4);
   }
 
+  TEST_CASE("after a restart the ranks find each other, and nobody of the first start") {
+    const std::string master = testing::free_outward_address();
+    if (master.empty())
+      TUTTI_SKIP("this machine has no address but loopback ones, which lead to no other host");
+    // While the others wait for the rank that fails.
+    const words program = {"-n",
+                           "2",
+                           "sh",
+                           "-c",
+                           "[ $TUTTI_RESTART_COUNT = 0 ] && [ $RANK = 3 ] && exit 3; exec \"$0\"",
+                           TUTTI_SUMS_PATH};
+    words again = node(0, master, program);
+    again.insert(again.begin(), {"--max-restarts", "1"});
+    launched first(again, {"TUTTI_SECRET=s", "TUTTI_HOST_ID=a"});
+    launched second(node(1, master, program), {"TUTTI_SECRET=s", "TUTTI_HOST_ID=b"});
+    const ending on_first = first.finish(), on_second = second.finish();
+    CHECK(on_first.exit_code == 0);
+    CHECK(on_second.exit_code == 0);
+    CHECK(contains(on_first.error, "tutti-run: restart 1 of 1: rank 3 exited with code 3"));
+    CHECK(testing::count_of(on_first.output + on_second.output, ": right\n") == 4);
+  }
+
   TEST_CASE("ranks on two networks") {
     std::string why_not;
     const auto networks = testing::two_networks::make(why_not);

@@ -197,6 +197,37 @@ TEST_SUITE("launch/several_nodes") {
     }
   }
 
+  TEST_CASE("who insists does not wait for a launcher that does not answer") {
+    const waiting silence;
+    for (const int stuck : {0, 1}) {
+      const job_of_nodes job{2};
+      std::unique_ptr<launched> nodes[] = {job.start(0, {"-n", "1"}, silence.program()),
+                                           job.start(1, {"-n", "1"}, silence.program())};
+      for (const auto& node : nodes) node->wait_for("ready");
+      nodes[stuck]->pause();
+      launched& other = *nodes[1 - stuck];
+      other.insist(SIGINT);
+      const ending end = other.finish();
+      CHECK(end.exit_code == 128 + SIGINT);
+      CHECK(contains(end.error, "the job was stopped by SIGINT"));
+    }
+  }
+
+  TEST_CASE("ranks inherit nothing of what the launchers hold open") {
+    const job_of_nodes job{2};
+    const words program = {
+        "--tag-output", "never", "sh", "-c",
+        "for f in /proc/$$/fd/*; do [ ${f##*/} -gt 2 ] && echo has $(readlink $f); done; echo all"};
+    auto first = job.start(0, {"-n", "2"}, program);
+    auto second = job.start(1, {"-n", "1"}, program);
+    const std::string on_first = first->finish().output, on_second = second->finish().output;
+    CHECK(testing::count_of(on_first, "all\n") == 2);
+    CHECK(testing::count_of(on_first, "has socket:") == 1);  // the store, of rank 0
+    CHECK(testing::count_of(on_second, "all\n") == 1);
+    CHECK(testing::count_of(on_second, "has socket:") == 0);
+    CHECK(testing::count_of(on_first + on_second, "has anon_inode:") == 0);
+  }
+
   TEST_CASE("--on-failure continue") {
     const job_of_nodes job{2};
     const testing::temporary_directory folder;
