@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <stdexcept>
+#include <tuple>
 
 #include "launch/signals.hpp"
 
@@ -272,18 +273,24 @@ std::string coordinator::place_of(int rank) const {
 // In the order in which they ended. Each node has its own clock, started when it was told to start; within a
 // node the order is the one in which it was told the deaths.
 std::vector<outcome> coordinator::all_ends() const {
-  std::vector<std::pair<std::chrono::milliseconds, const outcome*>> order;
+  struct place {
+    std::chrono::milliseconds at;
+    std::size_t arrival;  // for those at the same time
+    const outcome* end;
+  };
+  std::vector<place> order;
   for (const node_state& node : nodes_) {
     std::chrono::milliseconds at{0};
     for (const outcome& end : node.ends) {
       at = std::max(at, end.after);
-      order.emplace_back(at, &end);
+      order.push_back({at, order.size(), &end});
     }
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(order.begin(), order.end(), [](const place& a, const place& b) {
+    return std::tie(a.at, a.arrival) < std::tie(b.at, b.arrival);
+  });
   std::vector<outcome> ends;
-  for (const auto& [at, end] : order) ends.push_back(*end);
+  for (const place& p : order) ends.push_back(*p.end);
   return ends;
 }
 
