@@ -2,6 +2,7 @@
 // The client: one connection, one task that reads answers, and requests that wait for theirs by number.
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
+#include "bootstrap/knock.hpp"
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/store_errors.hpp"
 #include "bootstrap/store_wire.hpp"
@@ -203,29 +204,6 @@ task<std::size_t> tcp_store::do_append(std::string key, std::string text, millis
   co_return static_cast<std::size_t>(answer.amount);
 }
 
-namespace {
-
-// What ends the attempts, and what the next one may cure.
-bool worth_another_try(const error& e) {
-  return e.code() == errc::peer_failed || e.code() == errc::timed_out || e.code() == errc::resources;
-}
-
-// One connection to one address, proved on both sides.
-task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::stream_endpoint at,
-                                const std::string& secret, int rank, core::time_point deadline) {
-  // A host that swallows packets may not use up the time of the other addresses.
-  const core::time_point connected_by = std::min(deadline, core::deadline_after(std::chrono::seconds(5)));
-  core::stream_socket socket = co_await core::connect(executor, at, connected_by);
-  core::identity mine;
-  mine.what = core::purpose::store;
-  mine.rank = rank;
-  // The whole time: behind a listener that the launcher holds, rank 0 may not have started yet.
-  co_await core::greet(socket, secret, mine, 0, deadline);
-  co_return std::move(socket);
-}
-
-}  // namespace
-
 task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor executor, std::string host,
                                                     std::uint16_t port, std::string secret, int rank,
                                                     std::chrono::milliseconds timeout) {
@@ -236,35 +214,24 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor
     std::erase_if(addresses, [](const auto& address) { return !bootstrap::is_loopback(address.address()); });
     if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store at {}", place));
   }
-  core::wakeup pause(executor);
-  std::string last_failure = "no attempt was made";
-  for (auto back_off = std::chrono::milliseconds(5);;
-       back_off = std::min(back_off * 2, std::chrono::milliseconds(250))) {
-    for (const auto& address : addresses) {
-      std::optional<core::stream_socket> socket;
-      try {
-        socket.emplace(co_await reach(executor, address, secret, rank, deadline));
-      } catch (const error& e) {
-        if (!worth_another_try(e)) throw;
-        last_failure = e.what();
-      }
-      if (!socket) continue;
-      std::unique_ptr<tcp_store> made(new tcp_store(
-          std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
-      made->set_timeout(timeout);
-      co_return std::move(made);
-    }
-    const core::time_point next = std::min(deadline, core::deadline_after(back_off));
-    co_await pause.wait(next);
-    if (core::clock::now() >= deadline)
-      throw error(
-          errc::join_failed,
-          fmt::format(
-              "rank {} cannot join: rank 0 has not come: it does not serve the store at {} within {} ({}); "
-              "start it there, look at its output, and see that MASTER_ADDR and MASTER_PORT are the same "
-              "on all ranks",
-              rank, place, base::duration_text(timeout), last_failure));
-  }
+  core::identity mine;
+  mine.what = core::purpose::store;
+  mine.rank = rank;
+  std::string last_failure;
+  std::optional<core::stream_socket> socket =
+      co_await bootstrap::knock(executor, std::move(addresses), secret, mine, deadline, &last_failure);
+  if (!socket)
+    throw error(
+        errc::join_failed,
+        fmt::format(
+            "rank {} cannot join: rank 0 has not come: it does not serve the store at {} within {} ({}); "
+            "start it there, look at its output, and see that MASTER_ADDR and MASTER_PORT are the same "
+            "on all ranks",
+            rank, place, base::duration_text(timeout), last_failure));
+  std::unique_ptr<tcp_store> made(new tcp_store(
+      std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
+  made->set_timeout(timeout);
+  co_return std::move(made);
 }
 
 }  // namespace tutti

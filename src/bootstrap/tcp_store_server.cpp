@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server: a task for each listener, one for each connection, and one for each request, before one
-// memory_store.
+// The server: behind its door a task for each connection, and one for each request, before one memory_store.
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/address.hpp"
+#include "bootstrap/door.hpp"
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "bootstrap/store_wire.hpp"
@@ -15,12 +15,9 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <boost/asio/as_tuple.hpp>
-#include <boost/asio/deferred.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <cerrno>
 #include <functional>
@@ -38,132 +35,50 @@ using bootstrap::store_verb;
 
 namespace {
 
-constexpr int most_unproved = 64;
-constexpr auto time_to_prove = std::chrono::seconds(5);
 constexpr int most_requests = 4096;  // outstanding at once, from one client
 
 }  // namespace
 
 struct tcp_store_server::impl {
-  struct listener {
-    listener(const asio::any_io_executor& executor, const tcp& p, int fd)
-        : protocol(p), acceptor(executor, p, fd), room(executor) {}
-    tcp protocol;
-    tcp::acceptor acceptor;
-    core::wakeup room;  // one more connection may be accepted
-  };
-
   impl(asio::any_io_executor e, std::string s) : executor(e), secret(std::move(s)), empty(e) {}
 
+  void listen_on(const tcp& protocol, base::unique_fd fd);
   void start();
-  task<> accept(listener& from);
   task<> serve(core::stream_socket socket);
-  task<bool> welcome(core::stream_socket& socket);
   task<> answer(bootstrap::message_stream& to, store_request request, int& outstanding);
   task<> carry_out(store_request& request, store_answer& answer);
-  void report_stranger(const std::string& from, const error& why);
 
   asio::any_io_executor executor;
   std::string secret;
   std::uint16_t port = 0;
   std::unique_ptr<memory_store> local;
-  std::vector<std::unique_ptr<listener>> listeners;
+  std::vector<std::unique_ptr<tcp::acceptor>> listeners;
   core::wakeup empty;  // the last client has left
-  int unproved = 0;
   int clients = 0;
-  bool reported_stranger = false;
-  bool reported_limit = false;
-  core::background_tasks acceptors;
+  std::unique_ptr<bootstrap::door> door;
   core::background_tasks connections;  // last: its tasks use the others
 };
 
+void tcp_store_server::impl::listen_on(const tcp& protocol, base::unique_fd fd) {
+  listeners.push_back(std::make_unique<tcp::acceptor>(executor, protocol, fd.get()));
+  fd.release();
+}
+
 void tcp_store_server::impl::start() {
-  const tcp::endpoint at = listeners.front()->acceptor.local_endpoint();
+  const tcp::endpoint at = listeners.front()->local_endpoint();
   port = at.port();
   local.reset(new memory_store(
       executor, std::make_shared<bootstrap::store_contents>(),
       fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), port))));
-  for (const auto& l : listeners) acceptors.start(accept(*l));
-}
-
-task<> tcp_store_server::impl::accept(listener& from) {
-  for (;;) {
-    while (unproved >= most_unproved) {
-      co_await from.room.wait(core::time_point::max());
-    }
-    base::unique_fd fd(
-        ::accept4(from.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const int code = errno;
-    if (fd) {
-      const int on = 1;
-      ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-      // A client whose host has died must not stay for ever.
-      ::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-      try {
-        core::stream_socket socket(executor, from.protocol, fd.get());
-        fd.release();
-        connections.start(serve(std::move(socket)));
-      } catch (const boost::system::system_error& e) {
-        base::log_warning(fmt::format("{} dropped a connection: {}", local->name(), e.what()));
-      }
-      continue;
-    }
-    if (code == EINTR || code == ECONNABORTED) continue;
-    if (code == EAGAIN || code == EWOULDBLOCK) {
-      const std::tuple<boost::system::error_code> ready =
-          co_await from.acceptor.async_wait(tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
-      if (std::get<0>(ready)) co_return;  // closed
-      continue;
-    }
-    if (!std::exchange(reported_limit, true))
-      base::log_warning(fmt::format("{} cannot accept a connection now: {}; raise the limit (ulimit -n)",
-                                    local->name(), base::errno_text(code)));
-    // Out of descriptors or memory: what is there must go first, and this will not be told.
-    co_await from.room.wait(core::deadline_after(std::chrono::milliseconds(100)));
-  }
-}
-
-void tcp_store_server::impl::report_stranger(const std::string& from, const error& why) {
-  const std::string text =
-      fmt::format("{}: dropped a connection from {}: {}", local->name(), from, why.what());
-  if (std::exchange(reported_stranger, true)) {
-    base::log_info(text);
-  } else {
-    base::log_warning(text + " (others will not be reported)");
-  }
-}
-
-task<bool> tcp_store_server::impl::welcome(core::stream_socket& socket) {
-  struct place {
-    impl& of;
-    explicit place(impl& i) : of(i) { ++of.unproved; }
-    ~place() {
-      --of.unproved;
-      for (const auto& l : of.listeners) l->room.notify();
-    }
-  } const taken(*this);
-  const std::string name = core::peer_text(socket);  // while it can still be told
-  const core::time_point deadline = core::deadline_after(time_to_prove);
-  bool proved = false;
-  try {
-    const core::greeting from =
-        co_await core::receive_greeting(socket, secret, core::purpose::store, 0, -1, deadline);
-    co_await core::answer_greeting(socket, secret, from, core::verdict::welcome, deadline);
-    proved = true;
-  } catch (const error& e) {
-    report_stranger(name, e);
-  }
-  co_return proved;
+  door = std::make_unique<bootstrap::door>(executor, local->name(), secret, core::purpose::store,
+                                           [this](core::stream_socket socket, const core::identity&) {
+                                             connections.start(serve(std::move(socket)));
+                                           });
+  for (auto& listener : listeners) door->open(std::move(*listener));
+  listeners.clear();
 }
 
 task<> tcp_store_server::impl::serve(core::stream_socket socket) {
-  const bool welcomed = co_await welcome(socket);
-  if (!welcomed) {
-    // Now, and not when this task's frame goes.
-    boost::system::error_code ignored;
-    socket.close(ignored);
-    co_return;
-  }
   struct place {
     impl& of;
     explicit place(impl& i) : of(i) { ++of.clients; }
@@ -268,11 +183,7 @@ std::unique_ptr<memory_store> tcp_store_server::local() const {
 
 task<> tcp_store_server::drain(std::chrono::milliseconds timeout) {
   const core::time_point deadline = core::deadline_after(timeout);
-  impl_->acceptors.clear();
-  for (const auto& l : impl_->listeners) {
-    boost::system::error_code ignored;
-    l->acceptor.close(ignored);
-  }
+  impl_->door->close();
   for (bool in_time = true; in_time && impl_->clients > 0;) {
     in_time = co_await impl_->empty.wait(deadline);
   }
@@ -329,12 +240,10 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
   auto made = std::make_unique<impl>(executor, std::move(secret));
   for (tcp::endpoint at : addresses) {
     // With port 0, the port that the first address was given serves for all.
-    if (port == 0 && !made->listeners.empty())
-      at.port(made->listeners.front()->acceptor.local_endpoint().port());
+    if (port == 0 && !made->listeners.empty()) at.port(made->listeners.front()->local_endpoint().port());
     base::unique_fd fd = listen_at(at, place);
     if (!fd) continue;
-    made->listeners.push_back(std::make_unique<impl::listener>(executor, at.protocol(), fd.get()));
-    fd.release();
+    made->listen_on(at.protocol(), std::move(fd));
   }
   if (made->listeners.empty())
     throw error(errc::invalid_argument,
@@ -368,8 +277,7 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
   auto made = std::make_unique<impl>(executor, std::move(secret));
-  made->listeners.push_back(std::make_unique<impl::listener>(executor, at.protocol(), fd.get()));
-  fd.release();
+  made->listen_on(at.protocol(), std::move(fd));
   return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }
 

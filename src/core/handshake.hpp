@@ -7,8 +7,9 @@
 //                      HMAC-SHA256(secret, all that this side has sent and A)
 //   accepting side  -> verdict, HMAC-SHA256(secret, the proof above and the verdict)
 //
-// The connecting side speaks at once because Linux forgets, without a word, a TCP connection that was half made when its
-// listener closed: only what is sent into it brings the reset. Without that it would wait until its deadline.
+// The connecting side speaks at once because Linux forgets, without a word, a TCP connection that was half
+// made when its listener closed: only what is sent into it brings the reset. Without that it would wait until
+// its deadline.
 //
 // Fixed sizes throughout: nothing is allocated for a peer before its proof has been checked, and a replayed
 // proof fails for want of nonce A. The two proofs begin with different words, so that neither can be sent
@@ -27,13 +28,13 @@
 
 namespace tutti::core {
 
-enum class purpose : std::uint8_t { store = 1, tcp_link = 2, shm_link = 3 };
+enum class purpose : std::uint8_t { store = 1, tcp_link = 2, shm_link = 3, launcher = 4 };
 
 struct identity {
   purpose what = purpose::store;
-  std::uint64_t world = 0;  // 0 for the store: the world is not known yet
+  std::uint64_t world = 0;  // 0 for store and launcher: the world is not known yet
   std::uint32_t epoch = 0;
-  std::int32_t rank = -1;  // the connecting side's
+  std::int32_t rank = -1;  // the connecting side's; of a launcher its node
 };
 
 // Why an accepting side says no; sent to the peer, so that its error can name it.

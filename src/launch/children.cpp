@@ -35,6 +35,14 @@ void children::start(int rank, const process_spec& spec) {
                       });
 }
 
+void children::clear() {
+  all_.clear();
+  unreaped_.clear();
+  asked_with_ = 0;
+  killed_ = false;
+  started_ = std::chrono::steady_clock::now();
+}
+
 void children::reap() {
   collect_dead();
   for (const auto& c : all_)

@@ -33,6 +33,8 @@ class children {
 
   // Throws std::system_error when no process can be made.
   void start(int rank, const process_spec& spec);
+  // All have gone: makes ready for another start of the ranks.
+  void clear();
   // To be called at SIGCHLD.
   void reap();
 
@@ -44,7 +46,7 @@ class children {
   // Of the only rank: it has stopped (Ctrl-Z, or a read from a terminal that is not its own) since the last
   // call.
   bool only_one_stopped() const noexcept;
-  pid_t only_group() const { return all_.front()->pid; }
+  pid_t only_group() const { return all_.empty() ? -1 : all_.front()->pid; }
 
  private:
   struct child {

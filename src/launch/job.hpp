@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Supervision of one job on one node: starts its ranks, passes signals on, decides when the job is over and
-// how it ended.
-//
-//   running ── a failure, a signal, the timeout, no reader ──> stopping ── grace over ──> killing
-//      └─────── all ranks ended ────────────────────> draining <───────────────┴──────────────┘
+// A job as seen by the launcher of one node: its ranks, its output, the user's signals, and whoever
+// coordinates all nodes, on a single node too.
 #pragma once
-
-#include <sys/resource.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <optional>
+#include <memory>
 #include <string>
-#include <vector>
 
-#include "base/unique_fd.hpp"
-#include "launch/children.hpp"
+#include "launch/coordination.hpp"
 #include "launch/job_output.hpp"
+#include "launch/local_ranks.hpp"
+#include "launch/node_messages.hpp"
 #include "launch/options.hpp"
-#include "launch/outcome.hpp"
-#include "launch/rank_environment.hpp"
-#include "launch/store_socket.hpp"
 
 namespace tutti::launch {
 
@@ -35,47 +27,30 @@ class job {
   int run();
 
  private:
-  enum class phase { running, stopping, killing, draining };
-  enum class reason { none, failure, signal, timeout, reader_gone };
+  void execute(const command& what);
+  void execute_one(const start_ranks& what);
+  void execute_one(const stop_ranks& what) { ranks_.stop(what.signal); }
+  void execute_one(const kill_ranks&) { ranks_.kill(); }
+  void execute_one(const job_over& what);
 
-  void start_ranks();
-  void start_rank(int local_rank, const base::unique_fd& null);
   void listen();
-
   void on_signal(int signal);
-  void on_rank_end(outcome end);
-  void on_children_changed();
-  void suspend();
-
-  void stop(reason why, int signal);
-  void kill();
-  void give_up();
-  void finish();
-  std::string report() const;
-  int exit_code() const;
+  void on_ranks_ended();
+  void stop_all(stop_wanted::reason why, int signal);
+  // The single rank is a program like any that the shell starts, and the user has seen it end.
+  bool needs_no_words() const;
 
   const options& options_;
-  std::string path_;
-  std::optional<rlimit> descriptor_limit_;  // what the ranks get, where the launcher itself needed more
+  std::string secret_;
   boost::asio::io_context loop_{1};
-  children children_;  // forks its guardian: early, while there is little to copy
-  store_socket store_;
-  rank_environment environment_;
+  local_ranks ranks_;
   job_output output_;
   boost::asio::signal_set signals_;
   boost::asio::steady_timer timeout_;
-  boost::asio::steady_timer deadline_;  // of the grace, then of the kernel to carry out SIGKILL
-
-  // A single rank has the launcher's own streams, with no pipes in between, and its terminal.
-  bool direct_;
-  bool lends_terminal_;
-
-  phase phase_ = phase::running;
-  reason reason_ = reason::none;
-  int stop_signal_ = 0;      // by which the ranks were asked to end; 0: none yet
-  bool asked_rest_ = false;  // what they left behind was asked too
+  std::unique_ptr<coordination> above_;
   int interrupts_ = 0;
-  std::vector<outcome> ends_;  // in the order in which they came
+  bool over_ = false;
+  int exit_code_ = 0;
 };
 
 }  // namespace tutti::launch

@@ -19,6 +19,7 @@ namespace tutti::launch {
 job_output::job_output(boost::asio::io_context& loop, const options& o, std::function<void()> reader_gone)
     : loop_(loop),
       log_dir_(o.log_dir),
+      quiet_(o.quiet),
       speakers_(o.tag_output),
       output_(loop, STDOUT_FILENO),
       separate_error_(same_file(STDOUT_FILENO, STDERR_FILENO)
@@ -36,9 +37,28 @@ job_output::job_output(boost::asio::io_context& loop, const options& o, std::fun
         fmt::format("cannot make the directory '{}' of --log-dir: {}", log_dir_, failure.message()));
 }
 
+void job_output::begin_start(int restart_count) {
+  restart_count_ = restart_count;
+  pumps_.clear();
+}
+
+std::string job_output::log_name(int rank, const char* suffix) const {
+  return restart_count_ == 0
+             ? fmt::format("{}/rank-{}.{}", log_dir_, rank, suffix)
+             : fmt::format("{}/rank-{}.restart-{}.{}", log_dir_, rank, restart_count_, suffix);
+}
+
+// Once for all: where one file has no room, the others have none either.
+void job_output::log_failed(const std::string& name, int error) {
+  if (std::exchange(log_incomplete_, true)) return;
+  say(fmt::format(
+      "tutti-run: the log file '{}' is incomplete: {}. The job goes on; of others it is not said again\n",
+      name, std::strerror(error)));
+}
+
 base::unique_fd job_output::open_log(int rank, const char* suffix) const {
   if (log_dir_.empty()) return {};
-  const std::string name = fmt::format("{}/rank-{}.{}", log_dir_, rank, suffix);
+  const std::string name = log_name(rank, suffix);
   base::unique_fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file)
     throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", name, std::strerror(errno)));
@@ -49,9 +69,12 @@ std::unique_ptr<output_pump> job_output::connect_stream(int rank, base::unique_f
                                                         const char* suffix) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
-  output_pump::route way{base::unique_fd(ends[0]), {}};
+  output_pump::route way;
+  way.source.reset(ends[0]);
   writer.reset(ends[1]);
   way.log = open_log(rank, suffix);
+  way.log_failed = [this, name = log_name(rank, suffix)](int error) { log_failed(name, error); };
+  if (quiet_) way.shown_at = &nowhere_;
   auto pump =
       std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); });
   pump->start();
@@ -101,17 +124,13 @@ void job_output::drain(std::function<void()> done) {
       [this, done = std::move(done)]() mutable { error_sink().when_drained(std::move(done)); });
 }
 
+bool job_output::incomplete() const {
+  return log_incomplete_ || (output_.error() != 0 && output_.error() != EPIPE);
+}
+
 std::string job_output::losses() const {
-  std::string lines;
-  if (output_.error() != 0 && output_.error() != EPIPE)
-    lines += fmt::format("tutti-run: standard output is incomplete: {}\n", std::strerror(output_.error()));
-  for (const rank_pumps& pumps : pumps_)
-    for (const output_pump* pump : {pumps.output.get(), pumps.error.get()})
-      if (pump->log_error() != 0)
-        lines +=
-            fmt::format("tutti-run: the log file '{}/rank-{}.{}' is incomplete: {}\n", log_dir_, pumps.rank,
-                        pump == pumps.output.get() ? "out" : "err", std::strerror(pump->log_error()));
-  return lines;
+  if (output_.error() == 0 || output_.error() == EPIPE) return "";
+  return fmt::format("tutti-run: standard output is incomplete: {}\n", std::strerror(output_.error()));
 }
 
 }  // namespace tutti::launch

@@ -28,11 +28,15 @@ class job_output {
   };
   rank_pipes connect(int rank);
 
+  // What comes from here on is that of ranks that were started so many times before: it has logs of its own,
+  // and what earlier ones said is forgotten.
+  void begin_start(int restart_count);
+
   // Lines of the launcher's own, on standard error.
   void say(std::string_view lines) { author_.say(lines); }
 
-  // Lines of several ranks have met, so that the last ones of one rank are hard to find.
-  bool mixed() const { return speakers_.mixed(); }
+  // The user has not just seen the last lines of a rank: those of several have met, or none are printed.
+  bool hard_to_find() const { return quiet_ || speakers_.mixed(); }
   // The last complete lines that `rank` wrote to standard error, at most `count`.
   std::vector<std::string> last_error_lines(int rank, std::size_t count) const;
 
@@ -41,7 +45,9 @@ class job_output {
   // ...and this one when it has left the sinks too.
   void drain(std::function<void()> done);
 
-  // What could not be written, as lines for the user; empty if all is well.
+  // Something could not be written.
+  bool incomplete() const;
+  // What the user has not been told of that, as lines.
   std::string losses() const;
 
  private:
@@ -51,15 +57,26 @@ class job_output {
     std::unique_ptr<output_pump> error;
   };
 
+  // Where output goes that nobody wants to see.
+  struct silence : line_destination {
+    void write(std::string_view) override {}
+  };
+
   std::unique_ptr<output_pump> connect_stream(int rank, base::unique_fd& writer, output_sink& to,
                                               const char* suffix);
+  std::string log_name(int rank, const char* suffix) const;
   base::unique_fd open_log(int rank, const char* suffix) const;
+  void log_failed(const std::string& name, int error);
   output_sink& error_sink() { return separate_error_ ? *separate_error_ : output_; }
   void pump_closed();
 
   boost::asio::io_context& loop_;
   std::string log_dir_;
+  bool quiet_;
+  int restart_count_ = 0;
+  bool log_incomplete_ = false;
   speakers speakers_;
+  silence nowhere_;
   output_sink output_;
   // Empty when both streams lead to the same place: one queue then keeps lines of the two from cutting into
   // each other.

@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
   try {
     const options o = parse_options(argc, argv);
     const program_search program = find_program(o.program.front());
-    if (program.error != 0) {
+    // Of several nodes, node 0 is to hear of it: it then fails to start like any rank.
+    if (program.error != 0 && o.nodes == 1) {
       std::fputs(start_error(o.program.front(), program.error).c_str(), stderr);
       return start_error_exit_code(program.error);
     }

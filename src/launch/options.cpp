@@ -20,10 +20,14 @@ constexpr const char* examples =
     "Examples:\n"
     "  tutti-run -n 4 ./hello                  four ranks on this machine\n"
     "  tutti-run -n 2 --log-dir logs ./train --epochs 3\n"
+    "  tutti-run -n 4 --max-restarts 3 ./train starts all ranks again when one fails, three times\n"
     "  export TUTTI_SECRET=...                 the same text on both machines, then on each:\n"
     "  tutti-run -n 8 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500 ./train      (1 on the other)\n"
     "\n"
-    "The exit code is that of the first rank that failed (128 + signal number for one that a signal ended),\n"
+    "Nodes may have different numbers of ranks; --on-failure, --max-restarts and --grace are node 0's to "
+    "say.\n"
+    "The exit code is that of the first rank that failed (128 + signal number for one that a signal ended), "
+    "1 when a\nnode was lost,\n"
     "124 after --timeout, 128 + signal number when tutti-run itself was told to end, 2 for a wrong command "
     "line.\n"
     "Rank 0 reads standard input unless that is a terminal; with -n 1 the program has the terminal to "
@@ -80,6 +84,20 @@ void check_nodes(const options& o, bool node_rank_given, bool master_given) {
                           o.nodes - 1));
 }
 
+// A number of restarts asks for them.
+void check_restarts(options& o, bool policy_given, bool number_given) {
+  constexpr int usual_restarts = 3;
+  constexpr int most_restarts = 1000000;
+  if (number_given && (o.max_restarts < 0 || o.max_restarts > most_restarts))
+    throw usage_error(
+        fmt::format("--max-restarts {}: give a number from 0 to {}", o.max_restarts, most_restarts));
+  if (number_given && !policy_given && o.max_restarts > 0) o.on_failure = failure_policy::restart;
+  if (number_given && policy_given && o.on_failure != failure_policy::restart && o.max_restarts > 0)
+    throw usage_error(
+        fmt::format("--max-restarts {} contradicts --on-failure: leave one of them out", o.max_restarts));
+  if (!number_given && o.on_failure == failure_policy::restart) o.max_restarts = usual_restarts;
+}
+
 }  // namespace
 
 options parse_options(int argc, const char* const* argv) {
@@ -87,8 +105,11 @@ options parse_options(int argc, const char* const* argv) {
   std::string master;
   double timeout_seconds = 0;
   double grace_seconds = 5;
+  double join_seconds = 600;
+  double silence_seconds = 10;
   const std::map<std::string, failure_policy> policies = {{"stop", failure_policy::stop},
-                                                          {"continue", failure_policy::go_on}};
+                                                          {"continue", failure_policy::go_on},
+                                                          {"restart", failure_policy::restart}};
   const std::map<std::string, tag_policy> tags = {
       {"auto", tag_policy::automatic}, {"always", tag_policy::always}, {"never", tag_policy::never}};
   std::string policy = "stop";
@@ -105,14 +126,23 @@ options parse_options(int argc, const char* const* argv) {
       ->type_name("NODES");
   const CLI::Option* node_rank =
       app.add_option("--node-rank", o.node_rank, "this node, 0 to NODES-1")->type_name("R");
-  app.add_option("--master", master, "where the ranks meet: an address of node 0 and a free port there")
+  app.add_option("--master", master, "where the nodes meet: an address of node 0 and a free port there")
       ->type_name("HOST:PORT");
-  app.add_option("--on-failure", policy,
-                 "what the first failing rank does to the others: stop (the default) or continue")
+  app.add_option(
+         "--on-failure", policy,
+         "what the first failing rank does to the others: stop (the default), continue, or restart: all "
+         "stop and are started again")
       ->check(CLI::IsMember(policies))
       ->type_name("WHAT");
-  app.add_option("--log-dir", o.log_dir, "also write each rank's output to DIR/rank-<r>.out and .err")
+  const CLI::Option* restarts =
+      app.add_option("--max-restarts", o.max_restarts,
+                     "restarts before giving up (default 3); without --on-failure, restart is meant")
+          ->type_name("K");
+  app.add_option("--log-dir", o.log_dir,
+                 "also write each rank's output to DIR/rank-<r>.out and .err, after a restart to "
+                 "DIR/rank-<r>.restart-<k>.out and .err")
       ->type_name("DIR");
+  app.add_flag("--quiet", o.quiet, "print no output of the ranks: it is in --log-dir");
   app.add_option(
          "--tag-output", tag,
          "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)")
@@ -122,6 +152,14 @@ options parse_options(int argc, const char* const* argv) {
       ->type_name("SECONDS");
   app.add_option("--grace", grace_seconds, "time between asking a rank to end and killing it (default 5)")
       ->type_name("SECONDS");
+  app.add_option("--join-timeout", join_seconds, "for all nodes to come together (default 600)")
+      ->type_name("SECONDS");
+  app.add_option("--node-timeout", silence_seconds,
+                 "how long another node may be out of reach before it counts as lost (default 10)")
+      ->type_name("SECONDS");
+  const CLI::Option* secret_fd = app.add_option("--secret-fd", o.secret_fd,
+                                                "read the secret from this descriptor, not from TUTTI_SECRET")
+                                     ->type_name("FD");
 
   try {
     app.parse(argc, argv);
@@ -155,9 +193,19 @@ options parse_options(int argc, const char* const* argv) {
                       master));
   }
   o.on_failure = policies.at(policy);
+  check_restarts(o, app.count("--on-failure") > 0, restarts->count() > 0);
+  if (o.quiet && o.log_dir.empty())
+    throw usage_error("--quiet would lose the output of the ranks: add --log-dir DIR, or use >/dev/null");
+  if (secret_fd->count() > 0 && o.secret_fd < 0)
+    throw usage_error(
+        "--secret-fd: give the number of an open descriptor, as in --secret-fd 3 3<secret-file");
   o.tag_output = tags.at(tag);
   o.timeout = milliseconds_of("--timeout", timeout_seconds);
   o.grace = milliseconds_of("--grace", grace_seconds);
+  o.join_timeout = milliseconds_of("--join-timeout", join_seconds);
+  o.node_timeout = milliseconds_of("--node-timeout", silence_seconds);
+  if (o.node_timeout < std::chrono::seconds(1) || o.node_timeout > std::chrono::hours(1))
+    throw usage_error(fmt::format("--node-timeout {:g}: give from 1 to 3600 seconds", silence_seconds));
   return o;
 }
 

@@ -10,7 +10,7 @@
 
 namespace tutti::launch {
 
-enum class failure_policy { stop, go_on };
+enum class failure_policy { stop, go_on, restart };
 enum class tag_policy { automatic, always, never };
 
 struct host_and_port {
@@ -23,15 +23,19 @@ struct options {
   int nodes = 1;
   int node_rank = 0;
   std::optional<host_and_port> master;
+  // What the nodes of a job do alike is node 0's to say: its on_failure, max_restarts and grace count for
+  // all.
   failure_policy on_failure = failure_policy::stop;
+  int max_restarts = 0;
   tag_policy tag_output = tag_policy::automatic;
   std::string log_dir;                   // empty: no log files
+  bool quiet = false;                    // the ranks' output goes to the log files alone
   std::chrono::milliseconds timeout{0};  // of the whole job; 0: none
   std::chrono::milliseconds grace{5000};
-  std::vector<std::string> program;  // its name as typed, then its arguments
-
-  int world_size() const { return nodes * ranks; }
-  int first_rank() const { return node_rank * ranks; }
+  std::chrono::milliseconds join_timeout{600000};  // for all nodes to come
+  std::chrono::milliseconds node_timeout{10000};   // of a node's silence
+  int secret_fd = -1;                              // that the secret is read from; -1: TUTTI_SECRET
+  std::vector<std::string> program;                // its name as typed, then its arguments
 };
 
 // A command line that cannot be meant; the text says what to type instead.

@@ -14,13 +14,6 @@
 namespace tutti::launch {
 namespace {
 
-constexpr std::chrono::milliseconds moment{250};
-
-// SIGABRT and SIGPIPE are what a program does to itself, often because a peer has gone.
-bool struck(const outcome& end) {
-  return end.signal != 0 && end.signal != SIGABRT && end.signal != SIGPIPE && !end.ended_by_launcher();
-}
-
 std::string_view hint(const outcome& end) {
   switch (end.signal) {
     case SIGKILL:
@@ -41,12 +34,12 @@ std::string_view hint(const outcome& end) {
   return "";
 }
 
-std::string lot_of_other(const outcome& end, const options& job) {
+std::string lot_of_other(const outcome& end, std::chrono::milliseconds grace) {
   if (end.asked_with == 0 && !end.killed)
     return end.failed() ? fmt::format("{} later on", describe(end)) : "ended without error";
-  if (end.signal == SIGKILL && end.killed && job.grace.count() > 0)
+  if (end.signal == SIGKILL && end.killed && grace.count() > 0)
     return fmt::format("killed by tutti-run: still there {:g} s after {}",
-                       static_cast<double>(job.grace.count()) / 1000,
+                       static_cast<double>(grace.count()) / 1000,
                        end.asked_with != 0 ? signal_name(end.asked_with) : "the others");
   if (end.ended_by_launcher() || !end.failed()) return "stopped by tutti-run";
   return fmt::format("stopped by tutti-run ({})", describe(end));
@@ -54,13 +47,18 @@ std::string lot_of_other(const outcome& end, const options& job) {
 
 }  // namespace
 
+// SIGABRT and SIGPIPE are what a program does to itself, often because a peer has gone.
+bool is_blow(const outcome& end) {
+  return end.signal != 0 && end.signal != SIGABRT && end.signal != SIGPIPE && !end.ended_by_launcher();
+}
+
 const outcome* first_cause(const std::vector<outcome>& ends) {
   const auto fails_alone = [](const outcome& end) { return end.failed() && !end.ended_by_launcher(); };
   const auto first = std::find_if(ends.begin(), ends.end(), fails_alone);
   if (first == ends.end()) return nullptr;
-  if (struck(*first)) return &*first;
-  const auto hit = std::find_if(first, ends.end(), struck);
-  return hit != ends.end() && hit->after - first->after <= moment ? &*hit : &*first;
+  if (is_blow(*first)) return &*first;
+  const auto hit = std::find_if(first, ends.end(), is_blow);
+  return hit != ends.end() && hit->after - first->after <= moment_of_death ? &*hit : &*first;
 }
 
 std::string describe(const outcome& end) {
@@ -86,10 +84,11 @@ std::string rank_list(std::vector<int> ranks) {
 
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
                            const failure_context& context) {
-  if (cause.exec_error != 0) return start_error(context.job.program.front(), cause.exec_error);
+  if (cause.exec_error != 0)
+    return start_error(context.program, cause.exec_error, context.several_nodes ? context.place : "");
   std::string text =
       fmt::format("tutti-run: rank {} failed{}: it {} (pid {} on {}, {:.3f} s after the start)\n", cause.rank,
-                  context.job.world_size() > 1 ? " first" : "", describe(cause), cause.pid, context.host,
+                  context.world_size > 1 ? " first" : "", describe(cause), cause.pid, context.place,
                   static_cast<double>(cause.after.count()) / 1000);
   if (const std::string_view why = hint(cause); !why.empty()) text += fmt::format("tutti-run:   {}\n", why);
   if (!context.last_lines.empty()) {
@@ -100,7 +99,7 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
   std::vector<std::pair<std::string, std::vector<int>>> lots;
   for (const outcome& end : ends) {
     if (end.rank == cause.rank) continue;
-    const std::string lot = lot_of_other(end, context.job);
+    const std::string lot = lot_of_other(end, context.grace);
     const auto same =
         std::find_if(lots.begin(), lots.end(), [&](const auto& known) { return known.first == lot; });
     if (same == lots.end())
@@ -117,8 +116,9 @@ std::string failure_notice(const outcome& end) {
   return fmt::format("tutti-run: rank {} {} (pid {}); the others go on\n", end.rank, describe(end), end.pid);
 }
 
-std::string start_error(const std::string& program, int error) {
-  std::string text = fmt::format("tutti-run: cannot start '{}': {}.", program, std::strerror(error));
+std::string start_error(const std::string& program, int error, const std::string& place) {
+  std::string text = fmt::format("tutti-run: cannot start '{}'{}: {}.", program,
+                                 place.empty() ? "" : fmt::format(" on {}", place), std::strerror(error));
   const bool has_slash = program.find('/') != std::string::npos;
   switch (error) {
     case ENOENT:

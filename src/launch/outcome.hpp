@@ -9,8 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "launch/options.hpp"
-
 namespace tutti::launch {
 
 struct outcome {
@@ -38,6 +36,10 @@ struct outcome {
 // dying peer causes: that one's connections closed before its death could be seen, so that its peers may be
 // seen to fail before it.
 const outcome* first_cause(const std::vector<outcome>& ends);
+// That moment.
+inline constexpr std::chrono::milliseconds moment_of_death{250};
+// It was ended by a signal of that kind.
+bool is_blow(const outcome& end);
 
 // "exited with code 3", "was killed by SIGKILL (signal 9)".
 std::string describe(const outcome& end);
@@ -45,8 +47,11 @@ std::string describe(const outcome& end);
 std::string rank_list(std::vector<int> ranks);
 
 struct failure_context {
-  const options& job;
-  std::string host;
+  int world_size = 1;
+  std::string program;  // as typed
+  std::chrono::milliseconds grace{0};
+  std::string place;  // where the cause ran: the host, and the node of several
+  bool several_nodes = false;
   std::vector<std::string>
       last_lines;  // of the cause's standard error; empty when the user has just seen them
 };
@@ -55,8 +60,8 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
                            const failure_context& context);
 // One line at the moment of a failure after which the others go on.
 std::string failure_notice(const outcome& end);
-// Why `program` could not be started, with the cure.
-std::string start_error(const std::string& program, int error);
+// Why `program` could not be started, with the cure. `place`: where, if that may be a question.
+std::string start_error(const std::string& program, int error, const std::string& place = {});
 int start_error_exit_code(int error);
 
 }  // namespace tutti::launch

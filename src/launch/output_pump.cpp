@@ -20,7 +20,12 @@ constexpr std::size_t tail_bytes = 4096;
 
 output_pump::output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
                          std::function<void()> closed)
-    : source_(loop), log_(std::move(way.log)), to_(to), prefixer_(rank, all, to), closed_(std::move(closed)) {
+    : source_(loop),
+      log_(std::move(way.log)),
+      log_failed_(std::move(way.log_failed)),
+      to_(to),
+      prefixer_(rank, all, way.shown_at != nullptr ? *way.shown_at : to),
+      closed_(std::move(closed)) {
   source_.assign(way.source.get());
   way.source.release();
   source_.native_non_blocking(true);
@@ -78,8 +83,9 @@ void output_pump::write_log(std::string_view bytes) {
     if (written >= 0) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EINTR) {
-      log_error_ = errno;
+      const int error = errno;
       log_.reset();
+      log_failed_(error);
     }
   }
 }

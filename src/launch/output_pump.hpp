@@ -21,6 +21,9 @@ class output_pump {
   struct route {
     base::unique_fd source;  // the reading end of the pipe
     base::unique_fd log;     // may be empty
+    // Called with errno when a write to the log file has failed; nothing more goes there.
+    std::function<void(int)> log_failed = {};
+    line_destination* shown_at = nullptr;  // in place of the launcher's output; null: there
   };
   // `closed` is called once, when nothing more will come.
   output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
@@ -34,8 +37,6 @@ class output_pump {
   bool closed() const { return !source_.is_open(); }
   // The end of what has come through, a few kilobytes.
   std::string_view tail() const { return tail_; }
-  // errno of a write to the log file that failed and ended it; 0: none.
-  int log_error() const { return log_error_; }
 
  private:
   void wait();
@@ -46,7 +47,7 @@ class output_pump {
 
   boost::asio::posix::stream_descriptor source_;
   base::unique_fd log_;
-  int log_error_ = 0;
+  std::function<void(int)> log_failed_;
   output_sink& to_;
   line_prefixer prefixer_;
   std::string tail_;

@@ -2,17 +2,18 @@
 #include "launch/rank_environment.hpp"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <iterator>
 #include <string_view>
-#include <system_error>
 
 #include "base/env.hpp"
+#include "base/hmac.hpp"
+#include "base/unique_fd.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -20,29 +21,29 @@ namespace {
 constexpr std::size_t secret_bytes = 32;
 constexpr std::size_t job_id_bytes = 8;
 
-std::string random_hex(std::size_t bytes) {
-  std::array<unsigned char, secret_bytes> raw;
-  if (::getrandom(raw.data(), bytes, 0) != static_cast<ssize_t>(bytes))
-    throw std::system_error(errno, std::generic_category(), "getrandom");
+constexpr std::size_t longest_secret = 4096;
+
+std::string read_secret(int fd) {
+  const base::unique_fd source(fd);  // not for the ranks to inherit
   std::string text;
-  for (std::size_t i = 0; i < bytes; ++i) text += fmt::format("{:02x}", raw[i]);
-  return text;
-}
-
-std::string secret(const options& o) {
-  if (auto given = base::env_string("TUTTI_SECRET")) return *given;
-  if (o.nodes > 1)
+  std::array<char, longest_secret> buffer;
+  for (;;) {
+    const ssize_t bytes = ::read(source.get(), buffer.data(), buffer.size());
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0)
+      throw usage_error(
+          fmt::format("--secret-fd {}: {}; open it for reading, as in --secret-fd 3 3<secret-file", fd,
+                      std::strerror(errno)));
+    if (bytes == 0) break;
+    text.append(buffer.data(), static_cast<std::size_t>(bytes));
+    if (text.size() > longest_secret)
+      throw usage_error(fmt::format("--secret-fd {}: a secret has at most {} bytes", fd, longest_secret));
+  }
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.empty() || text.find('\0') != std::string::npos)
     throw usage_error(
-        "a job over several nodes needs a secret that all its launchers know: make one, for example with "
-        "`openssl rand -hex 32`, and set TUTTI_SECRET to it on every node");
-  return random_hex(secret_bytes);
-}
-
-// A job inside a job is a job of its own, but the launchers of several nodes may have been given a common
-// name; names of their own would set their ranks apart.
-std::string job_id(const options& o) {
-  if (o.nodes > 1) return base::env_string("TUTTI_JOB_ID").value_or("");
-  return random_hex(job_id_bytes);
+        fmt::format("--secret-fd {}: a line of text is needed, for example of `openssl rand -hex 32`", fd));
+  return text;
 }
 
 // What told this launcher its own place, as a rank of this or another starter, and is wrong for its ranks.
@@ -50,6 +51,8 @@ bool is_place_of_launcher(const std::string& variable) {
   const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
   constexpr std::string_view names[] = {"RANK",
                                         "LOCAL_RANK",
+                                        "ROLE_RANK",
+                                        "ROLE_WORLD_SIZE",
                                         "TUTTI_STORE_FD",
                                         "TUTTI_RESTART_COUNT",
                                         "TUTTI_MASTER_PORT",
@@ -72,20 +75,39 @@ bool names(const std::string& variable, std::string_view name) {
 
 }  // namespace
 
-rank_environment::rank_environment(const options& o, const host_and_port& store)
-    : first_rank_(o.first_rank()) {
+std::string job_secret(const options& o) {
+  if (o.secret_fd >= 0) return read_secret(o.secret_fd);
+  if (auto given = base::env_string("TUTTI_SECRET")) return *given;
+  if (o.nodes > 1)
+    throw usage_error(
+        "a job over several nodes needs a secret that all its launchers know: make one, for example with "
+        "`openssl rand -hex 32`, and set TUTTI_SECRET to it on every node, or give it by --secret-fd");
+  return base::random_hex(secret_bytes);
+}
+
+// A job inside a job is a job of its own.
+std::string new_job_id() { return base::random_hex(job_id_bytes); }
+
+rank_environment::rank_environment(const options& o, const plan& p, const std::string& secret)
+    : first_rank_(p.first_rank) {
   for (char** variable = ::environ; *variable != nullptr; ++variable) {
     const std::string text = *variable;
     if (!is_place_of_launcher(text)) common_.push_back(text);
   }
-  set("WORLD_SIZE", std::to_string(o.world_size()));
+  set("WORLD_SIZE", std::to_string(p.world_size));
   set("LOCAL_WORLD_SIZE", std::to_string(o.ranks));
   set("NODE_RANK", std::to_string(o.node_rank));
   set("NNODES", std::to_string(o.nodes));
-  set("MASTER_ADDR", store.host);
-  set("MASTER_PORT", std::to_string(store.port));
-  set("TUTTI_JOB_ID", job_id(o));
-  set("TUTTI_SECRET", secret(o));
+  // torchrun's names for the same.
+  set("GROUP_RANK", std::to_string(o.node_rank));
+  set("GROUP_WORLD_SIZE", std::to_string(o.nodes));
+  // As this node knows node 0: hosts may have another name on another network.
+  set("MASTER_ADDR", o.master ? o.master->host : "127.0.0.1");
+  set("MASTER_PORT", std::to_string(p.store_port));
+  set("TUTTI_JOB_ID", p.job_id);
+  set("TUTTI_RESTART_COUNT", std::to_string(p.restart_count));
+  set("TUTTI_MAX_RESTARTS", std::to_string(p.max_restarts));
+  set("TUTTI_SECRET", secret);
 }
 
 void rank_environment::show_terminal(int columns) {

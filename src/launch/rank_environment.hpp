@@ -8,13 +8,19 @@
 #include <vector>
 
 #include "launch/options.hpp"
+#include "launch/plan.hpp"
 
 namespace tutti::launch {
 
+// The secret of the job: what the user gives, by --secret-fd or TUTTI_SECRET, or a random one for one node.
+// Throws usage_error when several nodes share none.
+std::string job_secret(const options& o);
+// A name that no other job has.
+std::string new_job_id();
+
 class rank_environment {
  public:
-  // Throws usage_error when several nodes share no secret.
-  rank_environment(const options& o, const host_and_port& store);
+  rank_environment(const options& o, const plan& p, const std::string& secret);
 
   // The program may draw for a terminal so many columns wide, although it writes into a pipe.
   void show_terminal(int columns);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The socket on which rank 0 will serve the store. The launcher binds it, so that the port which the other
-// ranks are told is taken from the start: nobody guesses a free one and loses it before rank 0 listens.
+// The sockets that node 0 listens on: for the launchers of the other nodes, and the one on which rank 0 will
+// serve the store. The launcher binds that too, so that the port which the other ranks are told is taken from
+// the start: nobody guesses a free one and loses it before rank 0 listens.
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "base/unique_fd.hpp"
 #include "launch/options.hpp"
@@ -18,5 +20,13 @@ struct store_socket {
 // At `master`, or on a free port of the loopback interface. Throws std::runtime_error with a text for the
 // user.
 store_socket open_store_socket(const std::optional<host_and_port>& master);
+
+// For the launchers of the other nodes: at all addresses of this host that `master` means, or at any address
+// where it is a name that this host knows as loopback only. Not empty. Throws as above.
+std::vector<base::unique_fd> open_meeting_sockets(const host_and_port& master);
+// For the store of a job over several nodes: at the address of `meeting`, on a free port.
+store_socket open_store_socket_beside(const base::unique_fd& meeting);
+// A socket that listens on loopback only can be reached by launchers of this machine only.
+bool on_loopback(const base::unique_fd& listening);
 
 }  // namespace tutti::launch

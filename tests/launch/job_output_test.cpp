@@ -101,6 +101,29 @@ TEST_SUITE("launch/job_output") {
     CHECK(end.error.find("rank-1.out' is incomplete: No space left on device") != std::string::npos);
   }
 
+  TEST_CASE("of several files without room, one is told of") {
+    const testing::temporary_directory folder;
+    for (const char* name : {"/rank-0.out", "/rank-1.out", "/rank-1.err"})
+      REQUIRE(::symlink("/dev/full", (folder.path() + name).c_str()) == 0);
+    const ending end =
+        launch({"-n", "2", "--log-dir", folder.path(), "sh", "-c", "echo hello; echo oh >&2; echo again"});
+    CHECK(end.exit_code == 1);
+    CHECK(testing::count_of(end.error, "is incomplete") == 1);
+    CHECK(testing::count_of(end.output, "again\n") == 2);
+  }
+
+  TEST_CASE("--quiet leaves output to the log files; the last words of the cause are told") {
+    const testing::temporary_directory folder;
+    const ending end = launch(
+        {"-n", "1", "--quiet", "--log-dir", folder.path(), "sh", "-c", "echo out; echo why >&2; exit 3"});
+    CHECK(end.exit_code == 3);
+    CHECK(end.output.empty());
+    CHECK(contents(folder.path() + "/rank-0.out") == "out\n");
+    CHECK(contents(folder.path() + "/rank-0.err") == "why\n");
+    CHECK(end.error.starts_with("tutti-run: rank 0 failed"));
+    CHECK(end.error.find("  | why\n") != std::string::npos);
+  }
+
   TEST_CASE("a reader that goes away ends the job quietly") {
     launched job({"-n", "2", "sh", "-c", "while :; do echo y; done"});
     job.wait_for("y\n", 2);

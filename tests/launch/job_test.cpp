@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <fstream>
 
 #include "launched.hpp"
 
@@ -235,5 +237,52 @@ TEST_SUITE("launch/job") {
     launched job({"-n", "3", "sh", "-c", "while read line; do echo $RANK read $line; done"});
     job.write_input("one\ntwo\n");
     CHECK(job.finish().output == "0 read one\n0 read two\n");
+  }
+
+  TEST_CASE("--on-failure restart: all ranks again, with logs and a store of their own") {
+    const testing::temporary_directory folder;
+    const ending end = launch({"-n", "2", "--on-failure", "restart", "--log-dir", folder.path(), "sh", "-c",
+                               "echo start $TUTTI_RESTART_COUNT of rank $RANK at $MASTER_PORT\n"
+                               "[ $TUTTI_RESTART_COUNT = 2 ] && exit 0\n"
+                               "[ $RANK = 1 ] && exit 6; exec sleep 1000"});
+    CHECK(end.exit_code == 0);
+    CHECK(contains(end.error, "tutti-run: restart 1 of 3: rank 1 exited with code 6 (pid "));
+    CHECK(contains(end.error, "tutti-run: restart 2 of 3: rank 1 exited with code 6 (pid "));
+    CHECK(testing::count_of(end.error, "\n") == 2);
+    CHECK(contains(testing::contents(folder.path() + "/rank-1.out"), "start 0 of rank 1"));
+    CHECK(contains(testing::contents(folder.path() + "/rank-1.restart-1.out"), "start 1 of rank 1"));
+    CHECK(contains(testing::contents(folder.path() + "/rank-0.restart-2.out"), "start 2 of rank 0"));
+    const auto port = [&](const char* log) {
+      const std::string text = testing::contents(folder.path() + log);
+      return text.substr(text.rfind(' '));
+    };
+    CHECK(port("/rank-1.out") != port("/rank-1.restart-1.out"));
+  }
+
+  TEST_CASE("restarts end, with the code of the last failure") {
+    const ending end =
+        launch({"-n", "2", "--max-restarts", "2", "sh", "-c", "exit $((10 + TUTTI_RESTART_COUNT))"});
+    CHECK(end.exit_code == 12);
+    CHECK(testing::count_of(end.error, "tutti-run: restart ") == 2);
+    CHECK(contains(end.error, "tutti-run: given up after 2 restarts"));
+  }
+
+  TEST_CASE("no restart of what the user stops, nor of what cannot be started") {
+    const waiting_ranks ranks;
+    launched job(ranks.command({"-n", "2", "--max-restarts", "5"}, "echo ready; read x <&3"));
+    job.wait_for("ready\n", 2);
+    job.signal(SIGTERM);
+    const ending end = job.finish();
+    CHECK(end.exit_code == 128 + SIGTERM);
+    CHECK(!contains(end.error, "restart"));
+    const testing::temporary_directory folder;
+    const std::string script = folder.path() + "/script";
+    {
+      std::ofstream(script) << "#!/no/such/shell\n";
+    }
+    REQUIRE(::chmod(script.c_str(), 0700) == 0);
+    const ending bad = launch({"-n", "2", "--max-restarts", "5", script});
+    CHECK(bad.exit_code == 127);
+    CHECK(!contains(bad.error, "restart"));
   }
 }

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launched.hpp"
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -19,6 +25,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <sstream>
 
 namespace tutti::launch::testing {
@@ -57,7 +64,7 @@ std::string launcher_path() {
 #endif
 }
 
-launched::launched(std::vector<std::string> arguments, std::vector<std::string> variables) {
+launched::launched(std::vector<std::string> arguments, std::vector<std::string> variables, int network) {
   arguments.insert(arguments.begin(), launcher_path());
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -74,6 +81,7 @@ launched::launched(std::vector<std::string> arguments, std::vector<std::string> 
     ::dup2(input.reader.get(), STDIN_FILENO);
     ::dup2(output.writer.get(), STDOUT_FILENO);
     ::dup2(error.writer.get(), STDERR_FILENO);
+    if (network >= 0 && ::setns(network, CLONE_NEWNET) != 0) ::_exit(98);
     for (const char* name : {"TUTTI_SECRET", "TUTTI_JOB_ID", "TUTTI_TTY"}) ::unsetenv(name);
     for (std::string& variable : variables) ::putenv(variable.data());
     ::execv(argv[0], argv.data());
@@ -91,6 +99,17 @@ launched::~launched() {
 }
 
 void launched::signal(int number) const { REQUIRE(::kill(pid_, number) == 0); }
+
+void launched::insist(int number) {
+  constexpr int between_ms = 20;
+  const base::unique_fd death(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
+  pollfd dead{death.get(), POLLIN, 0};
+  for (int waited_ms = 0; waited_ms < bound_ms; waited_ms += between_ms) {
+    signal(number);
+    if (::poll(&dead, 1, between_ms) == 1) return;
+  }
+  FAIL("tutti-run does not end");
+}
 
 void launched::pause() const {
   signal(SIGSTOP);
@@ -119,6 +138,30 @@ void launched::wait_for(std::string_view text, int times) {
     INFO("standard error: ", result_.error);
     REQUIRE_MESSAGE(output_, "tutti-run ended its output before all that was expected had come");
     read_some();
+  }
+}
+
+void launched::wait_for_error(std::string_view text) {
+  while (count_of(result_.error, text) == 0) {
+    INFO("standard error: ", result_.error);
+    REQUIRE_MESSAGE(error_, "tutti-run ended before all that was expected had come");
+    read_some();
+  }
+}
+
+void launched::wait_until_it_takes_signals() const {
+  const auto bound = std::chrono::steady_clock::now() + std::chrono::milliseconds(bound_ms);
+  for (;;) {
+    REQUIRE(std::chrono::steady_clock::now() < bound);
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    std::string name;
+    unsigned long long caught = 0;
+    for (std::string word; status >> word;) {
+      if (word == "Name:") status >> name;
+      if (word == "SigCgt:") status >> std::hex >> caught >> std::dec;
+    }
+    if (name == "tutti-run" && (caught >> (SIGTERM - 1) & 1) != 0) return;
+    ::sched_yield();
   }
 }
 
@@ -190,6 +233,40 @@ std::string temporary_directory::fifo(const std::string& name) const {
 std::string contents(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+namespace {
+
+std::string with_free_port(in_addr_t host) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = host;
+  const base::unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  socklen_t length = sizeof address;
+  REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  char text[INET_ADDRSTRLEN];
+  ::inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+  return std::string(text) + ":" + std::to_string(ntohs(address.sin_port));
+}
+
+}  // namespace
+
+std::string free_address() {
+  const auto pid = static_cast<unsigned>(::getpid());
+  return with_free_port(htonl(0x7f000000u | (2 + pid % 0xfffffcu)));
+}
+
+std::string free_outward_address() {
+  ifaddrs* first = nullptr;
+  REQUIRE(::getifaddrs(&first) == 0);
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(first, ::freeifaddrs);
+  for (const ifaddrs* i = first; i != nullptr; i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
+    if ((i->ifa_flags & IFF_UP) == 0 || (i->ifa_flags & IFF_LOOPBACK) != 0) continue;
+    return with_free_port(reinterpret_cast<const sockaddr_in*>(i->ifa_addr)->sin_addr.s_addr);
+  }
+  return "";
 }
 
 }  // namespace tutti::launch::testing

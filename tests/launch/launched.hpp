@@ -20,18 +20,26 @@ struct ending {
 
 class launched {
  public:
-  // Starts tutti-run with `arguments`. `variables` ("NAME=value") are added to the environment.
-  explicit launched(std::vector<std::string> arguments, std::vector<std::string> variables = {});
+  // Starts tutti-run with `arguments`. `variables` ("NAME=value") are added to the environment; `network` is
+  // a descriptor of the network namespace to start it in (-1: the test's own).
+  explicit launched(std::vector<std::string> arguments, std::vector<std::string> variables = {},
+                    int network = -1);
   launched(const launched&) = delete;
   launched& operator=(const launched&) = delete;
   ~launched();  // kills it if it still runs
 
   pid_t pid() const { return pid_; }
   void signal(int number) const;
+  // Sends a signal again and again until it has ended.
+  void insist(int number);
   // Stops tutti-run alone, so that what happens meanwhile is news to it all at once.
   void pause() const;
   // Reads until standard output holds `text` so many times; fails the test when that does not happen.
   void wait_for(std::string_view text, int times = 1);
+  // The same of standard error.
+  void wait_for_error(std::string_view text);
+  // Until it is tutti-run that a signal would meet, and not what becomes of it.
+  void wait_until_it_takes_signals() const;
   void close_input() { input_.reset(); }
   void close_output() { output_.reset(); }
   void write_input(std::string_view text) const;
@@ -81,5 +89,11 @@ class temporary_directory {
 };
 
 std::string contents(const std::string& path);
+
+// "HOST:PORT" where nobody listens: on loopback, with a host number of this process's own, so that no port
+// that others are given by chance is the same.
+std::string free_address();
+// On an address of this machine that other machines could use, too; empty when it has none.
+std::string free_outward_address();
 
 }  // namespace tutti::launch::testing

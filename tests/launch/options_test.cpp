@@ -30,7 +30,7 @@ TEST_SUITE("launch/options") {
   TEST_CASE("defaults and all options") {
     const options plain = parse({"-n", "4", "./hello"});
     CHECK(plain.ranks == 4);
-    CHECK(plain.world_size() == 4);
+    CHECK(plain.nodes == 1);
     CHECK(plain.grace == 5000ms);
     CHECK(plain.timeout == 0ms);
     CHECK(plain.on_failure == failure_policy::stop);
@@ -40,8 +40,9 @@ TEST_SUITE("launch/options") {
     const options full = parse({"--np=2", "--nnodes", "3", "--node-rank", "2", "--master", "10.0.0.1:29500",
                                 "--on-failure", "continue", "--log-dir", "logs", "--tag-output", "never",
                                 "--timeout", "1.5", "--grace", "0", "prog"});
-    CHECK(full.world_size() == 6);
-    CHECK(full.first_rank() == 4);
+    CHECK(full.ranks == 2);
+    CHECK(full.nodes == 3);
+    CHECK(full.node_rank == 2);
     REQUIRE(full.master);
     CHECK(full.master->host == "10.0.0.1");
     CHECK(full.master->port == 29500);
@@ -80,10 +81,29 @@ TEST_SUITE("launch/options") {
     CHECK(mentions(refusal({"-n", "2"}), "which program"));
     CHECK(mentions(refusal({"-n", "2", "--"}), "which program"));
     CHECK(mentions(refusal({"-n", "2", "--frobnicate", "p"}), "--frobnicate"));
-    CHECK(refusal({"-n", "2", "--on-failure", "restart", "p"}) != "accepted");
+    CHECK(refusal({"-n", "2", "--on-failure", "again", "p"}) != "accepted");
     CHECK(refusal({"-n", "2", "--tag-output", "maybe", "p"}) != "accepted");
     CHECK(mentions(refusal({"-n", "2", "--grace", "-1", "p"}), "--grace"));
     CHECK(mentions(refusal({"-n", "2", "--timeout", "nan", "p"}), "--timeout"));
+  }
+
+  TEST_CASE("restarts") {
+    CHECK(parse({"-n", "1", "p"}).max_restarts == 0);
+    const options usual = parse({"-n", "1", "--on-failure", "restart", "p"});
+    CHECK(usual.on_failure == failure_policy::restart);
+    CHECK(usual.max_restarts == 3);
+    CHECK(parse({"-n", "1", "--on-failure", "restart", "--max-restarts", "7", "p"}).max_restarts == 7);
+    CHECK(parse({"-n", "1", "--max-restarts", "2", "p"}).on_failure == failure_policy::restart);
+    CHECK(parse({"-n", "1", "--max-restarts", "0", "p"}).on_failure == failure_policy::stop);
+    CHECK(mentions(refusal({"-n", "1", "--max-restarts", "2", "--on-failure", "stop", "p"}), "contradicts"));
+    CHECK(mentions(refusal({"-n", "1", "--max-restarts", "-1", "p"}), "--max-restarts"));
+  }
+
+  TEST_CASE("--quiet does not lose output, a secret has a source") {
+    CHECK(mentions(refusal({"-n", "1", "--quiet", "p"}), "--log-dir"));
+    CHECK(parse({"-n", "1", "--quiet", "--log-dir", "d", "p"}).quiet);
+    CHECK(parse({"-n", "1", "--secret-fd", "5", "p"}).secret_fd == 5);
+    CHECK(mentions(refusal({"-n", "1", "--secret-fd", "-1", "p"}), "--secret-fd"));
   }
 
   TEST_CASE("contradictory nodes") {
@@ -95,6 +115,8 @@ TEST_SUITE("launch/options") {
                    "0 to 1"));
     CHECK(mentions(refusal({"-n", "2", "--node-rank", "1", "p"}), "--nnodes"));
     CHECK(mentions(refusal({"-n", "2", "--nnodes", "0", "p"}), "--nnodes"));
+    CHECK(mentions(refusal({"-n", "2", "--node-timeout", "0.5", "p"}), "--node-timeout"));
+    CHECK(mentions(refusal({"-n", "2", "--join-timeout", "-1", "p"}), "--join-timeout"));
     for (const char* master :
          {"host", "host:", ":80", "host:0", "host:65536", "host:8x", "fd00::1:80", "[]:80"})
       CHECK(mentions(refusal({"-n", "1", "--nnodes", "2", "--node-rank", "0", "--master", master, "p"}),
@@ -109,8 +131,9 @@ TEST_SUITE("launch/options") {
       text = help.text;
     }
     for (const char* option :
-         {"--np", "--nproc-per-node", "--nnodes", "--node-rank", "--master", "--on-failure", "--log-dir",
-          "--tag-output", "--timeout", "--grace", "Usage: tutti-run -n RANKS"})
+         {"--np", "--nproc-per-node", "--nnodes", "--node-rank", "--master", "--on-failure", "--max-restarts",
+          "--log-dir", "--quiet", "--tag-output", "--timeout", "--grace", "--join-timeout", "--node-timeout",
+          "--secret-fd", "Usage: tutti-run -n RANKS"})
       CHECK(mentions(text, option));
   }
 }

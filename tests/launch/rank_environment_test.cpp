@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 
 #include "launched.hpp"
@@ -56,7 +57,7 @@ TEST_SUITE("launch/rank_environment") {
          "env | grep -E '^(OMPI_COMM|PMI_|MPI_LOCAL|TORCHELASTIC|TUTTI_(RESTART|MASTER))' ; true"},
         {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "PMI_RANK=3", "PMI_SIZE=4", "MPI_LOCALNRANKS=4",
          "TORCHELASTIC_RUN_ID=x", "TORCHELASTIC_USE_AGENT_STORE=True", "TUTTI_RESTART_COUNT=1"});
-    CHECK(end.output.empty());
+    CHECK(testing::lines_of(end.output) == std::vector<std::string>{"TUTTI_RESTART_COUNT=0"});  // its own
   }
 
   TEST_CASE("a secret that the user has set is kept") {
@@ -70,16 +71,30 @@ TEST_SUITE("launch/rank_environment") {
     CHECK(end.output == "vanilla 1 none\n");
   }
 
-  TEST_CASE("several nodes") {
+  TEST_CASE("torchrun's names for nodes, and the count of restarts") {
     const testing::ending end = launch(
-        with(several_nodes,
-             {"--tag-output", "never", "sh", "-c",
-              "echo $RANK $WORLD_SIZE $LOCAL_RANK $NODE_RANK $NNODES $MASTER_ADDR $MASTER_PORT $TUTTI_SECRET "
-              "${TUTTI_STORE_FD-none}"}),
-        {"TUTTI_SECRET=shared"});
-    CHECK(end.exit_code == 0);
-    CHECK(testing::lines_of(end.output) ==
-          std::vector<std::string>{"2 6 0 1 3 node0 29500 shared none", "3 6 1 1 3 node0 29500 shared none"});
+        {"-n", "1", "sh", "-c",
+         "echo $GROUP_RANK $GROUP_WORLD_SIZE $TUTTI_RESTART_COUNT $TUTTI_MAX_RESTARTS ${ROLE_RANK-none}"},
+        {"ROLE_RANK=4", "GROUP_RANK=3"});
+    CHECK(end.output == "0 1 0 0 none\n");
+  }
+
+  TEST_CASE("a secret from a descriptor, which the ranks do not inherit") {
+    const testing::temporary_directory folder;
+    const std::string file = folder.path() + "/secret";
+    std::ofstream(file) << "from a file\n";
+    const testing::ending end = launch(
+        {"-n", "1", "sh", "-c",
+         "exec \"$0\" -n 1 --secret-fd 5 sh -c 'echo $TUTTI_SECRET; [ -e /proc/$$/fd/5 ] || echo gone' 5<$1",
+         testing::launcher_path(), file});
+    CHECK(end.output == "from a file\ngone\n");
+    const testing::ending closed = launch({"-n", "1", "--secret-fd", "77", "true"});
+    CHECK(closed.exit_code == 2);
+    CHECK(closed.error.find("--secret-fd 77") != std::string::npos);
+    std::ofstream(file, std::ios::trunc).flush();
+    CHECK(launch({"-n", "1", "sh", "-c", "exec \"$0\" -n 1 --secret-fd 5 true 5<$1", testing::launcher_path(),
+                  file})
+              .exit_code == 2);
   }
 
   TEST_CASE("several nodes need a common secret") {

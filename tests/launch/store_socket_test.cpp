@@ -52,6 +52,27 @@ TEST_SUITE("launch/store_socket") {
                          doctest::Contains("--node-rank 0"), std::runtime_error);
   }
 
+  TEST_CASE("for several nodes: a meeting place, and beside it a store for each start") {
+    const std::string place = testing::free_address();
+    const std::size_t colon = place.find(':');
+    const host_and_port master{place.substr(0, colon), std::stoi(place.substr(colon + 1))};
+    const auto meeting = open_meeting_sockets(master);
+    REQUIRE(meeting.size() == 1);
+    CHECK(listening(meeting.front().get()) == 1);
+    CHECK(on_loopback(meeting.front()));
+    CHECK_THROWS_WITH_AS(open_meeting_sockets(master), doctest::Contains("choose another for --master"),
+                         std::runtime_error);
+    const store_socket first = open_store_socket_beside(meeting.front());
+    const store_socket second = open_store_socket_beside(meeting.front());
+    CHECK(listening(first.fd.get()) == 1);
+    CHECK(first.address.port != second.address.port);
+    CHECK(first.address.port != master.port);
+    CHECK_THROWS_WITH_AS(open_meeting_sockets({"192.0.2.1", master.port}), doctest::Contains("--node-rank 0"),
+                         std::runtime_error);
+    CHECK_THROWS_WITH_AS(open_meeting_sockets({"no such host", 1}), doctest::Contains("no such host"),
+                         std::runtime_error);
+  }
+
   TEST_CASE("rank 0 alone has the socket, at the port that all are told") {
     // /proc/net/tcp lists a listening socket by port (hexadecimal, state 0A) and inode.
     const char* script =

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// Connections between the launchers of a job: messages both ways, proved on both sides, and a broken one is
+// noticed, also when the other host has vanished without a word.
+//
+// Handlers are called from the loop. None of them may destroy the object that calls it.
+#pragma once
+
+#include <boost/asio/any_io_executor.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/unique_fd.hpp"
+
+namespace tutti::bootstrap {
+
+class control_link {
+ public:
+  struct impl;
+  explicit control_link(std::unique_ptr<impl> i);
+  control_link(const control_link&) = delete;
+  control_link& operator=(const control_link&) = delete;
+  ~control_link();
+
+  // From now on `message` is called for each message, and `lost` once, when none can come any more, with the
+  // reason in words. An exception of type tutti::error that leaves `message` breaks the connection.
+  struct handlers {
+    std::function<void(std::string_view message)> message;
+    std::function<void(const std::string& why)> lost;
+  };
+  void start(handlers to);
+  // Queues a message. What cannot be sent breaks the connection, of which `lost` tells.
+  void send(std::string_view message);
+  // Says that nothing more will come from here; the other side can still send.
+  void finish() noexcept;
+  // Host and port of the other side.
+  const std::string& peer() const noexcept;
+
+ private:
+  std::unique_ptr<impl> impl_;
+};
+
+// How long the other side's kernel may be silent before a connection counts as broken. A process that is
+// stopped or busy is not silent.
+struct silence_limit {
+  std::chrono::milliseconds at_most{10000};
+};
+
+class control_listener {
+ public:
+  struct handlers {
+    std::function<void(std::unique_ptr<control_link>, int node)> arrived;
+    // Somebody could not prove that it knows the secret.
+    std::function<void(const std::string& from, const std::string& why)> stranger;
+  };
+  control_listener(boost::asio::any_io_executor executor, std::string secret, silence_limit silence,
+                   handlers to);
+  ~control_listener();
+
+  // Takes what comes to a listening TCP socket.
+  void open(base::unique_fd listening);
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+// Calls a listener until it answers: it may start later.
+class control_caller {
+ public:
+  struct handlers {
+    std::function<void(std::unique_ptr<control_link>)> connected;
+    // The time is over, or no further attempt makes sense; with the reason in words.
+    std::function<void(const std::string& why)> failed;
+  };
+  control_caller(boost::asio::any_io_executor executor, std::string secret, silence_limit silence, int node,
+                 handlers to);
+  ~control_caller();
+
+  void call(std::string host, std::uint16_t port, std::chrono::milliseconds timeout);
+
+ private:
+  struct impl;
+  std::unique_ptr<impl> impl_;
+};
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/door.hpp"
+
+#include "base/log.hpp"
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <boost/asio/as_tuple.hpp>
+#include <boost/asio/deferred.hpp>
+#include <cerrno>
+#include <tuple>
+#include <utility>
+
+namespace tutti::bootstrap {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+namespace {
+
+constexpr int most_unproved = 64;
+constexpr auto time_to_prove = std::chrono::seconds(5);
+
+}  // namespace
+
+door::listener::listener(asio::any_io_executor executor, tcp::acceptor a)
+    : protocol(a.local_endpoint().protocol()), acceptor(std::move(a)), room(std::move(executor)) {}
+
+door::door(asio::any_io_executor executor, std::string name, std::string secret, core::purpose what,
+           handler welcomed)
+    : executor_(std::move(executor)),
+      name_(std::move(name)),
+      secret_(std::move(secret)),
+      what_(what),
+      welcomed_(std::move(welcomed)),
+      report_([this](const std::string& from, const error& why) { log_stranger(from, why); }) {}
+
+void door::open(tcp::acceptor a) {
+  listeners_.push_back(std::make_unique<listener>(executor_, std::move(a)));
+  acceptors_.start(accept(*listeners_.back()));
+}
+
+void door::close() {
+  acceptors_.clear();
+  for (const auto& l : listeners_) {
+    boost::system::error_code ignored;
+    l->acceptor.close(ignored);
+  }
+}
+
+task<> door::accept(listener& from) {
+  for (;;) {
+    while (unproved_ >= most_unproved) {
+      co_await from.room.wait(core::time_point::max());
+    }
+    base::unique_fd fd(
+        ::accept4(from.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    const int code = errno;
+    if (fd) {
+      const int on = 1;
+      ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+      // A client whose host has died must not stay for ever.
+      ::setsockopt(fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+      try {
+        core::stream_socket socket(executor_, from.protocol, fd.get());
+        fd.release();
+        visitors_.start(let_in(std::move(socket)));
+      } catch (const boost::system::system_error& e) {
+        base::log_warning(fmt::format("{} dropped a connection: {}", name_, e.what()));
+      }
+      continue;
+    }
+    if (code == EINTR || code == ECONNABORTED) continue;
+    if (code == EAGAIN || code == EWOULDBLOCK) {
+      const std::tuple<boost::system::error_code> ready =
+          co_await from.acceptor.async_wait(tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
+      if (std::get<0>(ready)) co_return;  // closed
+      continue;
+    }
+    if (!std::exchange(reported_limit_, true))
+      base::log_warning(fmt::format("{} cannot accept a connection now: {}; raise the limit (ulimit -n)",
+                                    name_, base::errno_text(code)));
+    // Out of descriptors or memory: what is there must go first, and this will not be told.
+    co_await from.room.wait(core::deadline_after(std::chrono::milliseconds(100)));
+  }
+}
+
+void door::log_stranger(const std::string& from, const error& why) {
+  const std::string text = fmt::format("{}: dropped a connection from {}: {}", name_, from, why.what());
+  if (std::exchange(reported_stranger_, true)) {
+    base::log_info(text);
+  } else {
+    base::log_warning(text + " (others will not be reported)");
+  }
+}
+
+task<bool> door::prove(core::stream_socket& socket, core::identity& who) {
+  struct place {
+    door& of;
+    explicit place(door& d) : of(d) { ++of.unproved_; }
+    ~place() {
+      --of.unproved_;
+      for (const auto& l : of.listeners_) l->room.notify();
+    }
+  } const taken(*this);
+  const std::string name = core::peer_text(socket);  // while it can still be told
+  const core::time_point deadline = core::deadline_after(time_to_prove);
+  bool proved = false;
+  try {
+    const core::greeting from = co_await core::receive_greeting(socket, secret_, what_, 0, -1, deadline);
+    co_await core::answer_greeting(socket, secret_, from, core::verdict::welcome, deadline);
+    who = from.peer;
+    proved = true;
+  } catch (const error& e) {
+    report_(name, e);
+  }
+  co_return proved;
+}
+
+task<> door::let_in(core::stream_socket socket) {
+  core::identity who;
+  const bool proved = co_await prove(socket, who);
+  if (proved) {
+    welcomed_(std::move(socket), who);
+    co_return;
+  }
+  // Now, and not when this task's frame goes.
+  boost::system::error_code ignored;
+  socket.close(ignored);
+}
+
+}  // namespace tutti::bootstrap

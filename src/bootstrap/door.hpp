@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where strangers knock: accepts connections and lets those in who prove that they know the secret.
+//
+// Strangers are dropped after 5 s at the latest and logged once; at most 64 connections are between accept
+// and proof at a time.
+#pragma once
+
+#include "core/background.hpp"
+#include "core/handshake.hpp"
+#include "core/wakeup.hpp"
+
+#include <boost/asio/ip/tcp.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tutti/error.hpp>
+#include <vector>
+
+namespace tutti::bootstrap {
+
+class door {
+ public:
+  // `welcomed` is given each connection once it has been proved on both sides. `name` is for log lines.
+  using handler = std::function<void(core::stream_socket, const core::identity&)>;
+  door(boost::asio::any_io_executor executor, std::string name, std::string secret, core::purpose what,
+       handler welcomed);
+  door(const door&) = delete;
+  door& operator=(const door&) = delete;
+
+  // Takes what comes to a listening, non-blocking socket.
+  void open(boost::asio::ip::tcp::acceptor listener);
+  // Stops listening; those who are proving themselves are let in or dropped as before.
+  void close();
+  // In place of the log, for every stranger: where it called from, and why it was not let in.
+  void report_strangers(std::function<void(const std::string& from, const error& why)> to) {
+    report_ = std::move(to);
+  }
+
+ private:
+  struct listener {
+    listener(boost::asio::any_io_executor executor, boost::asio::ip::tcp::acceptor a);
+    boost::asio::ip::tcp protocol;
+    boost::asio::ip::tcp::acceptor acceptor;
+    core::wakeup room;  // one more connection may be accepted
+  };
+
+  task<> accept(listener& from);
+  task<> let_in(core::stream_socket socket);
+  task<bool> prove(core::stream_socket& socket, core::identity& who);
+  void log_stranger(const std::string& from, const error& why);
+
+  boost::asio::any_io_executor executor_;
+  std::string name_;
+  std::string secret_;
+  core::purpose what_;
+  handler welcomed_;
+  std::function<void(const std::string&, const error&)> report_;
+  std::vector<std::unique_ptr<listener>> listeners_;
+  int unproved_ = 0;
+  bool reported_stranger_ = false;
+  bool reported_limit_ = false;
+  core::background_tasks acceptors_;
+  core::background_tasks visitors_;  // last: its tasks use the others
+};
+
+}  // namespace tutti::bootstrap

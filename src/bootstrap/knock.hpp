@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connecting side of a meeting: tries an address again and again, since who listens there may start
+// later.
+#pragma once
+
+#include "bootstrap/address.hpp"
+#include "core/handshake.hpp"
+
+#include <optional>
+#include <string>
+
+namespace tutti::bootstrap {
+
+// A connection to one of `addresses`, proved on both sides; nullopt when the deadline has passed, with the
+// last failure in `last_failure`, which outlives the task. Throws what no further attempt would cure:
+// unauthorized, protocol, join_failed, cancelled.
+task<std::optional<core::stream_socket>> knock(boost::asio::any_io_executor executor, endpoints addresses,
+                                               std::string secret, core::identity mine,
+                                               core::time_point deadline, std::string* last_failure);
+
+}  // namespace tutti::bootstrap

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/coordinator.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <stdexcept>
+#include <tuple>
+
+#include "launch/signals.hpp"
+
+namespace tutti::launch {
+namespace {
+
+constexpr int timeout_exit_code = 124;  // as timeout(1) has it
+constexpr int plain_failure = 1;
+// Beyond the grace: for SIGKILL to do its work, output to flow, and the message to come.
+constexpr std::chrono::milliseconds slack{10000};
+
+}  // namespace
+
+coordinator::coordinator(const options& o, std::string job_id, outlets to)
+    : options_(o),
+      job_id_(std::move(job_id)),
+      to_(std::move(to)),
+      nodes_(static_cast<std::size_t>(o.nodes)) {}
+
+// ---- joining ----
+
+std::optional<std::string> coordinator::join(const hello& who) {
+  const std::string caller = fmt::format("the tutti-run on {} (pid {})", who.host, who.pid);
+  if (who.nodes != options_.nodes)
+    return fmt::format("{} has --nnodes {}, and node 0 has --nnodes {}: give the same on all nodes", caller,
+                       who.nodes, options_.nodes);
+  if (who.node < 0 || who.node >= options_.nodes || who.ranks < 1)
+    return fmt::format("{} has --node-rank {} and -n {}, which make no sense", caller, who.node, who.ranks);
+  node_state& node = nodes_[static_cast<std::size_t>(who.node)];
+  if (node.joined)
+    return fmt::format(
+        "{} has --node-rank {}, and so has {} (pid {}): give each node a --node-rank of its own", caller,
+        who.node, describe_node(who.node), node.pid);
+  if (phase_ != phase::joining) return fmt::format("{} comes too late: the job is over", caller);
+  node.joined = true;
+  node.host = who.host;
+  node.pid = who.pid;
+  node.ranks = who.ranks;
+  if (missing().empty()) start();
+  return std::nullopt;
+}
+
+std::vector<int> coordinator::missing() const {
+  std::vector<int> nodes;
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    if (!nodes_[n].joined) nodes.push_back(static_cast<int>(n));
+  return nodes;
+}
+
+// ---- starting and stopping ----
+
+void coordinator::start() {
+  int rank = 0;
+  for (node_state& node : nodes_) {
+    node.first_rank = rank;
+    rank += node.ranks;
+    node.ended = false;
+    node.ends.clear();
+    node.last_lines.clear();
+  }
+  phase_ = phase::running;
+  reason_ = reason::none;
+  first_failure_.reset();
+  to_.expect_end(std::chrono::milliseconds(0));
+  plan p;
+  p.job_id = job_id_;
+  p.restart_count = restarts_;
+  p.max_restarts = options_.max_restarts;
+  p.world_size = rank;
+  p.on_failure = options_.on_failure;
+  p.grace = options_.grace;
+  p.notice = std::exchange(notice_, {});
+  try {
+    p.store_port = to_.open_store();
+  } catch (const std::runtime_error& e) {
+    return abandon(plain_failure, fmt::format("tutti-run: {}\n", e.what()));
+  }
+  for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    p.first_rank = nodes_[n].first_rank;
+    to_.send(static_cast<int>(n), start_ranks{p});
+  }
+}
+
+void coordinator::stop(reason why, int signal, int but_for) {
+  if (phase_ == phase::running) {
+    phase_ = phase::stopping;
+    reason_ = why;
+    signal_ = signal;
+    reason_node_ = but_for;
+    to_.expect_end(options_.grace + slack);
+  }
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    if (static_cast<int>(n) != but_for && !nodes_[n].finished())
+      to_.send(static_cast<int>(n), stop_ranks{signal});
+}
+
+void coordinator::kill(int but_for) {
+  if (phase_ != phase::stopping) return;
+  to_.expect_end(slack);
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    if (static_cast<int>(n) != but_for && !nodes_[n].finished()) to_.send(static_cast<int>(n), kill_ranks{});
+}
+
+// ---- what nodes tell ----
+
+void coordinator::on(int node, const event& what) {
+  if (phase_ == phase::over) return;
+  std::visit([&](const auto& e) { on_event(node, e); }, what);
+}
+
+void coordinator::on_event(int node, const rank_failed& e) {
+  if (phase_ != phase::running) return;
+  if (!first_failure_) {
+    first_failure_ = e.end;
+    first_failure_at_ = clock::now();
+  }
+  if (options_.on_failure != failure_policy::go_on || e.end.exec_error != 0)
+    return stop(reason::failure, SIGTERM, node);
+  const bool others = e.others_run || std::any_of(nodes_.begin(), nodes_.end(), [&](const node_state& n) {
+                        return &n != &nodes_[static_cast<std::size_t>(node)] && !n.finished();
+                      });
+  if (others) to_.say(failure_notice(e.end));
+}
+
+void coordinator::on_event(int node, const stop_wanted& e) {
+  reason why = reason::signal;
+  int signal = SIGTERM;
+  switch (e.why) {
+    case stop_wanted::reason::signal:
+      signal = e.signal;
+      break;
+    case stop_wanted::reason::timeout:
+      why = reason::timeout;
+      break;
+    case stop_wanted::reason::reader_gone:
+      why = reason::reader_gone;
+      break;
+    case stop_wanted::reason::cannot_start:
+      why = reason::cannot_start;
+      break;
+  }
+  if (phase_ != phase::stopping) reason_text_ = e.text;
+  if (phase_ != phase::joining) return stop(why, signal, node);
+  reason_ = why;
+  signal_ = signal;
+  reason_node_ = node;
+  conclude();
+}
+
+void coordinator::on_event(int node, const kill_wanted&) { kill(node); }
+
+void coordinator::on_event(int node, const ranks_ended& e) {
+  node_state& state = nodes_[static_cast<std::size_t>(node)];
+  state.ended = true;
+  state.ends = e.ends;
+  state.last_lines = e.last_lines;
+  try_conclude();
+}
+
+void coordinator::lost(int node, const std::string& why) {
+  node_state& state = nodes_[static_cast<std::size_t>(node)];
+  if (phase_ == phase::over || state.lost) return;
+  const bool had_ended = state.ended;
+  state.lost = true;
+  losses_.emplace_back(node, why);
+  if (phase_ == phase::joining) {
+    reason_ = reason::node_lost;
+    return conclude();
+  }
+  // Its ranks went with it, and their peers may have been quicker to fail than we were to hear of it.
+  const bool explains_failure = phase_ == phase::stopping && reason_ == reason::failure && !had_ended &&
+                                losses_.size() == 1 && !is_blow(*first_failure_) &&
+                                clock::now() - first_failure_at_ <= moment_of_death;
+  if (explains_failure) reason_ = reason::node_lost;
+  if (had_ended || options_.on_failure == failure_policy::go_on)
+    to_.say(fmt::format("tutti-run: {} was lost: {}; the others go on\n", describe_node(node), why));
+  else if (phase_ == phase::running)
+    stop(reason::node_lost, SIGTERM, node);
+  try_conclude();
+}
+
+void coordinator::abandon(int exit_code, const std::string& why) {
+  if (phase_ == phase::over) return;
+  phase_ = phase::over;
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    if (nodes_[n].joined && !nodes_[n].lost) to_.send(static_cast<int>(n), job_over{exit_code, why});
+}
+
+void coordinator::overdue() {
+  if (phase_ != phase::stopping) return;
+  for (std::size_t n = 1; n < nodes_.size(); ++n)
+    if (!nodes_[n].finished()) {
+      nodes_[n].lost = true;
+      losses_.emplace_back(static_cast<int>(n), "it does not tell that its ranks have ended");
+    }
+  try_conclude();
+}
+
+// ---- the end, or another start ----
+
+void coordinator::try_conclude() {
+  if (phase_ != phase::running && phase_ != phase::stopping) return;
+  if (!std::all_of(nodes_.begin(), nodes_.end(), [](const node_state& n) { return n.finished(); })) return;
+  const std::vector<outcome> ends = all_ends();
+  const outcome* cause = first_cause(ends);
+  if (!another_start(cause)) return conclude();
+  ++restarts_;
+  notice_ = fmt::format("tutti-run: restart {} of {}: rank {} {} (pid {} on {}, {:.3f} s after the start)\n",
+                        restarts_, options_.max_restarts, cause->rank, tutti::launch::describe(*cause),
+                        cause->pid, place_of(cause->rank), static_cast<double>(cause->after.count()) / 1000);
+  start();
+}
+
+bool coordinator::another_start(const outcome* cause) const {
+  // A node that has gone has no launcher that could start its ranks.
+  return options_.on_failure == failure_policy::restart && restarts_ < options_.max_restarts &&
+         (reason_ == reason::failure || reason_ == reason::none) && losses_.empty() && cause != nullptr &&
+         cause->exec_error == 0;
+}
+
+void coordinator::conclude() {
+  phase_ = phase::over;
+  to_.expect_end(std::chrono::milliseconds(0));
+  const std::vector<outcome> ends = all_ends();
+  const outcome* cause = first_cause(ends);
+  // The node whose rank it was may have gone before it could tell how all of them ended.
+  if (cause == nullptr && reason_ == reason::failure) cause = &*first_failure_;
+  const int code = exit_code(cause);
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    if (nodes_[n].joined && !nodes_[n].lost)
+      to_.send(static_cast<int>(n), job_over{code, report(ends, cause, static_cast<int>(n))});
+}
+
+// ---- how it ended ----
+
+int coordinator::world_size() const {
+  int ranks = 0;
+  for (const node_state& node : nodes_) ranks += node.ranks;
+  return ranks;
+}
+
+int coordinator::node_of(int rank) const {
+  for (std::size_t n = nodes_.size(); n-- > 0;)
+    if (nodes_[n].first_rank <= rank) return static_cast<int>(n);
+  return 0;
+}
+
+std::string coordinator::describe_node(int node) const {
+  const node_state& state = nodes_[static_cast<std::size_t>(node)];
+  // Ranks are numbered when all have come.
+  if (!missing().empty()) return fmt::format("node {} ({})", node, state.host);
+  std::vector<int> ranks;
+  for (int i = 0; i < state.ranks; ++i) ranks.push_back(state.first_rank + i);
+  return fmt::format("node {} ({} {} on {})", node, state.ranks == 1 ? "rank" : "ranks", rank_list(ranks),
+                     state.host);
+}
+
+std::string coordinator::place_of(int rank) const {
+  const int node = node_of(rank);
+  const std::string& host = nodes_[static_cast<std::size_t>(node)].host;
+  return several() ? fmt::format("{}, node {}", host, node) : host;
+}
+
+// In the order in which they ended. Each node has its own clock, started when it was told to start; within a
+// node the order is the one in which it was told the deaths.
+std::vector<outcome> coordinator::all_ends() const {
+  struct place {
+    std::chrono::milliseconds at;
+    std::size_t arrival;  // for those at the same time
+    const outcome* end;
+  };
+  std::vector<place> order;
+  for (const node_state& node : nodes_) {
+    std::chrono::milliseconds at{0};
+    for (const outcome& end : node.ends) {
+      at = std::max(at, end.after);
+      order.push_back({at, order.size(), &end});
+    }
+  }
+  std::sort(order.begin(), order.end(), [](const place& a, const place& b) {
+    return std::tie(a.at, a.arrival) < std::tie(b.at, b.arrival);
+  });
+  std::vector<outcome> ends;
+  for (const place& p : order) ends.push_back(*p.end);
+  return ends;
+}
+
+std::string coordinator::report(const std::vector<outcome>& ends, const outcome* cause, int node) const {
+  const std::string by = several() ? fmt::format(" on {}", describe_node(reason_node_)) : "";
+  std::string text;
+  std::vector<int> killed;
+  for (const outcome& end : ends)
+    if (end.killed && end.signal == SIGKILL) killed.push_back(end.rank);
+  const std::string last_resort =
+      killed.empty() ? "" : fmt::format("tutti-run: rank {} had to be killed\n", rank_list(killed));
+  switch (reason_) {
+    case reason::signal:
+      text = fmt::format("tutti-run: the job was stopped by {}{}\n{}", signal_name(signal_), by, last_resort);
+      break;
+    case reason::timeout:
+      text = several() ? fmt::format("tutti-run: the job was stopped: it ran longer than the --timeout{}\n{}",
+                                     by, last_resort)
+                       : fmt::format("tutti-run: the job was stopped: it ran longer than --timeout {:g}\n{}",
+                                     static_cast<double>(options_.timeout.count()) / 1000, last_resort);
+      break;
+    case reason::reader_gone:
+      if (several() && node != reason_node_)
+        text = fmt::format("tutti-run: the job was stopped: nobody reads the output{} any more\n", by);
+      break;
+    case reason::cannot_start:
+      text = fmt::format("tutti-run: {}{}\n", reason_text_, several() ? by : "");
+      break;
+    case reason::node_lost:
+    case reason::failure:
+    case reason::none:
+      break;
+  }
+  std::string lost;
+  for (const auto& [gone, why] : losses_)
+    lost += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);
+  if (reason_ == reason::node_lost) text = std::exchange(lost, {}) + text;
+  if (cause != nullptr && (reason_ == reason::failure || reason_ == reason::none)) {
+    failure_context context;
+    context.world_size = world_size();
+    context.program = options_.program.front();
+    context.grace = options_.grace;
+    context.place = place_of(cause->rank);
+    context.several_nodes = several();
+    context.last_lines = nodes_[static_cast<std::size_t>(node_of(cause->rank))].last_lines;
+    text += failure_report(*cause, ends, context);
+    if (restarts_ > 0)
+      text += fmt::format("tutti-run: given up after {} restart{}\n", restarts_, restarts_ == 1 ? "" : "s");
+  }
+  text += lost;
+  // Whoever looks after node 0 is told everything, the others what it was.
+  if (node != 0 && !text.empty()) text.resize(text.find('\n') + 1);
+  return text;
+}
+
+int coordinator::exit_code(const outcome* cause) const {
+  switch (reason_) {
+    case reason::signal:
+      return 128 + signal_;
+    case reason::timeout:
+      return timeout_exit_code;
+    case reason::reader_gone:
+      return 128 + SIGPIPE;
+    case reason::cannot_start:
+    case reason::node_lost:
+      return plain_failure;
+    case reason::failure:
+    case reason::none:
+      break;
+  }
+  if (cause != nullptr) return cause->shell_code();
+  return losses_.empty() ? 0 : plain_failure;
+}
+
+}  // namespace tutti::launch

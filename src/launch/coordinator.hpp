@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of the job as a whole, decided on node 0 from what the nodes tell: when it starts, what stops
+// it, whether it starts again, and how it ended. No input or output: whoever owns it carries messages and
+// keeps time.
+//
+//   joining ── all nodes are here ──> running ── a failure, a signal, a lost node ──> stopping
+//      │                               │  ^                                              │
+//      │                               │  └─────────── another start ────────────────────┤
+//      └─ a signal, a lost node ──> over <── all ranks of all nodes have ended ──────────┘
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launch/node_messages.hpp"
+#include "launch/options.hpp"
+
+namespace tutti::launch {
+
+class coordinator {
+ public:
+  struct outlets {
+    std::function<void(int node, const command&)> send;
+    std::function<void(std::string_view)> say;  // lines for the user of node 0
+    // Opens the store of a start, which no earlier one has used; its port. Throws std::runtime_error.
+    std::function<int()> open_store;
+    // overdue() is to be called after so long, unless the job is over or this is called again; 0: not at all.
+    std::function<void(std::chrono::milliseconds)> expect_end;
+  };
+  coordinator(const options& o, std::string job_id, outlets to);
+
+  // A node is here. When it cannot be part of this job: why, for its user and for that of node 0.
+  std::optional<std::string> join(const hello& who);
+  std::vector<int> missing() const;
+
+  void on(int node, const event& what);
+  // Nothing more will be heard from that node.
+  void lost(int node, const std::string& why);
+  // No job comes of it: ends what there is, with these words.
+  void abandon(int exit_code, const std::string& why);
+  // The other nodes that have not told the end of their ranks will not.
+  void overdue();
+
+  bool joining() const { return phase_ == phase::joining; }
+  bool over() const { return phase_ == phase::over; }
+  // "node 1 (ranks 4-7 on hostB)".
+  std::string describe_node(int node) const;
+
+ private:
+  enum class phase { joining, running, stopping, over };
+  enum class reason { none, failure, signal, timeout, reader_gone, cannot_start, node_lost };
+  using clock = std::chrono::steady_clock;
+
+  struct node_state {
+    bool joined = false;
+    bool ended = false;  // its ranks of this start
+    bool lost = false;
+    std::string host;
+    int pid = 0;
+    int ranks = 0;
+    int first_rank = 0;
+    std::vector<outcome> ends;
+    std::vector<std::string> last_lines;
+    bool finished() const { return ended || lost; }
+  };
+
+  void start();
+  void stop(reason why, int signal, int but_for);
+  void kill(int but_for);
+  void try_conclude();
+  bool another_start(const outcome* cause) const;
+  void conclude();
+
+  void on_event(int node, const rank_failed& e);
+  void on_event(int node, const stop_wanted& e);
+  void on_event(int node, const kill_wanted& e);
+  void on_event(int node, const ranks_ended& e);
+
+  bool several() const { return nodes_.size() > 1; }
+  int world_size() const;
+  int node_of(int rank) const;
+  std::vector<outcome> all_ends() const;
+  std::string place_of(int rank) const;
+  std::string report(const std::vector<outcome>& ends, const outcome* cause, int node) const;
+  int exit_code(const outcome* cause) const;
+
+  const options& options_;
+  std::string job_id_;
+  outlets to_;
+  std::vector<node_state> nodes_;
+  int restarts_ = 0;
+  std::string notice_;  // for the next start
+
+  phase phase_ = phase::joining;
+  reason reason_ = reason::none;
+  int signal_ = 0;       // that the ranks are asked to end by
+  int reason_node_ = 0;  // that gave the reason
+  std::string reason_text_;
+  std::optional<outcome> first_failure_;
+  clock::time_point first_failure_at_{};
+  // Nodes that went, in that order, with why.
+  std::vector<std::pair<int, std::string>> losses_;
+};
+
+}  // namespace tutti::launch

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/head_node.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <tutti/error.hpp>
+#include <utility>
+
+#include "base/text.hpp"
+#include "launch/rank_environment.hpp"
+
+namespace tutti::launch {
+namespace {
+
+constexpr int join_failure_exit_code = 1;
+constexpr int refused_exit_code = 2;  // a wrong command line
+constexpr std::size_t most_strangers = 8;
+constexpr std::chrono::seconds time_to_part{5};  // for the other launchers to take the last message
+
+}  // namespace
+
+// The launcher of another node, from its proof on.
+struct head_node::visitor {
+  explicit visitor(std::unique_ptr<bootstrap::control_link> l) : link(std::move(l)) {}
+  std::unique_ptr<bootstrap::control_link> link;
+  int node = -1;  // once it has joined
+  bool refused = false;
+  bool gone = false;
+};
+
+head_node::head_node(boost::asio::io_context& loop, const options& o, const std::string& secret, hello own,
+                     outlets to)
+    : loop_(loop),
+      options_(o),
+      own_(std::move(own)),
+      to_(std::move(to)),
+      coordinator_(o, new_job_id(),
+                   {[this](int node, const command& what) { send(node, what); },
+                    [this](std::string_view lines) { to_.say(lines); }, [this] { return open_store(); },
+                    [this](std::chrono::milliseconds time) {
+                      end_deadline_.cancel();
+                      if (time.count() == 0) return;
+                      end_deadline_.expires_after(time);
+                      end_deadline_.async_wait([this](const boost::system::error_code& cancelled) {
+                        if (!cancelled) coordinator_.overdue();
+                      });
+                    }}),
+      join_deadline_(loop),
+      end_deadline_(loop) {
+  if (o.nodes == 1) {
+    store_ = open_store_socket(o.master);
+    return;
+  }
+  meeting_ = open_meeting_sockets(*o.master);
+  only_this_machine_ = std::all_of(meeting_.begin(), meeting_.end(), on_loopback);
+  listener_ = std::make_unique<bootstrap::control_listener>(
+      loop.get_executor(), secret, bootstrap::silence_limit{o.node_timeout},
+      bootstrap::control_listener::handlers{
+          [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
+          [this](const std::string& from, const std::string& why) { stranger(from, why); }});
+}
+
+head_node::~head_node() = default;
+
+void head_node::begin() {
+  if (options_.nodes > 1) {
+    // The first socket stays: stores are opened beside it.
+    for (base::unique_fd& fd : meeting_)
+      listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
+    join_deadline_.expires_after(options_.join_timeout);
+    join_deadline_.async_wait([this](const boost::system::error_code& cancelled) {
+      if (!cancelled) join_overdue();
+    });
+  }
+  coordinator_.join(own_);
+}
+
+void head_node::lose_patience() {
+  if (!coordinator_.over()) return coordinator_.overdue();
+  nodes_.clear();  // they are only to take their last message
+  end_if_told();
+}
+
+int head_node::open_store() {
+  if (options_.nodes > 1)
+    store_ = open_store_socket_beside(meeting_.front());
+  else if (!store_.fd)
+    store_ = open_store_socket(options_.master);
+  return store_.address.port;
+}
+
+// ---- the other nodes ----
+
+void head_node::arrived(std::unique_ptr<bootstrap::control_link> link) {
+  std::erase_if(visitors_, [](const std::unique_ptr<visitor>& v) { return v->gone; });
+  visitors_.push_back(std::make_unique<visitor>(std::move(link)));
+  visitor& who = *visitors_.back();
+  who.link->start({[this, &who](std::string_view message) { on_message(who, message); },
+                   [this, &who](const std::string& why) { on_lost(who, why); }});
+}
+
+void head_node::on_message(visitor& from, std::string_view message) {
+  if (from.node >= 0) {
+    if (nodes_.contains(from.node)) coordinator_.on(from.node, decode_event(message));
+    return;
+  }
+  const hello who = decode_hello(message);
+  // Node 0's answer to its words may be an order to all nodes, so it has to be among them.
+  from.node = who.node;
+  const bool free = !nodes_.contains(who.node);
+  if (free) nodes_[who.node] = &from;
+  const std::optional<std::string> refusal = coordinator_.join(who);
+  if (!refusal) {
+    if (!coordinator_.joining()) join_deadline_.cancel();
+    return;
+  }
+  from.node = -1;
+  from.refused = true;
+  if (free) nodes_.erase(who.node);
+  to_.say(fmt::format("tutti-run: node 0 turned a launcher away: {}\n", *refusal));
+  from.link->send(encode(command(job_over{
+      refused_exit_code,
+      fmt::format("tutti-run: node 0 on {} turned this launcher away: {}\n", own_.host, *refusal)})));
+  from.link->finish();
+}
+
+void head_node::on_lost(visitor& who, const std::string& why) {
+  who.gone = true;
+  if (who.node < 0 && !who.refused && coordinator_.joining())
+    to_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
+  const auto known = nodes_.find(who.node);
+  if (known == nodes_.end() || known->second != &who) return;
+  nodes_.erase(known);
+  coordinator_.lost(who.node, why);
+  end_if_told();
+}
+
+void head_node::stranger(const std::string& from, const std::string& why) {
+  // By address, without the port: it calls again and again.
+  const std::string address = from.substr(0, from.rfind(':'));
+  if (!coordinator_.joining() || strangers_.size() == most_strangers ||
+      std::find(strangers_.begin(), strangers_.end(), address) != strangers_.end())
+    return;
+  strangers_.push_back(address);
+  to_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
+}
+
+void head_node::join_overdue() {
+  if (!coordinator_.joining()) return;
+  const std::vector<int> missing = coordinator_.missing();
+  coordinator_.abandon(
+      join_failure_exit_code,
+      fmt::format(
+          "tutti-run: node{} {} did not come to {}:{} within {} (--join-timeout): start tutti-run there "
+          "with --node-rank {} and the same --master, --nnodes {} and secret{}\n",
+          missing.size() == 1 ? "" : "s", rank_list(missing), options_.master->host, options_.master->port,
+          base::duration_text(options_.join_timeout),
+          missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
+          only_this_machine_ ? ". That address is a loopback one, which no other machine can reach" : ""));
+}
+
+// ---- commands ----
+
+void head_node::send(int node, const command& what) {
+  if (node == 0) {
+    if (std::holds_alternative<job_over>(what)) {
+      // Last, so that no other launcher is left without an answer.
+      last_command_ = what;
+      end_deadline_.expires_after(time_to_part);
+      end_deadline_.async_wait([this](const boost::system::error_code& cancelled) {
+        if (cancelled) return;
+        nodes_.clear();
+        end_if_told();
+      });
+      return boost::asio::post(loop_, [this] { end_if_told(); });
+    }
+    return boost::asio::post(loop_, [this, what] { to_.execute(what); });
+  }
+  const auto known = nodes_.find(node);
+  if (known == nodes_.end()) return;
+  known->second->link->send(encode(what));
+}
+
+void head_node::end_if_told() {
+  if (!last_command_ || !nodes_.empty()) return;
+  end_deadline_.cancel();
+  join_deadline_.cancel();
+  const command last = *std::exchange(last_command_, std::nullopt);
+  boost::asio::post(loop_, [this, last] { to_.execute(last); });
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Node 0's part beside its own ranks: waits for the launchers of the other nodes, and carries messages
+// between them and the coordinator, who decides.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "bootstrap/control_link.hpp"
+#include "launch/coordination.hpp"
+#include "launch/coordinator.hpp"
+#include "launch/options.hpp"
+#include "launch/store_socket.hpp"
+
+namespace tutti::launch {
+
+class head_node : public coordination {
+ public:
+  struct outlets {
+    std::function<void(const command&)> execute;  // on this node
+    std::function<void(std::string_view)> say;
+  };
+  // Throws std::runtime_error when --master is no address of this host, or its port is in use.
+  head_node(boost::asio::io_context& loop, const options& o, const std::string& secret, hello own,
+            outlets to);
+  ~head_node() override;
+
+  void begin() override;
+  void tell(const event& what) override { coordinator_.on(0, what); }
+  void lose_patience() override;
+  base::unique_fd take_store() override { return std::move(store_.fd); }
+
+ private:
+  struct visitor;
+
+  void arrived(std::unique_ptr<bootstrap::control_link> link);
+  void on_message(visitor& from, std::string_view message);
+  void on_lost(visitor& who, const std::string& why);
+  void stranger(const std::string& from, const std::string& why);
+  void join_overdue();
+  void send(int node, const command& what);
+  void end_if_told();
+  int open_store();
+
+  boost::asio::io_context& loop_;
+  const options& options_;
+  hello own_;
+  outlets to_;
+  std::vector<base::unique_fd> meeting_;  // until begin()
+  bool only_this_machine_ = false;        // can reach the meeting sockets
+  store_socket store_;                    // of the start to come
+  coordinator coordinator_;
+  boost::asio::steady_timer join_deadline_;
+  boost::asio::steady_timer end_deadline_;
+  std::optional<command> last_command_;  // for this node, once the others have theirs
+  std::vector<std::string> strangers_;   // addresses that were reported
+  std::vector<std::unique_ptr<visitor>> visitors_;
+  std::map<int, visitor*> nodes_;  // those that have joined and not gone
+  std::unique_ptr<bootstrap::control_listener> listener_;
+};
+
+}  // namespace tutti::launch

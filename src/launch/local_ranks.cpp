@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/local_ranks.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <cerrno>
+#include <csignal>
+#include <stdexcept>
+#include <system_error>
+#include <utility>
+
+#include "launch/signals.hpp"
+#include "launch/terminal.hpp"
+
+namespace tutti::launch {
+namespace {
+
+constexpr std::chrono::seconds time_to_die{
+    5};  // a process that SIGKILL has not ended by then hangs in the kernel
+constexpr rlim_t descriptors_per_rank = 5;  // two pipes, two log files, its death
+constexpr rlim_t descriptors_per_node = 1;  // the connection to its launcher
+constexpr rlim_t own_descriptors = 64;
+
+// Makes room for the pipes of many ranks. Returns the limit as it was when it has been changed.
+std::optional<rlimit> raise_descriptor_limit(const options& o) {
+  rlimit limit{};
+  const rlim_t wanted = own_descriptors + descriptors_per_rank * static_cast<rlim_t>(o.ranks) +
+                        descriptors_per_node * static_cast<rlim_t>(o.nodes);
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return std::nullopt;
+  const rlimit raised{std::min(wanted, limit.rlim_max), limit.rlim_max};
+  if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) return std::nullopt;
+  return limit;
+}
+
+std::string_view cure(int error) {
+  switch (error) {
+    case EMFILE:
+      return ". Raise the limit of open files (ulimit -n), or lower -n";
+    case ENFILE:
+      return ". The whole system is out of open files: lower -n";
+    case EAGAIN:
+      return ". Raise the limit of processes (ulimit -u, or the container's pids limit), or lower -n";
+    case ENOMEM:
+      return ". There is not enough memory: lower -n";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::string path,
+                         std::string secret, handlers to)
+    : options_(o),
+      path_(std::move(path)),
+      secret_(std::move(secret)),
+      to_(std::move(to)),
+      descriptor_limit_(raise_descriptor_limit(o)),
+      children_(loop,
+                {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
+      deadline_(loop),
+      // Of several nodes, node 0 is told the last words of each rank, and Ctrl-C is for all of them.
+      direct_(o.nodes == 1 && o.ranks == 1 && o.log_dir.empty() && o.tag_output != tag_policy::always),
+      lends_terminal_(o.nodes == 1 && o.ranks == 1 && has_terminal_input()) {}
+
+void local_ranks::start(const plan& p, base::unique_fd store) {
+  plan_ = p;
+  phase_ = phase::running;
+  asked_rest_ = false;
+  ends_.clear();
+  children_.clear();
+  output_->begin_start(p.restart_count);
+  rank_environment environment(options_, p, secret_);
+  if (const int columns = output_terminal_columns(); columns > 0) environment.show_terminal(columns);
+  int local_rank = 0;
+  try {
+    const base::unique_fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null) throw std::system_error(errno, std::generic_category(), "/dev/null");
+    for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank, environment, store, null);
+  } catch (const std::runtime_error& e) {
+    kill();
+    // Where none was started, none will be seen to end.
+    boost::asio::post(deadline_.get_executor(), [this] { on_children_changed(); });
+    const auto* const by_system = dynamic_cast<const std::system_error*>(&e);
+    throw std::runtime_error(fmt::format("cannot start rank {} of {}: {}{}", p.first_rank + local_rank,
+                                         p.world_size, e.what(),
+                                         by_system != nullptr ? cure(by_system->code().value()) : ""));
+  }
+}
+
+void local_ranks::start_rank(int local_rank, const rank_environment& environment, base::unique_fd& store,
+                             const base::unique_fd& null) {
+  const int rank = plan_.first_rank + local_rank;
+  const bool serves_store = rank == 0;
+  process_spec spec;
+  spec.path = path_;
+  spec.arguments = options_.program;
+  spec.environment = environment.of_rank(local_rank, serves_store ? store.get() : -1);
+  spec.inherited = serves_store ? store.get() : -1;
+  spec.in_foreground = lends_terminal_ && in_terminal_foreground();
+  spec.descriptor_limit = descriptor_limit_;
+  // A terminal cannot be shared with rank 0 while its group is in the background: a read would stop it
+  // without a word.
+  const bool alone = options_.nodes == 1 && options_.ranks == 1;
+  const bool reads_input = alone || (rank == 0 && !has_terminal_input());
+  if (!reads_input) spec.input = null.get();
+  job_output::rank_pipes pipes;
+  if (!direct_) {
+    pipes = output_->connect(rank);
+    spec.output = pipes.output.get();
+    spec.error = pipes.error.get();
+  }
+  children_.start(rank, spec);
+  if (serves_store) store.reset();  // when rank 0 dies, its store is to be gone
+}
+
+void local_ranks::child_changed() { children_.reap(); }
+
+void local_ranks::suspend(const std::function<void()>& stop_self) {
+  if (lends_terminal_) take_terminal_back_from(children_.only_group());
+  stop_self();
+  if (lends_terminal_ && in_terminal_foreground() && !idle()) give_terminal_to(children_.only_group());
+  children_.signal_all(SIGCONT);
+}
+
+void local_ranks::on_rank_end(outcome end) {
+  ends_.push_back(end);
+  if (!end.failed() || phase_ != phase::running) return;
+  const bool others_run = !children_.running().empty();
+  if (plan_.on_failure != failure_policy::go_on || end.exec_error != 0) stop(SIGTERM);
+  to_.failed(end, others_run);
+}
+
+void local_ranks::on_children_changed() {
+  if (phase_ == phase::idle || phase_ == phase::draining || !children_.all_ended()) return;
+  if (children_.all_gone()) return finish();
+  // What the ranks left behind: none of the job's business once that is over, but while it is being stopped
+  // it may still have something to save. A shell starts what runs in its background deaf to SIGINT.
+  if (phase_ == phase::running)
+    kill();
+  else if (phase_ == phase::stopping && !std::exchange(asked_rest_, true))
+    children_.signal_all(SIGTERM);
+}
+
+void local_ranks::stop(int signal) {
+  if (phase_ == phase::stopping) return children_.signal_all(signal);
+  if (phase_ != phase::running) return;
+  phase_ = phase::stopping;
+  children_.signal_all(signal);
+  children_.signal_all(SIGCONT);  // one that was stopped could not act on it
+  deadline_.expires_after(plan_.grace);
+  deadline_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (!cancelled) kill();
+  });
+}
+
+void local_ranks::kill() {
+  if (phase_ != phase::running && phase_ != phase::stopping) return;
+  phase_ = phase::killing;
+  children_.signal_all(SIGKILL);
+  deadline_.expires_after(time_to_die);
+  deadline_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (!cancelled) give_up();
+  });
+}
+
+void local_ranks::give_up() {
+  if (phase_ != phase::killing) return;
+  if (const std::vector<int> ranks = children_.running(); !ranks.empty())
+    output_->say(fmt::format(
+        "tutti-run: SIGKILL does not end rank {}: it hangs in the kernel (a dead file server or a "
+        "driver; `ps -o pid,stat,wchan` shows where)\n",
+        rank_list(ranks)));
+  finish();
+}
+
+void local_ranks::finish() {
+  phase_ = phase::draining;
+  deadline_.cancel();
+  if (lends_terminal_) take_terminal_back_from(children_.only_group());
+  output_->finish([this] {
+    phase_ = phase::idle;
+    to_.ended();
+  });
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/member_node.hpp"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <utility>
+
+#include "launch/outcome.hpp"
+#include "launch/signals.hpp"
+
+namespace tutti::launch {
+namespace {
+
+constexpr int node_lost_exit_code = 1;
+// For node 0, beyond the grace, to hear from all nodes and to tell how the job ended: more than it needs to
+// count a node as lost that does not answer.
+constexpr std::chrono::seconds time_to_tell{30};
+
+}  // namespace
+
+member_node::member_node(boost::asio::io_context& loop, const options& o, const std::string& secret,
+                         hello own, std::function<void(const command&)> execute)
+    : loop_(loop),
+      options_(o),
+      own_(std::move(own)),
+      execute_(std::move(execute)),
+      patience_(loop),
+      caller_(loop.get_executor(), secret, bootstrap::silence_limit{o.node_timeout}, o.node_rank,
+              {[this](std::unique_ptr<bootstrap::control_link> link) {
+                 if (over_) return;
+                 link_ = std::move(link);
+                 link_->start({[this](std::string_view message) { on_message(message); },
+                               [this](const std::string& why) { on_lost(why); }});
+                 link_->send(encode(own_));
+               },
+               [this](const std::string& why) {
+                 end_alone(
+                     node_lost_exit_code,
+                     fmt::format("tutti-run: cannot join node 0 at {}:{}: {}. Start tutti-run --node-rank 0 "
+                                 "there, with the same --master and secret\n",
+                                 options_.master->host, options_.master->port, why));
+               }}) {}
+
+void member_node::begin() {
+  caller_.call(options_.master->host, static_cast<std::uint16_t>(options_.master->port),
+               options_.join_timeout);
+}
+
+void member_node::tell(const event& what) {
+  if (const auto* const failed = std::get_if<rank_failed>(&what); failed != nullptr && first_words_.empty()) {
+    first_words_ = fmt::format("tutti-run: here, rank {} {} (pid {})\n", failed->end.rank,
+                               describe(failed->end), failed->end.pid);
+    first_code_ = failed->end.shell_code();
+  }
+  if (const auto* const wanted = std::get_if<stop_wanted>(&what)) {
+    stopping_ = true;
+    if (wanted->why == stop_wanted::reason::signal) asked_signal_ = wanted->signal;
+    if (!link_ && wanted->why == stop_wanted::reason::timeout)
+      return end_alone(124, "tutti-run: the job was stopped before it had begun: --timeout\n");
+    if (!link_)
+      return end_alone(128 + (asked_signal_ != 0 ? asked_signal_ : SIGPIPE),
+                       asked_signal_ == 0 ? ""
+                                          : fmt::format("tutti-run: stopped by {} before the job had begun\n",
+                                                        signal_name(asked_signal_)));
+  }
+  if (std::holds_alternative<ranks_ended>(what)) {
+    ranks_run_ = false;
+    if (stopping_) {
+      patience_.expires_after(grace_ + time_to_tell);
+      patience_.async_wait([this](const boost::system::error_code& cancelled) {
+        if (!cancelled) on_lost("it does not tell how the job has ended");
+      });
+    }
+  }
+  if (link_) link_->send(encode(what));
+  end_if_ranks_have();
+}
+
+void member_node::lose_patience() {
+  if (!over_) on_lost("not waited for any longer");
+}
+
+void member_node::on_message(std::string_view message) {
+  if (over_) return;
+  const command what = decode_command(message);
+  if (const auto* const start = std::get_if<start_ranks>(&what)) {
+    grace_ = start->what.grace;
+    ranks_run_ = true;
+    stopping_ = false;
+    first_words_.clear();
+    patience_.cancel();
+  } else if (std::holds_alternative<job_over>(what)) {
+    over_ = true;
+    patience_.cancel();
+    link_->finish();  // and the other side closes
+  } else {
+    stopping_ = true;
+  }
+  execute(what);
+}
+
+void member_node::on_lost(const std::string& why) {
+  const std::string place = fmt::format("{}:{}", options_.master->host, options_.master->port);
+  if (asked_signal_ != 0)
+    return end_alone(128 + asked_signal_,
+                     fmt::format("tutti-run: the job was stopped by {}\n", signal_name(asked_signal_)));
+  end_alone(
+      first_words_.empty() ? node_lost_exit_code : first_code_,
+      fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped\n{}", place, why, first_words_));
+}
+
+// Nobody else will say how the job ends.
+void member_node::end_alone(int exit_code, const std::string& report) {
+  if (std::exchange(over_, true)) return;
+  patience_.cancel();
+  alone_ = true;
+  alone_code_ = exit_code;
+  alone_report_ = report;
+  if (ranks_run_) execute(stop_ranks{SIGTERM});
+  end_if_ranks_have();
+}
+
+void member_node::end_if_ranks_have() {
+  if (ranks_run_ || !std::exchange(alone_, false)) return;
+  execute(job_over{alone_code_, alone_report_});
+}
+
+void member_node::execute(const command& what) {
+  boost::asio::post(loop_, [this, what] { execute_(what); });
+}
+
+}  // namespace tutti::launch

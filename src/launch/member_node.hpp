@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of every node but 0 beside its own ranks: calls node 0's launcher, does what it says, and ends the
+// job here when it has gone.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "bootstrap/control_link.hpp"
+#include "launch/coordination.hpp"
+#include "launch/options.hpp"
+
+namespace tutti::launch {
+
+class member_node : public coordination {
+ public:
+  member_node(boost::asio::io_context& loop, const options& o, const std::string& secret, hello own,
+              std::function<void(const command&)> execute);
+
+  void begin() override;
+  void tell(const event& what) override;
+  void lose_patience() override;
+
+ private:
+  void on_message(std::string_view message);
+  void on_lost(const std::string& why);
+  void execute(const command& what);
+  void end_alone(int exit_code, const std::string& report);
+  void end_if_ranks_have();
+
+  boost::asio::io_context& loop_;
+  const options& options_;
+  hello own_;
+  std::function<void(const command&)> execute_;
+  boost::asio::steady_timer patience_;
+  std::chrono::milliseconds grace_{0};  // that node 0 has told
+  bool ranks_run_ = false;
+  bool stopping_ = false;
+  bool over_ = false;        // node 0 has said so, or has gone
+  int asked_signal_ = 0;     // by which the user here asked for an end; 0: none
+  std::string first_words_;  // about the first rank that failed here, should nobody else be there to tell
+  int first_code_ = 0;
+  // How it ends here without node 0, once the ranks have ended.
+  bool alone_ = false;
+  int alone_code_ = 0;
+  std::string alone_report_;
+  std::unique_ptr<bootstrap::control_link> link_;
+  bootstrap::control_caller caller_;
+};
+
+}  // namespace tutti::launch

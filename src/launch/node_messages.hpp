@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the launchers of a job's nodes say to each other. Node 0 commands; the others say hello and tell what
+// happens to their ranks. Node 0's own ranks are commanded, and tell, in the same words.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "launch/outcome.hpp"
+#include "launch/plan.hpp"
+
+namespace tutti::launch {
+
+// ---- a node's first words ----
+
+struct hello {
+  int nodes = 0;  // as its command line has it
+  int node = 0;
+  int ranks = 0;
+  std::string host;
+  int pid = 0;
+};
+
+// ---- what node 0 commands ----
+
+struct start_ranks {
+  plan what;
+};
+// With a signal that asks for an end; the grace, then SIGKILL, are the node's own affair.
+struct stop_ranks {
+  int signal = 0;
+};
+struct kill_ranks {};
+// Nothing more will happen: print the report, end with the code.
+struct job_over {
+  int exit_code = 0;
+  std::string report;
+};
+using command = std::variant<start_ranks, stop_ranks, kill_ranks, job_over>;
+
+// ---- what nodes tell ----
+
+// Told at once. With --on-failure stop and restart the node is stopping its other ranks already.
+struct rank_failed {
+  outcome end;
+  bool others_run = false;  // on this node
+};
+// The node has seen a reason to stop the whole job, and is stopping its ranks already.
+struct stop_wanted {
+  enum class reason : std::uint8_t { signal, timeout, reader_gone, cannot_start };
+  reason why = reason::signal;
+  int signal = 0;    // that came, of `signal`
+  std::string text;  // of `cannot_start`
+};
+// The user has lost patience with the grace.
+struct kill_wanted {};
+// All ranks of this start have ended, and nothing they have started is left.
+struct ranks_ended {
+  std::vector<outcome> ends;            // in the order in which they came
+  std::vector<std::string> last_lines;  // on the standard error of the one that failed first
+};
+using event = std::variant<rank_failed, stop_wanted, kill_wanted, ranks_ended>;
+
+std::string encode(const hello& message);
+std::string encode(const command& message);
+std::string encode(const event& message);
+// Throw tutti::error (errc::protocol) on what encode() does not make, as by another version of tutti-run.
+hello decode_hello(std::string_view message);
+command decode_command(std::string_view message);
+event decode_event(std::string_view message);
+
+}  // namespace tutti::launch

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/control_link.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <boost/asio/io_context.hpp>
+#include <chrono>
+#include <stdexcept>
+#include <tutti/error.hpp>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::bootstrap;
+using namespace std::chrono_literals;
+
+namespace {
+
+base::unique_fd listening_socket(std::uint16_t& port) {
+  base::unique_fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  REQUIRE(::bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) == 0);
+  REQUIRE(::listen(fd.get(), 16) == 0);
+  REQUIRE(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0);
+  port = ntohs(address.sin_port);
+  return fd;
+}
+
+// A listener, a caller, and what they were told.
+struct two_launchers {
+  boost::asio::io_context loop;
+  std::uint16_t port = 0;
+  base::unique_fd socket = listening_socket(port);
+  std::unique_ptr<control_link> here, there;
+  int node = -1;
+  std::string failure;
+  std::vector<std::string> strangers;
+  control_listener listener;
+  control_caller caller;
+
+  two_launchers(const std::string& secret, const std::string& other_secret)
+      : listener(loop.get_executor(), secret, {},
+                 {[this](std::unique_ptr<control_link> link, int n) {
+                    here = std::move(link);
+                    node = n;
+                  },
+                  [this](const std::string&, const std::string& why) { strangers.push_back(why); }}),
+        caller(loop.get_executor(), other_secret, {}, 3,
+               {[this](std::unique_ptr<control_link> link) { there = std::move(link); },
+                [this](const std::string& why) { failure = why; }}) {}
+
+  template <class Condition>
+  void run_until(Condition reached) {
+    const auto bound = std::chrono::steady_clock::now() + 20s;
+    while (!reached()) {
+      REQUIRE(std::chrono::steady_clock::now() < bound);
+      loop.run_one_until(bound);
+    }
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("bootstrap/control_link") {
+  TEST_CASE("messages go both ways, in order, and the end is seen") {
+    two_launchers two("s", "s");
+    two.listener.open(std::move(two.socket));
+    two.caller.call("127.0.0.1", two.port, 10s);
+    two.run_until([&] { return two.here && two.there; });
+    CHECK(two.node == 3);
+    std::vector<std::string> heard_here, heard_there;
+    std::string lost_here, lost_there;
+    two.here->start({[&](std::string_view m) { heard_here.emplace_back(m); },
+                     [&](const std::string& why) { lost_here = why; }});
+    two.there->start({[&](std::string_view m) { heard_there.emplace_back(m); },
+                      [&](const std::string& why) { lost_there = why; }});
+    const std::string big(1'000'000, 'x');
+    two.there->send("one");
+    two.there->send(big);
+    two.there->send("");
+    two.here->send("back");
+    two.run_until([&] { return heard_here.size() == 3 && heard_there.size() == 1; });
+    CHECK(heard_here == std::vector<std::string>{"one", big, ""});
+    CHECK(heard_there == std::vector<std::string>{"back"});
+    two.there->send("last");
+    two.there->finish();
+    two.run_until([&] { return !lost_here.empty() && !lost_there.empty(); });
+    CHECK(heard_here.back() == "last");
+    CHECK(lost_here.find("closed the connection") != std::string::npos);
+    two.here->send("nobody hears this");  // and nothing happens
+  }
+
+  TEST_CASE("the caller waits for a listener that starts later") {
+    two_launchers two("s", "s");
+    two.caller.call("127.0.0.1", two.port, 20s);
+    two.loop.run_for(20ms);  // the socket is there, and nobody takes what comes to it
+    CHECK(two.failure.empty());
+    two.listener.open(std::move(two.socket));
+    two.run_until([&] { return two.here && two.there; });
+  }
+
+  TEST_CASE("nobody comes: told with the time") {
+    two_launchers two("s", "s");
+    two.socket.reset();
+    two.caller.call("127.0.0.1", two.port, 30ms);
+    two.run_until([&] { return !two.failure.empty(); });
+    CHECK(two.failure.find("nobody was there within 30 ms") != std::string::npos);
+  }
+
+  TEST_CASE("different secrets: both sides are told") {
+    two_launchers two("s", "other");
+    two.listener.open(std::move(two.socket));
+    two.caller.call("127.0.0.1", two.port, 10s);
+    two.run_until([&] { return !two.failure.empty() && !two.strangers.empty(); });
+    CHECK(two.failure.find("TUTTI_SECRET") != std::string::npos);
+    CHECK(two.strangers.front().find("could not prove") != std::string::npos);
+    CHECK(!two.here);
+  }
+
+  TEST_CASE("an error that leaves the handler breaks the connection") {
+    two_launchers two("s", "s");
+    two.listener.open(std::move(two.socket));
+    two.caller.call("127.0.0.1", two.port, 10s);
+    two.run_until([&] { return two.here && two.there; });
+    std::string lost_here, lost_there;
+    two.here->start({[](std::string_view) { throw error(errc::protocol, "nonsense"); },
+                     [&](const std::string& why) { lost_here = why; }});
+    two.there->start({[](std::string_view) {}, [&](const std::string& why) { lost_there = why; }});
+    two.there->send("?");
+    two.run_until([&] { return !lost_here.empty() && !lost_there.empty(); });
+    CHECK(lost_here == "nonsense");
+  }
+}

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/coordinator.hpp"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <map>
+#include <stdexcept>
+
+using namespace tutti::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+outcome exited(int rank, int code, std::chrono::milliseconds after) {
+  outcome end;
+  end.rank = rank;
+  end.pid = 100 + rank;
+  end.exit_code = code;
+  end.after = after;
+  return end;
+}
+
+outcome signalled(int rank, int signal, std::chrono::milliseconds after) {
+  outcome end = exited(rank, 0, after);
+  end.signal = signal;
+  return end;
+}
+
+options three_nodes() {
+  options o;
+  o.nodes = 3;
+  o.ranks = 2;
+  o.program = {"prog"};
+  o.grace = 1000ms;
+  return o;
+}
+
+// A coordinator, what it has commanded each node, and what it has said.
+struct desk {
+  explicit desk(options of) : o(std::move(of)) {}
+
+  options o;
+  std::map<int, std::vector<command>> sent;
+  std::string said;
+  std::vector<std::chrono::milliseconds> times;
+  int stores = 0;
+  bool no_store = false;
+  coordinator c{o,
+                "id",
+                {[this](int node, const command& what) { sent[node].push_back(what); },
+                 [this](std::string_view lines) { said += lines; },
+                 [this] {
+                   if (no_store) throw std::runtime_error("no port");
+                   return 1000 + stores++;
+                 },
+                 [this](std::chrono::milliseconds time) { times.push_back(time); }}};
+
+  void all_join() {
+    for (int node = 0; node < o.nodes; ++node)
+      REQUIRE(!c.join({o.nodes, node, node + 1, "host" + std::to_string(node), 10 + node}));
+  }
+  template <class T>
+  const T& last(int node) {
+    REQUIRE(!sent[node].empty());
+    REQUIRE(std::holds_alternative<T>(sent[node].back()));
+    return std::get<T>(sent[node].back());
+  }
+  void ends(int node, std::vector<outcome> how, std::vector<std::string> lines = {}) {
+    ranks_ended e;
+    e.ends = std::move(how);
+    e.last_lines = std::move(lines);
+    c.on(node, e);
+  }
+};
+
+}  // namespace
+
+TEST_SUITE("launch/coordinator") {
+  TEST_CASE("it starts when the last node has come, with ranks in the order of nodes") {
+    desk d(three_nodes());
+    CHECK(!d.c.join({3, 2, 3, "host2", 12}));
+    CHECK(!d.c.join({3, 0, 1, "host0", 10}));
+    CHECK(d.sent.empty());
+    CHECK(d.c.missing() == std::vector<int>{1});
+    CHECK(!d.c.join({3, 1, 2, "host1", 11}));
+    const int first[] = {0, 1, 3};
+    for (int node = 0; node < 3; ++node) {
+      const plan& p = d.last<start_ranks>(node).what;
+      CHECK(p.world_size == 6);
+      CHECK(p.first_rank == first[node]);
+      CHECK(p.store_port == 1000);
+      CHECK(p.job_id == "id");
+      CHECK(p.notice.empty());
+    }
+    for (int node = 0; node < 3; ++node) d.ends(node, {});
+    for (int node = 0; node < 3; ++node) {
+      CHECK(d.last<job_over>(node).exit_code == 0);
+      CHECK(d.last<job_over>(node).report.empty());
+    }
+    CHECK(d.c.over());
+  }
+
+  TEST_CASE("who cannot be part of the job is told why") {
+    desk d(three_nodes());
+    CHECK(!d.c.join({3, 0, 1, "host0", 10}));
+    CHECK(contains(*d.c.join({4, 1, 1, "host1", 11}), "--nnodes 4"));
+    CHECK(contains(*d.c.join({3, 3, 1, "host1", 11}), "--node-rank 3"));
+    CHECK(contains(*d.c.join({3, -1, 1, "host1", 11}), "make no sense"));
+    CHECK(contains(*d.c.join({3, 1, 0, "host1", 11}), "make no sense"));
+    CHECK(contains(*d.c.join({3, 0, 1, "host9", 19}), "and so has node 0 (host0) (pid 10)"));
+    CHECK(d.c.missing().size() == 2);
+  }
+
+  TEST_CASE("a failure stops the other nodes; the cause is the first in time, from whichever node") {
+    desk d(three_nodes());
+    d.all_join();
+    d.c.on(2, rank_failed{exited(4, 1, 40ms), true});
+    CHECK(d.last<stop_ranks>(0).signal == SIGTERM);
+    CHECK(d.last<stop_ranks>(1).signal == SIGTERM);
+    CHECK(std::holds_alternative<start_ranks>(d.sent[2].back()));  // stops by itself
+    CHECK(d.times.back() > 1000ms);
+    d.c.on(1, rank_failed{signalled(1, SIGSEGV, 50ms), false});
+    d.ends(0, {exited(0, 0, 60ms)});
+    d.ends(1, {signalled(1, SIGSEGV, 50ms), exited(2, 1, 55ms)}, {"alas"});
+    CHECK(!d.c.over());
+    d.ends(2, {exited(4, 1, 40ms), exited(3, 1, 41ms), exited(5, 1, 41ms)}, {"peer failed"});
+    const job_over& over = d.last<job_over>(0);
+    CHECK(over.exit_code == 128 + SIGSEGV);
+    CHECK(contains(over.report,
+                   "rank 1 failed first: it was killed by SIGSEGV (signal 11) (pid 101 on host1, node 1"));
+    CHECK(contains(over.report, "  | alas\n"));
+    CHECK(d.last<job_over>(1).report == over.report.substr(0, over.report.find('\n') + 1));
+  }
+
+  TEST_CASE("a lost node explains failures of a moment before, and ends the job") {
+    desk d(three_nodes());
+    d.all_join();
+    d.c.on(0, rank_failed{exited(0, 1, 40ms), false});
+    d.c.lost(1, "gone");
+    d.ends(0, {exited(0, 1, 40ms)});
+    d.ends(2, {});
+    CHECK(d.last<job_over>(0).exit_code == 1);
+    CHECK(d.last<job_over>(0).report.starts_with("tutti-run: node 1 (ranks 1-2 on host1) was lost: gone\n"));
+    CHECK(std::holds_alternative<stop_ranks>(d.sent[1].back()));  // nothing more for the dead
+  }
+
+  TEST_CASE("a failure that explains itself is not explained by a lost node, which is told of as well") {
+    desk d(three_nodes());
+    d.all_join();
+    d.c.on(0, rank_failed{signalled(0, SIGSEGV, 40ms), false});
+    d.c.lost(1, "gone");
+    d.ends(0, {signalled(0, SIGSEGV, 40ms)});
+    d.ends(2, {});
+    CHECK(d.last<job_over>(0).exit_code == 128 + SIGSEGV);
+    CHECK(contains(d.last<job_over>(0).report, "rank 0 failed first"));
+    CHECK(contains(d.last<job_over>(0).report, "node 1 (ranks 1-2 on host1) was lost: gone"));
+  }
+
+  TEST_CASE("a failure whose node goes before it can tell the rest is still named") {
+    desk d(three_nodes());
+    d.all_join();
+    d.c.on(1, rank_failed{signalled(1, SIGBUS, 40ms), true});
+    d.c.lost(1, "gone");
+    d.ends(0, {});
+    d.ends(2, {});
+    CHECK(d.last<job_over>(0).exit_code == 128 + SIGBUS);
+    CHECK(contains(d.last<job_over>(0).report, "rank 1 failed first"));
+  }
+
+  TEST_CASE("nodes that do not tell the end of their ranks are not waited for") {
+    desk d(three_nodes());
+    d.all_join();
+    d.c.on(0, stop_wanted{stop_wanted::reason::signal, SIGINT, {}});
+    d.ends(1, {});
+    d.c.overdue();
+    CHECK(!d.c.over());  // this node's own ranks always are
+    d.ends(0, {});
+    CHECK(d.c.over());
+    CHECK(d.last<job_over>(0).exit_code == 128 + SIGINT);
+    CHECK(contains(d.last<job_over>(0).report, "stopped by SIGINT on node 0"));
+    CHECK(contains(d.last<job_over>(0).report, "node 2 (ranks 3-5 on host2) was lost: it does not tell"));
+  }
+
+  TEST_CASE("a signal before the start ends the waiting") {
+    desk d(three_nodes());
+    REQUIRE(!d.c.join({3, 0, 1, "host0", 10}));
+    REQUIRE(!d.c.join({3, 1, 1, "host1", 11}));
+    d.c.on(1, stop_wanted{stop_wanted::reason::signal, SIGTERM, {}});
+    CHECK(d.last<job_over>(0).exit_code == 128 + SIGTERM);
+    CHECK(d.last<job_over>(1).exit_code == 128 + SIGTERM);
+    CHECK(d.sent.count(2) == 0);
+    CHECK(contains(*d.c.join({3, 2, 1, "host2", 12}), "the job is over"));
+  }
+
+  TEST_CASE("a node that goes before the start ends the waiting, too") {
+    desk d(three_nodes());
+    REQUIRE(!d.c.join({3, 0, 1, "host0", 10}));
+    REQUIRE(!d.c.join({3, 1, 1, "host1", 11}));
+    d.c.lost(1, "gone");
+    CHECK(d.last<job_over>(0).exit_code == 1);
+    CHECK(contains(d.last<job_over>(0).report, "node 1 (host1) was lost: gone"));
+  }
+
+  TEST_CASE("restarts: with a store of their own, until there are no more") {
+    options o = three_nodes();
+    o.on_failure = failure_policy::restart;
+    o.max_restarts = 2;
+    desk d(o);
+    d.all_join();
+    for (int round = 0; round < 3; ++round) {
+      for (int node = 0; node < 3; ++node) {
+        const plan& p = d.last<start_ranks>(node).what;
+        CHECK(p.restart_count == round);
+        CHECK(p.store_port == 1000 + round);
+        CHECK(p.notice.empty() == (round == 0));
+        if (round > 0)
+          CHECK(p.notice ==
+                "tutti-run: restart " + std::to_string(round) +
+                    " of 2: rank 0 exited with code 4 (pid 100 on host0, node 0, 0.005 s after the "
+                    "start)\n");
+      }
+      d.c.on(0, rank_failed{exited(0, 4, 5ms), false});
+      for (int node = 2; node >= 0; --node)
+        d.ends(node, node == 0 ? std::vector{exited(0, 4, 5ms)} : std::vector<outcome>{});
+    }
+    CHECK(d.last<job_over>(2).exit_code == 4);
+    CHECK(contains(d.last<job_over>(0).report, "given up after 2 restarts"));
+  }
+
+  TEST_CASE("no restart after a signal, a lost node, or a program that cannot be started") {
+    options o = three_nodes();
+    o.on_failure = failure_policy::restart;
+    o.max_restarts = 2;
+    for (int what = 0; what < 3; ++what) {
+      desk d(o);
+      d.all_join();
+      outcome failure = exited(0, 127, 5ms);
+      failure.exec_error = what == 2 ? ENOENT : 0;
+      if (what == 0) d.c.on(0, stop_wanted{stop_wanted::reason::signal, SIGINT, {}});
+      if (what == 1) d.c.lost(2, "gone");
+      if (what == 2) d.c.on(0, rank_failed{failure, false});
+      d.ends(0, {failure});
+      d.ends(1, {});
+      d.ends(2, {});
+      CHECK(d.c.over());
+      CHECK(d.stores == 1);
+    }
+  }
+
+  TEST_CASE("a store that cannot be opened ends the job in words") {
+    desk d(three_nodes());
+    d.no_store = true;
+    d.all_join();
+    CHECK(d.last<job_over>(1).exit_code == 1);
+    CHECK(d.last<job_over>(1).report == "tutti-run: no port\n");
+  }
+
+  TEST_CASE("continue: a failure and a lost node are told, and the others go on") {
+    options o = three_nodes();
+    o.on_failure = failure_policy::go_on;
+    desk d(o);
+    d.all_join();
+    d.c.on(1, rank_failed{exited(1, 9, 5ms), true});
+    CHECK(d.said == "tutti-run: rank 1 exited with code 9 (pid 101); the others go on\n");
+    d.c.lost(2, "gone");
+    CHECK(contains(d.said, "node 2 (ranks 3-5 on host2) was lost: gone; the others go on\n"));
+    CHECK(std::holds_alternative<start_ranks>(d.sent[0].back()));
+    d.ends(1, {exited(1, 9, 5ms), exited(2, 0, 9ms)});
+    d.ends(0, {exited(0, 0, 10ms)});
+    CHECK(d.last<job_over>(0).exit_code == 9);
+  }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/node_messages.hpp"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <random>
+#include <tutti/error.hpp>
+
+using namespace tutti::launch;
+using namespace std::chrono_literals;
+
+namespace {
+
+outcome an_end() {
+  outcome end;
+  end.rank = 3;
+  end.pid = 1234;
+  end.signal = SIGSEGV;
+  end.core_dumped = true;
+  end.after = 1500ms;
+  end.asked_with = SIGTERM;
+  return end;
+}
+
+plan a_plan() {
+  plan p;
+  p.job_id = "0123456789abcdef";
+  p.restart_count = 2;
+  p.max_restarts = 5;
+  p.world_size = 7;
+  p.first_rank = 4;
+  p.store_port = 65535;
+  p.on_failure = failure_policy::restart;
+  p.grace = 250ms;
+  p.notice = "tutti-run: again\n";
+  return p;
+}
+
+// Of each kind one.
+std::vector<std::string> messages() {
+  ranks_ended ended;
+  ended.ends = {an_end(), outcome{}};
+  ended.last_lines = {"oh", "", "no"};
+  return {encode(hello{2, 1, 8, "box", 77}),
+          encode(command(start_ranks{a_plan()})),
+          encode(command(stop_ranks{SIGTERM})),
+          encode(command(kill_ranks{})),
+          encode(command(job_over{3, "done\n"})),
+          encode(event(rank_failed{an_end(), true})),
+          encode(event(stop_wanted{stop_wanted::reason::cannot_start, 0, "why"})),
+          encode(event(kill_wanted{})),
+          encode(event(ended))};
+}
+
+void decode_all(const std::string& text) {
+  for (const auto& decode : {+[](const std::string& t) { static_cast<void>(decode_hello(t)); },
+                             +[](const std::string& t) { static_cast<void>(decode_command(t)); },
+                             +[](const std::string& t) { static_cast<void>(decode_event(t)); }}) {
+    try {
+      decode(text);
+    } catch (const tutti::error& e) {
+      REQUIRE(e.code() == tutti::errc::protocol);
+    }
+  }
+}
+
+}  // namespace
+
+TEST_SUITE("launch/node_messages") {
+  TEST_CASE("what is sent arrives") {
+    const hello who = decode_hello(encode(hello{2, 1, 8, "box", 77}));
+    CHECK(who.nodes == 2);
+    CHECK(who.node == 1);
+    CHECK(who.ranks == 8);
+    CHECK(who.host == "box");
+    CHECK(who.pid == 77);
+
+    const plan p = std::get<start_ranks>(decode_command(encode(command(start_ranks{a_plan()})))).what;
+    CHECK(p.job_id == "0123456789abcdef");
+    CHECK(p.restart_count == 2);
+    CHECK(p.max_restarts == 5);
+    CHECK(p.world_size == 7);
+    CHECK(p.first_rank == 4);
+    CHECK(p.store_port == 65535);
+    CHECK(p.on_failure == failure_policy::restart);
+    CHECK(p.grace == 250ms);
+    CHECK(p.notice == "tutti-run: again\n");
+
+    CHECK(std::get<stop_ranks>(decode_command(encode(command(stop_ranks{SIGHUP})))).signal == SIGHUP);
+    const job_over over = std::get<job_over>(decode_command(encode(command(job_over{137, "x"}))));
+    CHECK(over.exit_code == 137);
+    CHECK(over.report == "x");
+
+    const rank_failed failed =
+        std::get<rank_failed>(decode_event(encode(event(rank_failed{an_end(), true}))));
+    CHECK(failed.others_run);
+    CHECK(failed.end.rank == 3);
+    CHECK(failed.end.pid == 1234);
+    CHECK(failed.end.signal == SIGSEGV);
+    CHECK(failed.end.core_dumped);
+    CHECK(failed.end.after == 1500ms);
+    CHECK(failed.end.asked_with == SIGTERM);
+    CHECK(!failed.end.killed);
+
+    ranks_ended ended;
+    ended.ends = {an_end(), outcome{}};
+    ended.last_lines = {"oh", "", "no"};
+    const ranks_ended back = std::get<ranks_ended>(decode_event(encode(event(ended))));
+    REQUIRE(back.ends.size() == 2);
+    CHECK(back.ends[0].pid == 1234);
+    CHECK(back.last_lines == ended.last_lines);
+  }
+
+  TEST_CASE("what was cut short or has something behind it is refused") {
+    for (const std::string& whole : messages()) {
+      for (std::size_t bytes = 0; bytes < whole.size(); ++bytes) decode_all(whole.substr(0, bytes));
+      CHECK_THROWS_AS(decode_command(whole + "x"), tutti::error);
+      CHECK_THROWS_AS(decode_event(whole + "x"), tutti::error);
+      CHECK_THROWS_AS(decode_hello(whole + "x"), tutti::error);
+    }
+  }
+
+  TEST_CASE("damage is refused or harmless, whatever lengths it announces") {
+    std::mt19937 random(7);
+    for (const std::string& whole : messages())
+      for (int round = 0; round < 500; ++round) {
+        std::string damaged = whole;
+        for (int i = 0; i < 3; ++i) damaged[random() % damaged.size()] = static_cast<char>(random());
+        decode_all(damaged);
+      }
+  }
+
+  TEST_CASE("another version is refused in words") {
+    std::string message = encode(hello{2, 1, 8, "box", 77});
+    message[0] = 99;
+    CHECK_THROWS_WITH_AS(decode_hello(message), doctest::Contains("the same version"), tutti::error);
+  }
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two hosts in one: network namespaces with a cable between them. They belong to processes of the test alone,
+// so that nothing of them outlives it, however it ends.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+
+#include "base/unique_fd.hpp"
+
+namespace tutti::launch::testing {
+
+class two_networks {
+ public:
+  // Null where it is not permitted, or `ip` is missing; `why_not` then says so.
+  static std::unique_ptr<two_networks> make(std::string& why_not);
+  two_networks(const two_networks&) = delete;
+  two_networks& operator=(const two_networks&) = delete;
+  ~two_networks();
+
+  int network(int host) const { return hosts_[host].network.get(); }
+  static std::string address(int host) { return host == 0 ? "10.213.0.1" : "10.213.0.2"; }
+  // From now on nothing comes through.
+  void cut();
+
+ private:
+  struct computer {
+    pid_t holder = -1;
+    base::unique_fd network;
+  };
+  two_networks() = default;
+  bool add_host(computer& h);
+  // In the network of a host; whether it succeeded.
+  bool run(int host, const std::string& command) const;
+
+  computer hosts_[2];
+};
+
+}  // namespace tutti::launch::testing
