@@ -155,11 +155,16 @@ TEST_CASE("mpi jobs: a rank that fails ends the job, and the others hear of it")
     CHECK(throws.says("tutti[2] error: out of paper"));
     CHECK(throws.says("rank 0 heard: "));
     CHECK(throws.says("rank 1 heard: "));
-    const outcome exits = run_ranks(m, 3, program("mpi_ending") + " exits");
-    INFO(exits.output);
-    CHECK(exits.exit_code != 0);
-    CHECK(exits.exit_code != 124);
-    CHECK(exits.says("tutti[0] error: the program ends while it is in a world with backend \"mpi\""));
+    // MPICH's mpirun sometimes ends a job that was aborted before it has read what the ranks wrote last.
+    bool said = false;
+    for (int attempt = 0; attempt < 5 && !said; ++attempt) {
+      const outcome exits = run_ranks(m, 3, program("mpi_ending") + " exits");
+      CAPTURE(exits.output);
+      CHECK(exits.exit_code != 0);
+      CHECK(exits.exit_code != 124);
+      said = exits.says("tutti[0] error: the program ends while it is in a world with backend \"mpi\"");
+    }
+    CHECK(said);
   }
 }
 
