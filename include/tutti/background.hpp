@@ -2,6 +2,7 @@
 // run_in_background: a rank whose loop has a thread of its own, beside a program that computes.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/runtime.hpp>
 
 #include <boost/asio/io_context.hpp>

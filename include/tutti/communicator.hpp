@@ -2,6 +2,7 @@
 // communicator: the ranks of a group, and what they can say to each other.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/chunked.hpp>
 #include <tutti/operation.hpp>

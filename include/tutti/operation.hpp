@@ -2,6 +2,7 @@
 // operation<T>: what every communicator verb returns.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/detail/token_face.hpp>

@@ -2,6 +2,7 @@
 // request: an operation that has been started and is awaited later.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/request_face.hpp>
 #include <tutti/operation.hpp>
 

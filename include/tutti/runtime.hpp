@@ -2,6 +2,7 @@
 // runtime: the engine of one rank, on an Asio io_context; and the ways to start a program.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/communicator.hpp>
 #include <tutti/init_options.hpp>
 #include <tutti/task.hpp>

@@ -2,6 +2,7 @@
 // Stores: small shared dictionaries, through which ranks find each other before there is a communicator.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/task.hpp>
 
 #include <boost/asio/any_io_executor.hpp>

@@ -2,6 +2,7 @@
 // with_timeout, with_deadline: an end for whatever is awaited inside.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/branch.hpp>
 #include <tutti/detail/deadline.hpp>
 #include <tutti/detail/stop_scope.hpp>

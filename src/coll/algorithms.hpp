@@ -14,11 +14,12 @@
 
 namespace tutti::coll {
 
-// What is to be reduced. all_reduce_*, reduce_binomial and scan_* work in place.
+// What is to be reduced. all_reduce_*, reduce_binomial and scan_* work in place, all_reduce_ring also from an input apart.
 struct reduce_call {
   reduce_call(void* d, std::size_t n, std::size_t bytes, element_type t, const detail::reduction& o, int all) noexcept
-      : data(d), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
+      : data(d), input(d), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
   void* data;
+  const void* input;   // of all_reduce_ring: this rank's contribution; `data` or apart from it
   std::size_t count;   // elements
   std::size_t element_bytes;
   element_type type;

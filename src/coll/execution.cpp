@@ -171,10 +171,12 @@ task<> all_reduce_body(const call* w, collective c, algorithm a) {
       elements.load(*w, piece.data, at, piece.count);
       at += piece.count * elements.bytes;
     }
-  } else {
-    elements.load(*w, w->in.data, data, count);
   }
-  const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
+  // The ring uses the input where it lies; for the others it is copied.
+  const bool in_as_it_is = direct && a == algorithm::ring && is_prepared(*w) && c.size() > 1;
+  if (!is_list && !in_as_it_is) elements.load(*w, w->in.data, data, count);
+  reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
+  if (in_as_it_is) r.input = w->in.data;
   co_await all_reduce_with(a, c, r);
   if (is_list) {
     const char* at = data;

@@ -21,6 +21,9 @@ namespace {
 constexpr unsigned rounds_between_asio = 128;        // idle rounds, some microseconds, between looks at Asio
 constexpr unsigned busy_rounds_between_asio = 256;   // so that a hot ping-pong does not starve timers and sockets
 constexpr unsigned rounds_between_clock = 64;
+// Busy rounds may be long: large messages are copied in them. Asio's timers are late by about this much at most.
+constexpr unsigned busy_rounds_between_clock = 8;
+constexpr auto longest_turn = std::chrono::microseconds(200);
 
 thread_local loop* current_loop = nullptr;
 
@@ -139,10 +142,15 @@ bool loop::stay_awake() {
   unsigned idle = 0;
   unsigned busy = 0;
   time_point until{};
+  const time_point turn_ends = engine_.now() + longest_turn;
   while (holds_ > 0) {
     if (engine_.poll()) {
       idle = 0;
       if (++busy >= busy_rounds_between_asio || leaving_) return true;
+      if (busy % busy_rounds_between_clock == 0) {
+        tick();
+        if (engine_.now() >= turn_ends) return true;
+      }
       continue;
     }
     if (leaving_) return true;

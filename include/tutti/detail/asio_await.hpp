@@ -2,6 +2,7 @@
 // Awaiting an Asio operation (what `async_xxx(..., boost::asio::deferred)` returns) inside a tutti::task.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
 

@@ -2,6 +2,7 @@
 // The state of one operation, and the three things that can be done with it. Everything behind it compiles once, in src/.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/detail/stop_scope.hpp>

@@ -2,6 +2,7 @@
 // The slots that requests live in, and the face of a request towards Asio's completion tokens.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/detail/token_face.hpp>
 

@@ -2,6 +2,7 @@
 // A task started by an Asio completion token.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/stop_scope.hpp>
 
 #include <boost/asio/associated_cancellation_slot.hpp>

@@ -2,6 +2,7 @@
 // The faces of an operation towards Asio's completion tokens and towards senders and receivers.
 #pragma once
 
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/operation_state.hpp>
 
 #include <boost/asio/associated_allocator.hpp>

@@ -2,44 +2,88 @@
 // Chunked ring: P-1 steps of reduce-scatter, in which chunk after chunk collects the contributions on its way round,
 // then P-1 steps of all-gather. Every rank sends and receives 2 (P-1)/P n bytes, the least there is: for large n.
 // Each chunk is reduced along one path, so the result is the same bits on all ranks. (Patarasuk, Yuan 2009.)
+//
+// Chunks travel in pieces that fit in a core's cache: a piece is reduced while it is still there, the next ones are on their
+// way meanwhile, and the loop gets its turn between them. The input is read where it lies and may be apart from the result.
 #include "coll/algorithms.hpp"
+#include "coll/in_flight.hpp"
 #include "coll/reduce.hpp"
 
+#include <algorithm>
+#include <array>
+#include <optional>
+
 namespace tutti::coll {
+namespace {
+
+constexpr std::size_t piece_bytes = std::size_t{256} * 1024;
+constexpr std::size_t ahead = 3;   // pieces for which receives are posted
+
+// Receives stay where they are made.
+struct piece_receive {
+  const collective& c;
+  int from;
+  std::byte* to;
+  std::size_t bytes;
+  operator p2p::receiving() const { return c.receive(from, to, bytes); }
+};
+
+}  // namespace
 
 task<> all_reduce_ring(collective c, reduce_call r) {
   const int size = c.size();
   const int right = (c.rank() + 1) % size;
   const int left = (c.rank() + size - 1) % size;
   char* const data = static_cast<char*>(r.data);
-  // The first `longer` chunks have one element more.
-  const std::size_t base = r.count / static_cast<std::size_t>(size);
-  const std::size_t longer = r.count % static_cast<std::size_t>(size);
-  const auto start = [=](int chunk) {
-    const auto i = static_cast<std::size_t>(chunk);
-    return i * base + (i < longer ? i : longer);
-  };
-  const auto length = [=](int chunk) { return base + (static_cast<std::size_t>(chunk) < longer ? 1 : 0); };
+  const char* const input = static_cast<const char*>(r.input);
+  const blocks chunks = blocks::split(r.count, size, r.element_bytes);
   const auto wrap = [=](int chunk) { return (chunk + 2 * size) % size; };
-  auto lease = c.scratch().take((base + 1) * r.element_bytes);
 
-  for (int step = 0; step + 1 < size; ++step) {
-    const int out = wrap(c.rank() - step);
-    const int in = wrap(c.rank() - step - 1);
-    auto receiving = c.receive(left, lease.data(), length(in) * r.element_bytes);
-    auto sending = c.send(right, data + start(out) * r.element_bytes, length(out) * r.element_bytes);
-    co_await receiving;
-    char* const place = data + start(in) * r.element_bytes;
-    combine(r.op, r.type, lease.data(), place, place, length(in));
-    co_await sending;
+  const std::size_t piece = std::max<std::size_t>(1, piece_bytes / r.element_bytes) * r.element_bytes;
+  const std::size_t pieces = (chunks.longest(size) + piece - 1) / piece;   // of the longest chunk
+  const std::size_t all = pieces * static_cast<std::size_t>(size - 1);
+  // Number i of all pieces: where it begins in a chunk, and how long it is; of shorter chunks the last may be empty.
+  const auto offset = [=](std::size_t i) { return i % pieces * piece; };
+  const auto length = [=](int chunk, std::size_t i) {
+    const std::size_t bytes = chunks.bytes(chunk);
+    return offset(i) < bytes ? std::min(piece, bytes - offset(i)) : 0;
+  };
+  const auto leaving = [=](std::size_t i) { return wrap(c.rank() - static_cast<int>(i / pieces)); };
+  const auto coming = [=](std::size_t i) { return wrap(c.rank() - static_cast<int>(i / pieces) - 1); };
+
+  auto lease = c.scratch().take(std::min(ahead, all) * piece);
+  std::array<std::optional<p2p::receiving>, ahead> receives;
+  const auto post = [&](std::size_t i) {
+    const std::size_t bytes = length(coming(i), i);
+    if (bytes > 0) receives[i % ahead].emplace(piece_receive{c, left, lease.data() + i % ahead * piece, bytes});
+  };
+  sends_in_flight sends;
+  for (std::size_t i = 0; i < std::min(ahead, all); ++i) post(i);
+  for (std::size_t i = 0; i < all; ++i) {
+    const int out = leaving(i);
+    if (const std::size_t bytes = length(out, i); bytes > 0) {
+      const char* const from = (i < pieces ? input : data) + chunks.begin(out) + offset(i);
+      co_await sends.make_room();
+      sends.start([&] { return c.send(right, from, bytes); });
+    }
+    const int in = coming(i);
+    std::optional<p2p::receiving>& arriving = receives[i % ahead];
+    if (arriving) {
+      co_await *arriving;
+      arriving.reset();
+      const std::size_t at = chunks.begin(in) + offset(i);
+      const std::size_t count = length(in, i) / r.element_bytes;
+      combine(r.op, r.type, lease.data() + i % ahead * piece, input + at, data + at, count);
+      if (i + pieces >= all) finish(r.op, r.type, data + at, count, r.ranks);   // complete here
+    }
+    if (i + ahead < all) post(i + ahead);
   }
-  const int whole = wrap(c.rank() + 1);   // the chunk that is complete here
-  finish(r.op, r.type, data + start(whole) * r.element_bytes, length(whole), r.ranks);
+  co_await sends.drain();
   for (int step = 0; step + 1 < size; ++step) {
     const int out = wrap(c.rank() + 1 - step);
     const int in = wrap(c.rank() - step);
-    auto receiving = c.receive(left, data + start(in) * r.element_bytes, length(in) * r.element_bytes);
-    auto sending = c.send(right, data + start(out) * r.element_bytes, length(out) * r.element_bytes);
+    auto receiving = c.receive(left, data + chunks.begin(in), chunks.bytes(in));
+    auto sending = c.send(right, data + chunks.begin(out), chunks.bytes(out));
     co_await receiving;
     co_await sending;
   }
