@@ -17,9 +17,9 @@ namespace tutti::coll {
 // What is to be reduced. all_reduce_*, reduce_binomial and scan_* work in place, all_reduce_ring also from an input apart.
 struct reduce_call {
   reduce_call(void* d, std::size_t n, std::size_t bytes, element_type t, const detail::reduction& o, int all) noexcept
-      : data(d), input(d), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
+      : data(d), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
   void* data;
-  const void* input;   // of all_reduce_ring: this rank's contribution; `data` or apart from it
+  const void* input = nullptr;   // of all_reduce_ring: this rank's contribution, where it is not in `data` already
   std::size_t count;   // elements
   std::size_t element_bytes;
   element_type type;

@@ -1,16 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // The example programs under tutti-run, as a user starts them: what they print is what the documents promise.
+#include "base/unique_fd.hpp"
+#include "support/child.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/write.hpp>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <csignal>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <regex>
 #include <sstream>
@@ -280,6 +292,48 @@ TEST_CASE("examples: train_digits says what is wrong with its arguments") {
   const outcome diverged = run_ranks(2, "train_digits", "--lr 1000 --hidden 32,32,32");
   CHECK(diverged.exit_code == 1);
   CHECK(diverged.output.find("the training diverged") != std::string::npos);
+}
+
+TEST_CASE("examples: asio_server trains, answers over HTTP, and ends in order when it is told to") {
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  tutti::base::unique_fd output(ends[0]), given(ends[1]);
+  tutti::test::child job([&given](const std::function<void()>&) {
+    ::dup2(given.get(), STDOUT_FILENO);
+    ::execl(TUTTI_RUN_PATH, TUTTI_RUN_PATH, "-n", "2", example("asio_server").c_str(), static_cast<char*>(nullptr));
+    return 99;
+  });
+  given.reset();
+  std::string said;
+  const auto read_until = [&](const std::string& wanted) {
+    while (said.find(wanted) == std::string::npos) {
+      pollfd p{output.get(), POLLIN, 0};
+      char bytes[4096];
+      if (::poll(&p, 1, 60'000) != 1) break;
+      const ssize_t got = ::read(output.get(), bytes, sizeof bytes);
+      if (got <= 0) break;
+      said.append(bytes, static_cast<std::size_t>(got));
+    }
+    return said.find(wanted) != std::string::npos;
+  };
+  REQUIRE(read_until("/\n"));
+  std::smatch port;
+  REQUIRE(std::regex_search(said, port, std::regex("http://127.0.0.1:([0-9]+)/")));
+
+  boost::asio::io_context context;
+  boost::asio::ip::tcp::socket page(context);
+  page.connect({boost::asio::ip::address_v4::loopback(), static_cast<unsigned short>(std::stoi(port[1]))});
+  boost::asio::write(page, boost::asio::buffer(std::string("GET / HTTP/1.1\r\nHost: here\r\n\r\n")));
+  std::string answer;
+  boost::system::error_code end_of_page;
+  boost::asio::read(page, boost::asio::dynamic_buffer(answer), end_of_page);
+  CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
+  CHECK(answer.find("{\"step\": ") != std::string::npos);
+
+  job.signal(SIGTERM);   // tutti-run hands it on
+  CHECK(read_until("ended after "));
+  const int code = job.end();
+  CHECK((code == 0 || code == 128 + SIGTERM));
 }
 
 TEST_CASE("examples: train_digits on MNIST images") {

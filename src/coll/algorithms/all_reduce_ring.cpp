@@ -35,7 +35,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
   const int right = (c.rank() + 1) % size;
   const int left = (c.rank() + size - 1) % size;
   char* const data = static_cast<char*>(r.data);
-  const char* const input = static_cast<const char*>(r.input);
+  const char* const input = static_cast<const char*>(r.input != nullptr ? r.input : r.data);
   const blocks chunks = blocks::split(r.count, size, r.element_bytes);
   const auto wrap = [=](int chunk) { return (chunk + 2 * size) % size; };
 

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of every kind, several in flight, cancelled by some rank at some point, their buffers freed and poisoned at
+// once; then the parent communicator works on. TUTTI_TEST_STORM: how many operations; TUTTI_TEST_SEED replays.
+#include "support/local_world.hpp"
+
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <doctest/doctest.h>
+#include <memory>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int ranks = 4;
+constexpr int kinds = 13;
+constexpr int at_once = 3;
+
+std::size_t wanted_operations() {
+  const char* const given = std::getenv("TUTTI_TEST_STORM");
+  return given != nullptr ? std::strtoull(given, nullptr, 0) : 1500;
+}
+
+// A collective with memory of its own.
+struct flight {
+  std::unique_ptr<std::uint32_t[]> in;
+  std::unique_ptr<std::uint32_t[]> out;
+  std::size_t elements = 0;
+  request pending;
+
+  flight(const communicator& c, int kind, std::size_t n) : elements(n * ranks) {
+    in = std::make_unique<std::uint32_t[]>(elements);
+    out = std::make_unique<std::uint32_t[]>(elements);
+    std::fill_n(in.get(), elements, 1U);
+    const std::span<const std::uint32_t> all_in(in.get(), elements), some_in(in.get(), n);
+    const std::span<std::uint32_t> all_out(out.get(), elements), some_out(out.get(), n);
+    switch (kind) {
+      case 0: pending = start(c.barrier()); break;
+      case 1: pending = start(c.broadcast(all_out, 1)); break;
+      case 2: pending = start(c.reduce(all_in, all_out, sum, 2)); break;
+      case 3: pending = start(c.all_reduce(all_in, all_out, sum)); break;
+      case 4: pending = start(c.scatter(all_in, some_out, 0)); break;
+      case 5: pending = start(c.gather(some_in, all_out, 3)); break;
+      case 6: pending = start(c.all_gather(some_in, all_out)); break;
+      case 7: pending = start(c.reduce_scatter(all_in, some_out, sum)); break;
+      case 8: pending = start(c.all_to_all(all_in, all_out)); break;
+      case 9: pending = start(c.scan(all_in, all_out, sum)); break;
+      case 10: pending = start(c.exclusive_scan(all_in, all_out, sum)); break;
+      case 11: pending = start(c.all_reduce(all_out, max)); break;
+      default: pending = start(c.all_reduce(all_in, all_out, sum).with(algorithm::ring)); break;
+    }
+  }
+  // On return nothing may touch the memory any more.
+  void drop() {
+    pending = request();
+    std::fill_n(in.get(), elements, 0xdeadbeefU);
+    std::fill_n(out.get(), elements, 0xdeadbeefU);
+    in.reset();
+    out.reset();
+  }
+};
+
+task<> turns(communicator world, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) co_await asio::post(world.get_executor(), asio::deferred);
+}
+task<> sleep_a_little(communicator world, std::chrono::microseconds time) {
+  asio::steady_timer timer(world.get_executor(), time);
+  co_await timer.async_wait(asio::deferred);
+}
+
+// How a collective of a communicator may end that somebody ends early.
+bool may_be(const failure& f) {
+  return f.code == errc::success || f.code == errc::timed_out || f.code == errc::cancelled ||
+         f.code == errc::communicator_failed;
+}
+
+task<> storm(communicator world, std::uint64_t seed, std::size_t operations) {
+  random_numbers same(seed);   // on all ranks
+  random_numbers own(seed * 31 + static_cast<std::uint64_t>(world.rank()));
+  for (std::size_t done = 0; done < operations; done += at_once * ranks) {
+    communicator c = co_await world.duplicate();
+    std::deque<flight> flights;
+    const int culprit = static_cast<int>(same.below(ranks));
+    for (int i = 0; i < at_once; ++i) {
+      const int kind = static_cast<int>(same.below(kinds));
+      const std::size_t n = same.one_in(4) ? 1 + same.below(100000) : 1 + same.below(300);
+      flights.emplace_back(c, kind, n);
+      if (own.one_in(3)) co_await turns(world, own.below(3));
+    }
+    const std::size_t way = same.below(5);
+    if (world.rank() == culprit) {
+      if (own.one_in(2)) co_await turns(world, own.below(20));
+      if (own.one_in(3)) co_await sleep_a_little(world, std::chrono::microseconds(own.below(300)));
+      flight& victim = flights[own.below(at_once)];
+      switch (way) {
+        case 0: victim.drop(); break;
+        case 1: victim.pending.cancel(); break;
+        case 2: c.abort(); break;
+        case 3: {
+          const failure f = co_await failure_in(with_timeout(victim.pending, std::chrono::microseconds(own.below(200))));
+          TUTTI_EXPECT(may_be(f));
+          break;
+        }
+        default: {
+          std::exception_ptr failed;
+          try {
+            co_await when_any(victim.pending, turns(world, own.below(10)));
+          } catch (const error&) {
+            failed = std::current_exception();
+          }
+        }
+      }
+    }
+    // Each ends in some order, well or with the culprit's reason, and lets go of its memory.
+    for (flight& f : flights) {
+      if (!f.in) continue;
+      if (own.one_in(2) && f.pending) {
+        const failure end = co_await failure_awaiting(&f.pending);
+        TUTTI_EXPECT(may_be(end));
+      }
+      f.drop();
+    }
+    c = communicator();
+    int x = world.rank();
+    co_await world.all_reduce(x, sum);
+    TUTTI_EXPECT(x == 6);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("cancelled collectives let go of their buffers at once, and the parent works on") {
+  const std::uint64_t seed = seed_of_this_run();
+  CAPTURE(seed);
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    CHECK_NOTHROW(run_local(ranks, over(transport), [seed](communicator world) -> task<> {
+      return storm(std::move(world), seed, wanted_operations());
+    }));
+  }
+}
