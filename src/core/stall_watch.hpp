@@ -25,7 +25,7 @@ class stall_watch {
 
   // The loop is at work, at this time; `waiting`: operations are pending.
   void look(time_point now, bool waiting) noexcept {
-    if (now - last_ >= least && last_ != time_point::min()) {
+    if (last_ != never && now - last_ >= least) {
       found(now, waiting);
     } else if (now - sampled_ >= least / 2) {
       sample(now);
@@ -33,7 +33,7 @@ class stall_watch {
     last_ = now;
   }
   // The loop sleeps until the next look.
-  void pause() noexcept { last_ = time_point::min(); }
+  void pause() noexcept { last_ = never; }
   // Something else than the loop ran on its thread from `from` to `to`, using the processor for `used`.
   void note(time_point from, time_point to, duration used, bool waiting) noexcept;
 
@@ -45,8 +45,9 @@ class stall_watch {
   void found(time_point now, bool waiting) noexcept;
 
   stall_counters counters_;
-  time_point last_ = time_point::min();
-  time_point sampled_ = time_point::min();
+  static constexpr time_point never{};
+  time_point last_ = never;
+  time_point sampled_ = never;
   duration used_{};          // processor time at `sampled_`
   duration warn_at_{};       // the next to be warned of; zero: none
 };

@@ -132,12 +132,12 @@ TEST_CASE("channels hand on every value once, in order, whatever their capacity"
   for (const std::size_t capacity : {0U, 1U, 7U}) {
     run_local(1, [capacity](communicator world) -> task<> {
       channel<int> values(capacity);
-      long sum[2] = {};
+      long totals[2] = {};
       int n[2] = {};
       co_await sleep(world, 0ms);
-      co_await when_all(produce_then_close(&values, 50), consume(&values, &sum[0], &n[0]), consume(&values, &sum[1], &n[1]));
+      co_await when_all(produce_then_close(&values, 50), consume(&values, &totals[0], &n[0]), consume(&values, &totals[1], &n[1]));
       TUTTI_EXPECT(n[0] + n[1] == 100);
-      TUTTI_EXPECT(sum[0] + sum[1] == 2 * (49 * 50 / 2) + 50 * 1000);
+      TUTTI_EXPECT(totals[0] + totals[1] == 2 * (49 * 50 / 2) + 50 * 1000);
       const bool late = co_await values.send(1);
       TUTTI_EXPECT(!late);
     });
@@ -158,13 +158,13 @@ TEST_CASE("waiting at a channel ends with its scope") {
 TEST_CASE("a generator yields, awaits between, ends, and throws") {
   run_local(1, [](communicator world) -> task<> {
     auto numbers = count_to(world, 10);
-    int sum = 0;
+    int total = 0;
     for (;;) {
       const std::optional<int> one = co_await numbers.next();
       if (!one) break;
-      sum += *one;
+      total += *one;
     }
-    TUTTI_EXPECT(sum == 45);
+    TUTTI_EXPECT(total == 45);
     const std::optional<int> after = co_await numbers.next();
     TUTTI_EXPECT(!after);
     auto broken = fails_after_one();
