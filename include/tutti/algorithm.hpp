@@ -20,6 +20,7 @@ enum class algorithm : std::uint8_t {
   recursive_doubling,
   ring,
   scatter_all_gather,
+  shared_memory,   // between ranks that read each other's memory: of one host, at most 16
   two_level,
   two_level_slices
 };

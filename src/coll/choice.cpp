@@ -34,19 +34,23 @@ struct row {
 // The first that fits, from the top. Switch points measured with perf/ on two cores over shared memory where
 // perf/NOTES.md says so; the others are MPICH's usual ones.
 constexpr row table[] = {
+    {kind::barrier, false, 0, any_size, shared_memory},
     {kind::barrier, true, 0, any_size, two_level},
     {kind::barrier, false, 0, any_size, dissemination},
 
+    {kind::broadcast, false, 0, any_size, shared_memory},
     {kind::broadcast, true, 0, any_size, two_level},
     {kind::broadcast, false, 8, 512 * KiB, binomial},
     {kind::broadcast, false, 8, any_size, scatter_all_gather},
     {kind::broadcast, false, 0, any_size, binomial},
 
+    {kind::reduce, false, 0, any_size, shared_memory},
     {kind::reduce, true, 0, any_size, two_level},
     {kind::reduce, false, 3, 64 * KiB, binomial},
     {kind::reduce, false, 3, any_size, ring},
     {kind::reduce, false, 0, any_size, binomial},
 
+    {kind::all_reduce, false, 0, any_size, shared_memory},
     {kind::all_reduce, true, 0, 64 * KiB, two_level},
     {kind::all_reduce, true, 0, any_size, two_level_slices},
     {kind::all_reduce, true, 0, any_size, two_level},
@@ -55,6 +59,7 @@ constexpr row table[] = {
     {kind::all_reduce, false, 8, 1024 * KiB, rabenseifner},
     {kind::all_reduce, false, 0, any_size, ring},
 
+    {kind::reduce_scatter, false, 0, any_size, shared_memory},
     {kind::reduce_scatter, false, 0, 256 * KiB, direct},
     {kind::reduce_scatter, false, 0, any_size, ring},
 
@@ -63,9 +68,11 @@ constexpr row table[] = {
     {kind::gather, false, 16, 32 * KiB, binomial},
     {kind::gather, false, 0, any_size, linear},
 
+    {kind::all_gather, false, 0, any_size, shared_memory},
     {kind::all_gather, false, 3, 80 * KiB, bruck},
     {kind::all_gather, false, 0, any_size, ring},
 
+    {kind::all_to_all, false, 0, any_size, shared_memory},
     {kind::all_to_all, false, 8, 4 * KiB, bruck},
     {kind::all_to_all, false, 0, any_size, pairwise},
 
@@ -171,6 +178,8 @@ bool fits(algorithm a, const situation& s) noexcept {
     case two_level_slices: return s.two_levels && s.even_hosts;
     case bruck: return s.even_blocks;
     case binomial: return s.even_blocks;
+    case shared_memory:
+      return s.shared_memory && s.kind != kind::all_to_all_v;
     default: return true;
   }
 }
@@ -237,7 +246,8 @@ algorithm choose(const situation& s, algorithm wanted) {
                   fmt::format("the algorithm {} cannot do this {}: it needs {}", tutti::name_of(wanted), name_of(s.kind),
                               wanted == two_level || wanted == two_level_slices
                                   ? "several hosts with several ranks each, for slices the same number"
-                                  : "blocks of equal size"));
+                              : wanted == shared_memory ? "2 to 16 ranks that all share memory, and blocks that all know"
+                                                        : "blocks of equal size"));
     return wanted;
   }
   static const std::map<kind, algorithm> forced = forced_by_environment();

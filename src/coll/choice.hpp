@@ -24,6 +24,7 @@ struct situation {
   bool two_levels = false;      // several hosts, some with several ranks
   bool even_hosts = false;      // all with the same number
   bool even_blocks = true;
+  bool shared_memory = false;   // there is a board, or it is worth its making
 };
 
 struct rule {

@@ -33,6 +33,9 @@ class collective {
   int size() const noexcept { return size_; }
   comm::scratch_pool& scratch() const noexcept { return comm_->scratch(); }
   const comm::communicator_state& comm() const noexcept { return *comm_; }
+  comm::board& board() const noexcept { return comm_->shared_board(); }
+  std::uint32_t sequence() const noexcept { return sequence_; }
+  const p2p::fingerprint& print() const noexcept { return print_; }
 
   // Transfers of one collective between the same two ranks match in the order in which they are started.
   p2p::sending send(int rank, const void* data, std::size_t bytes) const noexcept {

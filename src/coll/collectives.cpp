@@ -2,6 +2,7 @@
 #include "coll/collectives.hpp"
 
 #include "coll/arguments.hpp"
+#include "coll/board_posting.hpp"
 #include "coll/choice.hpp"
 #include "coll/execution.hpp"
 #include "comm/communicator_state.hpp"
@@ -17,6 +18,13 @@ namespace {
 using comm::communicator_state;
 using detail::call;
 using detail::operation_state;
+
+void succeed(operation_state& state, const communicator_state& c) noexcept {
+  status moved;
+  moved.source = c.rank();
+  moved.bytes = state.what().list.at == nullptr ? state.what().out.bytes() : 0;
+  state.set_result(moved);
+}
 
 class collective_machine final : public core::activity, public comm::running_collective {
  public:
@@ -79,10 +87,7 @@ class collective_machine final : public core::activity, public comm::running_col
         comm_.fail(why, text = fmt::format("{} on {}: {}", describe(), comm_.name(), text), true);
       state.fail(why, std::move(text));
     } else {
-      status moved;
-      moved.source = comm_.rank();
-      moved.bytes = state.what().list.at == nullptr ? state.what().out.bytes() : 0;
-      state.set_result(moved);
+      succeed(state, comm_);
     }
     detach();
     state.set_machine(nullptr);
@@ -138,6 +143,23 @@ bool is_empty(const communicator_state& c, const call& what) noexcept {
 
 task<> nothing() { co_return; }
 
+// Few bytes on a board that is free: often over before a machine would be made. True: complete.
+bool start_posting(operation_state& state, communicator_state& c, const collective& place, const posted& what) {
+  comm::board& b = c.shared_board();
+  b.begin(place.sequence(), place.print());
+  posting_at_once posting(place, what);
+  if (posting.run()) {
+    b.finish();
+    succeed(state, c);
+    return true;
+  }
+  auto* machine = new (state.machine_storage()) collective_machine(state, c, place.sequence());
+  state.set_machine(machine);
+  if (!machine->start(posting.rest())) return false;
+  machine->finish();
+  return true;
+}
+
 }  // namespace
 
 bool start_collective(operation_state& state) {
@@ -155,9 +177,11 @@ bool start_collective(operation_state& state) {
     state.fail(c.failure(), c.failure_text());
     return true;
   }
+  const collective place(c, sequence, print);
+  if (static_cast<algorithm>(d.algorithm) == algorithm::shared_memory && c.shared_board().free() && !is_empty(c, what))
+    if (const auto posting = posted_for(what, place)) return start_posting(state, c, place, *posting);
   auto* machine = new (state.machine_storage()) collective_machine(state, c, sequence);
   state.set_machine(machine);
-  const collective place(c, sequence, print);
   if (!machine->start(is_empty(c, what) ? nothing() : execute(state, place, static_cast<algorithm>(d.algorithm))))
     return false;
   machine->finish();

@@ -2,6 +2,7 @@
 #include "coll/execution.hpp"
 
 #include "coll/algorithms.hpp"
+#include "coll/board_steps.hpp"
 #include "coll/choice.hpp"
 #include "coll/reduce.hpp"
 #include "comm/world.hpp"
@@ -81,7 +82,9 @@ task<> all_gather_body(const call* w, collective c, algorithm a) {
   const blocks parts = w->kind == kind::all_gather ? blocks::even(own)
                                                    : laid_out(w->out_counts, w->out.element_bytes, memory);
   move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()), w->in.data, own);
-  if (a == algorithm::bruck) {
+  if (a == algorithm::shared_memory) {
+    co_await all_gather_shared_memory(c, w->out.data, parts);
+  } else if (a == algorithm::bruck) {
     co_await all_gather_bruck(c, w->out.data, own);
   } else {
     co_await all_gather_ring(c, w->out.data, parts);
@@ -112,15 +115,23 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
   const blocks parts = blocks::even(block);
   move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()),
              static_cast<const char*>(from) + parts.begin(c.rank()), block);
-  co_await all_to_all_pairwise(c, from, parts, w->out.data, parts);
+  if (a == algorithm::shared_memory) {
+    co_await all_to_all_shared_memory(c, from, w->out.data, block);
+  } else {
+    co_await all_to_all_pairwise(c, from, parts, w->out.data, parts);
+  }
 }
 
 // ---- reductions ----
 
 // The elements that the algorithms work on: the user's, or floats in place of halves.
 struct accumulator {
-  explicit accumulator(const call& w) noexcept
-      : given(w.out.type), type(accumulator_of(w.op, w.out.type)), given_bytes(w.out.element_bytes) {
+  // On a board all contributions are reduced at once: partial results of halves are never written. Factors are applied
+  // before, to floats.
+  accumulator(const call& w, algorithm a) noexcept
+      : given(w.out.type),
+        type(a == algorithm::shared_memory && w.op.kind != reduce_kind::premul_sum ? given : accumulator_of(w.op, given)),
+        given_bytes(w.out.element_bytes) {
     bytes = type == given ? given_bytes : sizeof(float);
   }
   bool same() const noexcept { return type == given; }
@@ -151,6 +162,7 @@ task<> all_reduce_with(algorithm a, const collective& c, const reduce_call& r) {
   switch (a) {
     case algorithm::rabenseifner: return all_reduce_rabenseifner(c, r);
     case algorithm::ring: return all_reduce_ring(c, r);
+    case algorithm::shared_memory: return all_reduce_shared_memory(c, r);
     case algorithm::two_level: return all_reduce_two_level(c, r);
     case algorithm::two_level_slices: return all_reduce_two_level_slices(c, r);
     default: return all_reduce_recursive_doubling(c, r);
@@ -158,7 +170,7 @@ task<> all_reduce_with(algorithm a, const collective& c, const reduce_call& r) {
 }
 
 task<> all_reduce_body(const call* w, collective c, algorithm a) {
-  const accumulator elements(*w);
+  const accumulator elements(*w, a);
   const std::size_t count = w->out.count;
   const bool is_list = w->list.at != nullptr;
   const bool direct = elements.same() && !is_list;
@@ -172,8 +184,9 @@ task<> all_reduce_body(const call* w, collective c, algorithm a) {
       at += piece.count * elements.bytes;
     }
   }
-  // The ring uses the input where it lies; for the others it is copied.
-  const bool in_as_it_is = direct && a == algorithm::ring && is_prepared(*w) && c.size() > 1;
+  // These use the input where it lies; for the others it is copied.
+  const bool in_as_it_is =
+      direct && (a == algorithm::ring || a == algorithm::shared_memory) && is_prepared(*w) && c.size() > 1;
   if (!is_list && !in_as_it_is) elements.load(*w, w->in.data, data, count);
   reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
   if (in_as_it_is) r.input = w->in.data;
@@ -191,12 +204,12 @@ task<> all_reduce_body(const call* w, collective c, algorithm a) {
 }
 
 task<> reduce_body(const call* w, collective c, algorithm a) {
-  const accumulator elements(*w);
+  const accumulator elements(*w, a);
   const bool is_root = c.rank() == w->peer;
   const std::size_t count = w->in.count;
   const std::size_t bytes = count * elements.bytes;
   void* const out = w->out.data;
-  if (a == algorithm::ring) {
+  if (a == algorithm::ring || a == algorithm::shared_memory) {
     // The input stays as it is: it can be used where it lies.
     const bool in_as_it_is = elements.same() && is_prepared(*w);
     auto memory = c.scratch().take(in_as_it_is ? 0 : bytes);
@@ -204,9 +217,13 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
     if (!in_as_it_is) elements.load(*w, w->in.data, data, count);
     void* const result = is_root && elements.same() ? out : data;
     const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
-    co_await reduce_scatter_gather(c, r, result, w->peer);
+    if (a == algorithm::shared_memory) {
+      co_await reduce_shared_memory(c, r, result, w->peer);
+    } else {
+      co_await reduce_scatter_gather(c, r, result, w->peer);
+    }
     if (!is_root) co_return;
-    finish(w->op, elements.type, result, count, c.size());
+    if (a != algorithm::shared_memory) finish(w->op, elements.type, result, count, c.size());
     if (result != out) elements.store(result, out, count);
     co_return;
   }
@@ -227,7 +244,7 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
 }
 
 task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
-  const accumulator elements(*w);
+  const accumulator elements(*w, a);
   auto layout = c.scratch().take(layout_bytes(w->in_counts));
   const std::size_t own = w->out.count;
   const blocks parts = w->kind == kind::reduce_scatter ? blocks::even(own * elements.bytes)
@@ -239,17 +256,19 @@ task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
   if (!in_as_it_is) elements.load(*w, w->in.data, data, w->in.count);
   void* const result = elements.same() ? w->out.data : block.data();
   const reduce_call r(data, w->in.count, elements.bytes, elements.type, w->op, c.size());
-  if (a == algorithm::ring) {
+  if (a == algorithm::shared_memory) {
+    co_await reduce_scatter_shared_memory(c, r, parts, result);
+  } else if (a == algorithm::ring) {
     co_await reduce_scatter_ring(c, r, parts, result);
   } else {
     co_await reduce_scatter_direct(c, r, parts, result);
   }
-  finish(w->op, elements.type, result, own, c.size());
+  if (a != algorithm::shared_memory) finish(w->op, elements.type, result, own, c.size());
   if (!elements.same()) elements.store(result, w->out.data, own);
 }
 
 task<> scan_body(const call* w, collective c) {
-  const accumulator elements(*w);
+  const accumulator elements(*w, algorithm::automatic);
   const std::size_t count = w->in.count;
   const std::size_t bytes = count * elements.bytes;
   const bool exclusive = w->kind == kind::exclusive_scan;
@@ -336,10 +355,15 @@ std::size_t total_bytes(const call& w) noexcept {
 
 }  // namespace
 
-comm::collective_description describe_call(const communicator_state& c, const call& what) {
+namespace {
+
+bool reduces(kind k) noexcept {
+  return k == kind::all_reduce || k == kind::reduce || k == kind::reduce_scatter || k == kind::reduce_scatter_v;
+}
+
+// What the choice of an algorithm depends on.
+situation situation_of(const communicator_state& c, const call& what) {
   const auto ranks = static_cast<std::size_t>(c.size());
-  comm::collective_description d;
-  d.kind = static_cast<std::uint8_t>(what.kind);
   situation s;
   s.kind = what.kind;
   s.ranks = c.size();
@@ -358,6 +382,17 @@ comm::collective_description describe_call(const communicator_state& c, const ca
     case kind::reduce_scatter_v: s.even_blocks = false; break;
     default: break;
   }
+  // Reductions use the board from the first one on, so that the same call always gives the same bits. For the others it must
+  // be worth its making.
+  s.shared_memory = c.shares_memory() && (reduces(what.kind) || c.board_pays() || what.wanted == algorithm::shared_memory);
+  return s;
+}
+
+}  // namespace
+
+comm::collective_description describe_call(communicator_state& c, const call& what) {
+  comm::collective_description d;
+  d.kind = static_cast<std::uint8_t>(what.kind);
   switch (what.kind) {
     case kind::barrier:
     case kind::split:
@@ -393,15 +428,24 @@ comm::collective_description describe_call(const communicator_state& c, const ca
     default: break;
   }
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
-  if (what.kind < kind::group) d.algorithm = static_cast<std::uint8_t>(choose(s, what.wanted));
+  if (what.kind < kind::group) {
+    const algorithm chosen = choose(situation_of(c, what), what.wanted);
+    if (chosen == algorithm::shared_memory) c.want_board();
+    d.algorithm = static_cast<std::uint8_t>(chosen);
+  }
   return d;
 }
 
-task<> execute(operation_state& op, const collective& c, algorithm with) {
-  const call& w = op.what();
+namespace {
+
+task<> body_of(operation_state* op, const collective& c, algorithm with) {
+  const call& w = op->what();
   switch (w.kind) {
-    case kind::barrier: return with == algorithm::two_level ? barrier_two_level(c) : barrier_dissemination(c);
+    case kind::barrier:
+      if (with == algorithm::shared_memory) return barrier_shared_memory(c);
+      return with == algorithm::two_level ? barrier_two_level(c) : barrier_dissemination(c);
     case kind::broadcast:
+      if (with == algorithm::shared_memory) return broadcast_shared_memory(c, w.out.data, w.out.bytes(), w.peer);
       if (with == algorithm::two_level) return broadcast_two_level(c, w.out.data, w.out.bytes(), w.peer);
       if (with == algorithm::scatter_all_gather)
         return broadcast_scatter_all_gather(c, w.out.data, w.out.bytes(), w.peer);
@@ -420,9 +464,34 @@ task<> execute(operation_state& op, const collective& c, algorithm with) {
     case kind::all_to_all_v: return all_to_all_body(&w, c, with);
     case kind::scan:
     case kind::exclusive_scan: return scan_body(&w, c);
-    case kind::split: return split_body(&op, c);
-    default: return group_body(&op, c);
+    case kind::split: return split_body(op, c);
+    default: return group_body(op, c);
   }
+}
+
+// In its turn; where no board can be had, with another algorithm.
+task<> on_board(operation_state* op, collective c) {
+  comm::board& b = c.board();
+  comm::board::turn turn(b);
+  co_await turn;
+  if (b.state() == comm::board::condition::unmade) co_await set_up_board(c);
+  if (b.state() == comm::board::condition::usable) {
+    b.begin(c.sequence(), c.print());
+    co_await body_of(op, c, algorithm::shared_memory);
+    b.finish();
+    turn.finish();
+    co_return;
+  }
+  turn.finish();
+  situation s = situation_of(c.comm(), op->what());
+  s.shared_memory = false;
+  co_await body_of(op, c, choose(s, algorithm::automatic));
+}
+
+}  // namespace
+
+task<> execute(operation_state& op, const collective& c, algorithm with) {
+  return with == algorithm::shared_memory ? on_board(&op, c) : body_of(&op, c, with);
 }
 
 }  // namespace tutti::coll

@@ -12,7 +12,7 @@
 namespace tutti::coll {
 
 // What all ranks must agree on, with the algorithm chosen for it. Throws what choose() throws.
-comm::collective_description describe_call(const comm::communicator_state& c, const detail::call& what);
+comm::collective_description describe_call(comm::communicator_state& c, const detail::call& what);
 
 // The task refers to `op` until it ends.
 task<> execute(detail::operation_state& op, const collective& c, algorithm with);

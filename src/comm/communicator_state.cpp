@@ -75,6 +75,8 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::string n
   std::vector<std::string> host_ids;
   for (const int member : members_) host_ids.push_back(w.info().card(member).host_id);
   where_ = topology(host_ids, rank_);
+  if (transport::neighbours* const near = w.memory_of(members_))
+    board_ = std::make_unique<comm::board>(loop_, *near, members_, rank_);
   endpoint_->open_context(message_context(), *this);
   endpoint_->open_context(collective_context(), *this);
   endpoint_->tell_early_failure(message_context(), *this);
@@ -156,7 +158,10 @@ void communicator_state::give_notices(void* self) noexcept {
     }
     r->noticed = true;
     const place& p = c.places_[r->sequence() % remembered];
-    if (p.sequence == r->sequence()) c.endpoint_->give_notices(c.collective_context(), r->sequence(), p.print);
+    if (p.sequence != r->sequence()) continue;
+    c.endpoint_->give_notices(c.collective_context(), r->sequence(), p.print);
+    if (const int rank = c.board_ != nullptr ? c.board_->waits_for(r->sequence()) : -1; rank >= 0)
+      c.endpoint_->give_notice(c.collective_context(), c.world_rank(rank), r->sequence(), p.print);
   }
 }
 
@@ -180,6 +185,7 @@ p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcep
   } else {
     here.at = is_running(sequence) ? state::waiting : state::done;
     here.waits_for = endpoint_->waits_for(collective_context(), sequence);
+    if (const int rank = board_ != nullptr ? board_->waits_for(sequence) : -1; rank >= 0) here.waits_for = world_rank(rank);
   }
   return here;
 }
@@ -285,7 +291,9 @@ void communicator_state::failed_remotely(int peer, errc why, const std::string& 
 
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
   const int rank = rank_of(peer);
-  if (rank < 0 || why == errc::peer_left || failed()) return;
+  if (rank < 0 || failed()) return;
+  if (board_ != nullptr) board_->rank_gone(rank, why, text);
+  if (why == errc::peer_left) return;
   dead_member_ = text;
   // No collective can end well without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
@@ -348,11 +356,14 @@ void communicator_state::last_reference_gone() noexcept {
   }
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
+  w->retire(std::move(board_), failed());
   w->closed(*this);
 }
 
 void communicator_state::orphan() noexcept {
+  const bool failed_before = failed();
   fail(errc::shut_down, "the runtime has ended", false);
+  world_->retire(std::move(board_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();
   inquiry_timer_.cancel();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "comm/board.hpp"
 #include "comm/scratch.hpp"
 #include "comm/topology.hpp"
 #include "core/loop.hpp"
@@ -65,6 +66,15 @@ class communicator_state final : public p2p::context_owner {
   const topology& places() const noexcept { return where_; }
   world& of_world() const noexcept { return *world_; }
 
+  // Its members share memory: collectives may use the board. The same on all of them.
+  bool shares_memory() const noexcept { return board_ != nullptr; }
+  comm::board& shared_board() noexcept { return *board_; }
+  // A collective with the board has been started, or so many without that it pays to make it. The same on all ranks.
+  bool board_pays() const noexcept { return board_wanted_ || next_sequence_ > calls_before_board; }
+  void want_board() noexcept { board_wanted_ = true; }
+  // Others may still be reading this rank's part.
+  bool board_is_read() const noexcept { return board_ != nullptr && !failed() && !board_->can_go(); }
+
   // The next place in the order of collectives, for one with this fingerprint. When a frame of another kind of
   // collective has already come for that place, the communicator fails with errc::mismatch.
   std::uint32_t next_sequence(const p2p::fingerprint& mine) noexcept;
@@ -119,6 +129,7 @@ class communicator_state final : public p2p::context_owner {
     p2p::fingerprint print{};
   };
   static constexpr std::size_t remembered = 64;
+  static constexpr std::uint32_t calls_before_board = 8;
 
   struct inquiry {
     std::uint32_t sequence;
@@ -162,6 +173,8 @@ class communicator_state final : public p2p::context_owner {
   core::timer inquiry_timer_;
   std::unique_ptr<inquiry> inquiry_;
   scratch_pool scratch_;
+  std::unique_ptr<comm::board> board_;   // null: not all members share memory
+  bool board_wanted_ = false;
 };
 
 // The fingerprint of a collective: what all ranks must agree on. `describe` gives it back in words.

@@ -18,6 +18,7 @@ const char* name_of(algorithm a) noexcept {
     case algorithm::recursive_doubling: return "recursive_doubling";
     case algorithm::ring: return "ring";
     case algorithm::scatter_all_gather: return "scatter_all_gather";
+    case algorithm::shared_memory: return "shared_memory";
     case algorithm::two_level: return "two_level";
     case algorithm::two_level_slices: return "two_level_slices";
   }

@@ -9,6 +9,11 @@
 #include <numeric>
 
 namespace tutti::comm {
+namespace {
+
+constexpr auto patience_with_readers = std::chrono::milliseconds(20);
+
+}  // namespace
 
 world::world(core::loop& loop, core::world_info info, std::vector<std::unique_ptr<transport::transport>> transports,
              std::shared_ptr<tcp_store_server> server)
@@ -29,6 +34,12 @@ world::world(core::loop& loop, core::world_info info, std::vector<std::unique_pt
 world::~world() {
   cut();
   for (communicator_state* c : std::vector<communicator_state*>(communicators_)) c->orphan();
+  // Who still reads them must not find them gone; the memory goes with this process.
+  for (auto& b : failed_boards_) b->keep_part();
+  for (auto& b : retired_)
+    if (!b->can_go()) b->keep_part();
+  failed_boards_.clear();
+  retired_.clear();
   // Before the endpoint: frames of its own may still wait in the links.
   transports_.clear();
   loop_.release();
@@ -46,6 +57,27 @@ transport::link& world::link_to(int peer) {
     }
   }
   return *slot;
+}
+
+transport::neighbours* world::memory_of(const std::vector<int>& members) const noexcept {
+  if (members.size() < 2 || members.size() > board::most_ranks) return nullptr;
+  for (const auto& t : transports_) {
+    const auto all = [&](int a) {
+      return std::all_of(members.begin(), members.end(),
+                         [&](int b) { return a == b || t->reaches(info_.card(a), info_.card(b)); });
+    };
+    if (std::all_of(members.begin(), members.end(), all)) return t->memory();
+    // Preferred between some of them.
+    for (const int member : members)
+      if (member != info_.rank && t->reaches(info_.card(info_.rank), info_.card(member))) return nullptr;
+  }
+  return nullptr;
+}
+
+void world::retire(std::unique_ptr<board> b, bool failed) noexcept {
+  std::erase_if(retired_, [](const std::unique_ptr<board>& old) { return old->can_go(); });
+  if (b == nullptr) return;
+  (failed ? failed_boards_ : retired_).push_back(std::move(b));
 }
 
 std::string world::describe(int peer) const {
@@ -77,6 +109,18 @@ task<> world::leave(core::time_point deadline) {
   if (server_) {
     const auto left = deadline - loop_.engine().env().now();
     co_await server_->drain(std::chrono::duration_cast<std::chrono::milliseconds>(left));
+  }
+  // What is on the boards is read by the others without this rank's help, but not after it has taken them down. Who is slower
+  // than this finds them as long as the process lives, and what it has mapped for longer.
+  const core::time_point patience = std::min(deadline, loop_.engine().env().now() + patience_with_readers);
+  boost::asio::steady_timer pause(loop_.context());
+  for (;;) {
+    retire(nullptr, false);
+    bool waits = !retired_.empty();
+    for (const communicator_state* c : communicators_) waits = waits || c->board_is_read();
+    if (!waits || loop_.engine().env().now() >= patience) break;
+    pause.expires_after(std::chrono::milliseconds(1));
+    co_await pause.async_wait(boost::asio::deferred);
   }
   for (auto& t : transports_) co_await t->leave(deadline);
 }

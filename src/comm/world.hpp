@@ -2,6 +2,7 @@
 // One rank's membership in a world: transports, endpoint, communicators, and leaving in order.
 #pragma once
 
+#include "comm/board.hpp"
 #include "comm/communicator_state.hpp"
 #include "core/background.hpp"
 #include "core/world_info.hpp"
@@ -38,6 +39,11 @@ class world final : public p2p::router {
   // A number for a new communicator that no other rank of this world gives out. Throws errc::resources at the end of
   // their range (2^31 / size of the world).
   std::uint32_t next_communicator_id();
+  // Of the transport over which all of `members` reach each other, when they can read each other's memory; else null.
+  transport::neighbours* memory_of(const std::vector<int>& members) const noexcept;
+  // The board of a communicator that is over: kept until the others have read what is on it; when the communicator has
+  // `failed`, to the end.
+  void retire(std::unique_ptr<board> b, bool failed) noexcept;
   // `members`: ranks of this world.
   communicator_state& make_communicator(std::uint32_t id, std::string name, std::vector<int> members);
 
@@ -62,6 +68,8 @@ class world final : public p2p::router {
   communicator_state* world_communicator_ = nullptr;
   std::shared_ptr<tcp_store_server> server_;
   std::uint32_t given_out_ = 0;
+  std::vector<std::unique_ptr<board>> retired_;         // to go when all have read them
+  std::vector<std::unique_ptr<board>> failed_boards_;
 };
 
 }  // namespace tutti::comm

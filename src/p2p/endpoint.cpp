@@ -206,17 +206,22 @@ void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const
 }
 
 void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept {
+  std::vector<int> waited_for;
+  matcher_.visit_posted(context, [&](const match::posted_receive& r) {
+    const bool known = std::find(waited_for.begin(), waited_for.end(), r.wanted.source) != waited_for.end();
+    const bool of_it = r.wanted.tag == static_cast<std::int32_t>(sequence);
+    if (of_it && r.wanted.source != rank_ && !known) waited_for.push_back(r.wanted.source);
+  });
+  for (const int peer : waited_for) give_notice(context, peer, sequence, part_of);
+}
+
+void endpoint::give_notice(std::uint32_t context, int peer, std::uint32_t sequence, const fingerprint& part_of) noexcept {
   frame head;
   head.kind = frame_kind::notice;
   head.context = context;
   head.tag = static_cast<std::int32_t>(sequence);
   head.fingerprint = part_of;
-  std::vector<int> waited_for;
-  matcher_.visit_posted(context, [&](const match::posted_receive& r) {
-    const bool known = std::find(waited_for.begin(), waited_for.end(), r.wanted.source) != waited_for.end();
-    if (r.wanted.tag == head.tag && r.wanted.source != rank_ && !known) waited_for.push_back(r.wanted.source);
-  });
-  for (const int peer : waited_for) post_control(peer, head);
+  post_control(peer, head);
 }
 
 // ---- where others are ----

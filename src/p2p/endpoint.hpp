@@ -128,6 +128,9 @@ class endpoint final : public transport::inbound {
   // each other in different collectives would otherwise never exchange a frame that shows it.
   void give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept;
 
+  // Tells one of them.
+  void give_notice(std::uint32_t context, int peer, std::uint32_t sequence, const fingerprint& part_of) noexcept;
+
   // Asks `peer` where it is with collective `sequence`; context_owner::told has the answer.
   void ask(std::uint32_t context, int peer, std::uint32_t sequence) noexcept;
   // A rank of the world from which a receive of collective `sequence` is posted, or -1.

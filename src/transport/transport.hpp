@@ -5,6 +5,7 @@
 #include "core/loop.hpp"
 #include "core/world_info.hpp"
 #include "transport/link.hpp"
+#include "transport/neighbours.hpp"
 
 #include <memory>
 #include <optional>
@@ -33,6 +34,8 @@ class transport {
   virtual bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept = 0;
   // The link to a peer, made on the first call; the same for both directions. Lives as long as the transport.
   virtual link& link_to(int peer) = 0;
+  // Not null when the peers it reaches can read each other's memory.
+  virtual neighbours* memory() noexcept { return nullptr; }
   // Frames wait to leave, for room or for their connection.
   virtual bool has_queue() const noexcept = 0;
   // The world ends normally: tells every connected peer, lets what is queued leave, and waits, until the deadline at

@@ -76,7 +76,7 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
   const std::uint64_t start = bulk_.start_for(bytes, channel_->bulk_bytes);
   if (!room(start + ring_cursor::padded(bytes), channel_->bulk_bytes, bulk_seen_, channel_->header().bulk_read))
     return false;
-  std::memcpy(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
+  copy_(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
   bulk_.advance(bytes, channel_->bulk_bytes);
   const cookies c{bytes, o.head.cookie, o.head.other_cookie + o.progress};
   std::memcpy(l->body, &c, sizeof c);

@@ -86,6 +86,7 @@ void shm_link::show(outgoing& o) noexcept {
 
 // Once per region. It is in the peer's socket before the first announcement that needs it is in the peer's memory.
 bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
+  if (at_ != phase::open) return false;
   if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
   if (!send_region(socket_.get(), fd, region_label{region, bytes})) return false;
   offered_.push_back(region);
@@ -103,6 +104,11 @@ void shm_link::take_offers() noexcept {
       case region_news::nonsense: hung_up_ = true; return;
     }
   }
+}
+
+const std::byte* shm_link::look_at(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept {
+  if (at_ == phase::open && !regions_.knows(region)) take_offers();
+  return regions_.find(region, offset, bytes);
 }
 
 bool shm_link::fetch(const frame& announced, std::uint64_t cookie) noexcept {

@@ -74,6 +74,13 @@ class shm_link final : public link, public core::watcher {
   bool prepare_sleep() noexcept;
   void ring() noexcept;
 
+  // See transport/neighbours.hpp.
+  bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
+  const std::byte* look_at(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
+  const std::atomic<std::uint32_t>* sleeps() const noexcept {
+    return at_ == phase::open ? &outbox_->header().armed : nullptr;
+  }
+
   void on_ready(bool readable, bool writable) noexcept override;
 
  private:
@@ -85,7 +92,6 @@ class shm_link final : public link, public core::watcher {
   bool write_slices(outgoing& o) noexcept;
   bool write_message(outgoing& o) noexcept;
   void show(outgoing& o) noexcept;
-  bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
   void take_offers() noexcept;
   bool read_direct() noexcept;
   void report_end() noexcept;

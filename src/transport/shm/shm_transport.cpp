@@ -199,6 +199,7 @@ task<> shm_transport::exchange(shm_link& l, core::stream_socket socket, core::ti
 bool shm_transport::poll() noexcept {
   bool any = false;
   for (std::size_t i = 0; i < live_.size(); ++i) any |= live_[i]->poll();
+  for (std::size_t i = 0; i < watchers_.size(); ++i) any |= watchers_[i]->poll();
   return any;
 }
 
@@ -208,10 +209,26 @@ bool shm_transport::arm() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool news = false;
   for (shm_link* l : live_) news |= l->prepare_sleep();
+  for (core::source* watcher : watchers_) news |= watcher->arm();
   return news;
 }
 
 void shm_transport::disarm() noexcept { own_->header().armed.store(0, std::memory_order_relaxed); }
+
+// ---- reading each other's memory ----
+
+bool shm_transport::show(int peer, const base::shared_place& place) noexcept {
+  return at(peer).offer(place.region, place.region_bytes, place.fd);
+}
+
+const std::byte* shm_transport::look_at(int peer, std::uint64_t region, std::uint64_t offset,
+                                        std::uint64_t bytes) noexcept {
+  return at(peer).look_at(region, offset, bytes);
+}
+
+const std::atomic<std::uint32_t>* shm_transport::sleeps(int peer) noexcept { return at(peer).sleeps(); }
+
+void shm_transport::ring(int peer) noexcept { at(peer).ring(); }
 
 // ---- the end ----
 

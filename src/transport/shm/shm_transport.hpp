@@ -15,7 +15,7 @@
 
 namespace tutti::transport::shm {
 
-class shm_transport final : public transport, public core::source {
+class shm_transport final : public transport, public core::source, public neighbours {
  public:
   explicit shm_transport(core::loop& loop) : loop_(loop) {}
   ~shm_transport() override;
@@ -25,6 +25,7 @@ class shm_transport final : public transport, public core::source {
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
   link& link_to(int peer) override;
+  neighbours* memory() noexcept override { return this; }
   bool has_queue() const noexcept override;
   task<> leave(core::time_point deadline) override;
   void cut() noexcept override;
@@ -32,6 +33,13 @@ class shm_transport final : public transport, public core::source {
   bool poll() noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override;
+
+  bool show(int peer, const base::shared_place& place) noexcept override;
+  const std::byte* look_at(int peer, std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept override;
+  const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override;
+  void ring(int peer) noexcept override;
+  void add(core::source& watcher) override { watchers_.push_back(&watcher); }
+  void remove(core::source& watcher) noexcept override { std::erase(watchers_, &watcher); }
 
   // For the links.
   void begin_connect(shm_link& l);
@@ -60,6 +68,7 @@ class shm_transport final : public transport, public core::source {
   inbound* up_ = nullptr;
   std::vector<std::unique_ptr<shm_link>> links_;   // by peer
   std::vector<shm_link*> live_;                    // those that were made
+  std::vector<core::source*> watchers_;
   core::background_tasks tasks_;
   bool attached_ = false;   // in the engine, holding the loop
   bool leaving_ = false;

@@ -48,6 +48,7 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
   const comm::topology places(by_rank, 0);
   s.two_levels = places.two_levels();
   s.even_hosts = places.even;
+  s.shared_memory = transport == "shm" && ranks > 1;
   return s;
 }
 

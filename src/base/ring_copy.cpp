@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/ring_copy.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tutti::base {
+namespace {
+
+// Bytes per nanosecond. Plain stores were measured to reach 23 to 40 into a cache in common, and 2 without; streaming ones 22 to 27
+// without (Zen 4).
+constexpr double too_slow = 6.0;
+constexpr double fast_enough = 12.0;
+// A copy can be slow for other reasons (an interrupt, fresh pages).
+constexpr unsigned slow_copies = 3;
+constexpr unsigned copies_between_trials = 64;
+
+}  // namespace
+
+void ring_copy::plain(void* to, const void* from, std::size_t bytes) noexcept { std::memcpy(to, from, bytes); }
+
+#if defined(__x86_64__)
+void ring_copy::streaming(void* to, const void* from, std::size_t bytes) noexcept {
+  auto* out = static_cast<char*>(to);
+  const auto* in = static_cast<const char*>(from);
+  // Whole lines only: parts of lines would be written twice.
+  const std::size_t head = std::min<std::size_t>(bytes, (64 - reinterpret_cast<std::uintptr_t>(out) % 64) % 64);
+  std::memcpy(out, in, head);
+  out += head;
+  in += head;
+  bytes -= head;
+  for (; bytes >= 64; bytes -= 64, out += 64, in += 64) {
+    const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in));
+    const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 16));
+    const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 32));
+    const __m128i d = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 48));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(out), a);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(out + 16), b);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(out + 32), c);
+    _mm_stream_si128(reinterpret_cast<__m128i*>(out + 48), d);
+  }
+  std::memcpy(out, in, bytes);
+  // Streaming stores are not ordered with a release store that follows.
+  _mm_sfence();
+}
+#else
+void ring_copy::streaming(void* to, const void* from, std::size_t bytes) noexcept { plain(to, from, bytes); }
+#endif
+
+void ring_copy::measured(void* to, const void* from, std::size_t bytes) noexcept {
+  using clock = std::chrono::steady_clock;
+  if (streams_ && ++since_trial_ < copies_between_trials) return streaming(to, from, bytes);
+  const auto start = clock::now();
+  plain(to, from, bytes);
+  const double took = std::chrono::duration<double, std::nano>(clock::now() - start).count();
+  const double rate = static_cast<double>(bytes) / (took > 0 ? took : 1);
+  if (streams_) {
+    since_trial_ = 0;
+    if (rate >= fast_enough) streams_ = false;
+  } else if (rate >= too_slow) {
+    slow_ = 0;
+  } else if (++slow_ >= slow_copies) {
+    streams_ = true;
+    slow_ = 0;
+    since_trial_ = 0;
+  }
+}
+
+}  // namespace tutti::base

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a board: everyone writes its block and reads those of the others, long ones in rounds (coll/board_movement.hpp). n/P bytes
+// written, (P-1)/P n read, one wait.
+#include "coll/algorithms.hpp"
+#include "coll/board_movement.hpp"
+#include "coll/board_posting.hpp"
+
+namespace tutti::coll {
+
+task<> all_gather_shared_memory(collective c, void* data, blocks parts) {
+  comm::board& b = c.board();
+  auto* const all = static_cast<std::byte*>(data);
+  const std::size_t longest = parts.longest(c.size());
+  const std::byte* const own = all + parts.begin(c.rank());
+  const std::size_t own_bytes = parts.bytes(c.rank());
+  if (longest <= most_in_one_posting) {
+    posted what;
+    what.bytes = longest;
+    what.given = own;
+    what.given_bytes = own_bytes;
+    what.what = posted::reading::blocks_of_all;
+    what.to = all;
+    what.parts = parts;
+    co_await post_on_board(c, what);
+    co_return;
+  }
+  room_to_write room(c, 0);
+  co_await room;
+  b.arrive();
+  board_movement what;
+  what.given = own;
+  what.given_bytes = own_bytes;
+  what.received = all;
+  what.received_parts = parts;
+  what.longest = longest;
+  co_await move_on_board(c, what);
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a board. Short vectors: everyone writes its own, and reduces those of all: n bytes written, (P-1) n read, one wait.
+// Long ones in rounds (coll/board_reduction.hpp): each rank reduces a slice from all ranks' parts, then all collect the slices:
+// n bytes written and 2 (P-1)/P n read, each once and while in cache. Either way one rank's order of operands
+// is everyone's: the same bits on all ranks.
+#include "coll/algorithms.hpp"
+#include "coll/board_posting.hpp"
+#include "coll/board_reduction.hpp"
+
+namespace tutti::coll {
+
+task<> all_reduce_shared_memory(collective c, reduce_call r) {
+  const std::size_t bytes = r.count * r.element_bytes;
+  const void* const input = r.input != nullptr ? r.input : r.data;
+  comm::board& b = c.board();
+  if (bytes <= most_in_one_posting) {
+    posted what;
+    what.bytes = bytes;
+    what.given = input;
+    what.given_bytes = bytes;
+    what.what = posted::reading::reduction;
+    what.to = r.data;
+    what.count = r.count;
+    what.type = r.type;
+    what.op = &r.op;
+    co_await post_on_board(c, what);
+    co_return;
+  }
+  room_to_write room(c, 0);
+  co_await room;
+  b.arrive();
+  board_reduction what;
+  what.input = static_cast<const std::byte*>(input);
+  what.slices = blocks::split(r.count, c.size(), r.element_bytes);
+  what.all = static_cast<std::byte*>(r.data);
+  what.result = what.all + what.slices.begin(c.rank());
+  what.shown = true;
+  what.element_bytes = r.element_bytes;
+  what.type = r.type;
+  what.op = r.op;
+  co_await reduce_on_board(c, what);
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a board: everyone writes its blocks for the others and reads theirs for it, long ones in rounds (coll/board_movement.hpp).
+// (P-1)/P n bytes written, as many read, one wait.
+#include "coll/algorithms.hpp"
+#include "coll/board_movement.hpp"
+#include "coll/board_posting.hpp"
+
+namespace tutti::coll {
+
+task<> all_to_all_shared_memory(collective c, const void* data, void* result, std::size_t block_bytes) {
+  comm::board& b = c.board();
+  const blocks parts = blocks::even(block_bytes);
+  const auto* const from = static_cast<const std::byte*>(data);
+  auto* const to = static_cast<std::byte*>(result);
+  const std::size_t all = block_bytes * static_cast<std::size_t>(c.size());
+  if (all <= most_in_one_posting) {
+    posted what;
+    what.bytes = what.given_bytes = all;
+    what.given = from;
+    what.what = posted::reading::blocks_of_all;
+    what.to = to;
+    what.offset = parts.begin(c.rank());
+    what.parts = parts;
+    co_await post_on_board(c, what);
+    co_return;
+  }
+  room_to_write room(c, 0);
+  co_await room;
+  b.arrive();
+  board_movement what;
+  what.to_each = true;
+  what.given = from;
+  what.given_parts = parts;
+  what.received = to;
+  what.received_parts = parts;
+  what.longest = block_bytes;
+  co_await move_on_board(c, what);
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a board. Short vectors: everyone writes its own, and reduces its block of all: n bytes written, (P-1)/P n read. Long ones
+// in rounds (coll/board_reduction.hpp), the same bytes.
+#include "coll/algorithms.hpp"
+#include "coll/board_posting.hpp"
+#include "coll/board_reduction.hpp"
+
+namespace tutti::coll {
+
+task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts, void* result) {
+  const std::size_t bytes = r.count * r.element_bytes;
+  comm::board& b = c.board();
+  const auto* const input = static_cast<const std::byte*>(r.data);
+  if (bytes <= most_in_one_posting) {
+    posted what;
+    what.bytes = bytes;
+    what.given = input;
+    what.given_bytes = bytes;
+    what.what = posted::reading::reduction;
+    what.to = result;
+    what.count = parts.bytes(c.rank()) / r.element_bytes;
+    what.type = r.type;
+    what.op = &r.op;
+    what.offset = parts.begin(c.rank());
+    co_await post_on_board(c, what);
+    co_return;
+  }
+  room_to_write room(c, 0);
+  co_await room;
+  b.arrive();
+  board_reduction what;
+  what.input = input;
+  what.slices = parts;
+  what.result = static_cast<std::byte*>(result);
+  what.element_bytes = r.element_bytes;
+  what.type = r.type;
+  what.op = r.op;
+  co_await reduce_on_board(c, what);
+}
+
+}  // namespace tutti::coll

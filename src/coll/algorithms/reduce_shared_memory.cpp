@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// On a board. Short vectors: everyone writes its own, and the root reduces them: n bytes written by each, (P-1) n read by the
+// root. Long ones in rounds (coll/board_reduction.hpp): each rank reduces a slice, and the root collects the slices.
+#include "coll/algorithms.hpp"
+#include "coll/board_posting.hpp"
+#include "coll/board_reduction.hpp"
+
+namespace tutti::coll {
+
+task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root) {
+  const std::size_t bytes = r.count * r.element_bytes;
+  comm::board& b = c.board();
+  const bool is_root = c.rank() == root;
+  if (bytes <= most_in_one_posting) {
+    posted what;
+    what.bytes = bytes;
+    what.given = r.data;
+    what.given_bytes = is_root ? 0 : bytes;
+    what.what = posted::reading::reduction;
+    what.to = result;
+    what.count = r.count;
+    what.type = r.type;
+    what.op = &r.op;
+    if (!is_root) {
+      what.awaited = posted::nobody;
+      what.what = posted::reading::nothing;
+    }
+    co_await post_on_board(c, what);
+    co_return;
+  }
+  room_to_write room(c, 0);
+  co_await room;
+  b.arrive();
+  board_reduction what;
+  what.input = static_cast<const std::byte*>(r.data);
+  what.slices = blocks::split(r.count, c.size(), r.element_bytes);
+  if (is_root) {
+    what.all = static_cast<std::byte*>(result);
+    what.result = what.all + what.slices.begin(root);
+  }
+  what.shown = !is_root;
+  what.element_bytes = r.element_bytes;
+  what.type = r.type;
+  what.op = r.op;
+  co_await reduce_on_board(c, what);
+}
+
+}  // namespace tutti::coll

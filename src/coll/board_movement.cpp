@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/board_movement.hpp"
+
+#include "coll/board_steps.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace tutti::coll {
+namespace {
+
+constexpr std::size_t most_ahead = 16;   // rounds that a rank may be ahead of its own reading
+constexpr std::size_t smallest_piece = 8 * 1024;
+constexpr std::size_t largest_piece = 64 * 1024;
+constexpr auto longest_turn = std::chrono::microseconds(100);
+
+class rounds {
+ public:
+  rounds(const collective& c, const board_movement& what) noexcept : c_(c), b_(c.board()), w_(what), others_(c, what.root) {
+    segments_ = w_.to_each ? static_cast<std::size_t>(c.size()) : 1;
+    const std::size_t fits = b_.ring_bytes() / 4 / segments_;
+    piece_ = std::clamp(w_.longest / 4, smallest_piece, std::min(largest_piece, fits)) & ~std::size_t{63};
+    rounds_ = (w_.longest + piece_ - 1) / piece_;
+    ahead_ = std::clamp<std::size_t>(b_.ring_bytes() / 2 / (piece_ * segments_), 1, most_ahead);
+    gives_ = w_.root < 0 || w_.root == c.rank();
+    receives_ = w_.root < 0 || w_.root != c.rank();
+  }
+
+  bool done() const noexcept { return ended_ == rounds_; }
+  void check() const { others_.check(); }
+
+  bool step() noexcept {
+    if (ended_ < staged_ && (!receives_ || missing(end_of(ended_)) < 0)) {
+      if (receives_) read(ended_);
+      b_.say_consumed(end_of(ended_++));
+      return true;
+    }
+    if (may_stage() && (!gives_ || b_.room_for(next_end()) < 0)) {
+      next_end();
+      if (gives_) {
+        write(staged_);
+        b_.say_staged(end_of(staged_));
+      }
+      ++staged_;
+      return true;
+    }
+    return false;
+  }
+
+  static int possible(void* self) noexcept {
+    auto& r = *static_cast<rounds*>(self);
+    int lacking = -1;
+    if (r.others_.met_a_stranger()) return -1;   // to be refused
+    if (r.ended_ < r.staged_) {
+      lacking = r.receives_ ? r.missing(r.end_of(r.ended_)) : -1;
+      if (lacking < 0) return -1;
+    }
+    if (r.may_stage()) {
+      const int rank = r.gives_ ? r.b_.room_for(r.next_end()) : -1;
+      if (rank < 0) return -1;
+      if (lacking < 0) lacking = rank;
+    }
+    return lacking;
+  }
+
+ private:
+  std::uint64_t end_of(std::size_t round) const noexcept {
+    return starts_[round % most_ahead] + piece_ * segments_;
+  }
+  bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
+  std::uint64_t next_end() noexcept {
+    if (taken_ == staged_) starts_[taken_++ % most_ahead] = b_.take(piece_ * segments_);
+    return end_of(staged_);
+  }
+  int missing(std::uint64_t end) noexcept {
+    // What a rank says is of this operation only when it is at it.
+    if (const int rank = others_.look(); rank >= 0) return rank;
+    if (others_.met_a_stranger()) return c_.rank();
+    const int first = w_.root < 0 ? 0 : w_.root;
+    const int last = w_.root < 0 ? c_.size() : w_.root + 1;
+    for (int r = first; r < last; ++r)
+      if (r != c_.rank() && b_.words_of(r).staged.load(std::memory_order_acquire) < end) return r;
+    return -1;
+  }
+  // Bytes of a block of `all` bytes that move in a round.
+  std::size_t in_round(std::size_t all, std::size_t round) const noexcept {
+    const std::size_t begin = round * piece_;
+    return begin < all ? std::min(piece_, all - begin) : 0;
+  }
+  void put(std::uint64_t to, const std::byte* block, std::size_t all, std::size_t round) noexcept {
+    const std::size_t bytes = in_round(all, round);
+    if (bytes > 0) b_.write(b_.at(to), block + round * piece_, bytes);
+  }
+
+  void write(std::size_t round) noexcept {
+    std::uint64_t to = starts_[round % most_ahead];
+    for (std::size_t s = 0; s < segments_; ++s, to += piece_) {
+      if (!w_.to_each) {
+        put(to, w_.given, w_.given_bytes, round);
+      } else if (const int block = static_cast<int>(s); block != c_.rank()) {
+        put(to, w_.given + w_.given_parts.begin(block), w_.given_parts.bytes(block), round);
+      }
+    }
+  }
+  void read(std::size_t round) noexcept {
+    const std::uint64_t from =
+        starts_[round % most_ahead] + (w_.to_each ? static_cast<std::size_t>(c_.rank()) * piece_ : 0);
+    for (int i = 1; i < c_.size(); ++i) {
+      const int giver = (c_.rank() + i) % c_.size();
+      if (w_.root >= 0 && giver != w_.root) continue;
+      const std::size_t at = w_.root >= 0 ? 0 : w_.received_parts.begin(giver);
+      const std::size_t all = w_.root >= 0 ? w_.longest : w_.received_parts.bytes(giver);
+      const std::size_t bytes = in_round(all, round);
+      if (bytes > 0) std::memcpy(w_.received + at + round * piece_, b_.at(giver, from), bytes);
+    }
+  }
+
+  const collective& c_;
+  comm::board& b_;
+  const board_movement& w_;
+  arrivals others_;   // who is read from
+  std::size_t segments_ = 1;
+  std::size_t piece_ = 0;
+  std::size_t rounds_ = 0;
+  std::size_t ahead_ = 1;
+  bool gives_ = true;
+  bool receives_ = true;
+  std::size_t taken_ = 0;
+  std::size_t staged_ = 0;
+  std::size_t ended_ = 0;
+  std::array<std::uint64_t, most_ahead> starts_{};
+};
+
+}  // namespace
+
+task<> move_on_board(collective c, board_movement what) {
+  rounds r(c, what);
+  core::environment& env = c.comm().engine().env();
+  core::time_point turn_ends = env.now() + longest_turn;
+  while (!r.done()) {
+    r.check();
+    if (r.step()) {
+      if (env.now() < turn_ends) continue;
+      comm::board::wait pause(c.board());
+      co_await pause;
+    } else {
+      comm::board::wait others(c.board(), &rounds::possible, &r);
+      co_await others;
+    }
+    turn_ends = env.now() + longest_turn;
+  }
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/board_reduction.hpp"
+
+#include "coll/board_steps.hpp"
+#include "coll/reduce.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <span>
+
+namespace tutti::coll {
+namespace {
+
+constexpr std::size_t most_ahead = 8;   // rounds that a rank may be ahead of its own slowest step
+constexpr std::size_t smallest_piece = 8 * 1024;
+constexpr std::size_t largest_piece = 64 * 1024;
+constexpr auto longest_turn = std::chrono::microseconds(100);
+
+class rounds {
+ public:
+  rounds(const collective& c, const board_reduction& what) noexcept : c_(c), b_(c.board()), w_(what), others_(c) {
+    const std::size_t longest = w_.slices.longest(c.size());
+    const auto ranks = static_cast<std::size_t>(c.size());
+    const std::size_t fits = b_.ring_bytes() / 4 / ranks;
+    const std::size_t piece = std::clamp(longest / 4, smallest_piece, std::min(largest_piece, fits));
+    piece_ = std::max<std::size_t>(1, piece / w_.element_bytes) * w_.element_bytes;
+    segment_ = (piece_ + 63) & ~std::size_t{63};
+    rounds_ = (longest + piece_ - 1) / piece_;
+    ahead_ = std::clamp<std::size_t>(b_.ring_bytes() / 2 / (segment_ * ranks), 1, most_ahead);
+  }
+
+  bool done() const noexcept { return ended_ == rounds_; }
+  void check() const { others_.check(); }
+
+  // One step that is possible now; false: none is.
+  bool step() noexcept {
+    if (collects() && ended_ < reduced_ && missing(&comm::board::words::reduced, end_of(ended_)) < 0) {
+      collect(ended_++);
+      b_.say_consumed(end_of(ended_ - 1));
+      return true;
+    }
+    if (reduced_ < staged_ && missing(&comm::board::words::staged, end_of(reduced_)) < 0) {
+      reduce(reduced_++);
+      if (w_.shown) b_.say_reduced(end_of(reduced_ - 1));
+      if (!collects()) b_.say_consumed(end_of(ended_++));
+      return true;
+    }
+    if (may_stage() && b_.room_for(next_end()) < 0) {
+      stage(staged_++);
+      b_.say_staged(end_of(staged_ - 1));
+      return true;
+    }
+    return false;
+  }
+
+  // board::wait::test: whether a step is possible, else a rank that must go on before.
+  static int possible(void* self) noexcept {
+    auto& r = *static_cast<rounds*>(self);
+    int lacking = -1;
+    if (r.others_.met_a_stranger()) return -1;   // to be refused
+    if (r.collects() && r.ended_ < r.reduced_) {
+      lacking = r.missing(&comm::board::words::reduced, r.end_of(r.ended_));
+      if (lacking < 0) return -1;
+    }
+    if (r.reduced_ < r.staged_) {
+      const int rank = r.missing(&comm::board::words::staged, r.end_of(r.reduced_));
+      if (rank < 0) return -1;
+      if (lacking < 0) lacking = rank;
+    }
+    if (r.may_stage()) {
+      const int rank = r.b_.room_for(r.next_end());
+      if (rank < 0) return -1;
+      if (lacking < 0) lacking = rank;
+    }
+    return lacking;
+  }
+
+ private:
+  using word = std::atomic<std::uint64_t> comm::board::words::*;
+
+  bool collects() const noexcept { return w_.all != nullptr; }
+  std::uint64_t& end_of(std::size_t round) noexcept { return ends_[round % most_ahead]; }
+  bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
+
+  // The end of the round to be staged next: its place in the stream is taken once.
+  std::uint64_t next_end() noexcept {
+    if (taken_ == staged_) {
+      const std::size_t bytes = segment_ * static_cast<std::size_t>(c_.size());
+      starts_[taken_ % most_ahead] = b_.take(bytes);
+      ends_[taken_ % most_ahead] = starts_[taken_ % most_ahead] + bytes;
+      ++taken_;
+    }
+    return end_of(staged_);
+  }
+
+  int missing(word which, std::uint64_t end) noexcept {
+    // What a rank says is of this operation only when it is at it.
+    if (const int rank = others_.look(); rank >= 0) return rank;
+    if (others_.met_a_stranger()) return c_.rank();
+    for (int r = 0; r < c_.size(); ++r)
+      if (r != c_.rank() && (b_.words_of(r).*which).load(std::memory_order_acquire) < end) return r;
+    return -1;
+  }
+
+  std::size_t bytes_of(int slice, std::size_t round) const noexcept {
+    const std::size_t all = w_.slices.bytes(slice);
+    const std::size_t begin = round * piece_;
+    return begin < all ? std::min(piece_, all - begin) : 0;
+  }
+  std::uint64_t at(std::size_t round, int slice) const noexcept {
+    return starts_[round % most_ahead] + static_cast<std::size_t>(slice) * segment_;
+  }
+
+  void stage(std::size_t round) noexcept {
+    for (int i = 1; i < c_.size(); ++i) {
+      const int slice = (c_.rank() + i) % c_.size();
+      const std::size_t bytes = bytes_of(slice, round);
+      if (bytes > 0) b_.write(b_.at(at(round, slice)), w_.input + w_.slices.begin(slice) + round * piece_, bytes);
+    }
+  }
+
+  void reduce(std::size_t round) noexcept {
+    const int own = c_.rank();
+    const std::size_t bytes = bytes_of(own, round);
+    if (bytes == 0) return;
+    std::array<const void*, comm::board::most_ranks> inputs;
+    for (int r = 0; r < c_.size(); ++r)
+      inputs[static_cast<std::size_t>(r)] =
+          r == own ? w_.input + w_.slices.begin(own) + round * piece_ : b_.at(r, at(round, own));
+    std::byte* const here = b_.at(at(round, own));
+    std::byte* const to = w_.result != nullptr ? w_.result + round * piece_ : here;
+    reduce_all(w_.op, w_.type, std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c_.size())), to,
+               bytes / w_.element_bytes);
+    if (w_.shown && to != here) b_.write(here, to, bytes);
+  }
+
+  void collect(std::size_t round) noexcept {
+    for (int i = 1; i < c_.size(); ++i) {
+      const int slice = (c_.rank() + i) % c_.size();
+      const std::size_t bytes = bytes_of(slice, round);
+      if (bytes > 0) std::memcpy(w_.all + w_.slices.begin(slice) + round * piece_, b_.at(slice, at(round, slice)), bytes);
+    }
+  }
+
+  const collective& c_;
+  comm::board& b_;
+  const board_reduction& w_;
+  arrivals others_;
+  std::size_t piece_ = 0;     // bytes of a slice in a round
+  std::size_t segment_ = 0;   // the room it has
+  std::size_t rounds_ = 0;
+  std::size_t ahead_ = 1;
+  std::size_t taken_ = 0;     // rounds whose place is known
+  std::size_t staged_ = 0;
+  std::size_t reduced_ = 0;
+  std::size_t ended_ = 0;     // from which this rank reads nothing any more
+  std::array<std::uint64_t, most_ahead> starts_{};
+  std::array<std::uint64_t, most_ahead> ends_{};
+};
+
+}  // namespace
+
+task<> reduce_on_board(collective c, board_reduction what) {
+  rounds r(c, what);
+  core::environment& env = c.comm().engine().env();
+  core::time_point turn_ends = env.now() + longest_turn;
+  while (!r.done()) {
+    r.check();
+    if (r.step()) {
+      if (env.now() < turn_ends) continue;
+      // The loop has other things to do.
+      comm::board::wait pause(c.board());
+      co_await pause;
+    } else {
+      comm::board::wait others(c.board(), &rounds::possible, &r);
+      co_await others;
+    }
+    turn_ends = env.now() + longest_turn;
+  }
+}
+
+}  // namespace tutti::coll

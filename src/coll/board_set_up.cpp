@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/board_steps.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace tutti::coll {
+namespace {
+
+using comm::board;
+
+// Transfers stay where they are made.
+struct receive_from {
+  const collective& c;
+  int rank;
+  void* data;
+  std::size_t bytes;
+  operator p2p::receiving() const { return c.receive(rank, data, bytes); }
+};
+struct send_to {
+  const collective& c;
+  int rank;
+  const void* data;
+  std::size_t bytes;
+  operator p2p::sending() const { return c.send(rank, data, bytes); }
+};
+
+// Every rank tells every other directly: afterwards there is a connection between any two.
+template <class T>
+task<> tell_all(collective c, const T* mine, T* all) {
+  std::array<std::optional<p2p::receiving>, board::most_ranks> receives;
+  std::array<std::optional<p2p::sending>, board::most_ranks> sends;
+  const auto size = static_cast<std::size_t>(c.size());
+  const auto own = static_cast<std::size_t>(c.rank());
+  all[own] = *mine;
+  for (std::size_t r = 0; r < size; ++r)
+    if (r != own) receives[r].emplace(receive_from{c, static_cast<int>(r), all + r, sizeof(T)});
+  for (std::size_t r = 0; r < size; ++r)
+    if (r != own) sends[r].emplace(send_to{c, static_cast<int>(r), mine, sizeof(T)});
+  for (auto& receive : receives)
+    if (receive) co_await *receive;
+  for (auto& send : sends)
+    if (send) co_await *send;
+}
+
+using flags = std::array<std::uint8_t, board::most_ranks>;
+
+}  // namespace
+
+task<> set_up_board(collective c) {
+  board& b = c.board();
+  const auto size = static_cast<std::size_t>(c.size());
+  const board::card mine = b.make_part();
+  std::array<board::card, board::most_ranks> cards{};
+  co_await tell_all(c, &mine, cards.data());
+  std::uint8_t good = b.show_part() ? 1 : 0;
+  // What has been shown is there when this has come.
+  flags all{};
+  co_await tell_all(c, &good, all.data());
+  for (std::size_t r = 0; r < size; ++r)
+    if (all[r] == 0 || (static_cast<int>(r) != c.rank() && !b.look_at(static_cast<int>(r), cards[r]))) good = 0;
+  co_await tell_all(c, &good, all.data());
+  b.decide(std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size), [](std::uint8_t ok) { return ok != 0; }));
+}
+
+void refuse_operation(const collective& c, int rank) {
+  const board& b = c.board();
+  const std::string theirs = b.sequence_of(rank) == c.sequence() ? "" : fmt::format(" (its collective #{})", b.sequence_of(rank));
+  throw error(errc::mismatch, c.comm().mismatch_text(c.comm().world_rank(rank), c.sequence(), c.print(), b.fingerprint_of(rank)) +
+                                  theirs);
+}
+
+}  // namespace tutti::coll

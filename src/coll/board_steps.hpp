@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the algorithms on a board have in common: waiting for room, for the other ranks, and data of one operation that fit
+// in one piece.
+//
+//   posting mine(c, bytes);                    // the same on all ranks
+//   room_to_write room(c, mine.end());         await it; then write mine.data()
+//   c.board().arrive();
+//   arrivals others(c);                        await it; then read mine.of(rank)
+#pragma once
+
+#include "coll/collective.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <tutti/error.hpp>
+#include <tutti/task.hpp>
+
+namespace tutti::coll {
+
+// Made, with messages, in the turn of the first operation on it. Ends without a board where any rank lacks what it needs.
+task<> set_up_board(collective c);
+
+// errc::mismatch, naming both calls: `rank` has put another operation on the board.
+[[noreturn]] void refuse_operation(const collective& c, int rank);
+
+// Awaited like what it derives from; a test is bound to the object's address.
+class room_to_write : public comm::board::wait {
+ public:
+  room_to_write(const collective& c, std::uint64_t end) noexcept : wait(c.board(), &test, this), board_(c.board()), end_(end) {}
+
+ private:
+  static int test(void* self) noexcept {
+    auto& r = *static_cast<room_to_write*>(self);
+    return r.board_.room_for(r.end_);
+  }
+  comm::board& board_;
+  std::uint64_t end_;
+};
+
+// Until every other rank, or `only` one, has arrived at this operation; then check() throws when one was at another.
+class arrivals : public comm::board::wait {
+ public:
+  explicit arrivals(const collective& c) noexcept : wait(c.board(), &test, this), c_(c), last_(c.size()) {}
+  // `only` -1: all.
+  arrivals(const collective& c, int only) noexcept
+      : wait(c.board(), &test, this), c_(c), next_(only < 0 ? 0 : only), last_(only < 0 ? c.size() : only + 1) {}
+  void check() const {
+    if (stranger_ >= 0) refuse_operation(c_, stranger_);
+  }
+  // Without waiting: a rank that has not arrived yet, or -1, and then check() is due.
+  int look() noexcept {
+    for (; next_ < last_ && stranger_ < 0; ++next_) {
+      if (next_ == c_.rank()) continue;
+      const auto seen = c_.board().look_for(next_);
+      if (seen == comm::board::arrival::not_yet) return next_;
+      if (seen == comm::board::arrival::other) stranger_ = next_;
+    }
+    return -1;
+  }
+  bool met_a_stranger() const noexcept { return stranger_ >= 0; }
+
+ private:
+  static int test(void* self) noexcept { return static_cast<arrivals*>(self)->look(); }
+  const collective& c_;
+  int next_ = 0;
+  int last_;
+  int stranger_ = -1;
+};
+
+// `bytes` bytes of each rank: in its slot when they are few, else in the stream.
+class posting {
+ public:
+  posting(const collective& c, std::size_t bytes) noexcept
+      : board_(c.board()), in_slot_(bytes <= comm::board::slot_payload), at_(in_slot_ ? 0 : board_.take(bytes)), bytes_(bytes) {}
+  std::uint64_t end() const noexcept { return in_slot_ ? 0 : at_ + bytes_; }
+  std::byte* data() const noexcept { return in_slot_ ? board_.payload() : board_.at(at_); }
+  const std::byte* of(int rank) const noexcept { return in_slot_ ? board_.payload_of(rank) : board_.at(rank, at_); }
+
+ private:
+  comm::board& board_;
+  bool in_slot_;
+  std::uint64_t at_;
+  std::size_t bytes_;
+};
+
+// How many bytes of a rank are put on the board in one piece, and waited for once.
+inline constexpr std::size_t most_in_one_posting = 16 * 1024;
+
+}  // namespace tutti::coll

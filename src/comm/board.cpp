@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/board.hpp"
+
+#include "base/shared_memory.hpp"
+
+#include <cstring>
+#include <new>
+#include <tutti/detail/flow.hpp>
+#include <tutti/shared_memory.hpp>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace tutti::comm {
+namespace {
+
+// Rotating through more than a core's own cache is what makes it fast: lines that both sides keep in their own caches
+// change hands at a quarter of the speed.
+constexpr std::size_t largest_ring = 4 * 1024 * 1024;
+
+constexpr std::size_t ring_for(int ranks) noexcept {
+  std::size_t bytes = largest_ring;
+  for (int n = 4; n < ranks; n *= 2) bytes /= 2;
+  return bytes;
+}
+
+// Looks at the words of others before a wait goes to the loop: about the time that a line takes from another core,
+// twice. Only where each rank has a core.
+constexpr unsigned looks = 48;
+// Waits that may end so, one after the other, before timers, sockets and other work get their turn.
+constexpr unsigned waits_at_once = 64;
+
+inline void relax() noexcept {
+#if defined(__x86_64__)
+  _mm_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+board::board(core::loop& loop, transport::neighbours& near, std::span<const int> members, int rank)
+    : loop_(loop),
+      near_(near),
+      members_(members.begin(), members.end()),
+      rank_(rank),
+      size_(static_cast<int>(members.size())),
+      ring_bytes_(ring_for(size_)) {}
+
+board::~board() {
+  if (watched_) near_.remove(*this);
+  if (own_ == nullptr) return;
+  own_words().mark.store(0, std::memory_order_release);
+  detail::free_shared_bytes(own_);
+}
+
+// ---- making it ----
+
+board::card board::make_part() noexcept {
+  try {
+    own_ = static_cast<std::byte*>(detail::allocate_shared_bytes(ring_offset + ring_bytes_, ring_offset));
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+  const auto place = base::find_shared(own_, ring_offset + ring_bytes_);
+  if (!place) return {};
+  std::memset(own_, 0, ring_offset);
+  new (own_) words();
+  own_words().mark.store(loop_.engine().env().random() | 1, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < slots; ++i) new (own_ + (1 + i) * apart) slot();
+  own_ring_ = own_ + ring_offset;
+  views_[static_cast<std::size_t>(rank_)] = own_;
+  return card{place->region, place->offset, own_words().mark.load(std::memory_order_relaxed)};
+}
+
+bool board::show_part() noexcept {
+  const auto place = base::find_shared(own_, ring_offset + ring_bytes_);
+  if (!place) return false;
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_ && !near_.show(members_[static_cast<std::size_t>(r)], *place)) return false;
+  return true;
+}
+
+bool board::look_at(int rank, const card& theirs) noexcept {
+  const int peer = members_[static_cast<std::size_t>(rank)];
+  const auto i = static_cast<std::size_t>(rank);
+  views_[i] = near_.look_at(peer, theirs.region, theirs.offset, ring_offset + ring_bytes_);
+  sleeps_[i] = near_.sleeps(peer);
+  marks_[i] = theirs.mark;
+  return views_[i] != nullptr && sleeps_[i] != nullptr;
+}
+
+void board::decide(bool usable) noexcept {
+  state_ = usable ? condition::usable : condition::unusable;
+  if (usable) {
+    near_.add(*this);
+    watched_ = true;
+  } else if (own_ != nullptr) {
+    detail::free_shared_bytes(own_);
+    own_ = nullptr;
+  }
+}
+
+bool board::can_go() const noexcept {
+  if (state_ != condition::usable) return true;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const words& theirs = words_of(r);
+    const bool finished = theirs.finished.load(std::memory_order_acquire) >= operation_;
+    // Whoever has given its part back has seen that all had finished.
+    if (theirs.mark.load(std::memory_order_acquire) != marks_[static_cast<std::size_t>(r)]) return true;
+    if (!finished) return false;
+  }
+  return true;
+}
+
+// ---- turns ----
+
+void board::turn::awaiter::await_suspend(std::coroutine_handle<> h) const noexcept {
+  self->waiting_ = h;
+  self->user = self;
+  self->on_done = [](core::activity& a) noexcept { detail::resume_bounded(static_cast<turn*>(a.user)->waiting_); };
+}
+
+void board::turn::finish() noexcept {
+  static_cast<base::list_hook<board_turn_tag>&>(*this).unlink();
+  if (turn* const next = board_.turns_.front(); next != nullptr && next->waiting_) board_.loop_.engine().complete(*next);
+}
+
+void board::begin(std::uint32_t sequence, const p2p::fingerprint& print) noexcept {
+  ++operation_;
+  sequence_ = sequence;
+  print_ = print;
+  begun_at_ = position_;
+}
+
+void board::finish() noexcept {
+  words& mine = own_words();
+  mine.consumed.store(position_, std::memory_order_release);
+  mine.finished.store(operation_, std::memory_order_release);
+}
+
+// ---- slots and stream ----
+
+void board::arrive() noexcept {
+  slot& mine = slot_of(own_);
+  mine.sequence = sequence_;
+  mine.print = print_;
+  mine.stamp.store(operation_, std::memory_order_release);
+  ring();
+}
+
+board::arrival board::look_for(int rank) noexcept {
+  const slot& theirs = slot_of(views_[static_cast<std::size_t>(rank)]);
+  if (theirs.stamp.load(std::memory_order_acquire) != operation_) return arrival::not_yet;
+  if (theirs.sequence != sequence_ || theirs.print != print_) return arrival::other;
+  // Its earlier operations are over.
+  progress& p = seen_[static_cast<std::size_t>(rank)];
+  p.finished = operation_ - 1;
+  p.consumed = begun_at_;
+  return arrival::here;
+}
+
+std::uint64_t board::take(std::size_t bytes) noexcept {
+  const std::size_t padded = (bytes + 63) & ~std::size_t{63};
+  const std::size_t offset = position_ % ring_bytes_;
+  if (offset + padded > ring_bytes_) position_ += ring_bytes_ - offset;
+  const std::uint64_t start = position_;
+  position_ += padded;
+  return start;
+}
+
+int board::room_for(std::uint64_t end) noexcept {
+  for (int r = 0; r < size_; ++r) {
+    progress& p = seen_[static_cast<std::size_t>(r)];
+    if (r == rank_ || (p.finished + slots >= operation_ && p.consumed + ring_bytes_ >= end)) continue;
+    const words& w = words_of(r);
+    p.finished = w.finished.load(std::memory_order_acquire);
+    p.consumed = w.consumed.load(std::memory_order_acquire);
+    if (p.finished + slots < operation_ || p.consumed + ring_bytes_ < end) return r;
+  }
+  return -1;
+}
+
+void board::ring() noexcept {
+  // Pairs with the fence in the arming of the transport: either we see that the peer sleeps, or it sees what was written.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int r = 0; r < size_; ++r) {
+    const auto* const sleeps = sleeps_[static_cast<std::size_t>(r)];
+    if (sleeps != nullptr && sleeps->load(std::memory_order_relaxed) != 0) near_.ring(members_[static_cast<std::size_t>(r)]);
+  }
+}
+
+// ---- waiting ----
+
+void board::rank_gone(int rank, errc why, std::string text) {
+  auto& known = departed_[static_cast<std::size_t>(rank)];
+  if (!known) known = std::make_unique<departure>(departure{why, std::move(text)});
+  loop_.wake();
+}
+
+bool board::look(wait& w) noexcept {
+  if (at_once_ == 0) return false;   // by way of the loop, even when it is ready
+  missing_ = w.ready_(w.context_);
+  if (missing_ >= 0 && !loop_.spin().yields) {
+    for (unsigned i = 0; i < looks && missing_ >= 0; ++i) {
+      relax();
+      missing_ = w.ready_(w.context_);
+    }
+  }
+  if (missing_ >= 0) return false;
+  --at_once_;
+  return true;
+}
+
+void board::wait::awaiter::await_suspend(std::coroutine_handle<> h) const noexcept {
+  self->waiting_ = h;
+  self->user = self;
+  self->on_done = [](core::activity& a) noexcept { detail::resume_bounded(static_cast<wait*>(a.user)->waiting_); };
+  self->board_.waiting_ = self;
+}
+
+board::wait::~wait() {
+  static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
+  if (board_.waiting_ == this) board_.waiting_ = nullptr;
+}
+
+bool board::poll() noexcept {
+  at_once_ = waits_at_once;
+  if (waiting_ == nullptr) return false;
+  missing_ = waiting_->ready_ != nullptr ? waiting_->ready_(waiting_->context_) : -1;
+  if (missing_ >= 0) {
+    const departure* const gone = departed_[static_cast<std::size_t>(missing_)].get();
+    if (gone == nullptr) return false;
+    waiting_->set_failure(gone->why, gone->text);
+  }
+  wait* const w = waiting_;
+  waiting_ = nullptr;
+  loop_.engine().complete(*w);
+  return true;
+}
+
+}  // namespace tutti::comm

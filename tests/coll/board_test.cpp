@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives between ranks that read each other's memory: several at once, ranks that sleep, ranks that leave, memory that
+// goes back.
+#include "base/shared_memory.hpp"
+#include "support/local_world.hpp"
+
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <deque>
+#include <doctest/doctest.h>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+constexpr auto here = algorithm::shared_memory;
+
+// One of each kind, all in flight at once, again and again: they have the board one after the other.
+task<> all_at_once(communicator world, std::size_t n) {
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const int rank = world.rank();
+  const int total = world.size() * (world.size() - 1) / 2;
+  for (int round = 0; round < 20; ++round) {
+    std::vector<int> bcast(n, rank == 1 ? round : -1), sums(n, rank), reduced(n, -1), mine(n, rank + round), gathered(n * ranks, -1);
+    std::vector<int> slices(n * ranks, rank), slice(n, -1), to(n * ranks), from(n * ranks, -1);
+    for (std::size_t r = 0; r < ranks; ++r) std::fill_n(to.begin() + static_cast<std::ptrdiff_t>(r * n), n, rank * 100 + static_cast<int>(r));
+    std::deque<request> running;
+    running.push_back(start(world.broadcast(bcast, 1).with(here)));
+    running.push_back(start(world.all_reduce(sums, sum).with(here)));
+    running.push_back(start(world.reduce(mine, reduced, max, 0).with(here)));
+    running.push_back(start(world.barrier().with(here)));
+    running.push_back(start(world.all_gather(mine, gathered).with(here)));
+    running.push_back(start(world.reduce_scatter(slices, slice, sum).with(here)));
+    running.push_back(start(world.all_to_all(to, from).with(here)));
+    while (!running.empty()) {
+      co_await running.front();
+      running.pop_front();
+    }
+    for (const int x : bcast) TUTTI_EXPECT(x == round);
+    for (const int x : sums) TUTTI_EXPECT(x == total);
+    if (rank == 0)
+      for (const int x : reduced) TUTTI_EXPECT(x == world.size() - 1 + round);
+    for (std::size_t i = 0; i < gathered.size(); ++i) TUTTI_EXPECT(gathered[i] == static_cast<int>(i / n) + round);
+    for (const int x : slice) TUTTI_EXPECT(x == total);
+    for (std::size_t i = 0; i < from.size(); ++i) TUTTI_EXPECT(from[i] == static_cast<int>(i / n) * 100 + rank);
+  }
+}
+
+task<> pause(communicator world, std::chrono::milliseconds time) {
+  boost::asio::steady_timer timer(world.get_executor(), time);
+  co_await timer.async_wait(boost::asio::deferred);
+}
+
+// Whoever waits is asleep when the last one comes.
+task<> one_comes_late(communicator world) {
+  for (int round = 0; round < 12; ++round) {
+    if (world.rank() == round % world.size()) co_await pause(world, std::chrono::milliseconds(3));
+    std::vector<int> x(round % 2 == 0 ? 3 : 400'000, 1);
+    co_await world.all_reduce(x, sum).with(here);
+    TUTTI_EXPECT(x.front() == world.size());
+    TUTTI_EXPECT(x.back() == world.size());
+    co_await world.broadcast(x, round % world.size()).with(here);
+  }
+}
+
+// Roots may run ahead of the others as far as there is room, and are then waited for.
+task<> one_is_ahead(communicator world) {
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> x(static_cast<std::size_t>(1 + round * 37 % 5000), world.rank() == 0 ? round : -1);
+    co_await world.broadcast(x, 0).with(here);
+    TUTTI_EXPECT(x.back() == round);
+  }
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> x(static_cast<std::size_t>(1 + round * 37 % 5000), round), y(x.size());
+    co_await world.reduce(x, y, sum, 0).with(here);
+    if (world.rank() == 0) TUTTI_EXPECT(y.back() == round * world.size());
+  }
+}
+
+// What a rank has put on the board is there for those that come when it has left.
+task<> gives_and_leaves(communicator world) {
+  std::vector<int> x(100'000, world.rank());
+  co_await world.all_reduce(x, max).with(here);
+  if (world.rank() != 0) co_await pause(world, std::chrono::milliseconds(30));
+  std::vector<int> y(5, world.rank() == 0 ? 42 : 0);
+  co_await world.broadcast(y, 0).with(here);
+  for (const int v : y) TUTTI_EXPECT(v == 42);
+}
+
+task<> many_communicators(communicator world, std::size_t most_bytes) {
+  for (int i = 0; i < 150; ++i) {
+    const communicator c = co_await world.duplicate();
+    std::vector<int> x(30'000, 1);
+    co_await c.all_reduce(x, sum).with(here);
+    TUTTI_EXPECT(x.front() == world.size());
+  }
+  co_await world.barrier();
+  TUTTI_EXPECT(base::shared_memory_in_use().allocated_bytes <= most_bytes);
+}
+
+task<> different_calls(communicator world) {
+  std::vector<int> before(1, 1);
+  co_await world.all_reduce(before, sum).with(here);
+  std::vector<int> x(world.rank() == 1 ? 50'000 : 60'000, 1);
+  co_await world.all_reduce(x, sum).with(here);
+}
+
+}  // namespace
+
+TEST_CASE("board: all kinds at once") {
+  for (const int ranks : {2, 3, 5})
+    for (const std::size_t n : {std::size_t{1}, std::size_t{700}, std::size_t{30'011}}) {
+      CAPTURE(ranks);
+      CAPTURE(n);
+      CHECK_NOTHROW(run_local(ranks, over("shm"), [n](communicator world) { return all_at_once(std::move(world), n); }));
+    }
+}
+
+TEST_CASE("board: who sleeps is rung") {
+  for (const int ranks : {2, 4}) CHECK_NOTHROW(run_local(ranks, over("shm"), one_comes_late));
+}
+
+TEST_CASE("board: roots ahead of the others") { CHECK_NOTHROW(run_local(3, over("shm"), one_is_ahead)); }
+
+TEST_CASE("board: what was given is there after its giver has left") {
+  CHECK_NOTHROW(run_local(3, over("shm"), gives_and_leaves));
+}
+
+TEST_CASE("board: goes with its communicator") {
+  constexpr int ranks = 3;
+  constexpr std::size_t part = 4 * 1024 * 1024 + 64 * 1024;
+  // Those of the last communicators may still be in use by slower ranks.
+  const std::size_t most = base::shared_memory_in_use().allocated_bytes + ranks * part * 6;
+  CHECK_NOTHROW(run_local(ranks, over("shm"), [most](communicator world) { return many_communicators(std::move(world), most); }));
+}
+
+TEST_CASE("board: ranks that differ are told so") {
+  for (const failure& f : failures_of(3, over("shm"), different_calls)) {
+    CAPTURE(f.text);
+    CHECK((f.code == errc::mismatch || f.code == errc::communicator_failed));
+    CHECK(f.says("50000 elements"));
+    CHECK(f.says("60000 elements"));
+  }
+}
