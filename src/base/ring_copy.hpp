@@ -26,8 +26,14 @@ class ring_copy {
   static void plain(void* to, const void* from, std::size_t bytes) noexcept;
   // Past the caches, where the processor can.
   static void streaming(void* to, const void* from, std::size_t bytes) noexcept;
+  // A piece of something of `whole` bytes, into memory that nobody else looks at: past the caches when it would not stay there
+  // anyway, so that its lines are not fetched before they are written over.
+  static void piece(void* to, const void* from, std::size_t bytes, std::size_t whole) noexcept {
+    whole >= larger_than_caches ? streaming(to, from, bytes) : plain(to, from, bytes);
+  }
 
  private:
+  static constexpr std::size_t larger_than_caches = std::size_t{4} * 1024 * 1024;
   // Below it the clock costs more than there is to gain.
   static constexpr std::size_t least_measured = 4096;
   void measured(void* to, const void* from, std::size_t bytes) noexcept;

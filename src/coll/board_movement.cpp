@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/board_movement.hpp"
 
+#include "coll/board_direct.hpp"
 #include "coll/board_steps.hpp"
 
 #include <algorithm>
@@ -11,14 +12,14 @@ namespace tutti::coll {
 namespace {
 
 constexpr std::size_t most_ahead = 16;   // rounds that a rank may be ahead of its own reading
-constexpr std::size_t smallest_piece = 8 * 1024;
+constexpr std::size_t smallest_piece = 16 * 1024;
 constexpr std::size_t largest_piece = 64 * 1024;
 constexpr auto longest_turn = std::chrono::microseconds(100);
 
 class rounds {
  public:
   rounds(const collective& c, const board_movement& what) noexcept : c_(c), b_(c.board()), w_(what), others_(c, what.root) {
-    segments_ = w_.to_each ? static_cast<std::size_t>(c.size()) : 1;
+    segments_ = w_.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1;
     const std::size_t fits = b_.ring_bytes() / 4 / segments_;
     piece_ = std::clamp(w_.longest / 4, smallest_piece, std::min(largest_piece, fits)) & ~std::size_t{63};
     rounds_ = (w_.longest + piece_ - 1) / piece_;
@@ -93,26 +94,30 @@ class rounds {
     if (bytes > 0) b_.write(b_.at(to), block + round * piece_, bytes);
   }
 
+  // Where in a round's place lies what `giver` has for `reader`.
+  std::size_t segment(int giver, int reader) const noexcept {
+    return w_.to_each ? static_cast<std::size_t>((reader - giver - 1 + c_.size()) % c_.size()) * piece_ : 0;
+  }
+
   void write(std::size_t round) noexcept {
-    std::uint64_t to = starts_[round % most_ahead];
-    for (std::size_t s = 0; s < segments_; ++s, to += piece_) {
-      if (!w_.to_each) {
-        put(to, w_.given, w_.given_bytes, round);
-      } else if (const int block = static_cast<int>(s); block != c_.rank()) {
-        put(to, w_.given + w_.given_parts.begin(block), w_.given_parts.bytes(block), round);
-      }
+    const std::uint64_t to = starts_[round % most_ahead];
+    if (!w_.to_each) return put(to, w_.given, w_.given_bytes, round);
+    for (int i = 1; i < c_.size(); ++i) {
+      const int block = (c_.rank() + i) % c_.size();
+      put(to + segment(c_.rank(), block), w_.given + w_.given_parts.begin(block), w_.given_parts.bytes(block), round);
     }
   }
   void read(std::size_t round) noexcept {
-    const std::uint64_t from =
-        starts_[round % most_ahead] + (w_.to_each ? static_cast<std::size_t>(c_.rank()) * piece_ : 0);
+    const std::uint64_t from = starts_[round % most_ahead];
     for (int i = 1; i < c_.size(); ++i) {
       const int giver = (c_.rank() + i) % c_.size();
       if (w_.root >= 0 && giver != w_.root) continue;
       const std::size_t at = w_.root >= 0 ? 0 : w_.received_parts.begin(giver);
       const std::size_t all = w_.root >= 0 ? w_.longest : w_.received_parts.bytes(giver);
       const std::size_t bytes = in_round(all, round);
-      if (bytes > 0) std::memcpy(w_.received + at + round * piece_, b_.at(giver, from), bytes);
+      if (bytes > 0)
+        base::ring_copy::piece(w_.received + at + round * piece_, b_.at(giver, from + segment(giver, c_.rank())), bytes,
+                               w_.longest * static_cast<std::size_t>(w_.root < 0 ? c_.size() : 1));
     }
   }
 
@@ -132,23 +137,71 @@ class rounds {
   std::array<std::uint64_t, most_ahead> starts_{};
 };
 
-}  // namespace
+constexpr std::size_t direct_piece = 256 * 1024;
 
-task<> move_on_board(collective c, board_movement what) {
-  rounds r(c, what);
+bool turn_is_over(core::environment& env, core::time_point& ends) noexcept {
+  const core::time_point now = env.now();
+  if (now < ends) return false;
+  ends = now + longest_turn;
+  return true;
+}
+
+// Everyone reads what it is to have from where its giver has it.
+task<> move_directly(collective c, const board_movement* w, const memory_of_others* others) {
+  comm::board& b = c.board();
+  core::environment& env = c.comm().engine().env();
+  const std::uint64_t end = b.take(64) + 64;   // nothing is written there
+  core::time_point turn_ends = env.now() + longest_turn;
+  for (int i = 1; i < c.size(); ++i) {
+    const int giver = (c.rank() + i) % c.size();
+    if (w->root >= 0 && giver != w->root) continue;
+    const std::size_t to = w->root >= 0 ? 0 : w->received_parts.begin(giver);
+    const std::size_t bytes = w->root >= 0 ? w->longest : w->received_parts.bytes(giver);
+    const std::size_t from = w->to_each ? w->given_parts.begin(c.rank()) : 0;
+    for (std::size_t at = 0; at < bytes; at += direct_piece) {
+      base::ring_copy::piece(w->received + to + at, others->data[static_cast<std::size_t>(giver)] + from + at,
+                             std::min(direct_piece, bytes - at), bytes * static_cast<std::size_t>(c.size() - 1));
+      if (!turn_is_over(env, turn_ends)) continue;
+      comm::board::wait pause(b);
+      co_await pause;
+    }
+  }
+  b.say_consumed(end);
+  if (w->root < 0 || w->root == c.rank()) co_await until_all_consumed(c, end);
+}
+
+task<> move_in_rounds(collective c, const board_movement* what) {
+  rounds r(c, *what);
   core::environment& env = c.comm().engine().env();
   core::time_point turn_ends = env.now() + longest_turn;
   while (!r.done()) {
     r.check();
     if (r.step()) {
-      if (env.now() < turn_ends) continue;
+      if (!turn_is_over(env, turn_ends)) continue;
+      // The loop has other things to do.
       comm::board::wait pause(c.board());
       co_await pause;
     } else {
       comm::board::wait others(c.board(), &rounds::possible, &r);
       co_await others;
     }
-    turn_ends = env.now() + longest_turn;
+  }
+}
+
+}  // namespace
+
+task<> move_on_board(collective c, board_movement what) {
+  memory_of_others others;
+  own_memory mine;
+  mine.data = what.given;
+  mine.data_bytes = what.to_each ? what.given_parts.bytes(0, c.size()) : what.given_bytes;
+  const std::size_t whole = what.longest * static_cast<std::size_t>(what.root < 0 ? c.size() : 1);
+  const bool differ = what.root < 0 && !what.to_each;
+  co_await arrive_and_agree(c, mine, what.root, whole, differ ? &what.received_parts : nullptr, &others);
+  if (others.agreed) {
+    co_await move_directly(c, &what, &others);
+  } else {
+    co_await move_in_rounds(c, &what);
   }
 }
 

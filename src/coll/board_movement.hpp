@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Long blocks on a board, in rounds: each rank that has something to give stages a piece of it, and reads pieces of others
-// while they are in cache.
+// while they are in cache. What lies in memory that all can read is not staged.
 #pragma once
 
 #include "coll/blocks.hpp"
@@ -22,7 +22,7 @@ struct board_movement {
   std::size_t longest = 0;             // bytes of the longest block that moves, the same on all ranks
 };
 
-// After arriving; ends when this rank has received everything and what it gives is on the board.
+// In the turn of an operation that has begun. Ends when this rank has received everything and what it gives is on the board.
 task<> move_on_board(collective c, board_movement what);
 
 }  // namespace tutti::coll

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/board_reduction.hpp"
 
+#include "coll/board_direct.hpp"
 #include "coll/board_steps.hpp"
 #include "coll/reduce.hpp"
 
@@ -13,7 +14,7 @@ namespace tutti::coll {
 namespace {
 
 constexpr std::size_t most_ahead = 8;   // rounds that a rank may be ahead of its own slowest step
-constexpr std::size_t smallest_piece = 8 * 1024;
+constexpr std::size_t smallest_piece = 16 * 1024;
 constexpr std::size_t largest_piece = 64 * 1024;
 constexpr auto longest_turn = std::chrono::microseconds(100);
 
@@ -21,6 +22,7 @@ class rounds {
  public:
   rounds(const collective& c, const board_reduction& what) noexcept : c_(c), b_(c.board()), w_(what), others_(c) {
     const std::size_t longest = w_.slices.longest(c.size());
+    whole_ = w_.slices.bytes(0, c.size());
     const auto ranks = static_cast<std::size_t>(c.size());
     const std::size_t fits = b_.ring_bytes() / 4 / ranks;
     const std::size_t piece = std::clamp(longest / 4, smallest_piece, std::min(largest_piece, fits));
@@ -139,7 +141,8 @@ class rounds {
     for (int i = 1; i < c_.size(); ++i) {
       const int slice = (c_.rank() + i) % c_.size();
       const std::size_t bytes = bytes_of(slice, round);
-      if (bytes > 0) std::memcpy(w_.all + w_.slices.begin(slice) + round * piece_, b_.at(slice, at(round, slice)), bytes);
+      if (bytes > 0)
+        base::ring_copy::piece(w_.all + w_.slices.begin(slice) + round * piece_, b_.at(slice, at(round, slice)), bytes, whole_);
     }
   }
 
@@ -150,6 +153,7 @@ class rounds {
   std::size_t piece_ = 0;     // bytes of a slice in a round
   std::size_t segment_ = 0;   // the room it has
   std::size_t rounds_ = 0;
+  std::size_t whole_ = 0;     // bytes of a vector
   std::size_t ahead_ = 1;
   std::size_t taken_ = 0;     // rounds whose place is known
   std::size_t staged_ = 0;
@@ -159,25 +163,137 @@ class rounds {
   std::array<std::uint64_t, most_ahead> ends_{};
 };
 
-}  // namespace
+// The same in the ranks' own memory: a slice is reduced from where it lies, and its result collected from where it was written.
+class direct_rounds {
+ public:
+  direct_rounds(const collective& c, const board_reduction& what, const memory_of_others& others) noexcept
+      : c_(c), b_(c.board()), w_(what), others_(others) {
+    const std::size_t longest = w_.slices.longest(c.size());
+    const std::size_t piece = std::max(direct_piece, longest / most_pieces + 1);
+    piece_ = std::max<std::size_t>(1, piece / w_.element_bytes) * w_.element_bytes;
+    pieces_ = (longest + piece_ - 1) / piece_;
+    start_ = b_.take(pieces_ * mark);
+    whole_ = w_.slices.bytes(0, c.size());
+  }
 
-task<> reduce_on_board(collective c, board_reduction what) {
-  rounds r(c, what);
+  bool done() const noexcept {
+    if (reduced_ < pieces_) return false;
+    if (w_.all == nullptr) return true;
+    for (int r = 0; r < c_.size(); ++r)
+      if (r != c_.rank() && collected_[static_cast<std::size_t>(r)] < pieces_) return false;
+    return true;
+  }
+  std::uint64_t end() const noexcept { return start_ + pieces_ * mark; }
+  void check() const noexcept {}
+
+  bool step() noexcept {
+    if (w_.all != nullptr) {
+      for (int i = 1; i < c_.size(); ++i) {
+        const int slice = (c_.rank() + i) % c_.size();
+        if (!may_collect(slice)) continue;
+        collect(slice, collected_[static_cast<std::size_t>(slice)]++);
+        return true;
+      }
+    }
+    if (reduced_ == pieces_) return false;
+    reduce(reduced_++);
+    b_.say_reduced(start_ + reduced_ * mark);
+    return true;
+  }
+
+  // Own pieces are all reduced.
+  static int possible(void* self) noexcept {
+    auto& r = *static_cast<direct_rounds*>(self);
+    int lacking = -1;
+    for (int rank = 0; rank < r.c_.size(); ++rank) {
+      if (rank == r.c_.rank() || r.collected_[static_cast<std::size_t>(rank)] == r.pieces_) continue;
+      if (r.may_collect(rank)) return -1;
+      if (lacking < 0) lacking = rank;
+    }
+    return lacking;
+  }
+
+ private:
+  static constexpr std::size_t direct_piece = 128 * 1024;
+  static constexpr std::size_t most_pieces = 4096;
+  static constexpr std::uint64_t mark = 64;   // of the stream for each piece: nothing is written there
+
+  bool may_collect(int slice) const noexcept {
+    const std::size_t next = collected_[static_cast<std::size_t>(slice)];
+    return next < pieces_ && b_.words_of(slice).reduced.load(std::memory_order_acquire) >= start_ + (next + 1) * mark;
+  }
+  std::size_t bytes_of(int slice, std::size_t piece) const noexcept {
+    const std::size_t all = w_.slices.bytes(slice);
+    return piece * piece_ < all ? std::min(piece_, all - piece * piece_) : 0;
+  }
+  void reduce(std::size_t piece) noexcept {
+    const int own = c_.rank();
+    const std::size_t bytes = bytes_of(own, piece);
+    if (bytes == 0) return;
+    const std::size_t at = w_.slices.begin(own) + piece * piece_;
+    std::array<const void*, comm::board::most_ranks> inputs;
+    for (std::size_t r = 0; r < static_cast<std::size_t>(c_.size()); ++r)
+      inputs[r] = (static_cast<int>(r) == own ? w_.input : others_.data[r]) + at;
+    reduce_all(w_.op, w_.type, std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c_.size())),
+               w_.result + piece * piece_, bytes / w_.element_bytes);
+  }
+  void collect(int slice, std::size_t piece) noexcept {
+    const std::size_t bytes = bytes_of(slice, piece);
+    const std::size_t at = w_.slices.begin(slice) + piece * piece_;
+    if (bytes > 0) base::ring_copy::piece(w_.all + at, others_.results[static_cast<std::size_t>(slice)] + at, bytes, whole_);
+  }
+
+  const collective& c_;
+  comm::board& b_;
+  const board_reduction& w_;
+  const memory_of_others& others_;
+  std::size_t piece_ = 0;
+  std::size_t pieces_ = 0;
+  std::size_t whole_ = 0;
+  std::uint64_t start_ = 0;
+  std::size_t reduced_ = 0;
+  std::array<std::size_t, comm::board::most_ranks> collected_{};
+};
+
+template <class Rounds>
+task<> work_off(collective c, Rounds* r) {
   core::environment& env = c.comm().engine().env();
   core::time_point turn_ends = env.now() + longest_turn;
-  while (!r.done()) {
-    r.check();
-    if (r.step()) {
+  while (!r->done()) {
+    r->check();
+    if (r->step()) {
       if (env.now() < turn_ends) continue;
       // The loop has other things to do.
       comm::board::wait pause(c.board());
       co_await pause;
     } else {
-      comm::board::wait others(c.board(), &rounds::possible, &r);
+      comm::board::wait others(c.board(), &Rounds::possible, r);
       co_await others;
     }
     turn_ends = env.now() + longest_turn;
   }
+}
+
+}  // namespace
+
+task<> reduce_on_board(collective c, board_reduction what) {
+  memory_of_others others;
+  const std::size_t whole = what.alike ? what.slices.bytes(0, c.size()) : 0;
+  own_memory mine;
+  mine.data = what.input;
+  mine.data_bytes = whole;
+  mine.results = what.all;
+  mine.results_bytes = what.all == nullptr ? 0 : whole;
+  co_await arrive_and_agree(c, mine, -1, whole, nullptr, &others);
+  if (others.agreed) {
+    direct_rounds in_place(c, what, others);
+    co_await work_off(c, &in_place);
+    c.board().say_consumed(in_place.end());
+    co_await until_all_consumed(c, in_place.end());
+    co_return;
+  }
+  rounds staged(c, what);
+  co_await work_off(c, &staged);
 }
 
 }  // namespace tutti::coll

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/execution.hpp"
 
+#include "base/ring_copy.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/board_steps.hpp"
 #include "coll/choice.hpp"
@@ -34,7 +35,13 @@ std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
 }
 
 void move_bytes(void* to, const void* from, std::size_t bytes) noexcept {
-  if (to != from && bytes > 0) std::memmove(to, from, bytes);
+  if (to == from || bytes == 0) return;
+  const auto distance = reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from);
+  if (distance < bytes || 0 - distance < bytes) {
+    std::memmove(to, from, bytes);
+  } else {
+    base::ring_copy::piece(to, from, bytes, bytes);
+  }
 }
 
 // ---- blocks ----

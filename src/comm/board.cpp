@@ -148,7 +148,21 @@ void board::arrive() noexcept {
   slot& mine = slot_of(own_);
   mine.sequence = sequence_;
   mine.print = print_;
+  mine.vote.store(0, std::memory_order_relaxed);
   mine.stamp.store(operation_, std::memory_order_release);
+  ring();
+}
+
+board::location board::show(const void* data, std::size_t bytes) noexcept {
+  const auto found = base::find_shared(data, bytes);
+  if (!found) return {};
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_ && !near_.show(members_[static_cast<std::size_t>(r)], *found)) return {};
+  return location{found->region, found->offset};
+}
+
+void board::vote(bool yes) noexcept {
+  slot_of(own_).vote.store(static_cast<std::uint32_t>(yes ? opinion::yes : opinion::no), std::memory_order_release);
   ring();
 }
 

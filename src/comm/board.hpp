@@ -116,6 +116,26 @@ class board final : public core::source {
     return slot_of(views_[static_cast<std::size_t>(rank)]).print;
   }
 
+  // ---- reading where the others' data lie, without their parts ----
+
+  // Where some bytes of a rank lie in memory that others can map; region 0: they do not.
+  struct location {
+    std::uint64_t region = 0;
+    std::uint64_t offset = 0;
+  };
+  // Shows the region of [data, data + bytes) to all; empty when it is no shared memory, or one of them cannot be told.
+  location show(const void* data, std::size_t bytes) noexcept;
+  // What another rank has shown; null when it cannot be mapped.
+  const std::byte* look_at(int rank, const location& theirs, std::size_t bytes) noexcept {
+    return near_.look_at(members_[static_cast<std::size_t>(rank)], theirs.region, theirs.offset, bytes);
+  }
+  // One vote of each rank per operation, after arriving.
+  enum class opinion : std::uint32_t { none, yes, no };
+  void vote(bool yes) noexcept;
+  opinion vote_of(int rank) const noexcept {
+    return static_cast<opinion>(slot_of(views_[static_cast<std::size_t>(rank)]).vote.load(std::memory_order_acquire));
+  }
+
   // The next `bytes` bytes of the stream, in one piece; the same position on all ranks that take the same. At most half of
   // the ring.
   std::uint64_t take(std::size_t bytes) noexcept;
@@ -184,7 +204,7 @@ class board final : public core::source {
   struct slot {
     std::atomic<std::uint64_t> stamp;   // number of the operation on the board; last to be written
     std::uint32_t sequence;
-    std::uint32_t unused;
+    std::atomic<std::uint32_t> vote;
     p2p::fingerprint print;
     alignas(16) std::byte payload[slot_payload];
   };

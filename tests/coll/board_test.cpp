@@ -49,6 +49,47 @@ task<> all_at_once(communicator world, std::size_t n) {
   }
 }
 
+// Long data in memory that all can read, on all ranks or on all but one.
+task<> in_shared_memory(communicator world, int odd_one) {
+  constexpr std::size_t n = 100'003;
+  const auto ranks = static_cast<std::size_t>(world.size());
+  const int rank = world.rank();
+  const int total = world.size() * (world.size() - 1) / 2;
+  const bool odd = rank == odd_one;
+  for (int round = 0; round < 4; ++round) {
+    std::vector<int> ordinary_in(odd ? n * ranks : 0), ordinary_out(odd ? n * ranks : 0);
+    shared_vector<int> shared_in(odd ? 0 : n * ranks), shared_out(odd ? 0 : n * ranks);
+    const std::span<int> in = odd ? std::span<int>(ordinary_in) : std::span<int>(shared_in);
+    const std::span<int> out = odd ? std::span<int>(ordinary_out) : std::span<int>(shared_out);
+    const auto fill = [&] {
+      for (std::size_t i = 0; i < in.size(); ++i) in[i] = rank + static_cast<int>(i) + round;
+    };
+    fill();
+    co_await world.all_reduce(in, out, sum).with(here);
+    for (std::size_t i = 0; i < in.size(); ++i)
+      TUTTI_EXPECT(out[i] == total + world.size() * (static_cast<int>(i) + round));
+    co_await world.all_reduce(in, sum).with(here);
+    for (std::size_t i = 0; i < in.size(); ++i) TUTTI_EXPECT(in[i] == out[i]);
+    fill();
+    co_await world.reduce_scatter(in, out.first(n), sum).with(here);
+    for (std::size_t i = 0; i < n; ++i)
+      TUTTI_EXPECT(out[i] == total + world.size() * (static_cast<int>(i + n * static_cast<std::size_t>(rank)) + round));
+    co_await world.all_gather(in.first(n), out).with(here);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      TUTTI_EXPECT(out[i] == static_cast<int>(i / n) + static_cast<int>(i % n) + round);
+    co_await world.all_to_all(in, out).with(here);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      TUTTI_EXPECT(out[i] == static_cast<int>(i / n) + static_cast<int>(i % n + n * static_cast<std::size_t>(rank)) + round);
+    co_await world.broadcast(in, round % world.size()).with(here);
+    for (std::size_t i = 0; i < in.size(); ++i) TUTTI_EXPECT(in[i] == round % world.size() + static_cast<int>(i) + round);
+    fill();
+    co_await world.reduce(in, out, sum, 0).with(here);
+    if (rank == 0)
+      for (std::size_t i = 0; i < in.size(); ++i)
+        TUTTI_EXPECT(out[i] == total + world.size() * (static_cast<int>(i) + round));
+  }
+}
+
 task<> pause(communicator world, std::chrono::milliseconds time) {
   boost::asio::steady_timer timer(world.get_executor(), time);
   co_await timer.async_wait(boost::asio::deferred);
@@ -116,6 +157,15 @@ TEST_CASE("board: all kinds at once") {
       CAPTURE(ranks);
       CAPTURE(n);
       CHECK_NOTHROW(run_local(ranks, over("shm"), [n](communicator world) { return all_at_once(std::move(world), n); }));
+    }
+}
+
+TEST_CASE("board: data in shared memory are read where they are") {
+  for (const int ranks : {2, 3, 4})
+    for (const int odd_one : {-1, 0, 1}) {
+      CAPTURE(ranks);
+      CAPTURE(odd_one);
+      CHECK_NOTHROW(run_local(ranks, over("shm"), [odd_one](communicator world) { return in_shared_memory(std::move(world), odd_one); }));
     }
 }
 

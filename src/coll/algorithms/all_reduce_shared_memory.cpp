@@ -12,7 +12,6 @@ namespace tutti::coll {
 task<> all_reduce_shared_memory(collective c, reduce_call r) {
   const std::size_t bytes = r.count * r.element_bytes;
   const void* const input = r.input != nullptr ? r.input : r.data;
-  comm::board& b = c.board();
   if (bytes <= most_in_one_posting) {
     posted what;
     what.bytes = bytes;
@@ -26,9 +25,6 @@ task<> all_reduce_shared_memory(collective c, reduce_call r) {
     co_await post_on_board(c, what);
     co_return;
   }
-  room_to_write room(c, 0);
-  co_await room;
-  b.arrive();
   board_reduction what;
   what.input = static_cast<const std::byte*>(input);
   what.slices = blocks::split(r.count, c.size(), r.element_bytes);

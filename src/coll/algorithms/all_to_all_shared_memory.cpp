@@ -8,7 +8,6 @@
 namespace tutti::coll {
 
 task<> all_to_all_shared_memory(collective c, const void* data, void* result, std::size_t block_bytes) {
-  comm::board& b = c.board();
   const blocks parts = blocks::even(block_bytes);
   const auto* const from = static_cast<const std::byte*>(data);
   auto* const to = static_cast<std::byte*>(result);
@@ -24,9 +23,6 @@ task<> all_to_all_shared_memory(collective c, const void* data, void* result, st
     co_await post_on_board(c, what);
     co_return;
   }
-  room_to_write room(c, 0);
-  co_await room;
-  b.arrive();
   board_movement what;
   what.to_each = true;
   what.given = from;

@@ -8,7 +8,6 @@
 namespace tutti::coll {
 
 task<> broadcast_shared_memory(collective c, void* data, std::size_t bytes, int root) {
-  comm::board& b = c.board();
   if (bytes <= most_in_one_posting) {
     posted what;
     what.bytes = what.count = bytes;
@@ -23,9 +22,6 @@ task<> broadcast_shared_memory(collective c, void* data, std::size_t bytes, int 
     co_await post_on_board(c, what);
     co_return;
   }
-  room_to_write room(c, 0);
-  co_await room;
-  b.arrive();
   board_movement what;
   what.root = root;
   what.given = static_cast<const std::byte*>(data);

@@ -9,7 +9,6 @@ namespace tutti::coll {
 
 task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts, void* result) {
   const std::size_t bytes = r.count * r.element_bytes;
-  comm::board& b = c.board();
   const auto* const input = static_cast<const std::byte*>(r.data);
   if (bytes <= most_in_one_posting) {
     posted what;
@@ -25,9 +24,6 @@ task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts, v
     co_await post_on_board(c, what);
     co_return;
   }
-  room_to_write room(c, 0);
-  co_await room;
-  b.arrive();
   board_reduction what;
   what.input = input;
   what.slices = parts;

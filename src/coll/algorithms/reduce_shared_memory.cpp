@@ -9,7 +9,6 @@ namespace tutti::coll {
 
 task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root) {
   const std::size_t bytes = r.count * r.element_bytes;
-  comm::board& b = c.board();
   const bool is_root = c.rank() == root;
   if (bytes <= most_in_one_posting) {
     posted what;
@@ -28,9 +27,6 @@ task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root)
     co_await post_on_board(c, what);
     co_return;
   }
-  room_to_write room(c, 0);
-  co_await room;
-  b.arrive();
   board_reduction what;
   what.input = static_cast<const std::byte*>(r.data);
   what.slices = blocks::split(r.count, c.size(), r.element_bytes);
@@ -39,6 +35,7 @@ task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root)
     what.result = what.all + what.slices.begin(root);
   }
   what.shown = !is_root;
+  what.alike = false;
   what.element_bytes = r.element_bytes;
   what.type = r.type;
   what.op = r.op;
