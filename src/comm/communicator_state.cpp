@@ -139,7 +139,7 @@ void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::f
 
 void communicator_state::add(running_collective& c) noexcept {
   running_.push_back(c);
-  c.since = engine().now();
+  c.since = engine().recent();
   if (!notice_timer_.armed()) engine().timers().arm(notice_timer_, c.since + notice_after);
 }
 
@@ -314,8 +314,7 @@ void communicator_state::watch(core::activity& a, bool has_deadline) noexcept {
     patient_.push_back(a);
     return;
   }
-  // The engine's own time may be as old as the user's last long computation.
-  a.started = engine().env().now();
+  a.started = engine().recent();
   waiting_.push_back(a);
   if (!timer_.armed()) engine().timers().arm(timer_, a.started + timeout_);
 }

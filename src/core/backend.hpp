@@ -40,15 +40,19 @@ class backend : public source {
   virtual int wait_descriptor() const noexcept = 0;
 
   void count_hot(int change) noexcept { hot_ += change; }
+  // Those from which something is likely to come are read without waiting for news of them: news are looked at less often.
+  void set_glanced_at(bool yes) noexcept { glanced_at_ = yes; }
 
  protected:
   bool worth_a_look() noexcept {
     // Without data sockets only rare events (hang-ups, connections) come this way.
+    if (glanced_at_) return (++skipped_ & 7U) == 0;
     return hot_ > 0 || cheap_idle_check() || (++skipped_ & 255U) == 0;
   }
 
  private:
   int hot_ = 0;
+  bool glanced_at_ = false;
   unsigned skipped_ = 0;
 };
 

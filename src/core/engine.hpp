@@ -95,15 +95,20 @@ class engine {
 
   // As of the last tick: good to a few microseconds while the loop is busy, for deadlines and no more.
   time_point now() const noexcept { return now_; }
+  // At most some tens of microseconds old, whatever the loop's thread has done since the last tick; mostly without reading
+  // the clock.
+  time_point recent() noexcept;
   environment& env() noexcept { return environment_; }
   timer_queue& timers() noexcept { return timers_; }
   std::uint64_t completions() const noexcept { return completions_; }
 
  private:
   bool deliver() noexcept;
+  void read_clock() noexcept;
 
   environment& environment_;
   time_point now_;
+  std::uint64_t cycles_then_ = 0;   // of the processor's counter when now_ was read
   timer_queue timers_;
   std::vector<source*> sources_;
   base::intrusive_list<activity, ready_tag> ready_;

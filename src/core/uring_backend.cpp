@@ -107,6 +107,7 @@ class uring_backend final : public backend {
   }
 
   bool poll() noexcept override {
+    if (!worth_a_look()) return false;
     if ((*ring_.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) io_uring_get_events(&ring_);
     return collect();
   }

@@ -43,9 +43,12 @@ class inbox {
   int error() const noexcept { return error_; }
   const char* complaint() const noexcept { return complaint_; }
   bool heard_leave() const noexcept { return heard_leave_; }
+  // Much of a frame has not come yet.
+  bool amid_long_payload() const noexcept { return in_frame_ && to_come_ >= long_rest_bytes; }
   std::uint64_t received_bytes() const noexcept { return received_bytes_; }
 
  private:
+  static constexpr std::size_t long_rest_bytes = std::size_t{8} * 1024;
   // Takes what is staged apart. False: the stream is malformed, or stop() was called.
   bool parse() noexcept;
   bool begin_frame(const std::uint8_t* at) noexcept;

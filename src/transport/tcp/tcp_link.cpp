@@ -91,14 +91,14 @@ void tcp_link::fail(errc why, std::string text) noexcept {
 void tcp_link::on_ready(bool readable, bool writable) noexcept {
   if (at_ != phase::connected) return;
   if (writable) writable_ = true;
-  if (readable) read();
+  if (readable) read(true);
   if (at_ == phase::connected) write();
 }
 
 bool tcp_link::work() noexcept {
   switch (at_) {
     case phase::connected: {
-      bool any = read();
+      bool any = read(true);
       if (at_ == phase::connected) any |= write();
       return any;
     }
@@ -114,9 +114,16 @@ bool tcp_link::work() noexcept {
   }
 }
 
-bool tcp_link::read() noexcept {
+bool tcp_link::glance() noexcept {
+  // Not told of by the descriptor: if this leaves anything, the descriptor will still tell.
+  return at_ == phase::connected && read(false);
+}
+
+bool tcp_link::read(bool told) noexcept {
   const std::uint64_t before = inbox_.received_bytes();
-  switch (inbox_.receive(fd_.get(), bytes_per_turn)) {
+  const inbox::outcome result = inbox_.receive(fd_.get(), bytes_per_turn);
+  if (inbox_.received_bytes() != before && at_ == phase::connected) owner_.expect_more(*this);
+  switch (result) {
     case inbox::outcome::stopped:
       return true;
     case inbox::outcome::empty:
@@ -125,6 +132,8 @@ bool tcp_link::read() noexcept {
     // The descriptor tells of changes only: what is left now, were it the end of the stream, it will not tell
     // again.
     case inbox::outcome::nearly_empty:
+      if (told) owner_.activate(*this);
+      break;
     case inbox::outcome::more:
       owner_.activate(*this);
       break;
@@ -252,6 +261,7 @@ void tcp_link::cut() noexcept {
 void tcp_link::disconnect(bool abort) noexcept {
   declined_.reset();
   if (!fd_) return;
+  owner_.expect_nothing(*this);
   owner_.backend().unwatch(watch_);
   owner_.backend().count_hot(-1);
   if (abort) {

@@ -59,6 +59,9 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
 
   // Reads and writes, a bounded amount, and reports the end; true when anything happened.
   bool work() noexcept;
+  // Reads what has come, without having been told of it; true when that was anything.
+  bool glance() noexcept;
+  bool amid_long_payload() const noexcept { return inbox_.amid_long_payload(); }
   // Nothing is delivered upward any more; when the queues have left, says so to the peer, and then drops what
   // comes until the peer has closed.
   void leave() noexcept;
@@ -77,7 +80,7 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
     bool queued = false;
   };
 
-  bool read() noexcept;
+  bool read(bool told) noexcept;
   bool write() noexcept;
   void queue_farewell() noexcept;
   void broke(int code) noexcept;

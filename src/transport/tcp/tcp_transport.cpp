@@ -13,6 +13,9 @@ namespace {
 
 using phase = tcp_link::phase;
 
+// A round takes from a third of a microsecond up: about as long as a loop spins.
+constexpr unsigned rounds_expected = 200;
+
 }  // namespace
 
 tcp_transport::tcp_transport(core::loop& loop) : loop_(loop), changed_(loop.executor()) {}
@@ -61,7 +64,56 @@ void tcp_transport::activate(tcp_link& l) noexcept {
   loop_.wake();
 }
 
+void tcp_transport::expect_more(tcp_link& l) noexcept {
+  expected* place = nullptr;
+  for (expected& e : expected_) {
+    if (e.from == &l) {
+      e.rounds = 0;
+      return;
+    }
+    if (place == nullptr || e.from == nullptr || (place->from != nullptr && e.rounds > place->rounds)) place = &e;
+  }
+  *place = expected{&l, 0};
+  loop_.backend().set_glanced_at(true);
+}
+
+void tcp_transport::expect_nothing(tcp_link& l) noexcept {
+  bool any = false;
+  for (expected& e : expected_) {
+    if (e.from == &l) e = expected{};
+    any |= e.from != nullptr;
+  }
+  if (!any) loop_.backend().set_glanced_at(false);
+}
+
+bool tcp_transport::glance() noexcept {
+  bool any = false;
+  bool all_between = false;
+  for (expected& e : expected_) {
+    tcp_link* const l = e.from;
+    if (l == nullptr) continue;
+    // The rest of a long payload is better taken in large parts, when there are some.
+    if (l->amid_long_payload()) {
+      loop_.backend().set_glanced_at(false);
+      return any;
+    }
+    all_between = true;
+    if (l->glance()) {
+      any = true;
+    } else if (e.from == l && ++e.rounds >= rounds_expected) {
+      expect_nothing(*l);
+    }
+  }
+  if (all_between) loop_.backend().set_glanced_at(true);
+  return any;
+}
+
 bool tcp_transport::poll() noexcept {
+  const bool any_come = glance();
+  return work_active() || any_come;
+}
+
+bool tcp_transport::work_active() noexcept {
   if (active_.empty()) return false;
   // Links that are activated meanwhile wait for the next round.
   base::intrusive_list<tcp_link, active_tag> now;

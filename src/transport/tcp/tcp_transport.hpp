@@ -9,6 +9,7 @@
 #include "transport/transport.hpp"
 
 #include <memory>
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,6 +43,10 @@ class tcp_transport final : public transport, public core::source {
   void stop_connecting(tcp_link& l) noexcept { connector_->stop_connecting(l); }
   // `l` has something to do that no descriptor will tell of: it is asked to work in the next round.
   void activate(tcp_link& l) noexcept;
+  // Something has come from `l`, and more is likely to: for a while it is read at every round, without waiting for the
+  // descriptor to tell. One call of recv is less than being told and the call.
+  void expect_more(tcp_link& l) noexcept;
+  void expect_nothing(tcp_link& l) noexcept;
   // A link has closed.
   void changed() noexcept { changed_.notify(); }
   bool leaving() const noexcept { return leaving_; }
@@ -52,6 +57,8 @@ class tcp_transport final : public transport, public core::source {
 
  private:
   void detach() noexcept;
+  bool glance() noexcept;
+  bool work_active() noexcept;
 
   core::loop& loop_;
   base::unique_fd listener_;
@@ -60,6 +67,12 @@ class tcp_transport final : public transport, public core::source {
   core::wakeup changed_;
   std::vector<std::unique_ptr<tcp_link>> links_;  // by peer; null until needed
   base::intrusive_list<tcp_link, active_tag> active_;
+  struct expected {
+    tcp_link* from = nullptr;
+    unsigned rounds = 0;   // without anything
+  };
+  static constexpr std::size_t most_expected = 3;
+  std::array<expected, most_expected> expected_;
   std::optional<connector> connector_;
   bool attached_ = false;  // in the engine, holding the loop
   bool leaving_ = false;
