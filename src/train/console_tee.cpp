@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -55,9 +56,11 @@ bool console_tee::attach(stream& s, int number, const std::string& file, base::u
   ::posix_spawn_file_actions_adddup2(&actions, s.before.get(), STDOUT_FILENO);
   // A group of its own: what ends the rank is not to end what writes its last words.
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
+  // When the reader of the stream has gone, the file still gets its part.
+  sigset_t blocked;
+  ::sigemptyset(&blocked);
+  ::sigaddset(&blocked, SIGPIPE);
+  ::posix_spawnattr_setsigmask(&attributes, &blocked);
   std::string name = "tee", append = "-a", path = file;
   char* const words[] = {name.data(), append.data(), path.data(), nullptr};
   const int code = ::posix_spawnp(&s.tee, "tee", &actions, &attributes, words, environ);

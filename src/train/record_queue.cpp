@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/record_queue.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti::train {
@@ -12,7 +13,7 @@ void record_queue::push(record r) {
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
-    if (full_ == track::when_full::drop_oldest && size <= bound_bytes_) {
+    if (full_ == track::when_full::drop_oldest && taken_bytes_ + size <= bound_bytes_) {
       while (!records_.empty() && queued_bytes_ + taken_bytes_ + size > bound_bytes_) {
         queued_bytes_ -= bytes_of(records_.front());
         gone.push_back(std::move(records_.front()));
@@ -52,6 +53,8 @@ void record_queue::wait(time_point until, std::chrono::milliseconds linger) {
 std::vector<record> record_queue::take(std::size_t most_bytes) {
   std::vector<record> some;
   const std::lock_guard lock(mutex_);
+  // The other half is for what is said meanwhile.
+  most_bytes = std::min(most_bytes, bound_bytes_ / 2);
   taken_bytes_ = 0;
   while (!records_.empty() && taken_bytes_ < most_bytes) {
     const std::size_t size = bytes_of(records_.front());
@@ -61,6 +64,11 @@ std::vector<record> record_queue::take(std::size_t most_bytes) {
     taken_bytes_ += size;
   }
   return some;
+}
+
+void record_queue::release() noexcept {
+  const std::lock_guard lock(mutex_);
+  taken_bytes_ = 0;
 }
 
 void record_queue::close() noexcept {

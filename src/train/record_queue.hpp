@@ -26,8 +26,9 @@ class record_queue {
   // One thread takes. Sleeps until something is there, the queue is closed, or `until`; then for `linger` more, so that much
   // is written at once, unless there is much already.
   void wait(time_point until, std::chrono::milliseconds linger);
-  // Some of the oldest, about `most_bytes`; they count as queued until the next call. Empty: there is nothing.
+  // Some of the oldest, about `most_bytes`, at most half of all; they count as queued until release(). Empty: there is nothing.
   std::vector<record> take(std::size_t most_bytes);
+  void release() noexcept;
 
   // Nothing is taken any more; what is in it can still be had.
   void close() noexcept;

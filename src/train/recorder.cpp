@@ -184,6 +184,7 @@ void recorder::write(const std::vector<record>& some) {
     if (failed > 0 && failure_text_.empty()) base::log_warning("tracking loses records: " + files_->failure());
     if (failed > 0) failure_text_ = files_->failure();
   }
+  queue.release();
   notify();
 }
 

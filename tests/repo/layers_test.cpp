@@ -38,6 +38,7 @@ const std::vector<vendor> vendors{
     {"Eigen/", {"examples/train_digits/", "tests/examples/"}},
     {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
+    {"nlohmann/", {"perf/common/", "src/report/", "tests/perf/", "tests/train/", "tests/report/"}},
     {"doctest/", {"tests/"}},
 };
 
