@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -29,18 +30,27 @@ std::string first_line(const fs::path& path) {
 
 }  // namespace
 
+std::uint64_t started_ticks_of(std::int64_t pid) {
+  // The 22nd field; the 2nd may have spaces and ends with the last parenthesis, the 3rd is the state.
+  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == stat.npos) return 0;
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string field;
+  for (int i = 3; i <= 22 && fields >> field; ++i) {
+    if (i == 3 && (field == "Z" || field == "X")) return 0;
+    if (i == 22) return std::strtoull(field.c_str(), nullptr, 10);
+  }
+  return 0;
+}
+
 process_identity this_process() {
   process_identity me;
   utsname system{};
   if (::uname(&system) == 0) me.host = system.nodename;
   me.boot = first_line("/proc/sys/kernel/random/boot_id");
   me.pid = ::getpid();
-  // The 22nd field; the 2nd may have spaces and ends with the last parenthesis.
-  const std::string stat = contents("/proc/self/stat");
-  std::istringstream fields(stat.substr(std::min(stat.rfind(')'), stat.size() - 1) + 1));
-  std::string field;
-  for (int i = 3; i <= 22 && fields >> field; ++i)
-    if (i == 22) me.started_ticks = std::strtoull(field.c_str(), nullptr, 10);
+  me.started_ticks = started_ticks_of(me.pid);
   return me;
 }
 

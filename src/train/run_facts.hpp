@@ -22,6 +22,7 @@ struct process_identity {
   std::uint64_t started_ticks = 0;  // since the boot
 };
 process_identity this_process();
+std::uint64_t started_ticks_of(std::int64_t pid);   // 0: there is no such process, or it has ended and nobody has asked how
 
 // Without what could be secret: variables and arguments whose names say so, and passwords in URLs.
 std::vector<std::string> command_line();
