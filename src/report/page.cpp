@@ -117,7 +117,7 @@ std::string curves_section(const run_data& run) {
   };
   // What the machine did is for a second look.
   const auto is_machine = [](const std::string& name) {
-    return name.starts_with("system/") || name.starts_with("communication/") || name.starts_with("time/");
+    return name.starts_with("system/") || name.starts_with("communication/") || name.starts_with("time/") || name.starts_with("step/");
   };
   std::string own, machine;
   for (const std::string& name : names) (is_machine(name) ? machine : own) += chart(name);

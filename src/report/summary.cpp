@@ -37,7 +37,7 @@ std::string summary_of(const run_data& run) {
   std::set<std::string> names;
   for (const rank_data& r : run.ranks)
     for (const auto& [name, points] : r.series)
-      if (!name.starts_with("system/") && !name.starts_with("communication/") && !name.starts_with("time/")) names.insert(name);
+      if (!name.starts_with("system/") && !name.starts_with("communication/") && !name.starts_with("time/") && !name.starts_with("step/")) names.insert(name);
   if (!names.empty()) out += fmt::format("\n{:<28} {:>5} {:>8} {:>12} {:>12} {:>12}\n", "series", "rank", "points", "first", "last", "least");
   for (const std::string& name : names)
     for (const rank_data& r : run.ranks) {

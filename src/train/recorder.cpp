@@ -59,7 +59,7 @@ std::filesystem::path recorder::directory() const {
 }
 void recorder::rethrow_failure() const {
   const std::lock_guard lock(mutex_);
-  if (failure_) std::rethrow_exception(failure_);
+  if (failure_) throw error(static_cast<errc>(failure_.value()), failure_text_);
 }
 
 track::totals recorder::totals() const {
@@ -106,9 +106,13 @@ void recorder::run() noexcept {
   base::set_log_rank(who_.rank);
   try {
     record_all();
+  } catch (const error& e) {
+    const std::lock_guard lock(mutex_);
+    failure_ = e.code();
+    failure_text_ = e.what();
   } catch (const std::exception& e) {
     const std::lock_guard lock(mutex_);
-    failure_ = std::current_exception();
+    failure_ = make_error_code(errc::system);
     failure_text_ = e.what();
   }
   queue.close();
@@ -137,7 +141,7 @@ void recorder::record_all() {
   }
   notify();
 
-  system_sampler sampler;
+  process_sampler sampler;
   using std::chrono::steady_clock;
   const bool samples = options_.system_metrics.count() > 0;
   time_point next_sample = samples ? steady_clock::now() + options_.system_metrics : time_point::max();
@@ -188,15 +192,15 @@ void recorder::write(const std::vector<record>& some) {
   notify();
 }
 
-void recorder::sample(system_sampler& sampler) {
-  const std::optional<system_sample> now = sampler.take();
+void recorder::sample(process_sampler& sampler) {
+  const std::optional<process_sample> now = sampler.take();
   if (!now) return;
   // In seconds since the opening, so that the samples of all ranks lie on one axis.
   const double time = seconds_since_1970();
   const auto step = static_cast<std::int64_t>(time - files_->opened());
   files_->put({"system/cpu_percent", step, time, now->cpu_percent});
   files_->put({"system/memory_mib", step, time, now->memory_mib});
-  files_->put({"system/machine_load", step, time, now->machine_load});
+  if (const std::optional<double> load = machine_load()) files_->put({"system/machine_load", step, time, *load});
   files_->flush();
 }
 

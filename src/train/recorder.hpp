@@ -10,19 +10,19 @@
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <condition_variable>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace tutti::train {
 
 class console_tee;
-class system_sampler;
+class process_sampler;
 
 // Shared by the log and the thread, which nobody joins: a disk that hangs holds up the thread only.
 class recorder : public std::enable_shared_from_this<recorder> {
@@ -59,7 +59,7 @@ class recorder : public std::enable_shared_from_this<recorder> {
   void run() noexcept;
   void record_all();
   void write(const std::vector<record>& some);
-  void sample(system_sampler& sampler);
+  void sample(process_sampler& sampler);
   void notify() noexcept;
   void put_status(const char* state);
 
@@ -76,7 +76,7 @@ class recorder : public std::enable_shared_from_this<recorder> {
   std::filesystem::path directory_;
   progress_counts counts_;
   std::string failure_text_;
-  std::exception_ptr failure_;
+  std::error_code failure_;
   const char* final_state_ = "closed";
   time_point deadline_{};
   bool opened_ = false;

@@ -1,40 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/system_sample.hpp"
 
-#include <sys/resource.h>
+#include <fcntl.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
-#include <fstream>
 
 namespace tutti::train {
 namespace {
 
 double cpu_seconds() {
-  rusage used{};
-  ::getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
+  timespec used{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 }  // namespace
 
-system_sampler::system_sampler() : cpu_seconds_(cpu_seconds()), at_(std::chrono::steady_clock::now()) {}
+process_sampler::process_sampler()
+    : statm_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)), cpu_seconds_(cpu_seconds()), at_(std::chrono::steady_clock::now()) {}
 
-std::optional<system_sample> system_sampler::take() {
-  std::ifstream statm("/proc/self/statm");
-  double pages = 0, resident = 0;
-  if (!(statm >> pages >> resident)) return std::nullopt;
+std::optional<process_sample> process_sampler::take() {
+  // "size resident shared ...", in pages.
+  char text[128];
+  const ssize_t n = statm_ ? ::pread(statm_.get(), text, sizeof text, 0) : -1;
+  const char* const end = text + std::max<ssize_t>(n, 0);
+  const char* const second = std::find(static_cast<const char*>(text), end, ' ');
+  long resident = 0;
+  if (second == end || std::from_chars(second + 1, end, resident).ec != std::errc()) return std::nullopt;
   const auto now = std::chrono::steady_clock::now();
   const double used = cpu_seconds();
-  system_sample s;
-  s.cpu_percent = 100 * (used - cpu_seconds_) / std::max(std::chrono::duration<double>(now - at_).count(), 1e-3);
-  s.memory_mib = resident * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
-  ::getloadavg(&s.machine_load, 1);
+  process_sample s;
+  s.cpu_percent = 100 * (used - cpu_seconds_) / std::max(std::chrono::duration<double>(now - at_).count(), 1e-6);
+  s.memory_mib = static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
   cpu_seconds_ = used;
   at_ = now;
   return s;
+}
+
+std::optional<double> machine_load() {
+  double load = 0;
+  if (::getloadavg(&load, 1) != 1) return std::nullopt;
+  return load;
 }
 
 }  // namespace tutti::train

@@ -6,12 +6,14 @@
 #include "train/record_queue.hpp"
 #include "train/recorder.hpp"
 #include "train/run_facts.hpp"
+#include "train/system_sample.hpp"
 
 #include <atomic>
 #include <boost/asio/deferred.hpp>
 #include <boost/system/system_error.hpp>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <tuple>
 #include <tutti/as_result.hpp>
@@ -56,6 +58,13 @@ class owner {
     sample_messages();
   }
 
+  // Since the last call; nothing where it is not wanted.
+  std::optional<train::process_sample> sample_process() {
+    if (writer->options().system_metrics.count() == 0) return std::nullopt;
+    const std::lock_guard lock(process_mutex_);
+    return process_.take();
+  }
+
   const std::shared_ptr<train::recorder> writer;
   communicator world;       // empty once finishing; on the loop thread only
   bool finishing = false;   // likewise
@@ -88,6 +97,8 @@ class owner {
   const std::thread::id loop_thread_;
   steady_clock::time_point next_sample_ = steady_clock::now() + writer->options().system_metrics;
   double first_sample_ = 0;
+  std::mutex process_mutex_;
+  train::process_sampler process_;
 };
 
 }  // namespace detail
@@ -176,6 +187,18 @@ void log::times(std::int64_t step, step_times seconds) const noexcept {
   scalar("time/compute", step, seconds.compute_seconds);
   scalar("time/communication", step, seconds.communication_seconds);
   scalar("time/waiting", step, seconds.waiting_seconds);
+  const double communication = seconds.communication_seconds + seconds.hidden_seconds;
+  if (seconds.hidden_seconds > 0) scalar("time/hidden", step, seconds.hidden_seconds);
+  if (seconds.bytes > 0) {
+    scalar("step/bytes", step, static_cast<double>(seconds.bytes));
+    scalar("step/overlap", step, communication > 0 ? seconds.hidden_seconds / communication : 0);
+  }
+  say(owner_, [&](detail::owner& o) {
+    const std::optional<train::process_sample> used = o.sample_process();
+    if (!used) return;
+    o.push("step/cpu_percent", step, used->cpu_percent);
+    o.push("step/memory_mib", step, used->memory_mib);
+  });
 }
 
 void log::artifact(std::string_view name, std::span<const std::byte> bytes) const noexcept {

@@ -36,7 +36,7 @@ const std::vector<vendor> vendors{
     {"openssl/", {"src/base/hmac"}},
     {"fmt/", {"src/", "tests/"}},
     {"CLI/", {"src/launch/", "src/report/main", "examples/", "perf/"}},
-    {"Eigen/", {"examples/train_digits/", "tests/examples/"}},
+    {"Eigen/", {"examples/train_digits/", "examples/train_mnist/", "tests/examples/"}},
     {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
     {"nlohmann/", {"perf/common/", "src/report/", "tests/perf/", "tests/train/", "tests/report/"}},

@@ -75,11 +75,13 @@ struct image_view {
   std::span<const std::uint8_t> samples;
 };
 
-// Where the time of one step went. Waiting: for slower ranks, which tutti-report looks for the slowest of.
+// Where the time of one step went.
 struct step_times {
   double compute_seconds = 0;
-  double communication_seconds = 0;
-  double waiting_seconds = 0;
+  double communication_seconds = 0;   // in which nothing else was done
+  double waiting_seconds = 0;         // for slower ranks, which tutti-report looks for the slowest of
+  double hidden_seconds = 0;          // of communication behind computation
+  std::uint64_t bytes = 0;            // that were communicated
 };
 
 struct totals {
@@ -120,7 +122,9 @@ class log {
   void image(std::string_view name, std::int64_t step, image_view pixels) const noexcept;
   // Added to what is there; each rank's own are kept beside those of the others.
   void hyperparameters(const hyperparameter_map& values) const noexcept;
-  // Series time/compute, time/communication and time/waiting.
+  // Series time/compute, time/communication and time/waiting; time/hidden and step/overlap (the hidden share of communication) and step/bytes where they are given;
+  // and, with system_metrics, what this process has used since the last call: step/cpu_percent (of one core), and has now:
+  // step/memory_mib.
   void times(std::int64_t step, step_times seconds) const noexcept;
   // A file of this rank's in the run, with this name (which may have folders); a second of the same name gets "-2", ...
   void artifact(std::string_view name, std::span<const std::byte> bytes) const noexcept;
