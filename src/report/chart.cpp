@@ -15,6 +15,7 @@ constexpr double left = 58, right = 10, top = 26, bottom = 26;
 constexpr double inner_width = width - left - right, inner_height = height - top - bottom;
 // More points than pixels say nothing: each pixel's column gets its extremes.
 constexpr std::size_t most_points = 900;
+constexpr std::size_t few_points = 200;
 
 struct range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
@@ -49,6 +50,20 @@ std::vector<point> thinned(const std::vector<point>& all) {
     if (high < low) std::swap(low, high);
     some.push_back(*low);
     if (high != low) some.push_back(*high);
+  }
+  return some;
+}
+
+// A mean that forgets: of about a fiftieth of the points.
+std::vector<point> smooth(const std::vector<point>& all) {
+  std::vector<point> some = all;
+  const double share = 50.0 / static_cast<double>(all.size());
+  double mean = 0, weight = 0;
+  for (point& p : some) {
+    if (!std::isfinite(p.value)) continue;
+    mean = (1 - share) * mean + share * p.value;
+    weight = (1 - share) * weight + share;
+    p.value = mean / weight;
   }
   return some;
 }
@@ -111,10 +126,10 @@ std::string line_chart(const std::string& title, const std::vector<line_data>& l
   x.widen();
   y.widen();
   out += axes(x, y);
-  for (const line_data& line : lines) {
+  const auto draw = [&](const line_data& line, const std::vector<point>& points, const char* style) {
     std::string path;
     bool pen_down = false;
-    for (const point& p : thinned(*line.points)) {
+    for (const point& p : points) {
       if (!std::isfinite(p.value)) {
         pen_down = false;
         continue;
@@ -123,9 +138,13 @@ std::string line_chart(const std::string& title, const std::vector<line_data>& l
       pen_down = true;
     }
     // A round cap shows a single point as a dot.
-    out += fmt::format("<path class=\"line\" data-rank=\"{}\" d=\"{}\" stroke=\"{}\"><title>rank {}</title></path>", line.rank,
+    out += fmt::format("<path class=\"{}\" data-rank=\"{}\" d=\"{}\" stroke=\"{}\"><title>rank {}</title></path>", style, line.rank,
                        path.find('L') == path.npos && !path.empty() ? path + "h0.01" : path, colour_of(line.rank), line.rank);
-  }
+  };
+  // Many points: what they mean is their course, over a shadow of what they are.
+  for (const line_data& line : lines)
+    if (line.points->size() > few_points) draw(line, thinned(*line.points), "shadow");
+  for (const line_data& line : lines) draw(line, thinned(line.points->size() > few_points ? smooth(*line.points) : *line.points), "line");
   return out + "</svg>";
 }
 

@@ -37,7 +37,7 @@ td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } pre { over
 .grid-of { display: grid; grid-template-columns: repeat(auto-fill, minmax(420px, 1fr)); gap: 14px; }
 svg.chart { width: 100%; height: auto; } svg.bars { max-width: 900px; width: 100%; }
 svg text { fill: var(--ink); } svg .title { font-size: 13px; font-weight: 600; } svg .tick { font-size: 10.5px; fill: var(--soft); }
-svg .grid { stroke: var(--rule); } svg .line { fill: none; stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round; }
+svg .grid { stroke: var(--rule); } svg .line, svg .shadow { fill: none; stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round; } svg .shadow { opacity: .18; stroke-width: 1; }
 .key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .35em 0 .9em; vertical-align: -1px; }
 .finished, .running { color: light-dark(#1a7f4b, #4cc38a); } .died, .closed, .silent { color: light-dark(#c0392b, #ff7b6b); font-weight: 600; }
 figure { margin: 0; display: inline-block; margin-right: 1em; } figure img { min-width: 96px; image-rendering: pixelated; border: 1px solid var(--rule); }
@@ -141,16 +141,17 @@ std::string times_section(const run_data& run) {
   out += stacked_bars(rows, phase_colours);
 
   out += "<h2>Stragglers</h2><p class=soft>A rank is the slowest of a step when it computed longest. Who waits least is waited for.</p><table><tr><th>rank</th>"
-         "<th class=n>steps</th><th class=n>slowest in</th><th class=n>compute per step</th><th class=n>communication per step</th><th class=n>waiting per step</th></tr>";
+         "<th class=n>steps</th><th class=n>slowest in</th><th class=n>compute per step</th><th class=n>communication per step</th><th class=n>waiting per step</th>"
+         "<th class=n>communication behind computation</th></tr>";
   std::vector<std::size_t> order(times.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return times[a].slowest > times[b].slowest; });
   for (const std::size_t i : order) {
     const time_split& t = times[i];
     const double n = std::max<double>(static_cast<double>(t.steps), 1);
-    out += fmt::format("<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{} ms</td><td class=n>{} ms</td><td class=n>{} ms</td></tr>",
+    out += fmt::format("<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{} ms</td><td class=n>{} ms</td><td class=n>{} ms</td><td class=n>{} ms</td></tr>",
                        rank_key(run.ranks[i].rank), t.steps, t.slowest, short_number(1e3 * t.compute / n), short_number(1e3 * t.communication / n),
-                       short_number(1e3 * t.waiting / n));
+                       short_number(1e3 * t.waiting / n), short_number(1e3 * t.hidden / n));
   }
   return out + "</table>";
 }

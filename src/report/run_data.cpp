@@ -203,6 +203,7 @@ std::vector<time_split> times_of(const run_data& run) {
     all[i].compute = sum("time/compute");
     all[i].communication = sum("time/communication");
     all[i].waiting = sum("time/waiting");
+    all[i].hidden = sum("time/hidden");
     const auto computed = run.ranks[i].series.find("time/compute");
     if (computed == run.ranks[i].series.end()) continue;
     any = true;

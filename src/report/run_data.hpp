@@ -76,6 +76,7 @@ run_data read_run(const std::filesystem::path& directory);
 // Where the time of a rank went, by its series time/compute, time/communication and time/waiting.
 struct time_split {
   double compute = 0, communication = 0, waiting = 0;   // seconds in all
+  double hidden = 0;        // of communication behind computation, which is none of the above
   std::size_t steps = 0;
   std::size_t slowest = 0;   // steps in which no rank computed longer
   double total() const noexcept { return compute + communication + waiting; }

@@ -50,11 +50,11 @@ std::string summary_of(const run_data& run) {
     }
 
   const std::vector<time_split> times = times_of(run);
-  if (!times.empty()) out += fmt::format("\n{:>5} {:>10} {:>9} {:>14} {:>9} {:>12}\n", "rank", "seconds", "compute", "communication", "waiting", "slowest in");
+  if (!times.empty()) out += fmt::format("\n{:>5} {:>10} {:>9} {:>14} {:>9} {:>12} {:>12}\n", "rank", "seconds", "compute", "communication", "waiting", "slowest in", "hidden comm.");
   for (std::size_t i = 0; i < times.size(); ++i) {
     const double total = std::max(times[i].total(), 1e-12);
-    out += fmt::format("{:>5} {:>10.4g} {:>8.1f}% {:>13.1f}% {:>8.1f}% {:>12}\n", run.ranks[i].rank, times[i].total(), 100 * times[i].compute / total,
-                       100 * times[i].communication / total, 100 * times[i].waiting / total, times[i].slowest);
+    out += fmt::format("{:>5} {:>10.4g} {:>8.1f}% {:>13.1f}% {:>8.1f}% {:>12} {:>11.1f}%\n", run.ranks[i].rank, times[i].total(), 100 * times[i].compute / total,
+                       100 * times[i].communication / total, 100 * times[i].waiting / total, times[i].slowest, 100 * times[i].hidden / total);
   }
   return out;
 }

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <boost/asio/deferred.hpp>
 #include <boost/system/system_error.hpp>
+#include <charconv>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -30,6 +31,13 @@ options::options()
       heartbeat(std::chrono::seconds(2)),
       open_timeout(std::chrono::seconds(10)),
       finish_timeout(std::chrono::seconds(10)) {}
+
+value::value(float v) : held_(static_cast<double>(v)) {
+  char text[32];
+  double shortest = 0;
+  const auto end = std::to_chars(text, text + sizeof text, v).ptr;
+  if (std::from_chars(text, end, shortest).ec == std::errc()) held_ = shortest;
+}
 
 namespace detail {
 

@@ -62,6 +62,7 @@ addEventListener('load', () => {
   const lines = [...document.querySelectorAll('.line')], box = e => e.getBoundingClientRect();
   const say = (name, value) => document.body.setAttribute('data-' + name, value);
   say('lines', lines.filter(l => l.getTotalLength() > 100 && box(l).width > 100).length);
+  say('shadows', document.querySelectorAll('.shadow').length);
   say('outside', lines.filter(l => { const a = box(l), b = box(l.ownerSVGElement);
     return b.width > 0 && (a.left < b.left || a.right > b.right + 1 || a.top < b.top || a.bottom > b.bottom); }).length);
   say('clipped', [...document.querySelectorAll('svg text')].filter(t => { const a = box(t), b = box(t.ownerSVGElement); return a.left < b.left || a.right > b.right + 1; }).length);
@@ -120,6 +121,7 @@ TEST_CASE("tutti-report: the page in a browser") {
   const command_result answers = shown(program, run.path() / "asked.html", profile);
   CAPTURE(answers.output.substr(0, 4000));
   CHECK(answers.says("data-lines=\"10\""));     // two series and three times of both ranks
+  CHECK(answers.says("data-shadows=\"10\""));   // of 400 points each
   CHECK(answers.says("data-outside=\"0\""));
   CHECK(answers.says("data-clipped=\"0\""));
   CHECK(answers.says("data-colours=\"2\""));

@@ -30,7 +30,7 @@ track::options options_in(const scratch_directory& scratch) {
 task<> say_everything(communicator world, track::options o) {
   const track::log log = co_await track::open(world, o);
   track::hyperparameter_map parameters;
-  parameters.insert_or_assign("rate", 0.1);
+  parameters.insert_or_assign("rate", 0.1F);
   parameters.insert_or_assign("rank", world.rank());
   log.hyperparameters(parameters);
   for (int step = 0; step < 10; ++step) log.scalar("loss", step, 1.0 / (step + 1) + world.rank());

@@ -57,7 +57,9 @@ class value {
   template <std::integral T>
     requires(!std::same_as<T, bool>)
   value(T v) : held_(static_cast<std::int64_t>(v)) {}
+  value(float v);   // as its shortest decimal: 0.01F is 0.01
   template <std::floating_point T>
+    requires(!std::same_as<T, float>)
   value(T v) : held_(static_cast<double>(v)) {}
 
   const std::variant<bool, std::int64_t, double, std::string>& held() const noexcept { return held_; }
