@@ -145,7 +145,7 @@ std::string times_section(const run_data& run) {
          "<th class=n>communication behind computation</th></tr>";
   std::vector<std::size_t> order(times.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return times[a].slowest > times[b].slowest; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return times[a].slowest != times[b].slowest ? times[a].slowest > times[b].slowest : a < b; });
   for (const std::size_t i : order) {
     const time_split& t = times[i];
     const double n = std::max<double>(static_cast<double>(t.steps), 1);
