@@ -3,12 +3,14 @@
 
 #include "base/log.hpp"
 #include "train/console_tee.hpp"
+#include "train/gpu_sample.hpp"
 #include "train/system_sample.hpp"
 
 #include <signal.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <optional>
 #include <thread>
 #include <tutti/error.hpp>
 
@@ -141,9 +143,14 @@ void recorder::record_all() {
   }
   notify();
 
-  process_sampler sampler;
   using std::chrono::steady_clock;
   const bool samples = options_.system_metrics.count() > 0;
+  process_sampler process;
+  std::optional<gpu_sampler> gpu;   // made when it is first asked: that may take long
+  const auto sample_now = [&] {
+    if (!gpu) gpu.emplace(local_rank());
+    sample(process, *gpu);
+  };
   time_point next_sample = samples ? steady_clock::now() + options_.system_metrics : time_point::max();
   time_point next_heartbeat = steady_clock::now();
   for (;;) {
@@ -153,7 +160,7 @@ void recorder::record_all() {
       next_heartbeat = now + options_.heartbeat;
     }
     if (now >= next_sample) {
-      sample(sampler);
+      sample_now();
       next_sample = now + options_.system_metrics;
     }
     queue.wait(std::min(next_sample, next_heartbeat), linger);
@@ -162,7 +169,7 @@ void recorder::record_all() {
     if (some.empty() && queue.closed() && queue.empty()) break;
   }
 
-  if (samples) sample(sampler);
+  if (samples) sample_now();
   time_point deadline;
   const char* state = nullptr;
   {
@@ -173,6 +180,14 @@ void recorder::record_all() {
   if (console && !console->finish(deadline)) console_state_ = "captured; something that this rank has started still writes to it";
   console.reset();
   put_status(state);
+}
+
+// How many ranks before this one are on its host.
+int recorder::local_rank() const {
+  int before = 0;
+  for (int r = 0; r < who_.rank; ++r)
+    if (who_.places[static_cast<std::size_t>(r)].host == who_.places[static_cast<std::size_t>(who_.rank)].host) ++before;
+  return before;
 }
 
 void recorder::write(const std::vector<record>& some) {
@@ -192,14 +207,18 @@ void recorder::write(const std::vector<record>& some) {
   notify();
 }
 
-void recorder::sample(process_sampler& sampler) {
-  const std::optional<process_sample> now = sampler.take();
-  if (!now) return;
+void recorder::sample(process_sampler& process, gpu_sampler& gpu) {
   // In seconds since the opening, so that the samples of all ranks lie on one axis.
   const double time = seconds_since_1970();
   const auto step = static_cast<std::int64_t>(time - files_->opened());
-  files_->put({"system/cpu_percent", step, time, now->cpu_percent});
-  files_->put({"system/memory_mib", step, time, now->memory_mib});
+  if (const std::optional<process_sample> now = process.take()) {
+    files_->put({"system/cpu_percent", step, time, now->cpu_percent});
+    files_->put({"system/memory_mib", step, time, now->memory_mib});
+  }
+  if (const std::optional<gpu_sample> now = gpu.take()) {
+    files_->put({"system/gpu_percent", step, time, now->busy_percent});
+    files_->put({"system/gpu_memory_mib", step, time, now->memory_mib});
+  }
   if (const std::optional<double> load = machine_load()) files_->put({"system/machine_load", step, time, *load});
   files_->flush();
 }

@@ -22,6 +22,7 @@
 namespace tutti::train {
 
 class console_tee;
+class gpu_sampler;
 class process_sampler;
 
 // Shared by the log and the thread, which nobody joins: a disk that hangs holds up the thread only.
@@ -59,7 +60,8 @@ class recorder : public std::enable_shared_from_this<recorder> {
   void run() noexcept;
   void record_all();
   void write(const std::vector<record>& some);
-  void sample(process_sampler& sampler);
+  void sample(process_sampler& process, gpu_sampler& gpu);
+  int local_rank() const;
   void notify() noexcept;
   void put_status(const char* state);
 

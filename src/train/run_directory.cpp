@@ -37,6 +37,11 @@ std::string target_of(const std::filesystem::path& link) {
   return n < 0 ? std::string() : std::string(name, static_cast<std::size_t>(n));
 }
 
+bool is_there(const std::filesystem::path& path) {
+  struct stat facts {};
+  return ::lstat(path.c_str(), &facts) == 0;
+}
+
 bool write_file(const std::filesystem::path& path, const std::string& content) noexcept {
   const base::unique_fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file) return false;
@@ -51,6 +56,8 @@ bool write_file(const std::filesystem::path& path, const std::string& content) n
 
 }  // namespace
 
+// Two kinds of symbolic links, whose making is atomic also on network file systems: which name an identity has, and, before there is a
+// directory of a name, whose it is. A directory that has no owner is not of a run: its name is taken.
 std::filesystem::path claim_run_directory(const std::filesystem::path& parent, const std::string& identity,
                                           const std::string& wanted) {
   const std::filesystem::path links = parent / ".tutti";
@@ -59,16 +66,29 @@ std::filesystem::path claim_run_directory(const std::filesystem::path& parent, c
   for (int attempt = 1;;) {
     if (const std::string found = target_of(link); !found.empty()) return parent / found;
     const std::string name = attempt == 1 ? wanted : fmt::format("{}-{}", wanted, attempt);
-    const std::filesystem::path made = parent / name;
-    if (::mkdir(made.c_str(), 0777) != 0) {
-      if (errno != EEXIST) fail("make", made, errno);
+    const std::filesystem::path made = parent / name, owner_link = links / ("name-" + name);
+    std::string owner = target_of(owner_link);
+    if (owner.empty() && is_there(made)) {
+      // Its owner, if it has one, is older than itself.
+      owner = target_of(owner_link);
+      if (owner.empty()) owner = "nobody";
+    }
+    if (!owner.empty() && owner != identity) {
       ++attempt;
       continue;
     }
+    if (owner.empty() && ::symlink(identity.c_str(), owner_link.c_str()) != 0) {
+      if (errno != EEXIST) fail("make", owner_link, errno);
+      continue;   // of another rank, or of another run: look again
+    }
+    if (::mkdir(made.c_str(), 0777) != 0 && errno != EEXIST) fail("make", made, errno);
     if (::symlink(name.c_str(), link.c_str()) == 0) return made;
-    const int code = errno;
-    ::rmdir(made.c_str());   // another rank was faster
-    if (code != EEXIST) fail("make", link, code);
+    if (errno != EEXIST) fail("make", link, errno);
+    // Another rank was faster, perhaps with another name: a second later.
+    if (target_of(link) != name) {
+      ::rmdir(made.c_str());
+      ::unlink(owner_link.c_str());
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory of a run, on which ranks agree without a word to each other: who comes first makes it and leaves a symbolic link
-// by the run's identity, which can be made only once; the others follow the link. Works wherever they share the file system.
+// The directory of a run, on which ranks agree without a word to each other: who comes first makes it and leaves symbolic links
+// by its name and by the run's identity, which can be made only once; the others follow them. Works wherever they share the file system.
 #pragma once
 
 #include <filesystem>

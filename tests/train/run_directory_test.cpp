@@ -33,6 +33,35 @@ TEST_CASE("run directory: whoever comes at whatever moment gets the same, other 
   CHECK(directories == runs);
 }
 
+TEST_CASE("run directory: a name that is free is taken as it is, however many ranks come at once") {
+  for (int round = 0; round < 50; ++round) {
+    const tutti::test::scratch_directory scratch;
+    fs::create_directories(scratch.path() / "taken");
+    std::vector<fs::path> got(8);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      threads.emplace_back([&, i] { got[i] = claim_run_directory(scratch.path(), i % 2 == 0 ? "even" : "odd", i % 2 == 0 ? "free" : "taken"); });
+    for (std::thread& t : threads) t.join();
+    for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i].filename() == (i % 2 == 0 ? "free" : "taken-2"));
+  }
+}
+
+TEST_CASE("run directory: ranks that want different names, because a second has passed, get one, and no other is left") {
+  for (int round = 0; round < 50; ++round) {
+    const tutti::test::scratch_directory scratch;
+    std::vector<fs::path> got(6);
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < got.size(); ++i)
+      threads.emplace_back([&, i] { got[i] = claim_run_directory(scratch.path(), "id", i % 2 == 0 ? "10" : "11"); });
+    for (std::thread& t : threads) t.join();
+    for (const fs::path& path : got) CHECK(path == got[0]);
+    CHECK(fs::is_directory(got[0]));
+    int directories = 0;
+    for (const auto& entry : fs::directory_iterator(scratch.path())) directories += entry.path().filename() != ".tutti";
+    CHECK(directories == 1);
+  }
+}
+
 TEST_CASE("run directory: what cannot be made is said, with the path") {
   const tutti::test::scratch_directory scratch;
   const fs::path file = scratch.write("file", "");

@@ -42,7 +42,7 @@ struct options {
   // Standard output and error also go to files, by a `tee` that outlives the rank. They belong to the process: of several
   // ranks in one (run_local), the first to open has them. Only while a program runs that does not change descriptors 1 and 2.
   bool console = true;
-  std::chrono::milliseconds system_metrics;   // between two samples of processor, memory and messages (5 s); 0: none
+  std::chrono::milliseconds system_metrics;   // between two samples of processor, memory, GPU (NVIDIA's) and messages (5 s); 0: none
   std::chrono::milliseconds heartbeat;        // between two signs of life on disk (2 s)
   std::chrono::milliseconds open_timeout;     // (10 s)
   std::chrono::milliseconds finish_timeout;   // (10 s)
