@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: headers, the static library, tutti-run, and the two ways to find them.
+# What `cmake --install` puts where: headers, the static library, tutti-run and tutti-report, and the two ways to find them.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
@@ -9,7 +9,7 @@ install(TARGETS tutti EXPORT tuttiTargets
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 if(TUTTI_BUILD_TOOLS)
-  install(TARGETS tutti-run RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS tutti-run tutti-report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 if(tutti_mpi_modules)
   install(TARGETS ${tutti_mpi_modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -4,7 +4,8 @@
 
 #include "train_digits/digits.hpp"
 #include "train_digits/idx.hpp"
-#include "train_digits/random.hpp"
+
+#include <tutti/train/shuffle.hpp>
 
 #include <algorithm>
 #include <array>
@@ -103,8 +104,8 @@ data_split hold_out(const dataset& all, std::size_t test_count, std::string name
   }
   std::vector<std::uint32_t> order(all.size());
   std::iota(order.begin(), order.end(), 0u);
-  random_bits bits(split_seed);
-  shuffle(std::span(order), bits);
+  tutti::random_bits bits(split_seed);
+  tutti::shuffle(std::span(order), bits);
   const std::span<const std::uint32_t> shuffled(order);
   return {std::move(name), subset(all, shuffled.first(all.size() - test_count)),
           subset(all, shuffled.last(test_count))};

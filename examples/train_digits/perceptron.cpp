@@ -2,7 +2,7 @@
 // Forward and backward pass on Eigen.
 #include "train_digits/perceptron.hpp"
 
-#include "train_digits/random.hpp"
+#include <tutti/train/shuffle.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -26,7 +26,7 @@ perceptron<Scalar>::perceptron(const std::vector<int>& sizes, std::uint64_t seed
 
   // Uniform with variance 2 / inputs (He et al. 2015), which keeps the scale of activations through ReLU
   // layers.
-  random_bits bits(seed);
+  tutti::random_bits bits(seed);
   for (const layer& l : layers_) {
     const double limit = std::sqrt(6.0 / static_cast<double>(l.inputs));
     for (std::size_t i = l.weights; i < l.biases; ++i) {

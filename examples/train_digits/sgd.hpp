@@ -21,6 +21,8 @@ class sgd {
       parameters[i] -= rate_ * velocity_[i];
     }
   }
+  // What the next step remembers of those before it: for checkpoints.
+  std::span<float> velocity() noexcept { return velocity_; }
 
  private:
   float rate_, momentum_;

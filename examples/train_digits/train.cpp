@@ -3,16 +3,16 @@
 // gradient of the whole batch, every rank takes the same step.
 #include "train_digits/train.hpp"
 
-#include "train_digits/partition.hpp"
 #include "train_digits/perceptron.hpp"
 #include "train_digits/phase_clock.hpp"
 #include "train_digits/progress.hpp"
-#include "train_digits/random.hpp"
 #include "train_digits/sgd.hpp"
+
+#include <tutti/train/partition.hpp>
+#include <tutti/train/replicas.hpp>
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <numeric>
 #include <span>
@@ -29,15 +29,6 @@ std::vector<int> layer_sizes(const dataset& data, const std::vector<int>& hidden
   return sizes;
 }
 
-// FNV-1a, over bits and not values: -0.0 and 0.0 differ.
-std::uint64_t hash_of(std::span<const float> values) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const std::byte byte : std::as_bytes(values)) {
-    hash = (hash ^ std::to_integer<std::uint64_t>(byte)) * 0x100000001b3u;
-  }
-  return hash;
-}
-
 class trainer {
  public:
   trainer(tutti::communicator world, training_options options, data_split data)
@@ -46,7 +37,7 @@ class trainer {
         data_(std::move(data)),
         network_(layer_sizes(data_.training, options_.hidden), options_.seed),
         optimiser_(network_.parameters().size(), options_.rate, options_.momentum),
-        order_(data_.training.size()),
+        batches_(data_.training.size(), options_.batch, world_.rank(), world_.size(), options_.seed),
         progress_(world_.rank() == 0 ? stdout : nullptr, output_is_terminal()) {}
 
   tutti::task<int> run() {
@@ -70,20 +61,13 @@ class trainer {
  private:
   // Returns the mean loss of the epoch's samples, each at the parameters its batch was computed with.
   tutti::task<double> train_epoch(int epoch) {
-    // All ranks shuffle alike, from the seed alone: batch s holds the same images however many ranks share
-    // it.
-    std::iota(order_.begin(), order_.end(), 0u);
-    random_bits bits(options_.seed * 1'000'003 + static_cast<std::uint64_t>(epoch));
-    shuffle(std::span(order_), bits);
-
+    batches_.begin_epoch(static_cast<std::uint64_t>(epoch));
     double loss = 0;
-    for (std::size_t first = 0; first < order_.size(); first += options_.batch) {
-      const std::size_t count = std::min(options_.batch, order_.size() - first);
-      const auto mine = share_of(std::span<const std::uint32_t>(order_).subspan(first, count), world_.rank(),
-                                 world_.size());
-
+    std::size_t done = 0;
+    for (std::size_t step = 0; step < batches_.steps(); ++step) {
+      const std::size_t count = batches_.all(step).size();
       clock_.enter(phase::compute);
-      gather(data_.training, mine, batch_);
+      gather(data_.training, batches_.mine(step), batch_);
       loss += network_.backward(batch_.images, batch_.labels, 1.0f / static_cast<float>(count));
 
       clock_.enter(phase::communication);
@@ -92,19 +76,20 @@ class trainer {
       clock_.enter(phase::compute);
       optimiser_.step(network_.parameters(), network_.gradient());
       clock_.enter(phase::other);
-      progress_.bar(text("epoch %3d/%d", epoch, options_.epochs), first + count, order_.size(), "images");
+      done += count;
+      progress_.bar(text("epoch %3d/%d", epoch, options_.epochs), done, data_.training.size(), "images");
     }
     clock_.enter(phase::communication);
     co_await world_.all_reduce(loss, tutti::sum);
     clock_.enter(phase::other);
-    co_return loss / static_cast<double>(order_.size());
+    co_return loss / static_cast<double>(data_.training.size());
   }
 
   tutti::task<> report_accuracy() {
     std::vector<std::uint32_t> all(data_.test.size());
     std::iota(all.begin(), all.end(), 0u);
     std::span<const std::uint32_t> mine =
-        share_of(std::span<const std::uint32_t>(all), world_.rank(), world_.size());
+        tutti::share_of(std::span<const std::uint32_t>(all), world_.rank(), world_.size());
     clock_.enter(phase::compute);
     std::int64_t correct = 0;
     while (!mine.empty()) {
@@ -135,13 +120,10 @@ class trainer {
   }
 
   tutti::task<bool> compare_replicas() {
-    const std::uint64_t hash = hash_of(network_.parameters());
-    std::int64_t lowest = std::bit_cast<std::int64_t>(hash), highest = lowest;
-    co_await world_.all_reduce(lowest, tutti::min);
-    co_await world_.all_reduce(highest, tutti::max);
-    const bool identical = lowest == highest;
+    const tutti::replica_check check = co_await tutti::compare_replicas(world_, network_.parameters());
+    const bool identical = check.agree();
     progress_.line(text("replicas identical: %s (hash %016llx)", identical ? "yes" : "NO",
-                        static_cast<unsigned long long>(hash)));
+                        static_cast<unsigned long long>(check.hash)));
     co_return identical;
   }
 
@@ -163,7 +145,7 @@ class trainer {
   data_split data_;
   perceptron<float> network_;
   sgd optimiser_;
-  std::vector<std::uint32_t> order_;
+  tutti::shared_batches batches_;
   batch batch_;
   phase_clock clock_;
   progress progress_;

@@ -22,6 +22,9 @@
 namespace tutti {
 
 struct counters;
+namespace detail {
+struct communicator_access;
+}
 
 // A group of ranks whose messages no other communicator sees. A cheap handle: copies share the group.
 //
@@ -294,6 +297,7 @@ class communicator {
   std::vector<int> failed_ranks() const;
 
   friend counters counters_of(const communicator& c);
+  friend struct detail::communicator_access;
   friend bool operator==(const communicator& a, const communicator& b) noexcept {
     return a.state_.get() == b.state_.get();
   }

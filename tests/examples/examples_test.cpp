@@ -230,6 +230,15 @@ TEST_CASE("examples: overlap") {
   CHECK(four.output == "4 ranks, averages 2.5 and 6.25 to 800: correct\n");
 }
 
+TEST_CASE("examples: data_parallel") {
+  for (const int ranks : {1, 2, 4}) {
+    const outcome run = run_ranks(ranks, "data_parallel");
+    INFO(run.output);
+    CHECK(run.exit_code == 0);
+    CHECK(run.output == std::to_string(ranks) + " ranks with unequal parts: learned: yes, replicas identical: yes\n");
+  }
+}
+
 TEST_CASE("examples: asio_both_ways") {
   CHECK(run_ranks(1, "asio_both_ways").output == "1 ranks, sum of sums 1, timer waited: yes\n");
   const outcome four = run_ranks(4, "asio_both_ways");

@@ -2,9 +2,9 @@
 // Gradients against finite differences; what data parallelism relies on: gradients of parts add up.
 #include "train_digits/perceptron.hpp"
 
-#include "train_digits/partition.hpp"
-#include "train_digits/random.hpp"
 #include "train_digits/sgd.hpp"
+
+#include <tutti/train/partition.hpp>
 
 #include <doctest/doctest.h>
 
@@ -27,7 +27,7 @@ struct samples {
 };
 
 samples random_samples(int features, int classes, int count, std::uint64_t seed) {
-  random_bits bits(seed);
+  tutti::random_bits bits(seed);
   samples s;
   s.images.resize(features, count);
   for (double& pixel : s.images.reshaped()) pixel = 2 * bits.uniform() - 1;
@@ -43,7 +43,7 @@ TEST_CASE("perceptron: the gradient is the derivative of the loss") {
     CAPTURE(sizes.size());
     perceptron<double> network(sizes, 42);
     // Biases begin at zero; moved, so that their part is tested too.
-    random_bits bits(7);
+    tutti::random_bits bits(7);
     for (double& p : network.parameters()) p += 0.1 * (2 * bits.uniform() - 1);
     const samples s = random_samples(sizes.front(), sizes.back(), 11, 3);
     const double weight = 0.25;
@@ -79,7 +79,7 @@ TEST_CASE("perceptron: gradients of uneven and empty shares add up to the whole 
     std::vector<double> sum(whole.size(), 0.0);
     double loss_sum = 0;
     for (int rank = 0; rank < ranks; ++rank) {
-      const std::span<const int> mine = share_of(std::span<const int>(columns), rank, ranks);
+      const std::span<const int> mine = tutti::share_of(std::span<const int>(columns), rank, ranks);
       samples part;
       part.images.resize(6, static_cast<Eigen::Index>(mine.size()));
       for (std::size_t k = 0; k < mine.size(); ++k) {

@@ -23,7 +23,8 @@ const std::map<std::string, int> row_of_layer{{"base", 0},      {"core", 1}, {"m
                                               {"train", 6}};
 // These are narrower than their row: matching is pure data, the launcher is a program beside the library.
 const std::map<std::string, std::set<std::string>> narrow_layers{{"match", {"match", "base"}},
-                                                                 {"launch", {"launch", "bootstrap", "base"}}};
+                                                                 {"launch", {"launch", "bootstrap", "base"}},
+                                                                 {"report", {"report", "train", "base"}}};
 
 // Libraries of others, and the rooms they may be used in (prefixes of paths).
 struct vendor {
@@ -34,10 +35,11 @@ const std::vector<vendor> vendors{
     {"liburing", {"src/core/uring_backend"}},
     {"openssl/", {"src/base/hmac"}},
     {"fmt/", {"src/", "tests/"}},
-    {"CLI/", {"src/launch/", "examples/", "perf/"}},
-    {"Eigen/", {"examples/train_digits/", "tests/examples/"}},
+    {"CLI/", {"src/launch/", "src/report/main", "examples/", "perf/"}},
+    {"Eigen/", {"examples/train_digits/", "examples/train_mnist/", "tests/examples/"}},
     {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
+    {"nlohmann/", {"perf/common/", "src/report/", "tests/perf/", "tests/train/", "tests/report/"}},
     {"doctest/", {"tests/"}},
 };
 

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/header.hpp"
 
+#include "base/crc32c.hpp"
+
 #include <doctest/doctest.h>
 
 #include <cstring>
 #include <random>
-#include <string_view>
 #include <vector>
 
 namespace {
@@ -33,19 +34,6 @@ const char* complaint(const frame& f) {
 }
 
 }  // namespace
-
-TEST_CASE("tcp header: CRC-32C of the check string, by instruction and by table") {
-  const std::string_view text = "123456789";
-  std::vector<std::uint8_t> bytes(text.begin(), text.end());
-  CHECK(tcp::crc32c(bytes) == 0xE3069283U);
-  CHECK(tcp::crc32c_by_table(bytes) == 0xE3069283U);
-  std::mt19937 random(1);
-  for (std::size_t size = 0; size < 100; ++size) {
-    bytes.resize(size);
-    for (auto& b : bytes) b = static_cast<std::uint8_t>(random());
-    CHECK(tcp::crc32c(bytes) == tcp::crc32c_by_table(bytes));
-  }
-}
 
 TEST_CASE("tcp header: every kind of frame survives the round trip") {
   for (int kind = static_cast<int>(frame_kind::eager); kind <= static_cast<int>(frame_kind::notice); ++kind) {
@@ -118,7 +106,7 @@ TEST_CASE("tcp header: unknown kinds and flags are refused even with a good chec
     header h;
     tcp::encode(some_frame(), h);
     h[at] = value;
-    const std::uint32_t crc = tcp::crc32c(std::span<const std::uint8_t>(h).first(60));
+    const std::uint32_t crc = tutti::base::crc32c(std::span<const std::uint8_t>(h).first(60));
     for (std::size_t i = 0; i < 4; ++i) h[60 + i] = static_cast<std::uint8_t>(crc >> (8 * i));
     frame f;
     return tcp::decode(h, f);

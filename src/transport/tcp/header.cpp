@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/header.hpp"
 
+#include "base/crc32c.hpp"
 #include "base/little_endian.hpp"
 
 #include <cstring>
 
-#if defined(__x86_64__)
-#include <nmmintrin.h>
-#endif
-
 namespace tutti::transport::tcp {
 namespace {
 
+using base::crc32c;
 using base::get_little_endian;
 using base::put_little_endian;
 
@@ -19,48 +17,7 @@ constexpr std::uint32_t magic = 0x66747474;  // "tttf"
 constexpr std::uint8_t version = 1;
 constexpr std::size_t checked_bytes = header_bytes - 4;
 
-constexpr std::array<std::uint32_t, 256> crc_table = [] {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t remainder = i;
-    for (int bit = 0; bit < 8; ++bit)
-      remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? 0x82F63B78U : 0U);
-    table[i] = remainder;
-  }
-  return table;
-}();
-
-#if defined(__x86_64__)
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
-    std::span<const std::uint8_t> bytes) noexcept {
-  std::uint64_t crc = 0xFFFFFFFFU;
-  std::size_t at = 0;
-  for (; at + 8 <= bytes.size(); at += 8) {
-    std::uint64_t word;
-    std::memcpy(&word, bytes.data() + at, sizeof word);
-    crc = _mm_crc32_u64(crc, word);
-  }
-  auto narrow = static_cast<std::uint32_t>(crc);
-  for (; at < bytes.size(); ++at) narrow = _mm_crc32_u8(narrow, bytes[at]);
-  return ~narrow;
-}
-#endif
-
 }  // namespace
-
-std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes) noexcept {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const std::uint8_t b : bytes) crc = (crc >> 8) ^ crc_table[(crc ^ b) & 0xFFU];
-  return ~crc;
-}
-
-std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept {
-#if defined(__x86_64__)
-  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_instruction) return crc32c_by_instruction(bytes);
-#endif
-  return crc32c_by_table(bytes);
-}
 
 void encode(const frame& f, header& into) noexcept {
   std::uint8_t* const at = into.data();

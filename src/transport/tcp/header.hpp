@@ -36,9 +36,4 @@ void encode(const frame& f, header& into) noexcept;
 // Otherwise what is wrong with them, for people; `f` is unspecified.
 const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) noexcept;
 
-// Castagnoli's CRC, by the processor's instruction where it has one.
-std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept;
-// The same by table.
-std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes) noexcept;
-
 }  // namespace tutti::transport::tcp

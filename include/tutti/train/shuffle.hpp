@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers that are the same with every compiler and standard library: std::shuffle and the
-// distributions of <random> are not, and ranks that disagree about an order train on the wrong images.
+// Random numbers that are the same with every compiler and standard library: std::shuffle and the distributions of <random>
+// are not, and ranks that disagree about an order train on the wrong samples.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <span>
 #include <utility>
 
-namespace train_digits {
+namespace tutti {
 
 // SplitMix64 (Steele, Lea, Flood 2014).
 class random_bits {
@@ -39,4 +39,4 @@ void shuffle(std::span<T> items, random_bits& bits) noexcept {
   }
 }
 
-}  // namespace train_digits
+}  // namespace tutti

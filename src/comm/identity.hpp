@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which communicator this is, among all that there ever were, and where its ranks run: known without asking anybody.
+#pragma once
+
+#include "comm/communicator_state.hpp"
+#include "comm/world.hpp"
+
+#include <cstdint>
+#include <string>
+#include <tutti/communicator.hpp>
+#include <vector>
+
+namespace tutti::detail {
+
+struct communicator_access {
+  static communicator_state* state_of(const communicator& c) noexcept { return c.state_.get(); }
+};
+
+}  // namespace tutti::detail
+
+namespace tutti::comm {
+
+struct place {
+  std::string host;
+  std::int64_t pid = 0;
+};
+
+// The same on all ranks of the communicator, except `rank`.
+struct identity {
+  std::uint64_t world = 0;          // random, different for every world
+  std::uint32_t communicator = 0;   // within it
+  std::string name;
+  int rank = 0;
+  std::vector<place> places;        // by rank
+};
+
+// On the loop thread of a communicator whose runtime still runs.
+inline identity identity_of(const communicator& c) {
+  communicator_state& state = *detail::communicator_access::state_of(c);
+  const core::world_info& info = state.of_world().info();
+  identity who;
+  who.world = info.id;
+  who.communicator = state.message_context() / 2;
+  who.name = state.name();
+  who.rank = state.rank();
+  for (int rank = 0; rank < state.size(); ++rank) {
+    const auto at = static_cast<std::size_t>(state.world_rank(rank));
+    if (at < info.peers.size()) {
+      who.places.push_back({info.peers[at].host, info.peers[at].pid});
+    } else {
+      who.places.push_back({});
+    }
+  }
+  return who;
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pictures of numbers, as SVG inside of a page.
+#pragma once
+
+#include "report/run_data.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tutti::report {
+
+// Text inside of elements and of quoted attributes.
+std::string escaped(const std::string& text);
+// "0.25", "1.2e-05".
+std::string short_number(double value);
+// Of rank r, far from those of its neighbours.
+std::string colour_of(int rank);
+
+struct line_data {
+  int rank = 0;
+  const std::vector<point>* points = nullptr;
+};
+// One line for each rank over the steps. What is not finite makes a gap.
+std::string line_chart(const std::string& title, const std::vector<line_data>& lines);
+std::string histogram_chart(const std::string& title, const histogram_data& h, int rank);
+// A row for each rank: its label and lengths, whose sum the longest row is measured by.
+std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows, const std::vector<std::string>& colours);
+
+}  // namespace tutti::report

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/page.hpp"
+
+#include "report/chart.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <set>
+#include <span>
+
+namespace tutti::report {
+namespace {
+
+constexpr std::uintmax_t largest_picture_bytes = std::uintmax_t{4} << 20, all_pictures_bytes = std::uintmax_t{48} << 20;
+constexpr std::size_t most_texts = 300;   // of a rank
+
+const std::vector<std::string> phases{"compute", "communication", "waiting"};
+const std::vector<std::string> phase_colours{"#3b7dd8", "#e08a2e", "#b9bec7"};
+
+constexpr const char* head = R"(<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<style>
+:root { color-scheme: light dark; --ink: light-dark(#1d2430, #e4e7ec); --soft: light-dark(#6b7483, #97a0af); --rule: light-dark(#e2e5ea, #333a45); }
+body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: light-dark(#fff, #14181e); max-width: 1460px; margin: 0 auto; padding: 1.2em 1.5em 4em; }
+h1 { font-size: 1.5em; margin: 0 0 .1em; } h2 { font-size: 1.15em; margin: 2em 0 .6em; border-bottom: 1px solid var(--rule); padding-bottom: .2em; }
+.soft { color: var(--soft); } table { border-collapse: collapse; } td, th { padding: .25em .9em .25em 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule); }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } pre { overflow: auto; max-height: 26em; padding: .6em .8em; background: light-dark(#f5f6f8, #1c2129); border-radius: 5px; font-size: 12.5px; }
+.grid-of { display: grid; grid-template-columns: repeat(auto-fill, minmax(420px, 1fr)); gap: 14px; }
+svg.chart { width: 100%; height: auto; } svg.bars { max-width: 900px; width: 100%; }
+svg text { fill: var(--ink); } svg .title { font-size: 13px; font-weight: 600; } svg .tick { font-size: 10.5px; fill: var(--soft); }
+svg .grid { stroke: var(--rule); } svg .line, svg .shadow { fill: none; stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round; } svg .shadow { opacity: .18; stroke-width: 1; }
+.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .35em 0 .9em; vertical-align: -1px; }
+.finished, .running { color: light-dark(#1a7f4b, #4cc38a); } .died, .closed, .silent { color: light-dark(#c0392b, #ff7b6b); font-weight: 600; }
+figure { margin: 0; display: inline-block; margin-right: 1em; } figure img { min-width: 96px; image-rendering: pixelated; border: 1px solid var(--rule); }
+summary { cursor: pointer; }
+</style>)";
+
+std::string time_text(double seconds) {
+  if (seconds <= 0) return "";
+  const auto when = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  ::localtime_r(&when, &parts);
+  return fmt::format("{:%Y-%m-%d %H:%M:%S}", parts);
+}
+
+std::string rank_key(int rank) {
+  return fmt::format("<span class=\"key\" style=\"background:{}\"></span>rank {}", colour_of(rank), rank);
+}
+
+std::string base64(const std::string& bytes) {
+  static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    const auto byte = [&](std::size_t i) { return i < bytes.size() ? static_cast<std::uint32_t>(static_cast<std::uint8_t>(bytes[i])) : 0U; };
+    const std::uint32_t three = byte(at) << 16 | byte(at + 1) << 8 | byte(at + 2);
+    for (int i = 0; i < 4; ++i) out += at + static_cast<std::size_t>(i) <= bytes.size() ? letters[three >> (18 - 6 * i) & 63] : '=';
+  }
+  return out;
+}
+
+// Paths come from a file: nothing outside of the run is read or linked to.
+bool is_inside(const std::string& path) {
+  const std::filesystem::path p(path);
+  return !path.empty() && p.is_relative() && std::find(p.begin(), p.end(), "..") == p.end();
+}
+
+std::string link_of(const std::string& path) {
+  std::string out;
+  for (const char c : path) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (std::isalnum(byte) != 0 || c == '/' || c == '-' || c == '_' || c == '.') {
+      out += c;
+    } else {
+      out += fmt::format("%{:02X}", byte);
+    }
+  }
+  return "./" + out;
+}
+
+std::string ranks_section(const run_data& run) {
+  std::string out = "<h2>Ranks</h2><table><tr><th>rank</th><th>state</th><th>host</th><th class=n>process</th><th>opened</th><th>last sign of life</th>"
+                    "<th class=n>written</th><th class=n>dropped</th><th class=n>failed</th></tr>";
+  for (const rank_data& r : run.ranks)
+    out += fmt::format("<tr><td>{}</td><td class=\"{}\">{}</td><td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td><td class=n>{}</td><td class=n>{}</td>"
+                       "<td class=n>{} {}</td></tr>",
+                       rank_key(r.rank), name_of(r.state), name_of(r.state), escaped(r.host), r.pid, time_text(r.opened), time_text(r.heartbeat),
+                       r.written, r.dropped, r.failed, escaped(r.failure));
+  out += "</table>";
+  if (static_cast<int>(run.ranks.size()) < run.size)
+    out += fmt::format("<p class=died>{} of {} ranks have left nothing here.</p>", run.size - static_cast<int>(run.ranks.size()), run.size);
+  for (const rank_data& r : run.ranks)
+    if (r.unreadable_lines > 0)
+      out += fmt::format("<p class=soft>rank {}: {} damaged {} left out{}.</p>", r.rank, r.unreadable_lines, r.unreadable_lines == 1 ? "line is" : "lines are",
+                         r.unreadable_lines == 1 && r.state == rank_state::died ? ", as the last of a rank that was killed may be" : "");
+  return out;
+}
+
+std::string curves_section(const run_data& run) {
+  std::set<std::string> names;
+  for (const rank_data& r : run.ranks)
+    for (const auto& [name, points] : r.series) names.insert(name);
+  if (names.empty()) return {};
+  const auto chart = [&](const std::string& name) {
+    std::vector<line_data> lines;
+    for (const rank_data& r : run.ranks)
+      if (const auto found = r.series.find(name); found != r.series.end()) lines.push_back({r.rank, &found->second});
+    return line_chart(name, lines);
+  };
+  // What the machine did is for a second look.
+  const auto is_machine = [](const std::string& name) {
+    return name.starts_with("system/") || name.starts_with("communication/") || name.starts_with("time/") || name.starts_with("step/");
+  };
+  std::string own, machine;
+  for (const std::string& name : names) (is_machine(name) ? machine : own) += chart(name);
+  std::string out = "<h2>Curves</h2><p class=soft>";
+  for (const rank_data& r : run.ranks) out += rank_key(r.rank);
+  out += "</p><div class=\"grid-of\">" + own + "</div>";
+  if (!machine.empty()) out += "<details><summary>Time and machine</summary><div class=\"grid-of\">" + machine + "</div></details>";
+  return out;
+}
+
+std::string times_section(const run_data& run) {
+  const std::vector<time_split> times = times_of(run);
+  if (times.empty()) return {};
+  std::string out = "<h2>Where the time went</h2><p class=soft>";
+  for (std::size_t p = 0; p < phases.size(); ++p)
+    out += fmt::format("<span class=\"key\" style=\"background:{}\"></span>{}", phase_colours[p], phases[p]);
+  out += "</p>";
+  std::vector<std::pair<std::string, std::vector<double>>> rows;
+  for (std::size_t i = 0; i < times.size(); ++i)
+    rows.push_back({"rank " + std::to_string(run.ranks[i].rank), {times[i].compute, times[i].communication, times[i].waiting}});
+  out += stacked_bars(rows, phase_colours);
+
+  out += "<h2>Stragglers</h2><p class=soft>A rank is the slowest of a step when it computed longest. Who waits least is waited for.</p><table><tr><th>rank</th>"
+         "<th class=n>steps</th><th class=n>slowest in</th><th class=n>compute per step</th><th class=n>communication per step</th><th class=n>waiting per step</th>"
+         "<th class=n>communication behind computation</th></tr>";
+  std::vector<std::size_t> order(times.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return times[a].slowest != times[b].slowest ? times[a].slowest > times[b].slowest : a < b; });
+  for (const std::size_t i : order) {
+    const time_split& t = times[i];
+    const double n = std::max<double>(static_cast<double>(t.steps), 1);
+    out += fmt::format("<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{} ms</td><td class=n>{} ms</td><td class=n>{} ms</td><td class=n>{} ms</td></tr>",
+                       rank_key(run.ranks[i].rank), t.steps, t.slowest, short_number(1e3 * t.compute / n), short_number(1e3 * t.communication / n),
+                       short_number(1e3 * t.waiting / n), short_number(1e3 * t.hidden / n));
+  }
+  return out + "</table>";
+}
+
+std::string hyperparameters_section(const run_data& run) {
+  std::set<std::string> names;
+  for (const rank_data& r : run.ranks)
+    for (const auto& [name, value] : r.hyperparameters) names.insert(name);
+  if (names.empty()) return {};
+  std::string out = "<h2>Hyperparameters</h2><table>";
+  for (const std::string& name : names) {
+    // Once where all ranks that have it agree.
+    std::map<std::string, std::vector<int>> who;
+    for (const rank_data& r : run.ranks)
+      if (const auto found = r.hyperparameters.find(name); found != r.hyperparameters.end()) who[found->second].push_back(r.rank);
+    out += fmt::format("<tr><td>{}</td><td>", escaped(name));
+    for (const auto& [value, ranks] : who) {
+      out += escaped(value);
+      if (ranks.size() < run.ranks.size()) out += fmt::format(" <span class=soft>(rank {})</span>", fmt::join(ranks, ", "));
+      out += "<br>";
+    }
+    out += "</td></tr>";
+  }
+  return out + "</table>";
+}
+
+std::string media_section(const run_data& run) {
+  std::string texts, histograms, images;
+  std::uintmax_t bytes_left = all_pictures_bytes;
+  std::size_t left_out = 0;
+  for (const rank_data& r : run.ranks) {
+    if (r.texts.size() > most_texts)
+      texts += fmt::format("<tr><td>{}</td><td class=soft colspan=3>{} earlier ones are in rank-{}.jsonl</td></tr>", rank_key(r.rank),
+                           r.texts.size() - most_texts, r.rank);
+    for (const said_text& t : std::span(r.texts).last(std::min(most_texts, r.texts.size())))
+      texts += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td></tr>", rank_key(r.rank), escaped(t.name), t.step, escaped(t.words));
+    for (const auto& [name, h] : r.histograms)
+      histograms += histogram_chart(fmt::format("{}, rank {}, step {}", name, r.rank, h.step), h, r.rank);
+    for (const file_data& image : r.images) {
+      std::error_code code;
+      const auto path = run.directory / image.path;
+      const bool is_picture = is_inside(image.path) && std::filesystem::is_regular_file(std::filesystem::symlink_status(path, code));
+      const std::uintmax_t bytes = is_picture ? std::filesystem::file_size(path, code) : 0;
+      if (!is_picture || code || bytes > std::min(largest_picture_bytes, bytes_left)) {
+        ++left_out;
+        continue;
+      }
+      bytes_left -= bytes;
+      std::ifstream file(path, std::ios::binary);
+      const std::string png{std::istreambuf_iterator<char>(file), {}};
+      images += fmt::format("<figure><img alt=\"\" src=\"data:image/png;base64,{}\"><figcaption class=soft>{}, rank {}, step {}</figcaption></figure>", base64(png),
+                            escaped(image.name), r.rank, image.step);
+    }
+  }
+  std::string out;
+  if (!texts.empty()) out += "<h2>Texts</h2><table>" + texts + "</table>";
+  if (left_out > 0) images += fmt::format("<p class=soft>{} that are missing, or too much for one page, are left out.</p>", left_out);
+  if (!images.empty()) out += "<h2>Images</h2>" + images;
+  if (!histograms.empty()) out += "<h2>Histograms</h2><details><summary>The last of each</summary><div class=\"grid-of\">" + histograms + "</div></details>";
+  return out;
+}
+
+std::string artifacts_section(const run_data& run) {
+  std::string rows;
+  for (const rank_data& r : run.ranks)
+    for (const file_data& a : r.artifacts)
+      if (is_inside(a.path))
+        rows += fmt::format("<tr><td>{}</td><td><a href=\"{}\">{}</a></td><td class=n>{}</td></tr>", rank_key(r.rank), link_of(a.path), escaped(a.path), a.bytes);
+  if (rows.empty()) return {};
+  return "<h2>Artifacts</h2><table><tr><th>rank</th><th>file</th><th class=n>bytes</th></tr>" + rows + "</table>";
+}
+
+std::string console_section(const run_data& run) {
+  std::string out;
+  for (const rank_data& r : run.ranks)
+    for (const auto& [stream, words] : {std::pair<const char*, const std::string&>("output", r.output), {"error", r.error}})
+      if (!words.empty())
+        out += fmt::format("<details{}><summary>rank {}, standard {}</summary><pre>{}</pre></details>", r.state == rank_state::died ? " open" : "", r.rank, stream,
+                           escaped(words));
+  return out.empty() ? out : "<h2>Console</h2>" + out;
+}
+
+std::string facts_section(const run_data& run) {
+  const auto rows = [](const std::vector<std::pair<std::string, std::string>>& pairs) {
+    std::string out = "<table>";
+    for (const auto& [name, value] : pairs) out += fmt::format("<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(value));
+    return out + "</table>";
+  };
+  std::vector<std::pair<std::string, std::string>> facts{{"command", run.command},
+                                                         {"working directory", run.working_directory},
+                                                         {"git", run.revision + (run.branch.empty() ? "" : " (" + run.branch + ")")},
+                                                         {"layout", run.layout}};
+  facts.insert(facts.end(), run.versions.begin(), run.versions.end());
+  std::string out = "<h2>How it was run</h2>" + rows(facts);
+  if (!run.environment.empty()) out += "<details><summary>Environment</summary>" + rows(run.environment) + "</details>";
+  return out;
+}
+
+}  // namespace
+
+std::string page_of(const run_data& run) {
+  std::string out = head;
+  out += fmt::format("<title>{}</title></head><body><h1>{}</h1><p class=soft>{} ranks, {}</p>", escaped(run.name), escaped(run.name), run.size, time_text(run.created));
+  for (auto* const section : {ranks_section, curves_section, times_section, hyperparameters_section, media_section, artifacts_section, console_section, facts_section})
+    out += section(run);
+  return out + "</body></html>\n";
+}
+
+}  // namespace tutti::report

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run as one HTML page that needs nothing else: no network, no script, no other file (but the artifacts that it links to).
+#pragma once
+
+#include "report/run_data.hpp"
+
+#include <string>
+
+namespace tutti::report {
+
+std::string page_of(const run_data& run);
+
+// A run for a terminal.
+std::string summary_of(const run_data& run);
+
+}  // namespace tutti::report

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/run_data.hpp"
+
+#include "train/run_facts.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <stdexcept>
+
+namespace tutti::report {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr std::size_t console_bytes = 64 << 10;
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string end_of(const fs::path& path, std::size_t bytes) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  if (!file) return {};
+  const auto size = static_cast<std::size_t>(file.tellg());
+  file.seekg(static_cast<std::streamoff>(size - std::min(size, bytes)));
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// What is missing, or of another type, is `otherwise`: the file may be of a later version.
+template <class T>
+T get(const json& object, const char* key, T otherwise) {
+  if (!object.is_object()) return otherwise;
+  const auto at = object.find(key);
+  if (at == object.end()) return otherwise;
+  try {
+    return at->get<T>();
+  } catch (const json::exception&) {
+    return otherwise;
+  }
+}
+
+double number_of(const json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (value == "Infinity") return std::numeric_limits<double>::infinity();
+  if (value == "-Infinity") return -std::numeric_limits<double>::infinity();
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string words_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+rank_state state_of(const json& status, double heartbeat) {
+  const std::string said = get<std::string>(status, "state", "running");
+  if (said == "finished") return rank_state::finished;
+  if (said == "closed") return rank_state::closed;
+  const train::process_identity here = train::this_process();
+  if (get<std::string>(status, "boot", "") == here.boot) {
+    const auto pid = get<std::int64_t>(status, "pid", 0);
+    const bool same = train::started_ticks_of(pid) == get<std::uint64_t>(status, "process_started_ticks", 1);
+    return same ? rank_state::running : rank_state::died;
+  }
+  if (get<std::string>(status, "host", "") == here.host) return rank_state::died;   // the machine has started again since
+  const double patience = std::max(10.0, 5 * get<double>(status, "heartbeat_seconds", 2));
+  return train::seconds_since_1970() - heartbeat > patience ? rank_state::silent : rank_state::running;
+}
+
+void add_line(const json& line, rank_data& to) {
+  const std::string kind = get<std::string>(line, "kind", ""), name = get<std::string>(line, "name", "");
+  const auto step = get<std::int64_t>(line, "step", 0);
+  if (kind == "scalar") {
+    const double number = number_of(line.at("value"));   // before there is a series
+    to.series[name].push_back({static_cast<double>(step), number});
+  } else if (kind == "text") {
+    to.texts.push_back({name, get<std::string>(line, "value", ""), step});
+  } else if (kind == "hyperparameters") {
+    for (const auto& [key, value] : line.at("values").items()) to.hyperparameters[key] = words_of(value);
+  } else if (kind == "histogram") {
+    const histogram_data h{step, number_of(line.at("min")), number_of(line.at("max")), get<std::vector<double>>(line, "limits", {}),
+                           get<std::vector<double>>(line, "counts", {})};
+    to.histograms[name] = h;
+  } else if (kind == "image") {
+    to.images.push_back({name, get<std::string>(line, "file", ""), 0, step});
+  } else if (kind == "artifact") {
+    to.artifacts.push_back({name, get<std::string>(line, "file", ""), get<std::uint64_t>(line, "bytes", 0), step});
+  }
+}
+
+// `inside`: the directory's place in the run, for paths.
+rank_data read_rank(const fs::path& directory, const fs::path& inside, int rank) {
+  const std::string name = "rank-" + std::to_string(rank);
+  rank_data r;
+  r.rank = rank;
+  const json status = json::parse(contents(directory / (name + ".json")), nullptr, false);
+  r.host = get<std::string>(status, "host", "");
+  r.pid = get<std::int64_t>(status, "pid", 0);
+  r.opened = get<double>(status, "opened", 0);
+  r.heartbeat = get<double>(status, "heartbeat", 0);
+  r.written = get<std::uint64_t>(status, "written", 0);
+  r.dropped = get<std::uint64_t>(status, "dropped", 0);
+  r.failed = get<std::uint64_t>(status, "failed", 0);
+  r.failure = get<std::string>(status, "failure", "");
+  r.state = state_of(status, r.heartbeat);
+
+  std::ifstream lines(directory / (name + ".jsonl"), std::ios::binary);
+  for (std::string line; std::getline(lines, line);) {
+    const json parsed = json::parse(line, nullptr, false);
+    try {
+      if (parsed.is_discarded() || !parsed.is_object()) throw std::runtime_error("no object");
+      add_line(parsed, r);
+    } catch (const std::exception&) {
+      ++r.unreadable_lines;
+    }
+  }
+  for (auto* files : {&r.images, &r.artifacts})
+    for (file_data& f : *files) f.path = (inside / f.path).generic_string();
+  r.output = end_of(directory / "console" / (name + ".out"), console_bytes);
+  r.error = end_of(directory / "console" / (name + ".err"), console_bytes);
+  return r;
+}
+
+// The number in "rank-7.json"; -1: another name.
+int rank_in(const std::string& file, const std::string& extension) {
+  const std::string begin = "rank-";
+  if (!file.starts_with(begin) || !file.ends_with(extension) || file.size() < begin.size() + extension.size()) return -1;
+  const std::string digits = file.substr(begin.size(), file.size() - begin.size() - extension.size());
+  if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != digits.npos) return -1;
+  return std::stoi(digits);
+}
+
+std::vector<std::pair<std::string, std::string>> pairs_of(const json& object) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  if (object.is_object())
+    for (const auto& [key, value] : object.items()) pairs.emplace_back(key, words_of(value));
+  return pairs;
+}
+
+}  // namespace
+
+const char* name_of(rank_state s) noexcept {
+  switch (s) {
+    case rank_state::finished: return "finished";
+    case rank_state::closed: return "closed";
+    case rank_state::running: return "running";
+    case rank_state::died: return "died";
+    case rank_state::silent: return "silent";
+  }
+  return "";
+}
+
+run_data read_run(const fs::path& directory) {
+  run_data run;
+  run.directory = directory;
+  std::error_code ignored;
+  fs::path facts_at = directory / "run.json";
+  for (const auto& entry : fs::directory_iterator(directory, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const int rank = rank_in(name, ".json"), group_rank = rank_in(name, "");
+    if (rank >= 0) run.ranks.push_back(read_rank(directory, {}, rank));
+    if (group_rank >= 0 && fs::exists(entry.path() / "run.json", ignored)) {
+      run.ranks.push_back(read_rank(entry.path(), name, group_rank));
+      facts_at = entry.path() / "run.json";
+    }
+  }
+  if (run.ranks.empty())
+    throw std::runtime_error(directory.string() + " is no run: it has neither a rank-0.json nor a rank-0/run.json; a run is a directory "
+                                                  "below options::directory, such as runs/2026-01-31_23-59-59");
+  std::sort(run.ranks.begin(), run.ranks.end(), [](const rank_data& a, const rank_data& b) { return a.rank < b.rank; });
+
+  const json facts = json::parse(contents(facts_at), nullptr, false);
+  run.name = get<std::string>(facts, "name", directory.filename().string());
+  run.layout = get<std::string>(facts, "layout", "");
+  run.created = get<double>(facts, "created", 0);
+  run.size = get<int>(facts, "ranks", static_cast<int>(run.ranks.size()));
+  run.working_directory = get<std::string>(facts, "working_directory", "");
+  for (const std::string& word : get<std::vector<std::string>>(facts, "command", {})) run.command += (run.command.empty() ? "" : " ") + word;
+  const json git = get<json>(facts, "git", {});
+  run.revision = get<std::string>(git, "revision", "");
+  run.branch = get<std::string>(git, "branch", "");
+  run.versions = pairs_of(get<json>(facts, "versions", {}));
+  run.environment = pairs_of(get<json>(facts, "environment", {}));
+  return run;
+}
+
+std::vector<time_split> times_of(const run_data& run) {
+  std::vector<time_split> all(run.ranks.size());
+  bool any = false;
+  std::map<double, std::pair<double, std::size_t>> slowest;   // by step: how long, and who
+  for (std::size_t i = 0; i < run.ranks.size(); ++i) {
+    const auto sum = [&](const char* name) {
+      double seconds = 0;
+      const auto found = run.ranks[i].series.find(name);
+      if (found != run.ranks[i].series.end())
+        for (const point& p : found->second)
+          if (std::isfinite(p.value)) seconds += p.value;
+      return seconds;
+    };
+    all[i].compute = sum("time/compute");
+    all[i].communication = sum("time/communication");
+    all[i].waiting = sum("time/waiting");
+    all[i].hidden = sum("time/hidden");
+    const auto computed = run.ranks[i].series.find("time/compute");
+    if (computed == run.ranks[i].series.end()) continue;
+    any = true;
+    all[i].steps = computed->second.size();
+    for (const point& p : computed->second) {
+      const auto [at, first] = slowest.try_emplace(p.step, p.value, i);
+      if (!first && p.value > at->second.first) at->second = {p.value, i};
+    }
+  }
+  for (const auto& [step, who] : slowest) ++all[who.second].slowest;
+  if (!any) all.clear();
+  return all;
+}
+
+}  // namespace tutti::report

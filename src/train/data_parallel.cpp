@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tutti/train/data_parallel.hpp>
+
+#include "train/gradient_buckets.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <optional>
+#include <string>
+#include <tutti/error.hpp>
+#include <tutti/scope.hpp>
+#include <tutti/train/replicas.hpp>
+#include <utility>
+
+namespace tutti {
+
+using clock = std::chrono::steady_clock;
+
+namespace {
+
+double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
+
+// What ranks say at the start of each uneven step: the sum over the ranks tells how to weigh, and whether anybody has batches left.
+struct step_header {
+  std::array<double, 2> weight_and_active{};
+  double weight() const { return weight_and_active[0]; }
+  bool anybody() const { return weight_and_active[1] > 0; }
+};
+
+std::string list_of(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text;
+}
+
+}  // namespace
+
+data_parallel_options::data_parallel_options() = default;
+
+double averaging_times::overlap() const noexcept {
+  return communication_seconds > 0 ? std::clamp(1 - exposed_seconds / communication_seconds, 0.0, 1.0) : 0;
+}
+
+struct data_parallel::state : std::enable_shared_from_this<state> {
+  state(communicator c, std::vector<gradient_view> g, data_parallel_options o)
+      : world(std::move(c)), options(std::move(o)), buckets(std::move(g), options.first_bucket_bytes, options.bucket_bytes) {}
+
+  // On the loop thread. Starts every bucket whose turn it is.
+  void launch() {
+    if (failed) return;
+    if (!begun) begin(1, true);
+    while (next < buckets.size() && buckets[next].is_complete()) {
+      if (next == 0) first_start = clock::now();
+      reductions->spawn(reduce_bucket(*this, next++));
+    }
+  }
+
+  // The header's all_reduce is the first of a step on every rank.
+  void begin(double weight, bool active) {
+    begun = true;
+    if (!options.uneven) return;
+    scale = weight;
+    header.weight_and_active = {active ? weight : 0, active ? 1.0 : 0.0};
+    header_sum = start(world.all_reduce(header.weight_and_active, tutti::sum));
+  }
+
+  // All bucket tasks, and the header's sum.
+  task<> finish() {
+    co_await reductions->join();
+    if (header_sum) co_await header_sum;
+    double factor = 1;
+    if (options.uneven) {
+      const double sum_of_weights = header.weight();
+      factor = options.sum || sum_of_weights <= 0 ? 1 : 1 / sum_of_weights;
+      // Hooks average over all ranks, also over those that had nothing.
+      if (options.hook) factor *= world.size();
+    } else if (options.hook && options.sum) {
+      factor = world.size();
+    }
+    for (std::size_t i = 0; i < buckets.size(); ++i) buckets[i].unpack(static_cast<float>(factor));
+    reset();
+  }
+
+  void reset() {
+    buckets.reset();
+    reductions.emplace();
+    header_sum = {};
+    next = 0;
+    begun = false;
+    scale = 1;
+  }
+
+  communicator world;                     // duplicates of the program's
+  std::vector<communicator> channels;     // of each bucket, for hooks
+  const data_parallel_options options;
+  train::gradient_buckets buckets;
+  bool unsynchronised = false;
+  bool failed = false;
+
+  // Of the step.
+  std::optional<scope> reductions{std::in_place};
+  step_header header;
+  request header_sum;
+  std::size_t next = 0;                   // the first bucket that has not started
+  bool begun = false;
+  double scale = 1;                       // what this rank's gradients are multiplied by before they travel
+  clock::time_point first_start, last_end;
+  averaging_times times;
+};
+
+data_parallel::data_parallel() noexcept = default;
+data_parallel::data_parallel(data_parallel&&) noexcept = default;
+data_parallel& data_parallel::operator=(data_parallel&&) noexcept = default;
+data_parallel::~data_parallel() = default;
+data_parallel::data_parallel(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
+
+task<data_parallel> data_parallel::create(communicator c, std::vector<gradient_view> gradients, data_parallel_options o) {
+  const std::uint64_t layout = train::layout_of(gradients, o.first_bucket_bytes, o.bucket_bytes);
+  auto made = std::make_shared<state>(std::move(c), std::move(gradients), std::move(o));
+  std::vector<std::uint64_t> layouts(static_cast<std::size_t>(made->world.size()));
+  co_await made->world.all_gather(layout, layouts);
+  std::vector<int> others;
+  for (std::size_t r = 0; r < layouts.size(); ++r)
+    if (layouts[r] != layouts[0]) others.push_back(static_cast<int>(r));
+  if (!others.empty())
+    throw error(errc::mismatch, "data_parallel: rank " + list_of(others) + " registered other gradients, or other sizes of buckets, than rank 0: all " +
+                                    "ranks make the same model with the same options");
+  const communicator given = made->world;
+  made->world = co_await given.duplicate();
+  if (made->options.hook)
+    for (std::size_t i = 0; i < made->buckets.size(); ++i) {
+      communicator channel = co_await given.duplicate();
+      made->channels.push_back(std::move(channel));
+    }
+  co_return data_parallel(std::move(made));
+}
+
+data_parallel::state& data_parallel::usable() const {
+  if (!state_) throw error(errc::invalid_argument, "an empty data_parallel: create() makes one");
+  if (state_->failed) throw error(errc::communicator_failed, "this data_parallel has failed before; create() another on a communicator that works");
+  return *state_;
+}
+
+task<> data_parallel::broadcast(std::vector<std::span<float>> pieces, int root) const {
+  const communicator world = usable().world;
+  for (const std::span<float> piece : pieces) co_await world.broadcast(piece, root);
+}
+
+task<> data_parallel::reduce_bucket(state& s, std::size_t i) {
+  train::bucket& b = s.buckets[i];
+  if (s.scale != 1) b.multiply(static_cast<float>(s.scale));
+  if (s.options.hook) {
+    co_await s.options.hook->reduce(s.channels[i], b.view(i));
+  } else if (s.options.sum || s.options.uneven) {
+    co_await s.world.all_reduce(b.data(), tutti::sum);
+  } else {
+    co_await s.world.all_reduce(b.data(), tutti::avg);
+  }
+  s.last_end = clock::now();
+}
+
+void data_parallel::ready(std::size_t i) {
+  state& s = usable();
+  if (s.unsynchronised) return;
+  if (!s.buckets.mark(i)) return;
+  // Its bucket is complete.
+  const auto executor = s.world.get_executor();
+  if (executor.running_in_this_thread()) {
+    s.launch();
+  } else {
+    boost::asio::post(executor, [weak = s.weak_from_this()] {
+      if (const auto still = weak.lock()) still->launch();
+    });
+  }
+}
+
+task<> data_parallel::reduced() {
+  state& s = usable();
+  const std::shared_ptr<state> kept = state_;
+  if (s.unsynchronised) throw error(errc::invalid_argument, "data_parallel: reduced() inside of no_sync(); end its scope first");
+  const auto called = clock::now();
+  s.buckets.complete_all();
+  std::exception_ptr failure;
+  try {
+    s.launch();
+    co_await s.finish();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    s.failed = true;
+    std::rethrow_exception(failure);
+  }
+  s.times.bytes = s.buckets.bytes();
+  s.times.communication_seconds = seconds(s.last_end - s.first_start);
+  s.times.exposed_seconds = std::max(0.0, seconds(s.last_end - std::max(called, s.first_start)));
+}
+
+void data_parallel::begin_step(double weight) {
+  state& s = usable();
+  if (!s.options.uneven || s.begun || !(weight >= 0))
+    throw error(errc::invalid_argument, std::string("data_parallel: begin_step: ") +
+                                            (!s.options.uneven ? "for options::uneven only" : s.begun ? "the step has begun already" : "a weight is not negative"));
+  s.begin(weight, true);
+}
+
+task<bool> data_parallel::join_step() {
+  state& s = usable();
+  const std::shared_ptr<state> kept = state_;
+  if (!s.options.uneven || s.begun) throw error(errc::invalid_argument, "data_parallel: join_step() is for options::uneven, and not within a step");
+  std::exception_ptr failure;
+  bool more = false;
+  try {
+    s.begin(0, false);
+    co_await s.header_sum;
+    s.header_sum = {};
+    more = s.header.anybody();
+    if (more) {
+      s.buckets.clear();
+      s.buckets.complete_all();
+      s.launch();
+      co_await s.finish();
+    } else {
+      s.reset();
+    }
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    s.failed = true;
+    std::rethrow_exception(failure);
+  }
+  co_return more;
+}
+
+std::size_t data_parallel::buckets() const noexcept { return state_ ? state_->buckets.size() : 0; }
+averaging_times data_parallel::last() const noexcept { return state_ ? state_->times : averaging_times(); }
+
+data_parallel::unsynchronised::unsynchronised(data_parallel& of) noexcept : of_(of) {
+  if (of_.state_) of_.state_->unsynchronised = true;
+}
+data_parallel::unsynchronised::~unsynchronised() {
+  if (of_.state_) of_.state_->unsynchronised = false;
+}
+
+}  // namespace tutti

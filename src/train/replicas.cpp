@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <tutti/train/replicas.hpp>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace tutti {
+
+// FNV-1a, by words of eight bytes: by bytes it takes longer than the step whose result it checks.
+std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) noexcept {
+  constexpr std::uint64_t prime = 0x100000001b3U;
+  std::uint64_t hash = before;
+  while (bytes.size() >= sizeof(std::uint64_t)) {
+    std::uint64_t word = 0;
+    std::copy_n(bytes.data(), sizeof word, reinterpret_cast<std::byte*>(&word));
+    hash = (hash ^ word) * prime;
+    hash ^= hash >> 32;   // the upper bits of a word reach the lower bits of the hash
+    bytes = bytes.subspan(sizeof word);
+  }
+  for (const std::byte byte : bytes) hash = (hash ^ std::to_integer<std::uint64_t>(byte)) * prime;
+  return hash;
+}
+
+task<replica_check> compare_replicas(communicator c, std::vector<std::span<const float>> pieces) {
+  replica_check check;
+  check.hash = hash_of({});
+  for (const std::span<const float> piece : pieces) check.hash = hash_of(std::as_bytes(piece), check.hash);
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(c.size()));
+  co_await c.all_gather(check.hash, all);
+  std::map<std::uint64_t, int> times;
+  for (const std::uint64_t hash : all) ++times[hash];
+  // Of as many times the first rank's, so that all ranks say the same.
+  std::uint64_t most = all.front();
+  for (const std::uint64_t hash : all)
+    if (times[hash] > times[most]) most = hash;
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != most) check.differ.push_back(static_cast<int>(rank));
+  co_return check;
+}
+
+}  // namespace tutti

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/crc32c.hpp"
+
+#include <cstdint>
+#include <doctest/doctest.h>
+#include <random>
+#include <string_view>
+#include <vector>
+
+TEST_CASE("CRC-32C of the check string, by instruction and by table") {
+  const std::string_view text = "123456789";
+  std::vector<std::uint8_t> bytes(text.begin(), text.end());
+  CHECK(tutti::base::crc32c(bytes) == 0xE3069283U);
+  CHECK(tutti::base::crc32c_by_table(bytes) == 0xE3069283U);
+  std::mt19937 random(1);
+  for (std::size_t size = 0; size < 100; ++size) {
+    bytes.resize(size);
+    for (auto& b : bytes) b = static_cast<std::uint8_t>(random());
+    CHECK(tutti::base::crc32c(bytes) == tutti::base::crc32c_by_table(bytes));
+  }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+// train_mnist under tutti-run: what its runs have in common however many ranks there are, and what they leave on disk.
+#include "support/command.hpp"
+#include "support/scratch_directory.hpp"
+#include "support/skip.hpp"
+#include "train/run_reader.hpp"
+
+#include <tutti/train/shuffle.hpp>
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace tutti::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// Ten blurred shapes with noise, in the files of MNIST.
+class shapes {
+ public:
+  shapes() {
+    write("train", 500, 1);
+    write("t10k", 100, 2);
+  }
+  std::string path() const { return scratch_.path().string(); }
+
+ private:
+  void write(const std::string& prefix, std::size_t count, std::uint64_t seed) {
+    tutti::random_bits noise(seed);
+    std::string images = header(3, {count, 28, 28}), labels = header(1, {count});
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t label = noise.below(10);
+      labels += static_cast<char>(label);
+      tutti::random_bits shape(label + 1000);
+      std::array<double, 9> at{};
+      for (double& a : at) a = 4 + 20 * shape.uniform();
+      for (int y = 0; y < 28; ++y)
+        for (int x = 0; x < 28; ++x) {
+          double light = 30 * noise.uniform();
+          for (std::size_t k = 0; k + 1 < at.size(); ++k) light += 200 * std::exp(-0.2 * ((x - at[k]) * (x - at[k]) + (y - at[k + 1]) * (y - at[k + 1])));
+          images += static_cast<char>(static_cast<unsigned char>(std::min(255.0, light)));
+        }
+    }
+    scratch_.write(prefix + "-images-idx3-ubyte", images);
+    scratch_.write(prefix + "-labels-idx1-ubyte", labels);
+  }
+  static std::string header(char dimensions, const std::vector<std::size_t>& sizes) {
+    std::string bytes{'\0', '\0', '\x08', dimensions};
+    for (const std::size_t n : sizes)
+      for (const int shift : {24, 16, 8, 0}) bytes += static_cast<char>(n >> shift & 0xFF);
+    return bytes;
+  }
+  scratch_directory scratch_;
+};
+
+struct training {
+  command_result run;
+  std::vector<double> losses;   // of all ranks, by epoch
+  std::string hash;
+  double accuracy = 0;
+};
+
+training train(int ranks, const std::string& data, const std::string& arguments, int expected = 0, int seconds = 200) {
+  training t;
+  t.run = run_shell(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " TUTTI_TRAIN_MNIST_PATH " --data " + quoted(data) + " " + arguments, seconds);
+  INFO(t.run.output);
+  CHECK(t.run.exit_code == expected);
+  static const std::regex epoch(R"((?:\[0\] )?epoch (\d+): loss ([\d.]+), test accuracy ([\d.]+) %)"), replicas(R"(.*replicas identical: yes \(hash (\w+)\))");
+  std::istringstream lines(t.run.output);
+  std::smatch match;
+  for (std::string line; std::getline(lines, line);) {
+    if (std::regex_match(line, match, epoch)) {
+      t.losses.push_back(std::stod(match[2]));
+      t.accuracy = std::stod(match[3]);
+    }
+    if (std::regex_match(line, match, replicas)) t.hash = match[1];
+  }
+  if (expected == 0) CHECK_FALSE(t.hash.empty());
+  return t;
+}
+
+void check_agree(const std::vector<double>& a, const std::vector<double>& b) {
+  REQUIRE(a.size() == b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) CHECK(std::abs(a[i] - b[i]) <= 1e-3 * a[i] + 2e-6);
+}
+
+// Where real MNIST images are, if anywhere: TUTTI_MNIST_DIR, else a data folder beside the checkout.
+std::string mnist_directory() {
+  if (const char* told = std::getenv("TUTTI_MNIST_DIR")) return told;
+  const std::string beside = TUTTI_SHARED_DATA_DIR "/mnist";
+  return fs::is_directory(beside) ? beside : "";
+}
+
+}  // namespace
+
+TEST_CASE("train_mnist: one rank, three and four learn the same from the same batches") {
+  const shapes data;
+  const std::string arguments = "--epochs 3 --batch 33 --lr 0.02";
+  const training one = train(1, data.path(), arguments), three = train(3, data.path(), arguments), four = train(4, data.path(), arguments);
+  REQUIRE(one.losses.size() == 3);
+  CHECK(one.losses.back() < one.losses.front());
+  check_agree(one.losses, three.losses);
+  check_agree(one.losses, four.losses);
+  for (int rank = 0; rank < 4; ++rank)
+    CHECK(std::regex_search(four.run.output, std::regex("Rank " + std::to_string(rank) + R"(, epoch 3: \d+\.\d+\n)")));
+}
+
+TEST_CASE("train_mnist: averaging while computing and afterwards give the same bits, in whatever buckets") {
+  const shapes data;
+  const training overlapped = train(3, data.path(), "--epochs 2"), sequential = train(3, data.path(), "--epochs 2 --averaging sequential");
+  CHECK(overlapped.hash == sequential.hash);
+  check_agree(overlapped.losses, train(3, data.path(), "--epochs 2 --bucket-kib 1").losses);
+  CHECK(std::regex_search(train(2, data.path(), "--epochs 1 --compare 5").run.output,
+                          std::regex(R"(median step: sequential [\d.]+ ms, overlapped [\d.]+ ms; median gain of 5 pairs [+-][\d.]+ %)")));
+}
+
+TEST_CASE("train_mnist: goes on from a checkpoint, on as many ranks or others") {
+  const shapes data;
+  const scratch_directory scratch;
+  const std::string file = (scratch.path() / "checkpoint").string();
+  const training whole = train(2, data.path(), "--epochs 4");
+  train(2, data.path(), "--epochs 2 --checkpoint " + quoted(file));
+  const training same = train(2, data.path(), "--epochs 4 --resume " + quoted(file)), more = train(5, data.path(), "--epochs 4 --resume " + quoted(file)),
+                 alone = train(1, data.path(), "--epochs 4 --resume " + quoted(file));
+  CHECK(same.hash == whole.hash);
+  const std::vector<double> rest(whole.losses.begin() + 2, whole.losses.end());
+  CHECK(same.losses == rest);
+  check_agree(more.losses, rest);
+  check_agree(alone.losses, rest);
+
+  fs::resize_file(file, 1000);
+  CHECK(train(3, data.path(), "--resume " + quoted(file), 1).run.says("is of another network, or cut"));
+  CHECK(train(2, data.path(), "--epochs 1 --checkpoint /nowhere/at/all", 1).run.says("/nowhere/at/all"));
+}
+
+TEST_CASE("train_mnist: with fewer bytes it learns all the same, and replicas stay the same") {
+  const shapes data;
+  const training exact = train(2, data.path(), "--epochs 4 --lr 0.03");
+  for (const char* hook : {"float16", "bfloat16", "low-rank"}) {
+    CAPTURE(hook);
+    const training less = train(2, data.path(), "--epochs 4 --lr 0.03 --hook " + std::string(hook));
+    CHECK(less.hash != exact.hash);
+    CHECK(less.losses.back() < 1.3 * exact.losses.back());
+  }
+}
+
+TEST_CASE("train_mnist: a tracked run has every rank's series, hyperparameters, console and the checkpoint") {
+  const shapes data;
+  const scratch_directory scratch;
+  const training t = train(4, data.path(), "--epochs 2 --track " + quoted((scratch.path() / "runs").string()) + " --checkpoint " + quoted((scratch.path() / "c").string()));
+  const fs::path run = only_run(scratch.path() / "runs");
+  CHECK(read_json(run / "run.json")["ranks"] == 4);
+  for (int rank = 0; rank < 4; ++rank) {
+    CAPTURE(rank);
+    const std::string number = std::to_string(rank);
+    CHECK(lines_of(run, rank, "loss").size() == 8);   // 500 images in batches of 128, twice
+    for (const char* name : {"time/compute", "time/communication", "time/waiting", "step/bytes", "step/overlap", "step/cpu_percent", "step/memory_mib"})
+      CHECK_MESSAGE(lines_of(run, rank, name).size() == 8, name);
+    CHECK(lines_of(run, rank, "step/bytes")[0]["value"] == 21840 * 4);
+    CHECK(read_lines(run, rank).front()["values"]["momentum"] == 0.5);
+    CHECK(contents(run / "console" / ("rank-" + number + ".out")).find("Rank " + number + ", epoch 2: ") != std::string::npos);
+    CHECK(read_json(run / ("rank-" + number + ".json"))["state"] == "finished");
+    int losses = 0;
+    for (const read_event& e : events_of(run, rank).events) losses += e.tag == "loss/rank_" + number;
+    CHECK(losses == 8);
+  }
+  CHECK(lines_of(run, 0, "test accuracy").size() == 2);
+  CHECK(fs::file_size(run / "artifacts" / "rank-0" / "checkpoint") == fs::file_size(scratch.path() / "c"));
+  const command_result report = run_shell(TUTTI_REPORT_PATH " " + quoted(run.string()));
+  CHECK(report.exit_code == 0);
+  CHECK(report.says("finished"));
+  CHECK(report.says("test accuracy"));
+}
+
+TEST_CASE("train_mnist: what is wrong is said") {
+  const shapes data;
+  CHECK(train(2, "/nowhere/at/all", "", 1).run.says("/nowhere/at/all"));
+  CHECK(train(2, data.path(), "--epochs 1 --lr 1000 --momentum 0.9", 1).run.says("the training diverged"));
+  CHECK(run_shell(TUTTI_TRAIN_MNIST_PATH " --data x --hook none").exit_code != 0);
+}
+
+TEST_CASE("train_mnist: four ranks read 95 of 100 digits that they have not seen") {
+  const std::string directory = mnist_directory();
+  if (directory.empty()) TUTTI_SKIP("no MNIST images: name their directory in TUTTI_MNIST_DIR");
+  CHECK(train(4, directory, "", 0, 900).accuracy >= 95.0);
+}

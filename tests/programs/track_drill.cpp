@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that track a run and end in every way, for train/tracking_process_test: `track_drill DIRECTORY DRILL [NUMBER]`.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <tutti/train/tracking.hpp>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+namespace {
+
+constexpr int victim = 1;
+
+[[noreturn]] void die() {
+  ::kill(::getpid(), SIGKILL);
+  for (;;) ::pause();
+}
+
+struct drill {
+  std::string directory, name;
+  long number = 0;
+};
+
+tutti::track::options options_of(const drill& d) {
+  tutti::track::options o;
+  o.directory = d.directory;
+  o.name = "run";
+  o.heartbeat = std::chrono::milliseconds(100);
+  o.system_metrics = std::chrono::milliseconds(50);
+  return o;
+}
+
+void say_some(const tutti::track::log& log, int n) {
+  for (int i = 0; i < n; ++i) log.scalar("n", i, i);
+}
+
+tutti::task<> last_words(tutti::communicator world, drill d) {
+  tutti::track::log log = co_await tutti::track::open(world, options_of(d));
+  say_some(log, 100);
+  if (world.rank() != victim) {
+    co_await log.finish();
+    co_return;
+  }
+  std::printf("last words of rank %d\n", world.rank());
+  std::fflush(stdout);
+  std::fprintf(stderr, "its last complaint\n");
+  die();
+}
+
+// The victim dies at a moment of the test's choice, counted in calls; the others finish without it.
+tutti::task<> killed_while_tracking(tutti::communicator world, drill d) {
+  if (world.rank() == victim && d.number == 0) die();
+  tutti::track::log log = co_await tutti::track::open(world, options_of(d));
+  if (world.rank() == victim) {
+    for (long i = 1;; ++i) {
+      log.scalar("n", i, static_cast<double>(i));
+      if (i % 1000 == 0) log.artifact("a", std::as_bytes(std::span(&i, 1)));
+      if (i == d.number) die();
+    }
+  }
+  say_some(log, 100);
+  const tutti::track::totals t = co_await log.finish();
+  std::printf("rank %d wrote %llu\n", world.rank(), static_cast<unsigned long long>(t.written));
+}
+
+// The victim stops, before it opens or while its log is open; the others open, say and finish, then wake it.
+tutti::task<> stopped(tutti::communicator world, drill d) {
+  const bool before = d.name == "stopped_before_open";
+  std::vector<int> pids(static_cast<std::size_t>(world.size()));
+  const int mine = ::getpid();
+  co_await world.all_gather(mine, pids);
+  int word = 0;
+  tutti::track::log log;
+  if (world.rank() == victim) {
+    if (!before) log = co_await tutti::track::open(world, options_of(d));
+    for (int i = 0; i < world.size(); ++i)
+      if (i != victim) co_await world.send(word, i, 1);
+    ::raise(SIGSTOP);
+    if (before) log = co_await tutti::track::open(world, options_of(d));
+    say_some(log, 100);
+    co_await log.finish();
+    co_return;
+  }
+  co_await world.recv(word, victim, 1);
+  const auto start = std::chrono::steady_clock::now();
+  log = co_await tutti::track::open(world, options_of(d));
+  say_some(log, 100);
+  const tutti::track::totals t = co_await log.finish();
+  const auto took = std::chrono::steady_clock::now() - start;
+  std::printf("rank %d: complete %d in time %d\n", world.rank(), t.complete ? 1 : 0, took < std::chrono::seconds(10) ? 1 : 0);
+  std::fflush(stdout);
+  if (world.rank() != 0) {
+    co_await world.send(word, 0, 2);
+    co_return;
+  }
+  for (int i = 0; i < world.size(); ++i)
+    if (i != victim && i != 0) co_await world.recv(word, i, 2);
+  ::kill(pids[victim], SIGCONT);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 3) return 2;
+  drill d;
+  d.directory = argv[1];
+  d.name = argv[2];
+  d.number = argc > 3 ? std::atol(argv[3]) : 0;
+  return tutti::run([&d](tutti::communicator world) {
+    if (d.name == "last_words") return last_words(world, d);
+    if (d.name == "killed") return killed_while_tracking(world, d);
+    return stopped(world, d);
+  });
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs as they are found: whole, half-written, damaged, of ranks that live, have ended, or never came.
+#include "report/run_data.hpp"
+
+#include "report/page.hpp"
+#include "report/written_run.hpp"
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace tutti::report;
+
+TEST_CASE("run_data: what ranks have said") {
+  const written_run run;
+  run.facts(2);
+  run.rank(0, "finished",
+           written_run::scalar("loss", 0, 1.5) + written_run::scalar("loss", 1, "NaN") + written_run::scalar("loss", 2, "-Infinity") +
+               R"({"kind":"hyperparameters","time":1,"values":{"rate":0.5,"name":"x"}})" "\n"
+               R"({"kind":"text","name":"t","step":7,"value":"words"})" "\n"
+               R"({"kind":"artifact","name":"m","file":"artifacts/rank-0/m","bytes":12})" "\n"
+               R"({"kind":"something of a later version","name":"m"})" "\n");
+  run.rank(1, "closed", written_run::scalar("loss", 0, 2));
+  run.file("console/rank-1.err", "oh\n");
+  const run_data r = read_run(run.path());
+  CHECK(r.name == "a run");
+  CHECK(r.size == 2);
+  REQUIRE(r.ranks.size() == 2);
+  const rank_data& first = r.ranks[0];
+  CHECK(first.state == rank_state::finished);
+  REQUIRE(first.series.at("loss").size() == 3);
+  CHECK(first.series.at("loss")[0].value == 1.5);
+  CHECK(std::isnan(first.series.at("loss")[1].value));
+  CHECK(first.series.at("loss")[2].value == -INFINITY);
+  CHECK(first.hyperparameters.at("rate") == "0.5");
+  CHECK(first.hyperparameters.at("name") == "x");
+  CHECK(first.texts.at(0).words == "words");
+  CHECK(first.artifacts.at(0).path == "artifacts/rank-0/m");
+  CHECK(first.unreadable_lines == 0);
+  CHECK(r.ranks[1].state == rank_state::closed);
+  CHECK(r.ranks[1].error == "oh\n");
+}
+
+TEST_CASE("run_data: who says that it runs, and does not, has died") {
+  const written_run run;
+  run.facts(4);
+  run.rank(0, "running", "");
+  nlohmann::json status = written_run::status(1, "running");
+  status["process_started_ticks"] = 1;   // the number of this process, of another time
+  run.file("rank-1.json", status.dump());
+  status["boot"] = "another";   // this host, started again since
+  run.file("rank-2.json", status.dump());
+  status["host"] = "far away";
+  run.file("rank-3.json", status.dump());
+  const run_data r = read_run(run.path());
+  REQUIRE(r.ranks.size() == 4);
+  CHECK(r.ranks[0].state == rank_state::running);
+  CHECK(r.ranks[1].state == rank_state::died);
+  CHECK(r.ranks[2].state == rank_state::died);
+  CHECK(r.ranks[3].state == rank_state::silent);
+  status["heartbeat"] = train::seconds_since_1970();
+  run.file("rank-3.json", status.dump());
+  CHECK(read_run(run.path()).ranks[3].state == rank_state::running);
+}
+
+TEST_CASE("run_data: what is no run says what one is") {
+  const written_run nothing;
+  for (const auto& path : {nothing.path(), nothing.path() / "not there"}) {
+    try {
+      read_run(path);
+      FAIL("read");
+    } catch (const std::runtime_error& e) {
+      CHECK(std::string(e.what()).find("is no run") != std::string::npos);
+    }
+  }
+  nothing.file("rank-99999999999.json", "{}");
+  nothing.file("rank-.json", "{}");
+  nothing.file("rank-1x.json", "{}");
+  CHECK_THROWS_AS(read_run(nothing.path()), std::runtime_error);
+}
+
+TEST_CASE("run_data: without run.json, and with statuses of nothing, ranks are still there") {
+  const written_run run;
+  run.file("rank-0.json", "");
+  run.file("rank-1.json", "[1,2]");
+  run.file("rank-2.json", R"({"pid":"a word","written":-1,"heartbeat":{}})");
+  run.file("rank-0.jsonl", "null\n[]\n{}\n{\"kind\":7}\n\n{\"kind\":\"scalar\"}\n{\"kind\":\"histogram\",\"min\":0}\n");
+  const run_data r = read_run(run.path());
+  CHECK(r.ranks.size() == 3);
+  CHECK(r.size == 3);
+  CHECK(r.ranks[0].unreadable_lines == 5);
+  CHECK_FALSE(page_of(r).empty());
+  CHECK_FALSE(summary_of(r).empty());
+}
+
+TEST_CASE("run_data: cut or changed at any byte, a run can be read, and the loss is counted") {
+  const written_run run;
+  run.facts(2);
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += written_run::scalar("loss", i, i);
+  lines += R"({"kind":"histogram","name":"h","step":1,"time":1,"min":0,"max":1,"limits":[0.5,1],"counts":[1,2]})" "\n";
+  lines += R"({"kind":"hyperparameters","time":1,"values":{"a":[1,{"b":2}],"c":null}})" "\n";
+  run.rank(0, "running", lines);
+  const std::string status = written_run::status(1, "running").dump(), facts = scratch_directory().read(run.path() / "run.json");
+  run.rank(1, "running", lines);
+  random_numbers random(seed_of_this_run());
+  for (int round = 0; round < 200; ++round) {
+    CAPTURE(round);
+    std::string some = lines, damaged_status = status, damaged_facts = facts;
+    for (std::string* text : {&some, &damaged_status, &damaged_facts}) {
+      if (random.one_in(2)) text->resize(random.below(text->size()));
+      for (std::size_t i = 0; i < 3 && !text->empty(); ++i)
+        if (random.one_in(2)) (*text)[random.below(text->size())] = static_cast<char>(random.next());
+    }
+    run.file("rank-1.jsonl", some);
+    run.file("rank-1.json", damaged_status);
+    run.file("run.json", damaged_facts);
+    const run_data r = read_run(run.path());
+    REQUIRE(r.ranks.size() == 2);
+    CHECK(r.ranks[0].series.at("loss").size() == 40);
+    CHECK(page_of(r).ends_with("</html>\n"));
+    CHECK_FALSE(summary_of(r).empty());
+  }
+  // A rank that was killed while it wrote.
+  run.facts(2);
+  run.rank(1, "running", lines.substr(0, lines.size() / 2));
+  CHECK(read_run(run.path()).ranks[1].unreadable_lines <= 1);
+  CHECK(read_run(run.path()).ranks[1].series.at("loss").size() > 10);
+}
+
+TEST_CASE("run_data: a group of runs is one run") {
+  const written_run run;
+  for (const int rank : {0, 1}) {
+    const std::string folder = "rank-" + std::to_string(rank) + "/";
+    run.file(folder + "run.json", R"({"name":"group","ranks":2,"layout":"run_per_rank"})");
+    run.file(folder + "rank-" + std::to_string(rank) + ".json", written_run::status(rank, "finished").dump());
+    run.file(folder + "rank-" + std::to_string(rank) + ".jsonl",
+             written_run::scalar("loss", 1, rank) + R"({"kind":"artifact","name":"m","file":"artifacts/m","bytes":1})" "\n");
+  }
+  const run_data r = read_run(run.path());
+  CHECK(r.name == "group");
+  REQUIRE(r.ranks.size() == 2);
+  CHECK(r.ranks[1].series.at("loss")[0].value == 1);
+  CHECK(r.ranks[1].artifacts.at(0).path == "rank-1/artifacts/m");
+}
+
+TEST_CASE("run_data: the slowest of each step is who computed longest") {
+  run_data run;
+  run.ranks.resize(3);
+  CHECK(times_of(run).empty());
+  for (int i = 0; i < 3; ++i) run.ranks[static_cast<std::size_t>(i)].rank = i;
+  run.ranks[0].series["time/compute"] = {{0, 1}, {1, 1}, {2, 5}};
+  run.ranks[0].series["time/waiting"] = {{0, 2}, {1, 2}, {2, NAN}};
+  run.ranks[1].series["time/compute"] = {{0, 3}, {1, 3}, {2, 3}};
+  run.ranks[1].series["time/communication"] = {{0, 0.5}};
+  const auto times = times_of(run);
+  REQUIRE(times.size() == 3);
+  CHECK(times[0].compute == 7);
+  CHECK(times[0].waiting == 4);
+  CHECK(times[0].steps == 3);
+  CHECK(times[0].slowest == 1);
+  CHECK(times[1].slowest == 2);
+  CHECK(times[1].total() == 9.5);
+  CHECK(times[2].total() == 0);
+}

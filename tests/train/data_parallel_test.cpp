@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: Apache-2.0
+// Averaging in buckets: the same bits as one all_reduce, however gradients lie and in whatever order they are ready.
+#include <tutti/train/data_parallel.hpp>
+
+#include "support/local_world.hpp"
+
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/post.hpp>
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <tutti/train/replicas.hpp>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+// Gradients of several sizes, in one array or each in its own.
+struct model {
+  explicit model(bool together, std::vector<std::size_t> sizes = {5, 300, 1, 64, 1000, 7}) {
+    std::size_t total = std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+    memory.resize(together ? 1 : sizes.size());
+    if (together) memory[0].resize(total);
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      if (!together) memory[i].resize(sizes[i]);
+      gradients.emplace_back(together ? std::span(memory[0]).subspan(at, sizes[i]) : std::span(memory[i]));
+      at += sizes[i];
+    }
+  }
+  // Another for each rank and step.
+  void compute(int rank, int step) {
+    random_numbers random(static_cast<std::uint64_t>(1000 * step + rank + 1));
+    for (const gradient_view& g : gradients)
+      for (float& v : g.values) v = static_cast<float>(random.below(2000)) / 7 - 100;
+  }
+  std::vector<float> flat() const {
+    std::vector<float> all;
+    for (const gradient_view& g : gradients) all.insert(all.end(), g.values.begin(), g.values.end());
+    return all;
+  }
+  std::vector<std::vector<float>> memory;
+  std::vector<gradient_view> gradients;
+};
+
+data_parallel_options small_buckets() {
+  data_parallel_options o;
+  o.first_bucket_bytes = 16;
+  o.bucket_bytes = 2000;
+  return o;
+}
+
+// Lets the loop turn until it is so.
+task<> turn_until(communicator world, const std::atomic<bool>* done) {
+  const auto deadline = clock::now() + patience;
+  while (!done->load() && clock::now() < deadline) co_await boost::asio::post(world.get_executor(), boost::asio::deferred);
+  TUTTI_EXPECT(done->load());
+}
+
+task<> averages(communicator world, bool together, bool sums, int order) {
+  model m(together), plain(true);
+  data_parallel_options o = small_buckets();
+  o.sum = sums;
+  data_parallel parallel = co_await data_parallel::create(world, m.gradients, o);
+  TUTTI_EXPECT(parallel.buckets() == 3);   // {7}, {1000}, {64, 1, 300, 5}
+  for (int step = 0; step < 5; ++step) {
+    m.compute(world.rank(), step);
+    plain.compute(world.rank(), step);
+    std::atomic<bool> done = false;
+    std::thread backward([&] {
+      const std::size_t n = m.gradients.size();
+      for (std::size_t i = 0; i < n && order != 3; ++i) parallel.ready(order == 0 ? n - 1 - i : order == 1 ? i : (i + static_cast<std::size_t>(world.rank())) % n);
+      done = true;
+    });
+    co_await turn_until(world, &done);
+    backward.join();
+    // A collective of the program's own in between.
+    co_await world.barrier();
+    co_await parallel.reduced();
+    if (sums)
+      co_await world.all_reduce(plain.memory[0], tutti::sum);
+    else
+      co_await world.all_reduce(plain.memory[0], tutti::avg);
+    const std::vector<float> got = m.flat();
+    float worst = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - plain.memory[0][i]));
+    TUTTI_EXPECT(worst < 1e-4F);
+    const replica_check check = co_await compare_replicas(world, got);
+    TUTTI_EXPECT(check.agree());
+    TUTTI_EXPECT(parallel.last().bytes == got.size() * sizeof(float));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("data_parallel: the average, wherever gradients lie, in whatever order they are ready, or never said to be") {
+  for (const bool together : {true, false})
+    for (const bool sums : {true, false})
+      for (const int order : {0, 1, 2, 3}) {
+        CAPTURE(together);
+        CAPTURE(order);
+        run_local(3, [=](communicator world) { return averages(std::move(world), together, sums, order); });
+      }
+  run_local(1, [](communicator world) { return averages(std::move(world), false, false, 0); });
+}
+
+TEST_CASE("data_parallel: buckets are filled from the last gradient on") {
+  run_local(2, [](communicator world) -> task<> {
+    model m(false, {100, 100, 100, 100, 100});
+    data_parallel_options o;
+    o.first_bucket_bytes = 400;
+    o.bucket_bytes = 700;
+    const data_parallel by_two = co_await data_parallel::create(world, m.gradients, o);
+    TUTTI_EXPECT(by_two.buckets() == 3);
+    const data_parallel one = co_await data_parallel::create(world, m.gradients);
+    TUTTI_EXPECT(one.buckets() == 1);
+    o.first_bucket_bytes = o.bucket_bytes = 1;
+    const data_parallel each = co_await data_parallel::create(world, m.gradients, o);
+    TUTTI_EXPECT(each.buckets() == 5);
+  });
+}
+
+namespace {
+
+// Says when each bucket's reduction has ended.
+class watched_hook final : public gradient_hook {
+ public:
+  task<> reduce(communicator c, gradient_bucket bucket) override {
+    const std::size_t index = bucket.index;
+    co_await inner->reduce(std::move(c), bucket);
+    ended[index] = true;
+  }
+  std::shared_ptr<gradient_hook> inner = identity_hook();
+  std::array<std::atomic<bool>, 8> ended{};
+};
+
+}  // namespace
+
+TEST_CASE("data_parallel: a bucket is averaged while the backward pass still computes") {
+  run_local(3, [](communicator world) -> task<> {
+    model m(false, {50, 50, 50});
+    auto hook = std::make_shared<watched_hook>();
+    data_parallel_options o;
+    o.first_bucket_bytes = o.bucket_bytes = 200;
+    o.hook = hook;
+    data_parallel parallel = co_await data_parallel::create(world, m.gradients, o);
+    m.compute(world.rank(), 0);
+    std::atomic<bool> done = false, in_time = true;
+    std::thread backward([&] {
+      const auto deadline = clock::now() + patience;
+      for (std::size_t i = 3; i-- > 0;) {
+        parallel.ready(i);
+        if (i == 0) break;
+        // The next gradient takes until this one's average is there.
+        while (!hook->ended[2 - i] && clock::now() < deadline) std::this_thread::yield();
+        in_time = in_time && hook->ended[2 - i];
+      }
+      done = true;
+    });
+    co_await turn_until(world, &done);
+    backward.join();
+    TUTTI_EXPECT(in_time);
+    co_await parallel.reduced();
+    TUTTI_EXPECT(parallel.last().communication_seconds > 0 && parallel.last().overlap() >= 0);
+  });
+}
+
+TEST_CASE("data_parallel: gradients add up without averaging, and then with it") {
+  run_local(2, [](communicator world) -> task<> {
+    model m(false, {10, 20});
+    data_parallel parallel = co_await data_parallel::create(world, m.gradients, small_buckets());
+    const float mine = static_cast<float>(world.rank() + 1);
+    const auto backward = [&] {
+      for (std::size_t i = 2; i-- > 0;) {
+        for (float& v : m.gradients[i].values) v += mine;
+        parallel.ready(i);
+      }
+    };
+    for (int step = 0; step < 3; ++step) {
+      {
+        const auto guard = parallel.no_sync();
+        for (int i = 0; i < 3; ++i) backward();
+        TUTTI_EXPECT(m.memory[0][0] == 3 * mine);
+        const failure inside = co_await failure_in(parallel.reduced());
+        TUTTI_EXPECT(inside.code == errc::invalid_argument);
+      }
+      backward();
+      co_await parallel.reduced();
+      TUTTI_EXPECT(m.memory[0][9] == 6 && m.memory[1][19] == 6);   // 4 * (1 + 2) / 2
+      for (auto& values : m.memory) std::ranges::fill(values, 0.0F);
+    }
+  });
+}
+
+TEST_CASE("data_parallel: the initial state is the root's") {
+  run_local(3, [](communicator world) -> task<> {
+    model m(false);
+    m.compute(world.rank(), 0);
+    const data_parallel parallel = co_await data_parallel::create(world, m.gradients);
+    std::vector<std::span<float>> pieces;
+    for (const gradient_view& g : m.gradients) pieces.push_back(g.values);
+    co_await parallel.broadcast(pieces, 2);
+    model of_root(false);
+    of_root.compute(2, 0);
+    TUTTI_EXPECT(m.flat() == of_root.flat());
+  });
+}
+
+namespace {
+
+// Each rank has as many batches as `batches` says, of as many samples as the rank's number; the weighted average must come out.
+task<> uneven_training(communicator world, std::vector<int> batches, std::shared_ptr<gradient_hook> hook) {
+  model m(false, {3, 40});
+  data_parallel_options o = small_buckets();
+  o.uneven = true;
+  o.hook = std::move(hook);
+  data_parallel parallel = co_await data_parallel::create(world, m.gradients, o);
+  const auto gradient_of = [](int rank, int step) { return static_cast<float>(10 * rank + step); };
+  const auto expected = [&](int step) {
+    double sum = 0, weights = 0;
+    for (int r = 0; r < world.size(); ++r)
+      if (step < batches[static_cast<std::size_t>(r)]) {
+        sum += (r + 1) * static_cast<double>(gradient_of(r, step));
+        weights += r + 1;
+      }
+    return sum / weights;
+  };
+  const auto is_average = [&](int step) {
+    for (const float v : m.flat())
+      if (std::abs(static_cast<double>(v) - expected(step)) > 1e-4) return false;
+    return true;
+  };
+  const int mine = batches[static_cast<std::size_t>(world.rank())];
+  int step = 0;
+  for (; step < mine; ++step) {
+    parallel.begin_step(world.rank() + 1);
+    for (std::size_t i = 2; i-- > 0;) {
+      std::ranges::fill(m.gradients[i].values, gradient_of(world.rank(), step));
+      parallel.ready(i);
+    }
+    co_await parallel.reduced();
+    TUTTI_EXPECT(is_average(step));
+  }
+  for (;; ++step) {
+    const bool more = co_await parallel.join_step();
+    if (!more) break;
+    TUTTI_EXPECT(is_average(step));
+  }
+  TUTTI_EXPECT(step == *std::max_element(batches.begin(), batches.end()));
+}
+
+}  // namespace
+
+TEST_CASE("data_parallel: ranks that run out first take part until the last has") {
+  for (const std::vector<int>& batches : {std::vector<int>{3, 1, 5}, {0, 0, 2}, {2, 2, 2}, {0, 0, 0}, {7, 0, 1}})
+    for (const bool hooked : {false, true})
+      run_local(3, [&](communicator world) { return uneven_training(std::move(world), batches, hooked ? identity_hook() : nullptr); });
+}
+
+TEST_CASE("data_parallel: what cannot be meant is refused, on all ranks") {
+  const auto with = [](std::vector<gradient_view> gradients) {
+    return failures_of(2, {}, [gradients](communicator world) -> task<> { co_await data_parallel::create(world, gradients); });
+  };
+  CHECK(with({})[1].code == errc::invalid_argument);
+  std::vector<float> some(10);
+  CHECK(with({gradient_view(std::span(some), 3)})[0].code == errc::invalid_argument);
+
+  const auto differ = failures_of(3, {}, [](communicator world) -> task<> {
+    model m(true, {10, world.rank() == 1 ? 21u : 20u});
+    co_await data_parallel::create(world, m.gradients);
+  });
+  for (const failure& f : differ) {
+    CHECK(f.code == errc::mismatch);
+    CHECK(f.says("rank 1 registered"));
+  }
+
+  run_local(1, [](communicator world) -> task<> {
+    model m(true, {10, 20});
+    data_parallel parallel = co_await data_parallel::create(world, m.gradients);
+    const auto refused = [&](auto call) {
+      try {
+        call();
+      } catch (const error& e) {
+        return e.code() == errc::invalid_argument;
+      }
+      return false;
+    };
+    parallel.ready(1);
+    TUTTI_EXPECT(refused([&] { parallel.ready(1); }));
+    TUTTI_EXPECT(refused([&] { parallel.ready(2); }));
+    TUTTI_EXPECT(refused([&] { parallel.begin_step(1); }));
+    const failure join = co_await failure_in(parallel.join_step());
+    TUTTI_EXPECT(join.code == errc::invalid_argument);
+    co_await parallel.reduced();
+    parallel.ready(1);   // of the next step
+    data_parallel empty;
+    TUTTI_EXPECT(refused([&] { empty.ready(0); }));
+    data_parallel moved = std::move(parallel);
+    co_await moved.reduced();
+  });
+}
+
+TEST_CASE("data_parallel: a rank that goes ends the step on all, and what has failed says so; the program's communicator is good") {
+  run_local(3, over("shm"), [](communicator world) -> task<> {
+    model m(true);
+    {
+      data_parallel parallel = co_await data_parallel::create(world, m.gradients, small_buckets());
+      if (world.rank() != 1) {
+        const failure first = co_await failure_in(parallel.reduced());
+        TUTTI_EXPECT(first.code != errc::success);
+        const failure again = co_await failure_in(parallel.reduced());
+        TUTTI_EXPECT(again.code == errc::communicator_failed);
+      } else {
+        parallel.ready(5);   // started, and then dropped
+      }
+    }
+    co_await world.barrier();
+  });
+}
