@@ -38,7 +38,12 @@ stream_state::~stream_state() {
   driver& d = on_->driver();
   if (!points_.empty()) {
     // What the points keep alive, and the word, are the device's until it has passed them.
-    if (!on_->failed() && !d.synchronize(native_, longest_farewell)) {
+    std::string why;
+    const bool ended = on_->failed() || d.synchronize(native_, longest_farewell);
+    // A failed device touches nothing any more.
+    if (!ended && d.health(native_, why) == progress::failed) {
+      on_->fail(errc::device_failed, why);
+    } else if (!ended) {
       std::fprintf(stderr, "tutti: a stream of %s did not end within 10 s; memory that it uses is not freed\n", d.name().c_str());
       for (point& p : points_)
         for (auto& k : p.alive) static_cast<void>(new std::shared_ptr<const void>(std::move(k)));   // never freed

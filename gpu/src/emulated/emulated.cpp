@@ -28,9 +28,7 @@ using gpu::detail::word;
 std::atomic<int> chips_made{0};
 
 engine::queue* queue_of(void* stream) noexcept { return static_cast<engine::queue*>(stream); }
-const std::shared_ptr<engine::event>& event_of(void* event) noexcept {
-  return *static_cast<std::shared_ptr<engine::event>*>(event);
-}
+engine::event& event_of(void* event) noexcept { return *static_cast<engine::event*>(event); }
 
 class emulated_driver final : public gpu::detail::driver {
  public:
@@ -83,8 +81,8 @@ class emulated_driver final : public gpu::detail::driver {
 
   void* make_stream(bool) override { return engine_.make_queue(); }
   void destroy_stream(void* stream) noexcept override { engine_.destroy_queue(queue_of(stream)); }
-  void* make_event() override { return new std::shared_ptr<engine::event>(std::make_shared<engine::event>()); }
-  void destroy_event(void* event) noexcept override { delete static_cast<std::shared_ptr<engine::event>*>(event); }
+  void* make_event() override { return new engine::event; }
+  void destroy_event(void* event) noexcept override { delete static_cast<engine::event*>(event); }
   word make_word() override { return word{engine_.make_word(), nullptr}; }
   void destroy_word(word w) noexcept override { engine_.free_word(w.value); }
 
@@ -141,8 +139,7 @@ class emulated_driver final : public gpu::detail::driver {
   }
 
   progress query(void* event, std::string& why) noexcept override {
-    const engine::event& e = *event_of(event);
-    if (e.passed.load(std::memory_order_acquire) >= e.recorded.load(std::memory_order_relaxed)) return progress::done;
+    if (engine_.passed(event_of(event))) return progress::done;
     return health(nullptr, why);
   }
   progress health(void*, std::string& why) noexcept override {

@@ -63,19 +63,28 @@ void engine::run(queue* q, std::function<void()> work) {
   i.run = std::move(work);
   enqueue(q, std::move(i));
 }
-void engine::record(queue* q, std::shared_ptr<event> e) {
+void engine::record(queue* q, event& e) {
   item i{};
   i.what = kind::record;
-  i.number = e->recorded.fetch_add(1, std::memory_order_relaxed) + 1;
-  i.on = std::move(e);
+  i.on = std::make_shared<mark>();
+  {
+    const std::lock_guard lock(mutex_);
+    e.latest = i.on;
+  }
   enqueue(q, std::move(i));
 }
-void engine::wait(queue* q, std::shared_ptr<event> e) {
+void engine::wait(queue* q, const event& e) {
   item i{};
   i.what = kind::wait_event;
-  i.number = e->recorded.load(std::memory_order_relaxed);
-  i.on = std::move(e);
-  enqueue(q, std::move(i));
+  {
+    const std::lock_guard lock(mutex_);
+    i.on = e.latest;
+  }
+  if (i.on) enqueue(q, std::move(i));
+}
+bool engine::passed(const event& e) const {
+  const std::lock_guard lock(mutex_);
+  return !e.latest || e.latest->passed.load(std::memory_order_acquire);
 }
 void engine::write(queue* q, word* w, std::uint64_t value) {
   item i{};
@@ -169,7 +178,7 @@ std::uint64_t engine::random() noexcept {
 bool engine::runnable(const queue& q) const noexcept {
   if (q.busy || q.items.empty()) return false;
   const item& head = q.items.front();
-  if (head.what == kind::wait_event) return head.on->passed.load(std::memory_order_acquire) >= head.number;
+  if (head.what == kind::wait_event) return head.on->passed.load(std::memory_order_acquire);
   if (head.what == kind::wait_word) return head.source->load(std::memory_order_acquire) >= head.number;
   return true;
 }
@@ -221,12 +230,7 @@ void engine::work_loop() {
         switch (i.what) {
           case kind::work:
           case kind::call: i.run(); break;
-          case kind::record: {
-            // Records of one event may be in several queues: it only moves forward.
-            std::uint64_t now = i.on->passed.load(std::memory_order_relaxed);
-            while (now < i.number && !i.on->passed.compare_exchange_weak(now, i.number, std::memory_order_acq_rel)) {}
-            break;
-          }
+          case kind::record: i.on->passed.store(true, std::memory_order_release); break;
           case kind::write: i.target->store(i.number, std::memory_order_release); break;
           case kind::wait_event:
           case kind::wait_word: break;

@@ -28,10 +28,13 @@ class engine {
   struct fault {
     std::string why;
   };
-  // A point in a queue. Waits and queries mean the record that was made last before them, as in CUDA.
+  // A point in a queue. Waits and queries mean the record that was made last before them, as in CUDA; one that was never
+  // recorded has passed.
+  struct mark {
+    std::atomic<bool> passed{false};
+  };
   struct event {
-    std::atomic<std::uint64_t> recorded{0};
-    std::atomic<std::uint64_t> passed{0};
+    std::shared_ptr<mark> latest;   // under the engine's mutex
   };
   using word = std::atomic<std::uint64_t>;
   struct queue;
@@ -49,8 +52,9 @@ class engine {
   queue* make_queue();
   void destroy_queue(queue* q) noexcept;   // what is in it is still done
   void run(queue* q, std::function<void()> work);        // counts as a piece of work; may throw fault
-  void record(queue* q, std::shared_ptr<event> e);
-  void wait(queue* q, std::shared_ptr<event> e);
+  void record(queue* q, event& e);
+  void wait(queue* q, const event& e);
+  bool passed(const event& e) const;
   void write(queue* q, word* w, std::uint64_t value);
   void wait(queue* q, const word* w, std::uint64_t at_least);
   void call(queue* q, std::function<void()> f);          // not counted; not called once the chip has failed
@@ -86,8 +90,8 @@ class engine {
   struct item {
     kind what;
     std::function<void()> run;
-    std::shared_ptr<event> on;
-    std::uint64_t number = 0;      // of the record; the value of the word
+    std::shared_ptr<mark> on;      // null: of an event that was never recorded
+    std::uint64_t number = 0;      // the value of the word
     word* target = nullptr;
     const word* source = nullptr;
     std::uint64_t order = 0;

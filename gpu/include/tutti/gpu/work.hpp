@@ -127,6 +127,16 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
   detail::call what_;
 };
 
+// What work::enqueued() gives; see there.
+class [[nodiscard("await it")]] enqueued_operation {
+ public:
+  explicit enqueued_operation(std::shared_ptr<detail::work_state> state) noexcept : state_(std::move(state)) {}
+  detail::work_awaiter operator co_await() && { return detail::work_awaiter(std::move(state_), detail::work_awaiter::until::enqueued); }
+
+ private:
+  std::shared_ptr<detail::work_state> state_;
+};
+
 // Work that has been started. Move-only. Awaited from an lvalue, as often as wanted; errors are thrown from the await.
 // Dropping it lets the device finish: nobody is told, and host memory that it was to write is not written any more.
 class work {
@@ -149,7 +159,7 @@ class work {
 
   detail::work_awaiter operator co_await() & { return detail::work_awaiter(state_, detail::work_awaiter::until::done); }
   // Completes when all of it is in the device's streams: a stream::wait(work) costs one event from then on.
-  detail::work_awaiter enqueued() const { return detail::work_awaiter(state_, detail::work_awaiter::until::enqueued); }
+  enqueued_operation enqueued() const { return enqueued_operation(state_); }
 
   const std::shared_ptr<detail::work_state>& state() const noexcept { return state_; }
 
