@@ -59,6 +59,7 @@ task<> there_and_back(communicator world, bench* on) {
 }
 
 task<> uploads_take_a_copy(communicator world, bench* on) {
+  if (!on->pause) co_return;   // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 4096);
@@ -74,6 +75,7 @@ task<> uploads_take_a_copy(communicator world, bench* on) {
 }
 
 task<> dropped_downloads_do_not_write(communicator world, bench* on) {
+  if (!on->pause) co_return;   // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 1024);
@@ -114,6 +116,7 @@ task<> one_waiter(gpu::stream s, int* order, int* mine) {
 }
 
 task<> waiters_in_order(communicator world, bench* on) {
+  if (!on->pause) co_return;   // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   on->pause(true);
@@ -166,6 +169,7 @@ task<> gates(communicator world, bench* on) {
 }
 
 task<> awaits_that_end_early(communicator world, bench* on) {
+  if (!on->pause) co_return;   // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 100);
@@ -189,6 +193,7 @@ task<> awaits_that_end_early(communicator world, bench* on) {
 }
 
 task<> buffers_stay_until_the_device_is_done(communicator world, bench* on) {
+  if (!on->pause || !on->allocations) co_return;   // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   const std::size_t before = on->allocations();
@@ -205,11 +210,14 @@ task<> buffers_stay_until_the_device_is_done(communicator world, bench* on) {
   co_await s.download(out, result);
   TUTTI_EXPECT(out[4999] == 0x07070707);
   co_await s.reached();
-  for (int i = 0; i < 100 && on->allocations() > before + 1; ++i) co_await s.reached();
+  // Some drivers free on a thread of their own.
+  const auto until = std::chrono::steady_clock::now() + 10s;
+  while (on->allocations() > before + 1 && std::chrono::steady_clock::now() < until) co_await s.reached();
   TUTTI_EXPECT(on->allocations() == before + 1);
 }
 
 task<> a_failure_ends_all(communicator world, bench* on) {
+  if (!on->fail_after) co_return;   // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev), other(dev);
   gpu::device_buffer<int> a(dev, 100);
@@ -229,7 +237,7 @@ task<> a_failure_ends_all(communicator world, bench* on) {
   } catch (...) {
     work_seen = tutti::test::describe(std::current_exception());
   }
-  TUTTI_EXPECT(work_seen && work_seen->code == errc::device_failed);
+  if (dev.can().gate) TUTTI_EXPECT(work_seen && work_seen->code == errc::device_failed);
   TUTTI_EXPECT(dev.failed());
   const auto refused = co_await tutti::as_result(s.fill(a, std::byte{1}));
   TUTTI_EXPECT(refused.error == errc::device_failed);
@@ -257,6 +265,7 @@ task<> nothing_waits_for_ever(communicator world, bench* on) {
 task<> capturing(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
+  if (!on->set_capturing) co_return;
   on->set_capturing(s, true);
   const auto seen = co_await tutti::as_result(s.reached());
   on->set_capturing(s, false);
@@ -315,7 +324,6 @@ TEST_CASE("several ranks share a device") { on_each_backend(3, streams_in_order)
 
 TEST_CASE("a stuck stream ends under the world's time limit") {
   for (const tutti::test::backend& b : tutti::test::backends()) {
-    if (!b.missing.empty()) continue;
     bench on = b.make();
     if (!on.pause) continue;
     tutti::init_options options;

@@ -313,7 +313,7 @@ void attachment::look() noexcept {
 void attachment::fail(errc why, const std::string& text) noexcept {
   if (failed()) return;
   failure_ = why;
-  failure_text_ = fmt::format("{}: {}", driver_->name(), text);
+  failure_text_ = text.starts_with(driver_->name()) ? text : fmt::format("{}: {}", driver_->name(), text);
   for (const auto& g : gates_)
     if (const auto held = g.lock()) held->open();
   while (!active_.empty()) {

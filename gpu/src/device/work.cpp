@@ -34,7 +34,21 @@ std::shared_ptr<work_state> start(call what) {
     throw error(errc::invalid_argument, fmt::format("{} on an empty {}", name_of(what.kind),
                                                     what.on == nullptr ? "stream" : "device communicator"));
   const std::shared_ptr<target> to = what.to;
-  return to->start(std::move(what));
+  const std::shared_ptr<attachment> on = what.on->shared_on();
+  const verb kind = what.kind;
+  errc why = errc::success;
+  std::string text;
+  try {
+    return to->start(std::move(what));
+  } catch (const error& e) {
+    if (e.code() == errc::wrong_thread) throw;
+    why = static_cast<errc>(e.code().value());
+    text = e.what();
+  }
+  // As for requests: what is wrong is thrown from the await.
+  auto failed = std::make_shared<work_state>(on, call(kind, nullptr, nullptr));
+  failed->fail(why, text);
+  return failed;
 }
 
 bool is_done(const work_state& w) noexcept { return w.done; }

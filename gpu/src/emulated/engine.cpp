@@ -138,6 +138,15 @@ bool engine::synchronize(queue* q, std::chrono::milliseconds longest) {
   return !failed() && q->items.empty() && !q->busy;
 }
 
+bool engine::synchronize_all(std::chrono::milliseconds longest) {
+  std::unique_lock lock(mutex_);
+  const auto all_idle = [&] {
+    return failed() ||
+           std::all_of(queues_.begin(), queues_.end(), [](const auto& q) { return q->items.empty() && !q->busy; });
+  };
+  return progress_.wait_until(lock, std::chrono::system_clock::now() + longest, all_idle);
+}
+
 void engine::fail(std::string why) {
   {
     const std::lock_guard lock(mutex_);

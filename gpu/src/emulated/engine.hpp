@@ -65,6 +65,8 @@ class engine {
   void free_word(word* w) noexcept;   // nothing in a queue refers to it any more
 
   bool idle(queue* q) const;
+  // All queues; as freeing memory does on a GPU.
+  bool synchronize_all(std::chrono::milliseconds longest);
   // False: it took too long, or the chip has failed.
   bool synchronize(queue* q, std::chrono::milliseconds longest);
 
