@@ -148,6 +148,25 @@ TUTTI_EXPORT std::uint64_t tutti_fake_cuda_allocations(int device) {
 TUTTI_EXPORT std::uint64_t tutti_fake_cuda_misuses(void) { return lib().misuses; }
 TUTTI_EXPORT const char* tutti_fake_cuda_last_misuse(void) { return lib().misuse.c_str(); }
 
+TUTTI_EXPORT void tutti_fake_cuda_run(void* s, void (*f)(void*), void* data) {
+  auto* const on = static_cast<stream*>(s);
+  on->of->engine->run(on->queue, [f, data] { f(data); });
+}
+TUTTI_EXPORT void tutti_fake_cuda_wait(void* s, const std::uint64_t* word) {
+  auto* const on = static_cast<stream*>(s);
+  on->of->engine->wait(on->queue, reinterpret_cast<const engine::word*>(word), 1);
+}
+TUTTI_EXPORT void tutti_fake_cuda_changed(void* s) { static_cast<stream*>(s)->of->engine->changed(); }
+TUTTI_EXPORT void* tutti_fake_cuda_reach(void* s, const void* memory, std::uint64_t bytes) {
+  try {
+    return static_cast<stream*>(s)->of->engine->reach(memory, bytes);
+  } catch (const engine::fault&) {
+    return nullptr;
+  }
+}
+TUTTI_EXPORT int tutti_fake_cuda_device(void* s) { return static_cast<stream*>(s)->of->ordinal; }
+TUTTI_EXPORT int tutti_fake_cuda_current_device(void) { return current.empty() ? -1 : current.back()->ordinal; }
+
 // ---- CUDA's ----
 
 TUTTI_EXPORT result cuInit(unsigned) { return lib().devices.empty() ? error_no_device : success; }

@@ -16,3 +16,16 @@ std::uint64_t tutti_fake_cuda_allocations(int device);
 std::uint64_t tutti_fake_cuda_misuses(void);
 const char* tutti_fake_cuda_last_misuse(void);
 }
+
+// For stand-ins of libraries that run on CUDA.
+extern "C" {
+// f(data) when the stream gets there, on a thread of the device's.
+void tutti_fake_cuda_run(void* stream, void (*f)(void*), void* data);
+// The stream waits until the word is not zero; the word outlives that.
+void tutti_fake_cuda_wait(void* stream, const std::uint64_t* word);
+void tutti_fake_cuda_changed(void* stream);   // somebody has written a word
+// Memory of the stream's device, as f may touch it; null: an illegal address.
+void* tutti_fake_cuda_reach(void* stream, const void* memory, std::uint64_t bytes);
+int tutti_fake_cuda_device(void* stream);
+int tutti_fake_cuda_current_device(void);   // -1: no context
+}

@@ -366,6 +366,13 @@ bool cuda_driver::arm(void* event, void* stream, const std::shared_ptr<const gpu
   return false;
 }
 
+void cuda_driver::enter_thread() noexcept {
+  // What is called there may come while the program captures a graph elsewhere.
+  int mode = abi::capture_mode_relaxed;
+  calls_.push(on_->context);
+  calls_.capture_mode(&mode);
+}
+
 bool cuda_driver::synchronize(void* stream, std::chrono::milliseconds longest) noexcept {
   const in_context here(*on_);
   const auto until = std::chrono::steady_clock::now() + longest;

@@ -83,6 +83,7 @@ class cuda_driver final : public gpu::detail::driver {
   bool capturing(void* stream) noexcept override;
   bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override;
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
+  void enter_thread() noexcept override;
 
   const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
 

@@ -82,6 +82,28 @@ point& stream_state::signal() {
   return p;
 }
 
+stream_state::reserved stream_state::reserve() {
+  on_->check();
+  reserved r;
+  r.event = on_->take_event();
+  r.recorded = std::make_shared<std::atomic<bool>>(false);
+  point& p = points_.emplace_back();
+  p.sequence = r.sequence = ++sequence_;
+  p.event = r.event;
+  p.recorded = r.recorded;
+  r.at = &p;
+  ++on_->counters.points;
+  on_->activate(*this);
+  return r;
+}
+
+void stream_state::enqueue(const reserved& r) {
+  driver& d = on_->driver();
+  d.record(r.event, native_);
+  if (timeline_.value != nullptr) d.write(native_, timeline_, r.sequence);
+  r.recorded->store(true, std::memory_order_release);
+}
+
 void stream_state::keep(keeps alive) {
   std::erase_if(alive, [](const auto& k) { return k == nullptr; });
   if (alive.empty()) return;
@@ -90,6 +112,7 @@ void stream_state::keep(keeps alive) {
 
 bool stream_state::passed(const point& p, std::string& why, bool& failed) noexcept {
   if (timeline_.value != nullptr) return timeline_.value->load(std::memory_order_acquire) >= p.sequence;
+  if (!p.in_stream()) return false;
   ++on_->counters.queries;
   const progress got = on_->driver().query(p.event, why);
   failed = got == progress::failed;
@@ -261,7 +284,8 @@ bool attachment::arm() noexcept {
   bool all_ring = true;
   for (stream_state* s : active_) {
     point& head = s->points_.front();
-    if (s->armed_ >= head.sequence) continue;
+    // Whoever enqueues it rings.
+    if (s->armed_ >= head.sequence || !head.in_stream()) continue;
     if (driver_->can().host_call && driver_->arm(head.event, s->native_, bell_)) {
       s->armed_ = head.sequence;
       ++counters.arms;

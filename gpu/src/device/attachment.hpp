@@ -13,6 +13,7 @@
 #include <tutti/gpu/detail/waiter.hpp>
 #include <tutti/gpu/work.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -29,6 +30,8 @@ using keeps = std::vector<std::shared_ptr<const void>>;
 struct point {
   std::uint64_t sequence = 0;
   void* event = nullptr;
+  std::shared_ptr<const std::atomic<bool>> recorded;   // of points that another thread enqueues: it has
+  bool in_stream() const noexcept { return !recorded || recorded->load(std::memory_order_acquire); }
   waiter_list waiters;
   keeps alive;
 };
@@ -47,6 +50,16 @@ class stream_state final : public target, public std::enable_shared_from_this<st
 
   // After what is in the stream now. The point is valid until the loop goes on.
   point& signal();
+  // A point that `enqueue` puts into the stream, from another thread. Points of one stream are enqueued in the order in which
+  // they were reserved, by one thread, and no others are made meanwhile.
+  struct reserved {
+    point* at = nullptr;   // on the loop thread, until the loop goes on
+    void* event = nullptr;
+    std::uint64_t sequence = 0;
+    std::shared_ptr<std::atomic<bool>> recorded;
+  };
+  reserved reserve();
+  void enqueue(const reserved& r);
   // Copies: enqueued at once.
   std::shared_ptr<work_state> start(call what) override;
   // The memory stays until what is in the stream now has passed.

@@ -95,6 +95,9 @@ class driver {
   // Blocks until what is in the stream has passed, the device has failed, or the time is over; true: passed.
   virtual bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept = 0;
 
+  // A thread beside the loop will call this driver, or a library on its device, from now on.
+  virtual void enter_thread() noexcept {}
+
   // Between processes, of memory that describe() calls shareable. export_memory gives a text for import_memory elsewhere.
   virtual std::string export_memory(void* base) { static_cast<void>(base); return {}; }
   virtual void* import_memory(const std::string& exported) { static_cast<void>(exported); return nullptr; }

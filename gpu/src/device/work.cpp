@@ -25,7 +25,8 @@ namespace detail {
 
 const char* name_of(verb kind) noexcept {
   constexpr const char* names[] = {"copy",    "upload",     "download", "fill",           "barrier",    "broadcast", "reduce", "all_reduce",
-                                   "scatter", "gather",     "all_gather", "reduce_scatter", "all_to_all", "send",      "recv"};
+                                   "scatter", "gather",     "all_gather", "reduce_scatter", "all_to_all", "send",      "recv",
+                                   "batch"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -67,8 +68,13 @@ void work_state::open_gates() noexcept {
 }
 
 void work_state::set_enqueued(stream_state& s) {
-  event_ = on->take_event();
-  on->driver().record(event_, s.native());
+  void* const event = on->take_event();
+  on->driver().record(event, s.native());
+  set_enqueued(event, s);
+}
+
+void work_state::set_enqueued(void* passed, stream_state& s) {
+  event_ = passed;
   if (!gates_.empty()) {
     // The stream opens them when it gets there: no host in between. They stay until it has.
     for (const auto& g : gates_) on->driver().write(s.native(), g->get(), 1);
@@ -79,8 +85,9 @@ void work_state::set_enqueued(stream_state& s) {
   while (waiter* w = wait_enqueued.pop_front()) on->resume_soon(*w);
 }
 
-void work_state::finish_with(stream_state& s) {
-  point& p = s.signal();
+void work_state::finish_with(stream_state& s) { finish_with(s, s.signal()); }
+
+void work_state::finish_with(stream_state&, point& p) {
   p.alive = std::move(alive);
   for (const view* v : {&what.in, &what.out})
     if (v->keep) p.alive.push_back(v->keep);

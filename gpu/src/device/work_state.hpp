@@ -19,11 +19,15 @@ struct work_state : std::enable_shared_from_this<work_state> {
 
   // All of it is in streams; it is done when `s` gets to where it is now.
   void set_enqueued(stream_state& s);
+  // The same, when `passed` has passed, which was recorded elsewhere and is the work's from here on; `s` waits for it (or
+  // comes after it) and opens the gates.
+  void set_enqueued(void* passed, stream_state& s);
   void set_done() noexcept;
   // Ends it; the first reason stays.
   void fail(errc code, const std::string& text) noexcept;
   // It is done when `s` gets to where it is now: then done() or the device's failure.
   void finish_with(stream_state& s);
+  void finish_with(stream_state& s, point& p);   // ... at this point of it
   // `s` waits for it.
   void make_wait(stream_state& s);
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }

@@ -33,7 +33,8 @@ struct work_state;
 
 enum class verb : std::uint8_t {
   copy, upload, download, fill,
-  barrier, broadcast, reduce, all_reduce, scatter, gather, all_gather, reduce_scatter, all_to_all, send, receive
+  barrier, broadcast, reduce, all_reduce, scatter, gather, all_gather, reduce_scatter, all_to_all, send, receive,
+  batch
 };
 const char* name_of(verb kind) noexcept;
 
@@ -59,6 +60,7 @@ struct call {
   int tag = 0;
   std::byte value{};
   tutti::detail::reduction op;
+  std::shared_ptr<const void> extra;   // of batches: the messages
 };
 
 std::shared_ptr<work_state> start(call what);
