@@ -28,6 +28,7 @@ enum class errc {
   protocol,            // bytes that no tutti peer of this version sends
   not_supported,       // this build or this machine lacks what was asked for
   resources,           // memory, descriptors or another limit ran out
+  device_failed,       // a GPU or its library reported an error; what else was under way on it fails with the same
   system               // a system call failed in a way that has no better name here
 };
 

@@ -25,6 +25,7 @@ class category final : public std::error_category {
       case errc::protocol: return "protocol violation";
       case errc::not_supported: return "not supported here";
       case errc::resources: return "a resource ran out";
+      case errc::device_failed: return "a device failed";
       case errc::system: return "a system call failed";
     }
     return "unknown tutti error";

@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky errors, without a
+// GPU. It is stricter than CUDA where that finds mistakes: pageable memory is an illegal address, freeing waits for the device.
+#include "cuda/api.hpp"
+#include "emulated/engine.hpp"
+#include "fake_cuda.hpp"
+#include "kernels/elements.hpp"
+#include "kernels/reduce_host.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace tutti::cuda::abi {
+
+struct context {
+  std::unique_ptr<emulated::engine> engine;
+  int ordinal = 0;
+  bool words = true;
+};
+struct stream {
+  context* of;
+  emulated::engine::queue* queue;
+};
+struct event {
+  context* of;
+  emulated::engine::event point;
+};
+struct module {
+  context* of;
+};
+struct function {
+  reduce_kind kind;
+  element_type type;
+};
+
+}  // namespace tutti::cuda::abi
+
+namespace {
+
+using namespace tutti::cuda::abi;
+using tutti::emulated::engine;
+
+constexpr result failed_launch = 719, invalid_context = 201;
+
+struct library {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<context>> devices;
+  std::set<const void*> live;   // streams, events and modules
+  std::vector<std::unique_ptr<function>> functions;
+  std::uint64_t misuses = 0;
+  std::string misuse = "none";
+  std::string last_failure;
+
+  library() { reset(1, 0, 0, true); }
+  void reset(int n, std::uint64_t adversary, std::uint64_t delay_us, bool words) {
+    devices.clear();
+    live.clear();
+    for (int i = 0; i < n; ++i) {
+      tutti::emulated::options how;
+      how.memory_bytes = std::size_t{64} << 20;
+      how.adversary = adversary;
+      how.delay = std::chrono::microseconds(delay_us);
+      if (adversary != 0) how.workers = 4;
+      devices.push_back(std::make_unique<context>());
+      devices.back()->engine = std::make_unique<engine>(how);
+      devices.back()->ordinal = i;
+      devices.back()->words = words;
+    }
+  }
+  result misused(std::string what, result code) {
+    const std::lock_guard lock(mutex);
+    ++misuses;
+    misuse = std::move(what);
+    return code;
+  }
+  template <class T>
+  T* add(T* handle) {
+    const std::lock_guard lock(mutex);
+    live.insert(handle);
+    return handle;
+  }
+  bool remove(const void* handle) {
+    const std::lock_guard lock(mutex);
+    return live.erase(handle) == 1;
+  }
+  bool knows(const void* handle) {
+    const std::lock_guard lock(mutex);
+    return live.count(handle) == 1;
+  }
+};
+
+library& lib() {
+  static library instance;
+  return instance;
+}
+thread_local std::vector<context*> current;
+thread_local bool in_host_function = false;
+
+// What is wrong with a call before it has done anything; success: nothing.
+result wrong(const char* call) {
+  if (in_host_function) return lib().misused(std::string(call) + " inside a host function", error_not_permitted);
+  if (current.empty()) return lib().misused(std::string(call) + " without a context", invalid_context);
+  if (current.back()->engine->failed()) {
+    const std::lock_guard lock(lib().mutex);
+    lib().last_failure = current.back()->engine->failure();
+    return failed_launch;
+  }
+  return success;
+}
+result wrong_handle(const char* call, const void* handle) {
+  if (const result code = wrong(call); code != success) return code;
+  return lib().knows(handle) ? success : lib().misused(std::string(call) + " of a handle that has gone", error_invalid_handle);
+}
+void* pointer(device_pointer p) { return reinterpret_cast<void*>(p); }
+
+#define TUTTI_CHECK(...)                                                        \
+  do {                                                                          \
+    if (const result code = (__VA_ARGS__); code != success) return code;        \
+  } while (false)
+
+}  // namespace
+
+// ---- what tests tell ----
+
+TUTTI_EXPORT void tutti_fake_cuda_reset(int devices, std::uint64_t adversary, std::uint64_t delay_us, int words) {
+  lib().reset(devices, adversary, delay_us, words != 0);
+}
+TUTTI_EXPORT void tutti_fake_cuda_fail_after(int device, std::uint64_t n, const char* why) {
+  lib().devices.at(static_cast<std::size_t>(device))->engine->fail_after(n, why);
+}
+TUTTI_EXPORT void tutti_fake_cuda_pause(int device, int on) {
+  lib().devices.at(static_cast<std::size_t>(device))->engine->pause(on != 0);
+}
+TUTTI_EXPORT void tutti_fake_cuda_set_capturing(void* s, int on) {
+  static_cast<stream*>(s)->queue->capturing.store(on != 0);
+}
+TUTTI_EXPORT std::uint64_t tutti_fake_cuda_allocations(int device) {
+  return lib().devices.at(static_cast<std::size_t>(device))->engine->memory().allocations();
+}
+TUTTI_EXPORT std::uint64_t tutti_fake_cuda_misuses(void) { return lib().misuses; }
+TUTTI_EXPORT const char* tutti_fake_cuda_last_misuse(void) { return lib().misuse.c_str(); }
+
+TUTTI_EXPORT void tutti_fake_cuda_run(void* s, void (*f)(void*), void* data) {
+  auto* const on = static_cast<stream*>(s);
+  on->of->engine->run(on->queue, [f, data] { f(data); });
+}
+TUTTI_EXPORT void tutti_fake_cuda_wait(void* s, const std::uint64_t* word) {
+  auto* const on = static_cast<stream*>(s);
+  on->of->engine->wait(on->queue, reinterpret_cast<const engine::word*>(word), 1);
+}
+TUTTI_EXPORT void tutti_fake_cuda_changed(void* s) { static_cast<stream*>(s)->of->engine->changed(); }
+TUTTI_EXPORT void* tutti_fake_cuda_reach(void* s, const void* memory, std::uint64_t bytes) {
+  try {
+    return static_cast<stream*>(s)->of->engine->reach(memory, bytes);
+  } catch (const engine::fault&) {
+    return nullptr;
+  }
+}
+TUTTI_EXPORT int tutti_fake_cuda_device(void* s) { return static_cast<stream*>(s)->of->ordinal; }
+TUTTI_EXPORT int tutti_fake_cuda_current_device(void) { return current.empty() ? -1 : current.back()->ordinal; }
+
+// ---- CUDA's ----
+
+TUTTI_EXPORT result cuInit(unsigned) { return lib().devices.empty() ? error_no_device : success; }
+TUTTI_EXPORT result cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return success;
+}
+TUTTI_EXPORT result cuDeviceGetCount(int* count) {
+  *count = static_cast<int>(lib().devices.size());
+  return success;
+}
+TUTTI_EXPORT result cuDeviceGet(device* d, int ordinal) {
+  *d = ordinal;
+  return ordinal < static_cast<int>(lib().devices.size()) ? success : 101;
+}
+TUTTI_EXPORT result cuDeviceGetName(char* name, int length, device) {
+  std::strncpy(name, "stand-in", static_cast<std::size_t>(length));
+  return success;
+}
+TUTTI_EXPORT result cuDeviceGetUuid_v2(uuid* id, device d) {
+  std::memset(id, 0, sizeof *id);
+  id->bytes[0] = static_cast<char>(d + 1);
+  return success;
+}
+TUTTI_EXPORT result cuDeviceGetAttribute(int* value, int attribute, device d) {
+  *value = 1;
+  if (attribute == attribute_can_use_64_bit_stream_mem_ops) *value = lib().devices.at(static_cast<std::size_t>(d))->words ? 1 : 0;
+  return success;
+}
+TUTTI_EXPORT result cuDevicePrimaryCtxRetain(context** c, device d) {
+  *c = lib().devices.at(static_cast<std::size_t>(d)).get();
+  return success;
+}
+TUTTI_EXPORT result cuDevicePrimaryCtxRelease_v2(device) { return success; }
+TUTTI_EXPORT result cuCtxPushCurrent_v2(context* c) {
+  current.push_back(c);
+  return success;
+}
+TUTTI_EXPORT result cuCtxPopCurrent_v2(context** c) {
+  if (current.empty()) return invalid_context;
+  *c = current.back();
+  current.pop_back();
+  return success;
+}
+TUTTI_EXPORT result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return success;
+}
+TUTTI_EXPORT result cuGetErrorName(result code, const char** name) {
+  *name = code == failed_launch ? "CUDA_ERROR_LAUNCH_FAILED" : code == error_out_of_memory ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+  return success;
+}
+TUTTI_EXPORT result cuGetErrorString(result code, const char** text) {
+  *text = code == failed_launch ? lib().last_failure.c_str() : "as the stand-in says";
+  return success;
+}
+TUTTI_EXPORT result cuMemAlloc_v2(device_pointer* p, std::size_t bytes) {
+  TUTTI_CHECK(wrong("cuMemAlloc"));
+  void* const memory = current.back()->engine->memory().allocate(bytes);
+  *p = reinterpret_cast<device_pointer>(memory);
+  return memory == nullptr ? error_out_of_memory : success;
+}
+TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
+  if (in_host_function || current.empty()) return lib().misused("cuMemFree inside a host function or without a context", invalid_context);
+  engine& e = *current.back()->engine;
+  e.synchronize_all(std::chrono::seconds(5));
+  return e.memory().free(pointer(p)) ? success : lib().misused("cuMemFree of what is not allocated", error_invalid_value);
+}
+TUTTI_EXPORT result cuMemHostAlloc(void** p, std::size_t bytes, unsigned) {
+  TUTTI_CHECK(wrong("cuMemHostAlloc"));
+  *p = current.back()->engine->allocate_pinned(bytes);
+  return success;
+}
+TUTTI_EXPORT result cuMemFreeHost(void* p) {
+  if (current.empty()) return lib().misused("cuMemFreeHost without a context", invalid_context);
+  current.back()->engine->synchronize_all(std::chrono::seconds(5));
+  current.back()->engine->free_pinned(p);
+  return success;
+}
+TUTTI_EXPORT result cuMemHostGetDevicePointer_v2(device_pointer* seen, void* p, unsigned) {
+  TUTTI_CHECK(wrong("cuMemHostGetDevicePointer"));
+  *seen = reinterpret_cast<device_pointer>(p);
+  return current.back()->engine->pinned_around(p).second > 0 ? success : error_invalid_value;
+}
+TUTTI_EXPORT result cuMemHostRegister_v2(void* p, std::size_t bytes, unsigned) {
+  TUTTI_CHECK(wrong("cuMemHostRegister"));
+  return current.back()->engine->add_pinned(p, bytes) ? success : error_already_registered;
+}
+TUTTI_EXPORT result cuMemHostUnregister(void* p) {
+  if (current.empty()) return invalid_context;
+  current.back()->engine->remove_pinned(p);
+  return success;
+}
+TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** values, device_pointer p) {
+  if (current.empty()) return invalid_context;
+  const engine& e = *current.back()->engine;
+  const auto block = e.memory().find(pointer(p));
+  const auto [base, bytes] = e.pinned_around(pointer(p));
+  const bool on_device = block.bytes > 0;
+  for (unsigned i = 0; i < n; ++i) {
+    switch (wanted[i]) {
+      case pointer_memory_type:
+        *static_cast<unsigned*>(values[i]) = on_device ? memory_type_device : bytes > 0 ? memory_type_host : 0;
+        break;
+      case pointer_is_managed: *static_cast<unsigned*>(values[i]) = 0; break;
+      case pointer_device_ordinal: *static_cast<int*>(values[i]) = current.back()->ordinal; break;
+      case pointer_range_start:
+        *static_cast<const void**>(values[i]) =
+            on_device ? static_cast<const std::byte*>(static_cast<const engine&>(e).memory().base()) + block.offset : base;
+        break;
+      case pointer_range_size: *static_cast<std::size_t*>(values[i]) = on_device ? block.bytes : bytes; break;
+      case pointer_buffer_id: *static_cast<unsigned long long*>(values[i]) = block.id; break;
+      case pointer_is_legacy_ipc: *static_cast<unsigned char*>(values[i]) = on_device ? 1 : 0; break;
+      default: return error_invalid_value;
+    }
+  }
+  return success;
+}
+TUTTI_EXPORT result cuMemcpyAsync(device_pointer to, device_pointer from, std::size_t bytes, stream* s) {
+  TUTTI_CHECK(wrong_handle("cuMemcpyAsync", s));
+  s->of->engine->run(s->queue, [e = s->of->engine.get(), to, from, bytes] {
+    std::memmove(e->reach(pointer(to), bytes), e->reach(pointer(from), bytes), bytes);
+  });
+  return success;
+}
+TUTTI_EXPORT result cuMemsetD8Async(device_pointer to, unsigned char value, std::size_t bytes, stream* s) {
+  TUTTI_CHECK(wrong_handle("cuMemsetD8Async", s));
+  s->of->engine->run(s->queue, [e = s->of->engine.get(), to, value, bytes] { std::memset(e->reach(pointer(to), bytes), value, bytes); });
+  return success;
+}
+TUTTI_EXPORT result cuStreamCreateWithPriority(stream** s, unsigned, int) {
+  TUTTI_CHECK(wrong("cuStreamCreateWithPriority"));
+  *s = lib().add(new stream{current.back(), current.back()->engine->make_queue()});
+  return success;
+}
+TUTTI_EXPORT result cuStreamDestroy_v2(stream* s) {
+  if (!lib().remove(s)) return lib().misused("cuStreamDestroy of a stream that has gone", error_invalid_handle);
+  s->of->engine->destroy_queue(s->queue);
+  delete s;
+  return success;
+}
+TUTTI_EXPORT result cuStreamQuery(stream* s) {
+  TUTTI_CHECK(wrong_handle("cuStreamQuery", s));
+  return s->of->engine->idle(s->queue) ? success : error_not_ready;
+}
+TUTTI_EXPORT result cuStreamWaitEvent(stream* s, event* e, unsigned) {
+  TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", s));
+  TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", e));
+  s->of->engine->wait(s->queue, e->point);
+  return success;
+}
+TUTTI_EXPORT result cuStreamIsCapturing(stream* s, int* status) {
+  if (!lib().knows(s)) return lib().misused("cuStreamIsCapturing of a stream that has gone", error_invalid_handle);
+  *status = s->queue->capturing.load() ? 1 : capture_none;
+  return success;
+}
+TUTTI_EXPORT result cuStreamWriteValue64_v2(stream* s, device_pointer p, std::uint64_t value, unsigned) {
+  TUTTI_CHECK(wrong_handle("cuStreamWriteValue64", s));
+  if (!s->of->words) return error_not_supported;
+  s->of->engine->write(s->queue, static_cast<engine::word*>(pointer(p)), value);
+  return success;
+}
+TUTTI_EXPORT result cuStreamWaitValue64_v2(stream* s, device_pointer p, std::uint64_t value, unsigned) {
+  TUTTI_CHECK(wrong_handle("cuStreamWaitValue64", s));
+  if (!s->of->words) return error_not_supported;
+  s->of->engine->wait(s->queue, static_cast<const engine::word*>(pointer(p)), value);
+  return success;
+}
+TUTTI_EXPORT result cuEventCreate(event** e, unsigned) {
+  TUTTI_CHECK(wrong("cuEventCreate"));
+  *e = lib().add(new event{current.back(), {}});
+  return success;
+}
+TUTTI_EXPORT result cuEventDestroy_v2(event* e) {
+  if (!lib().remove(e)) return lib().misused("cuEventDestroy of an event that has gone", error_invalid_handle);
+  delete e;
+  return success;
+}
+TUTTI_EXPORT result cuEventRecord(event* e, stream* s) {
+  TUTTI_CHECK(wrong_handle("cuEventRecord", e));
+  TUTTI_CHECK(wrong_handle("cuEventRecord", s));
+  s->of->engine->record(s->queue, e->point);
+  return success;
+}
+TUTTI_EXPORT result cuEventQuery(event* e) {
+  if (lib().knows(e) && e->of->engine->passed(e->point)) return success;
+  TUTTI_CHECK(wrong_handle("cuEventQuery", e));
+  return error_not_ready;
+}
+TUTTI_EXPORT result cuLaunchHostFunc(stream* s, host_function f, void* data) {
+  TUTTI_CHECK(wrong_handle("cuLaunchHostFunc", s));
+  s->of->engine->call(s->queue, [f, data] {
+    in_host_function = true;
+    f(data);
+    in_host_function = false;
+  });
+  return success;
+}
+TUTTI_EXPORT result cuModuleLoadData(module** m, const void*) {
+  TUTTI_CHECK(wrong("cuModuleLoadData"));
+  *m = lib().add(new module{current.back()});
+  return success;
+}
+TUTTI_EXPORT result cuModuleUnload(module* m) {
+  if (!lib().remove(m)) return lib().misused("cuModuleUnload of a module that has gone", error_invalid_handle);
+  delete m;
+  return success;
+}
+TUTTI_EXPORT result cuModuleGetFunction(function** f, module* m, const char* name) {
+  TUTTI_CHECK(wrong_handle("cuModuleGetFunction", m));
+  auto made = std::make_unique<function>();
+  if (!tutti::gpu::kernels::find_kernel(name, made->kind, made->type)) return error_not_found;
+  *f = made.get();
+  const std::lock_guard lock(lib().mutex);
+  lib().functions.push_back(std::move(made));
+  return success;
+}
+TUTTI_EXPORT result cuLaunchKernel(function* f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, stream* s,
+                                   void** parameters, void**) {
+  using namespace tutti::gpu::kernels;
+  TUTTI_CHECK(wrong_handle("cuLaunchKernel", s));
+  reduce_arguments a = *static_cast<const reduce_arguments*>(parameters[0]);
+  s->of->engine->run(s->queue, [e = s->of->engine.get(), f, a]() mutable {
+    const std::size_t bytes = a.count * bytes_of(f->type);
+    for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
+    for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
+    reduce_on_host(f->kind, f->type, a);
+  });
+  return success;
+}
+TUTTI_EXPORT result cuThreadExchangeStreamCaptureMode(int* mode) {
+  *mode = 0;
+  return success;
+}

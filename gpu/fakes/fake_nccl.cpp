@@ -1,0 +1,527 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stand-in for libnccl, of ranks that are threads of one process, each with a device of the stand-in for libcuda. Streams
+// stop in a collective until all ranks' streams have come, as NCCL's kernels do, or until the communicator is aborted.
+#include "fake_cuda.hpp"
+#include "fake_nccl.hpp"
+#include "kernels/elements.hpp"
+#include "kernels/reduce_host.hpp"
+#include "nccl/api.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using namespace tutti::nccl::abi;
+using tutti::element_type;
+using tutti::reduce_kind;
+
+// What it needs of the other stand-in, which the program has open.
+struct cuda_stand_in {
+  decltype(&tutti_fake_cuda_run) run = nullptr;
+  decltype(&tutti_fake_cuda_wait) wait = nullptr;
+  decltype(&tutti_fake_cuda_changed) changed = nullptr;
+  decltype(&tutti_fake_cuda_reach) reach = nullptr;
+  decltype(&tutti_fake_cuda_current_device) current_device = nullptr;
+
+  cuda_stand_in() {
+    void* const library = ::dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) std::abort();
+    const auto find = [library]<class F>(F*& to, const char* name) {
+      to = reinterpret_cast<F*>(::dlsym(library, name));
+      if (to == nullptr) std::abort();
+    };
+    find(run, "tutti_fake_cuda_run");
+    find(wait, "tutti_fake_cuda_wait");
+    find(changed, "tutti_fake_cuda_changed");
+    find(reach, "tutti_fake_cuda_reach");
+    find(current_device, "tutti_fake_cuda_current_device");
+  }
+};
+const cuda_stand_in& cuda() {
+  static const cuda_stand_in instance;
+  return instance;
+}
+
+enum class what : int { all_reduce, reduce, broadcast, all_gather, reduce_scatter };
+
+struct operation {   // one rank's part of a collective
+  what kind{};
+  const void* in = nullptr;
+  void* out = nullptr;
+  std::size_t count = 0;
+  int type = 0;
+  int op = 0;
+  double factor = 1;
+  int root = 0;
+  void* stream = nullptr;
+  std::atomic<std::uint64_t>* released = nullptr;
+};
+struct collective {
+  std::vector<operation> parts;
+  std::vector<bool> here;
+  int arrived = 0;
+};
+struct message_batch {
+  std::atomic<std::uint64_t>* released = nullptr;
+  int left = 0;
+  void* stream = nullptr;
+};
+struct message {
+  const void* data;
+  std::size_t bytes;
+  void* stream;
+  std::shared_ptr<message_batch> of;
+};
+
+struct world {
+  int size = 0;
+  int joined = 0;
+  std::set<int> devices;
+  bool duplicate = false;
+  std::map<std::uint64_t, collective> collectives;
+  std::map<std::pair<int, int>, std::deque<message>> sends, receives;   // by source and destination
+  std::map<int, std::map<int, std::vector<std::pair<int, int>>>> splits;   // number of the split, color, (key, rank)
+  std::map<int, int> split_arrived;
+};
+
+struct scaled_sum {
+  double factor;
+};
+
+}  // namespace
+
+struct tutti::nccl::abi::communicator {
+  std::shared_ptr<world> of;
+  int rank = 0;
+  std::uint64_t sequence = 0;
+  int splits = 0;
+  bool aborted = false;
+  std::vector<std::pair<std::atomic<std::uint64_t>*, void*>> waiting;   // what its streams wait for
+  std::map<int, scaled_sum> operations;
+};
+
+namespace {
+
+struct library {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<std::string, std::shared_ptr<world>> worlds;
+  std::uint64_t next_id = 1;
+  bool blocked = false;
+  result fail_next = success;
+  int communicators = 0;
+  std::string last_error;
+  std::deque<std::atomic<std::uint64_t>> words;   // for ever: streams look at them
+};
+library& lib() {
+  static library instance;
+  return instance;
+}
+
+element_type type_named(int type) {
+  switch (type) {
+    case int8: return element_type::int8;
+    case uint8: return element_type::uint8;
+    case int32: return element_type::int32;
+    case uint32: return element_type::uint32;
+    case int64: return element_type::int64;
+    case uint64: return element_type::uint64;
+    case float16: return element_type::float16;
+    case float32: return element_type::float32;
+    case float64: return element_type::float64;
+    default: return element_type::bfloat16;
+  }
+}
+reduce_kind reduction_named(int op) {
+  constexpr reduce_kind kinds[] = {reduce_kind::sum, reduce_kind::product, reduce_kind::max, reduce_kind::min, reduce_kind::avg};
+  return op <= average ? kinds[op] : reduce_kind::premul_sum;
+}
+
+void release(std::atomic<std::uint64_t>* word, void* stream) {
+  word->store(1, std::memory_order_release);
+  cuda().changed(stream);
+}
+
+// All parts are there: the data move, in the thread of whoever came last. Under the lock.
+void carry_out(collective& c) {
+  const std::size_t n = c.parts.size();
+  const operation& first = c.parts[0];
+  const std::size_t e = tutti::gpu::kernels::bytes_of(type_named(first.type));
+  const auto at = [](const operation& o, const void* memory, std::size_t bytes) {
+    return static_cast<std::byte*>(cuda().reach(o.stream, memory, bytes));
+  };
+  const auto reduce = [&](std::size_t offset, std::size_t count, std::vector<void*> out) {
+    std::vector<const void*> in;
+    std::vector<double> factors;
+    for (const operation& o : c.parts) {
+      in.push_back(at(o, static_cast<const std::byte*>(o.in) + offset * e, count * e));
+      if (reduction_named(o.op) == reduce_kind::premul_sum) factors.push_back(o.factor);
+    }
+    for (void* p : out)
+      if (p == nullptr) return;
+    for (const void* p : in)
+      if (p == nullptr) return;
+    tutti::gpu::kernels::reduce_on_host(reduction_named(first.op), type_named(first.type), in, out, factors, count,
+                                        static_cast<int>(n));
+  };
+  const auto copy = [](void* to, const void* from, std::size_t bytes) {
+    if (to != nullptr && from != nullptr) std::memmove(to, from, bytes);
+  };
+  if (first.count > 0) switch (first.kind) {
+    case what::all_reduce: {
+      std::vector<void*> out;
+      for (const operation& o : c.parts) out.push_back(at(o, o.out, o.count * e));
+      reduce(0, first.count, out);
+      break;
+    }
+    case what::reduce: {
+      const operation& root = c.parts[static_cast<std::size_t>(first.root)];
+      reduce(0, first.count, {at(root, root.out, root.count * e)});
+      break;
+    }
+    case what::reduce_scatter:
+      for (std::size_t r = 0; r < n; ++r) reduce(r * first.count, first.count, {at(c.parts[r], c.parts[r].out, first.count * e)});
+      break;
+    case what::broadcast: {
+      const operation& root = c.parts[static_cast<std::size_t>(first.root)];
+      for (const operation& o : c.parts) copy(at(o, o.out, o.count * e), at(root, root.in, root.count * e), o.count * e);
+      break;
+    }
+    case what::all_gather:
+      for (const operation& to : c.parts)
+        for (std::size_t r = 0; r < n; ++r)
+          copy(at(to, static_cast<std::byte*>(to.out) + r * first.count * e, first.count * e),
+               at(c.parts[r], c.parts[r].in, first.count * e), first.count * e);
+      break;
+  }
+  for (const operation& o : c.parts) release(o.released, o.stream);
+}
+
+struct arrival {
+  communicator* comm;
+  std::shared_ptr<world> of;
+  int rank;
+  std::uint64_t sequence;
+  operation part;
+};
+
+void arrive(void* data) {
+  const std::unique_ptr<arrival> a(static_cast<arrival*>(data));
+  const std::lock_guard lock(lib().mutex);
+  collective& c = a->of->collectives[a->sequence];
+  c.parts.resize(static_cast<std::size_t>(a->of->size));
+  c.parts[static_cast<std::size_t>(a->rank)] = a->part;
+  if (++c.arrived < a->of->size) return;
+  carry_out(c);
+  a->of->collectives.erase(a->sequence);
+}
+
+// What every call that enqueues begins with. Success: go on.
+result enter(communicator* c, std::unique_lock<std::mutex>& lock) {
+  if (const result r = std::exchange(lib().fail_next, success); r != success) {
+    lib().last_error = "as the test wanted";
+    return r;
+  }
+  lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(60),
+                           [c] { return !lib().blocked || c->aborted; });
+  return c->aborted ? invalid_usage : success;
+}
+
+result enqueue(communicator* c, operation part) {
+  std::unique_lock lock(lib().mutex);
+  if (const result r = enter(c, lock); r != success) return r;
+  if (const auto made = c->operations.find(part.op); made != c->operations.end()) part.factor = made->second.factor;
+  part.released = &lib().words.emplace_back(0);
+  c->waiting.emplace_back(part.released, part.stream);
+  void* const stream = part.stream;
+  const auto* const word = part.released;
+  auto* const a = new arrival{c, c->of, c->rank, c->sequence++, part};
+  lock.unlock();
+  cuda().run(stream, arrive, a);
+  cuda().wait(stream, reinterpret_cast<const std::uint64_t*>(word));
+  return success;
+}
+
+// ---- messages ----
+
+struct call_part {
+  bool sends;
+  const void* data;
+  std::size_t bytes;
+  int peer;
+  communicator* comm;
+  void* stream;
+};
+thread_local int group_depth = 0;
+thread_local std::vector<call_part> group_parts;
+
+struct batch_arrival {
+  std::shared_ptr<world> of;
+  int rank;
+  std::vector<call_part> parts;
+  std::shared_ptr<message_batch> batch;
+};
+
+void part_done(const message& m) {
+  if (--m.of->left == 0) release(m.of->released, m.of->stream);
+}
+
+void arrive_batch(void* data) {
+  const std::unique_ptr<batch_arrival> a(static_cast<batch_arrival*>(data));
+  const std::lock_guard lock(lib().mutex);
+  for (const call_part& p : a->parts) {
+    const std::pair<int, int> way = p.sends ? std::pair(a->rank, p.peer) : std::pair(p.peer, a->rank);
+    (p.sends ? a->of->sends : a->of->receives)[way].push_back({p.data, p.bytes, p.stream, a->batch});
+    auto &sends = a->of->sends[way], &receives = a->of->receives[way];
+    while (!sends.empty() && !receives.empty()) {
+      const message from = sends.front(), to = receives.front();
+      sends.pop_front();
+      receives.pop_front();
+      const std::size_t bytes = std::min(from.bytes, to.bytes);
+      void* const target = cuda().reach(to.stream, to.data, bytes);
+      const void* const source = cuda().reach(from.stream, from.data, bytes);
+      if (target != nullptr && source != nullptr) std::memmove(target, source, bytes);
+      part_done(from);
+      part_done(to);
+    }
+  }
+}
+
+result end_group() {
+  const std::vector<call_part> parts = std::exchange(group_parts, {});
+  if (parts.empty()) return success;
+  communicator* const c = parts[0].comm;
+  std::unique_lock lock(lib().mutex);
+  if (const result r = enter(c, lock); r != success) return r;
+  auto batch = std::make_shared<message_batch>();
+  batch->released = &lib().words.emplace_back(0);
+  batch->left = static_cast<int>(parts.size());
+  batch->stream = parts[0].stream;
+  c->waiting.emplace_back(batch->released, batch->stream);
+  auto* const a = new batch_arrival{c->of, c->rank, parts, batch};
+  lock.unlock();
+  cuda().run(batch->stream, arrive_batch, a);
+  cuda().wait(batch->stream, reinterpret_cast<const std::uint64_t*>(batch->released));
+  return success;
+}
+
+result message_part(call_part p) {
+  group_parts.push_back(p);
+  return group_depth == 0 ? end_group() : success;
+}
+
+// Waits for all ranks of a new communicator, as NCCL does.
+result join(const std::string& name, int size, int rank, communicator** made) {
+  std::unique_lock lock(lib().mutex);
+  std::shared_ptr<world>& place = lib().worlds[name];
+  if (!place) place = std::make_shared<world>();
+  const std::shared_ptr<world> w = place;
+  w->size = size;
+  if (!w->devices.insert(cuda().current_device()).second) w->duplicate = true;
+  ++w->joined;
+  lib().changed.notify_all();
+  const bool all = lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(60),
+                                            [&] { return w->joined >= size || w->duplicate; });
+  if (w->duplicate) {
+    lib().last_error = "Duplicate GPU detected";
+    return invalid_usage;
+  }
+  if (!all) return system_error;
+  *made = new communicator;
+  (*made)->of = w;
+  (*made)->rank = rank;
+  ++lib().communicators;
+  return success;
+}
+
+void end(communicator* c) {
+  std::unique_lock lock(lib().mutex);
+  c->aborted = true;
+  for (const auto& [word, stream] : c->waiting)
+    if (word->load() == 0) release(word, stream);
+  lib().changed.notify_all();
+  --lib().communicators;
+  // Its memory stays: another thread may be in a call.
+}
+
+}  // namespace
+
+// ---- what tests tell ----
+
+TUTTI_EXPORT void tutti_fake_nccl_reset(void) {
+  const std::lock_guard lock(lib().mutex);
+  lib().worlds.clear();
+  lib().blocked = false;
+  lib().fail_next = success;
+  lib().communicators = 0;
+}
+TUTTI_EXPORT void tutti_fake_nccl_block_calls(int on) {
+  const std::lock_guard lock(lib().mutex);
+  lib().blocked = on != 0;
+  lib().changed.notify_all();
+}
+TUTTI_EXPORT void tutti_fake_nccl_fail_next(int code) {
+  const std::lock_guard lock(lib().mutex);
+  lib().fail_next = code;
+}
+TUTTI_EXPORT int tutti_fake_nccl_communicators(void) {
+  const std::lock_guard lock(lib().mutex);
+  return lib().communicators;
+}
+
+// ---- NCCL's ----
+
+TUTTI_EXPORT result ncclGetVersion(int* version) {
+  *version = 22809;
+  return success;
+}
+TUTTI_EXPORT const char* ncclGetErrorString(result code) {
+  return code == invalid_usage ? "invalid usage" : code == remote_error ? "remote process exited" : code == success ? "no error" : "an error";
+}
+TUTTI_EXPORT const char* ncclGetLastError(communicator*) { return lib().last_error.c_str(); }
+TUTTI_EXPORT result ncclGetUniqueId(unique_id* id) {
+  const std::lock_guard lock(lib().mutex);
+  std::memset(id, 0, sizeof *id);
+  std::memcpy(id->bytes, "stand-in", 8);
+  std::memcpy(id->bytes + 8, &lib().next_id, sizeof lib().next_id);
+  ++lib().next_id;
+  return success;
+}
+TUTTI_EXPORT result ncclCommInitRank(communicator** c, int size, unique_id id, int rank) {
+  return join(std::string(id.bytes, sizeof id.bytes), size, rank, c);
+}
+TUTTI_EXPORT result ncclCommFinalize(communicator*) { return success; }
+TUTTI_EXPORT result ncclCommDestroy(communicator* c) {
+  end(c);
+  return success;
+}
+TUTTI_EXPORT result ncclCommAbort(communicator* c) {
+  end(c);
+  return success;
+}
+TUTTI_EXPORT result ncclCommRevoke(communicator* c, int) {
+  const std::lock_guard lock(lib().mutex);
+  c->aborted = true;
+  for (const auto& [word, stream] : c->waiting)
+    if (word->load() == 0) release(word, stream);
+  lib().changed.notify_all();
+  return success;
+}
+TUTTI_EXPORT result ncclCommGetAsyncError(communicator*, result* code) {
+  *code = success;
+  return success;
+}
+TUTTI_EXPORT result ncclCommSplit(communicator* c, int color, int key, communicator** made, config*) {
+  std::string name;
+  int rank = 0, size = 0;
+  {
+    std::unique_lock lock(lib().mutex);
+    const int number = c->splits++;
+    if (color >= 0) c->of->splits[number][color].emplace_back(key, c->rank);
+    ++c->of->split_arrived[number];
+    lib().changed.notify_all();
+    if (!lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(60),
+                                  [&] { return c->of->split_arrived[number] >= c->of->size || c->aborted; }))
+      return system_error;
+    *made = nullptr;
+    if (color < 0) return success;
+    auto members = c->of->splits[number][color];
+    std::sort(members.begin(), members.end());
+    size = static_cast<int>(members.size());
+    while (members[static_cast<std::size_t>(rank)].second != c->rank) ++rank;
+    name = "split " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())) + " " + std::to_string(number) + " " +
+           std::to_string(color);
+  }
+  return join(name, size, rank, made);
+}
+TUTTI_EXPORT result ncclCommShrink(communicator* c, int* excluded, int n, communicator** made, config*, int) {
+  int rank = c->rank;
+  for (int i = 0; i < n; ++i)
+    if (excluded[i] < c->rank) --rank;
+  return join("shrink " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())), c->of->size - n, rank, made);
+}
+TUTTI_EXPORT result ncclAllReduce(const void* in, void* out, std::size_t n, int type, int op, communicator* c, void* s) {
+  return enqueue(c, {what::all_reduce, in, out, n, type, op, 1, 0, s, nullptr});
+}
+TUTTI_EXPORT result ncclReduce(const void* in, void* out, std::size_t n, int type, int op, int root, communicator* c, void* s) {
+  return enqueue(c, {what::reduce, in, out, n, type, op, 1, root, s, nullptr});
+}
+TUTTI_EXPORT result ncclBroadcast(const void* in, void* out, std::size_t n, int type, int root, communicator* c, void* s) {
+  return enqueue(c, {what::broadcast, in, out, n, type, 0, 1, root, s, nullptr});
+}
+TUTTI_EXPORT result ncclAllGather(const void* in, void* out, std::size_t n, int type, communicator* c, void* s) {
+  return enqueue(c, {what::all_gather, in, out, n, type, 0, 1, 0, s, nullptr});
+}
+TUTTI_EXPORT result ncclReduceScatter(const void* in, void* out, std::size_t n, int type, int op, communicator* c, void* s) {
+  return enqueue(c, {what::reduce_scatter, in, out, n, type, op, 1, 0, s, nullptr});
+}
+TUTTI_EXPORT result ncclSend(const void* data, std::size_t n, int, int peer, communicator* c, void* s) {
+  return message_part({true, data, n, peer, c, s});
+}
+TUTTI_EXPORT result ncclRecv(void* data, std::size_t n, int, int peer, communicator* c, void* s) {
+  return message_part({false, data, n, peer, c, s});
+}
+TUTTI_EXPORT result ncclGroupStart() {
+  ++group_depth;
+  return success;
+}
+TUTTI_EXPORT result ncclGroupEnd() { return --group_depth == 0 ? end_group() : success; }
+TUTTI_EXPORT result ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int, communicator* c) {
+  double factor = 0;
+  const auto as = [&]<class T>(T value) {
+    std::memcpy(&value, scalar, sizeof value);
+    factor = static_cast<double>(value);
+  };
+  switch (type) {
+    case float32: as(0.0F); break;
+    case float64: as(0.0); break;
+    case int32: as(std::int32_t{}); break;
+    case bfloat16: {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, scalar, sizeof bits);
+      factor = tutti::bfloat16::from_bits(bits);
+      break;
+    }
+    default: return invalid_argument;
+  }
+  const std::lock_guard lock(lib().mutex);
+  *op = 100 + static_cast<int>(c->operations.size());
+  c->operations[*op] = {factor};
+  return success;
+}
+TUTTI_EXPORT result ncclRedOpDestroy(int, communicator*) { return success; }
+TUTTI_EXPORT result ncclMemAlloc(void** memory, std::size_t bytes) {
+  using alloc = int (*)(unsigned long long*, std::size_t);
+  void* const library = ::dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+  unsigned long long p = 0;
+  const int r = reinterpret_cast<alloc>(::dlsym(library, "cuMemAlloc_v2"))(&p, bytes);
+  *memory = reinterpret_cast<void*>(p);
+  return r == 0 ? success : unhandled_cuda_error;
+}
+TUTTI_EXPORT result ncclMemFree(void* memory) {
+  using release_call = int (*)(unsigned long long);
+  void* const library = ::dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+  return reinterpret_cast<release_call>(::dlsym(library, "cuMemFree_v2"))(reinterpret_cast<unsigned long long>(memory));
+}
+TUTTI_EXPORT result ncclCommRegister(communicator*, void* memory, std::size_t, void** handle) {
+  *handle = memory;
+  return success;
+}
+TUTTI_EXPORT result ncclCommDeregister(communicator*, void*) { return success; }

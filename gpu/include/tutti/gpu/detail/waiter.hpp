@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// Those that wait for something of a device; in the frames of coroutines, in lists that they leave by themselves.
+#pragma once
+
+#include <tutti/detail/flow.hpp>
+#include <tutti/detail/stop_scope.hpp>
+#include <tutti/error.hpp>
+
+#include <chrono>
+#include <coroutine>
+#include <string>
+#include <utility>
+
+namespace tutti::gpu::detail {
+
+class attachment;
+
+class waiter {
+ public:
+  using function = void (*)(waiter&) noexcept;
+
+  explicit waiter(function on_done) noexcept : on_done_(on_done) {}
+  waiter(const waiter&) = delete;
+  waiter& operator=(const waiter&) = delete;
+  ~waiter() { unlink(); }
+
+  bool linked() const noexcept { return next_ != nullptr; }
+  void unlink() noexcept {
+    if (!linked()) return;
+    previous_->next_ = next_;
+    next_->previous_ = previous_;
+    next_ = previous_ = nullptr;
+  }
+  void set_failure(errc why, std::string text) {
+    if (why_ != errc::success) return;
+    why_ = why;
+    text_ = std::move(text);
+  }
+  errc failure() const noexcept { return why_; }
+  const std::string& text() const noexcept { return text_; }
+  void rethrow() const {
+    if (why_ != errc::success) throw error(why_, text_);
+  }
+  void done() noexcept { on_done_(*this); }
+
+  bool immediate = false;   // its completion runs no code of the program's
+  std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
+
+ private:
+  friend class waiter_list;
+  function on_done_;
+  waiter* next_ = nullptr;
+  waiter* previous_ = nullptr;
+  errc why_ = errc::success;
+  std::string text_;
+};
+
+class waiter_list {
+ public:
+  waiter_list() noexcept { head_.next_ = head_.previous_ = &head_; }
+  waiter_list(const waiter_list&) = delete;
+  waiter_list& operator=(const waiter_list&) = delete;
+  ~waiter_list() {
+    while (pop_front() != nullptr) {}
+    head_.next_ = head_.previous_ = nullptr;
+  }
+  bool empty() const noexcept { return head_.next_ == &head_; }
+  void push_back(waiter& w) noexcept {
+    w.next_ = &head_;
+    w.previous_ = head_.previous_;
+    head_.previous_->next_ = &w;
+    head_.previous_ = &w;
+  }
+  waiter* front() const noexcept { return empty() ? nullptr : head_.next_; }
+  waiter* after(const waiter& w) const noexcept { return w.next_ == &head_ ? nullptr : w.next_; }
+  waiter* pop_front() noexcept {
+    waiter* const w = front();
+    if (w != nullptr) w->unlink();
+    return w;
+  }
+
+ private:
+  mutable waiter head_{nullptr};
+};
+
+// A coroutine that waits, and hears when the scope it runs in is to end.
+class suspended : public waiter, tutti::detail::stop_node {
+ public:
+  using stopper = void (*)(suspended&, errc why, const std::string& text) noexcept;
+
+  // `on_stop` gets it out of where it waits, so that it is resumed with that reason.
+  explicit suspended(stopper on_stop) noexcept
+      : waiter([](waiter& w) noexcept {
+          auto& self = static_cast<suspended&>(w);
+          self.leave();
+          tutti::detail::resume_bounded(self.handle_);
+        }),
+        stop_node([](stop_node& n) noexcept {
+          auto& self = static_cast<suspended&>(n);
+          self.on_stop_(self, self.scope_->why(), self.scope_->text());
+        }),
+        on_stop_(on_stop) {}
+
+  // False: its scope has been stopped before; the failure is set.
+  template <class Promise>
+  bool begin(std::coroutine_handle<Promise> h, const char* what) {
+    handle_ = h;
+    scope_ = tutti::detail::scope_of(h);
+    if (scope_ == nullptr || !scope_->stopped()) return true;
+    set_failure(scope_->why(), std::string(what) + " was not started: " + scope_->text());
+    return false;
+  }
+  void joined() noexcept {
+    if (scope_ != nullptr) join(*scope_);
+  }
+  bool has_deadline() const noexcept { return scope_ != nullptr && scope_->has_deadline(); }
+
+ private:
+  std::coroutine_handle<> handle_;
+  tutti::detail::stop_scope* scope_ = nullptr;
+  stopper on_stop_;
+};
+
+}  // namespace tutti::gpu::detail

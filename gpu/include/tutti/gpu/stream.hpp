@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// stream: a queue of a device, and the ways in which it and the host wait for each other.
+#pragma once
+
+#include <tutti/buffer.hpp>
+#include <tutti/gpu/device.hpp>
+#include <tutti/gpu/work.hpp>
+
+#include <coroutine>
+#include <memory>
+#include <ranges>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+namespace tutti::gpu {
+
+namespace detail {
+
+class gate_word;
+
+class reach_awaiter : suspended {
+ public:
+  explicit reach_awaiter(std::shared_ptr<stream_state> s) noexcept : suspended(&stop), stream_(std::move(s)) {}
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> h) {
+    if (!begin(h, "stream::reached") || !wait()) return false;
+    joined();
+    return true;
+  }
+  void await_resume() const { rethrow(); }
+
+ private:
+  static void stop(suspended& self, errc why, const std::string& text) noexcept;
+  bool wait();
+  std::shared_ptr<stream_state> stream_;
+};
+
+}  // namespace detail
+
+// What stream::reached() gives; see there.
+class [[nodiscard("await it")]] reached_operation {
+ public:
+  explicit reached_operation(std::shared_ptr<detail::stream_state> s) noexcept : stream_(std::move(s)) {}
+  detail::reach_awaiter operator co_await() && noexcept { return detail::reach_awaiter(std::move(stream_)); }
+  // Signature void(std::exception_ptr); on the loop thread.
+  template <class Token>
+  auto operator()(Token&& token) && {
+    return as_task(std::move(*this))(std::forward<Token>(token));
+  }
+
+ private:
+  static task<> as_task(reached_operation op) { co_await std::move(op); }
+  std::shared_ptr<detail::stream_state> stream_;
+};
+
+// A stream stops at a closed gate until it is opened. Opens by itself when it is destroyed, by whatever path, when the
+// device fails and when its last handle goes.
+class gate {
+ public:
+  gate() noexcept = default;
+  explicit gate(std::shared_ptr<detail::gate_word> word) noexcept : word_(std::move(word)) {}
+  gate(gate&&) noexcept = default;
+  gate& operator=(gate&& other) noexcept {
+    open();
+    word_ = std::move(other.word_);
+    return *this;
+  }
+  ~gate() { open(); }
+  void open() noexcept;   // from any thread; a second time does nothing
+  bool is_open() const noexcept;
+
+ private:
+  std::shared_ptr<detail::gate_word> word_;
+};
+
+// Work on a device, in order. A cheap handle: copies mean the same stream, which is destroyed with the last of them, after it
+// has ended (waits for it). Used on the loop thread of its device.
+class stream {
+ public:
+  stream() noexcept = default;
+  // A stream of its own. `urgent`: before the work of others, where the device can.
+  explicit stream(const device& on, bool urgent = false);
+  // One that the program has made: CUstream and cudaStream_t. Must outlive the handle. Null is not taken: the default
+  // stream waits for all others.
+  static stream borrow(const device& on, void* native);
+  explicit stream(std::shared_ptr<detail::stream_state> state) noexcept : state_(std::move(state)) {}
+
+  explicit operator bool() const noexcept { return state_ != nullptr; }
+  device on() const noexcept;
+  void* native() const noexcept;
+
+  // Completes when the stream has got to where it is when the await begins. Errors: errc::device_failed; errc::timed_out
+  // after init_options::timeout; errc::invalid_argument while the stream is being captured. Ending the await early
+  // changes nothing for the stream. Cost: one event record and one word write in the stream, one load per look of the loop.
+  reached_operation reached() const { return reached_operation(state_); }
+
+  // What is enqueued from now on waits for the work, and the host goes on. When the work is not in the device's hands yet
+  // (its enqueued() has not completed) the stream is closed by a gate that the work opens when it is done or has failed:
+  // errc::not_supported where the device has no gates. Of one that has failed: throws its error.
+  void wait(const work& w) const;
+  // What is enqueued from now on waits for what is in `other` now.
+  void wait(const stream& other) const;
+  // Closes it here: what is enqueued from now on waits until the gate opens. For streams of one's own, and what depends on
+  // them; nothing that waits for the whole device (allocating, freeing) may come before open(). errc::not_supported, or
+  // errc::resources beyond device::set_gate_limit.
+  gate close() const;
+
+  // ---- copies: after what is in the stream, awaitable ----
+
+  template <class To, class From>
+    requires(WritableDeviceMemory<To> && DeviceMemory<From>)
+  operation copy(const To& to, const From& from) const {
+    return transfer(detail::verb::copy, detail::view_of(to), detail::view_of(from));
+  }
+  // Host to device. Pinned buffers directly, everything else through pinned memory of the library: it may be changed as
+  // soon as the operation has started.
+  template <class To, class From>
+    requires(WritableDeviceMemory<To> && (Buffer<From> || detail::is_pinned<From>))
+  operation upload(const To& to, const From& from) const {
+    return transfer(detail::is_pinned<From> ? detail::verb::copy : detail::verb::upload, detail::view_of(to), host_view(from));
+  }
+  // Device to host. Ordinary memory is written when the operation completes, and only then.
+  template <class To, class From>
+    requires DeviceMemory<From>
+  operation download(To&& to, const From& from) const {
+    using plain = std::remove_cvref_t<To>;
+    static_assert(detail::is_pinned<plain> || WritableBuffer<To>, "download needs a writable buffer that outlives it");
+    return transfer(detail::is_pinned<plain> ? detail::verb::copy : detail::verb::download, host_view(to), detail::view_of(from));
+  }
+  template <class To>
+    requires WritableDeviceMemory<To>
+  operation fill(const To& to, std::byte value) const {
+    operation op = transfer(detail::verb::fill, detail::view_of(to), detail::view_of(to));
+    detail::call what = std::move(op).take();
+    what.value = value;
+    return operation(std::move(what));
+  }
+
+  const std::shared_ptr<detail::stream_state>& state() const noexcept { return state_; }
+
+ private:
+  template <class B>
+  static detail::view host_view(B& buffer) {
+    if constexpr (detail::is_pinned<std::remove_const_t<B>>) {
+      return detail::view_of(buffer);
+    } else {
+      const auto plain = tutti::detail::view_of(buffer);
+      detail::view v;
+      v.data = plain.data;
+      v.count = plain.count;
+      v.element_bytes = plain.element_bytes;
+      v.type = plain.type;
+      return v;
+    }
+  }
+  operation transfer(detail::verb kind, detail::view to, detail::view from) const;
+
+  std::shared_ptr<detail::stream_state> state_;
+};
+
+}  // namespace tutti::gpu

@@ -1,0 +1,588 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/device_group.hpp"
+
+#include "kernels/reduce_host.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <tutti/error.hpp>
+#include <tutti/tutti.hpp>
+#include <utility>
+
+namespace tutti::gpu::detail {
+
+// ---- turns: staged collectives start their chunks one operation after the other, in the same order on all ranks ----
+
+class device_group::turn_awaiter : suspended {
+ public:
+  turn_awaiter(device_group& g, std::uint64_t ticket) noexcept : suspended(&stop), group_(g), ticket_(ticket) {}
+  bool await_ready() const noexcept { return group_.turns_.front() == ticket_; }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> h) {
+    if (!begin(h, "the operation")) return false;
+    group_.waiting_turn_.push_back(*this);
+    joined();
+    return true;
+  }
+  void await_resume() const { rethrow(); }
+
+ private:
+  static void stop(suspended& self, errc why, const std::string& text) noexcept {
+    auto& a = static_cast<turn_awaiter&>(self);
+    a.set_failure(why, text);
+    a.group_.on().resume_soon(a);
+  }
+  device_group& group_;
+  std::uint64_t ticket_;
+};
+
+void device_group::end_turn(std::uint64_t ticket) noexcept {
+  std::erase(turns_, ticket);
+  // All of them look again: the one whose turn it is goes on, the others are few.
+  waiter_list now;
+  while (waiter* w = waiting_turn_.pop_front()) now.push_back(*w);
+  while (waiter* w = now.pop_front()) on().resume_soon(*w);
+}
+
+// ---- one chunk ----
+
+struct device_group::chunk_state {
+  std::size_t offset = 0;   // elements, in each block
+  std::size_t count = 0;
+  std::shared_ptr<allocation> memory;
+  mark loaded;
+  mark unloaded;
+  request moving;
+};
+
+namespace {
+
+tutti::detail::buffer_view plain(const view& of, void* data, std::size_t count) noexcept {
+  tutti::detail::buffer_view v;
+  v.data = data;
+  v.count = count;
+  v.element_bytes = of.element_bytes;
+  v.type = of.type;
+  return v;
+}
+
+tutti::detail::operation_kind kind_of(verb kind) noexcept {
+  using k = tutti::detail::operation_kind;
+  switch (kind) {
+    case verb::broadcast: return k::broadcast;
+    case verb::reduce: return k::reduce;
+    case verb::all_reduce: return k::all_reduce;
+    case verb::scatter: return k::scatter;
+    case verb::gather: return k::gather;
+    case verb::all_gather: return k::all_gather;
+    case verb::reduce_scatter: return k::reduce_scatter;
+    case verb::all_to_all: return k::all_to_all;
+    default: return k::barrier;
+  }
+}
+
+bool many_blocks_in(verb kind) noexcept {
+  return kind == verb::scatter || kind == verb::reduce_scatter || kind == verb::all_to_all;
+}
+bool many_blocks_out(verb kind) noexcept {
+  return kind == verb::gather || kind == verb::all_gather || kind == verb::all_to_all;
+}
+std::byte* offset_by(void* base, std::size_t elements, std::size_t element_bytes) noexcept {
+  return static_cast<std::byte*>(base) + elements * element_bytes;
+}
+
+}  // namespace
+
+// A chunk lies in the staging memory as the CPU's collective wants it: `blocks` blocks of `count` elements, one behind the
+// other; behind them, for scatter alone, one more for the result.
+void device_group::load(const call& c, const lanes& use, chunk_state& k) {
+  driver& d = on().driver();
+  const std::size_t e = c.in.element_bytes, n = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank());
+  const std::size_t block = block_of(c, size()), bytes = k.count * e;
+  const bool has_input = !(c.kind == verb::broadcast || c.kind == verb::scatter) || c.peer == rank();
+  if (has_input) {
+    if (many_blocks_in(c.kind)) {
+      for (std::size_t r = 0; r < n; ++r)
+        d.copy(offset_by(k.memory->data, r * k.count, e), offset_by(c.in.data, r * block + k.offset, e), bytes, use.out->native());
+    } else {
+      const std::size_t place = many_blocks_out(c.kind) ? mine * k.count : 0;
+      d.copy(offset_by(k.memory->data, place, e), offset_by(c.in.data, k.offset, e), bytes, use.out->native());
+    }
+  }
+  point& p = use.out->signal();
+  p.alive = {k.memory, c.in.keep};
+  k.loaded.set(on(), p);
+}
+
+request device_group::reduce_chunk(const call& c, chunk_state& k) {
+  const std::size_t n = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank());
+  const std::size_t e = c.in.element_bytes;
+  const tutti::operation<> any = chunks_.barrier();   // for the communicator behind the handle
+  tutti::detail::call what(kind_of(c.kind), any.what().comm);
+  what.peer = std::max(c.peer, 0);
+  what.op = c.op;
+  void* const base = k.memory->data;
+  void* const own = offset_by(base, mine * k.count, e);
+  const bool at_root = c.peer == rank();
+  switch (c.kind) {
+    case verb::all_gather:
+      what.in = plain(c.in, own, k.count);
+      what.out = plain(c.in, base, n * k.count);
+      break;
+    case verb::gather:
+      what.in = plain(c.in, own, k.count);
+      what.out = plain(c.in, base, at_root ? n * k.count : 0);
+      break;
+    case verb::reduce_scatter:
+      what.in = plain(c.in, base, n * k.count);
+      what.out = plain(c.in, own, k.count);
+      break;
+    case verb::scatter:
+      what.in = plain(c.in, base, at_root ? n * k.count : 0);
+      what.out = plain(c.in, offset_by(base, n * k.count, e), k.count);
+      break;
+    case verb::all_to_all: what.in = what.out = plain(c.in, base, n * k.count); break;
+    default: what.in = what.out = plain(c.in, base, k.count);
+  }
+  return request(std::move(what));
+}
+
+void device_group::unload(const call& c, const lanes& use, chunk_state& k) {
+  driver& d = on().driver();
+  const std::size_t e = c.in.element_bytes, n = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank());
+  const std::size_t block = block_of(c, size()), bytes = k.count * e;
+  const bool has_output = !(c.kind == verb::reduce || c.kind == verb::gather) || c.peer == rank();
+  // The root of a broadcast has what it sends already.
+  const bool moves = has_output && !(c.kind == verb::broadcast && c.peer == rank());
+  if (moves) {
+    if (many_blocks_out(c.kind)) {
+      for (std::size_t r = 0; r < n; ++r)
+        d.copy(offset_by(c.out.data, r * block + k.offset, e), offset_by(k.memory->data, r * k.count, e), bytes, use.in->native());
+    } else {
+      std::size_t place = 0;
+      if (c.kind == verb::reduce_scatter) place = mine * k.count;
+      if (c.kind == verb::scatter) place = n * k.count;
+      d.copy(offset_by(c.out.data, k.offset, e), offset_by(k.memory->data, place, e), bytes, use.in->native());
+    }
+  }
+  point& p = use.in->signal();
+  p.alive = {k.memory, c.out.keep};
+  k.unloaded.set(on(), p);
+}
+
+// ---- the pipeline ----
+
+// Chunk i is loaded while chunk i - 1 is with the CPU's communicator and chunk i - 2 on its way back. Two chunks are with the
+// communicator at a time: the next has begun when one ends.
+task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t ticket, void* ready) {
+  const call& c = w->what;
+  driver& d = on().driver();
+  d.wait(use.out->native(), ready);
+  d.wait(use.in->native(), ready);
+  while (turns_.front() != ticket) co_await turn_awaiter(*this, ticket);
+
+  const std::size_t block = block_of(c, size());
+  std::size_t blocks = many_blocks_in(c.kind) || many_blocks_out(c.kind) ? static_cast<std::size_t>(size()) : 1;
+  if (c.kind == verb::scatter) ++blocks;
+  const std::size_t most = std::max<std::size_t>(1, how_.chunk_bytes / (blocks * c.in.element_bytes));
+  const std::size_t count = std::max<std::size_t>(1, (block + most - 1) / most);   // nothing is one empty chunk
+  const std::size_t depth = std::max<std::size_t>(2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, how_.depth))));
+  std::vector<std::unique_ptr<chunk_state>> slots;
+  for (std::size_t i = 0; i < depth; ++i) {
+    slots.push_back(std::make_unique<chunk_state>());
+    slots.back()->memory = staging_->take(std::min(most, std::max<std::size_t>(block, 1)) * blocks * c.in.element_bytes);
+  }
+  const auto slot = [&slots, depth](std::size_t i) -> chunk_state& { return *slots[i % depth]; };
+
+  std::size_t loaded = 0;   // chunks of which the load is enqueued
+  for (std::size_t i = 0; i <= count; ++i) {
+    // As far ahead as there are slots; one is free again when its chunk is back on the device.
+    const std::size_t ahead = std::min(count, i + depth - 1);
+    for (; loaded < ahead; ++loaded) {
+      chunk_state& next = slot(loaded);
+      if (next.unloaded.is_set()) co_await next.unloaded;
+      next.offset = loaded * most;
+      next.count = std::min(most, block - next.offset);
+      load(c, use, next);
+    }
+    if (i < count) {
+      co_await slot(i).loaded;
+      slot(i).moving = reduce_chunk(c, slot(i));
+      if (i + 1 == count) end_turn(ticket);
+    }
+    if (i > 0) {
+      chunk_state& previous = slot(i - 1);
+      co_await previous.moving;
+      unload(c, use, previous);
+    }
+  }
+  w->set_enqueued(*use.in);
+  w->finish_with(*use.in);
+}
+
+// ---- messages ----
+
+// An announcement with the length and the name of what follows goes by the user's tag, so that messages are matched in the
+// order in which they were sent; the chunks go under a tag of their own.
+task<> device_group::staged_send(work_state* w, lanes use, void* ready, std::uint64_t head[2]) {
+  const call& c = w->what;
+  const std::uint64_t mine[2] = {head[0], head[1]};
+  request announcing = heads_.isend(std::span<const std::uint64_t>(mine), c.peer, c.tag);
+  on().driver().wait(use.out->native(), ready);
+  const std::size_t bytes = c.in.bytes(), most = how_.chunk_bytes, count = (bytes + most - 1) / most;
+  const std::size_t depth = static_cast<std::size_t>(std::max(2, how_.depth));
+  std::vector<std::unique_ptr<chunk_state>> slots;
+  for (std::size_t i = 0; i < std::min(depth, count); ++i) {
+    slots.push_back(std::make_unique<chunk_state>());
+    slots.back()->memory = staging_->take(std::min(most, bytes));
+  }
+  std::size_t loaded = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (; loaded < std::min(count, i + slots.size()); ++loaded) {
+      chunk_state& next = *slots[loaded % slots.size()];
+      if (next.moving) co_await next.moving;
+      next.offset = loaded * most;
+      next.count = std::min(most, bytes - next.offset);
+      on().driver().copy(next.memory->data, static_cast<std::byte*>(c.in.data) + next.offset, next.count, use.out->native());
+      point& p = use.out->signal();
+      p.alive = {next.memory, c.in.keep};
+      next.loaded.set(on(), p);
+    }
+    chunk_state& k = *slots[i % slots.size()];
+    co_await k.loaded;
+    k.moving = payload_.isend(std::span<const std::byte>(static_cast<std::byte*>(k.memory->data), k.count), c.peer,
+                              static_cast<int>(mine[1]));
+  }
+  for (const auto& k : slots)
+    if (k->moving) co_await k->moving;
+  co_await announcing;
+  w->set_enqueued(*use.out);
+  w->finish_with(*use.out);
+}
+
+task<> device_group::staged_receive(work_state* w, lanes use, void* ready) {
+  const call& c = w->what;
+  std::uint64_t head[2] = {};
+  request announced = heads_.irecv(std::span<std::uint64_t>(head), c.peer, c.tag);
+  on().driver().wait(use.in->native(), ready);
+  const status from = co_await announced;
+  w->result = from;
+  w->result.bytes = static_cast<std::size_t>(head[0]);
+  const std::size_t bytes = w->result.bytes, most = how_.chunk_bytes, count = (bytes + most - 1) / most;
+  // What is too long is received, and thrown away, so that the sender is not held up.
+  const bool fits = bytes <= c.out.bytes();
+  const std::size_t depth = std::min<std::size_t>(count, static_cast<std::size_t>(std::max(2, how_.depth)));
+  std::vector<std::unique_ptr<chunk_state>> slots;
+  for (std::size_t i = 0; i < depth; ++i) {
+    slots.push_back(std::make_unique<chunk_state>());
+    slots.back()->memory = staging_->take(std::min(most, bytes));
+  }
+  std::size_t asked = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (; asked < std::min(count, i + depth); ++asked) {
+      chunk_state& next = *slots[asked % depth];
+      if (next.unloaded.is_set()) co_await next.unloaded;
+      next.offset = asked * most;
+      next.count = std::min(most, bytes - next.offset);
+      next.moving = payload_.irecv(std::span<std::byte>(static_cast<std::byte*>(next.memory->data), next.count), from.source,
+                                   static_cast<int>(head[1]));
+    }
+    chunk_state& k = *slots[i % depth];
+    co_await k.moving;
+    if (!fits) continue;
+    on().driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count, use.in->native());
+    point& p = use.in->signal();
+    p.alive = {k.memory, c.out.keep};
+    k.unloaded.set(on(), p);
+  }
+  if (!fits)
+    throw error(errc::truncated, fmt::format("{}: the message from rank {} has {} bytes, the buffer {}", title(c), from.source, bytes,
+                                             c.out.bytes()));
+  w->set_enqueued(*use.in);
+  w->finish_with(*use.in);
+}
+
+// ---- one device ----
+
+namespace {
+
+// Polled by the loop: the last rank to come settles the visit from its own thread.
+class visit_awaiter : suspended, attachment::listener {
+ public:
+  visit_awaiter(attachment& on, meeting::visit& v) noexcept : suspended(&stop), on_(on), visit_(v) {}
+  ~visit_awaiter() { leave(); }
+  bool await_ready() const noexcept { return visit_.settled.load(std::memory_order_acquire); }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> h) {
+    if (!begin(h, "the operation")) return false;
+    on_.listen(*this);
+    on_.begin_other_wait();
+    listening_ = true;
+    joined();
+    return true;
+  }
+  void await_resume() const { rethrow(); }
+
+ private:
+  bool poll() noexcept override {
+    if (!listening_ || !visit_.settled.load(std::memory_order_acquire)) return false;
+    leave();
+    on_.resume_soon(*this);
+    return true;
+  }
+  void leave() noexcept {
+    if (!std::exchange(listening_, false)) return;
+    on_.unlisten(*this);
+    on_.end_other_wait();
+  }
+  static void stop(suspended& self, errc why, const std::string& text) noexcept {
+    auto& a = static_cast<visit_awaiter&>(self);
+    a.leave();
+    a.set_failure(why, text);
+    a.on_.resume_soon(a);
+  }
+  attachment& on_;
+  meeting::visit& visit_;
+  bool listening_ = false;
+};
+
+class visit_operation {
+ public:
+  visit_operation(attachment& on, meeting::visit& v) noexcept : on_(on), visit_(v) {}
+  visit_awaiter operator co_await() && noexcept { return visit_awaiter(on_, visit_); }
+
+ private:
+  attachment& on_;
+  meeting::visit& visit_;
+};
+
+double factor_in(const tutti::detail::reduction& op, element_type type) noexcept {
+  const auto as = [&op]<class T>(T) {
+    T value;
+    std::memcpy(&value, op.state.data(), sizeof value);
+    return static_cast<double>(value);
+  };
+  switch (type) {
+    case element_type::int8: return as(std::int8_t{});
+    case element_type::uint8: return as(std::uint8_t{});
+    case element_type::int16: return as(std::int16_t{});
+    case element_type::uint16: return as(std::uint16_t{});
+    case element_type::int32: return as(std::int32_t{});
+    case element_type::uint32: return as(std::uint32_t{});
+    case element_type::float64: return as(double{});
+    default: return as(float{});
+  }
+}
+
+}  // namespace
+
+task<> device_group::on_one_device(work_state* w, lanes use, std::shared_ptr<meeting::visit> here) {
+  const std::chrono::milliseconds limit = on().timeout();
+  bool late = false;
+  try {
+    co_await with_timeout(visit_operation(on(), *here), limit);
+  } catch (const error& e) {
+    if (e.code() != errc::timed_out) throw;
+    late = true;
+  }
+  if (late && !here->settled.load(std::memory_order_acquire))
+    throw error(errc::timed_out, fmt::format("{}: {} ms have passed, and not all ranks have called it", title(w->what), limit.count()));
+  if (here->failure != errc::success) throw error(here->failure, fmt::format("{}: {}", title(w->what), here->text));
+  on().driver().wait(use.in->native(), here->done.get());
+  w->keep_until_done(here);
+  w->set_enqueued(*use.in);
+  w->finish_with(*use.in);
+}
+
+// ---- operations ----
+
+device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, communicator heads, communicator payload,
+                           std::string name, communicator_options how)
+    : group(std::move(on), std::move(name), chunks.rank(), chunks.size()),
+      chunks_(std::move(chunks)),
+      heads_(std::move(heads)),
+      payload_(std::move(payload)),
+      how_(how),
+      staging_(std::make_shared<staging>(on_->shared_driver())) {}
+
+device_group::~device_group() {
+  if (meeting_) meeting_->break_up(errc::peer_left, fmt::format("rank {} has left {}", rank(), name()));
+  end_all(fmt::format("the last handle of {} has gone", name()));
+}
+
+device_group::lanes device_group::take_lanes() {
+  if (!spare_lanes_.empty()) {
+    lanes l = std::move(spare_lanes_.back());
+    spare_lanes_.pop_back();
+    return l;
+  }
+  const auto make = [this] { return std::make_shared<stream_state>(on_, on().driver().make_stream(true), true); };
+  return {make(), make()};
+}
+
+path device_group::choose(const call& c) const {
+  path way = c.way != path::automatic ? c.way : how_.way;
+  const bool message = c.kind == verb::send || c.kind == verb::receive;
+  const bool wide_factor = c.op.kind == reduce_kind::premul_sum && (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
+  const bool reduces = c.op.kind != reduce_kind::none;
+  const bool possible = meeting_ && !message && (!reduces || (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor && on().driver().can().kernels &&
+                                                              size() <= static_cast<int>(most_operands)));
+  if (way == path::automatic) way = possible ? path::one_device : path::staged;
+  if (way == path::one_device && !possible)
+    throw error(errc::not_supported,
+                fmt::format("{}: not possible on one device: {}", title(c),
+                            !meeting_  ? "the ranks do not share one, or are in several processes"
+                            : message  ? "messages are staged"
+                                       : fmt::format("there is no kernel for {} of {} here", tutti::name_of(c.op.kind), tutti::name_of(c.in.type))));
+  return way;
+}
+
+std::shared_ptr<void> device_group::after(const call& c) {
+  std::shared_ptr<void> event(on().take_event(), [home = on_](void* e) { home->give_event(e); });
+  on().driver().record(event.get(), c.on->native());
+  return event;
+}
+
+std::shared_ptr<work_state> device_group::start(call what) {
+  std::shared_ptr<work_state> w = begin(std::move(what));
+  const path way = choose(w->what);
+  const bool message = w->what.kind == verb::send || w->what.kind == verb::receive;
+  std::uint64_t ticket = 0;
+  std::shared_ptr<void> ready = after(w->what);
+  if (way == path::staged && !message) turns_.push_back(ticket = next_ticket_++);
+  running& r = add(w);
+  r.tasks.spawn(run(&r, way, ticket, std::move(ready)));
+  return w;
+}
+
+task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared_ptr<void> ready) {
+  work_state& w = *r->of;
+  const verb kind = w.what.kind;
+  errc why = errc::success;
+  std::string text;
+  const bool message = kind == verb::send || kind == verb::receive;
+  const std::uint64_t sequence = way == path::one_device ? meeting_->next(rank()) : 0;
+  lanes use;
+  try {
+    use = take_lanes();
+    if (way == path::one_device) {
+      meeting::visit mine;
+      mine.kind = kind;
+      mine.in = w.what.in;
+      mine.out = w.what.out;
+      mine.root = w.what.peer;
+      mine.op = w.what.op.kind;
+      mine.factor = mine.op == reduce_kind::premul_sum ? factor_in(w.what.op, w.what.in.type) : 1.0;
+      mine.ready = ready.get();
+      mine.waker = on().shared_bell();
+      auto here = meeting_->come(sequence, rank(), mine, on().driver(), on().shared_driver(), use.out->native());
+      co_await on_one_device(&w, use, std::move(here));
+    } else if (kind == verb::send) {
+      std::uint64_t head[2] = {w.what.in.bytes(), next_message_++ & 0x3fffffff};
+      co_await staged_send(&w, use, ready.get(), head);
+    } else if (kind == verb::receive) {
+      co_await staged_receive(&w, use, ready.get());
+    } else {
+      co_await staged_collective(&w, use, ticket, ready.get());
+    }
+  } catch (const error& e) {
+    why = static_cast<errc>(e.code().value());
+    text = e.what();
+  } catch (const std::exception& e) {
+    why = errc::resources;
+    text = e.what();
+  }
+  if (ticket != 0 && why != errc::success) end_turn(ticket);
+  if (why == errc::cancelled && r->stopped != errc::success) {
+    why = r->stopped;
+    text = fmt::format("{}: {}", title(w.what), r->reason);
+  }
+  if (why != errc::success) {
+    if (way == path::one_device && why != errc::mismatch) {
+      if (why == errc::timed_out) text += ": " + meeting_->missing(sequence) + " did not come";
+      meeting_->break_up(errc::communicator_failed, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), text));
+    }
+    // The others' chunks would wait for those that do not come. (It has failed already when the reason came from there.)
+    if (way == path::staged && !message) chunks_.abort();
+    if (why == errc::device_failed) on().fail(why, text);
+    w.fail(why, fmt::format("{} ({})", text, gpu::name_of(way)));
+  }
+  ready.reset();
+  if (use.in) spare_lanes_.push_back(std::move(use));
+  r->ended = true;
+}
+
+}  // namespace tutti::gpu::detail
+
+namespace tutti::gpu {
+
+bool device_communicator::can(path way) const noexcept {
+  const auto* const g = dynamic_cast<const detail::device_group*>(state().get());
+  return g != nullptr && g->can(way);
+}
+
+namespace {
+
+path path_from(const char* text) {
+  const std::string name = text == nullptr ? "" : text;
+  for (const path p : {path::automatic, path::one_device, path::staged})
+    if (name == name_of(p)) return p;
+  throw error(errc::invalid_argument, fmt::format("TUTTI_GPU_PATH='{}' is none of automatic, one_device, staged", name));
+}
+
+// The same in all that one process does, different in all others.
+std::uint64_t this_process() {
+  static const std::uint64_t number = [] {
+    std::random_device random;
+    return (static_cast<std::uint64_t>(random()) << 32 | random()) ^ static_cast<std::uint64_t>(::getpid());
+  }();
+  return number;
+}
+
+struct introduction {
+  std::uint64_t process;
+  std::uint64_t device;      // hash of the driver's identity
+  std::uint64_t chunk_bytes;
+  std::uint64_t kernels;
+  std::uint64_t name;        // rank 0's counts: of the meeting
+};
+
+}  // namespace
+
+task<device_communicator> init(communicator world, device on, communicator_options how) {
+  if (!world || !on) throw error(errc::invalid_argument, "gpu::init: an empty communicator, or no device");
+  on.state().check();
+  if (const char* const told = std::getenv("TUTTI_GPU_PATH"); told != nullptr && *told != '\0') how.way = path_from(told);
+  if (const char* const told = std::getenv("TUTTI_GPU_CHUNK"); told != nullptr && *told != '\0')
+    how.chunk_bytes = std::strtoull(told, nullptr, 0);
+  if (how.chunk_bytes < 64) throw error(errc::invalid_argument, "gpu::init: a chunk has 64 bytes at least");
+  communicator chunks = co_await world.duplicate();
+  communicator heads = co_await world.duplicate();
+  communicator payload = co_await world.duplicate();
+  static std::atomic<std::uint64_t> made{0};
+  introduction mine{this_process(), std::hash<std::string>()(on.state().driver().identity()), how.chunk_bytes,
+                    on.can().kernels ? 1U : 0U, ++made};
+  std::vector<introduction> all(static_cast<std::size_t>(world.size()));
+  co_await chunks.all_gather(mine, all);
+  bool shared = true;
+  for (const introduction& i : all) {
+    if (i.chunk_bytes != mine.chunk_bytes)
+      throw error(errc::mismatch, fmt::format("gpu::init: the ranks have chunks of different sizes, {} and {} bytes (TUTTI_GPU_CHUNK)",
+                                              mine.chunk_bytes, i.chunk_bytes));
+    shared = shared && i.process == mine.process && i.device == mine.device;
+  }
+  auto group = std::make_shared<detail::device_group>(on.shared_state(), std::move(chunks), std::move(heads), std::move(payload),
+                                                      fmt::format("devices of {}", world.name()), how);
+  if (shared) group->meet(detail::meeting::find(fmt::format("{:x}.{}", all[0].process, all[0].name), world.size()));
+  // Nobody may come to a meeting that a rank has not joined yet and may be the last to leave: all have it from here on.
+  communicator control = co_await world.duplicate();
+  co_await control.barrier();
+  co_return device_communicator(std::move(group));
+}
+
+}  // namespace tutti::gpu

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks of a device_communicator, as one of them knows them.
+#pragma once
+
+#include "comm/group.hpp"
+#include "comm/meeting.hpp"
+#include "comm/staging.hpp"
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <tutti/gpu/device_communicator.hpp>
+#include <vector>
+
+namespace tutti::gpu::detail {
+
+class device_group final : public group {
+ public:
+  // `chunks` carries collectives, `heads` announcements of messages, `payload` their data.
+  device_group(std::shared_ptr<attachment> on, communicator chunks, communicator heads, communicator payload,
+               std::string name, communicator_options how);
+  ~device_group() override;
+
+  std::shared_ptr<work_state> start(call what) override;
+  bool can(path way) const noexcept { return way != path::one_device || meeting_ != nullptr; }
+  void meet(std::shared_ptr<meeting> m) noexcept { meeting_ = std::move(m); }
+
+ private:
+  // One direction each, so that copies in and out overlap. Nothing of one operation stands before another's.
+  struct lanes {
+    std::shared_ptr<stream_state> out;   // of the device
+    std::shared_ptr<stream_state> in;
+  };
+  class turn_awaiter;
+  friend class turn_awaiter;
+  struct chunk_state;
+
+  path choose(const call& c) const;
+  lanes take_lanes();
+  std::shared_ptr<void> after(const call& c);   // an event
+  // These carry out one operation each; nothing is thrown out of run().
+  task<> run(running* r, path way, std::uint64_t ticket, std::shared_ptr<void> ready);
+  task<> staged_collective(work_state* w, lanes use, std::uint64_t ticket, void* ready);
+  task<> staged_send(work_state* w, lanes use, void* ready, std::uint64_t head[2]);
+  task<> staged_receive(work_state* w, lanes use, void* ready);
+  task<> on_one_device(work_state* w, lanes use, std::shared_ptr<meeting::visit> here);
+  void load(const call& c, const lanes& use, chunk_state& k);
+  void unload(const call& c, const lanes& use, chunk_state& k);
+  request reduce_chunk(const call& c, chunk_state& k);
+  void end_turn(std::uint64_t ticket) noexcept;
+
+  communicator chunks_;
+  communicator heads_;
+  communicator payload_;
+  communicator_options how_;
+  std::shared_ptr<staging> staging_;
+  std::vector<lanes> spare_lanes_;
+  std::shared_ptr<meeting> meeting_;
+  std::deque<std::uint64_t> turns_;
+  std::uint64_t next_ticket_ = 1;
+  std::uint64_t next_message_ = 1;
+  waiter_list waiting_turn_;
+};
+
+}  // namespace tutti::gpu::detail

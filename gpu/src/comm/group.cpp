@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/group.hpp"
+
+#include <fmt/format.h>
+
+#include <tutti/error.hpp>
+
+namespace tutti::gpu {
+
+int verbs::rank() const noexcept { return group_ ? group_->rank() : -1; }
+int verbs::size() const noexcept { return group_ ? group_->size() : 0; }
+const std::string& verbs::name() const noexcept {
+  static const std::string none = "none";
+  return group_ ? group_->name() : none;
+}
+device verbs::on() const noexcept { return group_ ? device(group_->shared_on()) : device(); }
+std::shared_ptr<detail::target> verbs::as_target() const { return group_; }
+
+namespace detail {
+
+std::size_t group::block_of(const call& c, int size) noexcept {
+  switch (c.kind) {
+    case verb::scatter:
+    case verb::reduce_scatter: return c.out.count;
+    case verb::all_to_all: return c.in.count / static_cast<std::size_t>(size);
+    default: return c.in.count;
+  }
+}
+
+std::string group::title(const call& c) const { return fmt::format("{} on {}, rank {}", name_of(c.kind), name_, rank_); }
+
+std::string group::bad_argument(const call& c) const {
+  const auto n = static_cast<std::size_t>(size_);
+  const bool message = c.kind == verb::send || c.kind == verb::receive;
+  const bool rooted = c.kind == verb::broadcast || c.kind == verb::reduce || c.kind == verb::scatter || c.kind == verb::gather;
+  if ((rooted || c.kind == verb::send) && (c.peer < 0 || c.peer >= size_))
+    return fmt::format("{} {} is not a rank of {} (0 to {})", rooted ? "root" : "destination", c.peer, name_, size_ - 1);
+  if (c.kind == verb::receive && c.peer != any_source && (c.peer < 0 || c.peer >= size_))
+    return fmt::format("source {} is not a rank of {} (0 to {}), nor any_source", c.peer, name_, size_ - 1);
+  if (c.kind == verb::send && c.tag < 0) return fmt::format("tag {} is negative", c.tag);
+  if (message || c.kind == verb::broadcast) return {};
+  const bool out_here = !(c.kind == verb::reduce || c.kind == verb::gather) || c.peer == rank_;
+  const bool in_here = c.kind != verb::scatter || c.peer == rank_;
+  std::size_t in = c.in.count, out = c.out.count;
+  if (c.kind == verb::all_gather || c.kind == verb::gather) in *= n;
+  if (c.kind == verb::reduce_scatter || c.kind == verb::scatter) out *= n;
+  if (out_here && in_here && in != out)
+    return fmt::format("`in` has {} elements and `out` {}, of {} ranks: these do not fit together", c.in.count, c.out.count, size_);
+  if (c.kind == verb::all_to_all && c.in.count % n != 0)
+    return fmt::format("{} elements cannot be divided among {} ranks", c.in.count, size_);
+  return {};
+}
+
+std::shared_ptr<work_state> group::begin(call what) {
+  on_->check();
+  reap();
+  if (&what.on->on() != on_.get())
+    throw error(errc::invalid_argument,
+                fmt::format("{}: the stream is of {}, the communicator of {}, or both were opened separately: open a device once "
+                            "for each loop",
+                            title(what), what.on->on().driver().name(), on_->driver().name()));
+  if (on_->driver().capturing(what.on->native()))
+    throw error(errc::invalid_argument, fmt::format("{}: the stream is being captured into a graph, which would not run what the "
+                                                    "host does in between",
+                                                    title(what)));
+  if (std::string wrong = bad_argument(what); !wrong.empty()) throw error(errc::invalid_argument, title(what) + ": " + wrong);
+  what.to.reset();   // the handles own the group; what runs goes with it
+  return std::make_shared<work_state>(on_, std::move(what));
+}
+
+group::running& group::add(std::shared_ptr<work_state> w) {
+  running& r = running_.emplace_back();
+  r.of = std::move(w);
+  r.of->owner = &r;
+  r.of->stop = [](work_state& state, errc why, const std::string& text) {
+    auto& self = *static_cast<running*>(state.owner);
+    if (self.stopped == errc::success) {
+      self.stopped = why;
+      self.reason = text;
+    }
+    self.tasks.cancel();
+  };
+  return r;
+}
+
+void group::reap() noexcept {
+  running_.remove_if([](const running& r) { return r.ended; });
+}
+
+void group::end_all(const std::string& why) noexcept {
+  for (running& r : running_) {
+    r.of->stop = nullptr;
+    r.of->fail(errc::cancelled, why);
+  }
+  running_.clear();
+}
+
+}  // namespace detail
+}  // namespace tutti::gpu

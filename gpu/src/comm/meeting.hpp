@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where ranks of one process that share a device meet: each brings its memory and an event, the last to come enqueues the
+// whole collective for all, and tells them the event after which it is done. No kernel waits for another.
+#pragma once
+
+#include "device/attachment.hpp"
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tutti/gpu/work.hpp>
+#include <vector>
+
+namespace tutti::gpu::detail {
+
+class meeting {
+ public:
+  // What one rank brings to one collective, and what it gets.
+  struct visit {
+    bool here = false;
+    verb kind{};
+    view in;
+    view out;
+    int root = -1;
+    reduce_kind op = reduce_kind::none;
+    double factor = 1;
+    void* ready = nullptr;                  // an event; stays until the collective has been passed
+    std::shared_ptr<const bell> waker;
+    // Set by the last to come, before its bell rings.
+    std::atomic<bool> settled{false};
+    errc failure = errc::success;
+    std::string text;
+    std::shared_ptr<void> done;             // the event, of the last's driver
+    std::shared_ptr<const void> keep;
+  };
+
+  explicit meeting(int ranks, std::string name) : ranks_(ranks), name_(std::move(name)) {}
+
+  // The meeting of that name in this process, made by the first to ask.
+  static std::shared_ptr<meeting> find(const std::string& name, int ranks);
+
+  // Brings `mine` to collective `sequence`. The last to come enqueues it on `with`, in `stream`.
+  std::shared_ptr<visit> come(std::uint64_t sequence, int rank, const visit& mine, driver& with, std::shared_ptr<driver> shared,
+                              void* stream);
+  // Ends all that is not settled, and whatever is begun later, with this.
+  void break_up(errc why, const std::string& text) noexcept;
+  std::string missing(std::uint64_t sequence) const;   // "ranks 1, 3": have not come
+  std::uint64_t next(int rank) noexcept;               // this rank's next sequence
+
+ private:
+  struct table {
+    std::uint64_t sequence;
+    std::vector<std::shared_ptr<visit>> visits;
+    int present = 0;
+  };
+  static std::string disagreement(const table& t);
+  static void enqueue(table& t, driver& with, const std::shared_ptr<driver>& shared, void* stream, int ranks);
+  static void settle(visit& v) noexcept;
+
+  const int ranks_;
+  const std::string name_;
+  mutable std::mutex mutex_;
+  std::deque<table> tables_;
+  std::vector<std::uint64_t> next_;
+  errc broken_ = errc::success;
+  std::string why_;
+};
+
+}  // namespace tutti::gpu::detail

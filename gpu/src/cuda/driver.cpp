@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/driver.hpp"
+
+#include "kernels/elements.hpp"
+#include "kernels/reduce_host.hpp"
+#include "cuda/kernel_image.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+#include <tutti/error.hpp>
+#include <utility>
+
+namespace tutti::cuda {
+namespace {
+
+using gpu::memory_info;
+using gpu::memory_kind;
+using gpu::detail::progress;
+using gpu::detail::word;
+
+// A side stream takes one of the few hardware queues.
+constexpr std::size_t most_sides = 4;
+constexpr std::size_t words_per_page = 64;
+constexpr std::size_t bytes_per_word = 64;
+
+// After these nothing in the context succeeds any more.
+bool lost(abi::result code) noexcept {
+  return code == 4 || code == 46 || code == 214 || code == 220 || code == 226 || code == 700 || code == 702 || code == 709 ||
+         code == 710 || (code >= 714 && code <= 719) || code == 721 || code == 810 || code == abi::error_unknown;
+}
+
+abi::device_pointer address(const void* p) noexcept { return reinterpret_cast<abi::device_pointer>(p); }
+abi::stream* stream_of(void* s) noexcept { return static_cast<abi::stream*>(s); }
+abi::event* event_of(void* e) noexcept { return static_cast<abi::event*>(e); }
+
+}  // namespace
+
+// Every call is made in our context, whatever the thread has current.
+class cuda_driver::in_context {
+ public:
+  explicit in_context(const shared_context& c) noexcept : calls_(c.calls), entered_(c.calls.push(c.context) == abi::success) {}
+  in_context(const in_context&) = delete;
+  ~in_context() {
+    abi::context* was = nullptr;
+    if (entered_) calls_.pop(&was);
+  }
+
+ private:
+  const abi::table& calls_;
+  bool entered_;
+};
+
+// ---- shared_context ----
+
+shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n) {
+  const auto check = [this](abi::result code, const char* what) {
+    if (code != abi::success)
+      throw error(errc::device_failed, fmt::format("cuda device {}: {}: {}", ordinal, what, calls.explain(code)));
+  };
+  check(calls.device_get(&device, ordinal), "cuDeviceGet");
+  char text[256] = {};
+  check(calls.device_name(text, sizeof text, device), "cuDeviceGetName");
+  name = text;
+  abi::uuid id{};
+  if (calls.device_uuid(&id, device) == abi::success)
+    for (const char b : id.bytes) identity += fmt::format("{:02x}", static_cast<unsigned char>(b));
+  identity = "cuda-" + identity;
+  int memory_ops = 0;
+  calls.device_attribute(&memory_ops, abi::attribute_can_use_64_bit_stream_mem_ops, device);
+  calls.device_attribute(&multiprocessors, abi::attribute_multiprocessors, device);
+  words = memory_ops != 0 && calls.write_value != nullptr && calls.wait_value != nullptr;
+  check(calls.retain(&context, device), "cuDevicePrimaryCtxRetain");
+  if (const kernel_image image = find_kernel_image(); image.data != nullptr) {
+    calls.push(context);
+    // Older GPUs than the kernels are for do without: collectives are staged then.
+    if (calls.module_load(&module_, image.data) != abi::success) module_ = nullptr;
+    abi::context* was = nullptr;
+    calls.pop(&was);
+  }
+  reaper_ = std::thread([this] { free_loop(); });
+}
+
+shared_context::~shared_context() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  reaper_.join();
+  if (module_ != nullptr) {
+    calls.push(context);
+    calls.module_unload(module_);
+    abi::context* was = nullptr;
+    calls.pop(&was);
+  }
+  calls.release(device);
+}
+
+std::shared_ptr<shared_context> shared_context::find(const abi::table& calls, int ordinal) {
+  static std::mutex mutex;
+  static std::map<std::pair<const abi::table*, int>, std::weak_ptr<shared_context>> all;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<shared_context>& place = all[{&calls, ordinal}];
+  std::shared_ptr<shared_context> found = place.lock();
+  if (!found) place = found = std::make_shared<shared_context>(calls, ordinal);
+  return found;
+}
+
+abi::function* shared_context::kernel(reduce_kind kind, element_type type) {
+  const char* const wanted = gpu::kernels::kernel_name(kind, type);
+  if (module_ == nullptr || wanted == nullptr) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto [place, is_new] = functions_.emplace(wanted, nullptr);
+  if (is_new && calls.module_function(&place->second, module_, wanted) != abi::success) place->second = nullptr;
+  return place->second;
+}
+
+void shared_context::free_later(void* memory, memory_kind kind) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    dying_.emplace_back(memory, kind);
+  }
+  changed_.notify_one();
+}
+
+void shared_context::free_loop() noexcept {
+  // So that freeing does not break a capture that another thread is making.
+  int mode = abi::capture_mode_relaxed;
+  calls.push(context);
+  calls.capture_mode(&mode);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return ending_ || !dying_.empty(); });
+    if (dying_.empty()) break;
+    const auto now = std::exchange(dying_, {});
+    lock.unlock();
+    for (const auto& [memory, kind] : now) kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
+    lock.lock();
+  }
+  abi::context* was = nullptr;
+  calls.pop(&was);
+}
+
+// ---- cuda_driver ----
+
+cuda_driver::cuda_driver(std::shared_ptr<shared_context> on) : on_(std::move(on)), calls_(on_->calls) {}
+
+cuda_driver::~cuda_driver() {
+  const in_context here(*on_);
+  for (const auto& [stream, side] : sides_) calls_.stream_destroy(side);
+  for (void* page : word_pages_) on_->free_later(page, memory_kind::pinned);
+}
+
+void cuda_driver::check(abi::result code, const char* what) const {
+  if (code == abi::success) return;
+  errc as = errc::system;
+  std::string cure;
+  if (lost(code)) as = errc::device_failed;
+  if (code == abi::error_out_of_memory) as = errc::resources;
+  if (code == abi::error_invalid_value || code == abi::error_invalid_handle) as = errc::invalid_argument;
+  if (code == abi::error_not_supported || code == abi::error_not_permitted) as = errc::not_supported;
+  if (code >= 900 && code <= 908) {
+    as = errc::invalid_argument;
+    cure = " (a stream is being captured into a graph; cudaStreamCaptureModeRelaxed leaves other threads and streams alone)";
+  }
+  throw error(as, fmt::format("{}: {}: {}{}", name(), what, calls_.explain(code), cure));
+}
+
+progress cuda_driver::judge(abi::result code, const char* what, std::string& why) const noexcept {
+  if (code == abi::success) return progress::done;
+  if (!lost(code)) return progress::pending;
+  why = fmt::format("{}: {}", what, calls_.explain(code));
+  return progress::failed;
+}
+
+std::string cuda_driver::name() const { return fmt::format("cuda device {} ({})", on_->ordinal, on_->name); }
+
+gpu::capabilities cuda_driver::can() const noexcept {
+  gpu::capabilities c;
+  c.timeline = c.gate = on_->words;
+  c.host_call = true;
+  c.kernels = on_->has_kernels();
+  c.shared_memory = calls_.ipc_get_memory != nullptr && calls_.ipc_open_memory != nullptr && calls_.ipc_get_event != nullptr &&
+                    calls_.ipc_open_event != nullptr;
+  return c;
+}
+
+memory_info cuda_driver::describe(const void* memory) const noexcept {
+  const in_context here(*on_);
+  unsigned type = 0, managed = 0;
+  int ordinal = -1;
+  void* start = nullptr;
+  std::size_t size = 0;
+  unsigned long long id = 0;
+  unsigned char legacy = 0;
+  int wanted[] = {abi::pointer_memory_type, abi::pointer_is_managed, abi::pointer_device_ordinal, abi::pointer_range_start,
+                  abi::pointer_range_size, abi::pointer_buffer_id, abi::pointer_is_legacy_ipc};
+  void* values[] = {&type, &managed, &ordinal, &start, &size, &id, &legacy};
+  memory_info found;
+  if (calls_.pointer_attributes(7, wanted, values, address(memory)) != abi::success || type == 0) return found;
+  found.kind = managed != 0 ? memory_kind::managed : type == abi::memory_type_device ? memory_kind::device
+                                                  : type == abi::memory_type_host     ? memory_kind::pinned
+                                                                                      : memory_kind::unknown;
+  found.device = ordinal;
+  found.base = start;
+  found.bytes = size;
+  found.id = id;
+  found.shareable = found.kind == memory_kind::device && legacy != 0;
+  return found;
+}
+
+void* cuda_driver::allocate(std::size_t bytes, memory_kind kind) {
+  const in_context here(*on_);
+  if (kind == memory_kind::pinned) {
+    void* memory = nullptr;
+    check(calls_.host_alloc(&memory, bytes, abi::host_portable | abi::host_device_map), "cuMemHostAlloc");
+    return memory;
+  }
+  abi::device_pointer memory = 0;
+  check(calls_.alloc(&memory, bytes), "cuMemAlloc");
+  return reinterpret_cast<void*>(memory);
+}
+void cuda_driver::free(void* memory, memory_kind kind) noexcept { on_->free_later(memory, kind); }
+
+bool cuda_driver::pin(void* memory, std::size_t bytes) noexcept {
+  const in_context here(*on_);
+  return calls_.host_register(memory, bytes, abi::host_portable | abi::host_device_map) == abi::success;
+}
+void cuda_driver::unpin(void* memory) noexcept {
+  const in_context here(*on_);
+  calls_.host_unregister(memory);
+}
+
+void* cuda_driver::make_stream(bool urgent) {
+  const in_context here(*on_);
+  int least = 0, greatest = 0;
+  calls_.priorities(&least, &greatest);
+  abi::stream* made = nullptr;
+  check(calls_.stream_create(&made, abi::stream_non_blocking, urgent ? greatest : least), "cuStreamCreateWithPriority");
+  return made;
+}
+void cuda_driver::destroy_stream(void* stream) noexcept {
+  const in_context here(*on_);
+  if (const auto side = sides_.find(stream); side != sides_.end()) {
+    calls_.stream_destroy(side->second);
+    sides_.erase(side);
+  }
+  calls_.stream_destroy(stream_of(stream));
+}
+void* cuda_driver::make_event() {
+  const in_context here(*on_);
+  abi::event* made = nullptr;
+  check(calls_.event_create(&made, abi::event_disable_timing), "cuEventCreate");
+  return made;
+}
+void cuda_driver::destroy_event(void* event) noexcept {
+  const in_context here(*on_);
+  calls_.event_destroy(event_of(event));
+}
+
+word cuda_driver::make_word() {
+  if (spare_words_.empty()) {
+    void* const page = allocate(words_per_page * bytes_per_word, memory_kind::pinned);
+    word_pages_.push_back(page);
+    const in_context here(*on_);
+    abi::device_pointer seen = 0;
+    check(calls_.host_pointer(&seen, page, 0), "cuMemHostGetDevicePointer");
+    for (std::size_t i = 0; i < words_per_page; ++i) {
+      // A line for each: the device writes one while the host looks at another.
+      auto* const value = new (static_cast<std::byte*>(page) + i * bytes_per_word) std::atomic<std::uint64_t>(0);
+      spare_words_.push_back(word{value, reinterpret_cast<void*>(seen + i * bytes_per_word)});
+    }
+  }
+  const word w = spare_words_.back();
+  spare_words_.pop_back();
+  w.value->store(0, std::memory_order_release);
+  return w;
+}
+void cuda_driver::destroy_word(word w) noexcept { spare_words_.push_back(w); }
+
+void cuda_driver::copy(void* to, const void* from, std::size_t bytes, void* stream) {
+  if (bytes == 0) return;
+  const in_context here(*on_);
+  check(calls_.copy(address(to), address(from), bytes, stream_of(stream)), "cuMemcpyAsync");
+}
+void cuda_driver::fill(void* to, std::byte value, std::size_t bytes, void* stream) {
+  if (bytes == 0) return;
+  const in_context here(*on_);
+  check(calls_.fill(address(to), std::to_integer<unsigned char>(value), bytes, stream_of(stream)), "cuMemsetD8Async");
+}
+void cuda_driver::record(void* event, void* stream) {
+  const in_context here(*on_);
+  check(calls_.event_record(event_of(event), stream_of(stream)), "cuEventRecord");
+}
+void cuda_driver::wait(void* stream, void* event) {
+  const in_context here(*on_);
+  check(calls_.stream_wait(stream_of(stream), event_of(event), 0), "cuStreamWaitEvent");
+}
+void cuda_driver::write(void* stream, const word& w, std::uint64_t value) {
+  const in_context here(*on_);
+  check(calls_.write_value(stream_of(stream), address(w.handle), value, 0), "cuStreamWriteValue64");
+}
+void cuda_driver::wait(void* stream, const word& w, std::uint64_t at_least) {
+  const in_context here(*on_);
+  check(calls_.wait_value(stream_of(stream), address(w.handle), at_least, abi::wait_value_geq), "cuStreamWaitValue64");
+}
+
+bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream) {
+  const in_context here(*on_);
+  abi::function* const kernel = on_->kernel(what.kind, what.type);
+  if (kernel == nullptr) return false;
+  gpu::kernels::reduce_arguments a{};
+  std::copy(what.inputs.begin(), what.inputs.end(), a.inputs);
+  std::copy(what.outputs.begin(), what.outputs.end(), a.outputs);
+  std::copy(what.factors.begin(), what.factors.end(), a.factors);
+  a.count = what.count;
+  a.input_count = static_cast<int>(what.inputs.size());
+  a.output_count = static_cast<int>(what.outputs.size());
+  a.ranks = what.ranks;
+  a.scaled = what.factors.empty() ? 0 : 1;
+  constexpr unsigned threads = 256;
+  const std::size_t work = (what.count * gpu::kernels::bytes_of(what.type) + 15) / 16;
+  const auto most = static_cast<std::size_t>(on_->multiprocessors) * 8;
+  const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>((work + threads - 1) / threads, 1, most));
+  void* parameters[] = {&a};
+  check(calls_.launch(kernel, blocks, 1, 1, threads, 1, 1, 0, stream_of(stream), parameters, nullptr), "cuLaunchKernel");
+  return true;
+}
+
+progress cuda_driver::query(void* event, std::string& why) noexcept {
+  const in_context here(*on_);
+  return judge(calls_.event_query(event_of(event)), "cuEventQuery", why);
+}
+progress cuda_driver::health(void* stream, std::string& why) noexcept {
+  const in_context here(*on_);
+  const progress seen = judge(calls_.stream_query(stream_of(stream)), "cuStreamQuery", why);
+  return seen == progress::failed ? seen : progress::pending;
+}
+bool cuda_driver::capturing(void* stream) noexcept {
+  const in_context here(*on_);
+  int status = abi::capture_none;
+  return calls_.stream_capturing(stream_of(stream), &status) == abi::success && status != abi::capture_none;
+}
+
+bool cuda_driver::arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept {
+  const in_context here(*on_);
+  // A side stream for each: one behind an event that is far away must not hold up the ring of another.
+  auto side = sides_.find(stream);
+  if (side == sides_.end()) {
+    if (sides_.size() >= most_sides) return false;
+    abi::stream* made = nullptr;
+    if (calls_.stream_create(&made, abi::stream_non_blocking, 0) != abi::success) return false;
+    side = sides_.emplace(stream, made).first;
+  }
+  if (calls_.stream_wait(side->second, event_of(event), 0) != abi::success) return false;
+  using held = std::shared_ptr<const gpu::detail::bell>;
+  auto* const data = new held(b);
+  const auto ring = [](void* p) {
+    const std::unique_ptr<held> bell(static_cast<held*>(p));
+    (*bell)->ring();
+  };
+  if (calls_.call_host(side->second, ring, data) == abi::success) return true;
+  delete data;
+  return false;
+}
+
+void cuda_driver::enter_thread() noexcept {
+  // What is called there may come while the program captures a graph elsewhere.
+  int mode = abi::capture_mode_relaxed;
+  calls_.push(on_->context);
+  calls_.capture_mode(&mode);
+}
+
+bool cuda_driver::synchronize(void* stream, std::chrono::milliseconds longest) noexcept {
+  const in_context here(*on_);
+  const auto until = std::chrono::steady_clock::now() + longest;
+  for (;;) {
+    const abi::result code = calls_.stream_query(stream_of(stream));
+    if (code == abi::success) return true;
+    if (code != abi::error_not_ready || std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+}  // namespace tutti::cuda

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU as a driver, in its primary context.
+#pragma once
+
+#include "cuda/api.hpp"
+#include "device/driver.hpp"
+
+#include <array>
+#include <condition_variable>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tutti::cuda {
+
+// The primary context of one device, its kernels, and the thread that frees memory of it: shared by all loops of the process.
+// cuMemFree waits for the device, which no loop may do.
+class shared_context {
+ public:
+  shared_context(const abi::table& calls, int ordinal);
+  shared_context(const shared_context&) = delete;
+  shared_context& operator=(const shared_context&) = delete;
+  ~shared_context();
+
+  static std::shared_ptr<shared_context> find(const abi::table& calls, int ordinal);
+
+  // Null: not there.
+  abi::function* kernel(reduce_kind kind, element_type type);
+  void free_later(void* memory, gpu::memory_kind kind) noexcept;
+  bool has_kernels() const noexcept { return module_ != nullptr; }
+
+  const abi::table& calls;
+  const int ordinal;
+  abi::device device = 0;
+  abi::context* context = nullptr;
+  std::string name;
+  std::string identity;
+  int multiprocessors = 1;
+  bool words = false;
+
+ private:
+  void free_loop() noexcept;
+  abi::module* module_ = nullptr;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::string, abi::function*> functions_;
+  std::vector<std::pair<void*, gpu::memory_kind>> dying_;
+  bool ending_ = false;
+  std::thread reaper_;
+};
+
+class cuda_driver final : public gpu::detail::driver {
+ public:
+  explicit cuda_driver(std::shared_ptr<shared_context> on);
+  ~cuda_driver() override;
+
+  std::string name() const override;
+  int ordinal() const noexcept override { return on_->ordinal; }
+  std::string identity() const override { return on_->identity; }
+  gpu::capabilities can() const noexcept override;
+  gpu::memory_info describe(const void* memory) const noexcept override;
+  void* allocate(std::size_t bytes, gpu::memory_kind kind) override;
+  void free(void* memory, gpu::memory_kind kind) noexcept override;
+  bool pin(void* memory, std::size_t bytes) noexcept override;
+  void unpin(void* memory) noexcept override;
+  void* make_stream(bool urgent) override;
+  void destroy_stream(void* stream) noexcept override;
+  void* make_event() override;
+  void destroy_event(void* event) noexcept override;
+  gpu::detail::word make_word() override;
+  void destroy_word(gpu::detail::word w) noexcept override;
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) override;
+  void fill(void* to, std::byte value, std::size_t bytes, void* stream) override;
+  void record(void* event, void* stream) override;
+  void wait(void* stream, void* event) override;
+  void write(void* stream, const gpu::detail::word& w, std::uint64_t value) override;
+  void wait(void* stream, const gpu::detail::word& w, std::uint64_t at_least) override;
+  bool reduce(const gpu::detail::reduction_launch& what, void* stream) override;
+  gpu::detail::progress query(void* event, std::string& why) noexcept override;
+  gpu::detail::progress health(void* stream, std::string& why) noexcept override;
+  bool capturing(void* stream) noexcept override;
+  bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override;
+  bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
+  void enter_thread() noexcept override;
+
+  const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
+
+ private:
+  class in_context;
+  void check(abi::result code, const char* what) const;
+  gpu::detail::progress judge(abi::result code, const char* what, std::string& why) const noexcept;
+
+  std::shared_ptr<shared_context> on_;
+  const abi::table& calls_;
+  std::map<void*, abi::stream*> sides_;   // for each armed stream one that rings
+  std::vector<void*> word_pages_;
+  std::vector<gpu::detail::word> spare_words_;
+};
+
+}  // namespace tutti::cuda

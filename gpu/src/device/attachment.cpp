@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/attachment.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <tutti/error.hpp>
+#include <utility>
+
+namespace tutti::gpu::detail {
+namespace {
+
+using clock = std::chrono::steady_clock;
+constexpr auto between_health_checks = std::chrono::milliseconds(100);
+// Where the driver does not ring: how long the loop sleeps between looks, at first and at most.
+constexpr auto shortest_pause = std::chrono::microseconds(50);
+constexpr auto longest_pause = std::chrono::milliseconds(1);
+constexpr auto longest_farewell = std::chrono::seconds(10);
+
+}  // namespace
+
+bell::~bell() { ::close(fd_); }
+void bell::ring() const noexcept { static_cast<void>(::eventfd_write(fd_, 1)); }
+
+// ---- stream_state ----
+
+stream_state::stream_state(std::shared_ptr<attachment> on, void* native, bool owned)
+    : on_(std::move(on)), native_(native), owned_(owned) {
+  if (on_->driver().can().timeline) timeline_ = on_->driver().make_word();
+}
+
+stream_state::~stream_state() {
+  driver& d = on_->driver();
+  if (!points_.empty()) {
+    // What the points keep alive, and the word, are the device's until it has passed them.
+    std::string why;
+    const bool ended = on_->failed() || d.synchronize(native_, longest_farewell);
+    // A failed device touches nothing any more.
+    if (!ended && d.health(native_, why) == progress::failed) {
+      on_->fail(errc::device_failed, why);
+    } else if (!ended) {
+      std::fprintf(stderr, "tutti: a stream of %s did not end within 10 s; memory that it uses is not freed\n", d.name().c_str());
+      for (point& p : points_)
+        for (auto& k : p.alive) static_cast<void>(new std::shared_ptr<const void>(std::move(k)));   // never freed
+      timeline_ = {};
+      owned_ = false;
+    }
+    on_->forget(*this);
+    while (!points_.empty()) on_->pop(*this, on_->failed() ? errc::device_failed : errc::success, on_->failure_text());
+  }
+  if (timeline_.value != nullptr) d.destroy_word(timeline_);
+  if (owned_) d.destroy_stream(native_);
+}
+
+point& stream_state::signal() {
+  on_->check();
+  driver& d = on_->driver();
+  if (d.capturing(native_))
+    throw error(errc::invalid_argument,
+                fmt::format("this stream of {} is being captured into a graph: the host cannot wait for work that only runs "
+                            "when the graph is launched; await after the capture has ended, or use stream::wait",
+                            d.name()));
+  void* const event = on_->take_event();
+  try {
+    d.record(event, native_);
+    if (timeline_.value != nullptr) d.write(native_, timeline_, sequence_ + 1);
+  } catch (const error& e) {
+    on_->give_event(event);
+    if (e.code() == errc::device_failed) on_->fail(errc::device_failed, e.what());
+    throw;
+  }
+  point& p = points_.emplace_back();
+  p.sequence = ++sequence_;
+  p.event = event;
+  ++on_->counters.points;
+  on_->activate(*this);
+  return p;
+}
+
+stream_state::reserved stream_state::reserve() {
+  on_->check();
+  reserved r;
+  r.event = on_->take_event();
+  r.recorded = std::make_shared<std::atomic<bool>>(false);
+  point& p = points_.emplace_back();
+  p.sequence = r.sequence = ++sequence_;
+  p.event = r.event;
+  p.recorded = r.recorded;
+  r.at = &p;
+  ++on_->counters.points;
+  on_->activate(*this);
+  return r;
+}
+
+void stream_state::enqueue(const reserved& r) {
+  driver& d = on_->driver();
+  d.record(r.event, native_);
+  if (timeline_.value != nullptr) d.write(native_, timeline_, r.sequence);
+  r.recorded->store(true, std::memory_order_release);
+}
+
+void stream_state::keep(keeps alive) {
+  std::erase_if(alive, [](const auto& k) { return k == nullptr; });
+  if (alive.empty()) return;
+  signal().alive = std::move(alive);
+}
+
+bool stream_state::passed(const point& p, std::string& why, bool& failed) noexcept {
+  if (timeline_.value != nullptr) return timeline_.value->load(std::memory_order_acquire) >= p.sequence;
+  if (!p.in_stream()) return false;
+  ++on_->counters.queries;
+  const progress got = on_->driver().query(p.event, why);
+  failed = got == progress::failed;
+  return got == progress::done;
+}
+
+// ---- gate_word ----
+
+gate_word::gate_word(std::shared_ptr<attachment> on) : on_(on), driver_(on->shared_driver()), word_(driver_->make_word()) {}
+gate_word::~gate_word() {
+  open();
+  driver_->destroy_word(word_);
+}
+void gate_word::open() noexcept {
+  if (is_open()) return;
+  word_.value->store(1, std::memory_order_release);
+  driver_->changed(word_);
+}
+
+// ---- attachment ----
+
+attachment::attachment(const communicator& of, std::shared_ptr<detail::driver> d)
+    : poller(of), driver_(std::move(d)), bell_(std::make_shared<bell>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
+attachment::attachment(runtime& rt, std::shared_ptr<detail::driver> d)
+    : poller(rt), driver_(std::move(d)), bell_(std::make_shared<bell>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
+
+attachment::~attachment() {
+  for (const auto& g : gates_)
+    if (const auto held = g.lock()) held->open();
+  for (void* e : events_) driver_->destroy_event(e);
+  for (const auto& [bytes, memory] : spare_) driver_->free(memory, memory_kind::pinned);
+}
+
+void attachment::check() const {
+  if (!on_loop_thread())
+    throw error(errc::wrong_thread, fmt::format("{} is used outside the loop thread that it was opened on", driver_->name()));
+  if (failed()) throw error(failure_, failure_text_);
+}
+
+void* attachment::take_event() {
+  if (events_.empty()) return driver_->make_event();
+  void* const e = events_.back();
+  events_.pop_back();
+  return e;
+}
+void attachment::give_event(void* event) noexcept {
+  if (event != nullptr) events_.push_back(event);
+}
+
+std::shared_ptr<allocation> attachment::borrow_pinned(std::size_t bytes) {
+  const std::size_t size = std::bit_ceil(std::max<std::size_t>(bytes, 4096));
+  struct loan : allocation {
+    std::shared_ptr<detail::driver> driver;
+    std::weak_ptr<attachment> from;
+    std::size_t size = 0;
+    ~loan() {
+      if (data == nullptr) return;
+      if (const auto home = from.lock()) {
+        home->spare_.emplace(size, data);
+      } else {
+        driver->free(data, memory_kind::pinned);
+      }
+    }
+  };
+  auto made = std::make_shared<loan>();
+  made->driver = driver_;
+  made->from = weak_from_this();
+  made->size = size;
+  if (const auto spare = spare_.find(size); spare != spare_.end()) {
+    made->data = spare->second;
+    spare_.erase(spare);
+  } else {
+    made->data = driver_->allocate(size, memory_kind::pinned);
+  }
+  return made;
+}
+
+void attachment::add_gate(const std::shared_ptr<gate_word>& g) {
+  std::erase_if(gates_, [](const auto& w) { return w.expired(); });
+  gates_.push_back(g);
+}
+int attachment::closed_gates() noexcept {
+  return static_cast<int>(std::count_if(gates_.begin(), gates_.end(), [](const auto& w) {
+    const auto held = w.lock();
+    return held && !held->is_open();
+  }));
+}
+
+void attachment::activate(stream_state& s) {
+  if (s.listed_) return;
+  s.listed_ = true;
+  if (active_.empty()) {
+    begin_wait();
+    health_at_ = clock::now() + between_health_checks;
+    set_look(between_health_checks);
+  }
+  pause_ = shortest_pause;
+  active_.push_back(&s);
+}
+
+void attachment::forget(stream_state& s) noexcept {
+  if (!s.listed_) return;
+  s.listed_ = false;
+  std::erase(active_, &s);
+  if (active_.empty()) {
+    end_wait();
+    look_never();
+  }
+}
+
+// The oldest point of `s` has passed, or never will.
+void attachment::pop(stream_state& s, errc why, const std::string& text) {
+  point& p = s.points_.front();
+  while (waiter* w = p.waiters.pop_front()) {
+    if (why != errc::success) w->set_failure(why, text);
+    if (w->immediate) {
+      w->done();
+    } else {
+      resume_soon(*w);
+    }
+  }
+  if (!p.alive.empty()) {
+    released_.push_back(std::move(p.alive));
+    deliver_soon();
+  }
+  give_event(p.event);
+  s.points_.pop_front();
+}
+
+void attachment::wait_for(point& p, waiter& w, bool has_deadline) {
+  if (!has_deadline && timeout() < std::chrono::hours(24 * 365)) w.deadline = clock::now() + timeout();
+  p.waiters.push_back(w);
+}
+
+void attachment::resume_soon(waiter& w) noexcept {
+  w.unlink();
+  ready_.push_back(w);
+  deliver_soon();
+}
+
+bool attachment::poll() noexcept {
+  bool any = false;
+  for (std::size_t i = 0; i < listeners_.size(); ++i) any |= listeners_[i]->poll();
+  for (std::size_t i = 0; i < active_.size();) {
+    stream_state& s = *active_[i];
+    std::string why;
+    bool lost = false;
+    while (!s.points_.empty() && s.passed(s.points_.front(), why, lost)) {
+      pop(s, errc::success, {});
+      any = true;
+    }
+    if (lost) {
+      fail(errc::device_failed, why);
+      return true;
+    }
+    if (s.points_.empty()) {
+      forget(s);
+    } else {
+      ++i;
+    }
+  }
+  if (any) pause_ = shortest_pause;
+  return any;
+}
+
+bool attachment::arm() noexcept {
+  // Before arming and after: what passes in between rings nobody.
+  bool news = poll();
+  bool all_ring = true;
+  for (stream_state* s : active_) {
+    point& head = s->points_.front();
+    // Whoever enqueues it rings.
+    if (s->armed_ >= head.sequence || !head.in_stream()) continue;
+    if (driver_->can().host_call && driver_->arm(head.event, s->native_, bell_)) {
+      s->armed_ = head.sequence;
+      ++counters.arms;
+    } else {
+      all_ring = false;
+    }
+  }
+  news |= poll();
+  if (news || active_.empty()) return news;
+  if (!all_ring) {
+    set_look(pause_);
+    pause_ = std::min<duration>(2 * pause_, longest_pause);
+  }
+  return false;
+}
+
+void attachment::set_look(duration in) noexcept { look_in(in); }
+
+void attachment::look() noexcept {
+  ++counters.looks;
+  if (active_.empty()) return;
+  const auto now = clock::now();
+  if (now >= health_at_) {
+    health_at_ = now + between_health_checks;
+    for (stream_state* s : active_) {
+      std::string why;
+      if (driver_->health(s->native_, why) == progress::failed) {
+        fail(errc::device_failed, why);
+        return;
+      }
+    }
+    for (stream_state* s : active_)
+      for (point& p : s->points_)
+        for (waiter* w = p.waiters.front(); w != nullptr;) {
+          waiter* const next = p.waiters.after(*w);
+          if (now >= w->deadline) {
+            w->set_failure(errc::timed_out,
+                           fmt::format("a stream of {} did not get to where it is awaited within {} ms: its work takes longer "
+                                       "(init_options::timeout, TUTTI_TIMEOUT), or it waits for a gate or another stream",
+                                       driver_->name(), timeout().count()));
+            resume_soon(*w);
+          }
+          w = next;
+        }
+  }
+  set_look(between_health_checks);
+}
+
+void attachment::fail(errc why, const std::string& text) noexcept {
+  if (failed()) return;
+  failure_ = why;
+  failure_text_ = text.starts_with(driver_->name()) ? text : fmt::format("{}: {}", driver_->name(), text);
+  for (const auto& g : gates_)
+    if (const auto held = g.lock()) held->open();
+  while (!active_.empty()) {
+    stream_state& s = *active_.back();
+    while (!s.points_.empty()) pop(s, why, failure_text_);
+    forget(s);
+  }
+}
+
+void attachment::deliver() noexcept {
+  const auto self = weak_from_this().lock();   // what is resumed may let go of the last handle
+  for (auto freed = std::exchange(released_, {}); !freed.empty();) freed.pop_back();
+  // Those that become ready meanwhile have their turn in the next round.
+  std::size_t now = 0;
+  for (waiter* w = ready_.front(); w != nullptr; w = ready_.after(*w)) ++now;
+  while (now-- > 0) {
+    waiter* const w = ready_.pop_front();
+    if (w == nullptr) break;
+    w->done();
+  }
+  if (self != nullptr && (!ready_.empty() || !released_.empty())) deliver_soon();
+}
+
+}  // namespace tutti::gpu::detail

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a kind of device must be able to do: the one seam between everything above and emulated, CUDA, Level Zero.
+//
+// Handles are opaque pointers of the driver's. Nothing here waits for the device but synchronize(), allocate() and free().
+// Errors are tutti::error: errc::device_failed when the device or its context is lost, others for the call alone.
+#pragma once
+
+#include <tutti/gpu/device.hpp>
+#include <tutti/reduce_op.hpp>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace tutti::gpu::detail {
+
+enum class progress : std::uint8_t { pending, done, failed };
+
+// A word in host memory that streams write and wait for. Values only grow.
+struct word {
+  std::atomic<std::uint64_t>* value = nullptr;
+  void* handle = nullptr;   // the driver's
+};
+
+// out[k] = op over inputs, for every output: one launch reduces a block of all ranks, and gives it to all of them.
+struct reduction_launch {
+  reduce_kind kind = reduce_kind::none;
+  element_type type = element_type::opaque;
+  std::span<const void* const> inputs;
+  std::span<void* const> outputs;
+  std::span<const double> factors;   // of premul_sum, one for each input; else empty
+  std::size_t count = 0;
+  int ranks = 1;                     // avg divides by it
+};
+inline constexpr std::size_t most_operands = 16;
+
+// What wakes a loop, from any thread; may outlive the loop.
+class bell {
+ public:
+  explicit bell(int descriptor) noexcept : fd_(descriptor) {}   // owns it from here on
+  bell(const bell&) = delete;
+  bell& operator=(const bell&) = delete;
+  ~bell();
+  void ring() const noexcept;
+
+ private:
+  int fd_;
+};
+
+class driver {
+ public:
+  virtual ~driver() = default;
+
+  virtual std::string name() const = 0;
+  virtual int ordinal() const noexcept = 0;
+  // The same for all drivers, in this process and in others of this host, that mean one physical device.
+  virtual std::string identity() const = 0;
+  virtual capabilities can() const noexcept = 0;
+  virtual memory_info describe(const void* memory) const noexcept = 0;
+
+  virtual void* allocate(std::size_t bytes, memory_kind kind) = 0;
+  virtual void free(void* memory, memory_kind kind) noexcept = 0;
+  // Host memory that exists becomes pinned; false: it stays as it is.
+  virtual bool pin(void* memory, std::size_t bytes) noexcept = 0;
+  virtual void unpin(void* memory) noexcept = 0;
+
+  virtual void* make_stream(bool urgent) = 0;
+  virtual void destroy_stream(void* stream) noexcept = 0;
+  virtual void* make_event() = 0;
+  virtual void destroy_event(void* event) noexcept = 0;
+  virtual word make_word() = 0;
+  virtual void destroy_word(word w) noexcept = 0;
+
+  virtual void copy(void* to, const void* from, std::size_t bytes, void* stream) = 0;
+  virtual void fill(void* to, std::byte value, std::size_t bytes, void* stream) = 0;
+  virtual void record(void* event, void* stream) = 0;
+  virtual void wait(void* stream, void* event) = 0;
+  virtual void write(void* stream, const word& w, std::uint64_t value) = 0;
+  virtual void wait(void* stream, const word& w, std::uint64_t at_least) = 0;
+  // The host has changed the word: for drivers that do not see it by themselves.
+  virtual void changed(const word&) noexcept {}
+  // False: there is no kernel for these types here.
+  virtual bool reduce(const reduction_launch& what, void* stream) = 0;
+
+  virtual progress query(void* event, std::string& why) noexcept = 0;
+  // Of the context, asked by way of this stream.
+  virtual progress health(void* stream, std::string& why) noexcept = 0;
+  virtual bool capturing(void* stream) noexcept = 0;
+  // Rings when the event has passed. `stream` is the one it was recorded in. False: cannot.
+  virtual bool arm(void* event, void* stream, const std::shared_ptr<const bell>& b) noexcept = 0;
+  // Blocks until what is in the stream has passed, the device has failed, or the time is over; true: passed.
+  virtual bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept = 0;
+
+  // A thread beside the loop will call this driver, or a library on its device, from now on.
+  virtual void enter_thread() noexcept {}
+
+  // Between processes, of memory that describe() calls shareable. export_memory gives a text for import_memory elsewhere.
+  virtual std::string export_memory(void* base) { static_cast<void>(base); return {}; }
+  virtual void* import_memory(const std::string& exported) { static_cast<void>(exported); return nullptr; }
+  virtual void close_memory(void* imported) noexcept { static_cast<void>(imported); }
+  virtual void* make_shared_event(std::string& exported) { exported.clear(); return nullptr; }
+  virtual void* import_event(const std::string& exported) { static_cast<void>(exported); return nullptr; }
+};
+
+}  // namespace tutti::gpu::detail

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+// The emulated device as a driver, and its public side.
+#include "device/attachment.hpp"
+#include "emulated/engine.hpp"
+#include "kernels/reduce_host.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <map>
+#include <tutti/emulated.hpp>
+#include <tutti/runtime.hpp>
+
+namespace tutti::emulated {
+
+struct chip::impl : engine {
+  impl(options how, int n) : engine(how), number(n) {}
+  const int number;
+};
+
+namespace {
+
+using gpu::memory_info;
+using gpu::memory_kind;
+using gpu::detail::progress;
+using gpu::detail::word;
+
+std::atomic<int> chips_made{0};
+
+engine::queue* queue_of(void* stream) noexcept { return static_cast<engine::queue*>(stream); }
+engine::event& event_of(void* event) noexcept { return *static_cast<engine::event*>(event); }
+
+class emulated_driver final : public gpu::detail::driver {
+ public:
+  explicit emulated_driver(std::shared_ptr<chip> c) : chip_(std::move(c)), engine_(chip_->internals()) {}
+
+  std::string name() const override { return fmt::format("emulated device {}", engine_.number); }
+  int ordinal() const noexcept override { return engine_.number; }
+  std::string identity() const override { return fmt::format("emulated-{}", engine_.memory().base()); }
+  gpu::capabilities can() const noexcept override {
+    gpu::capabilities c;
+    c.timeline = engine_.how().timeline;
+    c.host_call = engine_.how().host_call;
+    c.gate = engine_.how().gate;
+    c.kernels = engine_.how().kernels;
+    return c;
+  }
+  memory_info describe(const void* memory) const noexcept override {
+    memory_info found;
+    if (const arena::block b = engine_.memory().find(memory); b.bytes > 0) {
+      found.kind = memory_kind::device;
+      found.device = engine_.number;
+      found.base = static_cast<const std::byte*>(engine_.memory().base()) + b.offset;
+      found.bytes = b.bytes;
+      found.id = b.id;
+    } else if (const auto [base, bytes] = engine_.pinned_around(memory); bytes > 0) {
+      found.kind = memory_kind::pinned;
+      found.device = engine_.number;
+      found.base = base;
+      found.bytes = bytes;
+    }
+    return found;
+  }
+
+  void* allocate(std::size_t bytes, memory_kind kind) override {
+    fail_if_lost();
+    if (kind == memory_kind::pinned) return engine_.allocate_pinned(bytes);
+    if (void* const memory = engine_.memory().allocate(bytes)) return memory;
+    throw error(errc::resources, fmt::format("{} has no room for {} bytes of its {} (emulated::options::memory_bytes)", name(),
+                                             bytes, engine_.how().memory_bytes));
+  }
+  void free(void* memory, memory_kind kind) noexcept override {
+    if (kind == memory_kind::pinned) {
+      engine_.free_pinned(memory);
+    } else {
+      engine_.memory().free(memory);
+    }
+  }
+  bool pin(void* memory, std::size_t bytes) noexcept override { return engine_.add_pinned(memory, bytes); }
+  void unpin(void* memory) noexcept override { engine_.remove_pinned(memory); }
+
+  void* make_stream(bool) override { return engine_.make_queue(); }
+  void destroy_stream(void* stream) noexcept override { engine_.destroy_queue(queue_of(stream)); }
+  void* make_event() override { return new engine::event; }
+  void destroy_event(void* event) noexcept override { delete static_cast<engine::event*>(event); }
+  word make_word() override { return word{engine_.make_word(), nullptr}; }
+  void destroy_word(word w) noexcept override { engine_.free_word(w.value); }
+
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) override {
+    fail_if_lost();
+    engine_.run(queue_of(stream), [e = &engine_, to, from, bytes] {
+      if (bytes > 0) std::memmove(e->reach(to, bytes), e->reach(from, bytes), bytes);
+    });
+  }
+  void fill(void* to, std::byte value, std::size_t bytes, void* stream) override {
+    fail_if_lost();
+    engine_.run(queue_of(stream), [e = &engine_, to, value, bytes] {
+      if (bytes > 0) std::memset(e->reach(to, bytes), std::to_integer<int>(value), bytes);
+    });
+  }
+  void record(void* event, void* stream) override {
+    fail_if_lost();
+    engine_.record(queue_of(stream), event_of(event));
+  }
+  void wait(void* stream, void* event) override {
+    fail_if_lost();
+    engine_.wait(queue_of(stream), event_of(event));
+  }
+  void write(void* stream, const word& w, std::uint64_t value) override {
+    fail_if_lost();
+    engine_.write(queue_of(stream), w.value, value);
+  }
+  void wait(void* stream, const word& w, std::uint64_t at_least) override {
+    fail_if_lost();
+    engine_.wait(queue_of(stream), w.value, at_least);
+  }
+  void changed(const word&) noexcept override { engine_.changed(); }
+  bool reduce(const gpu::detail::reduction_launch& what, void* stream) override {
+    fail_if_lost();
+    if (!engine_.how().kernels || !gpu::kernels::can_reduce(what.kind, what.type)) return false;
+    struct operands {
+      std::vector<const void*> in;
+      std::vector<void*> out;
+      std::vector<double> factors;
+    };
+    auto o = std::make_shared<operands>();
+    o->in.assign(what.inputs.begin(), what.inputs.end());
+    o->out.assign(what.outputs.begin(), what.outputs.end());
+    o->factors.assign(what.factors.begin(), what.factors.end());
+    engine_.run(queue_of(stream), [e = &engine_, o, kind = what.kind, type = what.type, n = what.count, ranks = what.ranks] {
+      const std::size_t bytes = n * gpu::kernels::bytes_of(type);
+      std::vector<const void*> in;
+      std::vector<void*> out;
+      for (const void* p : o->in) in.push_back(e->reach(p, bytes));
+      for (void* p : o->out) out.push_back(e->reach(p, bytes));
+      gpu::kernels::reduce_on_host(kind, type, in, out, o->factors, n, ranks);
+    });
+    return true;
+  }
+
+  progress query(void* event, std::string& why) noexcept override {
+    if (engine_.passed(event_of(event))) return progress::done;
+    return health(nullptr, why);
+  }
+  progress health(void*, std::string& why) noexcept override {
+    if (!engine_.failed()) return progress::pending;
+    why = engine_.failure();
+    return progress::failed;
+  }
+  bool capturing(void* stream) noexcept override { return queue_of(stream)->capturing.load(std::memory_order_relaxed); }
+  bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override {
+    // A queue of its own for each ring: one that waits must not hold up another.
+    engine::queue* const side = engine_.make_queue();
+    engine_.wait(side, event_of(event));
+    engine_.call(side, [b] { b->ring(); });
+    engine_.destroy_queue(side);
+    return true;
+  }
+  bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override {
+    return engine_.synchronize(queue_of(stream), longest);
+  }
+
+  chip::impl& internals() const noexcept { return engine_; }
+
+ private:
+  void fail_if_lost() const {
+    if (engine_.failed()) throw error(errc::device_failed, engine_.failure());
+  }
+  std::shared_ptr<chip> chip_;
+  chip::impl& engine_;
+};
+
+emulated_driver& driver_of(const gpu::stream& s, const char* what) {
+  auto* const d = s ? dynamic_cast<emulated_driver*>(&s.state()->on().driver()) : nullptr;
+  if (d == nullptr) throw error(errc::invalid_argument, fmt::format("{} of a stream that is not of an emulated device", what));
+  return *d;
+}
+
+}  // namespace
+
+chip::chip(options how) : impl_(std::make_unique<impl>(how, chips_made.fetch_add(1))) {}
+chip::~chip() = default;
+void chip::fail_after(std::uint64_t n, std::string why) { impl_->fail_after(n, std::move(why)); }
+bool chip::failed() const noexcept { return impl_->failed(); }
+std::uint64_t chip::executed() const noexcept { return impl_->executed(); }
+std::size_t chip::allocations() const noexcept { return impl_->memory().allocations(); }
+void chip::pause(bool on) noexcept { impl_->pause(on); }
+
+std::shared_ptr<chip> default_chip(int ordinal) {
+  static std::mutex mutex;
+  static std::map<int, std::weak_ptr<chip>> chips;
+  const std::lock_guard lock(mutex);
+  std::shared_ptr<chip> found = chips[ordinal].lock();
+  if (!found) chips[ordinal] = found = std::make_shared<chip>();
+  return found;
+}
+
+gpu::device open(const communicator& of, std::shared_ptr<chip> on) {
+  return gpu::device(std::make_shared<gpu::detail::attachment>(of, std::make_shared<emulated_driver>(std::move(on))));
+}
+gpu::device open(runtime& rt, std::shared_ptr<chip> on) {
+  return gpu::device(std::make_shared<gpu::detail::attachment>(rt, std::make_shared<emulated_driver>(std::move(on))));
+}
+
+const void* access::find(const void* memory, std::size_t bytes) const { return chip_.reach(memory, bytes); }
+
+void launch(const gpu::stream& in, std::function<void(access)> f) {
+  emulated_driver& d = driver_of(in, "emulated::launch");
+  in.state()->on().check();
+  chip::impl& on = d.internals();
+  if (on.failed()) throw error(errc::device_failed, on.failure());
+  on.run(queue_of(in.native()), [f = std::move(f), &on] { f(access(on)); });
+}
+
+void set_capturing(const gpu::stream& s, bool on) {
+  static_cast<void>(driver_of(s, "emulated::set_capturing"));
+  queue_of(s.native())->capturing.store(on, std::memory_order_relaxed);
+}
+
+}  // namespace tutti::emulated

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "emulated/engine.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <tutti/error.hpp>
+#include <utility>
+
+namespace tutti::emulated {
+namespace {
+
+// A word may be written by the host without a call that would tell: how often those that wait for one look.
+constexpr auto between_looks_at_words = std::chrono::microseconds(50);
+
+}  // namespace
+
+engine::engine(options how) : how_(how), memory_(how.memory_bytes), random_(how.adversary | 1), fail_at_(how.fail_at) {
+  for (int i = 0; i < std::max(1, how_.workers); ++i) workers_.emplace_back([this] { work_loop(); });
+}
+
+engine::~engine() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  changed_.notify_all();
+  for (std::thread& t : workers_) t.join();
+  // What nobody has freed.
+  for (const auto& [address, bytes] : pinned_)
+    if ((bytes & 1) == 0) std::free(reinterpret_cast<void*>(address));
+}
+
+engine::queue* engine::make_queue() {
+  const std::lock_guard lock(mutex_);
+  return queues_.emplace_back(std::make_unique<queue>()).get();
+}
+
+void engine::destroy_queue(queue* q) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    q->doomed = true;
+    if (q->items.empty() && !q->busy) {
+      std::erase_if(queues_, [q](const auto& p) { return p.get() == q; });
+      return;
+    }
+  }
+  changed_.notify_all();
+}
+
+void engine::enqueue(queue* q, item i) {
+  {
+    const std::lock_guard lock(mutex_);
+    i.order = next_order_++;
+    q->items.push_back(std::move(i));
+  }
+  changed_.notify_one();
+}
+
+void engine::run(queue* q, std::function<void()> work) {
+  item i{};
+  i.what = kind::work;
+  i.run = std::move(work);
+  enqueue(q, std::move(i));
+}
+void engine::record(queue* q, event& e) {
+  item i{};
+  i.what = kind::record;
+  i.on = std::make_shared<mark>();
+  {
+    const std::lock_guard lock(mutex_);
+    e.latest = i.on;
+  }
+  enqueue(q, std::move(i));
+}
+void engine::wait(queue* q, const event& e) {
+  item i{};
+  i.what = kind::wait_event;
+  {
+    const std::lock_guard lock(mutex_);
+    i.on = e.latest;
+  }
+  if (i.on) enqueue(q, std::move(i));
+}
+bool engine::passed(const event& e) const {
+  const std::lock_guard lock(mutex_);
+  return !e.latest || e.latest->passed.load(std::memory_order_acquire);
+}
+void engine::write(queue* q, word* w, std::uint64_t value) {
+  item i{};
+  i.what = kind::write;
+  i.target = w;
+  i.number = value;
+  enqueue(q, std::move(i));
+}
+void engine::wait(queue* q, const word* w, std::uint64_t at_least) {
+  item i{};
+  i.what = kind::wait_word;
+  i.source = w;
+  i.number = at_least;
+  enqueue(q, std::move(i));
+}
+void engine::call(queue* q, std::function<void()> f) {
+  item i{};
+  i.what = kind::call;
+  i.run = std::move(f);
+  enqueue(q, std::move(i));
+}
+
+void engine::changed() noexcept {
+  { const std::lock_guard lock(mutex_); }
+  changed_.notify_all();
+}
+
+engine::word* engine::make_word() {
+  const std::lock_guard lock(mutex_);
+  if (spare_words_.empty()) return words_.emplace_back(std::make_unique<word>(0)).get();
+  word* const w = spare_words_.back();
+  spare_words_.pop_back();
+  w->store(0, std::memory_order_relaxed);
+  return w;
+}
+void engine::free_word(word* w) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!failed()) spare_words_.push_back(w);
+}
+
+bool engine::idle(queue* q) const {
+  const std::lock_guard lock(mutex_);
+  return q->items.empty() && !q->busy;
+}
+
+bool engine::synchronize(queue* q, std::chrono::milliseconds longest) {
+  std::unique_lock lock(mutex_);
+  // System time: g++'s thread sanitizer does not know waits on the steady clock.
+  const auto until = std::chrono::system_clock::now() + longest;
+  progress_.wait_until(lock, until, [&] { return failed() || (q->items.empty() && !q->busy); });
+  return !failed() && q->items.empty() && !q->busy;
+}
+
+bool engine::synchronize_all(std::chrono::milliseconds longest) {
+  std::unique_lock lock(mutex_);
+  const auto all_idle = [&] {
+    return failed() ||
+           std::all_of(queues_.begin(), queues_.end(), [](const auto& q) { return q->items.empty() && !q->busy; });
+  };
+  return progress_.wait_until(lock, std::chrono::system_clock::now() + longest, all_idle);
+}
+
+void engine::fail(std::string why) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed()) return;
+    failure_ = std::move(why);
+    failed_.store(true, std::memory_order_release);
+  }
+  progress_.notify_all();
+  changed_.notify_all();
+}
+
+std::string engine::failure() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+void engine::fail_after(std::uint64_t n, std::string why) {
+  const std::lock_guard lock(mutex_);
+  fail_at_ = executed_.load(std::memory_order_relaxed) + n;
+  fail_why_ = std::move(why);
+}
+
+void engine::pause(bool on) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    paused_ = on;
+  }
+  changed_.notify_all();
+}
+
+std::uint64_t engine::random() noexcept {
+  random_ ^= random_ << 13;
+  random_ ^= random_ >> 7;
+  random_ ^= random_ << 17;
+  return random_;
+}
+
+bool engine::runnable(const queue& q) const noexcept {
+  if (q.busy || q.items.empty()) return false;
+  const item& head = q.items.front();
+  if (head.what == kind::wait_event) return head.on->passed.load(std::memory_order_acquire);
+  if (head.what == kind::wait_word) return head.source->load(std::memory_order_acquire) >= head.number;
+  return true;
+}
+
+engine::queue* engine::choose() noexcept {
+  queue* chosen = nullptr;
+  std::size_t seen = 0;
+  for (const auto& q : queues_) {
+    if (!runnable(*q)) continue;
+    ++seen;
+    if (how_.adversary != 0) {
+      if (random() % seen == 0) chosen = q.get();
+    } else if (chosen == nullptr || q->items.front().order < chosen->items.front().order) {
+      chosen = q.get();
+    }
+  }
+  return chosen;
+}
+
+void engine::work_loop() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (ending_) return;
+    queue* const q = paused_ || failed() ? nullptr : choose();
+    if (q == nullptr) {
+      const bool words = std::any_of(queues_.begin(), queues_.end(), [](const auto& p) {
+        return !p->busy && !p->items.empty() && p->items.front().what == kind::wait_word;
+      });
+      if (words) {
+        changed_.wait_until(lock, std::chrono::system_clock::now() + between_looks_at_words);
+      } else {
+        changed_.wait(lock);
+      }
+      continue;
+    }
+    item i = std::move(q->items.front());
+    q->items.pop_front();
+    q->busy = true;
+    std::chrono::microseconds pause = i.what == kind::work ? how_.delay : std::chrono::microseconds(0);
+    if (how_.adversary != 0 && random() % 4 == 0) pause += std::chrono::microseconds(random() % 200);
+    bool faulty = false;
+    if (i.what == kind::work) faulty = executed_.fetch_add(1, std::memory_order_relaxed) + 1 == fail_at_;
+    std::string why = faulty ? fail_why_ : std::string();
+    lock.unlock();
+
+    if (pause.count() > 0) std::this_thread::sleep_for(pause);
+    if (!faulty) {
+      try {
+        switch (i.what) {
+          case kind::work:
+          case kind::call: i.run(); break;
+          case kind::record: i.on->passed.store(true, std::memory_order_release); break;
+          case kind::write: i.target->store(i.number, std::memory_order_release); break;
+          case kind::wait_event:
+          case kind::wait_word: break;
+        }
+      } catch (const fault& f) {
+        faulty = true;
+        why = f.why;
+      } catch (const std::exception& e) {
+        faulty = true;
+        why = e.what();
+      }
+    }
+    i = item{};   // what the closure holds goes here, not under the lock
+    if (faulty) fail(why);
+
+    lock.lock();
+    q->busy = false;
+    if (q->doomed && q->items.empty()) std::erase_if(queues_, [q](const auto& p) { return p.get() == q; });
+    progress_.notify_all();
+    changed_.notify_all();
+  }
+}
+
+void* engine::allocate_pinned(std::size_t bytes) {
+  const std::size_t size = (std::max<std::size_t>(bytes, 1) + 63) / 64 * 64;
+  void* const memory = std::aligned_alloc(64, size);
+  if (memory == nullptr) throw error(errc::resources, "no host memory for an emulated device");
+  const std::lock_guard lock(mutex_);
+  pinned_[reinterpret_cast<std::uintptr_t>(memory)] = size;
+  return memory;
+}
+void engine::free_pinned(void* memory) noexcept {
+  remove_pinned(memory);
+  std::free(memory);
+}
+bool engine::add_pinned(void* memory, std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  // Odd sizes mark what is not ours to free.
+  return pinned_.emplace(reinterpret_cast<std::uintptr_t>(memory), bytes | 1).second;
+}
+void engine::remove_pinned(void* memory) noexcept {
+  const std::lock_guard lock(mutex_);
+  pinned_.erase(reinterpret_cast<std::uintptr_t>(memory));
+}
+std::pair<const void*, std::size_t> engine::pinned_around(const void* memory) const noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(memory);
+  const std::lock_guard lock(mutex_);
+  auto next = pinned_.upper_bound(address);
+  if (next == pinned_.begin()) return {nullptr, 0};
+  --next;
+  const std::size_t bytes = next->second;
+  if (address >= next->first + bytes) return {nullptr, 0};
+  return {reinterpret_cast<const void*>(next->first), bytes};
+}
+
+std::byte* engine::reach(const void* memory, std::size_t bytes) const {
+  if (memory_.contains(memory)) {
+    if (std::byte* const inside = memory_.view(memory, bytes)) return inside;
+    throw fault{"an illegal memory access: an address, or a length, outside of every allocation"};
+  }
+  const auto [base, size] = pinned_around(memory);
+  const auto offset = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(base));
+  if (base == nullptr || offset + bytes > size)
+    throw fault{"an illegal memory access: host memory that is not pinned"};
+  return static_cast<std::byte*>(const_cast<void*>(memory));
+}
+
+}  // namespace tutti::emulated

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine of an emulated chip: queues whose work is done in order, by threads that take turns among the queues. Also what
+// the stand-ins for vendors' libraries run on.
+//
+// A piece of work is at the head of its queue or it waits; waits for events and words hold the head up. Which of the queues
+// that can go on does so is the scheduler's choice: the oldest, or, with an adversary, any by a seeded number, after a pause.
+#pragma once
+
+#include "emulated/arena.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tutti/emulated.hpp>
+#include <vector>
+
+namespace tutti::emulated {
+
+class engine {
+ public:
+  struct fault {
+    std::string why;
+  };
+  // A point in a queue. Waits and queries mean the record that was made last before them, as in CUDA; one that was never
+  // recorded has passed.
+  struct mark {
+    std::atomic<bool> passed{false};
+  };
+  struct event {
+    std::shared_ptr<mark> latest;   // under the engine's mutex
+  };
+  using word = std::atomic<std::uint64_t>;
+  struct queue;
+
+  explicit engine(options how);
+  ~engine();
+
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+
+  arena& memory() noexcept { return memory_; }
+  const arena& memory() const noexcept { return memory_; }
+  const options& how() const noexcept { return how_; }
+
+  queue* make_queue();
+  void destroy_queue(queue* q) noexcept;   // what is in it is still done
+  void run(queue* q, std::function<void()> work);        // counts as a piece of work; may throw fault
+  void record(queue* q, event& e);
+  void wait(queue* q, const event& e);
+  bool passed(const event& e) const;
+  void write(queue* q, word* w, std::uint64_t value);
+  void wait(queue* q, const word* w, std::uint64_t at_least);
+  void call(queue* q, std::function<void()> f);          // not counted; not called once the chip has failed
+  void changed() noexcept;                               // somebody has written a word
+
+  // Zero, and as old as the chip: what is queued refers to it by address.
+  word* make_word();
+  void free_word(word* w) noexcept;   // nothing in a queue refers to it any more
+
+  bool idle(queue* q) const;
+  // All queues; as freeing memory does on a GPU.
+  bool synchronize_all(std::chrono::milliseconds longest);
+  // False: it took too long, or the chip has failed.
+  bool synchronize(queue* q, std::chrono::milliseconds longest);
+
+  void fail(std::string why);
+  bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+  std::string failure() const;
+  void fail_after(std::uint64_t n, std::string why);
+  std::uint64_t executed() const noexcept { return executed_.load(std::memory_order_relaxed); }
+  void pause(bool on) noexcept;
+
+  // Host memory that the device may reach.
+  void* allocate_pinned(std::size_t bytes);
+  void free_pinned(void* memory) noexcept;
+  bool add_pinned(void* memory, std::size_t bytes);
+  void remove_pinned(void* memory) noexcept;
+  // [0] base, bytes of the pinned block around it; bytes 0: none.
+  std::pair<const void*, std::size_t> pinned_around(const void* memory) const noexcept;
+  // What the device sees there; throws fault.
+  std::byte* reach(const void* memory, std::size_t bytes) const;
+
+ private:
+  enum class kind : std::uint8_t { work, record, wait_event, write, wait_word, call };
+  struct item {
+    kind what;
+    std::function<void()> run;
+    std::shared_ptr<mark> on;      // null: of an event that was never recorded
+    std::uint64_t number = 0;      // the value of the word
+    word* target = nullptr;
+    const word* source = nullptr;
+    std::uint64_t order = 0;
+  };
+  void enqueue(queue* q, item i);
+  void work_loop();
+  queue* choose() noexcept;
+  bool runnable(const queue& q) const noexcept;
+  std::uint64_t random() noexcept;
+
+  const options how_;
+  arena memory_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;    // for workers
+  std::condition_variable progress_;   // for those who synchronise
+  std::vector<std::unique_ptr<queue>> queues_;
+  std::vector<std::thread> workers_;
+  std::uint64_t next_order_ = 1;
+  std::uint64_t random_;
+  std::atomic<std::uint64_t> executed_{0};
+  std::uint64_t fail_at_ = 0;
+  std::string fail_why_ = "injected fault";
+  std::atomic<bool> failed_{false};
+  std::string failure_;
+  bool paused_ = false;
+  bool ending_ = false;
+  std::map<std::uintptr_t, std::size_t> pinned_;
+  std::vector<std::unique_ptr<word>> words_;
+  std::vector<word*> spare_words_;
+};
+
+struct engine::queue {
+  std::deque<item> items;
+  bool busy = false;
+  bool doomed = false;
+  std::atomic<bool> capturing{false};
+};
+
+}  // namespace tutti::emulated

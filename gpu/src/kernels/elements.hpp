@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reducing elements, once for the host and for CUDA: the same arithmetic in the same order, so the same bits, as the reductions
+// of the CPU communicator. Halves are added up as floats and rounded once; a NaN that comes out is the positive quiet one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <tutti/half.hpp>
+
+#if defined(__CUDACC__)
+#define TUTTI_EVERYWHERE __host__ __device__
+#else
+#define TUTTI_EVERYWHERE
+#endif
+
+namespace tutti::gpu::kernels {
+
+inline constexpr int most_operands = 16;
+
+// What a launch is given, by value.
+struct reduce_arguments {
+  const void* inputs[most_operands];
+  void* outputs[most_operands];
+  double factors[most_operands];
+  std::uint64_t count;
+  int input_count;
+  int output_count;
+  int ranks;
+  int scaled;   // premul_sum: every input is multiplied by its factor first
+};
+
+template <class T>
+struct accumulator {
+  using type = T;
+};
+template <>
+struct accumulator<float16> {
+  using type = float;
+};
+template <>
+struct accumulator<bfloat16> {
+  using type = float;
+};
+template <class T>
+using accumulator_t = typename accumulator<T>::type;
+
+template <class T>
+inline constexpr bool is_number = std::numeric_limits<T>::is_iec559 || std::numeric_limits<T>::is_integer;
+template <class A>
+inline constexpr bool floating = !std::numeric_limits<A>::is_integer;
+
+template <class A>
+TUTTI_EVERYWHERE inline A canonical(A x) {
+  if constexpr (floating<A>) {
+    return x != x ? std::numeric_limits<A>::quiet_NaN() : x;
+  } else {
+    return x;
+  }
+}
+template <class A>
+TUTTI_EVERYWHERE inline bool negative(A x) {
+  if constexpr (sizeof(A) == 4) {
+    return __builtin_signbit(static_cast<float>(x)) != 0;
+  } else {
+    return __builtin_signbit(static_cast<double>(x)) != 0;
+  }
+}
+
+struct add {
+  template <class A>
+  TUTTI_EVERYWHERE static A apply(A a, A b) {
+    if constexpr (floating<A>) {
+      return a + b;
+    } else {
+      return static_cast<A>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));   // wraps around
+    }
+  }
+};
+struct multiply {
+  template <class A>
+  TUTTI_EVERYWHERE static A apply(A a, A b) {
+    if constexpr (floating<A>) {
+      return a * b;
+    } else {
+      return static_cast<A>(static_cast<std::uint64_t>(a) * static_cast<std::uint64_t>(b));
+    }
+  }
+};
+// NaN when either is; -0 is less than +0.
+struct least {
+  template <class A>
+  TUTTI_EVERYWHERE static A apply(A a, A b) {
+    if constexpr (floating<A>) {
+      if (a != a) return a;
+      if (b != b) return b;
+      if (a == b) return negative(a) ? a : b;
+    }
+    return b < a ? b : a;
+  }
+};
+struct greatest {
+  template <class A>
+  TUTTI_EVERYWHERE static A apply(A a, A b) {
+    if constexpr (floating<A>) {
+      if (a != a) return a;
+      if (b != b) return b;
+      if (a == b) return negative(a) ? b : a;
+    }
+    return a < b ? b : a;
+  }
+};
+struct bits_and {
+  template <class A>
+  TUTTI_EVERYWHERE static A apply(A a, A b) {
+    return static_cast<A>(a & b);
+  }
+};
+struct bits_or {
+  template <class A>
+  TUTTI_EVERYWHERE static A apply(A a, A b) {
+    return static_cast<A>(a | b);
+  }
+};
+struct bits_xor {
+  template <class A>
+  TUTTI_EVERYWHERE static A apply(A a, A b) {
+    return static_cast<A>(a ^ b);
+  }
+};
+
+// Element i of all inputs, from the left, to all outputs. Average: the sum is divided before it is rounded.
+template <class T, class Op, bool Average>
+TUTTI_EVERYWHERE inline void reduce_element(const reduce_arguments& a, std::uint64_t i) {
+  using A = accumulator_t<T>;
+  const auto input = [&a, i](int k) {
+    const A x = static_cast<A>(static_cast<const T*>(a.inputs[k])[i]);
+    if (a.scaled == 0) return x;
+    // As the CPU prepares its inputs: of halves the product is rounded to float only.
+    return multiply::apply(x, static_cast<A>(a.factors[k]));
+  };
+  A all = input(0);
+  for (int k = 1; k < a.input_count; ++k) all = Op::apply(all, input(k));
+  if constexpr (Average) all = all / static_cast<A>(a.ranks);
+  const T result = static_cast<T>(canonical(all));
+  for (int k = 0; k < a.output_count; ++k) static_cast<T*>(a.outputs[k])[i] = result;
+}
+
+}  // namespace tutti::gpu::kernels

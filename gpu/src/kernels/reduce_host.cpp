@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/reduce_host.hpp"
+
+#include "kernels/elements.hpp"
+#include "kernels/table.hpp"
+
+#include <cstring>
+
+namespace tutti::gpu::kernels {
+namespace {
+
+using function = void (*)(const reduce_arguments&);
+struct entry {
+  reduce_kind kind;
+  element_type type;
+  const char* name;
+  function run;
+};
+
+template <class T, class Op, bool Average>
+void loop(const reduce_arguments& a) {
+  for (std::uint64_t i = 0; i < a.count; ++i) reduce_element<T, Op, Average>(a, i);
+}
+
+#define TUTTI_ENTRY(kind, op, type, T, average) \
+  entry{reduce_kind::kind, element_type::type, "tutti_" #kind "_" #type, &loop<T, op, average>},
+const entry table[] = {TUTTI_KERNELS(TUTTI_ENTRY)};
+#undef TUTTI_ENTRY
+
+const entry* find(reduce_kind kind, element_type type) noexcept {
+  if (kind == reduce_kind::premul_sum) kind = reduce_kind::sum;
+  for (const entry& e : table)
+    if (e.kind == kind && e.type == type) return &e;
+  return nullptr;
+}
+
+}  // namespace
+
+std::size_t bytes_of(element_type type) noexcept {
+  switch (type) {
+    case element_type::boolean:
+    case element_type::int8:
+    case element_type::uint8: return 1;
+    case element_type::int16:
+    case element_type::uint16:
+    case element_type::float16:
+    case element_type::bfloat16: return 2;
+    case element_type::int32:
+    case element_type::uint32:
+    case element_type::float32: return 4;
+    case element_type::complex_float64: return 16;
+    case element_type::opaque: return 0;
+    default: return 8;
+  }
+}
+
+bool can_reduce(reduce_kind kind, element_type type) noexcept { return find(kind, type) != nullptr; }
+const char* kernel_name(reduce_kind kind, element_type type) noexcept {
+  const entry* const e = find(kind, type);
+  return e == nullptr ? nullptr : e->name;
+}
+bool find_kernel(const char* name, reduce_kind& kind, element_type& type) noexcept {
+  for (const entry& e : table)
+    if (std::strcmp(e.name, name) == 0) {
+      kind = e.kind;
+      type = e.type;
+      return true;
+    }
+  return false;
+}
+
+void reduce_on_host(reduce_kind kind, element_type type, const reduce_arguments& a) {
+  if (const entry* const e = find(kind, type)) e->run(a);
+}
+
+void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs, std::span<void* const> outputs,
+                    std::span<const double> factors, std::size_t count, int ranks) {
+  reduce_arguments a{};
+  for (std::size_t k = 0; k < inputs.size(); ++k) a.inputs[k] = inputs[k];
+  for (std::size_t k = 0; k < outputs.size(); ++k) a.outputs[k] = outputs[k];
+  for (std::size_t k = 0; k < factors.size(); ++k) a.factors[k] = factors[k];
+  a.count = count;
+  a.input_count = static_cast<int>(inputs.size());
+  a.output_count = static_cast<int>(outputs.size());
+  a.ranks = ranks;
+  a.scaled = factors.empty() ? 0 : 1;
+  reduce_on_host(kind, type, a);
+}
+
+}  // namespace tutti::gpu::kernels

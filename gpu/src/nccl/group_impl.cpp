@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl/group_impl.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <boost/asio/deferred.hpp>
+#include <cstring>
+#include <thread>
+#include <tutti/tutti.hpp>
+#include <utility>
+
+namespace tutti::nccl {
+namespace {
+
+using gpu::detail::call;
+using gpu::detail::verb;
+using gpu::detail::work_state;
+
+constexpr int control_tag = 0;
+constexpr auto for_ever = std::chrono::hours(24 * 365);
+constexpr auto longest_inquiry = std::chrono::milliseconds(200);
+
+const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexcept {
+  return static_cast<const std::byte*>(base) + i * bytes;
+}
+std::byte* block(void* base, std::size_t i, std::size_t bytes) noexcept { return static_cast<std::byte*>(base) + i * bytes; }
+
+// Elements that are only moved go as bytes: NCCL need not know their type.
+abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what, int rank, int size, void* stream) {
+  const void* const in = what.in.data;
+  void* const out = what.out.data;
+  const std::size_t count = what.in.count, e = what.in.element_bytes;
+  const int type = abi::type_of(what.in.type);
+  int op = abi::operation_of(what.op.kind, what.in.type);
+  const bool scaled = what.op.kind == reduce_kind::premul_sum;
+  if (scaled) {
+    alignas(16) std::byte factor[16];
+    std::memcpy(factor, what.op.state.data(), sizeof factor);
+    if (what.in.type == element_type::float16 || what.in.type == element_type::bfloat16) {
+      // Ours are floats, NCCL's are of the elements' type.
+      float f = 0;
+      std::memcpy(&f, factor, sizeof f);
+      const std::uint16_t bits = what.in.type == element_type::float16 ? tutti::float16(f).bits() : tutti::bfloat16(f).bits();
+      std::memcpy(factor, &bits, sizeof bits);
+    }
+    if (const abi::result r = n.make_premul_sum(&op, factor, type, abi::host_immediate, c); r != abi::success) return r;
+  }
+  const auto several = [&](auto each) {
+    abi::result r = n.group_start();
+    for (int peer = 0; peer < size && r == abi::success; ++peer) r = each(peer);
+    const abi::result ended = n.group_end();
+    return r == abi::success ? ended : r;
+  };
+  abi::result r = abi::success;
+  switch (what.kind) {
+    case verb::all_reduce: r = n.all_reduce(in, out, count, type, op, c, stream); break;
+    case verb::reduce: r = n.reduce(in, out, count, type, op, what.peer, c, stream); break;
+    case verb::reduce_scatter: r = n.reduce_scatter(in, out, what.out.count, type, op, c, stream); break;
+    case verb::broadcast: r = n.broadcast(in, out, count * e, abi::uint8, what.peer, c, stream); break;
+    case verb::all_gather: r = n.all_gather(in, out, count * e, abi::uint8, c, stream); break;
+    case verb::send: r = n.send(in, count * e, abi::uint8, what.peer, c, stream); break;
+    case verb::receive: r = n.receive(out, count * e, abi::uint8, what.peer, c, stream); break;
+    case verb::gather:
+      r = several([&](int peer) {
+        const std::size_t bytes = count * e;
+        abi::result sent = peer == what.peer ? n.send(in, bytes, abi::uint8, peer, c, stream) : abi::success;
+        if (sent == abi::success && rank == what.peer)
+          sent = n.receive(block(out, static_cast<std::size_t>(peer), bytes), bytes, abi::uint8, peer, c, stream);
+        return sent;
+      });
+      break;
+    case verb::scatter:
+      r = several([&](int peer) {
+        const std::size_t bytes = what.out.count * e;
+        abi::result done = peer == what.peer ? n.receive(out, bytes, abi::uint8, peer, c, stream) : abi::success;
+        if (done == abi::success && rank == what.peer)
+          done = n.send(block(in, static_cast<std::size_t>(peer), bytes), bytes, abi::uint8, peer, c, stream);
+        return done;
+      });
+      break;
+    case verb::all_to_all:
+      r = several([&](int peer) {
+        const std::size_t bytes = count / static_cast<std::size_t>(size) * e, at = static_cast<std::size_t>(peer);
+        const abi::result sent = n.send(block(in, at, bytes), bytes, abi::uint8, peer, c, stream);
+        return sent != abi::success ? sent : n.receive(block(out, at, bytes), bytes, abi::uint8, peer, c, stream);
+      });
+      break;
+    case verb::batch: {
+      const auto& parts = *static_cast<const std::vector<batch::part>*>(what.extra.get());
+      r = n.group_start();
+      for (const batch::part& p : parts) {
+        if (r != abi::success) break;
+        r = p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
+                    : n.receive(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream);
+      }
+      const abi::result ended = n.group_end();
+      if (r == abi::success) r = ended;
+      break;
+    }
+    default: r = abi::invalid_argument;
+  }
+  if (scaled) n.destroy_operation(op, c);
+  return r;
+}
+
+}  // namespace
+
+// One operation on its way through the lane.
+class group_impl::operation_job final : public job {
+ public:
+  operation_job(std::shared_ptr<group_impl> g, std::shared_ptr<work_state> w, std::shared_ptr<void> ready,
+                gpu::detail::stream_state::reserved r, void* passed)
+      : what_(w->what),
+        core_(g->core_),
+        stream_(g->stream_),
+        side_(g->side_),
+        ready_(std::move(ready)),
+        place_(std::move(r)),
+        passed_(passed),
+        rank_(g->rank()),
+        size_(g->size()),
+        title_(g->title(w->what)),
+        group_(g),
+        work_(w) {}
+
+  void run() noexcept override {
+    gpu::detail::driver& d = stream_->on().driver();
+    try {
+      d.wait(stream_->native(), ready_.get());
+      core_->in_call.store(true);
+      abi::communicator* const c = core_->ended.load() ? nullptr : core_->handle.load();
+      const abi::result r = c == nullptr ? abi::invalid_usage : enqueue(core_->calls, c, what_, rank_, size_, stream_->native());
+      core_->in_call.store(false);
+      if (c == nullptr) {
+        why_ = errc::communicator_failed;
+        text_ = "its communicator has ended";
+      } else if (r != abi::success) {
+        why_ = r == abi::remote_error ? errc::peer_failed : errc::device_failed;
+        text_ = core_->calls.explain(r, c);
+      } else {
+        d.record(passed_, stream_->native());
+      }
+    } catch (const error& e) {
+      core_->in_call.store(false);
+      why_ = static_cast<errc>(e.code().value());
+      text_ = e.what();
+    }
+    try {
+      stream_->enqueue(place_);   // also after a failure: those behind it must be seen to pass
+    } catch (const error&) {
+      // The device has failed; its loop is told by the next look.
+    }
+  }
+
+  void finished() noexcept override {
+    const auto group = group_.lock();
+    if (why_ != errc::success) {
+      const std::string text = fmt::format("{}: {}", title_, text_);
+      work_->on->give_event(passed_);
+      work_->fail(why_, text);
+      if (group && why_ != errc::communicator_failed) group->fail_all(why_, text, true);
+      return;
+    }
+    if (work_->done) {
+      work_->on->give_event(passed_);
+      return;
+    }
+    try {
+      work_->on->driver().wait(side_->native(), passed_);
+      work_->set_enqueued(passed_, *side_);
+    } catch (const error& e) {
+      work_->fail(static_cast<errc>(e.code().value()), e.what());
+    }
+  }
+
+ private:
+  const call what_;
+  std::shared_ptr<core> core_;
+  std::shared_ptr<gpu::detail::stream_state> stream_, side_;
+  std::shared_ptr<void> ready_;
+  gpu::detail::stream_state::reserved place_;
+  void* passed_;
+  int rank_, size_;
+  std::string title_;
+  errc why_ = errc::success;
+  std::string text_;
+  std::weak_ptr<group_impl> group_;
+  std::shared_ptr<work_state> work_;
+};
+
+group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<lane> l, std::shared_ptr<core> c,
+                       tutti::communicator control, std::string name)
+    : group(std::move(on), std::move(name), control.rank(), control.size()),
+      lane_(std::move(l)),
+      core_(std::move(c)),
+      control_(std::move(control)),
+      answers_(static_cast<std::size_t>(size())),
+      gone_(static_cast<std::size_t>(size()), false),
+      timer_(on_->get_executor()) {
+  const auto make = [this] {
+    return std::make_shared<gpu::detail::stream_state>(on_, on_->driver().make_stream(true), true);
+  };
+  stream_ = make();
+  side_ = make();
+}
+
+group_impl::~group_impl() {
+  forget_done();
+  const bool idle = pending_.empty() && failure_ == errc::success;
+  note farewell;
+  farewell.kind = note::bye;
+  if (!idle) fail_all(errc::cancelled, fmt::format("the last handle of {} has gone", name()), true);
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank() && !gone_[static_cast<std::size_t>(peer)]) tell(peer, farewell);
+  if (idle) {
+    // Finalising waits for the other ranks of the node: not here.
+    struct end : job {
+      std::shared_ptr<core> of;
+      void run() noexcept override {
+        of->ended.store(true);
+        if (abi::communicator* const c = of->take()) {
+          of->calls.finalize(c);
+          of->calls.destroy(c);
+        }
+      }
+    };
+    auto last = std::make_shared<end>();
+    last->of = core_;
+    lane_->submit(std::move(last));
+  }
+  end_all("the communicator has gone");
+}
+
+void group_impl::listen() {
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank()) hearing_.spawn(hear(peer));
+}
+
+void group_impl::check_usable() const {
+  on_->check();
+  if (failure_ != errc::success) throw error(errc::communicator_failed, fmt::format("{} failed earlier: {}", name(), failure_text_));
+}
+
+void group_impl::check_supported(const call& c) const {
+  const bool reduces = c.op.kind != reduce_kind::none;
+  const bool scaled = c.op.kind == reduce_kind::premul_sum && abi::type_of(c.in.type) >= 0;
+  if (reduces && !scaled && abi::operation_of(c.op.kind, c.in.type) < 0)
+    throw error(errc::not_supported, fmt::format("{}: NCCL has no {} of {}; a communicator of gpu::init does it", title(c),
+                                                 c.op.kind == reduce_kind::user ? "reduction by a callable" : tutti::name_of(c.op.kind),
+                                                 tutti::name_of(c.in.type)));
+  if ((c.kind == verb::send && c.tag != 0) || (c.kind == verb::receive && c.tag != 0 && c.tag != any_tag))
+    throw error(errc::not_supported, fmt::format("{}: NCCL has no tags", title(c)));
+  if (c.kind == verb::receive && c.peer == any_source)
+    throw error(errc::not_supported, fmt::format("{}: NCCL receives from a rank that is named, not from any", title(c)));
+  if (c.kind == verb::all_to_all && c.in.data == c.out.data && c.in.count > 0)
+    throw error(errc::not_supported, fmt::format("{}: NCCL cannot do it in place", title(c)));
+}
+
+std::shared_ptr<work_state> group_impl::start(call what) {
+  check_usable();
+  std::shared_ptr<void> ready(on_->take_event(), [home = on_](void* e) { home->give_event(e); });
+  const auto after = what.on;
+  std::shared_ptr<work_state> w = begin(std::move(what));
+  check_supported(w->what);
+  on_->driver().record(ready.get(), after->native());
+  forget_done();
+  last_ = w->what.kind;
+  const std::chrono::milliseconds limit = on_->timeout();
+  const auto now = std::chrono::steady_clock::now();
+  pending_.push_back({++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
+  w->owner = this;
+  w->stop = [](work_state& state, errc why, const std::string& text) {
+    auto& self = *static_cast<group_impl*>(state.owner);
+    const std::string words = fmt::format("{}: {}", self.title(state.what), text);
+    state.fail(why, words);
+    // What the device has begun cannot be taken back on one rank alone.
+    self.fail_all(why, words, true);
+  };
+  gpu::detail::stream_state::reserved place = stream_->reserve();
+  // Cancellation needs what finish_with lets go of: the title.
+  auto j = std::make_shared<operation_job>(std::static_pointer_cast<group_impl>(shared_from_this()), w, std::move(ready), place,
+                                           on_->take_event());
+  w->finish_with(*stream_, *place.at);
+  lane_->submit(std::move(j));
+  arm_timer();
+  return w;
+}
+
+void group_impl::forget_done() noexcept {
+  // Those of the front: the rest has its turn.
+  while (!pending_.empty() && pending_.front().work->done) {
+    pending_.front().work->stop = nullptr;
+    pending_.pop_front();
+  }
+}
+
+void group_impl::arm_timer() noexcept {
+  if (pending_.empty() || pending_.front().deadline == std::chrono::steady_clock::time_point::max()) return;
+  timer_.expires_at(pending_.front().deadline);
+  timer_.async_wait([self = weak_from_this()](boost::system::error_code code) {
+    const auto held = self.lock();
+    if (code || !held) return;
+    static_cast<group_impl&>(*held).look_at_deadlines();
+  });
+}
+
+void group_impl::look_at_deadlines() noexcept {
+  forget_done();
+  if (pending_.empty() || failure_ != errc::success) return;
+  const pending& oldest = pending_.front();
+  if (std::chrono::steady_clock::now() < oldest.deadline) return arm_timer();
+  if (std::exchange(explaining_, true)) return;
+  hearing_.spawn(explain(oldest.sequence, fmt::format("{} #{}", title(oldest.work->what), oldest.sequence), on_->timeout()));
+}
+
+// Asks the others how far they are, so that the error names who is missing.
+task<> group_impl::explain(std::uint64_t sequence, std::string what, std::chrono::milliseconds limit) {
+  note question;
+  question.kind = note::ask;
+  question.sequence = sequence;
+  for (auto& a : answers_) a.reset();
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank()) tell(peer, question);
+  boost::asio::steady_timer patience(on_->get_executor(), longest_inquiry);
+  const auto until = std::chrono::steady_clock::now() + longest_inquiry;
+  const auto all = [this] {
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank() && !answers_[static_cast<std::size_t>(peer)]) return false;
+    return true;
+  };
+  while (!all() && std::chrono::steady_clock::now() < until) {
+    patience.expires_after(std::chrono::milliseconds(5));
+    co_await patience.async_wait(boost::asio::deferred);
+  }
+  std::string findings;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    const std::optional<note>& a = answers_[static_cast<std::size_t>(peer)];
+    if (!a) {
+      findings += fmt::format("; rank {} does not answer", peer);
+    } else if (a->sequence < sequence) {
+      findings += a->sequence == 0 ? fmt::format("; rank {} has not called it, nor anything before", peer)
+                                   : fmt::format("; rank {} has not called it: its last was {} #{}", peer,
+                                                 name_of(static_cast<verb>(a->verb)), a->sequence);
+    }
+  }
+  if (findings.empty()) findings = "; all ranks have called it: it is slower than the time limit allows, or a GPU hangs";
+  fail_all(errc::timed_out, fmt::format("{}: not done within {} ms{}", what, limit.count(), findings), true);
+}
+
+task<> group_impl::hear(int peer) {
+  const auto at = static_cast<std::size_t>(peer);
+  for (;;) {
+    note got;
+    errc why = errc::success;
+    std::string text;
+    try {
+      // Silence is no failure here, however long.
+      co_await with_timeout(control_.recv(got, peer, control_tag), for_ever);
+    } catch (const error& e) {
+      why = static_cast<errc>(e.code().value());
+      text = e.what();
+    }
+    if (why != errc::success) {
+      gone_[at] = true;
+      if (why != errc::cancelled && why != errc::shut_down)
+        fail_all(why, fmt::format("{}: rank {} is gone: {}", name(), peer, text), false);
+      co_return;
+    }
+    if (got.kind == note::ask) {
+      note mine;
+      mine.kind = note::answer;
+      mine.sequence = sequence_;
+      mine.verb = static_cast<std::int32_t>(last_);
+      tell(peer, mine);
+    } else if (got.kind == note::answer) {
+      answers_[at] = got;
+    } else if (got.kind == note::failed) {
+      got.text[sizeof got.text - 1] = '\0';
+      fail_all(static_cast<errc>(got.why), fmt::format("rank {} says: {}", peer, got.text), false, got.keep != 0);
+    } else if (got.kind == note::bye) {
+      gone_[at] = true;
+      forget_done();
+      if (!pending_.empty())
+        fail_all(errc::peer_left, fmt::format("{}: rank {} has left while {} #{} was pending", name(), peer,
+                                              name_of(pending_.front().work->what.kind), pending_.front().sequence),
+                 false);
+      co_return;
+    }
+  }
+}
+
+void group_impl::tell(int peer, const note& n) noexcept {
+  while (!telling_.empty() && telling_.front().second.done()) telling_.pop_front();
+  try {
+    auto kept = std::make_unique<note>(n);
+    request sending = control_.isend(*kept, peer, control_tag);
+    telling_.emplace_back(std::move(kept), std::move(sending));
+  } catch (const error&) {
+    // It has gone; hear() finds out.
+  }
+}
+
+void group_impl::fail_all(errc why, const std::string& text, bool also_others, bool keep) noexcept {
+  if (failure_ != errc::success) return;
+  failure_ = why;
+  failure_text_ = text;
+  timer_.cancel();
+  if (also_others) {
+    note bad;
+    bad.kind = note::failed;
+    bad.why = static_cast<std::int32_t>(why);
+    bad.keep = keep ? 1 : 0;
+    std::strncpy(bad.text, text.c_str(), sizeof bad.text - 1);
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank() && !gone_[static_cast<std::size_t>(peer)]) tell(peer, bad);
+  }
+  for (pending& p : pending_) {
+    p.work->stop = nullptr;
+    p.work->fail(why, text);
+  }
+  pending_.clear();
+
+  const bool revoke = keep && core_->calls.revoke != nullptr;
+  const auto end = [of = core_, revoke, driver = on_->shared_driver()] {
+    of->ended.store(true);
+    if (revoke) {
+      if (abi::communicator* const c = of->handle.load()) of->calls.revoke(c, 0);
+    } else if (abi::communicator* const c = of->take()) {
+      of->calls.abort(c);
+    }
+  };
+  core_->ended.store(true);
+  if (core_->in_call.load()) {
+    // The lane waits in NCCL: only an abort from outside gets it out.
+    std::thread([end, driver = on_->shared_driver()] {
+      driver->enter_thread();
+      end();
+    }).detach();
+    return;
+  }
+  struct ending : job {
+    std::function<void()> f;
+    void run() noexcept override { f(); }
+  };
+  auto j = std::make_shared<ending>();
+  j->f = end;
+  lane_->submit(std::move(j));
+}
+
+}  // namespace tutti::nccl

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// A NCCL communicator as one rank knows it: what is pending, what the other ranks say beside NCCL, and how it ends.
+#pragma once
+
+#include "comm/group.hpp"
+#include "nccl/api.hpp"
+#include "nccl/lane.hpp"
+
+#include <atomic>
+#include <boost/asio/steady_timer.hpp>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tutti/nccl.hpp>
+#include <tutti/scope.hpp>
+#include <vector>
+
+namespace tutti::nccl {
+
+// What lane and loop share of it.
+struct core {
+  core(const abi::table& c, abi::communicator* h) : calls(c), handle(h) {}
+  // NCCL's communicator goes once, by whichever way.
+  abi::communicator* take() noexcept { return handle.exchange(nullptr); }
+
+  const abi::table& calls;
+  std::atomic<abi::communicator*> handle;
+  std::atomic<bool> ended{false};     // aborted, revoked or destroyed: no further calls
+  std::atomic<bool> in_call{false};   // the lane is inside NCCL
+};
+
+class group_impl final : public gpu::detail::group {
+ public:
+  group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<lane> l, std::shared_ptr<core> c,
+             tutti::communicator control, std::string name);
+  ~group_impl() override;
+
+  // After construction: hears what the others say.
+  void listen();
+  std::shared_ptr<gpu::detail::work_state> start(gpu::detail::call what) override;
+
+  const std::shared_ptr<core>& shared_core() const noexcept { return core_; }
+  const std::shared_ptr<lane>& shared_lane() const noexcept { return lane_; }
+  const tutti::communicator& control() const noexcept { return control_; }
+  void check_usable() const;
+  // Ends all that is pending; with `tell`, on the other ranks as well. `keep`: NCCL's communicator is revoked, not aborted,
+  // where it can be.
+  void fail_all(errc why, const std::string& text, bool tell, bool keep = false) noexcept;
+
+ private:
+  struct pending {
+    std::uint64_t sequence;
+    std::shared_ptr<gpu::detail::work_state> work;
+    std::chrono::steady_clock::time_point deadline;
+  };
+  // Beside NCCL, by the host's communicator.
+  struct note {
+    enum : std::int32_t { ask = 1, answer, bye, failed };
+    std::int32_t kind = 0;
+    std::int32_t verb = 0;
+    std::uint64_t sequence = 0;
+    std::int32_t why = 0;
+    std::int32_t keep = 0;   // it was revoked, not aborted
+    char text[232] = {};
+  };
+  class operation_job;
+
+  void check_supported(const gpu::detail::call& c) const;
+  task<> hear(int peer);
+  task<> explain(std::uint64_t sequence, std::string what, std::chrono::milliseconds limit);
+  void tell(int peer, const note& n) noexcept;
+  void arm_timer() noexcept;
+  void look_at_deadlines() noexcept;
+  void forget_done() noexcept;
+
+  std::shared_ptr<lane> lane_;
+  std::shared_ptr<core> core_;
+  tutti::communicator control_;
+  std::shared_ptr<gpu::detail::stream_state> stream_;   // NCCL's work, enqueued by the lane
+  std::shared_ptr<gpu::detail::stream_state> side_;     // opens gates, enqueued by the loop
+  std::deque<pending> pending_;
+  std::uint64_t sequence_ = 0;
+  gpu::detail::verb last_ = gpu::detail::verb::barrier;
+  errc failure_ = errc::success;
+  std::string failure_text_;
+  std::vector<std::optional<note>> answers_;
+  std::vector<bool> gone_;
+  bool explaining_ = false;
+  boost::asio::steady_timer timer_;
+  std::deque<std::pair<std::unique_ptr<note>, request>> telling_;
+  scope hearing_;
+};
+
+}  // namespace tutti::nccl

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl/lane.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <utility>
+
+namespace tutti::nccl {
+
+std::shared_ptr<lane> lane::of(const std::shared_ptr<gpu::detail::attachment>& on) {
+  // An attachment belongs to one loop thread.
+  static thread_local std::map<const gpu::detail::attachment*, std::weak_ptr<lane>> all;
+  std::erase_if(all, [](const auto& e) { return e.second.expired(); });
+  std::shared_ptr<lane> found = all[on.get()].lock();
+  if (!found) all[on.get()] = found = std::make_shared<lane>(on);
+  return found;
+}
+
+lane::lane(std::shared_ptr<gpu::detail::attachment> on) : on_(std::move(on)), shared_(std::make_shared<shared>()) {
+  shared_->waker = on_->shared_bell();
+  shared_->driver = on_->shared_driver();
+  thread_ = std::thread([s = shared_] { work(s); });
+  on_->listen(*this);
+}
+
+lane::~lane() {
+  on_->unlisten(*this);
+  for (; pending_ > 0; --pending_) on_->end_other_wait();
+  bool ended = false;
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->ending = true;
+    shared_->changed.notify_all();
+    const auto until = std::chrono::system_clock::now() + std::chrono::seconds(10);
+    ended = shared_->changed.wait_until(lock, until, [this] { return shared_->ended; });
+  }
+  if (ended) {
+    thread_.join();
+  } else {
+    std::fprintf(stderr, "tutti: a call of a library on %s does not return; its thread is left behind\n", on_->driver().name().c_str());
+    thread_.detach();
+  }
+}
+
+void lane::submit(std::shared_ptr<job> j) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->waiting.push_back(std::move(j));
+  }
+  ++pending_;
+  on_->begin_other_wait();
+  shared_->changed.notify_all();
+}
+
+void lane::work(std::shared_ptr<shared> s) {
+  s->driver->enter_thread();
+  std::unique_lock lock(s->mutex);
+  for (;;) {
+    s->changed.wait(lock, [&] { return s->ending || !s->waiting.empty(); });
+    if (s->waiting.empty()) break;   // what was submitted is done also when it ends
+    std::shared_ptr<job> j = std::move(s->waiting.front());
+    s->waiting.pop_front();
+    lock.unlock();
+    j->run();
+    lock.lock();
+    s->done.push_back(std::move(j));
+    s->news.store(s->done.size(), std::memory_order_release);
+    lock.unlock();
+    s->waker->ring();
+    lock.lock();
+  }
+  s->ended = true;
+  s->changed.notify_all();
+}
+
+bool lane::poll() noexcept {
+  if (pending_ == 0 || shared_->news.load(std::memory_order_acquire) == 0) return false;
+  std::deque<std::shared_ptr<job>> now;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    now.swap(shared_->done);
+    shared_->news.store(0, std::memory_order_relaxed);
+  }
+  for (const auto& j : now) {
+    --pending_;
+    on_->end_other_wait();
+    j->finished();
+  }
+  return !now.empty();
+}
+
+// ---- lane_operation ----
+
+struct lane_operation::awaiter::piece final : job {
+  void run() noexcept override {
+    try {
+      f();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    f = nullptr;
+  }
+  void finished() noexcept override {
+    if (waiting != nullptr) on->resume_soon(*std::exchange(waiting, nullptr));
+  }
+  std::function<void()> f;
+  std::exception_ptr failure;
+  gpu::detail::attachment* on = nullptr;
+  gpu::detail::waiter* waiting = nullptr;
+};
+
+lane_operation::awaiter::awaiter(std::shared_ptr<lane> on, std::function<void()> f)
+    : suspended(&stop), lane_(std::move(on)), piece_(std::make_shared<piece>()) {
+  piece_->f = std::move(f);
+  piece_->on = &lane_->on();
+  piece_->waiting = this;
+}
+lane_operation::awaiter::~awaiter() { piece_->waiting = nullptr; }
+void lane_operation::awaiter::submit() { lane_->submit(piece_); }
+void lane_operation::awaiter::stop(suspended& self, errc why, const std::string& text) noexcept {
+  auto& a = static_cast<awaiter&>(self);
+  if (a.piece_->waiting == nullptr) return;
+  a.piece_->waiting = nullptr;
+  a.set_failure(why, text);
+  a.lane_->on().resume_soon(a);
+}
+void lane_operation::awaiter::await_resume() const {
+  rethrow();
+  if (piece_->failure) std::rethrow_exception(piece_->failure);
+}
+
+}  // namespace tutti::nccl

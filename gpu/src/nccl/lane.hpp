@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread of a device's that calls a library that blocks, in order, so that the loop never does.
+#pragma once
+
+#include "device/attachment.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <coroutine>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tutti/error.hpp>
+
+namespace tutti::nccl {
+
+// One call, or a few that belong together.
+class job {
+ public:
+  virtual ~job() = default;
+  // On the lane. Must not throw.
+  virtual void run() noexcept = 0;
+  // On the loop, afterwards; not when the lane has been closed meanwhile.
+  virtual void finished() noexcept {}
+};
+
+class lane : gpu::detail::attachment::listener {
+ public:
+  // One for each device of a loop.
+  static std::shared_ptr<lane> of(const std::shared_ptr<gpu::detail::attachment>& on);
+  explicit lane(std::shared_ptr<gpu::detail::attachment> on);
+  lane(const lane&) = delete;
+  lane& operator=(const lane&) = delete;
+  // Waits until the thread has ended, 10 s at most: then it is left alone with what it is in.
+  ~lane();
+
+  void submit(std::shared_ptr<job> j);
+  gpu::detail::attachment& on() const noexcept { return *on_; }
+
+ private:
+  struct shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::shared_ptr<job>> waiting;
+    std::deque<std::shared_ptr<job>> done;
+    std::atomic<std::size_t> news{0};   // jobs in `done`
+    bool ending = false;
+    bool ended = false;
+    std::shared_ptr<const gpu::detail::bell> waker;
+    std::shared_ptr<gpu::detail::driver> driver;
+  };
+  static void work(std::shared_ptr<shared> s);
+  bool poll() noexcept override;
+
+  std::shared_ptr<gpu::detail::attachment> on_;
+  std::shared_ptr<shared> shared_;
+  std::thread thread_;
+  std::size_t pending_ = 0;   // submitted and not finished
+};
+
+// co_await lane_operation(lane, f): f() runs on the lane; what it throws is thrown from the await. An await that ends early lets
+// go of it: f runs all the same, and owns what it uses.
+class lane_operation {
+ public:
+  lane_operation(std::shared_ptr<lane> on, std::function<void()> f) : lane_(std::move(on)), f_(std::move(f)) {}
+
+  class awaiter : gpu::detail::suspended {
+   public:
+    awaiter(std::shared_ptr<lane> on, std::function<void()> f);
+    ~awaiter();
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h) {
+      if (!begin(h, "the call")) return false;
+      submit();
+      joined();
+      return true;
+    }
+    void await_resume() const;
+
+   private:
+    struct piece;
+    void submit();
+    static void stop(suspended& self, errc why, const std::string& text) noexcept;
+    std::shared_ptr<lane> lane_;
+    std::shared_ptr<piece> piece_;
+  };
+  awaiter operator co_await() && { return awaiter(std::move(lane_), std::move(f_)); }
+
+ private:
+  std::shared_ptr<lane> lane_;
+  std::function<void()> f_;
+};
+
+}  // namespace tutti::nccl

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/unique_fd.hpp"
+#include "bootstrap/environment.hpp"
+#include "comm/communicator_state.hpp"
+#include "comm/runtime_state.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <tutti/detail/poller.hpp>
+#include <tutti/init_options.hpp>
+#include <tutti/runtime.hpp>
+
+namespace tutti::detail {
+namespace {
+
+comm::communicator_state& state_of(const communicator& of) {
+  if (!of) throw error(errc::invalid_argument, "this communicator has no members here (it is empty): it has no loop to use");
+  const operation<> any = of.barrier();   // the one public way from a handle to what it stands for
+  comm::communicator_state& state = *any.what().comm;
+  if (state.orphaned()) throw error(errc::shut_down, "the runtime of this communicator has ended");
+  if (!state.loop().on_this_thread())
+    throw error(errc::wrong_thread, "a device was opened outside the communicator's loop thread; do so in a task that runs "
+                                    "there (boost::asio::co_spawn on communicator::get_executor())");
+  return state;
+}
+
+core::loop& loop_of(runtime& rt) {
+  core::loop& loop = rt.state().loop();
+  if (core::loop::current() == nullptr) loop.bind_to_this_thread();
+  if (!loop.on_this_thread()) throw error(errc::wrong_thread, "a device was opened outside the runtime's loop thread");
+  return loop;
+}
+
+}  // namespace
+
+struct poller::impl final : core::source {
+  impl(poller& p, core::loop& l, std::chrono::milliseconds t)
+      : owner(p),
+        loop(l),
+        timeout(t),
+        bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        timer([](void* self) noexcept { static_cast<impl*>(self)->owner.look(); }, this) {
+    if (!bell) throw error(errc::resources, "no descriptor is left for an eventfd");
+    loop.backend().watch_doorbell(bell.get());
+    loop.engine().add(*this);
+    loop.hold();
+    delivery.user = this;
+    delivery.on_done = [](core::activity& a) noexcept { static_cast<impl*>(a.user)->owner.deliver(); };
+  }
+  ~impl() override {
+    static_cast<base::list_hook<core::ready_tag>&>(delivery).unlink();
+    for (; waits > 0; --waits) loop.engine().end_wait();
+    loop.engine().remove(*this);
+    loop.backend().unwatch_doorbell(bell.get());
+    loop.release();
+  }
+  bool poll() noexcept override { return owner.poll(); }
+  bool arm() noexcept override { return owner.arm(); }
+  void disarm() noexcept override { owner.disarm(); }
+
+  poller& owner;
+  core::loop& loop;
+  const std::chrono::milliseconds timeout;
+  const base::unique_fd bell;
+  core::timer timer;
+  core::activity delivery;
+  std::size_t waits = 0;
+};
+
+poller::poller(runtime& rt) : impl_(std::make_unique<impl>(*this, loop_of(rt), bootstrap::local_job(0, 1, {}).timeout)) {}
+poller::poller(const communicator& of) {
+  comm::communicator_state& state = state_of(of);
+  impl_ = std::make_unique<impl>(*this, state.loop(), state.timeout());
+}
+poller::~poller() = default;
+
+poller::executor_type poller::get_executor() const noexcept { return impl_->loop.executor(); }
+std::chrono::milliseconds poller::timeout() const noexcept { return impl_->timeout; }
+bool poller::on_loop_thread() const noexcept { return impl_->loop.on_this_thread(); }
+int poller::doorbell() const noexcept { return impl_->bell.get(); }
+void poller::ring() noexcept { static_cast<void>(::eventfd_write(impl_->bell.get(), 1)); }
+
+void poller::begin_wait() noexcept {
+  ++impl_->waits;
+  impl_->loop.engine().begin_wait();
+}
+void poller::end_wait() noexcept {
+  --impl_->waits;
+  impl_->loop.engine().end_wait();
+}
+void poller::deliver_soon() noexcept {
+  if (!static_cast<base::list_hook<core::ready_tag>&>(impl_->delivery).linked()) impl_->loop.engine().complete(impl_->delivery);
+}
+void poller::look_in(duration from_now) noexcept {
+  core::engine& engine = impl_->loop.engine();
+  engine.timers().arm(impl_->timer, engine.env().now() + from_now);
+}
+void poller::look_never() noexcept { impl_->timer.cancel(); }
+
+}  // namespace tutti::detail

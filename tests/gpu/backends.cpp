@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gpu/backends.hpp"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#include <doctest/doctest.h>
+#include <stdexcept>
+#include <tutti/cuda.hpp>
+#include <utility>
+
+namespace tutti::test {
+namespace {
+
+bench emulated_bench(const emulated::options& how) {
+  auto on = std::make_shared<emulated::chip>(how);
+  bench b;
+  b.open = [on](const communicator& of) { return emulated::open(of, on); };
+  b.fail_after = [on](std::uint64_t n, const std::string& why) { on->fail_after(n, why); };
+  b.pause = [on](bool still) { on->pause(still); };
+  b.set_capturing = emulated::set_capturing;
+  b.allocations = [on] { return on->allocations(); };
+  return b;
+}
+
+// An environment variable for a while; no other thread may look at the environment when it begins and ends.
+std::shared_ptr<void> with_environment(std::vector<std::pair<std::string, std::string>> variables) {
+  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
+  return std::shared_ptr<void>(nullptr, [variables = std::move(variables)](void*) {
+    for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
+  });
+}
+
+bench fake_bench(std::uint64_t adversary, std::uint64_t delay_us, bool words) {
+  const fake_cuda fake;
+  fake.reset(1, adversary, delay_us, words ? 1 : 0);
+  bench b;
+  // Any file is an image of kernels to the stand-in.
+  b.scene = with_environment({{"TUTTI_CUDA_LIBRARY", TUTTI_FAKE_CUDA_PATH}, {"TUTTI_CUDA_KERNELS", __FILE__}});
+  b.open = [](const communicator& of) { return cuda::open(of, 0); };
+  b.fail_after = [fake](std::uint64_t n, const std::string& why) { fake.fail_after(0, n, why.c_str()); };
+  b.pause = [fake](bool still) { fake.pause(0, still ? 1 : 0); };
+  b.set_capturing = [fake](const gpu::stream& s, bool on) { fake.set_capturing(s.native(), on ? 1 : 0); };
+  b.allocations = [fake] { return static_cast<std::size_t>(fake.allocations(0)); };
+  b.misuse = [fake, before = fake.misuses()] { return fake.misuses() == before ? std::string() : std::string(fake.last_misuse()); };
+  return b;
+}
+
+std::vector<backend> make_backends() {
+  std::vector<backend> all;
+  const auto add = [&all](std::string name, emulated::options how) {
+    how.memory_bytes = 64 << 20;
+    all.push_back({std::move(name), [how] { return emulated_bench(how); }});
+  };
+  emulated::options how;
+  add("emulated", how);
+  how.timeline = false;
+  add("emulated, by events", how);
+  how.host_call = false;
+  add("emulated, by looking", how);
+  how = {};
+  how.adversary = seed_of_this_run();
+  how.workers = 4;
+  add("emulated, adversary " + std::to_string(how.adversary), how);
+  how = {};
+  how.delay = std::chrono::microseconds(300);
+  add("emulated, slow", how);
+  all.push_back({"stand-in for CUDA", [] { return fake_bench(0, 0, true); }});
+  all.push_back({"stand-in for CUDA without words", [] { return fake_bench(0, 0, false); }});
+  all.push_back({"stand-in for CUDA, adversary", [] { return fake_bench(seed_of_this_run(), 0, true); }});
+  const auto real = [] {
+    bench b;
+    b.open = [](const communicator& of) { return cuda::open(of, 0); };
+    return b;
+  };
+  if (cuda::why_not().empty()) all.push_back({"CUDA", real});
+  return all;
+}
+
+}  // namespace
+
+fake_cuda::fake_cuda() {
+  void* const library = ::dlopen(TUTTI_FAKE_CUDA_PATH, RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) throw std::runtime_error(::dlerror());
+  const auto find = [library]<class F>(F*& to, const char* name) {
+    to = reinterpret_cast<F*>(::dlsym(library, name));
+    if (to == nullptr) throw std::runtime_error(std::string("the stand-in for libcuda lacks ") + name);
+  };
+  find(reset, "tutti_fake_cuda_reset");
+  find(fail_after, "tutti_fake_cuda_fail_after");
+  find(pause, "tutti_fake_cuda_pause");
+  find(set_capturing, "tutti_fake_cuda_set_capturing");
+  find(allocations, "tutti_fake_cuda_allocations");
+  find(misuses, "tutti_fake_cuda_misuses");
+  find(last_misuse, "tutti_fake_cuda_last_misuse");
+}
+
+const std::vector<backend>& backends() {
+  static const std::vector<backend> all = make_backends();
+  return all;
+}
+
+void on_each_backend(int ranks, const std::function<task<>(communicator, bench*)>& main) {
+  for (const backend& b : backends()) {
+    INFO(b.name);
+    bench on = b.make();
+    init_options options;
+    options.timeout = patience;
+    std::string failure;
+    try {
+      run_local(ranks, options, [&](communicator world) { return main(std::move(world), &on); });
+    } catch (const std::exception& e) {
+      failure = e.what();
+    }
+    CHECK_MESSAGE(failure.empty(), b.name << ": " << failure);
+    if (on.misuse) CHECK_MESSAGE(on.misuse() == "", b.name << ": " << on.misuse());
+  }
+}
+
+}  // namespace tutti::test

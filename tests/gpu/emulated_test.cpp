@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is peculiar to the emulated device: memory that the host cannot touch, checked accesses, kernels of the program's own.
+#include "gpu/backends.hpp"
+#include "support/child.hpp"
+#include "support/instrumented.hpp"
+#include "support/skip.hpp"
+
+#include <csignal>
+#include <doctest/doctest.h>
+#include <tutti/tutti.hpp>
+
+namespace {
+
+using tutti::communicator;
+using tutti::errc;
+using tutti::task;
+namespace gpu = tutti::gpu;
+namespace emulated = tutti::emulated;
+
+task<> own_kernels(communicator world) {
+  const gpu::device dev = emulated::open(world);
+  const gpu::stream s(dev);
+  gpu::device_buffer<float> x(dev, 1000);
+  co_await s.fill(x, std::byte{0});
+  for (int i = 0; i < 10; ++i)
+    emulated::launch(s, [span = x.span()](emulated::access a) {
+      float* const p = a.at(span);
+      for (std::size_t k = 0; k < span.size(); ++k) p[k] += static_cast<float>(k);
+    });
+  std::vector<float> out(1000);
+  co_await s.download(out, x);
+  TUTTI_EXPECT(out[999] == 9990.0f);
+}
+
+task<> bad_accesses(communicator world) {
+  for (int kind = 0; kind < 3; ++kind) {
+    auto chip = std::make_shared<emulated::chip>();
+    const gpu::device dev = emulated::open(world, chip);
+    const gpu::stream s(dev);
+    gpu::device_buffer<int> x(dev, 100);
+    std::vector<int> host(100);
+    gpu::device_span<int> wrong(x.data(), 101);   // one too many
+    if (kind == 1) wrong = {host.data(), 100};    // not pinned
+    if (kind == 2) {                              // freed
+      gpu::device_buffer<int> gone(dev, 100);
+      wrong = gone.span();
+    }
+    emulated::launch(s, [wrong](emulated::access a) { a.at(wrong)[0] = 1; });
+    const auto seen = co_await tutti::as_result(s.reached());
+    TUTTI_EXPECT(seen.error == errc::device_failed);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("kernels of the program run on the emulated device") { tutti::run_local(1, own_kernels); }
+TEST_CASE("an illegal access fails the device") { tutti::run_local(1, bad_accesses); }
+
+TEST_CASE("the host cannot touch memory of the device") {
+  tutti::test::child toucher([](const std::function<void()>&) {
+    std::signal(SIGSEGV, SIG_DFL);
+    tutti::run_local(1, [](communicator world) -> task<> {
+      const gpu::device dev = emulated::open(world);
+      gpu::device_buffer<int> x(dev, 1);
+      *static_cast<volatile int*>(x.data()) = 1;
+      co_return;
+    });
+    return 0;
+  });
+  CHECK(toucher.end() != 0);
+}
