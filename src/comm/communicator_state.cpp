@@ -191,7 +191,11 @@ p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcep
 }
 
 void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept {
-  if (failed() || world_ == nullptr || inquiry_) return;
+  if (failed() || world_ == nullptr) return;
+  if (inquiry_) {
+    later_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
+    return;
+  }
   inquiry_ = std::make_unique<inquiry>(inquiry{sequence, why, std::move(text), {}, 0});
   inquiry_->answers.resize(members_.size());
   std::vector<int> asked;
@@ -216,8 +220,14 @@ void communicator_state::told(int peer, std::uint32_t sequence, const p2p::where
 void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
   const std::unique_ptr<inquiry> all = std::move(inquiry_);
-  if (failed() || !is_running(all->sequence)) return;
-  fail(all->why, all->text + "; " + findings(*all), true);
+  if (!failed() && is_running(all->sequence)) fail(all->why, all->text + "; " + findings(*all), true);
+  // It came to its end meanwhile. Another that took too long may still be waiting to be ended.
+  while (!failed() && !inquiry_ && !later_.empty()) {
+    inquiry next = std::move(later_.front());
+    later_.erase(later_.begin());
+    if (is_running(next.sequence)) explain_and_fail(next.sequence, next.why, std::move(next.text));
+  }
+  if (failed()) later_.clear();
 }
 
 std::string communicator_state::findings(const inquiry& all) const {
@@ -314,7 +324,7 @@ void communicator_state::watch(core::activity& a, bool has_deadline) noexcept {
     patient_.push_back(a);
     return;
   }
-  a.started = engine().recent();
+  a.started = engine().recent() + core::engine::age_of_recent;   // a timeout never comes early
   waiting_.push_back(a);
   if (!timer_.armed()) engine().timers().arm(timer_, a.started + timeout_);
 }

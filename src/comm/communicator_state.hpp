@@ -172,6 +172,7 @@ class communicator_state final : public p2p::context_owner {
   core::timer notice_timer_;
   core::timer inquiry_timer_;
   std::unique_ptr<inquiry> inquiry_;
+  std::vector<inquiry> later_;   // to be made when that one is over and has not failed the communicator
   scratch_pool scratch_;
   std::unique_ptr<comm::board> board_;   // null: not all members share memory
   bool board_wanted_ = false;

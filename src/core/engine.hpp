@@ -95,8 +95,8 @@ class engine {
 
   // As of the last tick: good to a few microseconds while the loop is busy, for deadlines and no more.
   time_point now() const noexcept { return now_; }
-  // At most some tens of microseconds old, whatever the loop's thread has done since the last tick; mostly without reading
-  // the clock.
+  // At most `age_of_recent` old, whatever the loop's thread has done since the last tick; mostly without reading the clock.
+  static constexpr std::chrono::microseconds age_of_recent{100};
   time_point recent() noexcept;
   environment& env() noexcept { return environment_; }
   timer_queue& timers() noexcept { return timers_; }

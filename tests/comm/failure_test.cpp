@@ -2,8 +2,12 @@
 // What ends badly: timeouts, peers that leave or fail, cancelled collectives. Every rank learns why, nobody hangs.
 #include "support/local_world.hpp"
 
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <doctest/doctest.h>
 #include <string>
+#include <thread>
 #include <vector>
 
 using namespace tutti;
@@ -207,6 +211,27 @@ task<> calls_on_a_failed_communicator(communicator world) {
   TUTTI_EXPECT(f.code == errc::communicator_failed);
 }
 
+// The first to take too long comes to its end while others are asked about it; the second must be ended all the same.
+task<> two_take_too_long(communicator world) {
+  std::vector<int> x(3, world.rank()), y(3, 1);
+  if (world.rank() == 2) {
+    std::this_thread::sleep_for(80ms);   // as one that computes on its loop: it does not answer
+    (void)co_await failure_in(world.broadcast(x, 1).with(algorithm::binomial));
+    co_return;
+  }
+  if (world.rank() == 1) {
+    boost::asio::steady_timer later(world.get_executor(), 30ms);
+    co_await later.async_wait(boost::asio::deferred);
+    (void)co_await failure_in(world.broadcast(x, 1).with(algorithm::binomial));
+    co_return;
+  }
+  request first = start(world.broadcast(x, 1).with(algorithm::binomial));
+  request second = start(world.all_reduce(y, sum).with(algorithm::ring));
+  auto both = co_await when_all(failure_in(with_timeout(first, 10ms)), failure_in(with_timeout(second, 20ms)));
+  TUTTI_EXPECT(std::get<1>(both).code != errc::success);
+  TUTTI_EXPECT(world.failed_ranks().empty());
+}
+
 template <class F>
 void on_each_transport(int ranks, F main, std::chrono::milliseconds timeout = patience) {
   for (const std::string& transport : transports) {
@@ -231,6 +256,9 @@ TEST_CASE("failure: a collective that one rank misses times out on all") {
     CAPTURE(transport);
     for (const failure& f : failures_of(3, over(transport, soon), a_barrier_that_one_rank_misses)) CHECK(f.text == "");
   }
+}
+TEST_CASE("failure: two collectives take too long, and one of them ends after all") {
+  on_each_transport(3, two_take_too_long);
 }
 TEST_CASE("failure: the timeout begins with the operation") {
   on_each_transport(2, computes_longer_than_the_timeout, soon);
