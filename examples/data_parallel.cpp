@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One model, learned by ranks that have unequal parts of the data: gradients are averaged while the rest are computed, and who has no
-// more batches takes part until the last has.
+// One model, learned by ranks that have unequal parts of the data: gradients are averaged while the rest are
+// computed, and who has no more batches takes part until the last has.
 //   tutti-run -n 4 data_parallel
-#include <tutti/tutti.hpp>
 #include <tutti/train/data_parallel.hpp>
 #include <tutti/train/partition.hpp>
 #include <tutti/train/replicas.hpp>
+#include <tutti/tutti.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -19,7 +19,9 @@ namespace {
 constexpr std::size_t samples = 2000, batch = 16, inputs = 8;
 
 // The world to be learned: y = x * wanted + 5.
-float input_of(tutti::sample_index sample, std::size_t i) { return std::sin(static_cast<float>((sample + 1) * (i + 1))); }
+float input_of(tutti::sample_index sample, std::size_t i) {
+  return std::sin(static_cast<float>((sample + 1) * (i + 1)));
+}
 float wanted(std::size_t i) { return static_cast<float>(i) - 3; }
 
 struct model {
@@ -53,12 +55,14 @@ struct model {
 tutti::task<int> train(tutti::communicator world) {
   // Rank r has r + 1 shares of the samples.
   std::vector<double> fractions;
-  for (int r = 0; r < world.size(); ++r) fractions.push_back(2.0 * (r + 1) / (world.size() * (world.size() + 1.0)));
+  for (int r = 0; r < world.size(); ++r)
+    fractions.push_back(2.0 * (r + 1) / (world.size() * (world.size() + 1.0)));
   const tutti::data_partitioner parts(samples, fractions);
   const std::span<const tutti::sample_index> mine = parts.use(world.rank());
 
   model m;
-  const std::vector<tutti::gradient_view> gradients{tutti::gradient_view(m.weight_gradient), tutti::gradient_view(m.bias_gradient)};
+  const std::vector<tutti::gradient_view> gradients{tutti::gradient_view(m.weight_gradient),
+                                                    tutti::gradient_view(m.bias_gradient)};
   tutti::data_parallel_options options;
   options.uneven = true;
   tutti::data_parallel parallel = co_await tutti::data_parallel::create(world, gradients, options);
@@ -68,7 +72,7 @@ tutti::task<int> train(tutti::communicator world) {
   for (int epoch = 0; epoch < 10; ++epoch) {
     for (std::size_t s = 0; s < tutti::batches_in(mine.size(), batch); ++s) {
       const std::span<const tutti::sample_index> those = tutti::batch_of(mine, batch, s);
-      parallel.begin_step(static_cast<double>(those.size()));   // a sample counts as much on every rank
+      parallel.begin_step(static_cast<double>(those.size()));  // a sample counts as much on every rank
       const auto backward = [&] { m.backward(those, [&](std::size_t i) { parallel.ready(i); }); };
       co_await tutti::compute(backward);
       co_await parallel.reduced();
@@ -87,7 +91,8 @@ tutti::task<int> train(tutti::communicator world) {
   const tutti::replica_check check = co_await tutti::compare_replicas(world, pieces);
   const bool good = worst < 0.01F && check.agree();
   if (world.rank() == 0)
-    std::printf("%d ranks with unequal parts: learned: %s, replicas identical: %s\n", world.size(), worst < 0.01F ? "yes" : "NO", check.agree() ? "yes" : "NO");
+    std::printf("%d ranks with unequal parts: learned: %s, replicas identical: %s\n", world.size(),
+                worst < 0.01F ? "yes" : "NO", check.agree() ? "yes" : "NO");
   co_return good ? 0 : 1;
 }
 

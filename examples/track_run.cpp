@@ -3,8 +3,8 @@
 //   tutti-run -n 4 track_run runs
 //   tutti-report runs/<the directory it names>
 //   tensorboard --logdir runs --reload_multifile true
-#include <tutti/tutti.hpp>
 #include <tutti/train/tracking.hpp>
+#include <tutti/tutti.hpp>
 
 #include <chrono>
 #include <cmath>
@@ -44,7 +44,7 @@ tutti::task<int> train(tutti::communicator world, std::string directory) {
     tutti::track::step_times times;
     times.compute_seconds = seconds_since(start);
     const auto computed = std::chrono::steady_clock::now();
-    co_await world.barrier();   // until the slowest is here
+    co_await world.barrier();  // until the slowest is here
     times.waiting_seconds = seconds_since(computed);
     const auto met = std::chrono::steady_clock::now();
     co_await world.all_reduce(gradient, tutti::avg);
@@ -58,7 +58,8 @@ tutti::task<int> train(tutti::communicator world, std::string directory) {
 
   // 32 x 32 pixels of what it has learned.
   std::vector<std::uint8_t> pixels(32 * 32);
-  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<std::uint8_t>(50.0F * weight[i % weight.size()]);
+  for (std::size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<std::uint8_t>(50.0F * weight[i % weight.size()]);
   tutti::track::image_view picture;
   picture.width = picture.height = 32;
   picture.samples = pixels;

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// tracking-perf: what a call of tracking costs a rank that says much, and whether everything that it said is on disk or counted.
-//   tutti-run -n 4 tracking-perf --directory runs              # a million scalars a minute from each rank, for a minute
-//   tutti-run -n 4 tracking-perf --directory runs --rate 0     # as many as go
+// tracking-perf: what a call of tracking costs a rank that says much, and whether everything that it said is
+// on disk or counted.
+//   tutti-run -n 4 tracking-perf --directory runs              # a million scalars a minute from each rank,
+//   for a minute tutti-run -n 4 tracking-perf --directory runs --rate 0     # as many as go
 #include <tutti/train/tracking.hpp>
 #include <tutti/tutti.hpp>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -27,7 +28,7 @@ using clock_type = std::chrono::steady_clock;
 namespace fs = std::filesystem;
 
 struct tracking_options {
-  double rate = 1e6 / 60;        // scalars a second of each rank; 0: as many as go
+  double rate = 1e6 / 60;  // scalars a second of each rank; 0: as many as go
   double seconds = 60;
   std::size_t buffer_mib = 32;
   std::string directory;
@@ -35,15 +36,17 @@ struct tracking_options {
 
 struct result {
   double seconds = 0, said = 0, written = 0, dropped = 0, found = 0;
-  double cost_ns = 0;            // mean of all calls
+  double cost_ns = 0;  // mean of all calls
   double p50_ns = 0, p99_ns = 0, p9999_ns = 0, most_ns = 0;
-  double clock_ns = 0;           // of reading the clock, which is in each of the above
+  double clock_ns = 0;  // of reading the clock, which is in each of the above
   double finish_ms = 0;
-  double memory_mib = 0;         // most resident, less what was before the first call
-  double cpu_percent = 0;        // of one core: both threads
+  double memory_mib = 0;   // most resident, less what was before the first call
+  double cpu_percent = 0;  // of one core: both threads
 };
 
-double seconds_between(clock_type::time_point a, clock_type::time_point b) { return std::chrono::duration<double>(b - a).count(); }
+double seconds_between(clock_type::time_point a, clock_type::time_point b) {
+  return std::chrono::duration<double>(b - a).count();
+}
 
 double most_resident_mib() {
   rusage used{};
@@ -82,14 +85,14 @@ tutti::task<int> measure(tutti::communicator world, tracking_options chosen) {
   tutti::track::log log = co_await tutti::track::open(world, o);
   const fs::path lines = log.directory() / ("rank-" + std::to_string(world.rank()) + ".jsonl");
 
-  std::vector<std::uint32_t> costs;   // in ns; room for all, so that none is in a call's way
+  std::vector<std::uint32_t> costs;  // in ns; room for all, so that none is in a call's way
   costs.reserve(static_cast<std::size_t>(std::max(chosen.rate, 2e6) * chosen.seconds) + 1000);
   result r;
   constexpr int looks = 10'000;
   const auto before_looks = clock_type::now();
   for (int i = 0; i < looks; ++i) (void)clock_type::now();
   r.clock_ns = 1e9 * seconds_between(before_looks, clock_type::now()) / looks;
-  for (std::size_t i = 0; i < costs.capacity(); i += 1024) costs.push_back(0);   // its pages
+  for (std::size_t i = 0; i < costs.capacity(); i += 1024) costs.push_back(0);  // its pages
   costs.clear();
   co_await world.barrier();
 
@@ -103,7 +106,8 @@ tutti::task<int> measure(tutti::communicator world, tracking_options chosen) {
     for (; said < due; ++said) {
       const auto called = clock_type::now();
       log.scalar("n", static_cast<std::int64_t>(said), static_cast<double>(said));
-      costs.push_back(static_cast<std::uint32_t>(std::min(4e9, 1e9 * seconds_between(called, clock_type::now()))));
+      costs.push_back(
+          static_cast<std::uint32_t>(std::min(4e9, 1e9 * seconds_between(called, clock_type::now()))));
     }
     if (chosen.rate > 0) {
       boost::asio::steady_timer step(world.get_executor(), std::chrono::milliseconds(1));
@@ -124,7 +128,9 @@ tutti::task<int> measure(tutti::communicator world, tracking_options chosen) {
     r.cost_ns /= std::max(r.said, 1.0);
     std::sort(costs.begin(), costs.end());
     const auto quantile = [&costs](double q) {
-      return costs.empty() ? 0.0 : static_cast<double>(costs[static_cast<std::size_t>(q * static_cast<double>(costs.size() - 1))]);
+      return costs.empty() ? 0.0
+                           : static_cast<double>(
+                                 costs[static_cast<std::size_t>(q * static_cast<double>(costs.size() - 1))]);
     };
     r.p50_ns = quantile(0.5);
     r.p99_ns = quantile(0.99);
@@ -138,17 +144,20 @@ tutti::task<int> measure(tutti::communicator world, tracking_options chosen) {
   co_await world.all_gather(r, all);
   int wrong = 0;
   if (world.rank() == 0)
-    std::printf("%4s %10s %10s %9s %10s %7s %9s %7s %7s %9s %9s %9s %10s %8s\n", "rank", "said", "written", "counted", "on disk", "right", "a second", "mean ns", "p50 ns",
-                "p99 ns", "p99.99 ns", "most us", "memory MiB", "CPU %");
+    std::printf("%4s %10s %10s %9s %10s %7s %9s %7s %7s %9s %9s %9s %10s %8s\n", "rank", "said", "written",
+                "counted", "on disk", "right", "a second", "mean ns", "p50 ns", "p99 ns", "p99.99 ns",
+                "most us", "memory MiB", "CPU %");
   for (std::size_t i = 0; i < all.size(); ++i) {
     const result& a = all[i];
     const bool right = totals.complete && a.written + a.dropped == a.said && a.found == a.written;
     wrong += right ? 0 : 1;
     if (world.rank() == 0)
-      std::printf("%4zu %10.0f %10.0f %9.0f %10.0f %7s %9.0f %7.0f %7.0f %9.0f %9.0f %9.1f %10.1f %8.1f\n", i, a.said, a.written, a.dropped, a.found, right ? "yes" : "NO",
-                  a.said / a.seconds, a.cost_ns, a.p50_ns, a.p99_ns, a.p9999_ns, a.most_ns / 1e3, a.memory_mib, a.cpu_percent);
+      std::printf("%4zu %10.0f %10.0f %9.0f %10.0f %7s %9.0f %7.0f %7.0f %9.0f %9.0f %9.1f %10.1f %8.1f\n", i,
+                  a.said, a.written, a.dropped, a.found, right ? "yes" : "NO", a.said / a.seconds, a.cost_ns,
+                  a.p50_ns, a.p99_ns, a.p9999_ns, a.most_ns / 1e3, a.memory_mib, a.cpu_percent);
   }
-  if (world.rank() == 0) std::printf("reading the clock takes %.0f ns of each; finish() took %.0f ms\n", r.clock_ns, r.finish_ms);
+  if (world.rank() == 0)
+    std::printf("reading the clock takes %.0f ns of each; finish() took %.0f ms\n", r.clock_ns, r.finish_ms);
   co_return wrong == 0 ? 0 : 1;
 }
 
@@ -157,10 +166,15 @@ tutti::task<int> measure(tutti::communicator world, tracking_options chosen) {
 int main(int argc, char** argv) {
   tracking_options chosen;
   CLI::App app("What tracking costs ranks that say much.", "tracking-perf");
-  app.add_option("--rate", chosen.rate, "scalars a second of each rank (0: as many as go)")->check(CLI::NonNegativeNumber)->capture_default_str();
+  app.add_option("--rate", chosen.rate, "scalars a second of each rank (0: as many as go)")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app.add_option("--seconds", chosen.seconds)->check(CLI::Range(0.01, 3600.0))->capture_default_str();
-  app.add_option("--buffer-mib", chosen.buffer_mib, "memory of what is not yet written")->check(CLI::Range(1, 1 << 14))->capture_default_str();
-  app.add_option("--directory", chosen.directory, "where the run is kept, on a disk to be measured")->required();
+  app.add_option("--buffer-mib", chosen.buffer_mib, "memory of what is not yet written")
+      ->check(CLI::Range(1, 1 << 14))
+      ->capture_default_str();
+  app.add_option("--directory", chosen.directory, "where the run is kept, on a disk to be measured")
+      ->required();
   CLI11_PARSE(app, argc, argv);
   return tutti::run([&chosen](tutti::communicator world) { return measure(world, chosen); });
 }

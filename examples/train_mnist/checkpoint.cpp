@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A header of six numbers, the parameters, the velocity; the numbers as this machine keeps them, which the first of them tells.
+// A header of six numbers, the parameters, the velocity; the numbers as this machine keeps them, which the
+// first of them tells.
 #include "train_mnist/checkpoint.hpp"
 
 #include <tutti/train/replicas.hpp>
@@ -19,10 +20,11 @@
 namespace train_mnist {
 namespace {
 
-constexpr std::uint64_t magic = 0x3174'7375'6e6d'7454;   // differs where bytes are in another order
+constexpr std::uint64_t magic = 0x3174'7375'6e6d'7454;  // differs where bytes are in another order
 enum field : std::size_t { kind, epoch, seed, parameters, hash, reserved, fields };
 
-std::uint64_t hash_of(const std::array<std::uint64_t, fields>& header, std::span<const float> parameters_, std::span<const float> velocity) {
+std::uint64_t hash_of(const std::array<std::uint64_t, fields>& header, std::span<const float> parameters_,
+                      std::span<const float> velocity) {
   const std::array<std::uint64_t, 4> facts{header[kind], header[epoch], header[seed], header[parameters]};
   std::uint64_t h = tutti::hash_of(std::as_bytes(std::span(facts)));
   h = tutti::hash_of(std::as_bytes(parameters_), h);
@@ -75,8 +77,10 @@ checkpoint load(const std::filesystem::path& path, std::size_t expected) {
   read.parameters.resize(expected);
   read.velocity.resize(expected);
   std::memcpy(read.parameters.data(), bytes.data() + sizeof header, expected * sizeof(float));
-  std::memcpy(read.velocity.data(), bytes.data() + sizeof header + expected * sizeof(float), expected * sizeof(float));
-  if (header[hash] != hash_of(header, read.parameters, read.velocity)) throw std::runtime_error(path.string() + ": is damaged");
+  std::memcpy(read.velocity.data(), bytes.data() + sizeof header + expected * sizeof(float),
+              expected * sizeof(float));
+  if (header[hash] != hash_of(header, read.parameters, read.velocity))
+    throw std::runtime_error(path.string() + ": is damaged");
   return read;
 }
 

@@ -10,8 +10,8 @@
 namespace train_mnist {
 
 struct checkpoint {
-  std::uint64_t epoch = 0;   // epochs that are done
-  std::uint64_t seed = 0;    // decides the batches and the dropout of those to come
+  std::uint64_t epoch = 0;  // epochs that are done
+  std::uint64_t seed = 0;   // decides the batches and the dropout of those to come
   std::vector<float> parameters, velocity;
 };
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions as products of weights and patches, image by image: the patches of one image stay in the cache.
+// Convolutions as products of weights and patches, image by image: the patches of one image stay in the
+// cache.
 #include "train_mnist/network.hpp"
 
 #include <tutti/train/shuffle.hpp>
@@ -12,17 +13,18 @@ namespace {
 
 constexpr int kernel = 5;
 
-constexpr std::size_t conv1_weights = 0, conv1_biases = 250, conv2_weights = 260, conv2_biases = 5260, fc1_weights = 5280, fc1_biases = 21280,
-                      fc2_weights = 21330, fc2_biases = 21830, all_parameters = 21840;
+constexpr std::size_t conv1_weights = 0, conv1_biases = 250, conv2_weights = 260, conv2_biases = 5260,
+                      fc1_weights = 5280, fc1_biases = 21280, fc2_weights = 21330, fc2_biases = 21830,
+                      all_parameters = 21840;
 
 constexpr std::array<tensor, 8> tensor_layout{{{"conv1.weight", conv1_weights, 250, 10},
-                                              {"conv1.bias", conv1_biases, 10, 1},
-                                              {"conv2.weight", conv2_weights, 5000, 20},
-                                              {"conv2.bias", conv2_biases, 20, 1},
-                                              {"fc1.weight", fc1_weights, 16000, 50},
-                                              {"fc1.bias", fc1_biases, 50, 1},
-                                              {"fc2.weight", fc2_weights, 500, 10},
-                                              {"fc2.bias", fc2_biases, 10, 1}}};
+                                               {"conv1.bias", conv1_biases, 10, 1},
+                                               {"conv2.weight", conv2_weights, 5000, 20},
+                                               {"conv2.bias", conv2_biases, 20, 1},
+                                               {"fc1.weight", fc1_weights, 16000, 50},
+                                               {"fc1.bias", fc1_biases, 50, 1},
+                                               {"fc2.weight", fc2_weights, 500, 10},
+                                               {"fc2.bias", fc2_biases, 10, 1}}};
 
 }  // namespace
 
@@ -89,7 +91,8 @@ void network<Scalar>::patches_of(const convolution& layer, const Scalar* input) 
   Scalar* to = patches_.data();
   for (int y = 0; y < out; ++y)
     for (int x = 0; x < out; ++x)
-      for (int k = 0; k < kernel; ++k) to = std::copy_n(input + ((y + k) * layer.side + x) * layer.channels, run, to);
+      for (int k = 0; k < kernel; ++k)
+        to = std::copy_n(input + ((y + k) * layer.side + x) * layer.channels, run, to);
 }
 
 template <class Scalar>
@@ -146,7 +149,7 @@ double network<Scalar>::loss_of(std::span<const std::uint8_t> labels, Scalar wei
     const auto scores = last_.output.col(n);
     auto delta = last_.delta.col(n);
     const Eigen::Index label = labels[static_cast<std::size_t>(n)];
-    const Scalar highest = scores.maxCoeff();   // subtracted, so that exp cannot overflow
+    const Scalar highest = scores.maxCoeff();  // subtracted, so that exp cannot overflow
     delta = (scores.array() - highest).exp().matrix();
     const Scalar total = delta.sum();
     loss += std::log(static_cast<double>(total)) + static_cast<double>(highest - scores(label));
@@ -200,13 +203,13 @@ void network<Scalar>::backward_convolution(convolution& layer, const matrix& inp
 }
 
 template <class Scalar>
-double network<Scalar>::backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight, const dropout& left_out,
-                                 const std::function<void(std::size_t)>& complete) {
+double network<Scalar>::backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight,
+                                 const dropout& left_out, const std::function<void(std::size_t)>& complete) {
   const auto layer_is_complete = [&complete](std::size_t weights) {
     complete(weights + 1);
     complete(weights);
   };
-  if (labels.empty()) {   // the share of a last batch that is smaller than the ranks are many
+  if (labels.empty()) {  // the share of a last batch that is smaller than the ranks are many
     std::ranges::fill(gradient_, Scalar(0));
     for (const std::size_t weights : {6, 4, 2, 0}) layer_is_complete(weights);
     return 0;

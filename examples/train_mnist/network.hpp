@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network of the PyTorch distributed tutorial: two convolutions of 5 x 5 with pooling, two dense layers, dropout.
+// The network of the PyTorch distributed tutorial: two convolutions of 5 x 5 with pooling, two dense layers,
+// dropout.
 #pragma once
 
 #include <Eigen/Core>
@@ -14,11 +15,12 @@ namespace train_mnist {
 
 inline constexpr int image_side = 28, classes = 10;
 
-// Which units are left out while training: decided by these numbers and not by the rank, so that a batch is the same however many
-// ranks share it. Each half of the units stays, with twice its value.
+// Which units are left out while training: decided by these numbers and not by the rank, so that a batch is
+// the same however many ranks share it. Each half of the units stays, with twice its value.
 struct dropout {
   std::uint64_t seed = 0, epoch = 0;
-  std::span<const std::uint32_t> samples;   // of each image of the batch, its number in the data set; empty: nothing is left out
+  std::span<const std::uint32_t>
+      samples;  // of each image of the batch, its number in the data set; empty: nothing is left out
 };
 
 // One parameter, in the arrays of all: `rows` units of so many weights each, or a vector of biases.
@@ -27,9 +29,9 @@ struct tensor {
   std::size_t begin, size, rows;
 };
 
-// conv 1 -> 10, max-pool 2, ReLU; conv 10 -> 20, dropout of channels, max-pool 2, ReLU; 320 -> 50, ReLU, dropout; 50 -> 10, log-softmax.
-// All parameters lie in one array and all gradients in another. Scalar is float; the tests use double to compare gradients with
-// finite differences.
+// conv 1 -> 10, max-pool 2, ReLU; conv 10 -> 20, dropout of channels, max-pool 2, ReLU; 320 -> 50, ReLU,
+// dropout; 50 -> 10, log-softmax. All parameters lie in one array and all gradients in another. Scalar is
+// float; the tests use double to compare gradients with finite differences.
 template <class Scalar>
 class network {
  public:
@@ -44,24 +46,24 @@ class network {
   std::span<Scalar> parameters() noexcept { return parameters_; }
   std::span<Scalar> gradient() noexcept { return gradient_; }
 
-  // Sets gradient() to `weight` times the sum over the images of the derivatives of their losses, and returns the sum of the losses, unweighted. One
-  // column of `images` per label. `complete(i)` is called as soon as the gradient of tensor i is, while those before it are still
-  // computed.
-  double backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight, const dropout& left_out,
-                  const std::function<void(std::size_t)>& complete);
+  // Sets gradient() to `weight` times the sum over the images of the derivatives of their losses, and returns
+  // the sum of the losses, unweighted. One column of `images` per label. `complete(i)` is called as soon as
+  // the gradient of tensor i is, while those before it are still computed.
+  double backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight,
+                  const dropout& left_out, const std::function<void(std::size_t)>& complete);
   // Without dropout: how many of the images are classified as labelled.
   std::size_t count_correct(const matrix& images, std::span<const std::uint8_t> labels);
 
  private:
-  // A convolution with what follows it, up to the ReLU. Maps lie position by position, the channels of each together: then a patch is five
-  // runs of memory.
+  // A convolution with what follows it, up to the ReLU. Maps lie position by position, the channels of each
+  // together: then a patch is five runs of memory.
   struct convolution {
     int channels, side, outputs;
     std::size_t weights, biases;
-    matrix masks;                                                            // of the channels of each image, or empty
-    matrix output;                                                           // after pooling and ReLU, a column per image
-    Eigen::Matrix<std::uint8_t, Eigen::Dynamic, Eigen::Dynamic> largest;     // which of the four each came from
-    matrix delta;                                                            // d(loss)/d(output)
+    matrix masks;   // of the channels of each image, or empty
+    matrix output;  // after pooling and ReLU, a column per image
+    Eigen::Matrix<std::uint8_t, Eigen::Dynamic, Eigen::Dynamic> largest;  // which of the four each came from
+    matrix delta;                                                         // d(loss)/d(output)
     int out_side() const { return side - 4; }
     int pooled_side() const { return out_side() / 2; }
   };
@@ -88,8 +90,8 @@ class network {
   std::vector<Scalar> parameters_, gradient_;
   convolution first_, second_;
   dense hidden_, last_;
-  matrix hidden_mask_;                   // of the hidden units of each image, or empty
-  matrix patches_, map_, map_delta_, patch_delta_;   // of one image
+  matrix hidden_mask_;                              // of the hidden units of each image, or empty
+  matrix patches_, map_, map_delta_, patch_delta_;  // of one image
 };
 
 extern template class network<float>;

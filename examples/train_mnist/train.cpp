@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step: the backward pass on the compute pool, whose gradients are averaged as they come; then the optimiser, alike on every rank.
+// One step: the backward pass on the compute pool, whose gradients are averaged as they come; then the
+// optimiser, alike on every rank.
 #include "train_mnist/train.hpp"
 
 #include "train_digits/progress.hpp"
@@ -29,7 +30,9 @@ namespace {
 using train_digits::text;
 using clock = std::chrono::steady_clock;
 
-double seconds_since(clock::time_point start) { return std::chrono::duration<double>(clock::now() - start).count(); }
+double seconds_since(clock::time_point start) {
+  return std::chrono::duration<double>(clock::now() - start).count();
+}
 
 std::shared_ptr<tutti::gradient_hook> hook_named(const std::string& name) {
   if (name == "float16") return tutti::float16_hook();
@@ -73,7 +76,8 @@ class trainer {
     parameters.insert_or_assign("momentum", options_.momentum);
     parameters.insert_or_assign("batch", options_.batch);
     parameters.insert_or_assign("seed", options_.seed);
-    parameters.insert_or_assign("averaging", options_.when == averaging::overlapped ? "overlapped" : "sequential");
+    parameters.insert_or_assign("averaging",
+                                options_.when == averaging::overlapped ? "overlapped" : "sequential");
     parameters.insert_or_assign("hook", options_.hook);
     parameters.insert_or_assign("data", data_.name);
     parameters.insert_or_assign("images of this rank's first batch", batches_.mine(0).size());
@@ -82,14 +86,16 @@ class trainer {
   }
 
   tutti::task<int> train_all() {
-    lines_.line(text("%s: %zu images to train on, %zu to test; batches of %zu on %d %s", data_.name.c_str(), data_.training.size(),
-                     data_.test.size(), options_.batch, world_.size(), world_.size() == 1 ? "rank" : "ranks"));
+    lines_.line(text("%s: %zu images to train on, %zu to test; batches of %zu on %d %s", data_.name.c_str(),
+                     data_.training.size(), data_.test.size(), options_.batch, world_.size(),
+                     world_.size() == 1 ? "rank" : "ranks"));
     std::vector<tutti::gradient_view> gradients;
-    for (const tensor& t : network_.layout()) gradients.emplace_back(network_.gradient().subspan(t.begin, t.size), t.rows);
+    for (const tensor& t : network_.layout())
+      gradients.emplace_back(network_.gradient().subspan(t.begin, t.size), t.rows);
     tutti::data_parallel_options o;
     o.first_bucket_bytes = o.bucket_bytes = options_.bucket_kib << 10;
     o.hook = hook_named(options_.hook);
-    o.sum = true;   // each rank weighs its samples by those of all
+    o.sum = true;  // each rank weighs its samples by those of all
     parallel_ = co_await tutti::data_parallel::create(world_, gradients, o);
 
     const bool can_begin = co_await begin();
@@ -102,17 +108,21 @@ class trainer {
     report_time();
     if (options_.compare > 0) co_await compare_ways();
     const tutti::replica_check check = co_await tutti::compare_replicas(world_, network_.parameters());
-    lines_.line(text("replicas identical: %s (hash %016llx)", check.agree() ? "yes" : "NO", static_cast<unsigned long long>(check.hash)));
+    lines_.line(text("replicas identical: %s (hash %016llx)", check.agree() ? "yes" : "NO",
+                     static_cast<unsigned long long>(check.hash)));
     co_return check.agree() ? 0 : 1;
   }
 
-  // The initial state of all is rank 0's, from the seed or from its checkpoint: the others need not see the file.
+  // The initial state of all is rank 0's, from the seed or from its checkpoint: the others need not see the
+  // file.
   tutti::task<bool> begin() {
-    std::array<std::int64_t, 2> start{1, 1};   // whether there is one, and the first epoch
+    std::array<std::int64_t, 2> start{1, 1};  // whether there is one, and the first epoch
     if (!options_.resume_from.empty() && world_.rank() == 0) {
       try {
         const checkpoint from = load(options_.resume_from, network_.parameters().size());
-        if (from.seed != options_.seed) throw std::runtime_error(options_.resume_from + ": was trained with --seed " + std::to_string(from.seed));
+        if (from.seed != options_.seed)
+          throw std::runtime_error(options_.resume_from + ": was trained with --seed " +
+                                   std::to_string(from.seed));
         std::ranges::copy(from.parameters, network_.parameters().begin());
         std::ranges::copy(from.velocity, optimiser_.velocity().begin());
         start[1] = static_cast<std::int64_t>(from.epoch) + 1;
@@ -126,13 +136,14 @@ class trainer {
     first_epoch_ = static_cast<int>(start[1]);
     const std::vector<std::span<float>> state{network_.parameters(), optimiser_.velocity()};
     co_await parallel_.broadcast(state);
-    if (first_epoch_ > 1) lines_.line(text("goes on after epoch %d of %s", first_epoch_ - 1, options_.resume_from.c_str()));
+    if (first_epoch_ > 1)
+      lines_.line(text("goes on after epoch %d of %s", first_epoch_ - 1, options_.resume_from.c_str()));
     co_return true;
   }
 
   void read_batch(const train_digits::dataset& from, std::span<const std::uint32_t> images) {
     gather(from, images, batch_);
-    batch_.images.array() = (batch_.images.array() - 0.1307F) / 0.3081F;   // mean and deviation of MNIST
+    batch_.images.array() = (batch_.images.array() - 0.1307F) / 0.3081F;  // mean and deviation of MNIST
   }
 
   // One step; the sum of the losses of this rank's samples.
@@ -142,9 +153,10 @@ class trainer {
     const auto start = clock::now();
     const auto backward = [this, epoch, mine, weight, when] {
       read_batch(data_.training, mine);
-      return network_.backward(batch_.images, batch_.labels, weight, {options_.seed, epoch, mine}, [this, when](std::size_t i) {
-        if (when == averaging::overlapped) parallel_.ready(i);
-      });
+      return network_.backward(batch_.images, batch_.labels, weight, {options_.seed, epoch, mine},
+                               [this, when](std::size_t i) {
+                                 if (when == averaging::overlapped) parallel_.ready(i);
+                               });
     };
     const double loss = co_await tutti::compute(backward);
     const double compute_seconds = seconds_since(start);
@@ -156,12 +168,15 @@ class trainer {
     compute_seconds_ += compute_seconds + seconds_since(averaged);
     communication_seconds_ += times.communication_seconds;
     exposed_seconds_ += times.exposed_seconds;
-    if (log_ && !comparing_) co_await log_step(epoch, step, loss / static_cast<double>(std::max<std::size_t>(mine.size(), 1)), compute_seconds, times);
+    if (log_ && !comparing_)
+      co_await log_step(epoch, step, loss / static_cast<double>(std::max<std::size_t>(mine.size(), 1)),
+                        compute_seconds, times);
     co_return loss;
   }
 
   // What the fastest had to wait is communication; the rest was for the slowest rank.
-  tutti::task<> log_step(std::uint64_t epoch, std::size_t step, double loss, double compute_seconds, tutti::averaging_times times) {
+  tutti::task<> log_step(std::uint64_t epoch, std::size_t step, double loss, double compute_seconds,
+                         tutti::averaging_times times) {
     double least = times.exposed_seconds;
     co_await world_.all_reduce(least, tutti::min);
     const auto number = static_cast<std::int64_t>((epoch - 1) * batches_.steps() + step);
@@ -186,7 +201,8 @@ class trainer {
       loss += of_step;
     }
     steps_ += batches_.steps();
-    std::printf("Rank %d, epoch %d: %.4f\n", world_.rank(), epoch, loss / static_cast<double>(std::max<std::size_t>(images, 1)));
+    std::printf("Rank %d, epoch %d: %.4f\n", world_.rank(), epoch,
+                loss / static_cast<double>(std::max<std::size_t>(images, 1)));
     std::fflush(stdout);
     co_await world_.all_reduce(loss, tutti::sum);
     loss /= static_cast<double>(data_.training.size());
@@ -224,7 +240,8 @@ class trainer {
   tutti::task<> measure_accuracy(int epoch) {
     std::vector<std::uint32_t> all(data_.test.size());
     std::iota(all.begin(), all.end(), 0U);
-    const std::span<const std::uint32_t> mine = tutti::share_of(std::span<const std::uint32_t>(all), world_.rank(), world_.size());
+    const std::span<const std::uint32_t> mine =
+        tutti::share_of(std::span<const std::uint32_t>(all), world_.rank(), world_.size());
     const auto count = [this, mine] {
       constexpr std::size_t at_once = 256;
       std::int64_t correct = 0;
@@ -243,8 +260,9 @@ class trainer {
   void report_time() {
     if (steps_ == 0) return;
     const double per_step = 1e3 / static_cast<double>(steps_);
-    lines_.line(text("per step of rank 0: compute %.3f ms, averaging %.3f ms, of which %.3f ms were waited for", compute_seconds_ * per_step,
-                     communication_seconds_ * per_step, exposed_seconds_ * per_step));
+    lines_.line(
+        text("per step of rank 0: compute %.3f ms, averaging %.3f ms, of which %.3f ms were waited for",
+             compute_seconds_ * per_step, communication_seconds_ * per_step, exposed_seconds_ * per_step));
   }
 
   // The same steps either way, in turns, so that what else the machine does falls on both.
@@ -253,8 +271,10 @@ class trainer {
     std::array<std::vector<double>, 2> milliseconds;
     for (std::size_t i = 0; i < 2 * options_.compare; ++i) {
       const bool first_is_overlapped = i / 2 % 2 == 1;
-      const averaging when = (i % 2 == 0) == first_is_overlapped ? averaging::overlapped : averaging::sequential;
-      const std::size_t step = i / 2 % std::max<std::size_t>(batches_.steps() - 1, 1);   // not the last, which is smaller
+      const averaging when =
+          (i % 2 == 0) == first_is_overlapped ? averaging::overlapped : averaging::sequential;
+      const std::size_t step =
+          i / 2 % std::max<std::size_t>(batches_.steps() - 1, 1);  // not the last, which is smaller
       co_await world_.barrier();
       const auto start = clock::now();
       co_await train_step(1, step, when);
@@ -262,9 +282,11 @@ class trainer {
       milliseconds[when == averaging::sequential ? 0 : 1].push_back(1e3 * seconds_since(start));
     }
     std::vector<double> gains;
-    for (std::size_t i = 0; i < options_.compare; ++i) gains.push_back(100 * (1 - milliseconds[1][i] / milliseconds[0][i]));
+    for (std::size_t i = 0; i < options_.compare; ++i)
+      gains.push_back(100 * (1 - milliseconds[1][i] / milliseconds[0][i]));
     const double sequential = median(milliseconds[0]), overlapped = median(milliseconds[1]);
-    lines_.line(text("median step: sequential %.3f ms, overlapped %.3f ms; median gain of %zu pairs %+.1f %%", sequential, overlapped, gains.size(), median(gains)));
+    lines_.line(text("median step: sequential %.3f ms, overlapped %.3f ms; median gain of %zu pairs %+.1f %%",
+                     sequential, overlapped, gains.size(), median(gains)));
   }
 
   tutti::communicator world_;

@@ -15,23 +15,24 @@ namespace train_mnist {
 enum class averaging { overlapped, sequential };
 
 struct training_options {
-  int epochs = 20;               // the tutorial's 10, of six times as many images, are more steps
-  std::size_t batch = 128;       // images per step, of all ranks together
+  int epochs = 20;          // the tutorial's 10, of six times as many images, are more steps
+  std::size_t batch = 128;  // images per step, of all ranks together
   float rate = 0.01F;
   float momentum = 0.5F;
-  std::uint64_t seed = 1234;     // of the initial weights, the batches and the dropout
+  std::uint64_t seed = 1234;  // of the initial weights, the batches and the dropout
   averaging when = averaging::overlapped;
-  std::string hook = "exact";    // or float16, bfloat16, low-rank
+  std::string hook = "exact";  // or float16, bfloat16, low-rank
   std::size_t bucket_kib = 16;
-  std::size_t compare = 0;       // afterwards: so many steps of each way of averaging, timed
-  std::string save_to;           // a checkpoint after each epoch
+  std::size_t compare = 0;  // afterwards: so many steps of each way of averaging, timed
+  std::string save_to;      // a checkpoint after each epoch
   std::string resume_from;
-  std::string track_in;          // runs are tracked in this directory
+  std::string track_in;  // runs are tracked in this directory
 };
 
-// Trains on data.training and prints, as the tutorial does, the loss of each rank after each epoch; rank 0 also that of all, the accuracy on
-// data.test, and where the time went. Completes with the exit code of the program: 1 when the replicas are not the same at the
-// end, the training diverged, or a checkpoint could not be read or written. Every rank calls it with equal arguments.
+// Trains on data.training and prints, as the tutorial does, the loss of each rank after each epoch; rank 0
+// also that of all, the accuracy on data.test, and where the time went. Completes with the exit code of the
+// program: 1 when the replicas are not the same at the end, the training diverged, or a checkpoint could not
+// be read or written. Every rank calls it with equal arguments.
 tutti::task<int> train(tutti::communicator world, training_options options, train_digits::data_split data);
 
 }  // namespace train_mnist

@@ -46,7 +46,7 @@ std::vector<point> thinned(const std::vector<point>& all) {
       if (low == last || at->value < low->value) low = at;
       if (high == last || at->value > high->value) high = at;
     }
-    if (low == last) low = high = first;   // a gap
+    if (low == last) low = high = first;  // a gap
     if (high < low) std::swap(low, high);
     some.push_back(*low);
     if (high != low) some.push_back(*high);
@@ -69,8 +69,10 @@ std::vector<point> smooth(const std::vector<point>& all) {
 }
 
 std::string frame(const std::string& title) {
-  return fmt::format("<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"><text class=\"title\" x=\"{}\" y=\"16\">{}</text>",
-                     width, height, escaped(title), left, escaped(title));
+  return fmt::format(
+      "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\"><text class=\"title\" "
+      "x=\"{}\" y=\"16\">{}</text>",
+      width, height, escaped(title), left, escaped(title));
 }
 
 // Four lines across with their values, and the ends of the steps.
@@ -78,11 +80,15 @@ std::string axes(const range& x, const range& y) {
   std::string out;
   for (int i = 0; i <= 4; ++i) {
     const double at = top + inner_height * (1 - i / 4.0);
-    out += fmt::format("<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text class=\"tick\" x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>",
-                       left, width - right, at, left - 5, at + 3, short_number(y.low * (1 - i / 4.0) + y.high * (i / 4.0)));
+    out += fmt::format(
+        "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text class=\"tick\" "
+        "x=\"{3}\" y=\"{4:.1f}\" text-anchor=\"end\">{5}</text>",
+        left, width - right, at, left - 5, at + 3, short_number(y.low * (1 - i / 4.0) + y.high * (i / 4.0)));
   }
-  out += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\">{}</text><text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", left,
-                     height - 8, short_number(x.low), width - right, height - 8, short_number(x.high));
+  out += fmt::format(
+      "<text class=\"tick\" x=\"{}\" y=\"{}\">{}</text><text class=\"tick\" x=\"{}\" y=\"{}\" "
+      "text-anchor=\"end\">{}</text>",
+      left, height - 8, short_number(x.low), width - right, height - 8, short_number(x.high));
   return out;
 }
 
@@ -92,12 +98,24 @@ std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      case '\'': out += "&#39;"; break;
-      case '\r': out += '\n'; break;   // a line drawn over another, as bars of progress are
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '\r':
+        out += '\n';
+        break;  // a line drawn over another, as bars of progress are
       default:
         // Control characters are no HTML.
         if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
@@ -108,10 +126,13 @@ std::string escaped(const std::string& text) {
 
 std::string short_number(double value) {
   const std::string text = fmt::format("{:.4g}", value);
-  return text.size() > 8 ? fmt::format("{:.2g}", value) : text;   // as much as there is room for beside a picture
+  return text.size() > 8 ? fmt::format("{:.2g}", value)
+                         : text;  // as much as there is room for beside a picture
 }
 
-std::string colour_of(int rank) { return fmt::format("hsl({:.0f} 65% 45%)", std::fmod(210 + rank * 137.5, 360)); }
+std::string colour_of(int rank) {
+  return fmt::format("hsl({:.0f} 65% 45%)", std::fmod(210 + rank * 137.5, 360));
+}
 
 std::string line_chart(const std::string& title, const std::vector<line_data>& lines) {
   range x, y;
@@ -122,7 +143,9 @@ std::string line_chart(const std::string& title, const std::vector<line_data>& l
         y.take(p.value);
       }
   std::string out = frame(title);
-  if (x.empty()) return out + fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\">no finite value</text></svg>", left, height / 2);
+  if (x.empty())
+    return out + fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\">no finite value</text></svg>", left,
+                             height / 2);
   x.widen();
   y.widen();
   out += axes(x, y);
@@ -134,17 +157,21 @@ std::string line_chart(const std::string& title, const std::vector<line_data>& l
         pen_down = false;
         continue;
       }
-      path += fmt::format("{}{:.1f} {:.1f}", pen_down ? 'L' : 'M', left + inner_width * x.share(p.step), top + inner_height * (1 - y.share(p.value)));
+      path += fmt::format("{}{:.1f} {:.1f}", pen_down ? 'L' : 'M', left + inner_width * x.share(p.step),
+                          top + inner_height * (1 - y.share(p.value)));
       pen_down = true;
     }
     // A round cap shows a single point as a dot.
-    out += fmt::format("<path class=\"{}\" data-rank=\"{}\" d=\"{}\" stroke=\"{}\"><title>rank {}</title></path>", style, line.rank,
-                       path.find('L') == path.npos && !path.empty() ? path + "h0.01" : path, colour_of(line.rank), line.rank);
+    out += fmt::format(
+        "<path class=\"{}\" data-rank=\"{}\" d=\"{}\" stroke=\"{}\"><title>rank {}</title></path>", style,
+        line.rank, path.find('L') == path.npos && !path.empty() ? path + "h0.01" : path, colour_of(line.rank),
+        line.rank);
   };
   // Many points: what they mean is their course, over a shadow of what they are.
   for (const line_data& line : lines)
     if (line.points->size() > few_points) draw(line, thinned(*line.points), "shadow");
-  for (const line_data& line : lines) draw(line, thinned(line.points->size() > few_points ? smooth(*line.points) : *line.points), "line");
+  for (const line_data& line : lines)
+    draw(line, thinned(line.points->size() > few_points ? smooth(*line.points) : *line.points), "line");
   return out + "</svg>";
 }
 
@@ -162,13 +189,15 @@ std::string histogram_chart(const std::string& title, const histogram_data& h, i
   const double step = inner_width / static_cast<double>(std::max<std::size_t>(h.counts.size(), 1));
   for (std::size_t i = 0; i < h.counts.size(); ++i) {
     const double tall = inner_height * y.share(h.counts[i]);
-    out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>", left + step * static_cast<double>(i),
-                       top + inner_height - tall, std::max(step - 0.5, 0.5), tall, colour_of(rank));
+    out += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\"/>",
+                       left + step * static_cast<double>(i), top + inner_height - tall,
+                       std::max(step - 0.5, 0.5), tall, colour_of(rank));
   }
   return out + "</svg>";
 }
 
-std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows, const std::vector<std::string>& colours) {
+std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows,
+                         const std::vector<std::string>& colours) {
   constexpr double row_height = 22, label = 70, long_row = 700;
   double longest = 0;
   for (const auto& [name, parts] : rows) {
@@ -176,15 +205,18 @@ std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<do
     for (const double p : parts) sum += p;
     longest = std::max(longest, sum);
   }
-  std::string out = fmt::format("<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\">", label + long_row + 10, row_height * static_cast<double>(rows.size()) + 4);
+  std::string out = fmt::format("<svg class=\"bars\" viewBox=\"0 0 {} {}\" role=\"img\">",
+                                label + long_row + 10, row_height * static_cast<double>(rows.size()) + 4);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const double y = row_height * static_cast<double>(i) + 2;
-    out += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", label - 6, y + 13, escaped(rows[i].first));
+    out += fmt::format("<text class=\"tick\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>", label - 6,
+                       y + 13, escaped(rows[i].first));
     double x = label;
     for (std::size_t p = 0; p < rows[i].second.size(); ++p) {
       const double wide = longest > 0 ? long_row * rows[i].second[p] / longest : 0;
-      out += fmt::format("<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{} s</title></rect>", x, y, wide, row_height - 4,
-                         colours[p], short_number(rows[i].second[p]));
+      out += fmt::format(
+          "<rect x=\"{:.1f}\" y=\"{}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"><title>{} s</title></rect>",
+          x, y, wide, row_height - 4, colours[p], short_number(rows[i].second[p]));
       x += wide;
     }
   }

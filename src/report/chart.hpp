@@ -25,6 +25,7 @@ struct line_data {
 std::string line_chart(const std::string& title, const std::vector<line_data>& lines);
 std::string histogram_chart(const std::string& title, const histogram_data& h, int rank);
 // A row for each rank: its label and lengths, whose sum the longest row is measured by.
-std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows, const std::vector<std::string>& colours);
+std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows,
+                         const std::vector<std::string>& colours);
 
 }  // namespace tutti::report

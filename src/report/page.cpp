@@ -18,8 +18,9 @@
 namespace tutti::report {
 namespace {
 
-constexpr std::uintmax_t largest_picture_bytes = std::uintmax_t{4} << 20, all_pictures_bytes = std::uintmax_t{48} << 20;
-constexpr std::size_t most_texts = 300;   // of a rank
+constexpr std::uintmax_t largest_picture_bytes = std::uintmax_t{4} << 20,
+                         all_pictures_bytes = std::uintmax_t{48} << 20;
+constexpr std::size_t most_texts = 300;  // of a rank
 
 const std::vector<std::string> phases{"compute", "communication", "waiting"};
 const std::vector<std::string> phase_colours{"#3b7dd8", "#e08a2e", "#b9bec7"};
@@ -60,9 +61,12 @@ std::string base64(const std::string& bytes) {
   static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   for (std::size_t at = 0; at < bytes.size(); at += 3) {
-    const auto byte = [&](std::size_t i) { return i < bytes.size() ? static_cast<std::uint32_t>(static_cast<std::uint8_t>(bytes[i])) : 0U; };
+    const auto byte = [&](std::size_t i) {
+      return i < bytes.size() ? static_cast<std::uint32_t>(static_cast<std::uint8_t>(bytes[i])) : 0U;
+    };
     const std::uint32_t three = byte(at) << 16 | byte(at + 1) << 8 | byte(at + 2);
-    for (int i = 0; i < 4; ++i) out += at + static_cast<std::size_t>(i) <= bytes.size() ? letters[three >> (18 - 6 * i) & 63] : '=';
+    for (int i = 0; i < 4; ++i)
+      out += at + static_cast<std::size_t>(i) <= bytes.size() ? letters[three >> (18 - 6 * i) & 63] : '=';
   }
   return out;
 }
@@ -87,20 +91,28 @@ std::string link_of(const std::string& path) {
 }
 
 std::string ranks_section(const run_data& run) {
-  std::string out = "<h2>Ranks</h2><table><tr><th>rank</th><th>state</th><th>host</th><th class=n>process</th><th>opened</th><th>last sign of life</th>"
-                    "<th class=n>written</th><th class=n>dropped</th><th class=n>failed</th></tr>";
+  std::string out =
+      "<h2>Ranks</h2><table><tr><th>rank</th><th>state</th><th>host</th><th "
+      "class=n>process</th><th>opened</th><th>last sign of life</th>"
+      "<th class=n>written</th><th class=n>dropped</th><th class=n>failed</th></tr>";
   for (const rank_data& r : run.ranks)
-    out += fmt::format("<tr><td>{}</td><td class=\"{}\">{}</td><td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td><td class=n>{}</td><td class=n>{}</td>"
-                       "<td class=n>{} {}</td></tr>",
-                       rank_key(r.rank), name_of(r.state), name_of(r.state), escaped(r.host), r.pid, time_text(r.opened), time_text(r.heartbeat),
-                       r.written, r.dropped, r.failed, escaped(r.failure));
+    out += fmt::format(
+        "<tr><td>{}</td><td class=\"{}\">{}</td><td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td><td "
+        "class=n>{}</td><td class=n>{}</td>"
+        "<td class=n>{} {}</td></tr>",
+        rank_key(r.rank), name_of(r.state), name_of(r.state), escaped(r.host), r.pid, time_text(r.opened),
+        time_text(r.heartbeat), r.written, r.dropped, r.failed, escaped(r.failure));
   out += "</table>";
   if (static_cast<int>(run.ranks.size()) < run.size)
-    out += fmt::format("<p class=died>{} of {} ranks have left nothing here.</p>", run.size - static_cast<int>(run.ranks.size()), run.size);
+    out += fmt::format("<p class=died>{} of {} ranks have left nothing here.</p>",
+                       run.size - static_cast<int>(run.ranks.size()), run.size);
   for (const rank_data& r : run.ranks)
     if (r.unreadable_lines > 0)
-      out += fmt::format("<p class=soft>rank {}: {} damaged {} left out{}.</p>", r.rank, r.unreadable_lines, r.unreadable_lines == 1 ? "line is" : "lines are",
-                         r.unreadable_lines == 1 && r.state == rank_state::died ? ", as the last of a rank that was killed may be" : "");
+      out += fmt::format("<p class=soft>rank {}: {} damaged {} left out{}.</p>", r.rank, r.unreadable_lines,
+                         r.unreadable_lines == 1 ? "line is" : "lines are",
+                         r.unreadable_lines == 1 && r.state == rank_state::died
+                             ? ", as the last of a rank that was killed may be"
+                             : "");
   return out;
 }
 
@@ -112,19 +124,23 @@ std::string curves_section(const run_data& run) {
   const auto chart = [&](const std::string& name) {
     std::vector<line_data> lines;
     for (const rank_data& r : run.ranks)
-      if (const auto found = r.series.find(name); found != r.series.end()) lines.push_back({r.rank, &found->second});
+      if (const auto found = r.series.find(name); found != r.series.end())
+        lines.push_back({r.rank, &found->second});
     return line_chart(name, lines);
   };
   // What the machine did is for a second look.
   const auto is_machine = [](const std::string& name) {
-    return name.starts_with("system/") || name.starts_with("communication/") || name.starts_with("time/") || name.starts_with("step/");
+    return name.starts_with("system/") || name.starts_with("communication/") || name.starts_with("time/") ||
+           name.starts_with("step/");
   };
   std::string own, machine;
   for (const std::string& name : names) (is_machine(name) ? machine : own) += chart(name);
   std::string out = "<h2>Curves</h2><p class=soft>";
   for (const rank_data& r : run.ranks) out += rank_key(r.rank);
   out += "</p><div class=\"grid-of\">" + own + "</div>";
-  if (!machine.empty()) out += "<details><summary>Time and machine</summary><div class=\"grid-of\">" + machine + "</div></details>";
+  if (!machine.empty())
+    out +=
+        "<details><summary>Time and machine</summary><div class=\"grid-of\">" + machine + "</div></details>";
   return out;
 }
 
@@ -137,21 +153,30 @@ std::string times_section(const run_data& run) {
   out += "</p>";
   std::vector<std::pair<std::string, std::vector<double>>> rows;
   for (std::size_t i = 0; i < times.size(); ++i)
-    rows.push_back({"rank " + std::to_string(run.ranks[i].rank), {times[i].compute, times[i].communication, times[i].waiting}});
+    rows.push_back({"rank " + std::to_string(run.ranks[i].rank),
+                    {times[i].compute, times[i].communication, times[i].waiting}});
   out += stacked_bars(rows, phase_colours);
 
-  out += "<h2>Stragglers</h2><p class=soft>A rank is the slowest of a step when it computed longest. Who waits least is waited for.</p><table><tr><th>rank</th>"
-         "<th class=n>steps</th><th class=n>slowest in</th><th class=n>compute per step</th><th class=n>communication per step</th><th class=n>waiting per step</th>"
-         "<th class=n>communication behind computation</th></tr>";
+  out +=
+      "<h2>Stragglers</h2><p class=soft>A rank is the slowest of a step when it computed longest. Who waits "
+      "least is waited for.</p><table><tr><th>rank</th>"
+      "<th class=n>steps</th><th class=n>slowest in</th><th class=n>compute per step</th><th "
+      "class=n>communication per step</th><th class=n>waiting per step</th>"
+      "<th class=n>communication behind computation</th></tr>";
   std::vector<std::size_t> order(times.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return times[a].slowest != times[b].slowest ? times[a].slowest > times[b].slowest : a < b; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return times[a].slowest != times[b].slowest ? times[a].slowest > times[b].slowest : a < b;
+  });
   for (const std::size_t i : order) {
     const time_split& t = times[i];
     const double n = std::max<double>(static_cast<double>(t.steps), 1);
-    out += fmt::format("<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{} ms</td><td class=n>{} ms</td><td class=n>{} ms</td><td class=n>{} ms</td></tr>",
-                       rank_key(run.ranks[i].rank), t.steps, t.slowest, short_number(1e3 * t.compute / n), short_number(1e3 * t.communication / n),
-                       short_number(1e3 * t.waiting / n), short_number(1e3 * t.hidden / n));
+    out += fmt::format(
+        "<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{} ms</td><td class=n>{} "
+        "ms</td><td class=n>{} ms</td><td class=n>{} ms</td></tr>",
+        rank_key(run.ranks[i].rank), t.steps, t.slowest, short_number(1e3 * t.compute / n),
+        short_number(1e3 * t.communication / n), short_number(1e3 * t.waiting / n),
+        short_number(1e3 * t.hidden / n));
   }
   return out + "</table>";
 }
@@ -166,11 +191,13 @@ std::string hyperparameters_section(const run_data& run) {
     // Once where all ranks that have it agree.
     std::map<std::string, std::vector<int>> who;
     for (const rank_data& r : run.ranks)
-      if (const auto found = r.hyperparameters.find(name); found != r.hyperparameters.end()) who[found->second].push_back(r.rank);
+      if (const auto found = r.hyperparameters.find(name); found != r.hyperparameters.end())
+        who[found->second].push_back(r.rank);
     out += fmt::format("<tr><td>{}</td><td>", escaped(name));
     for (const auto& [value, ranks] : who) {
       out += escaped(value);
-      if (ranks.size() < run.ranks.size()) out += fmt::format(" <span class=soft>(rank {})</span>", fmt::join(ranks, ", "));
+      if (ranks.size() < run.ranks.size())
+        out += fmt::format(" <span class=soft>(rank {})</span>", fmt::join(ranks, ", "));
       out += "<br>";
     }
     out += "</td></tr>";
@@ -184,16 +211,19 @@ std::string media_section(const run_data& run) {
   std::size_t left_out = 0;
   for (const rank_data& r : run.ranks) {
     if (r.texts.size() > most_texts)
-      texts += fmt::format("<tr><td>{}</td><td class=soft colspan=3>{} earlier ones are in rank-{}.jsonl</td></tr>", rank_key(r.rank),
-                           r.texts.size() - most_texts, r.rank);
+      texts += fmt::format(
+          "<tr><td>{}</td><td class=soft colspan=3>{} earlier ones are in rank-{}.jsonl</td></tr>",
+          rank_key(r.rank), r.texts.size() - most_texts, r.rank);
     for (const said_text& t : std::span(r.texts).last(std::min(most_texts, r.texts.size())))
-      texts += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td></tr>", rank_key(r.rank), escaped(t.name), t.step, escaped(t.words));
+      texts += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td></tr>", rank_key(r.rank),
+                           escaped(t.name), t.step, escaped(t.words));
     for (const auto& [name, h] : r.histograms)
       histograms += histogram_chart(fmt::format("{}, rank {}, step {}", name, r.rank, h.step), h, r.rank);
     for (const file_data& image : r.images) {
       std::error_code code;
       const auto path = run.directory / image.path;
-      const bool is_picture = is_inside(image.path) && std::filesystem::is_regular_file(std::filesystem::symlink_status(path, code));
+      const bool is_picture = is_inside(image.path) &&
+                              std::filesystem::is_regular_file(std::filesystem::symlink_status(path, code));
       const std::uintmax_t bytes = is_picture ? std::filesystem::file_size(path, code) : 0;
       if (!is_picture || code || bytes > std::min(largest_picture_bytes, bytes_left)) {
         ++left_out;
@@ -202,15 +232,21 @@ std::string media_section(const run_data& run) {
       bytes_left -= bytes;
       std::ifstream file(path, std::ios::binary);
       const std::string png{std::istreambuf_iterator<char>(file), {}};
-      images += fmt::format("<figure><img alt=\"\" src=\"data:image/png;base64,{}\"><figcaption class=soft>{}, rank {}, step {}</figcaption></figure>", base64(png),
-                            escaped(image.name), r.rank, image.step);
+      images += fmt::format(
+          "<figure><img alt=\"\" src=\"data:image/png;base64,{}\"><figcaption class=soft>{}, rank {}, step "
+          "{}</figcaption></figure>",
+          base64(png), escaped(image.name), r.rank, image.step);
     }
   }
   std::string out;
   if (!texts.empty()) out += "<h2>Texts</h2><table>" + texts + "</table>";
-  if (left_out > 0) images += fmt::format("<p class=soft>{} that are missing, or too much for one page, are left out.</p>", left_out);
+  if (left_out > 0)
+    images += fmt::format("<p class=soft>{} that are missing, or too much for one page, are left out.</p>",
+                          left_out);
   if (!images.empty()) out += "<h2>Images</h2>" + images;
-  if (!histograms.empty()) out += "<h2>Histograms</h2><details><summary>The last of each</summary><div class=\"grid-of\">" + histograms + "</div></details>";
+  if (!histograms.empty())
+    out += "<h2>Histograms</h2><details><summary>The last of each</summary><div class=\"grid-of\">" +
+           histograms + "</div></details>";
   return out;
 }
 
@@ -219,34 +255,40 @@ std::string artifacts_section(const run_data& run) {
   for (const rank_data& r : run.ranks)
     for (const file_data& a : r.artifacts)
       if (is_inside(a.path))
-        rows += fmt::format("<tr><td>{}</td><td><a href=\"{}\">{}</a></td><td class=n>{}</td></tr>", rank_key(r.rank), link_of(a.path), escaped(a.path), a.bytes);
+        rows += fmt::format("<tr><td>{}</td><td><a href=\"{}\">{}</a></td><td class=n>{}</td></tr>",
+                            rank_key(r.rank), link_of(a.path), escaped(a.path), a.bytes);
   if (rows.empty()) return {};
-  return "<h2>Artifacts</h2><table><tr><th>rank</th><th>file</th><th class=n>bytes</th></tr>" + rows + "</table>";
+  return "<h2>Artifacts</h2><table><tr><th>rank</th><th>file</th><th class=n>bytes</th></tr>" + rows +
+         "</table>";
 }
 
 std::string console_section(const run_data& run) {
   std::string out;
   for (const rank_data& r : run.ranks)
-    for (const auto& [stream, words] : {std::pair<const char*, const std::string&>("output", r.output), {"error", r.error}})
+    for (const auto& [stream, words] :
+         {std::pair<const char*, const std::string&>("output", r.output), {"error", r.error}})
       if (!words.empty())
-        out += fmt::format("<details{}><summary>rank {}, standard {}</summary><pre>{}</pre></details>", r.state == rank_state::died ? " open" : "", r.rank, stream,
-                           escaped(words));
+        out += fmt::format("<details{}><summary>rank {}, standard {}</summary><pre>{}</pre></details>",
+                           r.state == rank_state::died ? " open" : "", r.rank, stream, escaped(words));
   return out.empty() ? out : "<h2>Console</h2>" + out;
 }
 
 std::string facts_section(const run_data& run) {
   const auto rows = [](const std::vector<std::pair<std::string, std::string>>& pairs) {
     std::string out = "<table>";
-    for (const auto& [name, value] : pairs) out += fmt::format("<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(value));
+    for (const auto& [name, value] : pairs)
+      out += fmt::format("<tr><td>{}</td><td>{}</td></tr>", escaped(name), escaped(value));
     return out + "</table>";
   };
-  std::vector<std::pair<std::string, std::string>> facts{{"command", run.command},
-                                                         {"working directory", run.working_directory},
-                                                         {"git", run.revision + (run.branch.empty() ? "" : " (" + run.branch + ")")},
-                                                         {"layout", run.layout}};
+  std::vector<std::pair<std::string, std::string>> facts{
+      {"command", run.command},
+      {"working directory", run.working_directory},
+      {"git", run.revision + (run.branch.empty() ? "" : " (" + run.branch + ")")},
+      {"layout", run.layout}};
   facts.insert(facts.end(), run.versions.begin(), run.versions.end());
   std::string out = "<h2>How it was run</h2>" + rows(facts);
-  if (!run.environment.empty()) out += "<details><summary>Environment</summary>" + rows(run.environment) + "</details>";
+  if (!run.environment.empty())
+    out += "<details><summary>Environment</summary>" + rows(run.environment) + "</details>";
   return out;
 }
 
@@ -254,8 +296,10 @@ std::string facts_section(const run_data& run) {
 
 std::string page_of(const run_data& run) {
   std::string out = head;
-  out += fmt::format("<title>{}</title></head><body><h1>{}</h1><p class=soft>{} ranks, {}</p>", escaped(run.name), escaped(run.name), run.size, time_text(run.created));
-  for (auto* const section : {ranks_section, curves_section, times_section, hyperparameters_section, media_section, artifacts_section, console_section, facts_section})
+  out += fmt::format("<title>{}</title></head><body><h1>{}</h1><p class=soft>{} ranks, {}</p>",
+                     escaped(run.name), escaped(run.name), run.size, time_text(run.created));
+  for (auto* const section : {ranks_section, curves_section, times_section, hyperparameters_section,
+                              media_section, artifacts_section, console_section, facts_section})
     out += section(run);
   return out + "</body></html>\n";
 }

@@ -53,7 +53,9 @@ double number_of(const json& value) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-std::string words_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+std::string words_of(const json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump();
+}
 
 rank_state state_of(const json& status, double heartbeat) {
   const std::string said = get<std::string>(status, "state", "running");
@@ -65,7 +67,8 @@ rank_state state_of(const json& status, double heartbeat) {
     const bool same = train::started_ticks_of(pid) == get<std::uint64_t>(status, "process_started_ticks", 1);
     return same ? rank_state::running : rank_state::died;
   }
-  if (get<std::string>(status, "host", "") == here.host) return rank_state::died;   // the machine has started again since
+  if (get<std::string>(status, "host", "") == here.host)
+    return rank_state::died;  // the machine has started again since
   const double patience = std::max(10.0, 5 * get<double>(status, "heartbeat_seconds", 2));
   return train::seconds_since_1970() - heartbeat > patience ? rank_state::silent : rank_state::running;
 }
@@ -74,20 +77,22 @@ void add_line(const json& line, rank_data& to) {
   const std::string kind = get<std::string>(line, "kind", ""), name = get<std::string>(line, "name", "");
   const auto step = get<std::int64_t>(line, "step", 0);
   if (kind == "scalar") {
-    const double number = number_of(line.at("value"));   // before there is a series
+    const double number = number_of(line.at("value"));  // before there is a series
     to.series[name].push_back({static_cast<double>(step), number});
   } else if (kind == "text") {
     to.texts.push_back({name, get<std::string>(line, "value", ""), step});
   } else if (kind == "hyperparameters") {
     for (const auto& [key, value] : line.at("values").items()) to.hyperparameters[key] = words_of(value);
   } else if (kind == "histogram") {
-    const histogram_data h{step, number_of(line.at("min")), number_of(line.at("max")), get<std::vector<double>>(line, "limits", {}),
+    const histogram_data h{step, number_of(line.at("min")), number_of(line.at("max")),
+                           get<std::vector<double>>(line, "limits", {}),
                            get<std::vector<double>>(line, "counts", {})};
     to.histograms[name] = h;
   } else if (kind == "image") {
     to.images.push_back({name, get<std::string>(line, "file", ""), 0, step});
   } else if (kind == "artifact") {
-    to.artifacts.push_back({name, get<std::string>(line, "file", ""), get<std::uint64_t>(line, "bytes", 0), step});
+    to.artifacts.push_back(
+        {name, get<std::string>(line, "file", ""), get<std::uint64_t>(line, "bytes", 0), step});
   }
 }
 
@@ -127,7 +132,8 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, int rank)
 // The number in "rank-7.json"; -1: another name.
 int rank_in(const std::string& file, const std::string& extension) {
   const std::string begin = "rank-";
-  if (!file.starts_with(begin) || !file.ends_with(extension) || file.size() < begin.size() + extension.size()) return -1;
+  if (!file.starts_with(begin) || !file.ends_with(extension) || file.size() < begin.size() + extension.size())
+    return -1;
   const std::string digits = file.substr(begin.size(), file.size() - begin.size() - extension.size());
   if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != digits.npos) return -1;
   return std::stoi(digits);
@@ -144,11 +150,16 @@ std::vector<std::pair<std::string, std::string>> pairs_of(const json& object) {
 
 const char* name_of(rank_state s) noexcept {
   switch (s) {
-    case rank_state::finished: return "finished";
-    case rank_state::closed: return "closed";
-    case rank_state::running: return "running";
-    case rank_state::died: return "died";
-    case rank_state::silent: return "silent";
+    case rank_state::finished:
+      return "finished";
+    case rank_state::closed:
+      return "closed";
+    case rank_state::running:
+      return "running";
+    case rank_state::died:
+      return "died";
+    case rank_state::silent:
+      return "silent";
   }
   return "";
 }
@@ -168,9 +179,12 @@ run_data read_run(const fs::path& directory) {
     }
   }
   if (run.ranks.empty())
-    throw std::runtime_error(directory.string() + " is no run: it has neither a rank-0.json nor a rank-0/run.json; a run is a directory "
-                                                  "below options::directory, such as runs/2026-01-31_23-59-59");
-  std::sort(run.ranks.begin(), run.ranks.end(), [](const rank_data& a, const rank_data& b) { return a.rank < b.rank; });
+    throw std::runtime_error(
+        directory.string() +
+        " is no run: it has neither a rank-0.json nor a rank-0/run.json; a run is a directory "
+        "below options::directory, such as runs/2026-01-31_23-59-59");
+  std::sort(run.ranks.begin(), run.ranks.end(),
+            [](const rank_data& a, const rank_data& b) { return a.rank < b.rank; });
 
   const json facts = json::parse(contents(facts_at), nullptr, false);
   run.name = get<std::string>(facts, "name", directory.filename().string());
@@ -178,7 +192,8 @@ run_data read_run(const fs::path& directory) {
   run.created = get<double>(facts, "created", 0);
   run.size = get<int>(facts, "ranks", static_cast<int>(run.ranks.size()));
   run.working_directory = get<std::string>(facts, "working_directory", "");
-  for (const std::string& word : get<std::vector<std::string>>(facts, "command", {})) run.command += (run.command.empty() ? "" : " ") + word;
+  for (const std::string& word : get<std::vector<std::string>>(facts, "command", {}))
+    run.command += (run.command.empty() ? "" : " ") + word;
   const json git = get<json>(facts, "git", {});
   run.revision = get<std::string>(git, "revision", "");
   run.branch = get<std::string>(git, "branch", "");
@@ -190,7 +205,7 @@ run_data read_run(const fs::path& directory) {
 std::vector<time_split> times_of(const run_data& run) {
   std::vector<time_split> all(run.ranks.size());
   bool any = false;
-  std::map<double, std::pair<double, std::size_t>> slowest;   // by step: how long, and who
+  std::map<double, std::pair<double, std::size_t>> slowest;  // by step: how long, and who
   for (std::size_t i = 0; i < run.ranks.size(); ++i) {
     const auto sum = [&](const char* name) {
       double seconds = 0;

@@ -13,7 +13,7 @@ namespace tutti::report {
 
 struct point {
   double step = 0;
-  double value = 0;   // perhaps not a number
+  double value = 0;  // perhaps not a number
 };
 
 struct histogram_data {
@@ -29,17 +29,17 @@ struct said_text {
 
 struct file_data {
   std::string name;
-  std::string path;   // in the run
+  std::string path;  // in the run
   std::uint64_t bytes = 0;
   std::int64_t step = 0;
 };
 
 enum class rank_state {
   finished,
-  closed,    // ended without finish()
+  closed,  // ended without finish()
   running,
-  died,      // it said that it runs, and its process is no more
-  silent     // on another host, and without a sign of life for long
+  died,   // it said that it runs, and its process is no more
+  silent  // on another host, and without a sign of life for long
 };
 const char* name_of(rank_state s) noexcept;
 
@@ -48,37 +48,38 @@ struct rank_data {
   std::string host;
   std::int64_t pid = 0;
   rank_state state = rank_state::silent;
-  double opened = 0, heartbeat = 0;   // seconds since 1970
+  double opened = 0, heartbeat = 0;  // seconds since 1970
   std::uint64_t written = 0, dropped = 0, failed = 0;
   std::string failure;
-  std::uint64_t unreadable_lines = 0;   // one at the end of a rank that was killed is nothing to worry about
+  std::uint64_t unreadable_lines = 0;  // one at the end of a rank that was killed is nothing to worry about
 
   std::map<std::string, std::vector<point>> series;
-  std::map<std::string, histogram_data> histograms;   // the last of each
+  std::map<std::string, histogram_data> histograms;  // the last of each
   std::map<std::string, std::string> hyperparameters;
   std::vector<said_text> texts;
   std::vector<file_data> images, artifacts;
-  std::string output, error;   // the ends of its console
+  std::string output, error;  // the ends of its console
 };
 
 struct run_data {
   std::filesystem::path directory;
   std::string name, layout, command, working_directory, revision, branch;
   double created = 0;
-  int size = 0;   // ranks that the communicator had; some may have left nothing
+  int size = 0;  // ranks that the communicator had; some may have left nothing
   std::vector<std::pair<std::string, std::string>> versions, environment;
-  std::vector<rank_data> ranks;   // those that have left something, ascending
+  std::vector<rank_data> ranks;  // those that have left something, ascending
 };
 
-// Throws std::runtime_error that names what is missing when this is no run. What is damaged in it is left out and counted.
+// Throws std::runtime_error that names what is missing when this is no run. What is damaged in it is left out
+// and counted.
 run_data read_run(const std::filesystem::path& directory);
 
 // Where the time of a rank went, by its series time/compute, time/communication and time/waiting.
 struct time_split {
-  double compute = 0, communication = 0, waiting = 0;   // seconds in all
-  double hidden = 0;        // of communication behind computation, which is none of the above
+  double compute = 0, communication = 0, waiting = 0;  // seconds in all
+  double hidden = 0;  // of communication behind computation, which is none of the above
   std::size_t steps = 0;
-  std::size_t slowest = 0;   // steps in which no rank computed longer
+  std::size_t slowest = 0;  // steps in which no rank computed longer
   double total() const noexcept { return compute + communication + waiting; }
 };
 // By rank, in the order of run.ranks; empty when nobody has said it.

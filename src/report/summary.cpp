@@ -17,7 +17,8 @@ std::string plain(const std::string& text) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
     // Some terminals obey U+0080 to U+009F too.
-    const bool second_set = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    const bool second_set =
+        byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
     if (second_set) ++i;
     out += byte < 0x20 || byte == 0x7F || second_set ? '?' : text[i];
   }
@@ -28,33 +29,44 @@ std::string plain(const std::string& text) {
 
 std::string summary_of(const run_data& run) {
   std::string out = fmt::format("{}: {} ranks\n\n", plain(run.name), run.size);
-  out += fmt::format("{:>5}  {:<9} {:<16} {:>8} {:>10} {:>8} {:>7}\n", "rank", "state", "host", "process", "written", "dropped", "failed");
+  out += fmt::format("{:>5}  {:<9} {:<16} {:>8} {:>10} {:>8} {:>7}\n", "rank", "state", "host", "process",
+                     "written", "dropped", "failed");
   for (const rank_data& r : run.ranks)
-    out += fmt::format("{:>5}  {:<9} {:<16} {:>8} {:>10} {:>8} {:>7}\n", r.rank, name_of(r.state), plain(r.host), r.pid, r.written, r.dropped, r.failed);
+    out += fmt::format("{:>5}  {:<9} {:<16} {:>8} {:>10} {:>8} {:>7}\n", r.rank, name_of(r.state),
+                       plain(r.host), r.pid, r.written, r.dropped, r.failed);
   if (static_cast<int>(run.ranks.size()) < run.size)
     out += fmt::format("{} ranks have left nothing\n", run.size - static_cast<int>(run.ranks.size()));
 
   std::set<std::string> names;
   for (const rank_data& r : run.ranks)
     for (const auto& [name, points] : r.series)
-      if (!name.starts_with("system/") && !name.starts_with("communication/") && !name.starts_with("time/") && !name.starts_with("step/")) names.insert(name);
-  if (!names.empty()) out += fmt::format("\n{:<28} {:>5} {:>8} {:>12} {:>12} {:>12}\n", "series", "rank", "points", "first", "last", "least");
+      if (!name.starts_with("system/") && !name.starts_with("communication/") && !name.starts_with("time/") &&
+          !name.starts_with("step/"))
+        names.insert(name);
+  if (!names.empty())
+    out += fmt::format("\n{:<28} {:>5} {:>8} {:>12} {:>12} {:>12}\n", "series", "rank", "points", "first",
+                       "last", "least");
   for (const std::string& name : names)
     for (const rank_data& r : run.ranks) {
       const auto found = r.series.find(name);
       if (found == r.series.end() || found->second.empty()) continue;
       double least = std::numeric_limits<double>::infinity();
       for (const point& p : found->second) least = std::fmin(least, p.value);
-      out += fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", plain(name), r.rank, found->second.size(), found->second.front().value,
-                         found->second.back().value, least);
+      out +=
+          fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", plain(name), r.rank,
+                      found->second.size(), found->second.front().value, found->second.back().value, least);
     }
 
   const std::vector<time_split> times = times_of(run);
-  if (!times.empty()) out += fmt::format("\n{:>5} {:>10} {:>9} {:>14} {:>9} {:>12} {:>12}\n", "rank", "seconds", "compute", "communication", "waiting", "slowest in", "hidden comm.");
+  if (!times.empty())
+    out += fmt::format("\n{:>5} {:>10} {:>9} {:>14} {:>9} {:>12} {:>12}\n", "rank", "seconds", "compute",
+                       "communication", "waiting", "slowest in", "hidden comm.");
   for (std::size_t i = 0; i < times.size(); ++i) {
     const double total = std::max(times[i].total(), 1e-12);
-    out += fmt::format("{:>5} {:>10.4g} {:>8.1f}% {:>13.1f}% {:>8.1f}% {:>12} {:>11.1f}%\n", run.ranks[i].rank, times[i].total(), 100 * times[i].compute / total,
-                       100 * times[i].communication / total, 100 * times[i].waiting / total, times[i].slowest, 100 * times[i].hidden / total);
+    out +=
+        fmt::format("{:>5} {:>10.4g} {:>8.1f}% {:>13.1f}% {:>8.1f}% {:>12} {:>11.1f}%\n", run.ranks[i].rank,
+                    times[i].total(), 100 * times[i].compute / total, 100 * times[i].communication / total,
+                    100 * times[i].waiting / total, times[i].slowest, 100 * times[i].hidden / total);
   }
   return out;
 }

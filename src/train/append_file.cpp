@@ -13,7 +13,8 @@ namespace tutti::train {
 
 append_file::append_file(const std::filesystem::path& path)
     : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666)) {
-  if (!file_) throw error(errc::system, "tracking cannot write " + path.string() + ": " + base::errno_text(errno));
+  if (!file_)
+    throw error(errc::system, "tracking cannot write " + path.string() + ": " + base::errno_text(errno));
   const off_t end = ::lseek(file_.get(), 0, SEEK_END);
   size_ = end > 0 ? static_cast<std::uint64_t>(end) : 0;
 }

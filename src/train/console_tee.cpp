@@ -20,7 +20,7 @@ extern char** environ;
 namespace tutti::train {
 namespace {
 
-std::atomic<bool> taken = false;   // by a tee of this process
+std::atomic<bool> taken = false;  // by a tee of this process
 
 // Waits for the end of a child; false at the deadline.
 bool wait_for(pid_t child, std::chrono::steady_clock::time_point deadline) {
@@ -28,7 +28,8 @@ bool wait_for(pid_t child, std::chrono::steady_clock::time_point deadline) {
   for (;;) {
     const pid_t got = ::waitpid(child, nullptr, WNOHANG);
     if (got == child || (got < 0 && errno == ECHILD)) return true;
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     if (left <= 0) return false;
     // Without a descriptor to wait at (old kernels), look again and again.
     pollfd p{end.get(), POLLIN, 0};
@@ -38,7 +39,8 @@ bool wait_for(pid_t child, std::chrono::steady_clock::time_point deadline) {
 
 }  // namespace
 
-bool console_tee::attach(stream& s, int number, const std::string& file, base::unique_fd& input, std::string& why) {
+bool console_tee::attach(stream& s, int number, const std::string& file, base::unique_fd& input,
+                         std::string& why) {
   int ends[2];
   s.before.reset(::fcntl(number, F_DUPFD_CLOEXEC, 3));
   if (!s.before || ::pipe2(ends, O_CLOEXEC) != 0) {

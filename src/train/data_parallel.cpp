@@ -23,7 +23,8 @@ namespace {
 
 double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-// What ranks say at the start of each uneven step: the sum over the ranks tells how to weigh, and whether anybody has batches left.
+// What ranks say at the start of each uneven step: the sum over the ranks tells how to weigh, and whether
+// anybody has batches left.
 struct step_header {
   std::array<double, 2> weight_and_active{};
   double weight() const { return weight_and_active[0]; }
@@ -46,7 +47,9 @@ double averaging_times::overlap() const noexcept {
 
 struct data_parallel::state : std::enable_shared_from_this<state> {
   state(communicator c, std::vector<gradient_view> g, data_parallel_options o)
-      : world(std::move(c)), options(std::move(o)), buckets(std::move(g), options.first_bucket_bytes, options.bucket_bytes) {}
+      : world(std::move(c)),
+        options(std::move(o)),
+        buckets(std::move(g), options.first_bucket_bytes, options.bucket_bytes) {}
 
   // On the loop thread. Starts every bucket whose turn it is.
   void launch() {
@@ -93,8 +96,8 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     scale = 1;
   }
 
-  communicator world;                     // duplicates of the program's
-  std::vector<communicator> channels;     // of each bucket, for hooks
+  communicator world;                  // duplicates of the program's
+  std::vector<communicator> channels;  // of each bucket, for hooks
   const data_parallel_options options;
   train::gradient_buckets buckets;
   bool unsynchronised = false;
@@ -104,9 +107,9 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   std::optional<scope> reductions{std::in_place};
   step_header header;
   request header_sum;
-  std::size_t next = 0;                   // the first bucket that has not started
+  std::size_t next = 0;  // the first bucket that has not started
   bool begun = false;
-  double scale = 1;                       // what this rank's gradients are multiplied by before they travel
+  double scale = 1;  // what this rank's gradients are multiplied by before they travel
   clock::time_point first_start, last_end;
   averaging_times times;
 };
@@ -117,7 +120,8 @@ data_parallel& data_parallel::operator=(data_parallel&&) noexcept = default;
 data_parallel::~data_parallel() = default;
 data_parallel::data_parallel(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
 
-task<data_parallel> data_parallel::create(communicator c, std::vector<gradient_view> gradients, data_parallel_options o) {
+task<data_parallel> data_parallel::create(communicator c, std::vector<gradient_view> gradients,
+                                          data_parallel_options o) {
   const std::uint64_t layout = train::layout_of(gradients, o.first_bucket_bytes, o.bucket_bytes);
   auto made = std::make_shared<state>(std::move(c), std::move(gradients), std::move(o));
   std::vector<std::uint64_t> layouts(static_cast<std::size_t>(made->world.size()));
@@ -126,8 +130,10 @@ task<data_parallel> data_parallel::create(communicator c, std::vector<gradient_v
   for (std::size_t r = 0; r < layouts.size(); ++r)
     if (layouts[r] != layouts[0]) others.push_back(static_cast<int>(r));
   if (!others.empty())
-    throw error(errc::mismatch, "data_parallel: rank " + list_of(others) + " registered other gradients, or other sizes of buckets, than rank 0: all " +
-                                    "ranks make the same model with the same options");
+    throw error(errc::mismatch,
+                "data_parallel: rank " + list_of(others) +
+                    " registered other gradients, or other sizes of buckets, than rank 0: all " +
+                    "ranks make the same model with the same options");
   const communicator given = made->world;
   made->world = co_await given.duplicate();
   if (made->options.hook)
@@ -140,7 +146,9 @@ task<data_parallel> data_parallel::create(communicator c, std::vector<gradient_v
 
 data_parallel::state& data_parallel::usable() const {
   if (!state_) throw error(errc::invalid_argument, "an empty data_parallel: create() makes one");
-  if (state_->failed) throw error(errc::communicator_failed, "this data_parallel has failed before; create() another on a communicator that works");
+  if (state_->failed)
+    throw error(errc::communicator_failed,
+                "this data_parallel has failed before; create() another on a communicator that works");
   return *state_;
 }
 
@@ -180,7 +188,8 @@ void data_parallel::ready(std::size_t i) {
 task<> data_parallel::reduced() {
   state& s = usable();
   const std::shared_ptr<state> kept = state_;
-  if (s.unsynchronised) throw error(errc::invalid_argument, "data_parallel: reduced() inside of no_sync(); end its scope first");
+  if (s.unsynchronised)
+    throw error(errc::invalid_argument, "data_parallel: reduced() inside of no_sync(); end its scope first");
   const auto called = clock::now();
   s.buckets.complete_all();
   std::exception_ptr failure;
@@ -202,15 +211,19 @@ task<> data_parallel::reduced() {
 void data_parallel::begin_step(double weight) {
   state& s = usable();
   if (!s.options.uneven || s.begun || !(weight >= 0))
-    throw error(errc::invalid_argument, std::string("data_parallel: begin_step: ") +
-                                            (!s.options.uneven ? "for options::uneven only" : s.begun ? "the step has begun already" : "a weight is not negative"));
+    throw error(errc::invalid_argument,
+                std::string("data_parallel: begin_step: ") + (!s.options.uneven ? "for options::uneven only"
+                                                              : s.begun         ? "the step has begun already"
+                                                                        : "a weight is not negative"));
   s.begin(weight, true);
 }
 
 task<bool> data_parallel::join_step() {
   state& s = usable();
   const std::shared_ptr<state> kept = state_;
-  if (!s.options.uneven || s.begun) throw error(errc::invalid_argument, "data_parallel: join_step() is for options::uneven, and not within a step");
+  if (!s.options.uneven || s.begun)
+    throw error(errc::invalid_argument,
+                "data_parallel: join_step() is for options::uneven, and not within a step");
   std::exception_ptr failure;
   bool more = false;
   try {

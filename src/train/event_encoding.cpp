@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Field numbers are those of TensorFlow's event.proto, summary.proto, tensor.proto and TensorBoard's hparams plugin.
+// Field numbers are those of TensorFlow's event.proto, summary.proto, tensor.proto and TensorBoard's hparams
+// plugin.
 #include "train/event_encoding.hpp"
 
 #include "base/crc32c.hpp"
@@ -65,7 +66,7 @@ void put_scalar(std::string& to, const event_place& at, double number) {
 
 void put_text(std::string& to, const event_place& at, std::string_view words) {
   constexpr int string_type = 7;
-  const wire_message one = wire_message().integer(1, 1);   // a dimension of one
+  const wire_message one = wire_message().integer(1, 1);  // a dimension of one
   const wire_message tensor =
       wire_message().integer(1, string_type).message(2, wire_message().message(2, one)).text(8, words);
   put_value(to, at, tagged(at).message(8, tensor).message(9, metadata("text", {}, data_class::tensor)));
@@ -83,17 +84,20 @@ void put_histogram(std::string& to, const event_place& at, const histogram& h) {
   put_value(to, at, tagged(at).message(5, histo));
 }
 
-void put_image(std::string& to, const event_place& at, int width, int height, int channels, std::string_view png) {
-  const wire_message image = wire_message().integer(1, height).integer(2, width).integer(3, channels).text(4, png);
+void put_image(std::string& to, const event_place& at, int width, int height, int channels,
+               std::string_view png) {
+  const wire_message image =
+      wire_message().integer(1, height).integer(2, width).integer(3, channels).text(4, png);
   put_value(to, at, tagged(at).message(4, image));
 }
 
 void put_hyperparameters(std::string& to, double wall_time, const track::hyperparameter_map& values) {
-  wire_message session;   // hparams.SessionStartInfo
+  wire_message session;  // hparams.SessionStartInfo
   for (const auto& [name, value] : values) {
-    wire_message held;   // google.protobuf.Value
+    wire_message held;  // google.protobuf.Value
     if (const auto* const flag = std::get_if<bool>(&value.held())) held.integer(4, *flag ? 1 : 0);
-    if (const auto* const whole = std::get_if<std::int64_t>(&value.held())) held.real(2, static_cast<double>(*whole));
+    if (const auto* const whole = std::get_if<std::int64_t>(&value.held()))
+      held.real(2, static_cast<double>(*whole));
     if (const auto* const number = std::get_if<double>(&value.held())) held.real(2, *number);
     if (const auto* const words = std::get_if<std::string>(&value.held())) held.text(3, *words);
     session.message(1, wire_message().text(1, name).message(2, held));
@@ -102,12 +106,16 @@ void put_hyperparameters(std::string& to, double wall_time, const track::hyperpa
   const wire_message content = wire_message().integer(1, 0).message(3, session);
   const event_place at{"_hparams_/session_start_info", 0, wall_time};
   // A tensor of nothing: readers look for one in every value of this kind.
-  const wire_message nothing = wire_message().integer(1, 1).message(2, wire_message().message(2, wire_message().integer(1, 0)));
-  put_value(to, at, tagged(at).message(8, nothing).message(9, metadata("hparams", content.bytes(), data_class::tensor)));
+  const wire_message nothing =
+      wire_message().integer(1, 1).message(2, wire_message().message(2, wire_message().integer(1, 0)));
+  put_value(
+      to, at,
+      tagged(at).message(8, nothing).message(9, metadata("hparams", content.bytes(), data_class::tensor)));
 }
 
 std::string event_file_name(double wall_time, std::string_view host, std::int64_t pid, int rank) {
-  return fmt::format("events.out.tfevents.{:010d}.{}.{}.{}", static_cast<std::int64_t>(wall_time), host, pid, rank);
+  return fmt::format("events.out.tfevents.{:010d}.{}.{}.{}", static_cast<std::int64_t>(wall_time), host, pid,
+                     rank);
 }
 
 }  // namespace tutti::train

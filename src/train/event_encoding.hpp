@@ -16,15 +16,16 @@ namespace tutti::train {
 struct event_place {
   std::string_view tag;
   std::int64_t step = 0;
-  double wall_time = 0;   // seconds since 1970
+  double wall_time = 0;  // seconds since 1970
 };
 
 // Each appends one record to `to`.
-void put_version(std::string& to, double wall_time);   // the first of a file
+void put_version(std::string& to, double wall_time);  // the first of a file
 void put_scalar(std::string& to, const event_place& at, double number);
 void put_text(std::string& to, const event_place& at, std::string_view words);
 void put_histogram(std::string& to, const event_place& at, const histogram& h);
-void put_image(std::string& to, const event_place& at, int width, int height, int channels, std::string_view png);
+void put_image(std::string& to, const event_place& at, int width, int height, int channels,
+               std::string_view png);
 // What TensorBoard's HPARAMS page reads.
 void put_hyperparameters(std::string& to, double wall_time, const track::hyperparameter_map& values);
 

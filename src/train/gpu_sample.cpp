@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of NVML's interface that is used here, as nvml.h declares it: its names are stable, and nothing is linked.
+// The part of NVML's interface that is used here, as nvml.h declares it: its names are stable, and nothing is
+// linked.
 #include "train/gpu_sample.hpp"
 
 #include <dlfcn.h>
@@ -14,10 +15,10 @@ namespace {
 
 using device_handle = void*;
 struct utilisation {
-  unsigned gpu = 0, memory = 0;   // percent
+  unsigned gpu = 0, memory = 0;  // percent
 };
 struct memory_use {
-  unsigned long long total = 0, free = 0, used = 0;   // bytes
+  unsigned long long total = 0, free = 0, used = 0;  // bytes
 };
 constexpr int success = 0;
 
@@ -31,7 +32,7 @@ std::optional<std::string> device_of(int local_rank, const std::string& visible,
   std::vector<std::string> entries;
   std::istringstream words(visible);
   for (std::string word; std::getline(words, word, ',');) {
-    if (word.empty() || word == "-1") break;   // what is behind it is not visible to CUDA either
+    if (word.empty() || word == "-1") break;  // what is behind it is not visible to CUDA either
     entries.push_back(word);
   }
   if (entries.empty()) return std::nullopt;
@@ -66,21 +67,25 @@ struct gpu_sampler::library {
 
 gpu_sampler::gpu_sampler(int local_rank, const std::string& file) {
   auto l = std::make_unique<library>(file);
-  if (l->handle == nullptr || !l->find(l->init, "nvmlInit_v2") || !l->find(l->shut_down, "nvmlShutdown") || !l->find(l->count, "nvmlDeviceGetCount_v2") ||
-      !l->find(l->by_index, "nvmlDeviceGetHandleByIndex_v2") || !l->find(l->by_uuid, "nvmlDeviceGetHandleByUUID") ||
+  if (l->handle == nullptr || !l->find(l->init, "nvmlInit_v2") || !l->find(l->shut_down, "nvmlShutdown") ||
+      !l->find(l->count, "nvmlDeviceGetCount_v2") || !l->find(l->by_index, "nvmlDeviceGetHandleByIndex_v2") ||
+      !l->find(l->by_uuid, "nvmlDeviceGetHandleByUUID") ||
       !l->find(l->rates, "nvmlDeviceGetUtilizationRates") || !l->find(l->memory, "nvmlDeviceGetMemoryInfo"))
     return;
   l->started = l->init() == success;
   unsigned devices = 0;
   if (!l->started || l->count(&devices) != success) return;
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  if (visible != nullptr && *visible == '\0') return;   // none
-  const std::optional<std::string> mine = device_of(local_rank, visible != nullptr ? visible : "", static_cast<int>(devices));
+  if (visible != nullptr && *visible == '\0') return;  // none
+  const std::optional<std::string> mine =
+      device_of(local_rank, visible != nullptr ? visible : "", static_cast<int>(devices));
   if (!mine) return;
   unsigned index = 0;
   const char* const end = mine->data() + mine->size();
   const auto number = std::from_chars(mine->data(), end, index);
-  const bool found = number.ec == std::errc() && number.ptr == end ? l->by_index(index, &l->device) == success : l->by_uuid(mine->c_str(), &l->device) == success;
+  const bool found = number.ec == std::errc() && number.ptr == end
+                         ? l->by_index(index, &l->device) == success
+                         : l->by_uuid(mine->c_str(), &l->device) == success;
   if (found) library_ = std::move(l);
 }
 
@@ -89,7 +94,9 @@ gpu_sampler::~gpu_sampler() = default;
 std::optional<gpu_sample> gpu_sampler::take() {
   utilisation rates;
   memory_use memory;
-  if (!library_ || library_->rates(library_->device, &rates) != success || library_->memory(library_->device, &memory) != success) return std::nullopt;
+  if (!library_ || library_->rates(library_->device, &rates) != success ||
+      library_->memory(library_->device, &memory) != success)
+    return std::nullopt;
   gpu_sample s;
   s.busy_percent = rates.gpu;
   s.memory_mib = static_cast<double>(memory.used) / (1 << 20);

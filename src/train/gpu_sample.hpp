@@ -9,12 +9,13 @@
 namespace tutti::train {
 
 struct gpu_sample {
-  double busy_percent = 0;   // of the time since the driver's last look, by any process
-  double memory_mib = 0;     // in use, by any process
+  double busy_percent = 0;  // of the time since the driver's last look, by any process
+  double memory_mib = 0;    // in use, by any process
 };
 
-// Which device is a rank's, in the driver's words: a number, or a name that begins with "GPU-". `visible` is CUDA_VISIBLE_DEVICES, whose entries are
-// dealt to the ranks of a host in turn; empty: all `devices` are. Nothing: there is none for it.
+// Which device is a rank's, in the driver's words: a number, or a name that begins with "GPU-". `visible` is
+// CUDA_VISIBLE_DEVICES, whose entries are dealt to the ranks of a host in turn; empty: all `devices` are.
+// Nothing: there is none for it.
 std::optional<std::string> device_of(int local_rank, const std::string& visible, int devices);
 
 class gpu_sampler {

@@ -17,7 +17,8 @@ bool lie_together(const std::vector<gradient_view>& all) {
 
 }  // namespace
 
-bucket::bucket(std::vector<gradient_view> gradients) : gradients_(std::move(gradients)), missing_(gradients_.size()) {
+bucket::bucket(std::vector<gradient_view> gradients)
+    : gradients_(std::move(gradients)), missing_(gradients_.size()) {
   std::size_t total = 0;
   for (const gradient_view& g : gradients_) total += g.values.size();
   if (lie_together(gradients_)) {
@@ -51,13 +52,15 @@ bool bucket::count() noexcept {
 
 void bucket::pack() noexcept {
   if (is_in_place()) return;
-  for (std::size_t i = 0; i < parts_.size(); ++i) std::ranges::copy(gradients_[i].values, parts_[i].values.begin());
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    std::ranges::copy(gradients_[i].values, parts_[i].values.begin());
 }
 
 void bucket::unpack(float factor) noexcept {
   if (factor != 1) multiply(factor);
   if (is_in_place()) return;
-  for (std::size_t i = 0; i < parts_.size(); ++i) std::ranges::copy(parts_[i].values, gradients_[i].values.begin());
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    std::ranges::copy(parts_[i].values, gradients_[i].values.begin());
 }
 
 void bucket::multiply(float factor) noexcept {
@@ -73,7 +76,8 @@ void bucket::reset() noexcept {
   missing_.store(gradients_.size(), std::memory_order_relaxed);
 }
 
-gradient_buckets::gradient_buckets(std::vector<gradient_view> gradients, std::size_t first_bytes, std::size_t bytes)
+gradient_buckets::gradient_buckets(std::vector<gradient_view> gradients, std::size_t first_bytes,
+                                   std::size_t bytes)
     : bucket_of_(gradients.size()), marked_(std::make_unique<std::atomic<bool>[]>(gradients.size())) {
   std::size_t end = gradients.size();
   while (end > 0) {
@@ -81,7 +85,8 @@ gradient_buckets::gradient_buckets(std::vector<gradient_view> gradients, std::si
     std::size_t begin = end, size = 0;
     while (begin > 0 && (begin == end || size < limit)) size += gradients[--begin].values.size_bytes();
     // In the order of registration: those that lie together in memory are reduced where they are.
-    buckets_.emplace_back(std::vector<gradient_view>(gradients.begin() + static_cast<std::ptrdiff_t>(begin), gradients.begin() + static_cast<std::ptrdiff_t>(end)));
+    buckets_.emplace_back(std::vector<gradient_view>(gradients.begin() + static_cast<std::ptrdiff_t>(begin),
+                                                     gradients.begin() + static_cast<std::ptrdiff_t>(end)));
     for (std::size_t i = begin; i < end; ++i) bucket_of_[i] = buckets_.size() - 1;
     bytes_ += size;
     end = begin;
@@ -90,10 +95,12 @@ gradient_buckets::gradient_buckets(std::vector<gradient_view> gradients, std::si
 
 bool gradient_buckets::mark(std::size_t i) {
   if (i >= bucket_of_.size())
-    throw error(errc::invalid_argument, "data_parallel: gradient " + std::to_string(i) + " is ready, but " + std::to_string(bucket_of_.size()) + " are registered");
+    throw error(errc::invalid_argument, "data_parallel: gradient " + std::to_string(i) + " is ready, but " +
+                                            std::to_string(bucket_of_.size()) + " are registered");
   if (marked_[i].exchange(true, std::memory_order_acq_rel))
     throw error(errc::invalid_argument, "data_parallel: gradient " + std::to_string(i) +
-                                            " was ready already in this step: await reduced() before the next, or keep no_sync() while several add up");
+                                            " was ready already in this step: await reduced() before the "
+                                            "next, or keep no_sync() while several add up");
   return buckets_[bucket_of_[i]].count();
 }
 
@@ -111,13 +118,15 @@ void gradient_buckets::reset() noexcept {
   for (std::size_t i = 0; i < bucket_of_.size(); ++i) marked_[i].store(false, std::memory_order_relaxed);
 }
 
-std::uint64_t layout_of(std::span<const gradient_view> gradients, std::size_t first_bytes, std::size_t bytes) {
+std::uint64_t layout_of(std::span<const gradient_view> gradients, std::size_t first_bytes,
+                        std::size_t bytes) {
   if (gradients.empty()) throw error(errc::invalid_argument, "data_parallel: no gradients are registered");
   std::vector<std::uint64_t> numbers{first_bytes, bytes};
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     const gradient_view& g = gradients[i];
     if (g.values.empty() || g.rows == 0 || g.values.size() % g.rows != 0)
-      throw error(errc::invalid_argument, "data_parallel: gradient " + std::to_string(i) + " has " + std::to_string(g.values.size()) + " elements and " +
+      throw error(errc::invalid_argument, "data_parallel: gradient " + std::to_string(i) + " has " +
+                                              std::to_string(g.values.size()) + " elements and " +
                                               std::to_string(g.rows) + " rows");
     numbers.push_back(g.values.size());
     numbers.push_back(g.rows);

@@ -35,12 +35,12 @@ class bucket {
   void reset() noexcept;
 
  private:
-  const std::vector<gradient_view> gradients_;   // the program's
-  shared_vector<float> packed_;                  // other ranks of this host read it in place
+  const std::vector<gradient_view> gradients_;  // the program's
+  shared_vector<float> packed_;                 // other ranks of this host read it in place
   std::span<float> data_;
-  std::vector<gradient_view> parts_;             // of data_
+  std::vector<gradient_view> parts_;  // of data_
   std::atomic<std::size_t> missing_;
-  std::atomic<bool> complete_{false};            // and packed
+  std::atomic<bool> complete_{false};  // and packed
 };
 
 class gradient_buckets {

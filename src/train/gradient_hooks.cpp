@@ -32,7 +32,8 @@ class compressed final : public gradient_hook {
   }
 
  private:
-  std::map<std::size_t, shared_vector<Half>> memory_;   // of each bucket; a node does not move when others come
+  std::map<std::size_t, shared_vector<Half>>
+      memory_;  // of each bucket; a node does not move when others come
 };
 
 // What one bucket keeps from step to step.
@@ -40,14 +41,14 @@ struct thin_bucket {
   struct matrix {
     std::span<float> values;
     std::size_t rows = 0, columns = 0;
-    std::size_t left = 0;          // where its factors begin
+    std::size_t left = 0;  // where its factors begin
     std::size_t right = 0;
     std::vector<float> error;
   };
   std::vector<matrix> matrices;
-  std::vector<std::span<float>> exact;   // what is not approximated
-  std::size_t lefts = 0;                 // elements of all left factors; behind them, what is exact
-  shared_vector<float> first, right;     // what travels first, and then
+  std::vector<std::span<float>> exact;  // what is not approximated
+  std::size_t lefts = 0;                // elements of all left factors; behind them, what is exact
+  shared_vector<float> first, right;    // what travels first, and then
   std::uint64_t steps = 0;
 };
 
@@ -55,7 +56,8 @@ class low_rank final : public gradient_hook {
  public:
   explicit low_rank(low_rank_options o) : options_(o) {
     if (o.rank == 0 || !(o.least_compression >= 1))
-      throw error(errc::invalid_argument, "low_rank_hook: a rank of at least 1, and a compression by at least 1");
+      throw error(errc::invalid_argument,
+                  "low_rank_hook: a rank of at least 1, and a compression by at least 1");
   }
 
   task<> reduce(communicator c, gradient_bucket bucket) override {
@@ -79,8 +81,10 @@ class low_rank final : public gradient_hook {
     std::size_t lefts = 0, rights = 0, others = 0, m = 0;
     b.exact.clear();
     for (const gradient_view& g : bucket.gradients) {
-      const std::size_t rows = g.rows, columns = g.values.size() / rows, thin = (rows + columns) * options_.rank;
-      if (rows == 1 || static_cast<double>(thin) * options_.least_compression > static_cast<double>(g.values.size())) {
+      const std::size_t rows = g.rows, columns = g.values.size() / rows,
+                        thin = (rows + columns) * options_.rank;
+      if (rows == 1 ||
+          static_cast<double>(thin) * options_.least_compression > static_cast<double>(g.values.size())) {
         b.exact.push_back(g.values);
         others += g.values.size();
         continue;
@@ -99,11 +103,16 @@ class low_rank final : public gradient_hook {
     b.right.resize(rights);
   }
 
-  std::span<float> left_of(thin_bucket& b, const thin_bucket::matrix& m) const { return std::span(b.first).subspan(m.left, m.rows * options_.rank); }
-  std::span<float> right_of(thin_bucket& b, const thin_bucket::matrix& m) const { return std::span(b.right).subspan(m.right, m.columns * options_.rank); }
+  std::span<float> left_of(thin_bucket& b, const thin_bucket::matrix& m) const {
+    return std::span(b.first).subspan(m.left, m.rows * options_.rank);
+  }
+  std::span<float> right_of(thin_bucket& b, const thin_bucket::matrix& m) const {
+    return std::span(b.right).subspan(m.right, m.columns * options_.rank);
+  }
   // The same on every rank.
   std::uint64_t seed_of(const thin_bucket& b, const thin_bucket::matrix& m) const {
-    return options_.seed + 7919 * static_cast<std::uint64_t>(&m - b.matrices.data()) + (options_.warm_start ? 0 : 104'729 * b.steps);
+    return options_.seed + 7919 * static_cast<std::uint64_t>(&m - b.matrices.data()) +
+           (options_.warm_start ? 0 : 104'729 * b.steps);
   }
 
   void project(thin_bucket& b) const {

@@ -11,7 +11,8 @@ namespace tutti::train {
 
 // In quotes. Bytes that are no UTF-8 become U+FFFD, so that every reader takes the line.
 std::string json_string(std::string_view text);
-// The shortest text that reads back as the same number; what JSON has no number for is "NaN", "Infinity" or "-Infinity", in quotes.
+// The shortest text that reads back as the same number; what JSON has no number for is "NaN", "Infinity" or
+// "-Infinity", in quotes.
 std::string json_number(double value);
 
 class json_object {

@@ -8,16 +8,20 @@
 
 namespace tutti::train {
 
-// `m` has rows x columns elements, row by row. A thin factor is kept by its columns, one behind the other: `left` has rank columns of
-// `rows` elements, `right` rank columns of `columns` elements.
+// `m` has rows x columns elements, row by row. A thin factor is kept by its columns, one behind the other:
+// `left` has rank columns of `rows` elements, `right` rank columns of `columns` elements.
 
 // left = m * right
-void multiply(std::span<const float> m, std::size_t rows, std::span<const float> right, std::size_t rank, std::span<float> left);
+void multiply(std::span<const float> m, std::size_t rows, std::span<const float> right, std::size_t rank,
+              std::span<float> left);
 // right = transposed m * left
-void multiply_transposed(std::span<const float> m, std::size_t rows, std::span<const float> left, std::size_t rank, std::span<float> right);
+void multiply_transposed(std::span<const float> m, std::size_t rows, std::span<const float> left,
+                         std::size_t rank, std::span<float> right);
 // m = left * transposed right
-void expand(std::span<const float> left, std::span<const float> right, std::size_t rank, std::size_t rows, std::span<float> m);
-// Columns of length 1 that are orthogonal to each other; those that depend on the ones before are taken from `seed`.
+void expand(std::span<const float> left, std::span<const float> right, std::size_t rank, std::size_t rows,
+            std::span<float> m);
+// Columns of length 1 that are orthogonal to each other; those that depend on the ones before are taken from
+// `seed`.
 void orthonormalise(std::span<float> factor, std::size_t rank, std::uint64_t seed);
 
 }  // namespace tutti::train

@@ -12,7 +12,8 @@ namespace {
 
 std::vector<sample_index> indices(std::size_t samples) {
   if (samples > std::numeric_limits<sample_index>::max())
-    throw error(errc::invalid_argument, std::to_string(samples) + " samples: a partition counts up to 4294967295");
+    throw error(errc::invalid_argument,
+                std::to_string(samples) + " samples: a partition counts up to 4294967295");
   std::vector<sample_index> all(samples);
   std::iota(all.begin(), all.end(), sample_index{0});
   return all;
@@ -35,7 +36,8 @@ data_partitioner::data_partitioner(std::size_t samples, std::span<const double> 
   for (const double fraction : fractions) {
     sum += fraction;
     if (!(fraction >= 0) || sum > 1 + nearly)
-      throw error(errc::invalid_argument, "a partition by fractions: " + std::to_string(fraction) + " is negative, no number, or makes their sum " +
+      throw error(errc::invalid_argument, "a partition by fractions: " + std::to_string(fraction) +
+                                              " is negative, no number, or makes their sum " +
                                               std::to_string(sum) + "; they add up to 1 at most");
     const bool whole = sum > 1 - nearly;
     const auto end = static_cast<std::size_t>(std::llround(sum * static_cast<double>(samples)));
@@ -43,25 +45,30 @@ data_partitioner::data_partitioner(std::size_t samples, std::span<const double> 
   }
 }
 
-data_partitioner::data_partitioner(std::size_t samples, int ranks, std::uint64_t seed) : order_(shuffled(samples, seed)) {
+data_partitioner::data_partitioner(std::size_t samples, int ranks, std::uint64_t seed)
+    : order_(shuffled(samples, seed)) {
   if (ranks < 1) throw error(errc::invalid_argument, "a partition for " + std::to_string(ranks) + " ranks");
   std::size_t end = 0;
-  for (int rank = 0; rank < ranks; ++rank) ends_.push_back(end += share_of(std::span(order_), rank, ranks).size());
+  for (int rank = 0; rank < ranks; ++rank)
+    ends_.push_back(end += share_of(std::span(order_), rank, ranks).size());
 }
 
 std::span<const sample_index> data_partitioner::use(int part) const {
   if (part < 0 || part >= parts())
-    throw error(errc::invalid_argument, "part " + std::to_string(part) + " of a partition that has " + std::to_string(parts()));
+    throw error(errc::invalid_argument,
+                "part " + std::to_string(part) + " of a partition that has " + std::to_string(parts()));
   const auto i = static_cast<std::size_t>(part);
   const std::size_t begin = i == 0 ? 0 : ends_[i - 1];
   return std::span(order_).subspan(begin, ends_[i] - begin);
 }
 
-shared_batches::shared_batches(std::size_t samples, std::size_t batch, int rank, int ranks, std::uint64_t seed)
+shared_batches::shared_batches(std::size_t samples, std::size_t batch, int rank, int ranks,
+                               std::uint64_t seed)
     : order_(indices(samples)), batch_(batch), rank_(rank), ranks_(ranks), seed_(seed) {
   if (batch == 0) throw error(errc::invalid_argument, "batches of no samples");
   if (rank < 0 || rank >= ranks)
-    throw error(errc::invalid_argument, "batches for rank " + std::to_string(rank) + " of " + std::to_string(ranks));
+    throw error(errc::invalid_argument,
+                "batches for rank " + std::to_string(rank) + " of " + std::to_string(ranks));
 }
 
 void shared_batches::begin_epoch(std::uint64_t epoch) {

@@ -12,7 +12,8 @@ constexpr std::array<std::uint32_t, 256> crc_table = [] {
   std::array<std::uint32_t, 256> table{};
   for (std::uint32_t i = 0; i < 256; ++i) {
     std::uint32_t remainder = i;
-    for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? 0xEDB88320U : 0U);
+    for (int bit = 0; bit < 8; ++bit)
+      remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? 0xEDB88320U : 0U);
     table[i] = remainder;
   }
   return table;
@@ -78,7 +79,7 @@ std::string png_of(int width, int height, int channels, std::span<const std::uin
   header += '\x08';
   header += channels == 1 ? '\x00' : channels == 3 ? '\x02' : '\x06';
   header.append(3, '\0');
-  std::string filtered;   // each row behind the number of its filter: 0, none
+  std::string filtered;  // each row behind the number of its filter: 0, none
   filtered.reserve(samples.size() + static_cast<std::size_t>(height));
   for (std::size_t at = 0; at < samples.size(); at += row) {
     filtered += '\0';

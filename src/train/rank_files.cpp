@@ -23,9 +23,12 @@ std::string rank_name(int rank) { return "rank-" + std::to_string(rank); }
 
 const char* name_of(track::layout l) {
   switch (l) {
-    case track::layout::single_run: return "single_run";
-    case track::layout::run_per_rank: return "run_per_rank";
-    case track::layout::rank_0_only: return "rank_0_only";
+    case track::layout::single_run:
+      return "single_run";
+    case track::layout::run_per_rank:
+      return "run_per_rank";
+    case track::layout::rank_0_only:
+      return "rank_0_only";
   }
   return "";
 }
@@ -44,7 +47,9 @@ std::string as_json(const std::vector<double>& numbers) {
 
 // A name of a series as one of a file.
 std::string file_name(std::string name) {
-  std::replace_if(name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; },
+      '_');
   return name.substr(0, 100);
 }
 
@@ -53,7 +58,8 @@ fs::path free_path(const fs::path& wanted) {
   std::error_code code;
   fs::path path = wanted;
   for (int n = 2; fs::exists(path, code); ++n)
-    path = wanted.parent_path() / (wanted.stem().string() + "-" + std::to_string(n) + wanted.extension().string());
+    path = wanted.parent_path() /
+           (wanted.stem().string() + "-" + std::to_string(n) + wanted.extension().string());
   return path;
 }
 
@@ -61,7 +67,9 @@ fs::path free_path(const fs::path& wanted) {
 
 bool is_inside(std::string_view name) {
   const fs::path path(name);
-  if (name.empty() || name.size() > 1000 || name.find('\0') != name.npos || path.is_absolute() || !path.has_filename()) return false;
+  if (name.empty() || name.size() > 1000 || name.find('\0') != name.npos || path.is_absolute() ||
+      !path.has_filename())
+    return false;
   return std::none_of(path.begin(), path.end(), [](const fs::path& part) {
     return part == ".." || part == "." || part.native().size() > 200;
   });
@@ -70,8 +78,8 @@ bool is_inside(std::string_view name) {
 rank_files::rank_files(const comm::identity& who, const track::options& o, std::uint64_t number)
     : who_(who), options_(o), process_(this_process()), opened_(seconds_since_1970()) {
   check_run_name(o.name);
-  const std::string identity =
-      fmt::format("{:016x}-{}-{}{}{}", who.world, who.communicator, number, o.name.empty() ? "" : "-", file_name(o.name));
+  const std::string identity = fmt::format("{:016x}-{}-{}{}{}", who.world, who.communicator, number,
+                                           o.name.empty() ? "" : "-", file_name(o.name));
   directory_ = claim_run_directory(o.directory, identity, o.name.empty() ? name_of_now() : o.name);
   const std::string name = directory_.filename().string();
   if (o.ranks == track::layout::run_per_rank) directory_ /= rank_name(who.rank);
@@ -80,13 +88,15 @@ rank_files::rank_files(const comm::identity& who, const track::options& o, std::
   if (code) throw error(errc::system, "tracking cannot make " + directory_.string() + ": " + code.message());
 
   if (!create_file_once(directory_ / "run.json", run_facts_json(name) + "\n", who.rank))
-    throw error(errc::system, "tracking cannot write " + (directory_ / "run.json").string() + ": " + base::errno_text(errno));
+    throw error(errc::system, "tracking cannot write " + (directory_ / "run.json").string() + ": " +
+                                  base::errno_text(errno));
   lines_file_ = append_file(directory_ / (rank_name(who.rank) + ".jsonl"));
   events_file_ = append_file(directory_ / event_file_name(opened_, process_.host, process_.pid, who.rank));
   put_version(events_, opened_);
   flush();
   put_status("running", {}, "");
-  if (!failure_.empty()) throw error(errc::system, "tracking cannot write to " + directory_.string() + ": " + failure_);
+  if (!failure_.empty())
+    throw error(errc::system, "tracking cannot write to " + directory_.string() + ": " + failure_);
 }
 
 fs::path rank_files::console_stem() const { return directory_ / "console" / rank_name(who_.rank); }
@@ -98,7 +108,11 @@ std::string rank_files::tag_of(const std::string& name) const {
 std::string rank_files::run_facts_json(const std::string& name) const {
   json_array places;
   for (std::size_t rank = 0; rank < who_.places.size(); ++rank)
-    places.add_json(json_object().add("rank", rank).add("host", who_.places[rank].host).add("pid", who_.places[rank].pid).text());
+    places.add_json(json_object()
+                        .add("rank", rank)
+                        .add("host", who_.places[rank].host)
+                        .add("pid", who_.places[rank].pid)
+                        .text());
   json_array command;
   for (const std::string& word : command_line()) command.add_json(json_string(word));
   json_object variables, version;
@@ -130,8 +144,8 @@ bool rank_files::fail(std::string words) {
   return false;
 }
 
-bool rank_files::put_file(const std::string& folder, const std::string& name, std::string_view bytes, const fs::path* from,
-                          std::string& path_in_run) {
+bool rank_files::put_file(const std::string& folder, const std::string& name, std::string_view bytes,
+                          const fs::path* from, std::string& path_in_run) {
   const fs::path path = free_path(directory_ / folder / rank_name(who_.rank) / name);
   std::error_code code;
   fs::create_directories(path.parent_path(), code);
@@ -186,9 +200,11 @@ struct rank_files::putter {
   }
   bool operator()(const image_record& i) const {
     const std::string png =
-        png_of(i.width, i.height, i.channels, {reinterpret_cast<const std::uint8_t*>(i.samples.data()), i.samples.size()});
+        png_of(i.width, i.height, i.channels,
+               {reinterpret_cast<const std::uint8_t*>(i.samples.data()), i.samples.size()});
     std::string path;
-    const bool kept = files.put_file("images", file_name(r.name) + "-" + std::to_string(r.step) + ".png", png, nullptr, path);
+    const bool kept = files.put_file("images", file_name(r.name) + "-" + std::to_string(r.step) + ".png", png,
+                                     nullptr, path);
     put_image(files.events_, place, i.width, i.height, i.channels, png);
     return end(begin("image").add("width", i.width).add("height", i.height).add("file", path)) && kept;
   }
@@ -197,7 +213,10 @@ struct rank_files::putter {
     // TensorBoard has one set for a run: in a single run, rank 0's.
     if (files.options_.ranks != track::layout::single_run || files.who_.rank == 0)
       put_hyperparameters(files.events_, r.wall_time, files.hyperparameters_);
-    return end(json_object().add("kind", "hyperparameters").add("time", r.wall_time).add_json("values", as_json(h.values)));
+    return end(json_object()
+                   .add("kind", "hyperparameters")
+                   .add("time", r.wall_time)
+                   .add_json("values", as_json(h.values)));
   }
   bool operator()(const artifact_record& a) const {
     std::string path;
@@ -226,22 +245,23 @@ bool rank_files::flush() {
 }
 
 void rank_files::put_status(std::string_view state, const progress_counts& counts, std::string_view console) {
-  const std::string status = json_object()
-                                 .add("rank", who_.rank)
-                                 .add("host", process_.host)
-                                 .add("pid", process_.pid)
-                                 .add("process_started_ticks", process_.started_ticks)
-                                 .add("boot", process_.boot)
-                                 .add("state", state)
-                                 .add("opened", opened_)
-                                 .add("heartbeat", seconds_since_1970())
-                                 .add("heartbeat_seconds", std::chrono::duration<double>(options_.heartbeat).count())
-                                 .add("written", counts.written)
-                                 .add("dropped", counts.dropped)
-                                 .add("failed", counts.failed)
-                                 .add("failure", failure_)
-                                 .add("console", console)
-                                 .text();
+  const std::string status =
+      json_object()
+          .add("rank", who_.rank)
+          .add("host", process_.host)
+          .add("pid", process_.pid)
+          .add("process_started_ticks", process_.started_ticks)
+          .add("boot", process_.boot)
+          .add("state", state)
+          .add("opened", opened_)
+          .add("heartbeat", seconds_since_1970())
+          .add("heartbeat_seconds", std::chrono::duration<double>(options_.heartbeat).count())
+          .add("written", counts.written)
+          .add("dropped", counts.dropped)
+          .add("failed", counts.failed)
+          .add("failure", failure_)
+          .add("console", console)
+          .text();
   if (!replace_file(directory_ / (rank_name(who_.rank) + ".json"), status + "\n"))
     fail(rank_name(who_.rank) + ".json: " + base::errno_text(errno));
 }

@@ -27,14 +27,16 @@ struct progress_counts {
 
 class rank_files {
  public:
-  // Makes them. `number`: how many runs this rank has opened on this communicator before. Throws tutti::error.
+  // Makes them. `number`: how many runs this rank has opened on this communicator before. Throws
+  // tutti::error.
   rank_files(const comm::identity& who, const track::options& o, std::uint64_t number);
 
   const std::filesystem::path& directory() const noexcept { return directory_; }
   std::filesystem::path console_stem() const;
-  double opened() const noexcept { return opened_; }   // seconds since 1970
+  double opened() const noexcept { return opened_; }  // seconds since 1970
 
-  // Prepares lines and events for the next flush(); writes what is a file of its own. False: it could not be written.
+  // Prepares lines and events for the next flush(); writes what is a file of its own. False: it could not be
+  // written.
   bool put(const record& r);
   // Everything put since the last. False: all of that could not be written.
   bool flush();
@@ -47,8 +49,8 @@ class rank_files {
  private:
   struct putter;
   std::string tag_of(const std::string& name) const;
-  bool put_file(const std::string& folder, const std::string& name, std::string_view bytes, const std::filesystem::path* from,
-                std::string& path_in_run);
+  bool put_file(const std::string& folder, const std::string& name, std::string_view bytes,
+                const std::filesystem::path* from, std::string& path_in_run);
   std::string run_facts_json(const std::string& name) const;
   bool fail(std::string words);
 
@@ -58,7 +60,7 @@ class rank_files {
   const double opened_;
   std::filesystem::path directory_;
   append_file lines_file_, events_file_;
-  std::string lines_, events_;   // not yet written
+  std::string lines_, events_;  // not yet written
   track::hyperparameter_map hyperparameters_;
   std::string failure_;
 };

@@ -34,8 +34,10 @@ struct artifact_file_record {
 struct record {
   std::string name;
   std::int64_t step = 0;
-  double wall_time = 0;   // seconds since 1970
-  std::variant<double, text_record, histogram_record, image_record, hyperparameter_record, artifact_record, artifact_file_record> said;
+  double wall_time = 0;  // seconds since 1970
+  std::variant<double, text_record, histogram_record, image_record, hyperparameter_record, artifact_record,
+               artifact_file_record>
+      said;
 };
 
 // What it takes of the queue's memory.
@@ -43,13 +45,16 @@ inline std::size_t bytes_of(const record& r) noexcept {
   struct size_of {
     std::size_t operator()(double) const noexcept { return 0; }
     std::size_t operator()(const text_record& t) const noexcept { return t.words.size(); }
-    std::size_t operator()(const histogram_record& h) const noexcept { return h.values.size() * sizeof(double); }
+    std::size_t operator()(const histogram_record& h) const noexcept {
+      return h.values.size() * sizeof(double);
+    }
     std::size_t operator()(const image_record& i) const noexcept { return i.samples.size(); }
     std::size_t operator()(const hyperparameter_record& h) const noexcept {
       std::size_t n = 0;
       for (const auto& [name, v] : h.values) {
         const auto* const words = std::get_if<std::string>(&v.held());
-        n += sizeof(std::pair<std::string, track::value>) + 4 * sizeof(void*) + name.size() + (words != nullptr ? words->size() : 0);
+        n += sizeof(std::pair<std::string, track::value>) + 4 * sizeof(void*) + name.size() +
+             (words != nullptr ? words->size() : 0);
       }
       return n;
     }

@@ -9,7 +9,7 @@ namespace tutti::train {
 void record_queue::push(record r) {
   const std::size_t size = bytes_of(r);
   bool wake = false;
-  std::deque<record> gone;   // destroyed without the lock
+  std::deque<record> gone;  // destroyed without the lock
   {
     const std::lock_guard lock(mutex_);
     if (closed_) return;

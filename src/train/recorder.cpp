@@ -146,7 +146,7 @@ void recorder::record_all() {
   using std::chrono::steady_clock;
   const bool samples = options_.system_metrics.count() > 0;
   process_sampler process;
-  std::optional<gpu_sampler> gpu;   // made when it is first asked: that may take long
+  std::optional<gpu_sampler> gpu;  // made when it is first asked: that may take long
   const auto sample_now = [&] {
     if (!gpu) gpu.emplace(local_rank());
     sample(process, *gpu);
@@ -177,7 +177,8 @@ void recorder::record_all() {
     deadline = deadline_;
     state = final_state_;
   }
-  if (console && !console->finish(deadline)) console_state_ = "captured; something that this rank has started still writes to it";
+  if (console && !console->finish(deadline))
+    console_state_ = "captured; something that this rank has started still writes to it";
   console.reset();
   put_status(state);
 }
@@ -186,7 +187,9 @@ void recorder::record_all() {
 int recorder::local_rank() const {
   int before = 0;
   for (int r = 0; r < who_.rank; ++r)
-    if (who_.places[static_cast<std::size_t>(r)].host == who_.places[static_cast<std::size_t>(who_.rank)].host) ++before;
+    if (who_.places[static_cast<std::size_t>(r)].host ==
+        who_.places[static_cast<std::size_t>(who_.rank)].host)
+      ++before;
   return before;
 }
 
@@ -200,7 +203,8 @@ void recorder::write(const std::vector<record>& some) {
     const std::lock_guard lock(mutex_);
     counts_.failed += failed;
     counts_.written += some.size() - failed;
-    if (failed > 0 && failure_text_.empty()) base::log_warning("tracking loses records: " + files_->failure());
+    if (failed > 0 && failure_text_.empty())
+      base::log_warning("tracking loses records: " + files_->failure());
     if (failed > 0) failure_text_ = files_->failure();
   }
   queue.release();
@@ -219,7 +223,8 @@ void recorder::sample(process_sampler& process, gpu_sampler& gpu) {
     files_->put({"system/gpu_percent", step, time, now->busy_percent});
     files_->put({"system/gpu_memory_mib", step, time, now->memory_mib});
   }
-  if (const std::optional<double> load = machine_load()) files_->put({"system/machine_load", step, time, *load});
+  if (const std::optional<double> load = machine_load())
+    files_->put({"system/machine_load", step, time, *load});
   files_->flush();
 }
 

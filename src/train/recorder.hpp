@@ -37,19 +37,20 @@ class recorder : public std::enable_shared_from_this<recorder> {
 
   record_queue queue;
 
-  // Nothing more comes: `state` is "finished" or "closed". What follows is over by `deadline`, if the disk lets it.
+  // Nothing more comes: `state` is "finished" or "closed". What follows is over by `deadline`, if the disk
+  // lets it.
   void close(const char* state, time_point deadline);
 
   // By any thread.
-  bool opened() const;   // or failed to
+  bool opened() const;  // or failed to
   bool ended() const;
   track::totals totals() const;
   std::filesystem::path directory() const;
   void rethrow_failure() const;
   const track::options& options() const noexcept { return options_; }
 
-  // A timer that is cancelled whenever something that may be waited for has happened, and by `deadline`. On the executor's
-  // thread; forget() it before the executor ends.
+  // A timer that is cancelled whenever something that may be waited for has happened, and by `deadline`. On
+  // the executor's thread; forget() it before the executor ends.
   using timer_ref = std::shared_ptr<boost::asio::steady_timer>;
   timer_ref watch(boost::asio::any_io_executor executor, time_point deadline);
   void forget(const timer_ref& timer) noexcept;

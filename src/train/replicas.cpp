@@ -15,7 +15,7 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) no
     std::uint64_t word = 0;
     std::copy_n(bytes.data(), sizeof word, reinterpret_cast<std::byte*>(&word));
     hash = (hash ^ word) * prime;
-    hash ^= hash >> 32;   // the upper bits of a word reach the lower bits of the hash
+    hash ^= hash >> 32;  // the upper bits of a word reach the lower bits of the hash
     bytes = bytes.subspan(sizeof word);
   }
   for (const std::byte byte : bytes) hash = (hash ^ std::to_integer<std::uint64_t>(byte)) * prime;

@@ -19,8 +19,8 @@ namespace tutti::train {
 namespace {
 
 [[noreturn]] void fail(const std::string& what, const std::filesystem::path& path, int code) {
-  throw error(errc::system, fmt::format("tracking cannot {} {}: {}; options::directory chooses another place", what,
-                                        path.string(), base::errno_text(code)));
+  throw error(errc::system, fmt::format("tracking cannot {} {}: {}; options::directory chooses another place",
+                                        what, path.string(), base::errno_text(code)));
 }
 
 void make_directories(const std::filesystem::path& path) {
@@ -38,7 +38,7 @@ std::string target_of(const std::filesystem::path& link) {
 }
 
 bool is_there(const std::filesystem::path& path) {
-  struct stat facts {};
+  struct stat facts{};
   return ::lstat(path.c_str(), &facts) == 0;
 }
 
@@ -56,8 +56,9 @@ bool write_file(const std::filesystem::path& path, const std::string& content) n
 
 }  // namespace
 
-// Two kinds of symbolic links, whose making is atomic also on network file systems: which name an identity has, and, before there is a
-// directory of a name, whose it is. A directory that has no owner is not of a run: its name is taken.
+// Two kinds of symbolic links, whose making is atomic also on network file systems: which name an identity
+// has, and, before there is a directory of a name, whose it is. A directory that has no owner is not of a
+// run: its name is taken.
 std::filesystem::path claim_run_directory(const std::filesystem::path& parent, const std::string& identity,
                                           const std::string& wanted) {
   const std::filesystem::path links = parent / ".tutti";
@@ -79,7 +80,7 @@ std::filesystem::path claim_run_directory(const std::filesystem::path& parent, c
     }
     if (owner.empty() && ::symlink(identity.c_str(), owner_link.c_str()) != 0) {
       if (errno != EEXIST) fail("make", owner_link, errno);
-      continue;   // of another rank, or of another run: look again
+      continue;  // of another rank, or of another run: look again
     }
     if (::mkdir(made.c_str(), 0777) != 0 && errno != EEXIST) fail("make", made, errno);
     if (::symlink(name.c_str(), link.c_str()) == 0) return made;
@@ -101,11 +102,13 @@ std::string name_of_now() {
 }
 
 void check_run_name(const std::string& name) {
-  if (name.find('/') == name.npos && name.find('\0') == name.npos && (name.empty() || name.front() != '.') && name.size() <= 200)
+  if (name.find('/') == name.npos && name.find('\0') == name.npos && (name.empty() || name.front() != '.') &&
+      name.size() <= 200)
     return;
-  throw error(errc::invalid_argument, "\"" + name +
-                                          "\" cannot be the name of a run: it is a single directory's, which begins with no dot; "
-                                          "options::directory says where it is");
+  throw error(errc::invalid_argument,
+              "\"" + name +
+                  "\" cannot be the name of a run: it is a single directory's, which begins with no dot; "
+                  "options::directory says where it is");
 }
 
 bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept {
@@ -120,7 +123,8 @@ bool replace_file(const std::filesystem::path& path, const std::string& content)
 
 bool create_file_once(const std::filesystem::path& path, const std::string& content, int rank) noexcept {
   try {
-    const std::filesystem::path beside = path.parent_path() / fmt::format(".{}.{}", path.filename().string(), rank);
+    const std::filesystem::path beside =
+        path.parent_path() / fmt::format(".{}.{}", path.filename().string(), rank);
     if (!write_file(beside, content)) return false;
     const bool there = ::link(beside.c_str(), path.c_str()) == 0 || errno == EEXIST;
     const int code = errno;

@@ -56,8 +56,10 @@ process_identity this_process() {
 
 bool names_a_secret(std::string_view name) {
   std::string upper(name);
-  std::transform(upper.begin(), upper.end(), upper.begin(), [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-  for (const char* part : {"SECRET", "TOKEN", "PASS", "PWD_", "KEY", "CREDENTIAL", "AUTH", "COOKIE", "PRIVATE", "SIGNATURE", "SESSION"})
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (const char* part : {"SECRET", "TOKEN", "PASS", "PWD_", "KEY", "CREDENTIAL", "AUTH", "COOKIE",
+                           "PRIVATE", "SIGNATURE", "SESSION"})
     if (upper.find(part) != upper.npos) return true;
   return upper.ends_with("_PW") || upper.ends_with("_PAT") || upper.ends_with("_DSN");
 }
@@ -157,7 +159,8 @@ std::vector<std::pair<std::string, std::string>> versions() {
   all.emplace_back("compiler", std::string("g++ ") + __VERSION__);
 #endif
   utsname system{};
-  if (::uname(&system) == 0) all.emplace_back("kernel", fmt::format("{} {} {}", system.sysname, system.release, system.machine));
+  if (::uname(&system) == 0)
+    all.emplace_back("kernel", fmt::format("{} {} {}", system.sysname, system.release, system.machine));
   return all;
 }
 

@@ -21,7 +21,9 @@ double cpu_seconds() {
 }  // namespace
 
 process_sampler::process_sampler()
-    : statm_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)), cpu_seconds_(cpu_seconds()), at_(std::chrono::steady_clock::now()) {}
+    : statm_(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC)),
+      cpu_seconds_(cpu_seconds()),
+      at_(std::chrono::steady_clock::now()) {}
 
 std::optional<process_sample> process_sampler::take() {
   // "size resident shared ...", in pages.
@@ -34,7 +36,8 @@ std::optional<process_sample> process_sampler::take() {
   const auto now = std::chrono::steady_clock::now();
   const double used = cpu_seconds();
   process_sample s;
-  s.cpu_percent = 100 * (used - cpu_seconds_) / std::max(std::chrono::duration<double>(now - at_).count(), 1e-6);
+  s.cpu_percent =
+      100 * (used - cpu_seconds_) / std::max(std::chrono::duration<double>(now - at_).count(), 1e-6);
   s.memory_mib = static_cast<double>(resident) * static_cast<double>(::sysconf(_SC_PAGESIZE)) / (1 << 20);
   cpu_seconds_ = used;
   at_ = now;

@@ -10,8 +10,8 @@
 namespace tutti::train {
 
 struct process_sample {
-  double cpu_percent = 0;   // of one core, since the last sample
-  double memory_mib = 0;    // resident
+  double cpu_percent = 0;  // of one core, since the last sample
+  double memory_mib = 0;   // resident
 };
 
 class process_sampler {

@@ -74,8 +74,8 @@ class owner {
   }
 
   const std::shared_ptr<train::recorder> writer;
-  communicator world;       // empty once finishing; on the loop thread only
-  bool finishing = false;   // likewise
+  communicator world;      // empty once finishing; on the loop thread only
+  bool finishing = false;  // likewise
 
  private:
   // A rank's counters can be read on its loop thread only: along with what it says there.
@@ -113,10 +113,12 @@ class owner {
 
 namespace {
 
-// The how-manieth run this is on this rank of this communicator: ranks that open in the same order mean the same.
+// The how-manieth run this is on this rank of this communicator: ranks that open in the same order mean the
+// same.
 std::uint64_t number_of_this_run(const comm::identity& who, const std::string& name) {
   static std::mutex mutex;
-  static auto& opened = *new std::map<std::tuple<std::uint64_t, std::uint32_t, int, std::string>, std::uint64_t>;
+  static auto& opened =
+      *new std::map<std::tuple<std::uint64_t, std::uint32_t, int, std::string>, std::uint64_t>;
   const std::lock_guard lock(mutex);
   return opened[{who.world, who.communicator, who.rank, name}]++;
 }
@@ -159,7 +161,9 @@ void say(const std::shared_ptr<detail::owner>& owner, F said) noexcept {
 
 }  // namespace
 
-std::filesystem::path log::directory() const { return owner_ ? owner_->writer->directory() : std::filesystem::path(); }
+std::filesystem::path log::directory() const {
+  return owner_ ? owner_->writer->directory() : std::filesystem::path();
+}
 
 void log::scalar(std::string_view name, std::int64_t step, double number) const noexcept {
   say(owner_, [&](detail::owner& o) { o.push(name, step, number); });
@@ -170,20 +174,26 @@ void log::text(std::string_view name, std::int64_t step, std::string_view words)
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const float> values) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push(name, step, train::histogram_record{{values.begin(), values.end()}}); });
+  say(owner_,
+      [&](detail::owner& o) { o.push(name, step, train::histogram_record{{values.begin(), values.end()}}); });
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const double> values) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push(name, step, train::histogram_record{{values.begin(), values.end()}}); });
+  say(owner_,
+      [&](detail::owner& o) { o.push(name, step, train::histogram_record{{values.begin(), values.end()}}); });
 }
 
 void log::image(std::string_view name, std::int64_t step, image_view p) const noexcept {
   say(owner_, [&](detail::owner& o) {
-    const bool has_shape = p.width > 0 && p.height > 0 && (p.channels == 1 || p.channels == 3 || p.channels == 4);
+    const bool has_shape =
+        p.width > 0 && p.height > 0 && (p.channels == 1 || p.channels == 3 || p.channels == 4);
     const auto row = static_cast<std::size_t>(p.width) * static_cast<std::size_t>(p.channels);
-    if (!has_shape || p.samples.size() % row != 0 || p.samples.size() / row != static_cast<std::size_t>(p.height))
+    if (!has_shape || p.samples.size() % row != 0 ||
+        p.samples.size() / row != static_cast<std::size_t>(p.height))
       return o.writer->queue.count_dropped();
-    o.push(name, step, train::image_record{p.width, p.height, p.channels, std::string(p.samples.begin(), p.samples.end())});
+    o.push(
+        name, step,
+        train::image_record{p.width, p.height, p.channels, std::string(p.samples.begin(), p.samples.end())});
   });
 }
 
@@ -212,7 +222,8 @@ void log::times(std::int64_t step, step_times seconds) const noexcept {
 void log::artifact(std::string_view name, std::span<const std::byte> bytes) const noexcept {
   say(owner_, [&](detail::owner& o) {
     if (!train::is_inside(name)) return o.writer->queue.count_dropped();
-    o.push(name, 0, train::artifact_record{std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+    o.push(name, 0,
+           train::artifact_record{std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
   });
 }
 
@@ -252,7 +263,8 @@ task<totals> log::finish() const {
 }
 
 task<log> open(communicator c, options o) {
-  if (!c) throw error(errc::invalid_argument, "tracking of an empty communicator: this rank is not a member of it");
+  if (!c)
+    throw error(errc::invalid_argument, "tracking of an empty communicator: this rank is not a member of it");
   if (o.ranks == layout::rank_0_only && c.rank() != 0) co_return log();
   const comm::identity who = comm::identity_of(c);
   const std::uint64_t number = number_of_this_run(who, o.name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire format of Protocol Buffers, as far as TensorBoard's messages need it. By hand, because a second libprotobuf in a process
-// that has one (as with TensorFlow or ONNX) ends that process at its start.
+// The wire format of Protocol Buffers, as far as TensorBoard's messages need it. By hand, because a second
+// libprotobuf in a process that has one (as with TensorFlow or ONNX) ends that process at its start.
 #pragma once
 
 #include "base/little_endian.hpp"

@@ -54,9 +54,10 @@ TEST_CASE("checkpoint: what is not whole, or of another, is refused by name") {
   CHECK(refused(good, 4, "another network"));
   CHECK(refused("", 3, "no checkpoint"));
   CHECK(refused(std::string(good.size(), 'x'), 3, "no checkpoint"));
-  for (std::size_t cut = 0; cut < good.size(); ++cut) CHECK_FALSE(error_of([&] { load(scratch.write("bad", good.substr(0, cut)), 3); }).empty());
+  for (std::size_t cut = 0; cut < good.size(); ++cut)
+    CHECK_FALSE(error_of([&] { load(scratch.write("bad", good.substr(0, cut)), 3); }).empty());
   for (std::size_t at = 0; at < good.size(); ++at) {
-    if (at >= 40 && at < 48) continue;   // reserved
+    if (at >= 40 && at < 48) continue;  // reserved
     std::string bad = good;
     bad[at] = static_cast<char>(bad[at] ^ 4);
     CAPTURE(at);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// train_mnist's network: gradients against finite differences, shapes, dropout, and that gradients of parts add up.
+// train_mnist's network: gradients against finite differences, shapes, dropout, and that gradients of parts
+// add up.
 #include "train_mnist/network.hpp"
 
 #include <tutti/train/partition.hpp>
@@ -43,7 +44,7 @@ std::vector<double> copy_of(std::span<double> values) { return {values.begin(), 
 
 TEST_CASE("mnist network: the tutorial's layers") {
   network<double> n(1);
-  CHECK(n.parameters().size() == 21840);   // as torch counts them: 260 + 5020 + 16050 + 510
+  CHECK(n.parameters().size() == 21840);  // as torch counts them: 260 + 5020 + 16050 + 510
   std::size_t end = 0;
   for (const tensor& t : n.layout()) {
     CHECK(t.begin == end);
@@ -62,7 +63,8 @@ TEST_CASE("mnist network: the gradient is the derivative of the loss, with and w
   for (const bool drops : {false, true}) {
     CAPTURE(drops);
     network<double> n(42);
-    const dropout left_out{9, 2, drops ? std::span<const std::uint32_t>(s.numbers) : std::span<const std::uint32_t>()};
+    const dropout left_out{
+        9, 2, drops ? std::span<const std::uint32_t>(s.numbers) : std::span<const std::uint32_t>()};
     const double weight = 0.25;
     n.backward(s.images, s.labels, weight, left_out, nothing);
     const std::vector<double> gradient = copy_of(n.gradient());
@@ -125,7 +127,9 @@ TEST_CASE("mnist network: gradients of parts of a batch add up to that of the ba
   }
 }
 
-TEST_CASE("mnist network: dropout differs by sample and epoch, leaves out about a half, and is off when measuring") {
+TEST_CASE(
+    "mnist network: dropout differs by sample and epoch, leaves out about a half, and is off when "
+    "measuring") {
   const samples s = random_samples(40, 2);
   network<double> n(1);
   const double first = n.backward(s.images, s.labels, 1, {1, 1, s.numbers}, nothing);
@@ -149,10 +153,12 @@ TEST_CASE("mnist network: gradients are complete from the last to the first, and
     then[i] = copy_of(n.gradient().subspan(t.begin, t.size));
   });
   CHECK(order == std::vector<std::size_t>{7, 6, 5, 4, 3, 2, 1, 0});
-  for (std::size_t i = 0; i < then.size(); ++i) CHECK(then[i] == copy_of(n.gradient().subspan(n.layout()[i].begin, n.layout()[i].size)));
+  for (std::size_t i = 0; i < then.size(); ++i)
+    CHECK(then[i] == copy_of(n.gradient().subspan(n.layout()[i].begin, n.layout()[i].size)));
   // No images, no gradient, and everything is said to be complete.
   order.clear();
-  CHECK(n.backward(Eigen::MatrixXd(image_side * image_side, 0), {}, 1, {}, [&](std::size_t i) { order.push_back(i); }) == 0);
+  CHECK(n.backward(Eigen::MatrixXd(image_side * image_side, 0), {}, 1, {},
+                   [&](std::size_t i) { order.push_back(i); }) == 0);
   CHECK(order.size() == 8);
   for (const double g : n.gradient()) REQUIRE(g == 0);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// train_mnist under tutti-run: what its runs have in common however many ranks there are, and what they leave on disk.
+// train_mnist under tutti-run: what its runs have in common however many ranks there are, and what they leave
+// on disk.
 #include "support/command.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
@@ -45,7 +46,8 @@ class shapes {
       for (int y = 0; y < 28; ++y)
         for (int x = 0; x < 28; ++x) {
           double light = 30 * noise.uniform();
-          for (std::size_t k = 0; k + 1 < at.size(); ++k) light += 200 * std::exp(-0.2 * ((x - at[k]) * (x - at[k]) + (y - at[k + 1]) * (y - at[k + 1])));
+          for (std::size_t k = 0; k + 1 < at.size(); ++k)
+            light += 200 * std::exp(-0.2 * ((x - at[k]) * (x - at[k]) + (y - at[k + 1]) * (y - at[k + 1])));
           images += static_cast<char>(static_cast<unsigned char>(std::min(255.0, light)));
         }
     }
@@ -63,17 +65,21 @@ class shapes {
 
 struct training {
   command_result run;
-  std::vector<double> losses;   // of all ranks, by epoch
+  std::vector<double> losses;  // of all ranks, by epoch
   std::string hash;
   double accuracy = 0;
 };
 
-training train(int ranks, const std::string& data, const std::string& arguments, int expected = 0, int seconds = 200) {
+training train(int ranks, const std::string& data, const std::string& arguments, int expected = 0,
+               int seconds = 200) {
   training t;
-  t.run = run_shell(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " TUTTI_TRAIN_MNIST_PATH " --data " + quoted(data) + " " + arguments, seconds);
+  t.run = run_shell(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " TUTTI_TRAIN_MNIST_PATH " --data " +
+                        quoted(data) + " " + arguments,
+                    seconds);
   INFO(t.run.output);
   CHECK(t.run.exit_code == expected);
-  static const std::regex epoch(R"((?:\[0\] )?epoch (\d+): loss ([\d.]+), test accuracy ([\d.]+) %)"), replicas(R"(.*replicas identical: yes \(hash (\w+)\))");
+  static const std::regex epoch(R"((?:\[0\] )?epoch (\d+): loss ([\d.]+), test accuracy ([\d.]+) %)"),
+      replicas(R"(.*replicas identical: yes \(hash (\w+)\))");
   std::istringstream lines(t.run.output);
   std::smatch match;
   for (std::string line; std::getline(lines, line);) {
@@ -104,22 +110,27 @@ std::string mnist_directory() {
 TEST_CASE("train_mnist: one rank, three and four learn the same from the same batches") {
   const shapes data;
   const std::string arguments = "--epochs 3 --batch 33 --lr 0.02";
-  const training one = train(1, data.path(), arguments), three = train(3, data.path(), arguments), four = train(4, data.path(), arguments);
+  const training one = train(1, data.path(), arguments), three = train(3, data.path(), arguments),
+                 four = train(4, data.path(), arguments);
   REQUIRE(one.losses.size() == 3);
   CHECK(one.losses.back() < one.losses.front());
   check_agree(one.losses, three.losses);
   check_agree(one.losses, four.losses);
   for (int rank = 0; rank < 4; ++rank)
-    CHECK(std::regex_search(four.run.output, std::regex("Rank " + std::to_string(rank) + R"(, epoch 3: \d+\.\d+\n)")));
+    CHECK(std::regex_search(four.run.output,
+                            std::regex("Rank " + std::to_string(rank) + R"(, epoch 3: \d+\.\d+\n)")));
 }
 
 TEST_CASE("train_mnist: averaging while computing and afterwards give the same bits, in whatever buckets") {
   const shapes data;
-  const training overlapped = train(3, data.path(), "--epochs 2"), sequential = train(3, data.path(), "--epochs 2 --averaging sequential");
+  const training overlapped = train(3, data.path(), "--epochs 2"),
+                 sequential = train(3, data.path(), "--epochs 2 --averaging sequential");
   CHECK(overlapped.hash == sequential.hash);
   check_agree(overlapped.losses, train(3, data.path(), "--epochs 2 --bucket-kib 1").losses);
-  CHECK(std::regex_search(train(2, data.path(), "--epochs 1 --compare 5").run.output,
-                          std::regex(R"(median step: sequential [\d.]+ ms, overlapped [\d.]+ ms; median gain of 5 pairs [+-][\d.]+ %)")));
+  CHECK(std::regex_search(
+      train(2, data.path(), "--epochs 1 --compare 5").run.output,
+      std::regex(
+          R"(median step: sequential [\d.]+ ms, overlapped [\d.]+ ms; median gain of 5 pairs [+-][\d.]+ %)")));
 }
 
 TEST_CASE("train_mnist: goes on from a checkpoint, on as many ranks or others") {
@@ -128,7 +139,8 @@ TEST_CASE("train_mnist: goes on from a checkpoint, on as many ranks or others") 
   const std::string file = (scratch.path() / "checkpoint").string();
   const training whole = train(2, data.path(), "--epochs 4");
   train(2, data.path(), "--epochs 2 --checkpoint " + quoted(file));
-  const training same = train(2, data.path(), "--epochs 4 --resume " + quoted(file)), more = train(5, data.path(), "--epochs 4 --resume " + quoted(file)),
+  const training same = train(2, data.path(), "--epochs 4 --resume " + quoted(file)),
+                 more = train(5, data.path(), "--epochs 4 --resume " + quoted(file)),
                  alone = train(1, data.path(), "--epochs 4 --resume " + quoted(file));
   CHECK(same.hash == whole.hash);
   const std::vector<double> rest(whole.losses.begin() + 2, whole.losses.end());
@@ -155,18 +167,22 @@ TEST_CASE("train_mnist: with fewer bytes it learns all the same, and replicas st
 TEST_CASE("train_mnist: a tracked run has every rank's series, hyperparameters, console and the checkpoint") {
   const shapes data;
   const scratch_directory scratch;
-  const training t = train(4, data.path(), "--epochs 2 --track " + quoted((scratch.path() / "runs").string()) + " --checkpoint " + quoted((scratch.path() / "c").string()));
+  const training t = train(4, data.path(),
+                           "--epochs 2 --track " + quoted((scratch.path() / "runs").string()) +
+                               " --checkpoint " + quoted((scratch.path() / "c").string()));
   const fs::path run = only_run(scratch.path() / "runs");
   CHECK(read_json(run / "run.json")["ranks"] == 4);
   for (int rank = 0; rank < 4; ++rank) {
     CAPTURE(rank);
     const std::string number = std::to_string(rank);
-    CHECK(lines_of(run, rank, "loss").size() == 8);   // 500 images in batches of 128, twice
-    for (const char* name : {"time/compute", "time/communication", "time/waiting", "step/bytes", "step/overlap", "step/cpu_percent", "step/memory_mib"})
+    CHECK(lines_of(run, rank, "loss").size() == 8);  // 500 images in batches of 128, twice
+    for (const char* name : {"time/compute", "time/communication", "time/waiting", "step/bytes",
+                             "step/overlap", "step/cpu_percent", "step/memory_mib"})
       CHECK_MESSAGE(lines_of(run, rank, name).size() == 8, name);
     CHECK(lines_of(run, rank, "step/bytes")[0]["value"] == 21840 * 4);
     CHECK(read_lines(run, rank).front()["values"]["momentum"] == 0.5);
-    CHECK(contents(run / "console" / ("rank-" + number + ".out")).find("Rank " + number + ", epoch 2: ") != std::string::npos);
+    CHECK(contents(run / "console" / ("rank-" + number + ".out")).find("Rank " + number + ", epoch 2: ") !=
+          std::string::npos);
     CHECK(read_json(run / ("rank-" + number + ".json"))["state"] == "finished");
     int losses = 0;
     for (const read_event& e : events_of(run, rank).events) losses += e.tag == "loss/rank_" + number;

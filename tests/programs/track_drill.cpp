@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that track a run and end in every way, for train/tracking_process_test: `track_drill DIRECTORY DRILL [NUMBER]`.
+// Ranks that track a run and end in every way, for train/tracking_process_test: `track_drill DIRECTORY DRILL
+// [NUMBER]`.
 #include <signal.h>
 #include <unistd.h>
 
@@ -91,7 +92,8 @@ tutti::task<> stopped(tutti::communicator world, drill d) {
   say_some(log, 100);
   const tutti::track::totals t = co_await log.finish();
   const auto took = std::chrono::steady_clock::now() - start;
-  std::printf("rank %d: complete %d in time %d\n", world.rank(), t.complete ? 1 : 0, took < std::chrono::seconds(10) ? 1 : 0);
+  std::printf("rank %d: complete %d in time %d\n", world.rank(), t.complete ? 1 : 0,
+              took < std::chrono::seconds(10) ? 1 : 0);
   std::fflush(stdout);
   if (world.rank() != 0) {
     co_await world.send(word, 0, 2);

@@ -27,15 +27,18 @@ void write_run(const written_run& run) {
   for (const int rank : {0, 1}) {
     std::string lines;
     for (int step = 0; step < 400; ++step) {
-      lines += written_run::scalar("loss <script>document.title='taken'</script>", step, std::exp(-0.01 * step) + 0.3 * rank);
+      lines += written_run::scalar("loss <script>document.title='taken'</script>", step,
+                                   std::exp(-0.01 * step) + 0.3 * rank);
       lines += written_run::scalar("small", step, -0.000214321 * step);
       lines += written_run::scalar("time/compute", step, 0.01 + 0.004 * rank);
       lines += written_run::scalar("time/communication", step, 0.003);
       lines += written_run::scalar("time/waiting", step, 0.005 - 0.004 * rank);
     }
-    lines += R"({"kind":"hyperparameters","values":{"rate":0.01}})" "\n";
+    lines += R"({"kind":"hyperparameters","values":{"rate":0.01}})"
+             "\n";
     run.rank(rank, rank == 0 ? "finished" : "running", lines);
-    run.file("console/rank-" + std::to_string(rank) + ".out", "<script>document.title='taken'</script>\nline 2\n");
+    run.file("console/rank-" + std::to_string(rank) + ".out",
+             "<script>document.title='taken'</script>\nline 2\n");
   }
   nlohmann::json status = written_run::status(1, "running");
   status["process_started_ticks"] = 1;
@@ -50,9 +53,11 @@ std::string browser() {
 
 // The document after it has been shown.
 command_result shown(const std::string& program, const fs::path& page, const fs::path& profile) {
-  return run_shell("HOME=" + quoted(profile.string()) + " " + program + " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run " +
-                       "--disable-background-networking --window-size=1500,2400 --user-data-dir=" + quoted(profile.string()) + " --dump-dom " +
-                       quoted("file://" + page.string()) + " 2>/dev/null",
+  return run_shell("HOME=" + quoted(profile.string()) + " " + program +
+                       " --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run " +
+                       "--disable-background-networking --window-size=1500,2400 --user-data-dir=" +
+                       quoted(profile.string()) + " --dump-dom " + quoted("file://" + page.string()) +
+                       " 2>/dev/null",
                    90);
 }
 
@@ -95,7 +100,8 @@ TEST_CASE("tutti-report: a page and a summary; what is wrong is said") {
   const command_result bad = run_shell(report + " /nowhere/at/all");
   CHECK(bad.exit_code == 1);
   CHECK(bad.says("/nowhere/at/all is no run"));
-  const command_result unwritable = run_shell(report + " -q " + quoted(run.path().string()) + " -o /nowhere/at/all/x.html");
+  const command_result unwritable =
+      run_shell(report + " -q " + quoted(run.path().string()) + " -o /nowhere/at/all/x.html");
   CHECK(unwritable.exit_code == 1);
   CHECK(unwritable.says("--output names another file"));
   CHECK(run_shell(report).exit_code != 0);
@@ -111,23 +117,25 @@ TEST_CASE("tutti-report: the page in a browser") {
   const command_result as_it_is = shown(program, page, profile);
   if (as_it_is.exit_code != 0 && !has(as_it_is.output, "<html")) TUTTI_SKIP("Chromium does not start here");
   CHECK(as_it_is.says("<title>&lt;b&gt;a run&lt;/b&gt;</title>"));
-  for (const char* heading : {"Ranks", "Curves", "Where the time went", "Stragglers", "Hyperparameters", "Console", "How it was run"})
+  for (const char* heading : {"Ranks", "Curves", "Where the time went", "Stragglers", "Hyperparameters",
+                              "Console", "How it was run"})
     CHECK_MESSAGE(as_it_is.says("<h2>" + std::string(heading) + "</h2>"), heading);
   CHECK_FALSE(as_it_is.says("<script"));
 
   std::string asked = contents(page);
-  asked = std::regex_replace(asked, std::regex("<meta http-equiv=[^>]*>"), questions, std::regex_constants::format_first_only);
+  asked = std::regex_replace(asked, std::regex("<meta http-equiv=[^>]*>"), questions,
+                             std::regex_constants::format_first_only);
   run.file("asked.html", asked);
   const command_result answers = shown(program, run.path() / "asked.html", profile);
   CAPTURE(answers.output.substr(0, 4000));
-  CHECK(answers.says("data-lines=\"10\""));     // two series and three times of both ranks
-  CHECK(answers.says("data-shadows=\"10\""));   // of 400 points each
+  CHECK(answers.says("data-lines=\"10\""));    // two series and three times of both ranks
+  CHECK(answers.says("data-shadows=\"10\""));  // of 400 points each
   CHECK(answers.says("data-outside=\"0\""));
   CHECK(answers.says("data-clipped=\"0\""));
   CHECK(answers.says("data-colours=\"2\""));
   CHECK(answers.says("data-bars=\"6\""));
   CHECK(answers.says("data-wide=\"true\""));
   CHECK(answers.says("data-fetched=\"0\""));
-  CHECK(answers.says("data-scripts=\"1\""));   // the one that asks
+  CHECK(answers.says("data-scripts=\"1\""));  // the one that asks
   CHECK(answers.says("data-bold=\"0\""));
 }

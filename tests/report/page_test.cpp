@@ -60,7 +60,8 @@ TEST_CASE("page: a run of two ranks, with everything in it") {
   scratch.write("everything/rank-1.jsonl.copy", "not of a run");
   const run_data run = read_run(scratch.path() / "everything");
   const std::string page = page_of(run);
-  for (const char* heading : {"Ranks", "Curves", "Where the time went", "Stragglers", "Hyperparameters", "Texts", "Images", "Histograms", "Artifacts", "How it was run"}) {
+  for (const char* heading : {"Ranks", "Curves", "Where the time went", "Stragglers", "Hyperparameters",
+                              "Texts", "Images", "Histograms", "Artifacts", "How it was run"}) {
     CAPTURE(heading);
     CHECK(has(page, "<h2>" + std::string(heading) + "</h2>"));
   }
@@ -69,7 +70,7 @@ TEST_CASE("page: a run of two ranks, with everything in it") {
   CHECK(has(page, "said by one"));
   CHECK(has(page, "src=\"data:image/png;base64,iVBOR"));
   CHECK(has(page, "href=\"./artifacts/rank-1/model.bin\""));
-  CHECK(has(page, "0.25<br>"));                                     // once, as all agree
+  CHECK(has(page, "0.25<br>"));  // once, as all agree
   CHECK(has(page, "1 <span class=soft>(rank 1)</span>"));
   // Nothing is fetched, and nothing runs: links to artifacts are all that leads away.
   CHECK(has(page, "default-src 'none'"));
@@ -95,9 +96,11 @@ TEST_CASE("page: names and words are text, whatever they look like") {
   std::string lines = written_run::scalar(hostile, 1, 1) + line.dump() + "\n";
   line = {{"kind", "hyperparameters"}, {"values", {{hostile, hostile}}}};
   lines += line.dump() + "\n";
-  line = {{"kind", "histogram"}, {"name", hostile}, {"step", 1}, {"min", 0}, {"max", 1}, {"limits", {1}}, {"counts", {1}}};
+  line = {{"kind", "histogram"}, {"name", hostile}, {"step", 1}, {"min", 0}, {"max", 1},
+          {"limits", {1}},       {"counts", {1}}};
   lines += line.dump() + "\n";
-  for (const char* file : {"../../etc/passwd", "/etc/passwd", "artifacts/rank-0/\"><script>", "javascript:alert(1)", "//host/x"}) {
+  for (const char* file : {"../../etc/passwd", "/etc/passwd", "artifacts/rank-0/\"><script>",
+                           "javascript:alert(1)", "//host/x"}) {
     line = {{"kind", "artifact"}, {"name", "a"}, {"file", file}, {"bytes", 1}};
     lines += line.dump() + "\n";
     line["kind"] = "image";

@@ -20,11 +20,16 @@ TEST_CASE("run_data: what ranks have said") {
   const written_run run;
   run.facts(2);
   run.rank(0, "finished",
-           written_run::scalar("loss", 0, 1.5) + written_run::scalar("loss", 1, "NaN") + written_run::scalar("loss", 2, "-Infinity") +
-               R"({"kind":"hyperparameters","time":1,"values":{"rate":0.5,"name":"x"}})" "\n"
-               R"({"kind":"text","name":"t","step":7,"value":"words"})" "\n"
-               R"({"kind":"artifact","name":"m","file":"artifacts/rank-0/m","bytes":12})" "\n"
-               R"({"kind":"something of a later version","name":"m"})" "\n");
+           written_run::scalar("loss", 0, 1.5) + written_run::scalar("loss", 1, "NaN") +
+               written_run::scalar("loss", 2, "-Infinity") +
+               R"({"kind":"hyperparameters","time":1,"values":{"rate":0.5,"name":"x"}})"
+               "\n"
+               R"({"kind":"text","name":"t","step":7,"value":"words"})"
+               "\n"
+               R"({"kind":"artifact","name":"m","file":"artifacts/rank-0/m","bytes":12})"
+               "\n"
+               R"({"kind":"something of a later version","name":"m"})"
+               "\n");
   run.rank(1, "closed", written_run::scalar("loss", 0, 2));
   run.file("console/rank-1.err", "oh\n");
   const run_data r = read_run(run.path());
@@ -51,9 +56,9 @@ TEST_CASE("run_data: who says that it runs, and does not, has died") {
   run.facts(4);
   run.rank(0, "running", "");
   nlohmann::json status = written_run::status(1, "running");
-  status["process_started_ticks"] = 1;   // the number of this process, of another time
+  status["process_started_ticks"] = 1;  // the number of this process, of another time
   run.file("rank-1.json", status.dump());
-  status["boot"] = "another";   // this host, started again since
+  status["boot"] = "another";  // this host, started again since
   run.file("rank-2.json", status.dump());
   status["host"] = "far away";
   run.file("rank-3.json", status.dump());
@@ -89,7 +94,8 @@ TEST_CASE("run_data: without run.json, and with statuses of nothing, ranks are s
   run.file("rank-0.json", "");
   run.file("rank-1.json", "[1,2]");
   run.file("rank-2.json", R"({"pid":"a word","written":-1,"heartbeat":{}})");
-  run.file("rank-0.jsonl", "null\n[]\n{}\n{\"kind\":7}\n\n{\"kind\":\"scalar\"}\n{\"kind\":\"histogram\",\"min\":0}\n");
+  run.file("rank-0.jsonl",
+           "null\n[]\n{}\n{\"kind\":7}\n\n{\"kind\":\"scalar\"}\n{\"kind\":\"histogram\",\"min\":0}\n");
   const run_data r = read_run(run.path());
   CHECK(r.ranks.size() == 3);
   CHECK(r.size == 3);
@@ -103,10 +109,14 @@ TEST_CASE("run_data: cut or changed at any byte, a run can be read, and the loss
   run.facts(2);
   std::string lines;
   for (int i = 0; i < 40; ++i) lines += written_run::scalar("loss", i, i);
-  lines += R"({"kind":"histogram","name":"h","step":1,"time":1,"min":0,"max":1,"limits":[0.5,1],"counts":[1,2]})" "\n";
-  lines += R"({"kind":"hyperparameters","time":1,"values":{"a":[1,{"b":2}],"c":null}})" "\n";
+  lines +=
+      R"({"kind":"histogram","name":"h","step":1,"time":1,"min":0,"max":1,"limits":[0.5,1],"counts":[1,2]})"
+      "\n";
+  lines += R"({"kind":"hyperparameters","time":1,"values":{"a":[1,{"b":2}],"c":null}})"
+           "\n";
   run.rank(0, "running", lines);
-  const std::string status = written_run::status(1, "running").dump(), facts = scratch_directory().read(run.path() / "run.json");
+  const std::string status = written_run::status(1, "running").dump(),
+                    facts = scratch_directory().read(run.path() / "run.json");
   run.rank(1, "running", lines);
   random_numbers random(seed_of_this_run());
   for (int round = 0; round < 200; ++round) {
@@ -140,7 +150,9 @@ TEST_CASE("run_data: a group of runs is one run") {
     run.file(folder + "run.json", R"({"name":"group","ranks":2,"layout":"run_per_rank"})");
     run.file(folder + "rank-" + std::to_string(rank) + ".json", written_run::status(rank, "finished").dump());
     run.file(folder + "rank-" + std::to_string(rank) + ".jsonl",
-             written_run::scalar("loss", 1, rank) + R"({"kind":"artifact","name":"m","file":"artifacts/m","bytes":1})" "\n");
+             written_run::scalar("loss", 1, rank) +
+                 R"({"kind":"artifact","name":"m","file":"artifacts/m","bytes":1})"
+                 "\n");
   }
   const run_data r = read_run(run.path());
   CHECK(r.name == "group");

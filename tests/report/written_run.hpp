@@ -21,20 +21,36 @@ class written_run {
     std::ofstream(path() / name, std::ios::binary) << content;
   }
   void facts(int ranks, const std::string& name = "a run") const {
-    file("run.json", nlohmann::json({{"format", 1}, {"name", name}, {"ranks", ranks}, {"created", 1.7e9}, {"layout", "single_run"}}).dump());
+    file("run.json",
+         nlohmann::json(
+             {{"format", 1}, {"name", name}, {"ranks", ranks}, {"created", 1.7e9}, {"layout", "single_run"}})
+             .dump());
   }
   // Of this process, which runs, unless told otherwise.
   static nlohmann::json status(int rank, const std::string& state) {
     const train::process_identity me = train::this_process();
-    return {{"rank", rank}, {"host", me.host}, {"boot", me.boot}, {"pid", me.pid}, {"process_started_ticks", me.started_ticks}, {"state", state},
-            {"opened", 1.7e9}, {"heartbeat", 1.7e9}, {"heartbeat_seconds", 2.0}, {"written", 3}, {"dropped", 0}, {"failed", 0}};
+    return {{"rank", rank},
+            {"host", me.host},
+            {"boot", me.boot},
+            {"pid", me.pid},
+            {"process_started_ticks", me.started_ticks},
+            {"state", state},
+            {"opened", 1.7e9},
+            {"heartbeat", 1.7e9},
+            {"heartbeat_seconds", 2.0},
+            {"written", 3},
+            {"dropped", 0},
+            {"failed", 0}};
   }
   void rank(int number, const std::string& state, const std::string& lines) const {
     file("rank-" + std::to_string(number) + ".json", status(number, state).dump());
     file("rank-" + std::to_string(number) + ".jsonl", lines);
   }
   static std::string scalar(const std::string& name, int step, const nlohmann::json& value) {
-    return nlohmann::json({{"kind", "scalar"}, {"name", name}, {"step", step}, {"time", 1.7e9}, {"value", value}}).dump() + "\n";
+    return nlohmann::json(
+               {{"kind", "scalar"}, {"name", name}, {"step", step}, {"time", 1.7e9}, {"value", value}})
+               .dump() +
+           "\n";
   }
 
  private:

@@ -7,8 +7,8 @@
 
 #include <sys/resource.h>
 
-#include <cerrno>
 #include <doctest/doctest.h>
+#include <cerrno>
 #include <string>
 
 using tutti::train::append_file;

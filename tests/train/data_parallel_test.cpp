@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Averaging in buckets: the same bits as one all_reduce, however gradients lie and in whatever order they are ready.
+// Averaging in buckets: the same bits as one all_reduce, however gradients lie and in whatever order they are
+// ready.
 #include <tutti/train/data_parallel.hpp>
 
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
-#include <doctest/doctest.h>
 
 #include <atomic>
 #include <chrono>
@@ -61,7 +62,8 @@ data_parallel_options small_buckets() {
 // Lets the loop turn until it is so.
 task<> turn_until(communicator world, const std::atomic<bool>* done) {
   const auto deadline = clock::now() + patience;
-  while (!done->load() && clock::now() < deadline) co_await boost::asio::post(world.get_executor(), boost::asio::deferred);
+  while (!done->load() && clock::now() < deadline)
+    co_await boost::asio::post(world.get_executor(), boost::asio::deferred);
   TUTTI_EXPECT(done->load());
 }
 
@@ -70,14 +72,17 @@ task<> averages(communicator world, bool together, bool sums, int order) {
   data_parallel_options o = small_buckets();
   o.sum = sums;
   data_parallel parallel = co_await data_parallel::create(world, m.gradients, o);
-  TUTTI_EXPECT(parallel.buckets() == 3);   // {7}, {1000}, {64, 1, 300, 5}
+  TUTTI_EXPECT(parallel.buckets() == 3);  // {7}, {1000}, {64, 1, 300, 5}
   for (int step = 0; step < 5; ++step) {
     m.compute(world.rank(), step);
     plain.compute(world.rank(), step);
     std::atomic<bool> done = false;
     std::thread backward([&] {
       const std::size_t n = m.gradients.size();
-      for (std::size_t i = 0; i < n && order != 3; ++i) parallel.ready(order == 0 ? n - 1 - i : order == 1 ? i : (i + static_cast<std::size_t>(world.rank())) % n);
+      for (std::size_t i = 0; i < n && order != 3; ++i)
+        parallel.ready(order == 0   ? n - 1 - i
+                       : order == 1 ? i
+                                    : (i + static_cast<std::size_t>(world.rank())) % n);
       done = true;
     });
     co_await turn_until(world, &done);
@@ -91,7 +96,8 @@ task<> averages(communicator world, bool together, bool sums, int order) {
       co_await world.all_reduce(plain.memory[0], tutti::avg);
     const std::vector<float> got = m.flat();
     float worst = 0;
-    for (std::size_t i = 0; i < got.size(); ++i) worst = std::max(worst, std::abs(got[i] - plain.memory[0][i]));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      worst = std::max(worst, std::abs(got[i] - plain.memory[0][i]));
     TUTTI_EXPECT(worst < 1e-4F);
     const replica_check check = co_await compare_replicas(world, got);
     TUTTI_EXPECT(check.agree());
@@ -101,7 +107,9 @@ task<> averages(communicator world, bool together, bool sums, int order) {
 
 }  // namespace
 
-TEST_CASE("data_parallel: the average, wherever gradients lie, in whatever order they are ready, or never said to be") {
+TEST_CASE(
+    "data_parallel: the average, wherever gradients lie, in whatever order they are ready, or never said to "
+    "be") {
   for (const bool together : {true, false})
     for (const bool sums : {true, false})
       for (const int order : {0, 1, 2, 3}) {
@@ -194,7 +202,7 @@ TEST_CASE("data_parallel: gradients add up without averaging, and then with it")
       }
       backward();
       co_await parallel.reduced();
-      TUTTI_EXPECT(m.memory[0][9] == 6 && m.memory[1][19] == 6);   // 4 * (1 + 2) / 2
+      TUTTI_EXPECT(m.memory[0][9] == 6 && m.memory[1][19] == 6);  // 4 * (1 + 2) / 2
       for (auto& values : m.memory) std::ranges::fill(values, 0.0F);
     }
   });
@@ -216,7 +224,8 @@ TEST_CASE("data_parallel: the initial state is the root's") {
 
 namespace {
 
-// Each rank has as many batches as `batches` says, of as many samples as the rank's number; the weighted average must come out.
+// Each rank has as many batches as `batches` says, of as many samples as the rank's number; the weighted
+// average must come out.
 task<> uneven_training(communicator world, std::vector<int> batches, std::shared_ptr<gradient_hook> hook) {
   model m(false, {3, 40});
   data_parallel_options o = small_buckets();
@@ -260,14 +269,19 @@ task<> uneven_training(communicator world, std::vector<int> batches, std::shared
 }  // namespace
 
 TEST_CASE("data_parallel: ranks that run out first take part until the last has") {
-  for (const std::vector<int>& batches : {std::vector<int>{3, 1, 5}, {0, 0, 2}, {2, 2, 2}, {0, 0, 0}, {7, 0, 1}})
+  for (const std::vector<int>& batches :
+       {std::vector<int>{3, 1, 5}, {0, 0, 2}, {2, 2, 2}, {0, 0, 0}, {7, 0, 1}})
     for (const bool hooked : {false, true})
-      run_local(3, [&](communicator world) { return uneven_training(std::move(world), batches, hooked ? identity_hook() : nullptr); });
+      run_local(3, [&](communicator world) {
+        return uneven_training(std::move(world), batches, hooked ? identity_hook() : nullptr);
+      });
 }
 
 TEST_CASE("data_parallel: what cannot be meant is refused, on all ranks") {
   const auto with = [](std::vector<gradient_view> gradients) {
-    return failures_of(2, {}, [gradients](communicator world) -> task<> { co_await data_parallel::create(world, gradients); });
+    return failures_of(2, {}, [gradients](communicator world) -> task<> {
+      co_await data_parallel::create(world, gradients);
+    });
   };
   CHECK(with({})[1].code == errc::invalid_argument);
   std::vector<float> some(10);
@@ -300,7 +314,7 @@ TEST_CASE("data_parallel: what cannot be meant is refused, on all ranks") {
     const failure join = co_await failure_in(parallel.join_step());
     TUTTI_EXPECT(join.code == errc::invalid_argument);
     co_await parallel.reduced();
-    parallel.ready(1);   // of the next step
+    parallel.ready(1);  // of the next step
     data_parallel empty;
     TUTTI_EXPECT(refused([&] { empty.ready(0); }));
     data_parallel moved = std::move(parallel);
@@ -308,7 +322,9 @@ TEST_CASE("data_parallel: what cannot be meant is refused, on all ranks") {
   });
 }
 
-TEST_CASE("data_parallel: a rank that goes ends the step on all, and what has failed says so; the program's communicator is good") {
+TEST_CASE(
+    "data_parallel: a rank that goes ends the step on all, and what has failed says so; the program's "
+    "communicator is good") {
   run_local(3, over("shm"), [](communicator world) -> task<> {
     model m(true);
     {
@@ -319,7 +335,7 @@ TEST_CASE("data_parallel: a rank that goes ends the step on all, and what has fa
         const failure again = co_await failure_in(parallel.reduced());
         TUTTI_EXPECT(again.code == errc::communicator_failed);
       } else {
-        parallel.ready(5);   // started, and then dropped
+        parallel.ready(5);  // started, and then dropped
       }
     }
     co_await world.barrier();

@@ -4,8 +4,8 @@
 #include "train/event_reader.hpp"
 #include "train/png.hpp"
 
-#include <cmath>
 #include <doctest/doctest.h>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -35,10 +35,12 @@ TEST_CASE("event encoding: every kind is read back as it was written") {
   REQUIRE(read.events.size() == 7);
   const std::vector<read_event>& e = read.events;
   CHECK(e[0].wall_time == 1.5);
-  CHECK((e[1].kind == "scalar" && e[1].tag == "loss/rank_2" && e[1].step == 7 && e[1].number == 0.25F && e[1].wall_time == 2.5));
+  CHECK((e[1].kind == "scalar" && e[1].tag == "loss/rank_2" && e[1].step == 7 && e[1].number == 0.25F &&
+         e[1].wall_time == 2.5));
   CHECK((e[2].step == -3 && std::isinf(e[2].number)));
   CHECK((e[3].kind == "text" && e[3].words == "caf\xc3\xa9"));
-  CHECK((e[4].kind == "histogram" && e[4].histogram.count == 4 && e[4].histogram.min == 1 && e[4].histogram.max == 4));
+  CHECK((e[4].kind == "histogram" && e[4].histogram.count == 4 && e[4].histogram.min == 1 &&
+         e[4].histogram.max == 4));
   CHECK(e[4].histogram.limits == std::vector<double>{2, 3, 4});
   CHECK(e[4].histogram.counts == std::vector<double>{3, 0, 1});
   CHECK((e[5].kind == "image" && e[5].width == 3 && e[5].height == 2 && e[5].channels == 1));
@@ -53,7 +55,9 @@ TEST_CASE("event encoding: known bytes") {
   CHECK(file.substr(0, 8) == std::string("\x18\0\0\0\0\0\0\0", 8));
   CHECK(file.substr(8, 4) == std::string("\xa3\x7f\x4b\x22", 4));
   CHECK(file.substr(12, 9) == std::string("\x09\0\0\0\0\0\0\0\0", 9));
-  CHECK(file.substr(21, 15) == "\x1a\x0d" "brain.Event:2");
+  CHECK(file.substr(21, 15) ==
+        "\x1a\x0d"
+        "brain.Event:2");
 }
 
 TEST_CASE("event encoding: the reader of the tests refuses what is broken, and sees what is cut") {

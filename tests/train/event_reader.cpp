@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Written from the descriptions of the formats, with nothing of the writer's but the checksum, which has a test of its own.
+// Written from the descriptions of the formats, with nothing of the writer's but the checksum, which has a
+// test of its own.
 #include "train/event_reader.hpp"
 
 #include "base/crc32c.hpp"
@@ -75,7 +76,7 @@ class fields {
   template <class T>
   static T as(std::string_view b) {
     T value;
-    std::memcpy(&value, b.data(), sizeof value);   // the tests run on little-endian machines, as the file is
+    std::memcpy(&value, b.data(), sizeof value);  // the tests run on little-endian machines, as the file is
     return value;
   }
   std::string_view take(std::uint64_t n) {
@@ -101,14 +102,29 @@ class fields {
 void read_histogram_message(std::string_view bytes, read_histogram& h) {
   for (fields f(bytes); f.next();) {
     switch (f.number) {
-      case 1: h.min = f.real(); break;
-      case 2: h.max = f.real(); break;
-      case 3: h.count = f.real(); break;
-      case 4: h.sum = f.real(); break;
-      case 5: h.sum_of_squares = f.real(); break;
-      case 6: h.limits = f.packed(); break;
-      case 7: h.counts = f.packed(); break;
-      default: f.unknown();
+      case 1:
+        h.min = f.real();
+        break;
+      case 2:
+        h.max = f.real();
+        break;
+      case 3:
+        h.count = f.real();
+        break;
+      case 4:
+        h.sum = f.real();
+        break;
+      case 5:
+        h.sum_of_squares = f.real();
+        break;
+      case 6:
+        h.limits = f.packed();
+        break;
+      case 7:
+        h.counts = f.packed();
+        break;
+      default:
+        f.unknown();
     }
   }
   if (h.limits.size() != h.counts.size()) refuse("as many limits as buckets");
@@ -117,11 +133,20 @@ void read_histogram_message(std::string_view bytes, read_histogram& h) {
 void read_image(std::string_view bytes, read_event& e) {
   for (fields f(bytes); f.next();) {
     switch (f.number) {
-      case 1: e.height = f.whole(); break;
-      case 2: e.width = f.whole(); break;
-      case 3: e.channels = f.whole(); break;
-      case 4: e.words = f.text(); break;
-      default: f.unknown();
+      case 1:
+        e.height = f.whole();
+        break;
+      case 2:
+        e.width = f.whole();
+        break;
+      case 3:
+        e.channels = f.whole();
+        break;
+      case 4:
+        e.words = f.text();
+        break;
+      default:
+        f.unknown();
     }
   }
 }
@@ -144,7 +169,8 @@ void read_tensor(std::string_view bytes, read_event& e) {
     }
   }
   if (type != 7 && type != 1) refuse("a tensor of type " + std::to_string(type));
-  if (elements != strings) refuse("a tensor with " + std::to_string(strings) + " of " + std::to_string(elements) + " elements");
+  if (elements != strings)
+    refuse("a tensor with " + std::to_string(strings) + " of " + std::to_string(elements) + " elements");
 }
 
 void read_metadata(std::string_view bytes, read_event& e) {
@@ -179,7 +205,9 @@ void read_metadata(std::string_view bytes, read_event& e) {
 void read_value(std::string_view bytes, read_event& e) {
   for (fields f(bytes); f.next();) {
     switch (f.number) {
-      case 1: e.tag = f.text(); break;
+      case 1:
+        e.tag = f.text();
+        break;
       case 2:
         e.kind = "scalar";
         e.number = f.real32();
@@ -192,9 +220,14 @@ void read_value(std::string_view bytes, read_event& e) {
         e.kind = "histogram";
         read_histogram_message(f.text(), e.histogram);
         break;
-      case 8: read_tensor(f.text(), e); break;
-      case 9: read_metadata(f.text(), e); break;
-      default: f.unknown();
+      case 8:
+        read_tensor(f.text(), e);
+        break;
+      case 9:
+        read_metadata(f.text(), e);
+        break;
+      default:
+        f.unknown();
     }
   }
 }
@@ -203,8 +236,12 @@ read_event read_event_message(std::string_view bytes) {
   read_event e;
   for (fields f(bytes); f.next();) {
     switch (f.number) {
-      case 1: e.wall_time = f.real(); break;
-      case 2: e.step = f.whole(); break;
+      case 1:
+        e.wall_time = f.real();
+        break;
+      case 2:
+        e.step = f.whole();
+        break;
       case 3:
         e.kind = "version";
         e.words = f.text();
@@ -217,7 +254,8 @@ read_event read_event_message(std::string_view bytes) {
         }
         break;
       }
-      default: f.unknown();
+      default:
+        f.unknown();
     }
   }
   if (e.kind.empty()) refuse("an event of nothing");
@@ -248,7 +286,8 @@ read_file read_events(std::string_view bytes) {
       break;
     }
     const auto length = integer_at<std::uint64_t>(rest, 0);
-    if (integer_at<std::uint32_t>(rest, 8) != masked(rest.substr(0, 8))) refuse("the checksum of the length" + where);
+    if (integer_at<std::uint32_t>(rest, 8) != masked(rest.substr(0, 8)))
+      refuse("the checksum of the length" + where);
     if (rest.size() < 16 || rest.size() - 16 < length) {
       out.cut = true;
       break;
@@ -258,7 +297,8 @@ read_file read_events(std::string_view bytes) {
     out.events.push_back(read_event_message(event));
     at += 16 + length;
   }
-  if (out.events.empty() || out.events.front().kind != "version" || out.events.front().words != "brain.Event:2")
+  if (out.events.empty() || out.events.front().kind != "version" ||
+      out.events.front().words != "brain.Event:2")
     refuse("it does not begin with its version");
   return out;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reader of TensorBoard's event files that lets nothing pass: every checksum, every field's number and type.
+// A reader of TensorBoard's event files that lets nothing pass: every checksum, every field's number and
+// type.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +16,24 @@ struct read_histogram {
 };
 
 struct read_event {
-  std::string kind;   // version, scalar, text, histogram, image, hyperparameters
+  std::string kind;  // version, scalar, text, histogram, image, hyperparameters
   double wall_time = 0;
   std::int64_t step = 0;
   std::string tag;
   float number = 0;
-  std::string words;   // of a text, or the version, or an image's file, or what the plugin of hyperparameters is given
+  std::string
+      words;  // of a text, or the version, or an image's file, or what the plugin of hyperparameters is given
   read_histogram histogram;
   std::int64_t width = 0, height = 0, channels = 0;
 };
 
 struct read_file {
   std::vector<read_event> events;
-  bool cut = false;   // the last record is not whole: the writer was killed
+  bool cut = false;  // the last record is not whole: the writer was killed
 };
 
-// Throws std::runtime_error, with the byte at fault, for anything else than whole good records, the last perhaps cut.
+// Throws std::runtime_error, with the byte at fault, for anything else than whole good records, the last
+// perhaps cut.
 read_file read_events(std::string_view bytes);
 
 }  // namespace tutti::test

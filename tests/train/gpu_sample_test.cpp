@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which GPU is a rank's, and what it says, by a stand-in of the driver's library; and by the real one where there is one.
+// Which GPU is a rank's, and what it says, by a stand-in of the driver's library; and by the real one where
+// there is one.
 #include "train/gpu_sample.hpp"
 
 #include "support/skip.hpp"
@@ -15,13 +16,19 @@ namespace {
 
 class visible_devices {
  public:
-  explicit visible_devices(const char* list) { list != nullptr ? ::setenv("CUDA_VISIBLE_DEVICES", list, 1) : ::unsetenv("CUDA_VISIBLE_DEVICES"); }
+  explicit visible_devices(const char* list) {
+    list != nullptr ? ::setenv("CUDA_VISIBLE_DEVICES", list, 1) : ::unsetenv("CUDA_VISIBLE_DEVICES");
+  }
   visible_devices(const visible_devices&) = delete;
   visible_devices& operator=(const visible_devices&) = delete;
-  ~visible_devices() { before_.empty() ? ::unsetenv("CUDA_VISIBLE_DEVICES") : ::setenv("CUDA_VISIBLE_DEVICES", before_.c_str(), 1); }
+  ~visible_devices() {
+    before_.empty() ? ::unsetenv("CUDA_VISIBLE_DEVICES")
+                    : ::setenv("CUDA_VISIBLE_DEVICES", before_.c_str(), 1);
+  }
 
  private:
-  std::string before_ = std::getenv("CUDA_VISIBLE_DEVICES") != nullptr ? std::getenv("CUDA_VISIBLE_DEVICES") : "";
+  std::string before_ =
+      std::getenv("CUDA_VISIBLE_DEVICES") != nullptr ? std::getenv("CUDA_VISIBLE_DEVICES") : "";
 };
 
 double busy(int local_rank) {
@@ -66,7 +73,9 @@ TEST_CASE("gpu_sample: what the driver's library says") {
   CHECK(busy(0) == -1);
 }
 
-TEST_CASE("gpu_sample: without a library there is no GPU") { CHECK_FALSE(gpu_sampler(0, "libno-such-thing.so.1").take()); }
+TEST_CASE("gpu_sample: without a library there is no GPU") {
+  CHECK_FALSE(gpu_sampler(0, "libno-such-thing.so.1").take());
+}
 
 TEST_CASE("gpu_sample: the GPU of this machine") {
   gpu_sampler sampler(0);

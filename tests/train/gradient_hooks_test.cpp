@@ -17,12 +17,13 @@ using namespace tutti::test;
 namespace {
 
 struct outcome {
-  double relative_error = 0;   // of the last step
-  double bias = 0;             // of the sum of all steps, relative
+  double relative_error = 0;  // of the last step
+  double bias = 0;            // of the sum of all steps, relative
 };
 
 // A matrix of 40 x 30 and a vector, different on each rank; the same in each step.
-task<> average_with(communicator world, std::shared_ptr<gradient_hook> hook, int steps, float scale, outcome* out) {
+task<> average_with(communicator world, std::shared_ptr<gradient_hook> hook, int steps, float scale,
+                    outcome* out) {
   constexpr std::size_t rows = 40, columns = 30;
   std::vector<float> matrix(rows * columns), vector(17), mine(matrix.size() + vector.size());
   random_bits bits(static_cast<std::uint64_t>(world.rank()) + 1);
@@ -41,7 +42,8 @@ task<> average_with(communicator world, std::shared_ptr<gradient_hook> hook, int
     co_await parallel.reduced();
     double wrong = 0, all = 0;
     for (std::size_t i = 0; i < mine.size(); ++i) {
-      const double got = static_cast<double>(i < matrix.size() ? matrix[i] : vector[i - matrix.size()]), want = static_cast<double>(exact[i]);
+      const double got = static_cast<double>(i < matrix.size() ? matrix[i] : vector[i - matrix.size()]),
+                   want = static_cast<double>(exact[i]);
       total[i] += got;
       wrong += (got - want) * (got - want);
       all += want * want;
@@ -63,7 +65,8 @@ task<> average_with(communicator world, std::shared_ptr<gradient_hook> hook, int
 
 outcome with(const std::function<std::shared_ptr<gradient_hook>()>& hook, int steps = 1, float scale = 1) {
   outcome out;
-  run_local(3, [&](communicator world) { return average_with(std::move(world), hook(), steps, scale, &out); });
+  run_local(3,
+            [&](communicator world) { return average_with(std::move(world), hook(), steps, scale, &out); });
   return out;
 }
 
@@ -119,13 +122,15 @@ TEST_CASE("gradient_hooks: a matrix of low rank is found") {
     for (int step = 0; step < 4; ++step) {
       for (std::size_t i = 0; i < rows; ++i)
         for (std::size_t j = 0; j < columns; ++j)
-          matrix[i * columns + j] = static_cast<float>(world.rank() + 1) * std::sin(static_cast<float>(i)) * std::cos(static_cast<float>(j));
+          matrix[i * columns + j] = static_cast<float>(world.rank() + 1) * std::sin(static_cast<float>(i)) *
+                                    std::cos(static_cast<float>(j));
       co_await parallel.reduced();
       worst = 0;
       for (std::size_t i = 0; i < rows; ++i)
         for (std::size_t j = 0; j < columns; ++j)
-          worst = std::max(worst, std::abs(static_cast<double>(matrix[i * columns + j]) -
-                                           1.5 * std::sin(static_cast<double>(i)) * std::cos(static_cast<double>(j))));
+          worst = std::max(
+              worst, std::abs(static_cast<double>(matrix[i * columns + j]) -
+                              1.5 * std::sin(static_cast<double>(i)) * std::cos(static_cast<double>(j))));
       // A gradient of zero stays one, and does not end the approximation of those after it.
       for (const float v : nothing) TUTTI_EXPECT(v == 0);
     }

@@ -28,7 +28,8 @@ TEST_CASE("histogram: none, one, equal and extreme values") {
   const std::vector<double> same(5, 3.0);
   CHECK(histogram_of(same).counts == std::vector<double>{5});
   const double most = std::numeric_limits<double>::max();
-  const std::vector<double> wide{-most, 0, most, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()};
+  const std::vector<double> wide{-most, 0, most, std::numeric_limits<double>::infinity(),
+                                 std::numeric_limits<double>::quiet_NaN()};
   const histogram h = histogram_of(wide, 4);
   CHECK(h.not_finite == 2);
   CHECK(std::accumulate(h.counts.begin(), h.counts.end(), 0.0) == 3);

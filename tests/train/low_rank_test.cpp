@@ -22,7 +22,8 @@ std::vector<float> random_values(std::size_t n, std::uint64_t seed) {
 
 double dot(const std::vector<float>& f, std::size_t n, std::size_t a, std::size_t b) {
   double sum = 0;
-  for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(f[a * n + i]) * static_cast<double>(f[b * n + i]);
+  for (std::size_t i = 0; i < n; ++i)
+    sum += static_cast<double>(f[a * n + i]) * static_cast<double>(f[b * n + i]);
   return sum;
 }
 
@@ -32,7 +33,8 @@ TEST_CASE("low_rank: products are the definitions'") {
   for (const std::size_t rows : {1u, 3u, 17u})
     for (const std::size_t columns : {1u, 8u, 21u}) {
       constexpr std::size_t rank = 2;
-      const auto m = random_values(rows * columns, 1), right = random_values(columns * rank, 2), left = random_values(rows * rank, 3);
+      const auto m = random_values(rows * columns, 1), right = random_values(columns * rank, 2),
+                 left = random_values(rows * rank, 3);
       std::vector<float> product(rows * rank), transposed(columns * rank, 5.0F), whole(rows * columns, 5.0F);
       multiply(m, rows, right, rank, product);
       multiply_transposed(m, rows, left, rank, transposed);
@@ -51,7 +53,8 @@ TEST_CASE("low_rank: products are the definitions'") {
       }
       for (std::size_t i = 0; i < rows; ++i)
         for (std::size_t j = 0; j < columns; ++j)
-          CHECK(whole[i * columns + j] == doctest::Approx(left[i] * right[j] + left[rows + i] * right[columns + j]).epsilon(1e-4));
+          CHECK(whole[i * columns + j] ==
+                doctest::Approx(left[i] * right[j] + left[rows + i] * right[columns + j]).epsilon(1e-4));
     }
 }
 
@@ -68,7 +71,8 @@ TEST_CASE("low_rank: columns are made orthonormal, also when they are zero or de
     orthonormalise(again, rank, 42);
     CHECK(factor == again);
     for (std::size_t a = 0; a < rank; ++a)
-      for (std::size_t b = 0; b < rank; ++b) CHECK(dot(factor, n, a, b) == doctest::Approx(a == b ? 1.0 : 0.0).epsilon(1e-4));
+      for (std::size_t b = 0; b < rank; ++b)
+        CHECK(dot(factor, n, a, b) == doctest::Approx(a == b ? 1.0 : 0.0).epsilon(1e-4));
   }
   // More columns than there are directions.
   std::vector<float> full = random_values(2 * 3, 1);

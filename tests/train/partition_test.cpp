@@ -55,7 +55,8 @@ TEST_CASE("partition: fractions cut a shuffle that the seed decides") {
   CHECK_FALSE(std::ranges::is_sorted(parts.use(0)));
 }
 
-TEST_CASE("partition: whatever the fractions, no sample is in two parts, and none is lost when they make one") {
+TEST_CASE(
+    "partition: whatever the fractions, no sample is in two parts, and none is lost when they make one") {
   for (const std::size_t size : {0u, 1u, 5u, 101u, 1797u})
     for (const int n : {1, 3, 7, 10}) {
       const std::vector<double> fractions(static_cast<std::size_t>(n), 1.0 / n);
@@ -80,7 +81,8 @@ TEST_CASE("partition: whatever the fractions, no sample is in two parts, and non
 }
 
 TEST_CASE("partition: what cannot be meant is refused") {
-  for (const std::vector<double>& bad : {std::vector<double>{0.6, 0.5}, {-0.1, 0.5}, {NAN}, {INFINITY}}) CHECK_THROWS_AS(data_partitioner(10, bad), error);
+  for (const std::vector<double>& bad : {std::vector<double>{0.6, 0.5}, {-0.1, 0.5}, {NAN}, {INFINITY}})
+    CHECK_THROWS_AS(data_partitioner(10, bad), error);
   CHECK_THROWS_AS(data_partitioner(10, 0), error);
   CHECK_THROWS_AS(data_partitioner(10, 2).use(2), error);
   CHECK_THROWS_AS(data_partitioner(10, 2).use(-1), error);
@@ -101,7 +103,8 @@ TEST_CASE("partition: batches are the same however many ranks share them, and ev
         shared_batches mine(samples, batch, rank, ranks, 5);
         mine.begin_epoch(epoch);
         REQUIRE(mine.steps() == 8);
-        for (std::size_t s = 0; s < mine.steps(); ++s) joined[s].insert(joined[s].end(), mine.mine(s).begin(), mine.mine(s).end());
+        for (std::size_t s = 0; s < mine.steps(); ++s)
+          joined[s].insert(joined[s].end(), mine.mine(s).begin(), mine.mine(s).end());
       }
       std::set<sample_index> seen;
       for (std::size_t s = 0; s < alone.steps(); ++s) {

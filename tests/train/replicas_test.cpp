@@ -39,7 +39,7 @@ TEST_CASE("replicas: ranks that differ from most are named on every rank") {
     const std::vector<std::span<const float>> pieces{weights, more};
     const replica_check differ = co_await compare_replicas(world, pieces);
     TUTTI_EXPECT(!differ.agree() && differ.differ == std::vector<int>{2});
-    weights[0] = static_cast<float>(world.rank() / 2);   // two and two: rank 0's count
+    weights[0] = static_cast<float>(world.rank() / 2);  // two and two: rank 0's count
     const replica_check halves = co_await compare_replicas(world, weights);
     TUTTI_EXPECT((halves.differ == std::vector<int>{2, 3}));
   });

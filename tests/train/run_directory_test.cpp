@@ -21,15 +21,18 @@ TEST_CASE("run directory: whoever comes at whatever moment gets the same, other 
   std::vector<std::thread> threads;
   for (int i = 0; i < runs * ranks; ++i)
     threads.emplace_back([&, i] {
-      got[static_cast<std::size_t>(i)] = claim_run_directory(scratch.path() / "runs", std::to_string(i % runs), "name");
+      got[static_cast<std::size_t>(i)] =
+          claim_run_directory(scratch.path() / "runs", std::to_string(i % runs), "name");
     });
   for (std::thread& t : threads) t.join();
-  for (int i = 0; i < runs * ranks; ++i) CHECK(got[static_cast<std::size_t>(i)] == got[static_cast<std::size_t>(i % runs)]);
+  for (int i = 0; i < runs * ranks; ++i)
+    CHECK(got[static_cast<std::size_t>(i)] == got[static_cast<std::size_t>(i % runs)]);
   CHECK(std::set<fs::path>(got.begin(), got.end()).size() == runs);
   for (const fs::path& path : got) CHECK(fs::is_directory(path));
   // Nothing else is left of those that were not first.
   int directories = 0;
-  for (const auto& entry : fs::directory_iterator(scratch.path() / "runs")) directories += entry.path().filename() != ".tutti";
+  for (const auto& entry : fs::directory_iterator(scratch.path() / "runs"))
+    directories += entry.path().filename() != ".tutti";
   CHECK(directories == runs);
 }
 
@@ -40,24 +43,32 @@ TEST_CASE("run directory: a name that is free is taken as it is, however many ra
     std::vector<fs::path> got(8);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < got.size(); ++i)
-      threads.emplace_back([&, i] { got[i] = claim_run_directory(scratch.path(), i % 2 == 0 ? "even" : "odd", i % 2 == 0 ? "free" : "taken"); });
+      threads.emplace_back([&, i] {
+        got[i] =
+            claim_run_directory(scratch.path(), i % 2 == 0 ? "even" : "odd", i % 2 == 0 ? "free" : "taken");
+      });
     for (std::thread& t : threads) t.join();
-    for (std::size_t i = 0; i < got.size(); ++i) CHECK(got[i].filename() == (i % 2 == 0 ? "free" : "taken-2"));
+    for (std::size_t i = 0; i < got.size(); ++i)
+      CHECK(got[i].filename() == (i % 2 == 0 ? "free" : "taken-2"));
   }
 }
 
-TEST_CASE("run directory: ranks that want different names, because a second has passed, get one, and no other is left") {
+TEST_CASE(
+    "run directory: ranks that want different names, because a second has passed, get one, and no other is "
+    "left") {
   for (int round = 0; round < 50; ++round) {
     const tutti::test::scratch_directory scratch;
     std::vector<fs::path> got(6);
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < got.size(); ++i)
-      threads.emplace_back([&, i] { got[i] = claim_run_directory(scratch.path(), "id", i % 2 == 0 ? "10" : "11"); });
+      threads.emplace_back(
+          [&, i] { got[i] = claim_run_directory(scratch.path(), "id", i % 2 == 0 ? "10" : "11"); });
     for (std::thread& t : threads) t.join();
     for (const fs::path& path : got) CHECK(path == got[0]);
     CHECK(fs::is_directory(got[0]));
     int directories = 0;
-    for (const auto& entry : fs::directory_iterator(scratch.path())) directories += entry.path().filename() != ".tutti";
+    for (const auto& entry : fs::directory_iterator(scratch.path()))
+      directories += entry.path().filename() != ".tutti";
     CHECK(directories == 1);
   }
 }
@@ -72,7 +83,8 @@ TEST_CASE("run directory: what cannot be made is said, with the path") {
 
 TEST_CASE("run directory: names that are no name of a directory") {
   for (const char* bad : {"a/b", ".hidden", "..", "/"}) CHECK_THROWS(check_run_name(bad));
-  for (const char* good : {"", "a", "2026-01-31_23-59-59", "learning rate 0.1"}) CHECK_NOTHROW(check_run_name(good));
+  for (const char* good : {"", "a", "2026-01-31_23-59-59", "learning rate 0.1"})
+    CHECK_NOTHROW(check_run_name(good));
   CHECK(name_of_now().size() == 19);
 }
 

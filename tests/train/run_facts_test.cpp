@@ -12,23 +12,26 @@ using namespace tutti::train;
 namespace fs = std::filesystem;
 
 TEST_CASE("run facts: what names a secret") {
-  for (const char* name : {"TUTTI_SECRET", "API_KEY", "github_token", "DB_PASSWORD", "PGPASSFILE", "AWS_SECRET_ACCESS_KEY", "HTTP_AUTH",
-                           "SSH_AUTH_SOCK", "SESSION_ID", "GITLAB_PAT", "SENTRY_DSN"})
+  for (const char* name :
+       {"TUTTI_SECRET", "API_KEY", "github_token", "DB_PASSWORD", "PGPASSFILE", "AWS_SECRET_ACCESS_KEY",
+        "HTTP_AUTH", "SSH_AUTH_SOCK", "SESSION_ID", "GITLAB_PAT", "SENTRY_DSN"})
     CHECK(names_a_secret(name));
-  for (const char* name : {"PATH", "HOME", "RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "PWD"}) CHECK_FALSE(names_a_secret(name));
+  for (const char* name : {"PATH", "HOME", "RANK", "WORLD_SIZE", "OMP_NUM_THREADS", "PWD"})
+    CHECK_FALSE(names_a_secret(name));
 }
 
 TEST_CASE("run facts: passwords in URLs") {
-  CHECK(without_passwords("https://me:word@host/x and ftp://a@b") == "https://(removed)@host/x and ftp://(removed)@b");
+  CHECK(without_passwords("https://me:word@host/x and ftp://a@b") ==
+        "https://(removed)@host/x and ftp://(removed)@b");
   CHECK(without_passwords("https://host/a@b") == "https://host/a@b");
   CHECK(without_passwords("no url") == "no url");
 }
 
 TEST_CASE("run facts: secrets on a command line") {
-  const std::vector<std::string> words =
-      without_secrets({"./train", "--token", "abc", "--api-key=def", "--rate", "0.1", "--auth", "--verbose", "API_KEY=x"});
-  CHECK(words == std::vector<std::string>{"./train", "--token", "(removed)", "--api-key=(removed)", "--rate", "0.1", "--auth",
-                                          "--verbose", "API_KEY=(removed)"});
+  const std::vector<std::string> words = without_secrets(
+      {"./train", "--token", "abc", "--api-key=def", "--rate", "0.1", "--auth", "--verbose", "API_KEY=x"});
+  CHECK(words == std::vector<std::string>{"./train", "--token", "(removed)", "--api-key=(removed)", "--rate",
+                                          "0.1", "--auth", "--verbose", "API_KEY=(removed)"});
 }
 
 TEST_CASE("run facts: this process") {
@@ -49,7 +52,7 @@ TEST_CASE("run facts: the state of a git checkout, from its files") {
   fs::create_directories(scratch.path() / "below" / "further");
   const auto state = [&] { return git_of(scratch.path() / "below" / "further"); };
   scratch.write(".git/HEAD", "ref: refs/heads/main\n");
-  CHECK(state().revision.empty());   // nothing committed yet
+  CHECK(state().revision.empty());  // nothing committed yet
   scratch.write(".git/packed-refs", "# pack-refs\n" + revision + " refs/heads/main\n");
   CHECK(state().revision == revision);
   CHECK(state().branch == "main");

@@ -4,8 +4,8 @@
 
 #include "train/event_reader.hpp"
 
-#include <algorithm>
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -20,14 +20,17 @@ inline std::string contents(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-inline nlohmann::json read_json(const std::filesystem::path& path) { return nlohmann::json::parse(contents(path)); }
+inline nlohmann::json read_json(const std::filesystem::path& path) {
+  return nlohmann::json::parse(contents(path));
+}
 
 // The only run in `directory`.
 inline std::filesystem::path only_run(const std::filesystem::path& directory) {
   std::vector<std::filesystem::path> runs;
   for (const auto& entry : std::filesystem::directory_iterator(directory))
     if (entry.path().filename() != ".tutti") runs.push_back(entry.path());
-  if (runs.size() != 1) throw std::runtime_error(std::to_string(runs.size()) + " runs in " + directory.string());
+  if (runs.size() != 1)
+    throw std::runtime_error(std::to_string(runs.size()) + " runs in " + directory.string());
   return runs.front();
 }
 
@@ -36,11 +39,13 @@ inline std::vector<nlohmann::json> read_lines(const std::filesystem::path& run, 
   std::vector<nlohmann::json> lines;
   const std::string all = contents(run / ("rank-" + std::to_string(rank) + ".jsonl"));
   for (std::size_t begin = 0, end; (end = all.find('\n', begin)) != all.npos; begin = end + 1)
-    lines.push_back(nlohmann::json::parse(all.begin() + static_cast<std::ptrdiff_t>(begin), all.begin() + static_cast<std::ptrdiff_t>(end)));
+    lines.push_back(nlohmann::json::parse(all.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          all.begin() + static_cast<std::ptrdiff_t>(end)));
   return lines;
 }
 
-inline std::vector<nlohmann::json> lines_of(const std::filesystem::path& run, int rank, const std::string& name) {
+inline std::vector<nlohmann::json> lines_of(const std::filesystem::path& run, int rank,
+                                            const std::string& name) {
   std::vector<nlohmann::json> lines = read_lines(run, rank);
   std::erase_if(lines, [&](const nlohmann::json& line) { return line.value("name", "") != name; });
   return lines;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tracking by ranks that are processes, which die and stop: the run stays readable, and nobody waits for anybody.
+// Tracking by ranks that are processes, which die and stop: the run stays readable, and nobody waits for
+// anybody.
 #include "launch/launched.hpp"
 #include "support/command.hpp"
 #include "support/local_world.hpp"
@@ -109,7 +110,9 @@ TEST_CASE("tracking: a stopped rank holds up neither open nor finish of the othe
 }
 
 TEST_CASE("tracking: TensorBoard's own reader sees all of it") {
-  const std::string python = std::getenv("TUTTI_TENSORBOARD_PYTHON") != nullptr ? std::getenv("TUTTI_TENSORBOARD_PYTHON") : "python3";
+  const std::string python = std::getenv("TUTTI_TENSORBOARD_PYTHON") != nullptr
+                                 ? std::getenv("TUTTI_TENSORBOARD_PYTHON")
+                                 : "python3";
   if (run_shell(python + " -c 'import tensorboard'").exit_code != 0)
     TUTTI_SKIP("no TensorBoard: pip install tensorboard, or TUTTI_TENSORBOARD_PYTHON=a python3 that has it");
   const scratch_directory scratch;

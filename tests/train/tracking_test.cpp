@@ -8,9 +8,9 @@
 
 #include <sys/resource.h>
 
+#include <doctest/doctest.h>
 #include <atomic>
 #include <cmath>
-#include <doctest/doctest.h>
 #include <filesystem>
 #include <thread>
 
@@ -136,7 +136,7 @@ TEST_CASE("tracking: ranks need not take part, and a second run is another") {
   track::options o = options_in(scratch);
   o.name = "again";
   run_local(3, [&o](communicator world) -> task<> {
-    if (world.rank() == 0) co_return;   // the one that others would wait for
+    if (world.rank() == 0) co_return;  // the one that others would wait for
     for (int i = 0; i < 2; ++i) {
       const track::log log = co_await track::open(world, o);
       log.scalar("n", i, i);
@@ -221,7 +221,8 @@ TEST_CASE("tracking: from any thread; what cannot be is counted, not thrown") {
       });
     for (std::thread& t : threads) t.join();
     log.image("no picture", 1, {});
-    for (const char* bad : {"", "/etc/passwd", "../up", "a/../../b", "a/"}) log.artifact(bad, std::span<const std::byte>());
+    for (const char* bad : {"", "/etc/passwd", "../up", "a/../../b", "a/"})
+      log.artifact(bad, std::span<const std::byte>());
     log.artifact("gone", std::filesystem::path("/nowhere/at/all"));
     track::totals t = co_await log.finish();
     TUTTI_EXPECT(t.written == 400 && t.dropped == 6 && t.failed == 1 && t.complete);
@@ -251,11 +252,13 @@ TEST_CASE("tracking: a directory that cannot be is an error of open, with its pa
   const scratch_directory scratch;
   track::options o = options_in(scratch);
   o.directory = scratch.write("file", "").string();
-  const auto failures = failures_of(1, {}, [&o](communicator world) -> task<> { co_await track::open(world, o); });
+  const auto failures =
+      failures_of(1, {}, [&o](communicator world) -> task<> { co_await track::open(world, o); });
   CHECK(failures[0].code == errc::system);
   CHECK(failures[0].says(o.directory));
   o.name = "a/b";
-  CHECK(failures_of(1, {}, [&o](communicator world) -> task<> { co_await track::open(world, o); })[0].code == errc::invalid_argument);
+  CHECK(failures_of(1, {}, [&o](communicator world) -> task<> { co_await track::open(world, o); })[0].code ==
+        errc::invalid_argument);
 }
 
 TEST_CASE("tracking: this process's load is a series of every rank") {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers that are the same with every compiler and standard library: std::shuffle and the distributions of <random>
-// are not, and ranks that disagree about an order train on the wrong samples.
+// Random numbers that are the same with every compiler and standard library: std::shuffle and the
+// distributions of <random> are not, and ranks that disagree about an order train on the wrong samples.
 #pragma once
 
 #include <cstddef>
