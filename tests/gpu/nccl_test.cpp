@@ -27,9 +27,9 @@ class stage {
  public:
   explicit stage(int devices, std::uint64_t adversary = 0) : before_(fake_.misuses()) {
     fake_.reset(devices, adversary, 0, 1);
-    ::setenv("TUTTI_CUDA_LIBRARY", TUTTI_FAKE_CUDA_PATH, 1);
-    ::setenv("TUTTI_NCCL_LIBRARY", TUTTI_FAKE_NCCL_PATH, 1);
-    library_ = ::dlopen(TUTTI_FAKE_NCCL_PATH, RTLD_NOW | RTLD_LOCAL);
+    ::setenv("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda").c_str(), 1);
+    ::setenv("TUTTI_NCCL_LIBRARY", tutti::test::stand_in("nccl").c_str(), 1);
+    library_ = ::dlopen(tutti::test::stand_in("nccl").c_str(), RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library_ != nullptr);
     call<void()>("tutti_fake_nccl_reset")();
   }

@@ -329,6 +329,12 @@ bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream
   return true;
 }
 
+void cuda_driver::launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {
+  const in_context here(*on_);
+  check(calls_.launch(static_cast<abi::function*>(kernel), blocks, 1, 1, threads, 1, 1, 0, stream_of(stream), arguments, nullptr),
+        "cuLaunchKernel");
+}
+
 progress cuda_driver::query(void* event, std::string& why) noexcept {
   const in_context here(*on_);
   return judge(calls_.event_query(event_of(event)), "cuEventQuery", why);

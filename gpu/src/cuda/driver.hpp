@@ -86,6 +86,7 @@ class cuda_driver final : public gpu::detail::driver {
   void enter_thread() noexcept override;
 
   const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
+  void launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream);
 
  private:
   class in_context;
