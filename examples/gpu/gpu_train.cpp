@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <numeric>
 #include <tutti/gpu/device_communicator.hpp>
@@ -267,7 +268,8 @@ int main(int argc, char** argv) {
   const int epochs = std::atoi(gpu_examples::option_of(argc, argv, "--epochs", "10").c_str());
   train_digits::data_split data;
   try {
-    data = train_digits::load_digits(TUTTI_EXAMPLE_DATA_DIR "/digits.csv.gz");
+    const char* const elsewhere = std::getenv("TUTTI_EXAMPLE_DATA");
+    data = train_digits::load_digits(std::string(elsewhere != nullptr ? elsewhere : TUTTI_EXAMPLE_DATA_DIR) + "/digits.csv.gz");
   } catch (const std::exception& e) {
     std::fprintf(stderr, "gpu_train: %s\n", e.what());
     return 1;
