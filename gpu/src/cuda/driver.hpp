@@ -96,6 +96,7 @@ class cuda_driver final : public gpu::detail::driver {
   std::shared_ptr<shared_context> on_;
   const abi::table& calls_;
   std::map<void*, abi::stream*> sides_;   // for each armed stream one that rings
+  std::mutex words_mutex_;   // gates may end on any thread
   std::vector<void*> word_pages_;
   std::vector<gpu::detail::word> spare_words_;
 };
