@@ -57,7 +57,6 @@ struct library {
   std::vector<std::unique_ptr<function>> functions;
   std::uint64_t misuses = 0;
   std::string misuse = "none";
-  std::string last_failure;
 
   library() { reset(1, 0, 0, true); }
   void reset(int n, std::uint64_t adversary, std::uint64_t delay_us, bool words) {
@@ -103,14 +102,14 @@ library& lib() {
 }
 thread_local std::vector<context*> current;
 thread_local bool in_host_function = false;
+thread_local std::string last_failure;   // of this thread's calls: cuGetErrorString gives no copy
 
 // What is wrong with a call before it has done anything; success: nothing.
 result wrong(const char* call) {
   if (in_host_function) return lib().misused(std::string(call) + " inside a host function", error_not_permitted);
   if (current.empty()) return lib().misused(std::string(call) + " without a context", invalid_context);
   if (current.back()->engine->failed()) {
-    const std::lock_guard lock(lib().mutex);
-    lib().last_failure = current.back()->engine->failure();
+    last_failure = current.back()->engine->failure();
     return failed_launch;
   }
   return success;
@@ -221,7 +220,7 @@ TUTTI_EXPORT result cuGetErrorName(result code, const char** name) {
   return success;
 }
 TUTTI_EXPORT result cuGetErrorString(result code, const char** text) {
-  *text = code == failed_launch ? lib().last_failure.c_str() : "as the stand-in says";
+  *text = code == failed_launch ? last_failure.c_str() : "as the stand-in says";
   return success;
 }
 TUTTI_EXPORT result cuMemAlloc_v2(device_pointer* p, std::size_t bytes) {

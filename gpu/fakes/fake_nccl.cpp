@@ -127,7 +127,7 @@ struct library {
   bool blocked = false;
   result fail_next = success;
   int communicators = 0;
-  std::string last_error;
+  std::atomic<const char*> last_error{""};
   std::deque<std::atomic<std::uint64_t>> words;   // for ever: streams look at them
 };
 library& lib() {
@@ -395,7 +395,7 @@ TUTTI_EXPORT result ncclGetVersion(int* version) {
 TUTTI_EXPORT const char* ncclGetErrorString(result code) {
   return code == invalid_usage ? "invalid usage" : code == remote_error ? "remote process exited" : code == success ? "no error" : "an error";
 }
-TUTTI_EXPORT const char* ncclGetLastError(communicator*) { return lib().last_error.c_str(); }
+TUTTI_EXPORT const char* ncclGetLastError(communicator*) { return lib().last_error.load(); }
 TUTTI_EXPORT result ncclGetUniqueId(unique_id* id) {
   const std::lock_guard lock(lib().mutex);
   std::memset(id, 0, sizeof *id);

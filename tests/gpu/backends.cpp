@@ -36,7 +36,7 @@ bench fake_bench(std::uint64_t adversary, std::uint64_t delay_us, bool words) {
   fake.reset(1, adversary, delay_us, words ? 1 : 0);
   bench b;
   // Any file is an image of kernels to the stand-in.
-  b.scene = with_environment({{"TUTTI_CUDA_LIBRARY", TUTTI_FAKE_CUDA_PATH}, {"TUTTI_CUDA_KERNELS", __FILE__}});
+  b.scene = with_environment({{"TUTTI_CUDA_LIBRARY", stand_in("cuda")}, {"TUTTI_CUDA_KERNELS", stand_in("cuda")}});
   b.open = [](const communicator& of) { return cuda::open(of, 0); };
   b.fail_after = [fake](std::uint64_t n, const std::string& why) { fake.fail_after(0, n, why.c_str()); };
   b.pause = [fake](bool still) { fake.pause(0, still ? 1 : 0); };
@@ -79,8 +79,14 @@ std::vector<backend> make_backends() {
 
 }  // namespace
 
+std::string stand_in(const std::string& library) {
+  const std::string built = library == "cuda" ? TUTTI_FAKE_CUDA_PATH : TUTTI_FAKE_NCCL_PATH;
+  const char* const elsewhere = std::getenv("TUTTI_FAKES_DIR");
+  return elsewhere == nullptr ? built : elsewhere + built.substr(built.rfind('/'));
+}
+
 fake_cuda::fake_cuda() {
-  void* const library = ::dlopen(TUTTI_FAKE_CUDA_PATH, RTLD_NOW | RTLD_LOCAL);
+  void* const library = ::dlopen(stand_in("cuda").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) throw std::runtime_error(::dlerror());
   const auto find = [library]<class F>(F*& to, const char* name) {
     to = reinterpret_cast<F*>(::dlsym(library, name));

@@ -72,11 +72,6 @@ SAME(launch, cuLaunchKernel);
 SAME(capture_mode, cuThreadExchangeStreamCaptureMode);
 SAME(write_value, cuStreamWriteValue64);
 SAME(wait_value, cuStreamWaitValue64);
-SAME(ipc_get_memory, cuIpcGetMemHandle);
-SAME(ipc_open_memory, cuIpcOpenMemHandle);
-SAME(ipc_close_memory, cuIpcCloseMemHandle);
-SAME(ipc_get_event, cuIpcGetEventHandle);
-SAME(ipc_open_event, cuIpcOpenEventHandle);
 
 static_assert(abi::error_no_device == CUDA_ERROR_NO_DEVICE && abi::error_not_ready == CUDA_ERROR_NOT_READY &&
               abi::error_invalid_handle == CUDA_ERROR_INVALID_HANDLE && abi::error_not_found == CUDA_ERROR_NOT_FOUND &&
@@ -94,15 +89,14 @@ static_assert(abi::pointer_memory_type == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && ab
               abi::pointer_range_size == CU_POINTER_ATTRIBUTE_RANGE_SIZE);
 static_assert(abi::memory_type_host == CU_MEMORYTYPE_HOST && abi::memory_type_device == CU_MEMORYTYPE_DEVICE);
 static_assert(abi::stream_non_blocking == CU_STREAM_NON_BLOCKING && abi::event_disable_timing == CU_EVENT_DISABLE_TIMING &&
-              abi::event_interprocess == CU_EVENT_INTERPROCESS && abi::wait_value_geq == CU_STREAM_WAIT_VALUE_GEQ &&
+              abi::wait_value_geq == CU_STREAM_WAIT_VALUE_GEQ &&
               abi::host_portable == CU_MEMHOSTALLOC_PORTABLE && abi::host_device_map == CU_MEMHOSTALLOC_DEVICEMAP &&
-              abi::host_portable == CU_MEMHOSTREGISTER_PORTABLE && abi::host_device_map == CU_MEMHOSTREGISTER_DEVICEMAP &&
-              abi::ipc_lazy_peer_access == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+              abi::host_portable == CU_MEMHOSTREGISTER_PORTABLE && abi::host_device_map == CU_MEMHOSTREGISTER_DEVICEMAP);
 static_assert(abi::capture_none == CU_STREAM_CAPTURE_STATUS_NONE && abi::capture_mode_relaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 
 }  // namespace
 
-TEST_CASE("CUDA's declarations are as ours") { CHECK(sizeof(CUipcMemHandle) == sizeof(abi::ipc_memory)); }
+TEST_CASE("CUDA's declarations are as ours") { CHECK(sizeof(CUuuid) == sizeof(abi::uuid)); }
 
 #else
 

@@ -60,7 +60,7 @@ TEST_CASE("without CUDA, asking for it says what is missing") {
 TEST_CASE("devices are opened once for each loop") {
   const tutti::test::fake_cuda fake;
   fake.reset(2, 0, 0, 1);
-  const library_is stand_in(TUTTI_FAKE_CUDA_PATH);
+  const library_is stand_in(tutti::test::stand_in("cuda").c_str());
   CHECK(cuda::device_count() == 2);
   tutti::run_local(2, opened);
   CHECK(fake.misuses() == 0);

@@ -107,7 +107,7 @@ std::vector<finding> lint(std::string_view text) {
 
 TEST_CASE("no coroutine has a shape that g++ miscompiles") {
   std::vector<std::string> findings;
-  for (const char* tree : {"include", "src", "tests", "examples", "perf"})
+  for (const char* tree : {"include", "src", "tests", "examples", "perf", "gpu"})
     for (const std::string& path : repo::files_below(tree, {".cpp", ".hpp"}))
       for (const finding& f : lint(repo::read(path)))
         findings.push_back(path + ":" + std::to_string(f.line) + ": " + f.rule);

@@ -9,7 +9,7 @@
 
 namespace {
 
-const std::vector<std::string> trees{"src", "include", "tests", "examples", "perf"};
+const std::vector<std::string> trees{"src", "include", "tests", "examples", "perf", "gpu"};
 
 // `name` as a whole word of a list in a CMakeLists.txt.
 bool lists(const std::string& cmake, const std::string& name) {
@@ -27,7 +27,7 @@ bool built_by_cmake(const std::string& cmake, const std::string& name) {
 
 TEST_CASE("every source is built: CMake lists it") {
   std::vector<std::string> missing;
-  for (const std::string tree : {"src", "tests", "examples", "perf"}) {
+  for (const std::string tree : {"src", "tests", "examples", "perf", "gpu"}) {
     const auto sources = repo::files_below(tree, {".cpp"});
     if (sources.empty()) continue;
     for (const std::string& path : sources) {

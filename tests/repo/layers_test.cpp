@@ -34,9 +34,11 @@ struct vendor {
 const std::vector<vendor> vendors{
     {"liburing", {"src/core/uring_backend"}},
     {"openssl/", {"src/base/hmac"}},
-    {"fmt/", {"src/", "tests/"}},
     {"CLI/", {"src/launch/", "src/report/main", "examples/", "perf/"}},
     {"Eigen/", {"examples/train_digits/", "examples/train_mnist/", "tests/examples/"}},
+    {"fmt/", {"src/", "tests/", "gpu/src/"}},
+    {"cuda.h", {"tests/gpu/cuda_abi_test"}},
+    {"nccl.h", {"tests/gpu/nccl_abi_test"}},
     {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
     {"nlohmann/", {"perf/common/", "src/report/", "tests/perf/", "tests/train/", "tests/report/"}},
@@ -74,9 +76,15 @@ bool may_include(const std::string& layer, const std::string& other) {
 
 // The file of the tree that an include directive in `path` means; nothing when it is a system header.
 std::optional<std::string> file_meant(const std::string& path, const repo::include_directive& include) {
-  if (include.name.rfind("tutti/", 0) == 0) return "include/" + include.name;
+  if (include.name.rfind("tutti/", 0) == 0) {
+    const std::string of_devices = "gpu/include/" + include.name;
+    return repo::fs::is_regular_file(repo::root() / of_devices) ? of_devices : "include/" + include.name;
+  }
   if (!include.quoted) return std::nullopt;
-  return first_folder(path) + "/" + include.name;
+  if (first_folder(path) != "gpu") return first_folder(path) + "/" + include.name;
+  // The stand-ins may use the inside of what they stand for.
+  const std::string fake = "gpu/fakes/" + include.name;
+  return path.rfind("gpu/fakes/", 0) == 0 && repo::fs::is_regular_file(repo::root() / fake) ? fake : "gpu/src/" + include.name;
 }
 
 // A chain of names that leads back to its first, as text; nothing when the graph has none.
@@ -119,7 +127,7 @@ TEST_CASE("a layer includes only its own row and the rows below") {
 
 TEST_CASE("a quoted include names a file below the root of its own tree") {
   findings dangling;
-  for (const char* tree : {"src", "include", "examples", "perf"})
+  for (const char* tree : {"src", "include", "examples", "perf", "gpu"})
     for (const std::string& path : repo::files_below(tree, sources_and_headers))
       for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
         const std::optional<std::string> meant = file_meant(path, include);
@@ -130,7 +138,7 @@ TEST_CASE("a quoted include names a file below the root of its own tree") {
 
 TEST_CASE("includes make no cycle, neither of files nor of layers") {
   std::map<std::string, std::set<std::string>> files, layers;
-  for (const char* tree : {"src", "include"})
+  for (const char* tree : {"src", "include", "gpu"})
     for (const std::string& path : repo::files_below(tree, sources_and_headers))
       for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
         const std::optional<std::string> meant = file_meant(path, include);
@@ -147,7 +155,9 @@ TEST_CASE("includes make no cycle, neither of files nor of layers") {
 
 TEST_CASE("public headers name no vendor and no operating system") {
   findings foreign;
-  for (const std::string& path : repo::files_below("include", sources_and_headers))
+  std::vector<std::string> headers = repo::files_below("include", sources_and_headers);
+  for (const std::string& path : repo::files_below("gpu/include", sources_and_headers)) headers.push_back(path);
+  for (const std::string& path : headers)
     for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
       const bool known = standard_headers.contains(include.name) ||
                          starts_with_any(include.name, {"tutti/", "boost/asio/", "boost/system/"});
@@ -158,7 +168,7 @@ TEST_CASE("public headers name no vendor and no operating system") {
 
 TEST_CASE("the library of another is used in its room only") {
   findings outside;
-  for (const char* tree : {"src", "examples", "perf", "tests"})
+  for (const char* tree : {"src", "examples", "perf", "tests", "gpu"})
     for (const std::string& path : repo::files_below(tree, sources_and_headers))
       for (const repo::include_directive& include : repo::includes_of(repo::read(path)))
         for (const vendor& other : vendors)

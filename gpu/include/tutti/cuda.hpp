@@ -5,6 +5,7 @@
 #include <tutti/communicator.hpp>
 #include <tutti/gpu/stream.hpp>
 
+#include <memory>
 #include <string>
 
 struct CUstream_st;   // CUstream and cudaStream_t point to it
@@ -39,6 +40,32 @@ class stream : public gpu::stream {
  private:
   static const gpu::device& checked(const gpu::device& on);   // throws errc::invalid_argument for one that is not CUDA's
 };
+
+// Kernels of the program's own, as nvcc -fatbin or -ptx gives them, on one device. A cheap handle.
+class module {
+ public:
+  // Throws errc::invalid_argument for an image that has nothing for this GPU.
+  module(const gpu::device& on, const void* image);
+  // Of an extern "C" __global__ function. errc::invalid_argument: there is none of that name.
+  void* kernel(const char* name) const;
+
+ private:
+  struct loaded;
+  std::shared_ptr<loaded> state_;
+};
+
+struct launch_size {
+  unsigned blocks = 1;
+  unsigned threads = 256;
+};
+void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments);
+
+// kernel<<<size.blocks, size.threads, 0, in>>>(arguments...), whose types are exactly those of the kernel's parameters.
+template <class... A>
+void launch(const gpu::stream& in, void* kernel, launch_size size, A... arguments) {
+  void* addresses[] = {&arguments..., nullptr};
+  launch_by_address(in, kernel, size, addresses);
+}
 
 }  // namespace cuda
 }  // namespace tutti

@@ -182,8 +182,6 @@ gpu::capabilities cuda_driver::can() const noexcept {
   c.timeline = c.gate = on_->words;
   c.host_call = true;
   c.kernels = on_->has_kernels();
-  c.shared_memory = calls_.ipc_get_memory != nullptr && calls_.ipc_open_memory != nullptr && calls_.ipc_get_event != nullptr &&
-                    calls_.ipc_open_event != nullptr;
   return c;
 }
 
@@ -261,6 +259,7 @@ void cuda_driver::destroy_event(void* event) noexcept {
 }
 
 word cuda_driver::make_word() {
+  const std::lock_guard lock(words_mutex_);
   if (spare_words_.empty()) {
     void* const page = allocate(words_per_page * bytes_per_word, memory_kind::pinned);
     word_pages_.push_back(page);
@@ -278,7 +277,10 @@ word cuda_driver::make_word() {
   w.value->store(0, std::memory_order_release);
   return w;
 }
-void cuda_driver::destroy_word(word w) noexcept { spare_words_.push_back(w); }
+void cuda_driver::destroy_word(word w) noexcept {
+  const std::lock_guard lock(words_mutex_);
+  spare_words_.push_back(w);
+}
 
 void cuda_driver::copy(void* to, const void* from, std::size_t bytes, void* stream) {
   if (bytes == 0) return;
@@ -327,6 +329,12 @@ bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream
   void* parameters[] = {&a};
   check(calls_.launch(kernel, blocks, 1, 1, threads, 1, 1, 0, stream_of(stream), parameters, nullptr), "cuLaunchKernel");
   return true;
+}
+
+void cuda_driver::launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {
+  const in_context here(*on_);
+  check(calls_.launch(static_cast<abi::function*>(kernel), blocks, 1, 1, threads, 1, 1, 0, stream_of(stream), arguments, nullptr),
+        "cuLaunchKernel");
 }
 
 progress cuda_driver::query(void* event, std::string& why) noexcept {

@@ -86,6 +86,7 @@ class cuda_driver final : public gpu::detail::driver {
   void enter_thread() noexcept override;
 
   const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
+  void launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream);
 
  private:
   class in_context;
@@ -95,6 +96,7 @@ class cuda_driver final : public gpu::detail::driver {
   std::shared_ptr<shared_context> on_;
   const abi::table& calls_;
   std::map<void*, abi::stream*> sides_;   // for each armed stream one that rings
+  std::mutex words_mutex_;   // gates may end on any thread
   std::vector<void*> word_pages_;
   std::vector<gpu::detail::word> spare_words_;
 };

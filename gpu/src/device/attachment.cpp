@@ -121,7 +121,7 @@ bool stream_state::passed(const point& p, std::string& why, bool& failed) noexce
 
 // ---- gate_word ----
 
-gate_word::gate_word(std::shared_ptr<attachment> on) : on_(on), driver_(on->shared_driver()), word_(driver_->make_word()) {}
+gate_word::gate_word(const std::shared_ptr<attachment>& on) : driver_(on->shared_driver()), word_(driver_->make_word()) {}
 gate_word::~gate_word() {
   open();
   driver_->destroy_word(word_);

@@ -82,7 +82,7 @@ class stream_state final : public target, public std::enable_shared_from_this<st
 // A word that closes a stream until the host has written it.
 class gate_word {
  public:
-  explicit gate_word(std::shared_ptr<attachment> on);
+  explicit gate_word(const std::shared_ptr<attachment>& on);
   gate_word(const gate_word&) = delete;
   gate_word& operator=(const gate_word&) = delete;
   ~gate_word();
@@ -91,7 +91,6 @@ class gate_word {
   void open() noexcept;
 
  private:
-  std::weak_ptr<attachment> on_;
   std::shared_ptr<detail::driver> driver_;
   word word_;
 };

@@ -97,13 +97,6 @@ class driver {
 
   // A thread beside the loop will call this driver, or a library on its device, from now on.
   virtual void enter_thread() noexcept {}
-
-  // Between processes, of memory that describe() calls shareable. export_memory gives a text for import_memory elsewhere.
-  virtual std::string export_memory(void* base) { static_cast<void>(base); return {}; }
-  virtual void* import_memory(const std::string& exported) { static_cast<void>(exported); return nullptr; }
-  virtual void close_memory(void* imported) noexcept { static_cast<void>(imported); }
-  virtual void* make_shared_event(std::string& exported) { exported.clear(); return nullptr; }
-  virtual void* import_event(const std::string& exported) { static_cast<void>(exported); return nullptr; }
 };
 
 }  // namespace tutti::gpu::detail

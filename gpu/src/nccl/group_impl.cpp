@@ -20,6 +20,7 @@ using gpu::detail::work_state;
 constexpr int control_tag = 0;
 constexpr auto for_ever = std::chrono::hours(24 * 365);
 constexpr auto longest_inquiry = std::chrono::milliseconds(200);
+constexpr auto patience_after_farewell = std::chrono::seconds(2);
 
 const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexcept {
   return static_cast<const std::byte*>(base) + i * bytes;
@@ -349,6 +350,17 @@ task<> group_impl::explain(std::uint64_t sequence, std::string what, std::chrono
   fail_all(errc::timed_out, fmt::format("{}: not done within {} ms{}", what, limit.count(), findings), true);
 }
 
+// A rank leaves when it has seen its work done, which may be before this one has seen its own. What the leaver has not called never is.
+task<> group_impl::see_to_the_end(int peer, std::uint64_t last) {
+  boost::asio::steady_timer grace(on_->get_executor(), patience_after_farewell);
+  co_await grace.async_wait(boost::asio::deferred);
+  forget_done();
+  if (pending_.empty() || pending_.front().sequence > last) co_return;
+  fail_all(errc::peer_left, fmt::format("{}: rank {} has left while {} #{} was pending", name(), peer,
+                                        name_of(pending_.front().work->what.kind), pending_.front().sequence),
+           false);
+}
+
 task<> group_impl::hear(int peer) {
   const auto at = static_cast<std::size_t>(peer);
   for (;;) {
@@ -382,10 +394,7 @@ task<> group_impl::hear(int peer) {
     } else if (got.kind == note::bye) {
       gone_[at] = true;
       forget_done();
-      if (!pending_.empty())
-        fail_all(errc::peer_left, fmt::format("{}: rank {} has left while {} #{} was pending", name(), peer,
-                                              name_of(pending_.front().work->what.kind), pending_.front().sequence),
-                 false);
+      if (!pending_.empty()) hearing_.spawn(see_to_the_end(peer, sequence_));
       co_return;
     }
   }

@@ -68,6 +68,7 @@ class group_impl final : public gpu::detail::group {
 
   void check_supported(const gpu::detail::call& c) const;
   task<> hear(int peer);
+  task<> see_to_the_end(int peer, std::uint64_t last);
   task<> explain(std::uint64_t sequence, std::string what, std::chrono::milliseconds limit);
   void tell(int peer, const note& n) noexcept;
   void arm_timer() noexcept;

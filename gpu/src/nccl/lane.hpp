@@ -28,7 +28,7 @@ class job {
   virtual void finished() noexcept {}
 };
 
-class lane : gpu::detail::attachment::listener {
+class lane final : gpu::detail::attachment::listener {
  public:
   // One for each device of a loop.
   static std::shared_ptr<lane> of(const std::shared_ptr<gpu::detail::attachment>& on);

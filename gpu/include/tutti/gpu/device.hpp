@@ -20,7 +20,6 @@ struct capabilities {
   bool host_call = false;    // the driver wakes a sleeping loop; without: the loop looks by a timer
   bool gate = false;         // a stream can wait for the host
   bool kernels = false;      // the reduction kernels are there: ranks on one device reduce on it
-  bool shared_memory = false;   // memory of one process can be opened by another (not yet probed)
 };
 
 // A cheap handle: copies share what is behind. Belongs to the loop that it was opened for (emulated::open, cuda::open), and is

@@ -20,8 +20,8 @@ struct communicator_options {
 // Collectives and messages between ranks whose devices tutti has opened, whatever kind they are of.
 //
 // Two ways, chosen per operation, or told (operation::by):
-//   one_device  all ranks have one device, in this process, or in several by the driver's IPC where that was seen to work when
-//               the communicator was made: one kernel reads all inputs and writes all outputs, ordered by events
+//   one_device  all ranks have one device and are threads of one process: one kernel reads all inputs and writes all outputs,
+//               ordered by events
 //   staged      chunks go to pinned host memory, through the CPU communicator, and back, the three overlapping; any devices
 // User callables reduce staged only. send and recv are staged.
 class device_communicator : public verbs {

@@ -20,7 +20,7 @@ class stream;
 // How a collective of a device_communicator moves its data.
 enum class path : std::uint8_t {
   automatic,
-  one_device,   // one kernel on the device that all ranks share, in one process or, by IPC, in several
+  one_device,   // one kernel on the device that all ranks, threads of one process, share
   staged        // through host memory and the CPU communicator, in chunks that overlap
 };
 const char* name_of(path way) noexcept;

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// Three things at once: a kernel on one stream, an all_reduce beside it, and the host computing in between. Prints how much of
+// the all_reduce was hidden, and writes a trace for chrome://tracing or ui.perfetto.dev with --trace FILE.
+//   tutti-run -n 2 gpu_overlap --device emulated
+#include "gpu/device_kernels.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <tutti/gpu/device_communicator.hpp>
+#include <tutti/tutti.hpp>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace gpu = tutti::gpu;
+using clock_type = std::chrono::steady_clock;
+using gpu_examples::device_kernels;
+
+struct span_of_time {
+  const char* what;
+  clock_type::time_point begin, end;
+};
+
+double seconds(clock_type::duration d) { return std::chrono::duration<double>(d).count(); }
+
+// As much of the host's own work as about a millisecond takes.
+double host_work() {
+  double x = 1;
+  for (int i = 0; i < 200000; ++i) x = x * 1.0000001 + 1e-9;
+  return x;
+}
+
+struct programme {
+  tutti::communicator world;
+  gpu::device dev;
+  device_kernels kernels;
+  gpu::device_communicator comm;
+  gpu::stream computing, moving;
+  gpu::device_buffer<float> weights, gradient;
+  std::vector<span_of_time> trace;
+
+  programme(tutti::communicator w, gpu::device d, gpu::device_communicator c)
+      : world(std::move(w)), dev(d), kernels(d), comm(std::move(c)), computing(d), moving(d), weights(d, 1 << 16), gradient(d, 1 << 21) {}
+
+  void compute(int rounds) {
+    gpu_examples::arguments a;
+    a.memory[0] = weights.data();
+    a.length[0] = a.count = weights.size();
+    a.number[0] = rounds;
+    kernels.launch(computing, device_kernels::kernel::busy, a);
+  }
+  tutti::task<> timed(const char* what, gpu::stream s) {
+    const auto begin = clock_type::now();
+    co_await s.reached();
+    trace.push_back({what, begin, clock_type::now()});
+  }
+  tutti::task<> reduce() {
+    const auto begin = clock_type::now();
+    co_await comm.all_reduce(gradient, tutti::avg, moving);
+    trace.push_back({"all_reduce", begin, clock_type::now()});
+  }
+};
+
+void write_trace(const std::string& path, const programme& p, clock_type::time_point zero) {
+  std::FILE* const out = std::fopen(path.c_str(), "w");
+  if (out == nullptr) return;
+  std::fprintf(out, "[");
+  const char* comma = "";
+  for (const span_of_time& s : p.trace) {
+    std::fprintf(out, "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":\"%s\",\"ts\":%.1f,\"dur\":%.1f}", comma, s.what,
+                 p.world.rank(), s.what, seconds(s.begin - zero) * 1e6, seconds(s.end - s.begin) * 1e6);
+    comma = ",";
+  }
+  std::fprintf(out, "\n]\n");
+  std::fclose(out);
+}
+
+tutti::task<int> overlap(tutti::communicator world, std::string kind, std::string trace_file) {
+  const gpu::device dev = gpu_examples::open_device(world, kind);
+  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  programme p(world, dev, std::move(comm));
+  co_await p.computing.fill(p.weights, std::byte{0});
+  co_await p.moving.fill(p.gradient, std::byte{0});
+  const int rounds = kind == "emulated" ? 200 : 200000;
+  co_await p.reduce();   // the first makes buffers and connections
+
+  // One after the other.
+  p.trace.clear();
+  co_await world.barrier();
+  auto begin = clock_type::now();
+  p.compute(rounds);
+  co_await p.timed("kernel", p.computing);
+  const double kernel = seconds(clock_type::now() - begin);
+  begin = clock_type::now();
+  co_await p.reduce();
+  const double reducing = seconds(clock_type::now() - begin);
+
+  // At once: the kernel is enqueued, the all_reduce started, and the host works between looks at its loop.
+  p.trace.clear();
+  co_await world.barrier();
+  const auto zero = clock_type::now();
+  p.compute(rounds);
+  tutti::scope both;
+  both.spawn(p.timed("kernel", p.computing));
+  both.spawn(p.reduce());
+  const auto working = clock_type::now();
+  const auto work = [] { return host_work(); };
+  const double value = co_await tutti::compute(work);
+  p.trace.push_back({"host", working, clock_type::now()});
+  co_await both.join();
+  const double together = seconds(clock_type::now() - zero);
+
+  const double hidden = std::clamp((kernel + reducing - together) / std::min(kernel, reducing), 0.0, 1.0);
+  if (world.rank() == 0) {
+    std::printf("%s, %d ranks: kernel %.2f ms, all_reduce of 8 MiB %.2f ms, at once %.2f ms: %.0f %% of the shorter hidden (%.3f)\n",
+                dev.name().c_str(), world.size(), kernel * 1e3, reducing * 1e3, together * 1e3, hidden * 100, value);
+    for (const span_of_time& s : p.trace) {
+      const double scale = 60 / together;
+      const int from = static_cast<int>(seconds(s.begin - zero) * scale), to = static_cast<int>(seconds(s.end - zero) * scale);
+      std::printf("%-12s %*s%s\n", s.what, from, "", std::string(static_cast<std::size_t>(std::max(1, to - from)), '#').c_str());
+    }
+    if (!trace_file.empty()) write_trace(trace_file, p, zero);
+  }
+  co_return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string kind = gpu_examples::option_of(argc, argv, "--device", "emulated");
+  const std::string trace = gpu_examples::option_of(argc, argv, "--trace", "");
+  return tutti::run([&](tutti::communicator world) { return overlap(std::move(world), kind, trace); });
+}

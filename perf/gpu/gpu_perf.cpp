@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpu-perf: what tutti's ways with devices cost, beside the same done without tutti, and beside what the machine allows. Results
+// are checked; a row whose result is wrong says so and fails the program.
+//   gpu-perf --device cuda                     one rank: latencies, copies, NCCL
+//   gpu-perf --device cuda --ranks 4           ranks as threads that share the device: one_device and staged
+//   tutti-run -n 2 gpu-perf --device cuda      ranks as processes
+#include "gpu/raw_cuda.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <thread>
+#include <tutti/cuda.hpp>
+#include <tutti/emulated.hpp>
+#include <tutti/gpu/device_communicator.hpp>
+#include <tutti/nccl.hpp>
+#include <tutti/tutti.hpp>
+#include <utility>
+#include <vector>
+
+namespace {
+
+namespace gpu = tutti::gpu;
+using tutti::task;
+using clock_type = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+double seconds(clock_type::duration d) { return std::chrono::duration<double>(d).count(); }
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v.empty() ? 0 : v[v.size() / 2];
+}
+double quantile(std::vector<double> v, double q) {
+  std::sort(v.begin(), v.end());
+  return v.empty() ? 0 : v[std::min(v.size() - 1, static_cast<std::size_t>(q * static_cast<double>(v.size())))];
+}
+
+struct session {
+  tutti::communicator world;
+  gpu::device dev;
+  bool cuda = false;
+  int rounds = 200;
+  bool wrong = false;
+  double to_device = 0, to_host = 0, on_device = 0;   // bytes per second, measured
+
+  void row(const char* name, const std::string& what, double value, const char* unit, const char* check = "-") const {
+    if (world.rank() == 0) std::printf("%-22s %-34s %12.2f %-6s %s\n", name, what.c_str(), value, unit, check);
+    std::fflush(stdout);
+  }
+};
+
+// From the call that enqueues to the coroutine that goes on.
+task<> latency(session* s) {
+  const gpu::stream stream(s->dev);
+  gpu::device_buffer<int> word(s->dev, 1);
+  std::vector<double> awaited, spun;
+  std::optional<tutti::perf::gpu::raw_cuda> raw;
+  if (s->cuda) raw.emplace();
+  for (int i = 0; i < s->rounds; ++i) {
+    auto begin = clock_type::now();
+    gpu::work filled = tutti::start(stream.fill(word, std::byte{1}));
+    co_await stream.reached();
+    awaited.push_back(seconds(clock_type::now() - begin) * 1e6);
+    if (!raw) continue;
+    begin = clock_type::now();
+    gpu::work again = tutti::start(stream.fill(word, std::byte{1}));
+    raw->spin_on_event(stream.native());
+    spun.push_back(seconds(clock_type::now() - begin) * 1e6);
+    co_await again;
+  }
+  s->row("latency", "stream to coroutine, median", median(awaited), "us");
+  s->row("latency", "stream to coroutine, 99 %", quantile(awaited, 0.99), "us");
+  if (raw) {
+    s->row("latency", "spinning cuEventQuery, median", median(spun), "us");
+    s->row("latency", "difference of the medians", median(awaited) - median(spun), "us", median(awaited) - median(spun) <= 3 ? "within 3" : "above 3");
+  }
+}
+
+// The loop sleeps; another thread opens a gate.
+task<> parking(session* s) {
+  if (!s->dev.can().gate) co_return;
+  const gpu::stream stream(s->dev);
+  std::vector<double> woken;
+  for (int i = 0; i < std::min(s->rounds, 100); ++i) {
+    gpu::gate closed = stream.close();
+    clock_type::time_point opened;
+    std::thread other([&] {
+      std::this_thread::sleep_for(2ms);
+      opened = clock_type::now();
+      closed.open();
+    });
+    co_await stream.reached();
+    const auto now = clock_type::now();
+    other.join();
+    woken.push_back(seconds(now - opened) * 1e6);
+  }
+  s->row("park", "gate opened to coroutine, median", median(woken), "us");
+  s->row("park", "gate opened to coroutine, 99 %", quantile(woken, 0.99), "us");
+}
+
+task<> copies(session* s) {
+  const std::size_t n = s->cuda ? std::size_t{64} << 20 : std::size_t{8} << 20;
+  const gpu::stream up(s->dev), down(s->dev);
+  gpu::device_buffer<char> a(s->dev, n), b(s->dev, n);
+  gpu::pinned_buffer<char> p(s->dev, n), q(s->dev, n);
+  std::fill(p.begin(), p.end(), 7);
+  co_await up.upload(a, p);
+  co_await down.download(q, a);
+  s->wrong = s->wrong || q[n - 1] != 7;
+  std::vector<double> in, out, both, inside;
+  for (int i = 0; i < 10; ++i) {
+    auto begin = clock_type::now();
+    co_await up.upload(a, p);
+    in.push_back(seconds(clock_type::now() - begin));
+    begin = clock_type::now();
+    co_await down.download(q, a);
+    out.push_back(seconds(clock_type::now() - begin));
+    begin = clock_type::now();
+    gpu::work first = tutti::start(up.upload(a, p));
+    gpu::work second = tutti::start(down.download(q, b));
+    co_await first;
+    co_await second;
+    both.push_back(seconds(clock_type::now() - begin));
+    begin = clock_type::now();
+    co_await up.copy(b, a);
+    inside.push_back(seconds(clock_type::now() - begin));
+  }
+  const double bytes = static_cast<double>(n);
+  s->to_device = bytes / median(in);
+  s->to_host = bytes / median(out);
+  s->on_device = 2 * bytes / median(inside);
+  s->row("copy", "pinned to device", s->to_device / 1e9, "GB/s", s->wrong ? "WRONG" : "right");
+  s->row("copy", "device to pinned", s->to_host / 1e9, "GB/s", s->wrong ? "WRONG" : "right");
+  s->row("copy", "both ways at once, each", bytes / median(both) / 1e9, "GB/s");
+  s->row("copy", "on the device, read and write", s->on_device / 1e9, "GB/s");
+}
+
+task<bool> is_right(gpu::stream s, gpu::device_buffer<float>* result, float expected) {
+  std::vector<float> host(result->size());
+  co_await s.download(host, *result);
+  co_return std::all_of(host.begin(), host.end(), [expected](float x) { return x == expected; });
+}
+
+template <class Comm>
+task<double> time_of(session* s, Comm* comm, gpu::stream in, gpu::device_buffer<float>* a, gpu::device_buffer<float>* b, gpu::path way) {
+  std::vector<double> times;
+  for (int i = 0; i < 12; ++i) {
+    co_await s->world.barrier();
+    const auto begin = clock_type::now();
+    co_await comm->all_reduce(*a, *b, tutti::sum, in).by(way);
+    if (i >= 2) times.push_back(seconds(clock_type::now() - begin));
+  }
+  double slowest = median(times);
+  co_await s->world.all_reduce(slowest, tutti::max);
+  co_return slowest;
+}
+
+task<> collectives(session* s) {
+  gpu::device_communicator comm = co_await gpu::init(s->world, s->dev);
+  const gpu::stream stream(s->dev);
+  const int ranks = s->world.size();
+  const float expected = static_cast<float>(ranks * (ranks + 1) / 2);
+  for (const std::size_t mib : {1, 16, 64}) {
+    if (!s->cuda && mib > 16) continue;
+    const std::size_t n = (mib << 20) / sizeof(float), bytes = mib << 20;
+    gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
+    {
+      const std::vector<float> mine(n, static_cast<float>(s->world.rank() + 1));
+      co_await stream.upload(a, mine);
+    }
+    for (const gpu::path way : {gpu::path::staged, gpu::path::one_device}) {
+      if (!comm.can(way) || (way == gpu::path::one_device && !s->dev.can().kernels)) continue;
+      const double t = co_await time_of(s, &comm, stream, &a, &b, way);
+      const bool right = co_await is_right(stream, &b, expected);
+      s->wrong = s->wrong || !right;
+      // Staged: all ranks' bytes cross to the host, and back, at once. On the device: all inputs are read, all outputs written.
+      const double all = static_cast<double>(ranks) * static_cast<double>(bytes);
+      const double floor = way == gpu::path::staged ? all / std::min(s->to_device, s->to_host) : 2 * all / s->on_device;
+      const std::string what = std::string(gpu::name_of(way)) + ", " + std::to_string(mib) + " MiB, " + std::to_string(ranks) + " ranks";
+      s->row("all_reduce", what, t * 1e6, "us", right ? "right" : "WRONG");
+      s->row("all_reduce", "  of its floor", 100 * floor / t, "%");
+    }
+  }
+}
+
+task<> against_nccl(session* s) {
+  if (!s->cuda || !tutti::nccl::why_not().empty()) co_return;
+  std::string failure;
+  try {
+    tutti::nccl::communicator comm = co_await tutti::nccl::init(s->world, s->dev);
+    tutti::perf::gpu::raw_nccl raw;
+    tutti::perf::gpu::raw_cuda cuda;
+    tutti::perf::gpu::raw_nccl::id id{};
+    if (s->world.rank() == 0) id = raw.make_id();
+    co_await s->world.broadcast(id, 0);
+    raw.init(s->world.size(), id, s->world.rank());
+    const gpu::stream stream(s->dev);
+    const float expected = static_cast<float>(s->world.size());
+    for (const std::size_t mib : {1, 16, 64}) {
+      const std::size_t n = (mib << 20) / sizeof(float);
+      gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
+      const std::vector<float> ones(n, 1.0f);
+      co_await stream.upload(a, ones);
+      std::vector<double> awaited, synchronized;
+      for (int i = 0; i < 60; ++i) {   // in turns
+        auto begin = clock_type::now();
+        co_await comm.all_reduce(a, b, tutti::sum, stream);
+        if (i >= 10) awaited.push_back(seconds(clock_type::now() - begin));
+        begin = clock_type::now();
+        raw.all_reduce(a.data(), b.data(), n, stream.native());
+        cuda.synchronize(stream.native());
+        if (i >= 10) synchronized.push_back(seconds(clock_type::now() - begin));
+      }
+      const bool right = co_await is_right(stream, &b, expected);
+      s->wrong = s->wrong || !right;
+      const std::string size = std::to_string(mib) + " MiB";
+      s->row("nccl", "co_await all_reduce, " + size, median(awaited) * 1e6, "us", right ? "right" : "WRONG");
+      s->row("nccl", "raw and cuStreamSynchronize, " + size, median(synchronized) * 1e6, "us");
+      s->row("nccl", "  awaiting costs", 100 * (median(awaited) / median(synchronized) - 1), "%");
+    }
+  } catch (const std::exception& e) {
+    failure = e.what();
+  }
+  if (!failure.empty() && s->world.rank() == 0) std::printf("nccl                   not measured: %s\n", failure.c_str());
+}
+
+// How long the loop's own thread is away, seen by a handler that comes again and again while the device works.
+task<> probe(session* s, const bool* over, std::vector<double>* gaps) {
+  auto last = clock_type::now();
+  while (!*over) {
+    co_await boost::asio::post(s->world.get_executor(), boost::asio::deferred);
+    const auto now = clock_type::now();
+    gaps->push_back(seconds(now - last) * 1e6);
+    last = now;
+  }
+}
+task<> work_load(session* s, bool* over) {
+  gpu::device_communicator comm = co_await gpu::init(s->world, s->dev);
+  const gpu::stream stream(s->dev);
+  gpu::device_buffer<float> a(s->dev, 1 << 20);
+  co_await stream.fill(a, std::byte{0});
+  for (int i = 0; i < 5; ++i) co_await comm.all_reduce(a, tutti::sum, stream).by(gpu::path::staged);
+  *over = false;
+  for (int i = 0; i < 20; ++i) co_await comm.all_reduce(a, tutti::sum, stream).by(gpu::path::staged);
+  *over = true;
+}
+task<> blocking(session* s) {
+  bool over = false;
+  std::vector<double> gaps;
+  tutti::scope both;
+  both.spawn(work_load(s, &over));
+  both.spawn(probe(s, &over, &gaps));
+  co_await both.join();
+  constexpr double edges[] = {1, 2, 5, 10, 20, 50, 100, 1000, 1e9};
+  double low = 0;
+  for (const double high : edges) {
+    const auto n = std::count_if(gaps.begin(), gaps.end(), [&](double g) { return g >= low && g < high; });
+    if (n > 0) s->row("loop away", "from " + std::to_string(static_cast<int>(low)) + " us on", static_cast<double>(n), "times");
+    low = high;
+  }
+  s->row("loop away", "longest", quantile(gaps, 1), "us");
+}
+
+task<int> measure(tutti::communicator world, std::string kind, int rounds) {
+  session s;
+  s.world = world;
+  s.cuda = kind == "cuda";
+  s.dev = s.cuda ? tutti::cuda::open(world) : tutti::emulated::open(world);
+  s.rounds = rounds;
+  if (world.rank() == 0) std::printf("%s, %d ranks\n", s.dev.name().c_str(), world.size());
+  co_await latency(&s);
+  co_await world.barrier();
+  co_await parking(&s);
+  co_await world.barrier();
+  // The ranks share one bus: one of them measures it.
+  if (world.rank() == 0) co_await copies(&s);
+  double rates[] = {s.to_device, s.to_host, s.on_device};
+  co_await world.broadcast(rates, 0);
+  s.to_device = rates[0];
+  s.to_host = rates[1];
+  s.on_device = rates[2];
+  co_await collectives(&s);
+  co_await blocking(&s);
+  co_await against_nccl(&s);
+  co_return s.wrong ? 1 : 0;
+}
+
+std::string option_of(int argc, char** argv, const std::string& option, const std::string& otherwise) {
+  for (int i = 1; i + 1 < argc; ++i)
+    if (option == argv[i]) return argv[i + 1];
+  return otherwise;
+}
+
+task<> measure_locally(tutti::communicator world, std::string kind, int rounds, std::atomic<bool>* wrong) {
+  const int code = co_await measure(std::move(world), std::move(kind), rounds);
+  if (code != 0) *wrong = true;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string kind = option_of(argc, argv, "--device", "emulated");
+  const int rounds = std::atoi(option_of(argc, argv, "--rounds", kind == "cuda" ? "2000" : "200").c_str());
+  const int ranks = std::atoi(option_of(argc, argv, "--ranks", "0").c_str());
+  if (ranks <= 0) return tutti::run([&](tutti::communicator world) { return measure(std::move(world), kind, rounds); });
+  std::atomic<bool> wrong{false};
+  try {
+    tutti::run_local(ranks, [&](tutti::communicator world) { return measure_locally(std::move(world), kind, rounds, &wrong); });
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "gpu-perf: %s\n", e.what());
+    return 1;
+  }
+  return wrong ? 1 : 0;
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// CUDA and NCCL as a program calls them that has no tutti: what the same is measured against.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+namespace tutti::perf::gpu {
+
+class raw_cuda {
+ public:
+  raw_cuda();   // throws std::runtime_error where there is no libcuda
+  ~raw_cuda();
+  raw_cuda(const raw_cuda&) = delete;
+  // An event recorded in the stream now, and asked for until it has passed.
+  void spin_on_event(void* stream) const;
+  void synchronize(void* stream) const;
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) const;
+
+ private:
+  struct calls;
+  std::unique_ptr<calls> calls_;
+};
+
+class raw_nccl {
+ public:
+  struct id {
+    char bytes[128];
+  };
+  raw_nccl();   // throws std::runtime_error where there is no libnccl
+  ~raw_nccl();
+  raw_nccl(const raw_nccl&) = delete;
+  id make_id() const;
+  void init(int ranks, id of, int rank);
+  void all_reduce(const float* in, float* out, std::size_t count, void* stream) const;
+
+ private:
+  struct calls;
+  std::unique_ptr<calls> calls_;
+  void* communicator_ = nullptr;
+};
+
+}  // namespace tutti::perf::gpu
