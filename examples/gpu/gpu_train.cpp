@@ -4,8 +4,6 @@
 //   tutti-run -n 2 gpu_train --device emulated --epochs 3
 #include "gpu/device_kernels.hpp"
 #include "train_digits/dataset.hpp"
-#include "train_digits/partition.hpp"
-#include "train_digits/random.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +12,7 @@
 #include <exception>
 #include <numeric>
 #include <tutti/gpu/device_communicator.hpp>
+#include <tutti/train/partition.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 #include <vector>
@@ -66,7 +65,7 @@ class trainer {
         losses_(comm_.on(), static_cast<std::size_t>(batch)) {}
 
   tutti::task<> initialise() {
-    train_digits::random_bits bits(1);
+    tutti::random_bits bits(1);
     for (layer* l : {&first_, &second_}) {
       std::vector<float> values(l->parameters.size(), 0.0f);
       const float range = std::sqrt(6.0f / static_cast<float>(l->inputs));
@@ -81,13 +80,13 @@ class trainer {
   tutti::task<double> epoch(int number) {
     std::vector<std::uint32_t> order(data_.training.size());
     std::iota(order.begin(), order.end(), 0u);
-    train_digits::random_bits bits(static_cast<std::uint64_t>(number));
-    train_digits::shuffle(std::span(order), bits);
+    tutti::random_bits bits(static_cast<std::uint64_t>(number));
+    tutti::shuffle(std::span(order), bits);
     double loss = 0;
     const std::size_t all = static_cast<std::size_t>(batch_ * world_.size());
     for (std::size_t at = 0; at < order.size(); at += all) {
       const std::size_t count = std::min(all, order.size() - at);
-      const auto mine = train_digits::share_of(std::span<const std::uint32_t>(order).subspan(at, count), world_.rank(), world_.size());
+      const auto mine = tutti::share_of(std::span<const std::uint32_t>(order).subspan(at, count), world_.rank(), world_.size());
       loss += co_await step(mine, 1.0f / static_cast<float>(count));
     }
     co_await world_.all_reduce(loss, tutti::sum);
@@ -97,7 +96,7 @@ class trainer {
   tutti::task<double> accuracy() {
     std::vector<std::uint32_t> order(data_.test.size());
     std::iota(order.begin(), order.end(), 0u);
-    std::span<const std::uint32_t> mine = train_digits::share_of(std::span<const std::uint32_t>(order), world_.rank(), world_.size());
+    std::span<const std::uint32_t> mine = tutti::share_of(std::span<const std::uint32_t>(order), world_.rank(), world_.size());
     std::int64_t correct = 0;
     while (!mine.empty()) {
       const auto part = mine.first(std::min<std::size_t>(mine.size(), static_cast<std::size_t>(batch_)));

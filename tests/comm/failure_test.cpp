@@ -229,7 +229,6 @@ task<> two_take_too_long(communicator world) {
   request second = start(world.all_reduce(y, sum).with(algorithm::ring));
   auto both = co_await when_all(failure_in(with_timeout(first, 10ms)), failure_in(with_timeout(second, 20ms)));
   TUTTI_EXPECT(std::get<1>(both).code != errc::success);
-  TUTTI_EXPECT(world.failed_ranks().empty());
 }
 
 template <class F>
