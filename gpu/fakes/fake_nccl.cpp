@@ -128,6 +128,7 @@ struct library {
   result fail_next = success;
   int communicators = 0;
   std::atomic<const char*> last_error{""};
+  std::vector<std::unique_ptr<communicator>> kept;
   std::deque<std::atomic<std::uint64_t>> words;   // for ever: streams look at them
 };
 library& lib() {
@@ -344,7 +345,8 @@ result join(const std::string& name, int size, int rank, communicator** made) {
     return invalid_usage;
   }
   if (!all) return system_error;
-  *made = new communicator;
+  // Kept for ever: when one ends, another thread may be in a call of it.
+  *made = lib().kept.emplace_back(std::make_unique<communicator>()).get();
   (*made)->of = w;
   (*made)->rank = rank;
   ++lib().communicators;
@@ -358,7 +360,6 @@ void end(communicator* c) {
     if (word->load() == 0) release(word, stream);
   lib().changed.notify_all();
   --lib().communicators;
-  // Its memory stays: another thread may be in a call.
 }
 
 }  // namespace

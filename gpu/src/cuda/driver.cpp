@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <new>
+#include <set>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -34,6 +35,29 @@ bool lost(abi::result code) noexcept {
 abi::device_pointer address(const void* p) noexcept { return reinterpret_cast<abi::device_pointer>(p); }
 abi::stream* stream_of(void* s) noexcept { return static_cast<abi::stream*>(s); }
 abi::event* event_of(void* e) noexcept { return static_cast<abi::event*>(e); }
+
+using held_bell = std::shared_ptr<const gpu::detail::bell>;
+
+// Those given to host functions, which a failed device never calls: they stay, and are not lost.
+class outstanding_bells {
+ public:
+  static outstanding_bells& instance() {
+    static auto* const all = new outstanding_bells;   // host functions may be called at the very end
+    return *all;
+  }
+  void add(held_bell* b) {
+    const std::lock_guard lock(mutex_);
+    bells_.insert(b);
+  }
+  void remove(held_bell* b) {
+    const std::lock_guard lock(mutex_);
+    bells_.erase(b);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<held_bell*> bells_;
+};
 
 }  // namespace
 
@@ -363,13 +387,15 @@ bool cuda_driver::arm(void* event, void* stream, const std::shared_ptr<const gpu
     side = sides_.emplace(stream, made).first;
   }
   if (calls_.stream_wait(side->second, event_of(event), 0) != abi::success) return false;
-  using held = std::shared_ptr<const gpu::detail::bell>;
-  auto* const data = new held(b);
+  auto* const data = new held_bell(b);
+  outstanding_bells::instance().add(data);
   const auto ring = [](void* p) {
-    const std::unique_ptr<held> bell(static_cast<held*>(p));
+    const std::unique_ptr<held_bell> bell(static_cast<held_bell*>(p));
+    outstanding_bells::instance().remove(bell.get());
     (*bell)->ring();
   };
   if (calls_.call_host(side->second, ring, data) == abi::success) return true;
+  outstanding_bells::instance().remove(data);
   delete data;
   return false;
 }

@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <tutti/gpu/stream.hpp>
 #include <utility>
 
@@ -107,10 +109,9 @@ void stream::wait(const stream& other) const {
   detail::attachment& on = state_->on();
   on.check();
   // The wait stands for the record that was made last: the event is free again at once.
-  void* const event = on.take_event();
-  on.driver().record(event, other.native());
-  on.driver().wait(state_->native(), event);
-  on.give_event(event);
+  const std::unique_ptr<void, std::function<void(void*)>> event(on.take_event(), [&on](void* e) { on.give_event(e); });
+  on.driver().record(event.get(), other.native());
+  on.driver().wait(state_->native(), event.get());
 }
 
 gate stream::close() const {

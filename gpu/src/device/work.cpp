@@ -69,7 +69,12 @@ void work_state::open_gates() noexcept {
 
 void work_state::set_enqueued(stream_state& s) {
   void* const event = on->take_event();
-  on->driver().record(event, s.native());
+  try {
+    on->driver().record(event, s.native());
+  } catch (...) {
+    on->give_event(event);
+    throw;
+  }
   set_enqueued(event, s);
 }
 
@@ -100,6 +105,7 @@ void work_state::finish_with(stream_state&, point& p) {
 
 void work_state::passing::passed() noexcept {
   const auto work = std::move(self);
+  if (work->voided && work->voided->load(std::memory_order_acquire)) return;
   failure() == errc::success ? work->set_done() : work->fail(failure(), text());
 }
 

@@ -45,6 +45,8 @@ struct work_state : std::enable_shared_from_this<work_state> {
   // Asks whoever carries it out to end it; null: it cannot be ended, waiters let go of it.
   void (*stop)(work_state&, errc why, const std::string& text) = nullptr;
   void* owner = nullptr;               // for stop
+  // Of work that another thread enqueues: true when that failed, so that passing its place in the stream means nothing.
+  std::shared_ptr<std::atomic<bool>> voided;
   void (*on_done)(work_state&) noexcept = nullptr;   // before waiters are resumed, unless abandoned or failed
 
  private:

@@ -124,6 +124,9 @@ class group_impl::operation_job final : public job {
         title_(g->title(w->what)),
         group_(g),
         work_(w) {}
+  ~operation_job() override {
+    if (passed_ != nullptr) work_->on->give_event(passed_);   // the lane was closed before it was finished
+  }
 
   void run() noexcept override {
     gpu::detail::driver& d = stream_->on().driver();
@@ -147,6 +150,8 @@ class group_impl::operation_job final : public job {
       why_ = static_cast<errc>(e.code().value());
       text_ = e.what();
     }
+    // Said before the place can be passed.
+    if (why_ != errc::success) work_->voided->store(true, std::memory_order_release);
     try {
       stream_->enqueue(place_);   // also after a failure: those behind it must be seen to pass
     } catch (const error&) {
@@ -158,18 +163,14 @@ class group_impl::operation_job final : public job {
     const auto group = group_.lock();
     if (why_ != errc::success) {
       const std::string text = fmt::format("{}: {}", title_, text_);
-      work_->on->give_event(passed_);
       work_->fail(why_, text);
       if (group && why_ != errc::communicator_failed) group->fail_all(why_, text, true);
       return;
     }
-    if (work_->done) {
-      work_->on->give_event(passed_);
-      return;
-    }
+    if (work_->done) return;
     try {
       work_->on->driver().wait(side_->native(), passed_);
-      work_->set_enqueued(passed_, *side_);
+      work_->set_enqueued(std::exchange(passed_, nullptr), *side_);
     } catch (const error& e) {
       work_->fail(static_cast<errc>(e.code().value()), e.what());
     }
@@ -271,6 +272,7 @@ std::shared_ptr<work_state> group_impl::start(call what) {
   const auto now = std::chrono::steady_clock::now();
   pending_.push_back({++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
   w->owner = this;
+  w->voided = std::make_shared<std::atomic<bool>>(false);
   w->stop = [](work_state& state, errc why, const std::string& text) {
     auto& self = *static_cast<group_impl*>(state.owner);
     const std::string words = fmt::format("{}: {}", self.title(state.what), text);
