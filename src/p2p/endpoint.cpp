@@ -19,6 +19,7 @@ using transport::landing;
 constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 
 constexpr std::size_t early_failures_kept = 64;
+constexpr std::size_t closed_remembered = 4096;
 
 // What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected messages.
 constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
@@ -62,6 +63,12 @@ void endpoint::close_context(std::uint32_t context) noexcept {
   });
   matcher_.close_context(context);
   contexts_.erase(context);
+  // What still comes for it comes soon: its members have closed it, or are about to.
+  if (closed_order_.size() == closed_remembered) {
+    closed_.erase(closed_order_.front());
+    closed_order_.pop_front();
+  }
+  if (closed_.insert(context).second) closed_order_.push_back(context);
 }
 
 // ---- sending ----
@@ -369,13 +376,13 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   return true;
 }
 
-// Has the link fetch the announced message, or asks for it, or refuses it when it would not fit; then the receive is done
-// at once.
+// Has the link fetch the announced message, or asks for it. One that would not fit is refused, and of one without bytes there is
+// nothing to ask for (no data frame would ever end it): then the receive is done at once, and the sender told so.
 void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexcept {
   frame answer;
   answer.context = announced.context;
   answer.cookie = announced.cookie;
-  if (r.failure() != errc::success) {
+  if (r.failure() != errc::success || announced.length == 0) {
     answer.kind = frame_kind::refuse;
     r.at = receive::phase::done;
   } else {
@@ -422,6 +429,7 @@ landing endpoint::begin_eager(int peer, const frame& head) noexcept {
     state_of(peer).arriving = &r;
     return landing{r.data, std::min<std::size_t>(head.length, r.capacity), static_cast<landing_owner*>(&r)};
   }
+  if (was_closed(head.context)) return {};
   ++counters_.unexpected;
   unexpected* u = new_unexpected(head.length);
   u->head = head;
@@ -502,6 +510,17 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
     note_message(r, peer, head);
     clear_to_send(r, peer, head);
     if (r.at == receive::phase::done) finish(r);
+    return;
+  }
+  if (was_closed(head.context)) {
+    // Point to point the sender waits for a receive until its timeout, and is told that there was none.
+    if (head.fingerprint != fingerprint{}) {
+      frame answer;
+      answer.kind = frame_kind::refuse;
+      answer.context = head.context;
+      answer.cookie = head.cookie;
+      post_control(peer, answer);
+    }
     return;
   }
   ++counters_.unexpected;

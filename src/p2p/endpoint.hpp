@@ -16,9 +16,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace tutti::p2p {
@@ -232,6 +234,11 @@ class endpoint final : public transport::inbound {
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;
   std::vector<control*> free_controls_;
+  // Contexts that were open here and are not any more: what comes for them is for nobody. (For those that are not open yet it is
+  // kept.)
+  bool was_closed(std::uint32_t context) const noexcept { return closed_.contains(context) && !contexts_.contains(context); }
+  std::unordered_set<std::uint32_t> closed_;
+  std::deque<std::uint32_t> closed_order_;   // oldest first
   struct early_failure {
     std::uint32_t context;
     int peer;

@@ -171,8 +171,53 @@ task<> fair(communicator world) {
   }
 }
 
+// Messages of no bytes too, when there is no credit for them.
+task<> nothing_without_credit(communicator world) {
+  constexpr int messages = 800;
+  std::vector<char> data(4000, 'x');
+  char none = 0;
+  if (world.rank() == 0) {
+    std::vector<request> sending;
+    for (int i = 0; i < messages; ++i) sending.push_back(world.isend(data, 1, 5));
+    const std::uint64_t before = traffic_of(world).rendezvous;
+    TUTTI_EXPECT(before > 0);
+    co_await world.send(std::span<const char>(), 1, 6);
+    TUTTI_EXPECT(traffic_of(world).rendezvous == before + 1);
+    co_await world.barrier().with(algorithm::dissemination);
+    for (request& r : sending) co_await r;
+  } else {
+    const status st = co_await world.recv(std::span<char>(&none, 0), 0, 6);
+    TUTTI_EXPECT(st.bytes == 0);
+    co_await world.barrier().with(algorithm::dissemination);
+    for (int i = 0; i < messages; ++i) co_await world.recv(data, 0, 5);
+  }
+}
+
+// What comes for communicators that have gone takes neither credit nor memory for good.
+task<> for_nobody(communicator world) {
+  const std::vector<char> data(2000, 'x');
+  for (int i = 0; i < 2500; ++i) {
+    communicator c = co_await world.duplicate();
+    if (world.rank() == 0) co_await c.send(data, 1, 3);   // nobody receives it
+    c = communicator();
+  }
+  co_await world.barrier();
+  const std::uint64_t before = traffic_of(world).rendezvous;
+  if (world.rank() == 0) {
+    co_await world.send(data, 1, 4);
+    TUTTI_EXPECT(traffic_of(world).rendezvous == before);
+  } else {
+    std::vector<char> in(data.size());
+    co_await world.recv(in, 0, 4);
+    const operation<> any = world.barrier();
+    TUTTI_EXPECT(any.what().comm->endpoint().usage().unexpected < 10);
+  }
+}
+
 }  // namespace
 
+TEST_CASE("flow control: no bytes without credit") { on_each_transport(2, nothing_without_credit); }
+TEST_CASE("flow control: messages for communicators that have gone") { on_each_transport(2, for_nobody); }
 TEST_CASE("flow control: a fast sender cannot exhaust a slow receiver") { on_each_transport(2, fast_sender); }
 TEST_CASE("flow control: credit comes back") { on_each_transport(2, steady_stream); }
 TEST_CASE("flow control: to itself") { CHECK_NOTHROW(run_local(1, over("shm"), to_itself)); }
