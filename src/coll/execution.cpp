@@ -342,7 +342,8 @@ task<> split_body(operation_state* op, collective c) {
   std::vector<int> ranks;
   for (int r = 0; r < c.size(); ++r)
     if (all[r].color == w.peer) ranks.push_back(r);
-  std::stable_sort(ranks.begin(), ranks.end(), [all](int a, int b) { return all[a].key < all[b].key; });
+  std::sort(ranks.begin(), ranks.end(),
+            [all](int a, int b) { return all[a].key != all[b].key ? all[a].key < all[b].key : a < b; });
   op->set_made(made(c, all[0].id, fmt::format("{}/split{}.{}", c.comm().name(), all[0].id, w.peer), std::move(ranks)));
 }
 
