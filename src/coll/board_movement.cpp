@@ -198,6 +198,10 @@ task<> move_on_board(collective c, board_movement what) {
   const std::size_t whole = what.longest * static_cast<std::size_t>(what.root < 0 ? c.size() : 1);
   const bool differ = what.root < 0 && !what.to_each;
   co_await arrive_and_agree(c, mine, what.root, whole, differ ? &what.received_parts : nullptr, &others);
+  if (whole >= least_to_begin_later) {
+    comm::board::wait pause(c.board());
+    co_await pause;
+  }
   if (others.agreed) {
     co_await move_directly(c, &what, &others);
   } else {

@@ -285,6 +285,10 @@ task<> reduce_on_board(collective c, board_reduction what) {
   mine.results = what.all;
   mine.results_bytes = what.all == nullptr ? 0 : whole;
   co_await arrive_and_agree(c, mine, -1, whole, nullptr, &others);
+  if (what.slices.bytes(0, c.size()) >= least_to_begin_later) {
+    comm::board::wait pause(c.board());
+    co_await pause;
+  }
   if (others.agreed) {
     direct_rounds in_place(c, what, others);
     co_await work_off(c, &in_place);

@@ -83,6 +83,9 @@ class posting {
   std::size_t bytes_;
 };
 
+// An operation of so many bytes leaves its caller before it copies the first: who starts it has other things to do.
+inline constexpr std::size_t least_to_begin_later = 256 * 1024;
+
 // How many bytes of a rank are put on the board in one piece, and waited for once.
 inline constexpr std::size_t most_in_one_posting = 16 * 1024;
 
