@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/crc32c.hpp"
 
-#include <array>
+#include "base/crc_table.hpp"
+
 #include <cstddef>
 #include <cstring>
 
@@ -12,16 +13,7 @@
 namespace tutti::base {
 namespace {
 
-constexpr std::array<std::uint32_t, 256> crc_table = [] {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t remainder = i;
-    for (int bit = 0; bit < 8; ++bit)
-      remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? 0x82F63B78U : 0U);
-    table[i] = remainder;
-  }
-  return table;
-}();
+constexpr crc_table castagnoli = crc_table_of(0x82F63B78U);
 
 #if defined(__x86_64__)
 __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
@@ -42,9 +34,7 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_by_instruction(
 }  // namespace
 
 std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes) noexcept {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const std::uint8_t b : bytes) crc = (crc >> 8) ^ crc_table[(crc ^ b) & 0xFFU];
-  return ~crc;
+  return crc_of(castagnoli, bytes);
 }
 
 std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept {

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/board.hpp"
 
+#include "base/relax.hpp"
 #include "base/shared_memory.hpp"
 
 #include <cstring>
 #include <new>
 #include <tutti/detail/flow.hpp>
 #include <tutti/shared_memory.hpp>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace tutti::comm {
 namespace {
@@ -30,14 +27,6 @@ constexpr std::size_t ring_for(int ranks) noexcept {
 constexpr unsigned looks = 48;
 // Waits that may end so, one after the other, before timers, sockets and other work get their turn.
 constexpr unsigned waits_at_once = 64;
-
-inline void relax() noexcept {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 
@@ -220,7 +209,7 @@ bool board::look(wait& w) noexcept {
   missing_ = w.ready_(w.context_);
   if (missing_ >= 0 && !loop_.spin().yields) {
     for (unsigned i = 0; i < looks && missing_ >= 0; ++i) {
-      relax();
+      base::relax();
       missing_ = w.ready_(w.context_);
     }
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/loop.hpp"
 
+#include "base/relax.hpp"
 #include "base/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -10,10 +11,6 @@
 #include <cerrno>
 #include <cstring>
 #include <tutti/detail/asio_await.hpp>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace tutti::core {
 namespace {
@@ -26,14 +23,6 @@ constexpr unsigned busy_rounds_between_clock = 8;
 constexpr auto longest_turn = std::chrono::microseconds(200);
 
 thread_local loop* current_loop = nullptr;
-
-inline void relax() noexcept {
-#if defined(__x86_64__)
-  _mm_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 
@@ -166,7 +155,7 @@ bool loop::stay_awake() {
     if (spin_.yields) {
       ::sched_yield();
     } else {
-      relax();
+      base::relax();
     }
     const bool look_at_asio = spin_.yields ? (idle % 16) == 0 : (idle % rounds_between_asio) == 0;
     if (look_at_asio || (idle % rounds_between_clock) == 0) {

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/png.hpp"
 
+#include "base/crc_table.hpp"
+
 #include <algorithm>
-#include <array>
 #include <string_view>
 
 namespace tutti::train {
 namespace {
 
-constexpr std::array<std::uint32_t, 256> crc_table = [] {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t remainder = i;
-    for (int bit = 0; bit < 8; ++bit)
-      remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? 0xEDB88320U : 0U);
-    table[i] = remainder;
-  }
-  return table;
-}();
-
-std::uint32_t crc_of(std::string_view bytes) {
-  std::uint32_t crc = 0xFFFFFFFFU;
-  for (const char c : bytes) crc = (crc >> 8) ^ crc_table[(crc ^ static_cast<std::uint8_t>(c)) & 0xFFU];
-  return ~crc;
-}
+constexpr base::crc_table png_crc = base::crc_table_of(0xEDB88320U);
 
 std::uint32_t adler_of(std::string_view bytes) {
   std::uint32_t a = 1, b = 0;
@@ -43,7 +29,7 @@ void put_chunk(std::string& to, std::string_view type, std::string_view data) {
   std::string checked(type);
   checked += data;
   to += checked;
-  put_big_endian(to, crc_of(checked));
+  put_big_endian(to, base::crc_of(png_crc, checked));
 }
 
 // A zlib stream of stored blocks.
