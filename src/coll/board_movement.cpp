@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 namespace tutti::coll {
 namespace {
@@ -14,7 +13,6 @@ namespace {
 constexpr std::size_t most_ahead = 16;   // rounds that a rank may be ahead of its own reading
 constexpr std::size_t smallest_piece = 16 * 1024;
 constexpr std::size_t largest_piece = 64 * 1024;
-constexpr auto longest_turn = std::chrono::microseconds(100);
 
 class rounds {
  public:
@@ -139,19 +137,11 @@ class rounds {
 
 constexpr std::size_t direct_piece = 256 * 1024;
 
-bool turn_is_over(core::environment& env, core::time_point& ends) noexcept {
-  const core::time_point now = env.now();
-  if (now < ends) return false;
-  ends = now + longest_turn;
-  return true;
-}
-
 // Everyone reads what it is to have from where its giver has it.
 task<> move_directly(collective c, const board_movement* w, const memory_of_others* others) {
   comm::board& b = c.board();
-  core::environment& env = c.comm().engine().env();
   const std::uint64_t end = b.take(64) + 64;   // nothing is written there
-  core::time_point turn_ends = env.now() + longest_turn;
+  own_turn turn(c);
   for (int i = 1; i < c.size(); ++i) {
     const int giver = (c.rank() + i) % c.size();
     if (w->root >= 0 && giver != w->root) continue;
@@ -161,31 +151,14 @@ task<> move_directly(collective c, const board_movement* w, const memory_of_othe
     for (std::size_t at = 0; at < bytes; at += direct_piece) {
       base::ring_copy::piece(w->received + to + at, others->data[static_cast<std::size_t>(giver)] + from + at,
                              std::min(direct_piece, bytes - at), bytes * static_cast<std::size_t>(c.size() - 1));
-      if (!turn_is_over(env, turn_ends)) continue;
+      if (!turn.is_over()) continue;
       comm::board::wait pause(b);
       co_await pause;
+      turn.begin();
     }
   }
   b.say_consumed(end);
   if (w->root < 0 || w->root == c.rank()) co_await until_all_consumed(c, end);
-}
-
-task<> move_in_rounds(collective c, const board_movement* what) {
-  rounds r(c, *what);
-  core::environment& env = c.comm().engine().env();
-  core::time_point turn_ends = env.now() + longest_turn;
-  while (!r.done()) {
-    r.check();
-    if (r.step()) {
-      if (!turn_is_over(env, turn_ends)) continue;
-      // The loop has other things to do.
-      comm::board::wait pause(c.board());
-      co_await pause;
-    } else {
-      comm::board::wait others(c.board(), &rounds::possible, &r);
-      co_await others;
-    }
-  }
 }
 
 }  // namespace
@@ -205,7 +178,8 @@ task<> move_on_board(collective c, board_movement what) {
   if (others.agreed) {
     co_await move_directly(c, &what, &others);
   } else {
-    co_await move_in_rounds(c, &what);
+    rounds staged(c, what);
+    co_await work_off(c, &staged);
   }
 }
 

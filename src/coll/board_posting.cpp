@@ -39,13 +39,13 @@ void read(const collective& c, const posted& p, const posting& mine) noexcept {
   }
 }
 
-}  // namespace
-
-task<> post_on_board(collective c, posted what) {
-  const posting mine(c, what.bytes);
-  room_to_write room(c, mine.end());
-  co_await room;
-  write(c, what, mine);
+// What is left when this rank's part has been `written`, or all of it.
+task<> post(collective c, posted what, posting mine, bool written) {
+  if (!written) {
+    room_to_write room(c, mine.end());
+    co_await room;
+    write(c, what, mine);
+  }
   if (what.awaited != posted::nobody) {
     arrivals others(c, what.awaited);
     co_await others;
@@ -53,6 +53,10 @@ task<> post_on_board(collective c, posted what) {
   }
   read(c, what, mine);
 }
+
+}  // namespace
+
+task<> post_on_board(collective c, posted what) { return post(c, what, posting(c, what.bytes), false); }
 
 bool posting_at_once::run() noexcept {
   if (c_.board().room_for(mine_.end()) >= 0) return false;
@@ -69,17 +73,7 @@ bool posting_at_once::run() noexcept {
 task<> posting_at_once::rest_of(collective c, posted what, posting mine, bool written) {
   comm::board& b = c.board();
   comm::board::turn turn(b);   // has come
-  if (!written) {
-    room_to_write room(c, mine.end());
-    co_await room;
-    write(c, what, mine);
-  }
-  if (what.awaited != posted::nobody) {
-    arrivals others(c, what.awaited);
-    co_await others;
-    others.check();
-  }
-  read(c, what, mine);
+  co_await post(c, what, mine, written);
   b.finish();
   turn.finish();
 }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <span>
 
 namespace tutti::coll {
@@ -16,7 +15,6 @@ namespace {
 constexpr std::size_t most_ahead = 8;   // rounds that a rank may be ahead of its own slowest step
 constexpr std::size_t smallest_piece = 16 * 1024;
 constexpr std::size_t largest_piece = 64 * 1024;
-constexpr auto longest_turn = std::chrono::microseconds(100);
 
 class rounds {
  public:
@@ -82,17 +80,13 @@ class rounds {
   using word = std::atomic<std::uint64_t> comm::board::words::*;
 
   bool collects() const noexcept { return w_.all != nullptr; }
-  std::uint64_t& end_of(std::size_t round) noexcept { return ends_[round % most_ahead]; }
+  std::size_t round_bytes() const noexcept { return segment_ * static_cast<std::size_t>(c_.size()); }
+  std::uint64_t end_of(std::size_t round) const noexcept { return starts_[round % most_ahead] + round_bytes(); }
   bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
 
   // The end of the round to be staged next: its place in the stream is taken once.
   std::uint64_t next_end() noexcept {
-    if (taken_ == staged_) {
-      const std::size_t bytes = segment_ * static_cast<std::size_t>(c_.size());
-      starts_[taken_ % most_ahead] = b_.take(bytes);
-      ends_[taken_ % most_ahead] = starts_[taken_ % most_ahead] + bytes;
-      ++taken_;
-    }
+    if (taken_ == staged_) starts_[taken_++ % most_ahead] = b_.take(round_bytes());
     return end_of(staged_);
   }
 
@@ -160,7 +154,6 @@ class rounds {
   std::size_t reduced_ = 0;
   std::size_t ended_ = 0;     // from which this rank reads nothing any more
   std::array<std::uint64_t, most_ahead> starts_{};
-  std::array<std::uint64_t, most_ahead> ends_{};
 };
 
 // The same in the ranks' own memory: a slice is reduced from where it lies, and its result collected from where it was written.
@@ -254,25 +247,6 @@ class direct_rounds {
   std::size_t reduced_ = 0;
   std::array<std::size_t, comm::board::most_ranks> collected_{};
 };
-
-template <class Rounds>
-task<> work_off(collective c, Rounds* r) {
-  core::environment& env = c.comm().engine().env();
-  core::time_point turn_ends = env.now() + longest_turn;
-  while (!r->done()) {
-    r->check();
-    if (r->step()) {
-      if (env.now() < turn_ends) continue;
-      // The loop has other things to do.
-      comm::board::wait pause(c.board());
-      co_await pause;
-    } else {
-      comm::board::wait others(c.board(), &Rounds::possible, r);
-      co_await others;
-    }
-    turn_ends = env.now() + longest_turn;
-  }
-}
 
 }  // namespace
 

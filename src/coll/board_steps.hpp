@@ -10,6 +10,7 @@
 
 #include "coll/collective.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <tutti/error.hpp>
@@ -82,6 +83,37 @@ class posting {
   std::uint64_t at_;
   std::size_t bytes_;
 };
+
+// The loop has other things to do: how long an operation copies before it lets it.
+class own_turn {
+ public:
+  explicit own_turn(const collective& c) noexcept : environment_(c.comm().engine().env()) { begin(); }
+  void begin() noexcept { ends_ = environment_.now() + longest; }
+  bool is_over() const noexcept { return environment_.now() >= ends_; }
+
+ private:
+  static constexpr auto longest = std::chrono::microseconds(100);
+  core::environment& environment_;
+  core::time_point ends_;
+};
+
+// Takes steps, as they become possible, until r->done(). `possible` is a board::wait::test on *r.
+template <class Rounds>
+task<> work_off(collective c, Rounds* r) {
+  own_turn turn(c);
+  while (!r->done()) {
+    r->check();
+    if (r->step()) {
+      if (!turn.is_over()) continue;
+      comm::board::wait pause(c.board());
+      co_await pause;
+    } else {
+      comm::board::wait others(c.board(), &Rounds::possible, r);
+      co_await others;
+    }
+    turn.begin();
+  }
+}
 
 // An operation of so many bytes leaves its caller before it copies the first: who starts it has other things to do.
 inline constexpr std::size_t least_to_begin_later = 256 * 1024;
