@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // tutti's operations in Asio's coroutines and completion tokens, and Asio's operations in a tutti::task.
 //   tutti-run -n 4 asio_both_ways
-#include <tutti/tutti.hpp>
 #include <array>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -12,6 +11,7 @@
 #include <cstdio>
 #include <future>
 #include <span>
+#include <tutti/tutti.hpp>
 #include <utility>
 
 // Of from_asio's second reduction. A future blocks the thread that waits for it, so it is waited for off the

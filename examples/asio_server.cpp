@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thread, one io_context of the program's own: training with the other ranks, an HTTP page that says how far it is, and
-// an orderly end on SIGTERM or Ctrl-C.
+// One thread, one io_context of the program's own: training with the other ranks, an HTTP page that says how
+// far it is, and an orderly end on SIGTERM or Ctrl-C.
 //
 //   tutti-run -n 2 asio_server --steps 1000     rank 0 prints where its page is: curl http://127.0.0.1:PORT/
 //
@@ -9,8 +9,8 @@
 
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
 #include <boost/asio/deferred.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/redirect_error.hpp>
@@ -43,7 +43,7 @@ struct settings {
 struct progress {
   long step = 0;
   double loss = 0;
-  bool stop = false;   // asked for by a signal on this rank
+  bool stop = false;  // asked for by a signal on this rank
 };
 
 // ---- plain Asio ----
@@ -56,9 +56,11 @@ asio::awaitable<void> answer(tcp::socket client, const progress* now) {
   });
   try {
     co_await asio::async_read_until(client, request, "\r\n\r\n", asio::use_awaitable);
-    const std::string body = "{\"step\": " + std::to_string(now->step) + ", \"loss\": " + std::to_string(now->loss) + "}\n";
-    const std::string text = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " +
-                             std::to_string(body.size()) + "\r\n\r\n" + body;
+    const std::string body =
+        "{\"step\": " + std::to_string(now->step) + ", \"loss\": " + std::to_string(now->loss) + "}\n";
+    const std::string text =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body;
     co_await asio::async_write(client, asio::buffer(text), asio::use_awaitable);
   } catch (const boost::system::system_error&) {
     // A client that goes away, or sends no request, is no concern of the training.
@@ -70,7 +72,7 @@ asio::awaitable<void> serve(tcp::acceptor* door, const progress* now) {
     boost::system::error_code code;
     tcp::socket client = co_await door->async_accept(asio::redirect_error(asio::use_awaitable, code));
     if (code == asio::error::operation_aborted || !door->is_open()) co_return;
-    if (code) continue;   // that one client
+    if (code) continue;  // that one client
     asio::co_spawn(client.get_executor(), answer(std::move(client), now), asio::detached);
   }
 }
@@ -141,7 +143,7 @@ settings read_options(int argc, char** argv) {
 int main(int argc, char** argv) {
   const settings s = read_options(argc, argv);
   try {
-    asio::io_context context(1);   // yours, with whatever else is on it
+    asio::io_context context(1);  // yours, with whatever else is on it
     tutti::runtime rt(context);
     progress now;
     rt.run(train(&rt, s, &now));

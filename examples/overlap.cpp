@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communication of one layer's gradient while the next layer's is still being computed.
 //   tutti-run -n 4 overlap
-#include <tutti/tutti.hpp>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <span>
+#include <tutti/tutti.hpp>
 #include <vector>
 
 // A linear layer's input and the error that came back to its output, sample after sample.

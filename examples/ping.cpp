@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Point to point, immediate: isend and irecv start at once and are awaited later.
 //   tutti-run -n 2 ping
-#include <tutti/tutti.hpp>
 #include <cstdio>
+#include <tutti/tutti.hpp>
 
 // clang-format off
 tutti::task<> ping(tutti::communicator world) {

@@ -2,12 +2,12 @@
 // All-reduce written by the user from point to point, twice: as one would explain it, and as one would do it.
 // Both are checked against, and timed beside, the library's own.
 //   tutti-run -n 4 ring_all_reduce
-#include <tutti/tutti.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <span>
+#include <tutti/tutti.hpp>
 #include <vector>
 
 // The didactic form: every rank's whole data travels once around the ring. Each rank sends (n - 1) * size.

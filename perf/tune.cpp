@@ -17,16 +17,26 @@
 namespace perf {
 namespace {
 
-enum class collective { broadcast, reduce, all_reduce, reduce_scatter, scatter, gather, all_gather, all_to_all };
+enum class collective {
+  broadcast,
+  reduce,
+  all_reduce,
+  reduce_scatter,
+  scatter,
+  gather,
+  all_gather,
+  all_to_all
+};
 
 struct subject {
   collective what;
-  const char* name;   // as the rules have it
+  const char* name;  // as the rules have it
 };
-constexpr subject subjects[] = {{collective::broadcast, "broadcast"},   {collective::reduce, "reduce"},
-                                {collective::all_reduce, "all_reduce"}, {collective::reduce_scatter, "reduce_scatter"},
-                                {collective::scatter, "scatter"},       {collective::gather, "gather"},
-                                {collective::all_gather, "all_gather"}, {collective::all_to_all, "all_to_all"}};
+constexpr subject subjects[] = {
+    {collective::broadcast, "broadcast"},   {collective::reduce, "reduce"},
+    {collective::all_reduce, "all_reduce"}, {collective::reduce_scatter, "reduce_scatter"},
+    {collective::scatter, "scatter"},       {collective::gather, "gather"},
+    {collective::all_gather, "all_gather"}, {collective::all_to_all, "all_to_all"}};
 
 struct tuning {
   std::vector<std::size_t> sizes;
@@ -38,21 +48,30 @@ struct tuning {
 tutti::operation<> call(const tutti::communicator& world, collective what, std::vector<float>& whole,
                         std::vector<float>& other, std::span<float> block) {
   switch (what) {
-    case collective::broadcast: return world.broadcast(whole, 0);
-    case collective::reduce: return world.reduce(whole, other, tutti::sum, 0);
-    case collective::all_reduce: return world.all_reduce(whole, other, tutti::sum);
-    case collective::reduce_scatter: return world.reduce_scatter(whole, block, tutti::sum);
-    case collective::scatter: return world.scatter(whole, block, 0);
-    case collective::gather: return world.gather(block, whole, 0);
-    case collective::all_gather: return world.all_gather(block, whole);
-    case collective::all_to_all: break;
+    case collective::broadcast:
+      return world.broadcast(whole, 0);
+    case collective::reduce:
+      return world.reduce(whole, other, tutti::sum, 0);
+    case collective::all_reduce:
+      return world.all_reduce(whole, other, tutti::sum);
+    case collective::reduce_scatter:
+      return world.reduce_scatter(whole, block, tutti::sum);
+    case collective::scatter:
+      return world.scatter(whole, block, 0);
+    case collective::gather:
+      return world.gather(block, whole, 0);
+    case collective::all_gather:
+      return world.all_gather(block, whole);
+    case collective::all_to_all:
+      break;
   }
   return world.all_to_all(whole, other);
 }
 
-// Median time of one call in microseconds, the same number on all ranks; negative: there is no such algorithm here.
-tutti::task<double> time_of(tutti::communicator world, collective what, std::size_t bytes, tutti::algorithm with,
-                            double seconds) {
+// Median time of one call in microseconds, the same number on all ranks; negative: there is no such algorithm
+// here.
+tutti::task<double> time_of(tutti::communicator world, collective what, std::size_t bytes,
+                            tutti::algorithm with, double seconds) {
   using clock = std::chrono::steady_clock;
   const auto ranks = static_cast<std::size_t>(world.size());
   const std::size_t block_count = std::max<std::size_t>(1, bytes / sizeof(float) / ranks);
@@ -69,7 +88,8 @@ tutti::task<double> time_of(tutti::communicator world, collective what, std::siz
   }
   if (refused) co_return -1;
   std::vector<double> times;
-  const clock::time_point end = clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(seconds));
+  const clock::time_point end =
+      clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(seconds));
   for (bool more = true; more;) {
     co_await world.barrier();
     const clock::time_point begin = clock::now();
@@ -93,7 +113,8 @@ tutti::task<std::string> rules_of(tutti::communicator world, subject one, tuning
   const auto end_run = [&](std::size_t upto) {
     if (last == tutti::algorithm::automatic) return;
     rules += std::string(one.name) + " ranks>=" + std::to_string(world.size()) +
-             " bytes<=" + (upto == 0 ? std::string("any") : std::to_string(upto)) + " " + tutti::name_of(last) + "\n";
+             " bytes<=" + (upto == 0 ? std::string("any") : std::to_string(upto)) + " " +
+             tutti::name_of(last) + "\n";
   };
   for (const std::size_t bytes : wanted.sizes) {
     double best = -1;
@@ -139,20 +160,26 @@ tutti::task<int> tune_all(tutti::communicator world, tuning wanted) {
     std::fprintf(stderr, "tutti-perf: cannot write %s\n", wanted.output.c_str());
     co_return 1;
   }
-  std::printf("\n%swritten to %s; use it with TUTTI_TUNING=%s\n", rules.c_str(), wanted.output.c_str(), wanted.output.c_str());
+  std::printf("\n%swritten to %s; use it with TUTTI_TUNING=%s\n", rules.c_str(), wanted.output.c_str(),
+              wanted.output.c_str());
   co_return 0;
 }
 
 }  // namespace
 
 int tune(int argc, const char* const* argv) {
-  CLI::App app("Measures every algorithm of every collective on these ranks, and writes which to use.\n"
-               "  tutti-run -n 4 tutti-perf tune --output here.tuning",
-               "tutti-perf tune");
+  CLI::App app(
+      "Measures every algorithm of every collective on these ranks, and writes which to use.\n"
+      "  tutti-run -n 4 tutti-perf tune --output here.tuning",
+      "tutti-perf tune");
   tuning wanted;
   std::string sizes = "64,1KiB,8KiB,64KiB,512KiB,4MiB";
-  app.add_option("--sizes", sizes, "bytes of the larger buffer, ascending")->type_name("LIST")->capture_default_str();
-  app.add_option("--seconds", wanted.seconds, "time per size and algorithm")->type_name("S")->capture_default_str();
+  app.add_option("--sizes", sizes, "bytes of the larger buffer, ascending")
+      ->type_name("LIST")
+      ->capture_default_str();
+  app.add_option("--seconds", wanted.seconds, "time per size and algorithm")
+      ->type_name("S")
+      ->capture_default_str();
   app.add_option("--output", wanted.output, "the file to write")->type_name("FILE")->capture_default_str();
   try {
     app.parse(argc, argv);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-perf tune: which algorithm is the fastest here, for each collective and size, as rules that tutti reads.
+// tutti-perf tune: which algorithm is the fastest here, for each collective and size, as rules that tutti
+// reads.
 #pragma once
 
 namespace perf {

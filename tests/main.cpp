@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// main of every test executable: doctest, a count of cases that `./run test` adds up, and the choice of the loop.
+// main of every test executable: doctest, a count of cases that `./run test` adds up, and the choice of the
+// loop.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include "support/skip.hpp"
 
 #include "core/backend.hpp"
 
+#include <doctest/doctest.h>
 #include <cstdio>
 #include <cstdlib>
-#include <doctest/doctest.h>
 #include <string>
 #include <string_view>
 
@@ -28,7 +29,8 @@ class case_counter : public doctest::IReporter {
   }
   void test_run_end(const doctest::TestRunStats& stats) override {
     const unsigned failed = stats.numTestCasesFailed;
-    std::printf("cases: %u passed, %u failed, %u skipped\n", run_cases - failed - skipped_cases, failed, skipped_cases);
+    std::printf("cases: %u passed, %u failed, %u skipped\n", run_cases - failed - skipped_cases, failed,
+                skipped_cases);
     std::fflush(stdout);
   }
 
@@ -44,9 +46,10 @@ class case_counter : public doctest::IReporter {
 };
 REGISTER_LISTENER("case_counter", 1, case_counter);
 
-constexpr int skipped_exit_code = 77;   // ctest's SKIP_RETURN_CODE
+constexpr int skipped_exit_code = 77;  // ctest's SKIP_RETURN_CODE
 
-// TUTTI_LOOP=io_uring where the kernel, a container or the build has none is a skip, not a failure of each test.
+// TUTTI_LOOP=io_uring where the kernel, a container or the build has none is a skip, not a failure of each
+// test.
 bool forced_loop_is_missing() {
   const char* loop = std::getenv("TUTTI_LOOP");
   if (loop == nullptr || std::string_view(loop) != "io_uring") return false;

@@ -13,7 +13,8 @@
 asm(".section .rodata\n"
     ".balign 64\n"
     "gpu_example_kernels:\n"
-    ".incbin \"" GPU_EXAMPLE_KERNELS_FILE "\"\n"
+    ".incbin \"" GPU_EXAMPLE_KERNELS_FILE
+    "\"\n"
     ".byte 0\n"
     ".text\n");
 extern "C" const unsigned char gpu_example_kernels[];
@@ -35,15 +36,16 @@ const void* cuda_image() {
 #ifdef GPU_EXAMPLE_KERNELS_FILE
   return gpu_example_kernels;
 #else
-  throw std::runtime_error("this program was built without nvcc, and has no kernels for CUDA: use --device emulated, or "
-                           "install CUDA's toolkit and build again");
+  throw std::runtime_error(
+      "this program was built without nvcc, and has no kernels for CUDA: use --device emulated, or "
+      "install CUDA's toolkit and build again");
 #endif
 }
 
 }  // namespace
 
 struct device_kernels::impl {
-  std::unique_ptr<tutti::cuda::module> cuda;   // null: emulated
+  std::unique_ptr<tutti::cuda::module> cuda;  // null: emulated
 };
 
 device_kernels::device_kernels(const tutti::gpu::device& on) : impl_(std::make_unique<impl>()) {
@@ -57,7 +59,8 @@ void device_kernels::launch(const tutti::gpu::stream& in, kernel which, const ar
   if (with.count == 0) return;
   if (impl_->cuda) {
     tutti::cuda::launch_size size;
-    size.blocks = static_cast<unsigned>(std::min<std::uint64_t>((with.count + size.threads - 1) / size.threads, 4096));
+    size.blocks =
+        static_cast<unsigned>(std::min<std::uint64_t>((with.count + size.threads - 1) / size.threads, 4096));
     tutti::cuda::launch(in, impl_->cuda->kernel(name), size, with);
     return;
   }
@@ -65,7 +68,8 @@ void device_kernels::launch(const tutti::gpu::stream& in, kernel which, const ar
   tutti::emulated::launch(in, [loop, with](tutti::emulated::access device) {
     arguments seen = with;
     for (int k = 0; k < 6; ++k)
-      if (with.length[k] > 0) seen.memory[k] = device.at(tutti::gpu::device_span<float>(with.memory[k], with.length[k]));
+      if (with.length[k] > 0)
+        seen.memory[k] = device.at(tutti::gpu::device_span<float>(with.memory[k], with.length[k]));
     for (std::uint64_t i = 0; i < with.count; ++i) loop(seen, i);
   });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening the device that a program's user asks for, and launching the examples' kernels on it, of whatever kind it is.
+// Opening the device that a program's user asks for, and launching the examples' kernels on it, of whatever
+// kind it is.
 #pragma once
 
 #include "gpu/elements.hpp"
@@ -19,7 +20,7 @@ std::string option_of(int argc, char** argv, const std::string& option, const st
 
 class device_kernels {
  public:
-  explicit device_kernels(const tutti::gpu::device& on);   // throws where it has no kernels for that device
+  explicit device_kernels(const tutti::gpu::device& on);  // throws where it has no kernels for that device
   ~device_kernels();
   device_kernels(device_kernels&&) noexcept;
 

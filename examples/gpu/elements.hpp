@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the GPU examples, element by element: the emulated device loops over them, CUDA has a thread for each.
+// The kernels of the GPU examples, element by element: the emulated device loops over them, CUDA has a thread
+// for each.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +15,11 @@ namespace gpu_examples {
 
 // What every kernel is given, by value.
 struct arguments {
-  float* memory[6] = {};           // on the device
-  std::uint64_t length[6] = {};    // in elements
+  float* memory[6] = {};         // on the device
+  std::uint64_t length[6] = {};  // in elements
   int number[4] = {};
   float factor[3] = {};
-  std::uint64_t count = 0;         // elements to be computed
+  std::uint64_t count = 0;  // elements to be computed
 };
 
 // memory[0][i] += ..., as much work as number[0] says.
@@ -31,7 +32,8 @@ EXAMPLE_BOTH inline void busy(const arguments& a, std::uint64_t i) {
 // memory[0] += memory[1]
 EXAMPLE_BOTH inline void add(const arguments& a, std::uint64_t i) { a.memory[0][i] += a.memory[1][i]; }
 
-// C (rows x columns) = A * B, all by rows; number: rows, columns, inner, and whether A (1), B (2) or none (0) is transposed.
+// C (rows x columns) = A * B, all by rows; number: rows, columns, inner, and whether A (1), B (2) or none (0)
+// is transposed.
 EXAMPLE_BOTH inline void multiply(const arguments& a, std::uint64_t i) {
   const int columns = a.number[1], inner = a.number[2], rows = a.number[0];
   const int row = static_cast<int>(i) / columns, column = static_cast<int>(i) % columns;
@@ -44,7 +46,8 @@ EXAMPLE_BOTH inline void multiply(const arguments& a, std::uint64_t i) {
   a.memory[0][i] = sum;
 }
 
-// Adds the bias of the row (memory[1]) to memory[0], and cuts negative ones off where number[1] is not 0; number[0]: columns.
+// Adds the bias of the row (memory[1]) to memory[0], and cuts negative ones off where number[1] is not 0;
+// number[0]: columns.
 EXAMPLE_BOTH inline void bias_relu(const arguments& a, std::uint64_t i) {
   const float x = a.memory[0][i] + a.memory[1][i / static_cast<std::uint64_t>(a.number[0])];
   a.memory[0][i] = a.number[1] != 0 && x < 0 ? 0 : x;
@@ -60,13 +63,14 @@ float logarithm(float x) noexcept;
 #define EXAMPLE_LOG ::gpu_examples::logarithm
 #endif
 
-// Column i of the outputs memory[0] (number[0] rows, number[1] columns) becomes the derivative of its loss, times factor[0];
-// the loss goes to memory[2]. memory[1]: the labels.
+// Column i of the outputs memory[0] (number[0] rows, number[1] columns) becomes the derivative of its loss,
+// times factor[0]; the loss goes to memory[2]. memory[1]: the labels.
 EXAMPLE_BOTH inline void softmax_loss(const arguments& a, std::uint64_t i) {
   const int rows = a.number[0], columns = a.number[1];
   const int column = static_cast<int>(i), label = static_cast<int>(a.memory[1][i]);
   float most = a.memory[0][column], sum = 0;
-  for (int r = 1; r < rows; ++r) most = a.memory[0][r * columns + column] > most ? a.memory[0][r * columns + column] : most;
+  for (int r = 1; r < rows; ++r)
+    most = a.memory[0][r * columns + column] > most ? a.memory[0][r * columns + column] : most;
   for (int r = 0; r < rows; ++r) sum += EXAMPLE_EXP(a.memory[0][r * columns + column] - most);
   a.memory[2][i] = EXAMPLE_LOG(sum) + most - a.memory[0][label * columns + column];
   for (int r = 0; r < rows; ++r) {
@@ -78,7 +82,8 @@ EXAMPLE_BOTH inline void softmax_loss(const arguments& a, std::uint64_t i) {
 // memory[0]: the sums of the rows of memory[1]; number[0]: columns.
 EXAMPLE_BOTH inline void row_sums(const arguments& a, std::uint64_t i) {
   float sum = 0;
-  for (int c = 0; c < a.number[0]; ++c) sum += a.memory[1][i * static_cast<std::uint64_t>(a.number[0]) + static_cast<std::uint64_t>(c)];
+  for (int c = 0; c < a.number[0]; ++c)
+    sum += a.memory[1][i * static_cast<std::uint64_t>(a.number[0]) + static_cast<std::uint64_t>(c)];
   a.memory[0][i] = sum;
 }
 
@@ -94,6 +99,7 @@ EXAMPLE_BOTH inline void step(const arguments& a, std::uint64_t i) {
 }
 
 // X(name)
-#define GPU_EXAMPLE_KERNELS(X) X(busy) X(add) X(multiply) X(bias_relu) X(softmax_loss) X(row_sums) X(relu_backward) X(step)
+#define GPU_EXAMPLE_KERNELS(X) \
+  X(busy) X(add) X(multiply) X(bias_relu) X(softmax_loss) X(row_sums) X(relu_backward) X(step)
 
 }  // namespace gpu_examples

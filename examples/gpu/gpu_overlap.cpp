@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Three things at once: a kernel on one stream, an all_reduce beside it, and the host computing in between. Prints how much of
-// the all_reduce was hidden, and writes a trace for chrome://tracing or ui.perfetto.dev with --trace FILE.
+// Three things at once: a kernel on one stream, an all_reduce beside it, and the host computing in between.
+// Prints how much of the all_reduce was hidden, and writes a trace for chrome://tracing or ui.perfetto.dev
+// with --trace FILE.
 //   tutti-run -n 2 gpu_overlap --device emulated
 #include "gpu/device_kernels.hpp"
 
@@ -42,7 +43,14 @@ struct programme {
   std::vector<span_of_time> trace;
 
   programme(tutti::communicator w, gpu::device d, gpu::device_communicator c)
-      : world(std::move(w)), dev(d), kernels(d), comm(std::move(c)), computing(d), moving(d), weights(d, 1 << 16), gradient(d, 1 << 21) {}
+      : world(std::move(w)),
+        dev(d),
+        kernels(d),
+        comm(std::move(c)),
+        computing(d),
+        moving(d),
+        weights(d, 1 << 16),
+        gradient(d, 1 << 21) {}
 
   void compute(int rounds) {
     gpu_examples::arguments a;
@@ -69,8 +77,9 @@ void write_trace(const std::string& path, const programme& p, clock_type::time_p
   std::fprintf(out, "[");
   const char* comma = "";
   for (const span_of_time& s : p.trace) {
-    std::fprintf(out, "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":\"%s\",\"ts\":%.1f,\"dur\":%.1f}", comma, s.what,
-                 p.world.rank(), s.what, seconds(s.begin - zero) * 1e6, seconds(s.end - s.begin) * 1e6);
+    std::fprintf(out, "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":\"%s\",\"ts\":%.1f,\"dur\":%.1f}",
+                 comma, s.what, p.world.rank(), s.what, seconds(s.begin - zero) * 1e6,
+                 seconds(s.end - s.begin) * 1e6);
     comma = ",";
   }
   std::fprintf(out, "\n]\n");
@@ -84,7 +93,7 @@ tutti::task<int> overlap(tutti::communicator world, std::string kind, std::strin
   co_await p.computing.fill(p.weights, std::byte{0});
   co_await p.moving.fill(p.gradient, std::byte{0});
   const int rounds = kind == "emulated" ? 200 : 200000;
-  co_await p.reduce();   // the first makes buffers and connections
+  co_await p.reduce();  // the first makes buffers and connections
 
   // One after the other.
   p.trace.clear();
@@ -114,12 +123,16 @@ tutti::task<int> overlap(tutti::communicator world, std::string kind, std::strin
 
   const double hidden = std::clamp((kernel + reducing - together) / std::min(kernel, reducing), 0.0, 1.0);
   if (world.rank() == 0) {
-    std::printf("%s, %d ranks: kernel %.2f ms, all_reduce of 8 MiB %.2f ms, at once %.2f ms: %.0f %% of the shorter hidden (%.3f)\n",
-                dev.name().c_str(), world.size(), kernel * 1e3, reducing * 1e3, together * 1e3, hidden * 100, value);
+    std::printf(
+        "%s, %d ranks: kernel %.2f ms, all_reduce of 8 MiB %.2f ms, at once %.2f ms: %.0f %% of the shorter "
+        "hidden (%.3f)\n",
+        dev.name().c_str(), world.size(), kernel * 1e3, reducing * 1e3, together * 1e3, hidden * 100, value);
     for (const span_of_time& s : p.trace) {
       const double scale = 60 / together;
-      const int from = static_cast<int>(seconds(s.begin - zero) * scale), to = static_cast<int>(seconds(s.end - zero) * scale);
-      std::printf("%-12s %*s%s\n", s.what, from, "", std::string(static_cast<std::size_t>(std::max(1, to - from)), '#').c_str());
+      const int from = static_cast<int>(seconds(s.begin - zero) * scale),
+                to = static_cast<int>(seconds(s.end - zero) * scale);
+      std::printf("%-12s %*s%s\n", s.what, from, "",
+                  std::string(static_cast<std::size_t>(std::max(1, to - from)), '#').c_str());
     }
     if (!trace_file.empty()) write_trace(trace_file, p, zero);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ring all_reduce of the tutorial on devices, from send and recv and a kernel; then the library's; both checked.
+// The ring all_reduce of the tutorial on devices, from send and recv and a kernel; then the library's; both
+// checked.
 //   tutti-run -n 4 gpu_ring_all_reduce --device emulated
 #include "gpu/device_kernels.hpp"
 
@@ -15,7 +16,8 @@ namespace gpu = tutti::gpu;
 using gpu_examples::device_kernels;
 
 // The kernel runs on the stream between the messages: nothing waits for it but what comes after it.
-tutti::task<> ring(gpu::device_communicator& comm, const device_kernels& kernels, gpu::device_buffer<float>& data, gpu::stream s) {
+tutti::task<> ring(gpu::device_communicator& comm, const device_kernels& kernels,
+                   gpu::device_buffer<float>& data, gpu::stream s) {
   const int n = comm.size(), right = (comm.rank() + 1) % n, left = (comm.rank() + n - 1) % n;
   gpu::device_buffer<float> out(comm.on(), data.size()), in(comm.on(), data.size());
   co_await s.copy(out, data);
@@ -57,8 +59,8 @@ tutti::task<int> compare(tutti::communicator world, std::string kind) {
 
   co_await world.all_reduce(wrong, tutti::sum);
   if (world.rank() == 0)
-    std::printf("%d ranks on %s, %zu floats: ring and all_reduce give %g, %d elements wrong\n", world.size(), dev.name().c_str(), n,
-                static_cast<double>(result[0]), wrong);
+    std::printf("%d ranks on %s, %zu floats: ring and all_reduce give %g, %d elements wrong\n", world.size(),
+                dev.name().c_str(), n, static_cast<double>(result[0]), wrong);
   co_return wrong == 0 ? 0 : 1;
 }
 

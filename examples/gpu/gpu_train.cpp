@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// train_digits on devices: the network's layers run there, and the gradient of a layer is reduced while that of the layer
-// before it is still being computed. Prints the loss of each epoch and the accuracy; all replicas must stay the same.
+// train_digits on devices: the network's layers run there, and the gradient of a layer is reduced while that
+// of the layer before it is still being computed. Prints the loss of each epoch and the accuracy; all
+// replicas must stay the same.
 //   tutti-run -n 2 gpu_train --device emulated --epochs 3
 #include "gpu/device_kernels.hpp"
 #include "train_digits/dataset.hpp"
@@ -24,7 +25,8 @@ using gpu_examples::arguments;
 using gpu_examples::device_kernels;
 using kernel = device_kernels::kernel;
 
-// Two layers. Matrices lie by rows; a column is an image. The parameters of a layer, and their gradient, are one buffer.
+// Two layers. Matrices lie by rows; a column is an image. The parameters of a layer, and their gradient, are
+// one buffer.
 struct layer {
   layer(const gpu::device& on, int in, int out, int batch)
       : inputs(in),
@@ -35,7 +37,9 @@ struct layer {
         result(on, static_cast<std::size_t>(out * batch)),
         delta(on, static_cast<std::size_t>(out * batch)) {}
   std::size_t weights() const { return static_cast<std::size_t>(inputs * outputs); }
-  gpu::device_span<float> weights_of(gpu::device_buffer<float>& all) const { return all.span().first(weights()); }
+  gpu::device_span<float> weights_of(gpu::device_buffer<float>& all) const {
+    return all.span().first(weights());
+  }
   gpu::device_span<float> biases_of(gpu::device_buffer<float>& all) const {
     return all.span().subspan(weights(), static_cast<std::size_t>(outputs));
   }
@@ -51,7 +55,8 @@ void set(arguments& a, int place, gpu::device_span<float> s) {
 
 class trainer {
  public:
-  trainer(tutti::communicator world, gpu::device_communicator comm, const train_digits::data_split& data, int hidden, int batch)
+  trainer(tutti::communicator world, gpu::device_communicator comm, const train_digits::data_split& data,
+          int hidden, int batch)
       : world_(std::move(world)),
         comm_(std::move(comm)),
         data_(data),
@@ -69,7 +74,8 @@ class trainer {
     for (layer* l : {&first_, &second_}) {
       std::vector<float> values(l->parameters.size(), 0.0f);
       const float range = std::sqrt(6.0f / static_cast<float>(l->inputs));
-      for (std::size_t i = 0; i < l->weights(); ++i) values[i] = range * static_cast<float>(2 * bits.uniform() - 1);
+      for (std::size_t i = 0; i < l->weights(); ++i)
+        values[i] = range * static_cast<float>(2 * bits.uniform() - 1);
       co_await compute_.upload(l->parameters, values);
       co_await compute_.fill(l->velocity, std::byte{0});
       co_await comm_.broadcast(l->parameters, 0, compute_);
@@ -86,7 +92,8 @@ class trainer {
     const std::size_t all = static_cast<std::size_t>(batch_ * world_.size());
     for (std::size_t at = 0; at < order.size(); at += all) {
       const std::size_t count = std::min(all, order.size() - at);
-      const auto mine = tutti::share_of(std::span<const std::uint32_t>(order).subspan(at, count), world_.rank(), world_.size());
+      const auto mine = tutti::share_of(std::span<const std::uint32_t>(order).subspan(at, count),
+                                        world_.rank(), world_.size());
       loss += co_await step(mine, 1.0f / static_cast<float>(count));
     }
     co_await world_.all_reduce(loss, tutti::sum);
@@ -96,7 +103,8 @@ class trainer {
   tutti::task<double> accuracy() {
     std::vector<std::uint32_t> order(data_.test.size());
     std::iota(order.begin(), order.end(), 0u);
-    std::span<const std::uint32_t> mine = tutti::share_of(std::span<const std::uint32_t>(order), world_.rank(), world_.size());
+    std::span<const std::uint32_t> mine =
+        tutti::share_of(std::span<const std::uint32_t>(order), world_.rank(), world_.size());
     std::int64_t correct = 0;
     while (!mine.empty()) {
       const auto part = mine.first(std::min<std::size_t>(mine.size(), static_cast<std::size_t>(batch_)));
@@ -134,15 +142,16 @@ class trainer {
     host_labels_.resize(columns);
     for (std::size_t c = 0; c < columns; ++c) {
       for (std::size_t r = 0; r < rows; ++r)
-        host_images_[r * columns + c] = host_batch_.images(static_cast<Eigen::Index>(r), static_cast<Eigen::Index>(c));
+        host_images_[r * columns + c] =
+            host_batch_.images(static_cast<Eigen::Index>(r), static_cast<Eigen::Index>(c));
       host_labels_[c] = static_cast<float>(host_batch_.labels[c]);
     }
     co_await compute_.upload(images_, host_images_);
     co_await compute_.upload(labels_, host_labels_);
   }
 
-  void product(gpu::device_span<float> to, gpu::device_span<float> a, gpu::device_span<float> b, int rows, int columns, int inner,
-               int transposed) {
+  void product(gpu::device_span<float> to, gpu::device_span<float> a, gpu::device_span<float> b, int rows,
+               int columns, int inner, int transposed) {
     arguments k;
     set(k, 0, to);
     set(k, 1, a);
@@ -164,9 +173,11 @@ class trainer {
     kernels_.launch(compute_, kernel::bias_relu, k);
   }
   void forward(int columns) {
-    product(first_.result.span(), first_.weights_of(first_.parameters), images_.span(), first_.outputs, columns, first_.inputs, 0);
+    product(first_.result.span(), first_.weights_of(first_.parameters), images_.span(), first_.outputs,
+            columns, first_.inputs, 0);
     bias(first_, columns, true);
-    product(second_.result.span(), second_.weights_of(second_.parameters), first_.result.span(), second_.outputs, columns, second_.inputs, 0);
+    product(second_.result.span(), second_.weights_of(second_.parameters), first_.result.span(),
+            second_.outputs, columns, second_.inputs, 0);
     bias(second_, columns, false);
   }
   void gradient(layer& l, gpu::device_span<float> delta, gpu::device_span<float> below, int columns) {
@@ -189,7 +200,8 @@ class trainer {
     kernels_.launch(compute_, kernel::step, k);
   }
 
-  // Everything goes to one stream in order; the reductions run beside it, and the updates wait for them there.
+  // Everything goes to one stream in order; the reductions run beside it, and the updates wait for them
+  // there.
   tutti::task<double> step(std::span<const std::uint32_t> indices, float weight) {
     const int columns = static_cast<int>(indices.size());
     co_await load(data_.training, indices);
@@ -202,13 +214,14 @@ class trainer {
     k.number[1] = columns;
     k.factor[0] = weight;
     k.count = static_cast<std::uint64_t>(columns);
-    kernels_.launch(compute_, kernel::softmax_loss, k);   // the result becomes its derivative
+    kernels_.launch(compute_, kernel::softmax_loss, k);  // the result becomes its derivative
 
     gradient(second_, second_.result.span(), first_.result.span(), columns);
     gpu::work upper = tutti::start(comm_.all_reduce(second_.gradient, tutti::sum, compute_));
 
     // Meanwhile: backward through the first layer.
-    product(first_.delta.span(), second_.weights_of(second_.parameters), second_.result.span(), first_.outputs, columns, second_.outputs, 1);
+    product(first_.delta.span(), second_.weights_of(second_.parameters), second_.result.span(),
+            first_.outputs, columns, second_.outputs, 1);
     arguments cut;
     set(cut, 0, first_.delta.span());
     set(cut, 1, first_.result.span());
@@ -243,7 +256,8 @@ class trainer {
   std::vector<float> host_images_, host_labels_;
 };
 
-tutti::task<int> train(tutti::communicator world, std::string kind, int epochs, const train_digits::data_split* data) {
+tutti::task<int> train(tutti::communicator world, std::string kind, int epochs,
+                       const train_digits::data_split* data) {
   const gpu::device dev = gpu_examples::open_device(world, kind);
   gpu::device_communicator comm = co_await gpu::init(world, dev);
   trainer all(world, std::move(comm), *data, 32, std::max(1, 64 / world.size()));
@@ -255,9 +269,9 @@ tutti::task<int> train(tutti::communicator world, std::string kind, int epochs, 
   const double accuracy = co_await all.accuracy();
   const bool identical = co_await all.identical();
   if (world.rank() == 0)
-    std::printf("%s, %d ranks: test accuracy %.2f %%, replicas identical: %s\n", dev.name().c_str(), world.size(), accuracy * 100,
-                identical ? "yes" : "NO");
-  co_return identical && accuracy > 0.8 ? 0 : 1;
+    std::printf("%s, %d ranks: test accuracy %.2f %%, replicas identical: %s\n", dev.name().c_str(),
+                world.size(), accuracy * 100, identical ? "yes" : "NO");
+  co_return identical&& accuracy > 0.8 ? 0 : 1;
 }
 
 }  // namespace
@@ -268,7 +282,8 @@ int main(int argc, char** argv) {
   train_digits::data_split data;
   try {
     const char* const elsewhere = std::getenv("TUTTI_EXAMPLE_DATA");
-    data = train_digits::load_digits(std::string(elsewhere != nullptr ? elsewhere : TUTTI_EXAMPLE_DATA_DIR) + "/digits.csv.gz");
+    data = train_digits::load_digits(std::string(elsewhere != nullptr ? elsewhere : TUTTI_EXAMPLE_DATA_DIR) +
+                                     "/digits.csv.gz");
   } catch (const std::exception& e) {
     std::fprintf(stderr, "gpu_train: %s\n", e.what());
     return 1;

@@ -17,7 +17,8 @@ std::string text(const std::vector<int>& v) {
 // Rank 0 prints for all, in the order of the ranks.
 tutti::task<> show(tutti::communicator world, std::string what, std::vector<int> data) {
   const std::vector<std::string> all = co_await tutti::gather_object(world, text(data), 0);
-  for (std::size_t r = 0; r < all.size(); ++r) std::printf("%s: rank %zu has [%s]\n", what.c_str(), r, all[r].c_str());
+  for (std::size_t r = 0; r < all.size(); ++r)
+    std::printf("%s: rank %zu has [%s]\n", what.c_str(), r, all[r].c_str());
 }
 
 tutti::task<> run(tutti::communicator world) {

@@ -8,7 +8,7 @@
 tutti::task<> run(tutti::communicator world) {
   const std::array<int, 2> ranks = {0, 1};
   tutti::communicator group = co_await world.group(ranks);
-  if (!group) co_return;   // called by all ranks, but these are no members
+  if (!group) co_return;  // called by all ranks, but these are no members
   float tensor = 1;
   co_await group.all_reduce(tensor, tutti::sum);
   std::printf("Rank %d has data %.1f\n", world.rank(), static_cast<double>(tensor));

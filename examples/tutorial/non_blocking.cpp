@@ -10,11 +10,11 @@ tutti::task<> run(tutti::communicator world) {
     tensor += 1;
     tutti::request sending = world.isend(tensor, 1);
     std::puts("Rank 0 started sending");
-    co_await sending;   // until here the tensor must not change
+    co_await sending;  // until here the tensor must not change
   } else if (world.rank() == 1) {
     tutti::request receiving = world.irecv(tensor, 0);
     std::puts("Rank 1 started receiving");
-    co_await receiving;   // until here the tensor must not be read
+    co_await receiving;  // until here the tensor must not be read
   }
   if (world.rank() < 2) std::printf("Rank %d has data %.1f\n", world.rank(), static_cast<double>(tensor));
 }

@@ -6,8 +6,8 @@
 
 namespace tutti {
 
-// Which of them each collective has, with steps and traffic, is in the table of src/coll/choice.cpp; `automatic` chooses
-// by size, number of ranks and hosts.
+// Which of them each collective has, with steps and traffic, is in the table of src/coll/choice.cpp;
+// `automatic` chooses by size, number of ranks and hosts.
 enum class algorithm : std::uint8_t {
   automatic,
   binomial,
@@ -20,7 +20,7 @@ enum class algorithm : std::uint8_t {
   recursive_doubling,
   ring,
   scatter_all_gather,
-  shared_memory,   // between ranks that read each other's memory: of one host, at most 16
+  shared_memory,  // between ranks that read each other's memory: of one host, at most 16
   two_level,
   two_level_slices
 };

@@ -17,14 +17,15 @@
 
 namespace tutti {
 
-// How something ended: `error` is empty after success. `value` is T() after a failure; an optional where T has no default.
+// How something ended: `error` is empty after success. `value` is T() after a failure; an optional where T
+// has no default.
 template <class T = void>
 struct result {
   using value_type = std::conditional_t<std::is_default_constructible_v<T>, T, std::optional<T>>;
 
   std::error_code error;
   value_type value{};
-  std::string message;   // of the error, in words
+  std::string message;  // of the error, in words
 
   explicit operator bool() const noexcept { return !error; }
 };
@@ -90,9 +91,9 @@ task<result<std::remove_cvref_t<await_result_t<A>>>> caught(A awaitable) {
 
 }  // namespace detail
 
-// Awaits it and gives a result in place of throwing: result<T> r = co_await as_result(world.recv(x, 0)). Of an operation,
-// nothing is thrown inside either and a failure costs no more than its text; of requests, tasks and Asio operations
-// exceptions that carry an error code are caught, others pass.
+// Awaits it and gives a result in place of throwing: result<T> r = co_await as_result(world.recv(x, 0)). Of
+// an operation, nothing is thrown inside either and a failure costs no more than its text; of requests, tasks
+// and Asio operations exceptions that carry an error code are caught, others pass.
 template <class T>
 auto as_result(operation<T>&& op) {
   return detail::unthrowing<T>(std::move(op));

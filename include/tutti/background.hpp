@@ -12,8 +12,9 @@
 
 namespace tutti {
 
-// A rank at work on a thread of its own. What main awaits goes on whatever other threads compute; they talk to it through
-// get_executor(): boost::asio::post, co_spawn, or a channel of the program's own. Move-only; destroying it joins.
+// A rank at work on a thread of its own. What main awaits goes on whatever other threads compute; they talk
+// to it through get_executor(): boost::asio::post, co_spawn, or a channel of the program's own. Move-only;
+// destroying it joins.
 class background {
  public:
   using executor_type = boost::asio::io_context::executor_type;
@@ -36,13 +37,15 @@ class background {
 
 background start_background(init_options options, detail::any_main main);
 
-// Starts a thread that joins the world, runs main(world) and leaves. Returns when the loop exists, before the world does.
+// Starts a thread that joins the world, runs main(world) and leaves. Returns when the loop exists, before the
+// world does.
 template <class F>
   requires detail::rank_main<std::decay_t<F>>
 background run_in_background(init_options options, F&& main) {
   auto kept = std::make_shared<std::decay_t<F>>(std::forward<F>(main));
-  return start_background(std::move(options),
-                          [kept](communicator world) { return detail::call_main(kept.get(), std::move(world)); });
+  return start_background(std::move(options), [kept](communicator world) {
+    return detail::call_main(kept.get(), std::move(world));
+  });
 }
 template <class F>
   requires detail::rank_main<std::decay_t<F>>

@@ -40,8 +40,9 @@ concept buffer_range = std::ranges::contiguous_range<B> && std::ranges::sized_ra
 
 // Whether the library may write through B: elements that are not const.
 template <class B>
-concept writable = (element_range<B> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>) ||
-                   (single_object<B> && !std::is_const_v<std::remove_reference_t<B>>);
+concept writable =
+    (element_range<B> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>) ||
+    (single_object<B> && !std::is_const_v<std::remove_reference_t<B>>);
 
 }  // namespace detail
 
@@ -49,11 +50,11 @@ concept writable = (element_range<B> && !std::is_const_v<std::remove_reference_t
 template <class B>
 concept Buffer = detail::element_range<B> || detail::single_object<B>;
 
-// Anything that can be received into: writable, and still there when the operation completes (an lvalue, or a view
-// such as std::span).
+// Anything that can be received into: writable, and still there when the operation completes (an lvalue, or a
+// view such as std::span).
 template <class B>
-concept WritableBuffer = Buffer<B> && detail::writable<B> &&
-                         (std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>);
+concept WritableBuffer =
+    Buffer<B> && detail::writable<B> && (std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>);
 
 template <class B>
 using element_of_t = typename detail::element_of<std::remove_reference_t<B>>::type;
@@ -63,7 +64,7 @@ namespace detail {
 // A buffer without its static type. `data` is written through only where the operation receives.
 struct buffer_view {
   void* data = nullptr;
-  std::size_t count = 0;           // in elements
+  std::size_t count = 0;  // in elements
   std::uint32_t element_bytes = 0;
   element_type type = element_type::opaque;
 

@@ -14,8 +14,8 @@
 
 namespace tutti {
 
-// A queue of at most `capacity` values (0: a sender waits until its value is taken). Coroutines wait in the order in which
-// they came. Belongs to one thread; outlives those who wait at it.
+// A queue of at most `capacity` values (0: a sender waits until its value is taken). Coroutines wait in the
+// order in which they came. Belongs to one thread; outlives those who wait at it.
 template <class T>
 class channel {
   // One that waits; in the awaiting frame.
@@ -67,7 +67,9 @@ class channel {
    public:
     sending(channel& c, T value) : of_(c), wait_(c, true) { wait_.value.emplace(std::move(value)); }
     // Only before it is awaited.
-    sending(sending&& other) : of_(other.of_), wait_(of_, true) { wait_.value = std::move(other.wait_.value); }
+    sending(sending&& other) : of_(other.of_), wait_(of_, true) {
+      wait_.value = std::move(other.wait_.value);
+    }
     bool await_ready() {
       if (of_.closed_) return true;
       if (of_.hand_over(wait_.value)) return true;
@@ -113,7 +115,8 @@ class channel {
     waiter wait_;
   };
 
-  // co_await gives whether it was taken: false when the channel is closed. Completes when there is room, or a receiver.
+  // co_await gives whether it was taken: false when the channel is closed. Completes when there is room, or a
+  // receiver.
   sending send(T value) { return sending(*this, std::move(value)); }
   // co_await gives the next value, or nothing when the channel is closed and empty.
   receiving receive() noexcept { return receiving(*this); }

@@ -15,9 +15,10 @@
 
 namespace tutti {
 
-// What communicator::all_reduce_chunks returns. Chunks come in the order of the buffer, each when it is reduced. The buffer
-// belongs to the operation until its chunk has come: a chunk that has is the program's own. Dropping it before the end
-// cancels what is in flight, which fails the communicator on all ranks. Move-only.
+// What communicator::all_reduce_chunks returns. Chunks come in the order of the buffer, each when it is
+// reduced. The buffer belongs to the operation until its chunk has come: a chunk that has is the program's
+// own. Dropping it before the end cancels what is in flight, which fails the communicator on all ranks.
+// Move-only.
 template <class T>
 class chunked_all_reduce {
   static constexpr std::size_t in_flight = 3;
@@ -29,7 +30,8 @@ class chunked_all_reduce {
     for (request& r : requests_) start_next(r);
   }
 
-  // Completes with the next chunk, or with nothing after the last. Throws what its all_reduce throws. One at a time.
+  // Completes with the next chunk, or with nothing after the last. Throws what its all_reduce throws. One at
+  // a time.
   task<std::optional<std::span<T>>> next() {
     if (given_ >= data_.size()) co_return std::nullopt;
     request& first = requests_[turn_ % in_flight];
@@ -43,8 +45,8 @@ class chunked_all_reduce {
   }
   std::size_t chunks() const noexcept { return (data_.size() + chunk_ - 1) / chunk_; }
 
-  // Elements in a chunk where the caller does not say: enough of them to keep several on their way, none so small that its
-  // latency shows.
+  // Elements in a chunk where the caller does not say: enough of them to keep several on their way, none so
+  // small that its latency shows.
   static std::size_t default_chunk(std::size_t count) noexcept {
     constexpr std::size_t least = std::max<std::size_t>(1, 64 * 1024 / sizeof(T));
     constexpr std::size_t most = std::max<std::size_t>(1, 1024 * 1024 / sizeof(T));
@@ -66,7 +68,7 @@ class chunked_all_reduce {
   detail::call whole_;
   std::span<T> data_;
   std::size_t chunk_;
-  std::size_t started_ = 0;   // elements
+  std::size_t started_ = 0;  // elements
   std::size_t given_ = 0;
   std::size_t turn_ = 0;
   std::array<request, in_flight> requests_;

@@ -2,9 +2,9 @@
 // communicator: the ranks of a group, and what they can say to each other.
 #pragma once
 
-#include <tutti/detail/asio_config.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/chunked.hpp>
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/operation.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/request.hpp>
@@ -28,25 +28,29 @@ struct communicator_access;
 
 // A group of ranks whose messages no other communicator sees. A cheap handle: copies share the group.
 //
-// Belongs to its runtime's loop: its verbs are called on the loop thread, from coroutines and handlers that run there.
-// From another thread they end with errc::wrong_thread; boost::asio::post or co_spawn on get_executor() is the way in.
+// Belongs to its runtime's loop: its verbs are called on the loop thread, from coroutines and handlers that
+// run there. From another thread they end with errc::wrong_thread; boost::asio::post or co_spawn on
+// get_executor() is the way in.
 //
-// Buffers: one object or a contiguous range of a trivially copyable type; counts are in elements. A buffer must stay
-// valid, and unmodified (sent) or untouched (received), until its operation has completed, failed or been cancelled.
-// Every wait ends at the latest after init_options::timeout with errc::timed_out, and earlier when a peer dies
-// (errc::peer_failed) or leaves (errc::peer_left). Wrong arguments end with errc::invalid_argument and move nothing.
+// Buffers: one object or a contiguous range of a trivially copyable type; counts are in elements. A buffer
+// must stay valid, and unmodified (sent) or untouched (received), until its operation has completed, failed
+// or been cancelled. Every wait ends at the latest after init_options::timeout with errc::timed_out, and
+// earlier when a peer dies (errc::peer_failed) or leaves (errc::peer_left). Wrong arguments end with
+// errc::invalid_argument and move nothing.
 //
-// Order: messages from one rank to another with one tag do not overtake each other. Collectives are matched by the
-// order in which they are started, which must be the same on all ranks; several may be in flight. Ranks that call
-// different collectives, counts, element types, reductions or roots all get errc::mismatch, naming both calls. A
-// collective that fails on one rank fails on all; the communicator is then failed, and says so to every further call.
+// Order: messages from one rank to another with one tag do not overtake each other. Collectives are matched
+// by the order in which they are started, which must be the same on all ranks; several may be in flight.
+// Ranks that call different collectives, counts, element types, reductions or roots all get errc::mismatch,
+// naming both calls. A collective that fails on one rank fails on all; the communicator is then failed, and
+// says so to every further call.
 //
-// Every verb takes, last, the place that it is called from (its caller leaves it out): errors about buffers name it.
+// Every verb takes, last, the place that it is called from (its caller leaves it out): errors about buffers
+// name it.
 class communicator {
  public:
   using executor_type = boost::asio::io_context::executor_type;
 
-  communicator() noexcept = default;   // a member of nothing
+  communicator() noexcept = default;  // a member of nothing
   explicit communicator(detail::communicator_ref state) noexcept : state_(std::move(state)) {}
 
   int rank() const noexcept;
@@ -54,25 +58,28 @@ class communicator {
   // False: this rank is not a member.
   explicit operator bool() const noexcept { return static_cast<bool>(state_); }
   executor_type get_executor() const noexcept { return detail::executor_of(*state_); }
-  const std::string& name() const noexcept;   // as in error texts: "world"
+  const std::string& name() const noexcept;  // as in error texts: "world"
 
   // ---- point to point ----
 
-  // Sends `data` to `dest` with `tag` (>= 0). Completes when the buffer may be changed: small messages are copied out
-  // at once, long ones (over 4 KiB in shared memory, 64 KiB on TCP) when the receiver has taken them. Cancelling takes
-  // back what has not been received. Copies: shared memory 2 (in and out of a ring), or 1 for long messages that lie in
-  // memory of tutti::shared_allocator; TCP the kernel's.
+  // Sends `data` to `dest` with `tag` (>= 0). Completes when the buffer may be changed: small messages are
+  // copied out at once, long ones (over 4 KiB in shared memory, 64 KiB on TCP) when the receiver has taken
+  // them. Cancelling takes back what has not been received. Copies: shared memory 2 (in and out of a ring),
+  // or 1 for long messages that lie in memory of tutti::shared_allocator; TCP the kernel's.
   template <Buffer B>
   operation<> send(const B& data, int dest, int tag = 0, call_site where = call_site::current()) const {
     return operation<>(message(detail::operation_kind::send, detail::view_of(data), dest, tag, where));
   }
-  // Receives one message from `source` (or any_source) with `tag` (or any_tag). Completes with the message in `data`.
-  // A longer message is errc::truncated, with nothing written past the end; a shorter one is fine: status.bytes.
-  // Cancelling a receive that has no message yet loses none.
+  // Receives one message from `source` (or any_source) with `tag` (or any_tag). Completes with the message in
+  // `data`. A longer message is errc::truncated, with nothing written past the end; a shorter one is fine:
+  // status.bytes. Cancelling a receive that has no message yet loses none.
   template <class B>
-  operation<status> recv(B&& data, int source, int tag = any_tag, call_site where = call_site::current()) const {
-    static_assert(WritableBuffer<B>, "recv needs a writable buffer that outlives the operation: an lvalue, or a span");
-    return operation<status>(message(detail::operation_kind::receive, detail::view_of(data), source, tag, where));
+  operation<status> recv(B&& data, int source, int tag = any_tag,
+                         call_site where = call_site::current()) const {
+    static_assert(WritableBuffer<B>,
+                  "recv needs a writable buffer that outlives the operation: an lvalue, or a span");
+    return operation<status>(
+        message(detail::operation_kind::receive, detail::view_of(data), source, tag, where));
   }
   // The same, started on return; see request.
   template <Buffer B>
@@ -81,54 +88,65 @@ class communicator {
   }
   template <Buffer B>
     requires(!std::is_lvalue_reference_v<B> && !std::ranges::borrowed_range<B>)
-  request isend(const B&& temporary, int dest, int tag = 0) const = delete;   // gone before the message has left
+  request isend(const B&& temporary, int dest,
+                int tag = 0) const = delete;  // gone before the message has left
   template <class B>
   request irecv(B&& data, int source, int tag = any_tag, call_site where = call_site::current()) const {
-    static_assert(WritableBuffer<B>, "irecv needs a writable buffer that outlives the request: an lvalue, or a span");
+    static_assert(WritableBuffer<B>,
+                  "irecv needs a writable buffer that outlives the request: an lvalue, or a span");
     return request(message(detail::operation_kind::receive, detail::view_of(data), source, tag, where));
   }
 
-  // Completes when a message from `source` (or any_source) with `tag` (or any_tag) could be received, with its status, and
-  // leaves it where it is. It stays this rank's until a receive takes it: another coroutine's may be faster.
-  operation<status> probe(int source = any_source, int tag = any_tag, call_site where = call_site::current()) const {
-    return operation<status>(message(detail::operation_kind::probe, detail::buffer_view{}, source, tag, where));
+  // Completes when a message from `source` (or any_source) with `tag` (or any_tag) could be received, with
+  // its status, and leaves it where it is. It stays this rank's until a receive takes it: another coroutine's
+  // may be faster.
+  operation<status> probe(int source = any_source, int tag = any_tag,
+                          call_site where = call_site::current()) const {
+    return operation<status>(
+        message(detail::operation_kind::probe, detail::buffer_view{}, source, tag, where));
   }
 
   // ---- collectives ----
   //
-  // Operations complete on each rank when its own part is done: its buffers are its own again, and its result is there.
-  // Results may be given in place where that is said; other overlaps are errc::invalid_argument. `root` is the same on all
-  // ranks. Each has several algorithms, chosen by size, ranks and hosts; world.all_reduce(x, sum).with(algorithm::ring)
-  // names one. None allocates in steady state; temporary memory, where an algorithm needs some, is kept for the next call.
+  // Operations complete on each rank when its own part is done: its buffers are its own again, and its result
+  // is there. Results may be given in place where that is said; other overlaps are errc::invalid_argument.
+  // `root` is the same on all ranks. Each has several algorithms, chosen by size, ranks and hosts;
+  // world.all_reduce(x, sum).with(algorithm::ring) names one. None allocates in steady state; temporary
+  // memory, where an algorithm needs some, is kept for the next call.
 
   // Completes when every rank has started its barrier.
-  operation<> barrier(call_site where = call_site::current()) const { return operation<>(detail::call(detail::operation_kind::barrier, state_, where)); }
+  operation<> barrier(call_site where = call_site::current()) const {
+    return operation<>(detail::call(detail::operation_kind::barrier, state_, where));
+  }
 
   // `data` of `root` to `data` of every rank; counts must be equal.
   template <class B>
   operation<> broadcast(B&& data, int root, call_site where = call_site::current()) const {
-    static_assert(WritableBuffer<B>, "broadcast needs a writable buffer that outlives it: an lvalue, or a span");
+    static_assert(WritableBuffer<B>,
+                  "broadcast needs a writable buffer that outlives it: an lvalue, or a span");
     return operation<>(message(detail::operation_kind::broadcast, detail::view_of(data), root, 0, where));
   }
 
-  // Element by element, `inout` of all ranks reduced into `inout` of every rank. Bit for bit the same result on all
-  // ranks, and from run to run with the same ranks and algorithm.
+  // Element by element, `inout` of all ranks reduced into `inout` of every rank. Bit for bit the same result
+  // on all ranks, and from run to run with the same ranks and algorithm.
   template <class B, class Op>
     requires(!detail::buffer_range<B>)
   operation<> all_reduce(B&& inout, const Op& op, call_site where = call_site::current()) const {
     writable_result<B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(inout), detail::view_of(inout),
-                                      op, 0, where);
+    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(inout),
+                                      detail::view_of(inout), op, 0, where);
   }
   // The same out of place; `in` and `out` have the same count.
   template <Buffer I, class B, class Op>
   operation<> all_reduce(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(in), detail::view_of(out), op, 0, where);
+    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(in),
+                                      detail::view_of(out), op, 0, where);
   }
-  // A list of spans (std::vector<std::span<float>>, ...) reduced in place as if they were one buffer: one operation for
-  // many small tensors. List and spans stay valid until it has completed. Copies everything once in and once out.
+  // A list of spans (std::vector<std::span<float>>, ...) reduced in place as if they were one buffer: one
+  // operation for many small tensors. List and spans stay valid until it has completed. Copies everything
+  // once in and once out.
   template <class List, class Op>
     requires detail::buffer_range<List>
   operation<> all_reduce(const List& list, const Op& op, call_site where = call_site::current()) const {
@@ -153,35 +171,39 @@ class communicator {
   //   auto chunks = world.all_reduce_chunks(gradient, sum);
   //   for (;;) { auto chunk = co_await chunks.next(); if (!chunk) break; step(*chunk); }
   //
-  // Started on return. `chunk`: elements, the same on all ranks; 0 lets the size decide. Each chunk is an all_reduce of its
-  // own in the order of collectives.
+  // Started on return. `chunk`: elements, the same on all ranks; 0 lets the size decide. Each chunk is an
+  // all_reduce of its own in the order of collectives.
   template <class B, class Op>
-  chunked_all_reduce<element_of_t<B>> all_reduce_chunks(B&& inout, const Op& op, std::size_t chunk = 0, call_site where = call_site::current()) const {
+  chunked_all_reduce<element_of_t<B>> all_reduce_chunks(B&& inout, const Op& op, std::size_t chunk = 0,
+                                                        call_site where = call_site::current()) const {
     writable_result<B>();
     using T = element_of_t<B>;
     const detail::buffer_view all = detail::view_of(inout);
     const std::size_t n = chunk != 0 ? chunk : chunked_all_reduce<T>::default_chunk(all.count);
-    return chunked_all_reduce<T>(reduction_call<T>(detail::operation_kind::all_reduce, all, all, op, 0, where),
-                                 std::span<T>(static_cast<T*>(all.data), all.count), n);
+    return chunked_all_reduce<T>(
+        reduction_call<T>(detail::operation_kind::all_reduce, all, all, op, 0, where),
+        std::span<T>(static_cast<T*>(all.data), all.count), n);
   }
 
   // `in` of all ranks reduced into `out` of `root`; elsewhere `out` is not touched and may be empty.
   template <Buffer I, class B, class Op>
-  operation<> reduce(const I& in, B&& out, const Op& op, int root, call_site where = call_site::current()) const {
+  operation<> reduce(const I& in, B&& out, const Op& op, int root,
+                     call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(in), detail::view_of(out), op, root, where);
+    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(in),
+                                      detail::view_of(out), op, root, where);
   }
   // In place: the result is in `inout` of `root`; that of the others stays as it was.
   template <class B, class Op>
   operation<> reduce(B&& inout, const Op& op, int root, call_site where = call_site::current()) const {
     writable_result<B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(inout), detail::view_of(inout), op,
-                                      root, where);
+    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(inout),
+                                      detail::view_of(inout), op, root, where);
   }
 
-  // Block i of `root`'s `in` to `out` of rank i: `in` has size() times the count of `out`. Elsewhere `in` is not looked at
-  // and may be empty. In place: root's `out` is its own block of `in`.
+  // Block i of `root`'s `in` to `out` of rank i: `in` has size() times the count of `out`. Elsewhere `in` is
+  // not looked at and may be empty. In place: root's `out` is its own block of `in`.
   template <Buffer I, class B>
   operation<> scatter(const I& in, B&& out, int root, call_site where = call_site::current()) const {
     return blocks<I, B>(detail::operation_kind::scatter, in, out, root, where);
@@ -191,91 +213,100 @@ class communicator {
   operation<> gather(const I& in, B&& out, int root, call_site where = call_site::current()) const {
     return blocks<I, B>(detail::operation_kind::gather, in, out, root, where);
   }
-  // `in` of rank i to block i of `out` of every rank: `out` has size() times the count of `in`. In place: `in` is the own
-  // block of `out`.
+  // `in` of rank i to block i of `out` of every rank: `out` has size() times the count of `in`. In place:
+  // `in` is the own block of `out`.
   template <Buffer I, class B>
   operation<> all_gather(const I& in, B&& out, call_site where = call_site::current()) const {
     return blocks<I, B>(detail::operation_kind::all_gather, in, out, 0, where);
   }
-  // The reduction of all ranks' `in`, block i of it to `out` of rank i: `in` has size() times the count of `out`. In place:
-  // `out` is the own block of `in`.
+  // The reduction of all ranks' `in`, block i of it to `out` of rank i: `in` has size() times the count of
+  // `out`. In place: `out` is the own block of `in`.
   template <Buffer I, class B, class Op>
-  operation<> reduce_scatter(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
+  operation<> reduce_scatter(const I& in, B&& out, const Op& op,
+                             call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::reduce_scatter, detail::view_of(in), detail::view_of(out), op,
-                                      0, where);
+    return reduction<element_of_t<B>>(detail::operation_kind::reduce_scatter, detail::view_of(in),
+                                      detail::view_of(out), op, 0, where);
   }
-  // Block j of rank i's `in` to block i of rank j's `out`; both have the same count, a multiple of size(). In place: `in`
-  // and `out` are the same buffer.
+  // Block j of rank i's `in` to block i of rank j's `out`; both have the same count, a multiple of size(). In
+  // place: `in` and `out` are the same buffer.
   template <Buffer I, class B>
   operation<> all_to_all(const I& in, B&& out, call_site where = call_site::current()) const {
     return blocks<I, B>(detail::operation_kind::all_to_all, in, out, 0, where);
   }
 
-  // `out` of rank i: the reduction of `in` of ranks 0 to i. In place with `in` and `out` the same buffer. avg does not
-  // exist here.
+  // `out` of rank i: the reduction of `in` of ranks 0 to i. In place with `in` and `out` the same buffer. avg
+  // does not exist here.
   template <Buffer I, class B, class Op>
   operation<> scan(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
     return prefix<I, B>(detail::operation_kind::scan, in, out, op, where);
   }
   // The same of ranks 0 to i - 1; `out` of rank 0 stays as it was.
   template <Buffer I, class B, class Op>
-  operation<> exclusive_scan(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
+  operation<> exclusive_scan(const I& in, B&& out, const Op& op,
+                             call_site where = call_site::current()) const {
     return prefix<I, B>(detail::operation_kind::exclusive_scan, in, out, op, where);
   }
 
   // ---- collectives of uneven blocks ----
   //
-  // `counts` has the elements of every rank's block, in the order of the ranks; the blocks lie one behind the other. It
-  // must stay valid until completion. A block that is not as long as its receiver expects is errc::mismatch.
+  // `counts` has the elements of every rank's block, in the order of the ranks; the blocks lie one behind the
+  // other. It must stay valid until completion. A block that is not as long as its receiver expects is
+  // errc::mismatch.
 
   // `counts` is looked at on `root` only.
   template <Buffer I, class B>
-  operation<> scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, int root, call_site where = call_site::current()) const {
+  operation<> scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, int root,
+                        call_site where = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root, where);
   }
   // `counts` is looked at on `root` only.
   template <Buffer I, class B>
-  operation<> gather_v(const I& in, B&& out, std::span<const std::size_t> counts, int root, call_site where = call_site::current()) const {
+  operation<> gather_v(const I& in, B&& out, std::span<const std::size_t> counts, int root,
+                       call_site where = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root, where);
   }
   // `counts` is the same on all ranks.
   template <Buffer I, class B>
-  operation<> all_gather_v(const I& in, B&& out, std::span<const std::size_t> counts, call_site where = call_site::current()) const {
+  operation<> all_gather_v(const I& in, B&& out, std::span<const std::size_t> counts,
+                           call_site where = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0, where);
   }
   // `counts` is the same on all ranks.
   template <Buffer I, class B, class Op>
-  operation<> reduce_scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, const Op& op, call_site where = call_site::current()) const {
+  operation<> reduce_scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, const Op& op,
+                               call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
-    detail::call what = reduction_call<element_of_t<B>>(detail::operation_kind::reduce_scatter_v, detail::view_of(in),
-                                                        detail::view_of(out), op, 0, where);
+    detail::call what = reduction_call<element_of_t<B>>(
+        detail::operation_kind::reduce_scatter_v, detail::view_of(in), detail::view_of(out), op, 0, where);
     what.in_counts = {counts.data(), counts.size()};
     return operation<>(std::move(what));
   }
   // in_counts[j] elements go to rank j, out_counts[i] come from rank i.
   template <Buffer I, class B>
   operation<> all_to_all_v(const I& in, std::span<const std::size_t> in_counts, B&& out,
-                           std::span<const std::size_t> out_counts, call_site where = call_site::current()) const {
+                           std::span<const std::size_t> out_counts,
+                           call_site where = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::all_to_all_v, in, in_counts, out, out_counts, 0, where);
   }
 
   // ---- groups ----
   //
-  // New communicators, made by all ranks of this one together, several at a time if wanted. They see nothing of each other
-  // and are freed when the last handle goes. Allocate.
+  // New communicators, made by all ranks of this one together, several at a time if wanted. They see nothing
+  // of each other and are freed when the last handle goes. Allocate.
 
-  // Of these ranks, which get the ranks 0, 1, ... in the order of the list, the same list everywhere. Others get an empty
-  // handle. The list stays valid until completion.
+  // Of these ranks, which get the ranks 0, 1, ... in the order of the list, the same list everywhere. Others
+  // get an empty handle. The list stays valid until completion.
   operation<communicator> group(std::span<const int> ranks, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::group, state_, where);
     what.members = ranks.data();
     what.in.count = ranks.size();
     return operation<communicator>(std::move(what));
   }
-  // One for each color: its ranks are ordered by key, then by rank here. A negative color gets an empty handle.
+  // One for each color: its ranks are ordered by key, then by rank here. A negative color gets an empty
+  // handle.
   operation<communicator> split(int color, int key, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::split, state_, where);
     what.peer = color;
@@ -289,9 +320,10 @@ class communicator {
 
   // ---- failure ----
 
-  // Fails the communicator on all its ranks: what is pending there, or is called next, ends with errc::cancelled and a text
-  // that names this rank; later calls with errc::communicator_failed. Does not wait; others hear of it in one message.
-  // Communicators made from this one, and the one it was made from, go on. Nothing happens when it has failed already.
+  // Fails the communicator on all its ranks: what is pending there, or is called next, ends with
+  // errc::cancelled and a text that names this rank; later calls with errc::communicator_failed. Does not
+  // wait; others hear of it in one message. Communicators made from this one, and the one it was made from,
+  // go on. Nothing happens when it has failed already.
   void abort();
   // The ranks of which this rank knows that they have died or lost their connection, in ascending order.
   std::vector<int> failed_ranks() const;
@@ -303,7 +335,8 @@ class communicator {
   }
 
  private:
-  detail::call message(detail::operation_kind kind, detail::buffer_view data, int peer, int tag, call_site where) const {
+  detail::call message(detail::operation_kind kind, detail::buffer_view data, int peer, int tag,
+                       call_site where) const {
     detail::call what(kind, state_, where);
     what.in = what.out = data;
     what.peer = peer;
@@ -312,16 +345,18 @@ class communicator {
   }
   template <class B>
   static constexpr void writable_result() {
-    static_assert(WritableBuffer<B>, "tutti: the result needs a writable buffer that outlives the operation: an lvalue, or a "
-                                     "span of elements that are not const");
+    static_assert(WritableBuffer<B>,
+                  "tutti: the result needs a writable buffer that outlives the operation: an lvalue, or a "
+                  "span of elements that are not const");
   }
   template <class I, class B>
   static constexpr void one_element_type() {
-    static_assert(std::is_same_v<element_of_t<I>, element_of_t<B>>, "tutti: both buffers need one element type");
+    static_assert(std::is_same_v<element_of_t<I>, element_of_t<B>>,
+                  "tutti: both buffers need one element type");
   }
   template <class T, class Op>
-  detail::call reduction_call(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out, const Op& op,
-                              int root, call_site where) const {
+  detail::call reduction_call(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out,
+                              const Op& op, int root, call_site where) const {
     detail::call what(kind, state_, where);
     what.in = in;
     what.out = out;
@@ -330,8 +365,8 @@ class communicator {
     return what;
   }
   template <class T, class Op>
-  operation<> reduction(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out, const Op& op, int root,
-                        call_site where) const {
+  operation<> reduction(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out,
+                        const Op& op, int root, call_site where) const {
     return operation<>(reduction_call<T>(kind, in, out, op, root, where));
   }
   template <class I, class B>
@@ -356,7 +391,8 @@ class communicator {
     writable_result<B>();
     one_element_type<I, B>();
     if constexpr (detail::built_in<Op>)
-      static_assert(Op::kind != reduce_kind::avg, "tutti: there is no avg of a scan; divide its sum by rank() + 1");
+      static_assert(Op::kind != reduce_kind::avg,
+                    "tutti: there is no avg of a scan; divide its sum by rank() + 1");
     return reduction<element_of_t<B>>(kind, detail::view_of(in), detail::view_of(out), op, 0, where);
   }
 

@@ -17,11 +17,12 @@
 namespace tutti {
 namespace detail {
 
-// A piece of work for the compute pool; the submitter owns it until `finished` has been called on its loop thread.
+// A piece of work for the compute pool; the submitter owns it until `finished` has been called on its loop
+// thread.
 struct compute_job {
-  void (*run)(compute_job&) noexcept = nullptr;        // on a pool thread
-  void (*finished)(compute_job&) noexcept = nullptr;   // on the loop thread
-  void* ticket = nullptr;                              // for submit and wait
+  void (*run)(compute_job&) noexcept = nullptr;       // on a pool thread
+  void (*finished)(compute_job&) noexcept = nullptr;  // on the loop thread
+  void* ticket = nullptr;                             // for submit and wait
 };
 // Throws errc::wrong_thread when this thread runs no runtime's loop.
 void submit_compute(compute_job& job);
@@ -75,20 +76,22 @@ class compute_awaiter : compute_job {
 
 }  // namespace detail
 
-// Runs f() on the compute pool; the awaiting coroutine resumes on its loop thread with f's result or exception, and the
-// loop keeps moving bytes meanwhile.
+// Runs f() on the compute pool; the awaiting coroutine resumes on its loop thread with f's result or
+// exception, and the loop keeps moving bytes meanwhile.
 //
-// The pool belongs to the process, is made on first use, and has as many threads as there are cores per local rank, at
-// least one. What runs is not cancelled, by no scope or deadline: destroying the awaiting frame blocks until f has returned. Costs two hand-overs
-// between threads (some microseconds), no allocation beyond Asio's recycled ones.
+// The pool belongs to the process, is made on first use, and has as many threads as there are cores per local
+// rank, at least one. What runs is not cancelled, by no scope or deadline: destroying the awaiting frame
+// blocks until f has returned. Costs two hand-overs between threads (some microseconds), no allocation beyond
+// Asio's recycled ones.
 template <class F>
 auto compute(F&& f) {
   using function = std::decay_t<F>;
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
-  static_assert(std::is_lvalue_reference_v<F> || std::is_trivially_destructible_v<function>,
-                "tutti: g++ before 13 destroys a lambda's captures twice when the lambda is a temporary of a co_await "
-                "expression; name it first: `auto work = [...] {...}; co_await tutti::compute(work);`, or capture by "
-                "reference");
+  static_assert(
+      std::is_lvalue_reference_v<F> || std::is_trivially_destructible_v<function>,
+      "tutti: g++ before 13 destroys a lambda's captures twice when the lambda is a temporary of a co_await "
+      "expression; name it first: `auto work = [...] {...}; co_await tutti::compute(work);`, or capture by "
+      "reference");
 #endif
   return detail::compute_awaiter<function>(std::forward<F>(f));
 }

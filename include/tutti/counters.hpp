@@ -13,14 +13,14 @@ struct counters {
   // Messages of this rank's world, those inside of collectives included.
   std::uint64_t sends = 0;
   std::uint64_t receives = 0;
-  std::uint64_t eager = 0;        // sent with the first frame
-  std::uint64_t rendezvous = 0;   // announced first: longer, or without credit for more unexpected ones
-  std::uint64_t fetched = 0;      // read by the receiver from the sender's memory
-  std::uint64_t unexpected = 0;   // came before their receive
+  std::uint64_t eager = 0;       // sent with the first frame
+  std::uint64_t rendezvous = 0;  // announced first: longer, or without credit for more unexpected ones
+  std::uint64_t fetched = 0;     // read by the receiver from the sender's memory
+  std::uint64_t unexpected = 0;  // came before their receive
   // The loop.
   std::uint64_t turns = 0;
-  std::uint64_t parks = 0;        // times that it slept
-  std::uint64_t stalls = 0;       // times that a computation of 10 ms or more kept it from communicating
+  std::uint64_t parks = 0;   // times that it slept
+  std::uint64_t stalls = 0;  // times that a computation of 10 ms or more kept it from communicating
   std::chrono::nanoseconds longest_stall{0};
 };
 

@@ -19,7 +19,8 @@ namespace tutti {
 //   auto all = squares(world);
 //   for (;;) { auto one = co_await all.next(); if (!one) break; use(*one); }
 //
-// The body runs only while next() is awaited. Destroying the generator destroys it where it waits. Frames are recycled.
+// The body runs only while next() is awaited. Destroying the generator destroys it where it waits. Frames are
+// recycled.
 template <class T>
 class [[nodiscard("a generator does nothing until next() is awaited")]] generator {
  public:

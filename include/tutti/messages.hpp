@@ -22,8 +22,8 @@ struct received {
 //   auto requests = messages<float>(world);
 //   for (;;) { auto m = co_await requests.next(); ... co_await world.send(answer, m->from.source); }
 //
-// It ends never by itself: stop awaiting it, or await next() within a timeout, which loses no message. Each wait is one of
-// recv, with its errors. One allocation a message.
+// It ends never by itself: stop awaiting it, or await next() within a timeout, which loses no message. Each
+// wait is one of recv, with its errors. One allocation a message.
 template <class T>
 generator<received<T>> messages(communicator world, int source = any_source, int tag = any_tag) {
   for (;;) {

@@ -27,7 +27,7 @@ class object_writer {
     bytes_.insert(bytes_.end(), first, first + n);
   }
   template <class T>
-  void value(const T& v);   // by serializer<T>
+  void value(const T& v);  // by serializer<T>
   const std::vector<std::byte>& written() const noexcept { return bytes_; }
 
  private:
@@ -53,7 +53,8 @@ class object_reader {
   }
   bool at_end() const noexcept { return rest_.empty(); }
   [[noreturn]] static void refuse() {
-    throw error(errc::protocol, "the bytes of an object are not what its type writes; do all ranks run the same program?");
+    throw error(errc::protocol,
+                "the bytes of an object are not what its type writes; do all ranks run the same program?");
   }
 
  private:
@@ -66,13 +67,15 @@ class object_reader {
   std::span<const std::byte> rest_;
 };
 
-// How objects of T become bytes and come back: specialise it for your own types. `read` gets what `write` wrote, or bytes
-// of a broken or hostile peer: it must not trust lengths that it reads (object_reader checks its own).
+// How objects of T become bytes and come back: specialise it for your own types. `read` gets what `write`
+// wrote, or bytes of a broken or hostile peer: it must not trust lengths that it reads (object_reader checks
+// its own).
 template <class T, class = void>
 struct serializer;
 
 template <class T>
-struct serializer<T, std::enable_if_t<std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_empty_v<T>>> {
+struct serializer<
+    T, std::enable_if_t<std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_empty_v<T>>> {
   static void write(const T& v, object_writer& to) { to.bytes(&v, sizeof v); }
   static T read(object_reader& from) {
     alignas(T) std::byte storage[sizeof(T)];
@@ -181,15 +184,17 @@ T from_bytes(std::span<const std::byte> bytes) {
 // Thrown on all ranks alike: all know all lengths.
 inline void check_object_size(std::uint64_t bytes, std::size_t limit) {
   if (bytes > limit)
-    throw error(errc::invalid_argument, "an object of " + std::to_string(bytes) + " bytes is longer than the limit of " +
-                                            std::to_string(limit) + "; give a larger one to the call, on all ranks");
+    throw error(errc::invalid_argument, "an object of " + std::to_string(bytes) +
+                                            " bytes is longer than the limit of " + std::to_string(limit) +
+                                            "; give a larger one to the call, on all ranks");
 }
 
 }  // namespace detail
 
-// In all of these: every rank of `c` calls, with the same T, root and limit. Two collectives (lengths, then bytes), one
-// copy and some allocations per rank. What is received is data only: nothing of it is executed. An object longer than
-// `limit` is errc::invalid_argument on all ranks, and moves nothing. Cancellation: as of the collectives inside.
+// In all of these: every rank of `c` calls, with the same T, root and limit. Two collectives (lengths, then
+// bytes), one copy and some allocations per rank. What is received is data only: nothing of it is executed.
+// An object longer than `limit` is errc::invalid_argument on all ranks, and moves nothing. Cancellation: as
+// of the collectives inside.
 
 // `value` of `root`, on every rank.
 template <class T>

@@ -16,16 +16,20 @@
 namespace tutti {
 
 // A communication that does nothing until it is used, once, as an rvalue, in one of these ways:
-//   co_await world.barrier()                  in any coroutine; its state lives in the awaiting frame, no allocation
-//   co_await world.barrier()                  in a boost::asio::awaitable, likewise
+//   co_await world.barrier()                  in any coroutine; its state lives in the awaiting frame, no
+//   allocation co_await world.barrier()                  in a boost::asio::awaitable, likewise
 //   world.barrier()(token)                    any Asio completion token; signature void(error_code) or
-//                                             void(error_code, status); one block of the handler's associated allocator
+//                                             void(error_code, status); one block of the handler's associated
+//                                             allocator
 //   tutti::start(world.barrier())             now; the request is awaited later
-//   world.barrier().connect(receiver)         a sender's shape: set_value(T...), set_error(error_code), set_stopped()
-// T is void or status. Buffers must stay valid, and unmodified (sent) or untouched (received), until it has completed,
-// failed, or been cancelled. Destroying the awaiting frame cancels it; on return no buffer is referenced any more.
+//   world.barrier().connect(receiver)         a sender's shape: set_value(T...), set_error(error_code),
+//   set_stopped()
+// T is void or status. Buffers must stay valid, and unmodified (sent) or untouched (received), until it has
+// completed, failed, or been cancelled. Destroying the awaiting frame cancels it; on return no buffer is
+// referenced any more.
 template <class T = void>
-class [[nodiscard("an operation does nothing until it is awaited, started or given a completion token")]] operation {
+class [[nodiscard(
+    "an operation does nothing until it is awaited, started or given a completion token")]] operation {
  public:
   using value_type = T;
   using signature = detail::signature_of<T>;
@@ -44,7 +48,8 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
       const auto resume = [](detail::operation_state& s) noexcept {
         detail::resume_bounded(std::coroutine_handle<>::from_address(s.owner()));
       };
-      if (detail::stop_scope* const scope = detail::scope_of(h)) return !stop_.start(*scope, resume, h.address());
+      if (detail::stop_scope* const scope = detail::scope_of(h))
+        return !stop_.start(*scope, resume, h.address());
       return !state_.start(resume, h.address());
     }
     T await_resume() const {
@@ -59,13 +64,15 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
   awaiter operator co_await() && noexcept { return awaiter(state_); }
 
   template <class Token>
-    requires(boost::asio::completion_token_for<Token, signature> && !detail::is_direct_await<std::decay_t<Token>>)
+    requires(boost::asio::completion_token_for<Token, signature> &&
+             !detail::is_direct_await<std::decay_t<Token>>)
   auto operator()(Token&& token) && {
     if (!state_.what().comm) refuse();
     return boost::asio::async_initiate<Token, signature>(detail::initiation<T>(state_.what()), token);
   }
-  // co_await inside boost::asio::awaitable without a token: the operand is alive in the suspended frame, so the
-  // handler is kept in it and nothing is allocated. If Asio's internal name changed, the overload above would serve.
+  // co_await inside boost::asio::awaitable without a token: the operand is alive in the suspended frame, so
+  // the handler is kept in it and nothing is allocated. If Asio's internal name changed, the overload above
+  // would serve.
   template <class Signature, class Executor>
   void operator()(boost::asio::detail::awaitable_async_op_handler<Signature, Executor> handler) && {
     direct_.emplace(state_, std::move(handler));
@@ -76,8 +83,8 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
     return detail::connected<T, std::decay_t<Receiver>>(state_.what(), std::forward<Receiver>(receiver));
   }
 
-  // Of a collective: by this algorithm, on all ranks. errc::invalid_argument where it has none of that name, or where that
-  // one cannot do this call.
+  // Of a collective: by this algorithm, on all ranks. errc::invalid_argument where it has none of that name,
+  // or where that one cannot do this call.
   operation with(algorithm wanted) && noexcept {
     detail::call what = state_.what();
     what.wanted = wanted;

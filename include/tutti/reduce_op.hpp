@@ -223,7 +223,8 @@ reduction make_reduction(const Op& op) noexcept {
     r.kind = reduce_kind::user;
     r.fold = fold_by_user<Op, T>;
     // A callable without captures has one byte of which nobody knows the value.
-    if constexpr (!std::is_empty_v<Op>) std::memcpy(r.state.data(), static_cast<const void*>(&op), sizeof(Op));
+    if constexpr (!std::is_empty_v<Op>)
+      std::memcpy(r.state.data(), static_cast<const void*>(&op), sizeof(Op));
   }
   return r;
 }

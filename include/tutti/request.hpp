@@ -14,12 +14,13 @@
 namespace tutti {
 // A started communication (isend, irecv, start).
 //
-// Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;` (for a send, and for collectives,
-// the status only says what was moved). Completion does not need the await: communication goes on while the program
-// does other things. Dropping a pending request cancels it, and the destructor returns only when the buffer is free: a
-// receive loses no message, not even one that is coming: the next receive gets it; a send that had begun to leave is
-// finished from a copy or taken back, a collective fails its communicator on all ranks (errc::cancelled). The destructor never waits
-// for a peer. Errors are thrown from the await; those of starting too, except errc::wrong_thread, thrown at once.
+// Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;` (for a send, and for
+// collectives, the status only says what was moved). Completion does not need the await: communication goes
+// on while the program does other things. Dropping a pending request cancels it, and the destructor returns
+// only when the buffer is free: a receive loses no message, not even one that is coming: the next receive
+// gets it; a send that had begun to leave is finished from a copy or taken back, a collective fails its
+// communicator on all ranks (errc::cancelled). The destructor never waits for a peer. Errors are thrown from
+// the await; those of starting too, except errc::wrong_thread, thrown at once.
 class [[nodiscard("dropping a request cancels it")]] request {
  public:
   request() noexcept = default;
@@ -55,7 +56,9 @@ class [[nodiscard("dropping a request cancels it")]] request {
     bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
       second_ = !detail::set_request_waiter(
           *request_.slot_,
-          [](void* address) noexcept { detail::resume_bounded(std::coroutine_handle<>::from_address(address)); },
+          [](void* address) noexcept {
+            detail::resume_bounded(std::coroutine_handle<>::from_address(address));
+          },
           h.address());
       if (second_) return false;
       slot_ = request_.slot_;
@@ -71,7 +74,8 @@ class [[nodiscard("dropping a request cancels it")]] request {
     }
     status await_resume() {
       slot_ = nullptr;
-      if (second_) throw error(errc::invalid_argument, "a request was awaited twice: another coroutine waits for it");
+      if (second_)
+        throw error(errc::invalid_argument, "a request was awaited twice: another coroutine waits for it");
       return request_.take();
     }
 
@@ -83,19 +87,21 @@ class [[nodiscard("dropping a request cancels it")]] request {
     }
     request& request_;
     detail::stop_scope* scope_ = nullptr;
-    detail::request_slot* slot_ = nullptr;   // while this waits: its frame may be destroyed before the completion
+    detail::request_slot* slot_ =
+        nullptr;  // while this waits: its frame may be destroyed before the completion
     std::coroutine_handle<> waiting_;
     bool second_ = false;
   };
   awaiter operator co_await() & noexcept { return awaiter(*this); }
 
   // The same by a completion token, signature void(error_code, status); one block of the handler's associated
-  // allocator. The request is empty afterwards: the token has it, and a token that never begins drops it. Throws
-  // errc::invalid_argument when it is empty already, or is of an empty communicator, which has no loop for a handler.
+  // allocator. The request is empty afterwards: the token has it, and a token that never begins drops it.
+  // Throws errc::invalid_argument when it is empty already, or is of an empty communicator, which has no loop
+  // for a handler.
   template <class Token>
     requires(boost::asio::completion_token_for<Token, detail::signature_of<status>>)
   auto operator()(Token&& token) & {
-    if (slot_ == nullptr || !detail::request_state(*slot_).what().comm) take();   // throws
+    if (slot_ == nullptr || !detail::request_state(*slot_).what().comm) take();  // throws
     return boost::asio::async_initiate<Token, detail::signature_of<status>>(
         [](auto handler, detail::owned_request_slot slot) {
           detail::request_handler<std::decay_t<decltype(handler)>>::run(std::move(slot), std::move(handler));

@@ -2,8 +2,8 @@
 // runtime: the engine of one rank, on an Asio io_context; and the ways to start a program.
 #pragma once
 
-#include <tutti/detail/asio_config.hpp>
 #include <tutti/communicator.hpp>
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/init_options.hpp>
 #include <tutti/task.hpp>
 
@@ -23,9 +23,9 @@ class runtime_state;
 
 // The engine of one rank: everything of its communicators happens on the thread that runs its io_context.
 //
-// With an io_context of its own, or yours: then plain `ioc.run()` drives it, beside your own handlers, and returns only
-// when the last communicator has gone. One thread may run that io_context. Destroy communicators before the runtime;
-// those left fail with errc::shut_down.
+// With an io_context of its own, or yours: then plain `ioc.run()` drives it, beside your own handlers, and
+// returns only when the last communicator has gone. One thread may run that io_context. Destroy communicators
+// before the runtime; those left fail with errc::shut_down.
 class runtime {
  public:
   runtime();
@@ -37,8 +37,8 @@ class runtime {
   boost::asio::io_context& context() noexcept;
   boost::asio::io_context::executor_type get_executor() noexcept { return context().get_executor(); }
 
-  // Runs the io_context on this thread until `main` has finished and left its worlds, and returns its result or throws
-  // its exception. Not from inside a handler of that io_context.
+  // Runs the io_context on this thread until `main` has finished and left its worlds, and returns its result
+  // or throws its exception. Not from inside a handler of that io_context.
   template <class T>
   T run(task<T> main);
 
@@ -66,10 +66,10 @@ T runtime::run(task<T> main) {
   }
 }
 
-// Joins the world that `options` and the environment describe; completes when all ranks have come, on every rank with
-// the communicator of all. On the loop thread of `rt`. Errors: errc::invalid_argument (contradictory or missing
-// settings), errc::join_failed (a rank did not come in time, two came as one), errc::unauthorized. The world is left
-// when the last handle goes, in the background: what was sent arrives.
+// Joins the world that `options` and the environment describe; completes when all ranks have come, on every
+// rank with the communicator of all. On the loop thread of `rt`. Errors: errc::invalid_argument
+// (contradictory or missing settings), errc::join_failed (a rank did not come in time, two came as one),
+// errc::unauthorized. The world is left when the last handle goes, in the background: what was sent arrives.
 task<communicator> init(runtime& rt, init_options options = {});
 
 namespace detail {
@@ -105,8 +105,8 @@ void run_local_main(int ranks, init_options options, any_main main);
 
 }  // namespace detail
 
-// Joins the world, runs main(world) and leaves. Returns main's value (task<int>) or 0; when main or joining throws, the
-// error goes to stderr and the result is 1: `int main() { return tutti::run(program); }`.
+// Joins the world, runs main(world) and leaves. Returns main's value (task<int>) or 0; when main or joining
+// throws, the error goes to stderr and the result is 1: `int main() { return tutti::run(program); }`.
 template <class F>
   requires detail::rank_main<std::decay_t<F>>
 int run(init_options options, F&& main) {
@@ -118,8 +118,9 @@ int run(F&& main) {
   return run(init_options(), std::forward<F>(main));
 }
 
-// Runs main as `ranks` ranks, each a thread of this process with a runtime of its own, and rethrows the first error
-// after all have ended: for tests and debuggers. A rank that fails cuts its connections, which ends the others' waits.
+// Runs main as `ranks` ranks, each a thread of this process with a runtime of its own, and rethrows the first
+// error after all have ended: for tests and debuggers. A rank that fails cuts its connections, which ends the
+// others' waits.
 template <class F>
   requires detail::rank_main<std::decay_t<F>>
 void run_local(int ranks, F&& main) {

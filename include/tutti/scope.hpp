@@ -20,9 +20,9 @@ namespace tutti {
 //   for (int r = 1; r < world.size(); ++r) work.spawn(serve(world, r));
 //   co_await work.join();
 //
-// The first that fails ends the others (they are asked to, as by when_any), and join() rethrows its exception when all have
-// ended. Destroying the scope destroys what still runs: operations let go of their buffers, nothing is waited for.
-// Belongs to one thread. Neither copied nor moved: its tasks point to it.
+// The first that fails ends the others (they are asked to, as by when_any), and join() rethrows its exception
+// when all have ended. Destroying the scope destroys what still runs: operations let go of their buffers,
+// nothing is waited for. Belongs to one thread. Neither copied nor moved: its tasks point to it.
 class scope {
  public:
   scope() noexcept = default;
@@ -32,8 +32,8 @@ class scope {
     while (first_ != nullptr) first_->destroy();
   }
 
-  // Starts the task now and runs it until it first waits. After cancel(), or a failure, it is destroyed unstarted. One
-  // recycled frame beside the task's own.
+  // Starts the task now and runs it until it first waits. After cancel(), or a failure, it is destroyed
+  // unstarted. One recycled frame beside the task's own.
   void spawn(task<> work) {
     if (stop_.stopped()) return;
     const std::coroutine_handle<promise> h = drive(std::move(work)).handle;
@@ -44,8 +44,8 @@ class scope {
   // Asks all of them to end early.
   void cancel() noexcept { stop_.stop(errc::cancelled, "its scope was cancelled"); }
 
-  // Completes when none is running, with the first failure if there was one. Tasks may spawn others meanwhile. When the
-  // awaiting coroutine is asked to end, so are the tasks. One coroutine waits at a time.
+  // Completes when none is running, with the first failure if there was one. Tasks may spawn others
+  // meanwhile. When the awaiting coroutine is asked to end, so are the tasks. One coroutine waits at a time.
   class joiner {
    public:
     explicit joiner(scope& s) noexcept : scope_(s) {}

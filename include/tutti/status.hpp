@@ -7,16 +7,16 @@
 
 namespace tutti {
 
-inline constexpr int any_source = -1;   // a receive that takes messages from every rank
-inline constexpr int any_tag = -1;      // a receive that takes messages with every tag
+inline constexpr int any_source = -1;  // a receive that takes messages from every rank
+inline constexpr int any_tag = -1;     // a receive that takes messages with every tag
 
 // Where a verb is called, in the user's program. A default argument; wrappers of verbs hand on their own.
 using call_site = std::source_location;
 
 struct status {
-  int source = any_source;   // rank in the communicator the message was received on
+  int source = any_source;  // rank in the communicator the message was received on
   int tag = any_tag;
-  std::size_t bytes = 0;     // length of the message, in bytes
+  std::size_t bytes = 0;  // length of the message, in bytes
 
   // The length in elements of T.
   template <class T>

@@ -21,7 +21,9 @@ class task;
 namespace detail {
 
 template <class A>
-concept is_awaiter = requires(A& a) { { a.await_ready() } -> std::convertible_to<bool>; };
+concept is_awaiter = requires(A& a) {
+  { a.await_ready() } -> std::convertible_to<bool>;
+};
 
 // Awaits an awaiter where it is: handed through await_transform by reference, g++ 12 would copy or move it.
 template <class A>
@@ -110,13 +112,14 @@ class task_promise<void> : public task_promise_base {
 
 // A coroutine that starts when it is awaited and hands its value, or its exception, to whoever awaits it.
 //
-// Completes when its body returns. Awaited once, as an rvalue. Destroying a task destroys its frame; operations pending
-// in it are cancelled first and have let go of their buffers when the destructor returns. Chains of awaits, however
-// long or deep, use a bounded amount of stack at every optimisation level. Frames are recycled: no heap allocation in
-// steady state. A task runs on the thread that resumes it; within a runtime that is the loop thread.
+// Completes when its body returns. Awaited once, as an rvalue. Destroying a task destroys its frame;
+// operations pending in it are cancelled first and have let go of their buffers when the destructor returns.
+// Chains of awaits, however long or deep, use a bounded amount of stack at every optimisation level. Frames
+// are recycled: no heap allocation in steady state. A task runs on the thread that resumes it; within a
+// runtime that is the loop thread.
 //
-// With g++ before 13, write `bool ok = co_await x; if (ok) ...`, never `if (co_await x)`, and give coroutine lambdas no
-// captures: CONTRIBUTING.md has the list of what that compiler gets wrong.
+// With g++ before 13, write `bool ok = co_await x; if (ok) ...`, never `if (co_await x)`, and give coroutine
+// lambdas no captures: CONTRIBUTING.md has the list of what that compiler gets wrong.
 template <class T>
 class [[nodiscard("a task does nothing until it is awaited")]] task {
  public:
@@ -152,10 +155,11 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   };
   awaiter operator co_await() && noexcept { return awaiter(handle_); }
 
-  // Starts it now, by an Asio completion token: std::move(t)(boost::asio::use_future), co_await std::move(t)(use_awaitable).
-  // Signature void(std::exception_ptr) or void(std::exception_ptr, T), T with a default. On the thread of a runtime, whose
-  // executor the handler gets unless it has one; errc::wrong_thread elsewhere. The handler's cancellation slot ends the task
-  // as with_timeout would. Two allocations.
+  // Starts it now, by an Asio completion token: std::move(t)(boost::asio::use_future), co_await
+  // std::move(t)(use_awaitable). Signature void(std::exception_ptr) or void(std::exception_ptr, T), T with a
+  // default. On the thread of a runtime, whose executor the handler gets unless it has one;
+  // errc::wrong_thread elsewhere. The handler's cancellation slot ends the task as with_timeout would. Two
+  // allocations.
   template <class Token>
     requires(boost::asio::completion_token_for<Token, typename detail::task_signature<T>::type>)
   auto operator()(Token&& token) && {
@@ -170,8 +174,10 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
             slot.assign([scope](boost::asio::cancellation_type type) {
               if (type != boost::asio::cancellation_type::none) scope->stop(errc::cancelled, "cancelled");
             });
-          const auto started = detail::carry_out<detail::task_promise_base, T, task, handler_type, decltype(work)>(
-              std::move(body), handler_type(std::forward<decltype(handler)>(handler)), std::move(work), scope);
+          const auto started =
+              detail::carry_out<detail::task_promise_base, T, task, handler_type, decltype(work)>(
+                  std::move(body), handler_type(std::forward<decltype(handler)>(handler)), std::move(work),
+                  scope);
           started.handle.promise().scope = scope;
           detail::resume_bounded(started.handle);
         },

@@ -45,10 +45,10 @@ class join {
 
 // Starts all of them in the order given, and completes when every one has completed.
 //
-// Takes operations, tasks, Asio operations (rvalues) and requests (lvalues). The result is a tuple of their results,
-// std::monostate for void. When some fail, the first in order is rethrown, after all have ended: no buffer is in use
-// any more when co_await returns, by any path. Destroying the awaiting frame cancels them all. Allocates nothing in
-// steady state (one recycled frame each).
+// Takes operations, tasks, Asio operations (rvalues) and requests (lvalues). The result is a tuple of their
+// results, std::monostate for void. When some fail, the first in order is rethrown, after all have ended: no
+// buffer is in use any more when co_await returns, by any path. Destroying the awaiting frame cancels them
+// all. Allocates nothing in steady state (one recycled frame each).
 template <class... A>
 auto when_all(A&&... awaitables) {
   static_assert(sizeof...(A) > 0, "when_all needs something to wait for");

@@ -16,9 +16,10 @@
 
 namespace tutti {
 
-// What when_any gives: a variant of the results (std::monostate for void) that holds that of the first to end; index() says
-// which. More than one may have ended well before the others could be stopped: late<I>() has what those gave, so that, say,
-// a message that was received in the same moment as a timer fired is not lost.
+// What when_any gives: a variant of the results (std::monostate for void) that holds that of the first to
+// end; index() says which. More than one may have ended well before the others could be stopped: late<I>()
+// has what those gave, so that, say, a message that was received in the same moment as a timer fired is not
+// lost.
 template <class... T>
 class any_result : public std::variant<T...> {
  public:
@@ -101,21 +102,23 @@ class race : join_counter {
     return {std::move(std::get<I>(branches_).result())...};
   }
 
-  stop_scope scope_;   // outlives the branches
+  stop_scope scope_;  // outlives the branches
   std::tuple<join_branch<A>...> branches_;
   std::size_t first_ = none;
 };
 
 }  // namespace detail
 
-// Starts all of them in the order given; when the first has ended, the others are asked to end early, and it completes when
-// all have: no buffer is in use any more. The result is an any_result; when the first to end failed, its exception is
-// rethrown. One that is complete at once keeps those behind it from being started at all.
+// Starts all of them in the order given; when the first has ended, the others are asked to end early, and it
+// completes when all have: no buffer is in use any more. The result is an any_result; when the first to end
+// failed, its exception is rethrown. One that is complete at once keeps those behind it from being started at
+// all.
 //
-// Takes what when_all takes. What is stopped: point to point ends with errc::cancelled and loses no message; a collective
-// fails its communicator on all ranks, here as elsewhere; an Asio operation is cancelled; a task hears of it at its next
-// await of one of those; compute runs to its end. Waits for nothing but these. Each branch that is stopped ends by an
-// exception: some microseconds and allocations; without such, one recycled frame a branch.
+// Takes what when_all takes. What is stopped: point to point ends with errc::cancelled and loses no message;
+// a collective fails its communicator on all ranks, here as elsewhere; an Asio operation is cancelled; a task
+// hears of it at its next await of one of those; compute runs to its end. Waits for nothing but these. Each
+// branch that is stopped ends by an exception: some microseconds and allocations; without such, one recycled
+// frame a branch.
 template <class... A>
 auto when_any(A&&... awaitables) {
   static_assert(sizeof...(A) > 0, "when_any needs something to wait for");

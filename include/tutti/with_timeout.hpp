@@ -34,7 +34,7 @@ struct own_promise {
 
 template <class A>
 task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::steady_clock::time_point end,
-                                                     std::chrono::steady_clock::duration asked) {
+                                                    std::chrono::steady_clock::duration asked) {
   scoped_promise* const self = co_await own_promise{};
   stop_scope scope;
   scope.set_deadline();
@@ -50,20 +50,23 @@ task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::st
     }
   } catch (const boost::system::system_error& e) {
     // Asio knows no reasons.
-    if (timer.passed() && e.code() == boost::asio::error::operation_aborted) throw error(errc::timed_out, scope.text());
+    if (timer.passed() && e.code() == boost::asio::error::operation_aborted)
+      throw error(errc::timed_out, scope.text());
     throw;
   }
 }
 
 }  // namespace detail
 
-// Awaits it, and asks everything in it to end early at `when`: operations, requests, Asio operations, and tasks with all
-// that they await, however deep. Those operations have no other timeout meanwhile than an outer deadline. Completes with the
-// result, which may also come late, or when all has ended: then with errc::timed_out, whose text names the operation.
+// Awaits it, and asks everything in it to end early at `when`: operations, requests, Asio operations, and
+// tasks with all that they await, however deep. Those operations have no other timeout meanwhile than an
+// outer deadline. Completes with the result, which may also come late, or when all has ended: then with
+// errc::timed_out, whose text names the operation.
 //
-// What is stopped: point to point loses no message; a collective fails its communicator on all ranks; an Asio operation is
-// cancelled; compute runs to its end, and what awaits none of these is not interrupted. errc::wrong_thread on a thread
-// without a runtime. One timer of the loop, no system call, nothing allocated in steady state.
+// What is stopped: point to point loses no message; a collective fails its communicator on all ranks; an Asio
+// operation is cancelled; compute runs to its end, and what awaits none of these is not interrupted.
+// errc::wrong_thread on a thread without a runtime. One timer of the loop, no system call, nothing allocated
+// in steady state.
 template <class A>
 auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {
   return detail::within<A>(std::forward<A>(awaitable), when, {});

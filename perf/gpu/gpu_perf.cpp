@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu-perf: what tutti's ways with devices cost, beside the same done without tutti, and beside what the machine allows. Results
-// are checked; a row whose result is wrong says so and fails the program.
+// gpu-perf: what tutti's ways with devices cost, beside the same done without tutti, and beside what the
+// machine allows. Results are checked; a row whose result is wrong says so and fails the program.
 //   gpu-perf --device cuda                     one rank: latencies, copies, NCCL
 //   gpu-perf --device cuda --ranks 4           ranks as threads that share the device: one_device and staged
 //   tutti-run -n 2 gpu-perf --device cuda      ranks as processes
@@ -40,7 +40,8 @@ double median(std::vector<double> v) {
 }
 double quantile(std::vector<double> v, double q) {
   std::sort(v.begin(), v.end());
-  return v.empty() ? 0 : v[std::min(v.size() - 1, static_cast<std::size_t>(q * static_cast<double>(v.size())))];
+  return v.empty() ? 0
+                   : v[std::min(v.size() - 1, static_cast<std::size_t>(q * static_cast<double>(v.size())))];
 }
 
 struct session {
@@ -49,10 +50,12 @@ struct session {
   bool cuda = false;
   int rounds = 200;
   bool wrong = false;
-  double to_device = 0, to_host = 0, on_device = 0;   // bytes per second, measured
+  double to_device = 0, to_host = 0, on_device = 0;  // bytes per second, measured
 
-  void row(const char* name, const std::string& what, double value, const char* unit, const char* check = "-") const {
-    if (world.rank() == 0) std::printf("%-22s %-34s %12.2f %-6s %s\n", name, what.c_str(), value, unit, check);
+  void row(const char* name, const std::string& what, double value, const char* unit,
+           const char* check = "-") const {
+    if (world.rank() == 0)
+      std::printf("%-22s %-34s %12.2f %-6s %s\n", name, what.c_str(), value, unit, check);
     std::fflush(stdout);
   }
 };
@@ -80,7 +83,8 @@ task<> latency(session* s) {
   s->row("latency", "stream to coroutine, 99 %", quantile(awaited, 0.99), "us");
   if (raw) {
     s->row("latency", "spinning cuEventQuery, median", median(spun), "us");
-    s->row("latency", "difference of the medians", median(awaited) - median(spun), "us", median(awaited) - median(spun) <= 3 ? "within 3" : "above 3");
+    s->row("latency", "difference of the medians", median(awaited) - median(spun), "us",
+           median(awaited) - median(spun) <= 3 ? "within 3" : "above 3");
   }
 }
 
@@ -150,7 +154,8 @@ task<bool> is_right(gpu::stream s, gpu::device_buffer<float>* result, float expe
 }
 
 template <class Comm>
-task<double> time_of(session* s, Comm* comm, gpu::stream in, gpu::device_buffer<float>* a, gpu::device_buffer<float>* b, gpu::path way) {
+task<double> time_of(session* s, Comm* comm, gpu::stream in, gpu::device_buffer<float>* a,
+                     gpu::device_buffer<float>* b, gpu::path way) {
   std::vector<double> times;
   for (int i = 0; i < 12; ++i) {
     co_await s->world.barrier();
@@ -181,10 +186,13 @@ task<> collectives(session* s) {
       const double t = co_await time_of(s, &comm, stream, &a, &b, way);
       const bool right = co_await is_right(stream, &b, expected);
       s->wrong = s->wrong || !right;
-      // Staged: all ranks' bytes cross to the host, and back, at once. On the device: all inputs are read, all outputs written.
+      // Staged: all ranks' bytes cross to the host, and back, at once. On the device: all inputs are read,
+      // all outputs written.
       const double all = static_cast<double>(ranks) * static_cast<double>(bytes);
-      const double floor = way == gpu::path::staged ? all / std::min(s->to_device, s->to_host) : 2 * all / s->on_device;
-      const std::string what = std::string(gpu::name_of(way)) + ", " + std::to_string(mib) + " MiB, " + std::to_string(ranks) + " ranks";
+      const double floor =
+          way == gpu::path::staged ? all / std::min(s->to_device, s->to_host) : 2 * all / s->on_device;
+      const std::string what = std::string(gpu::name_of(way)) + ", " + std::to_string(mib) + " MiB, " +
+                               std::to_string(ranks) + " ranks";
       s->row("all_reduce", what, t * 1e6, "us", right ? "right" : "WRONG");
       s->row("all_reduce", "  of its floor", 100 * floor / t, "%");
     }
@@ -210,7 +218,7 @@ task<> against_nccl(session* s) {
       const std::vector<float> ones(n, 1.0f);
       co_await stream.upload(a, ones);
       std::vector<double> awaited, synchronized;
-      for (int i = 0; i < 60; ++i) {   // in turns
+      for (int i = 0; i < 60; ++i) {  // in turns
         auto begin = clock_type::now();
         co_await comm.all_reduce(a, b, tutti::sum, stream);
         if (i >= 10) awaited.push_back(seconds(clock_type::now() - begin));
@@ -229,10 +237,12 @@ task<> against_nccl(session* s) {
   } catch (const std::exception& e) {
     failure = e.what();
   }
-  if (!failure.empty() && s->world.rank() == 0) std::printf("nccl                   not measured: %s\n", failure.c_str());
+  if (!failure.empty() && s->world.rank() == 0)
+    std::printf("nccl                   not measured: %s\n", failure.c_str());
 }
 
-// How long the loop's own thread is away, seen by a handler that comes again and again while the device works.
+// How long the loop's own thread is away, seen by a handler that comes again and again while the device
+// works.
 task<> probe(session* s, const bool* over, std::vector<double>* gaps) {
   auto last = clock_type::now();
   while (!*over) {
@@ -263,7 +273,9 @@ task<> blocking(session* s) {
   double low = 0;
   for (const double high : edges) {
     const auto n = std::count_if(gaps.begin(), gaps.end(), [&](double g) { return g >= low && g < high; });
-    if (n > 0) s->row("loop away", "from " + std::to_string(static_cast<int>(low)) + " us on", static_cast<double>(n), "times");
+    if (n > 0)
+      s->row("loop away", "from " + std::to_string(static_cast<int>(low)) + " us on", static_cast<double>(n),
+             "times");
     low = high;
   }
   s->row("loop away", "longest", quantile(gaps, 1), "us");
@@ -310,10 +322,13 @@ int main(int argc, char** argv) {
   const std::string kind = option_of(argc, argv, "--device", "emulated");
   const int rounds = std::atoi(option_of(argc, argv, "--rounds", kind == "cuda" ? "2000" : "200").c_str());
   const int ranks = std::atoi(option_of(argc, argv, "--ranks", "0").c_str());
-  if (ranks <= 0) return tutti::run([&](tutti::communicator world) { return measure(std::move(world), kind, rounds); });
+  if (ranks <= 0)
+    return tutti::run([&](tutti::communicator world) { return measure(std::move(world), kind, rounds); });
   std::atomic<bool> wrong{false};
   try {
-    tutti::run_local(ranks, [&](tutti::communicator world) { return measure_locally(std::move(world), kind, rounds, &wrong); });
+    tutti::run_local(ranks, [&](tutti::communicator world) {
+      return measure_locally(std::move(world), kind, rounds, &wrong);
+    });
   } catch (const std::exception& e) {
     std::fprintf(stderr, "gpu-perf: %s\n", e.what());
     return 1;

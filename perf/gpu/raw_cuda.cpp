@@ -68,7 +68,8 @@ void raw_cuda::spin_on_event(void* stream) const {
 }
 void raw_cuda::synchronize(void* stream) const { check(calls_->synchronize(stream), "cuStreamSynchronize"); }
 void raw_cuda::copy(void* to, const void* from, std::size_t bytes, void* stream) const {
-  check(calls_->copy(reinterpret_cast<unsigned long long>(to), reinterpret_cast<unsigned long long>(from), bytes, stream),
+  check(calls_->copy(reinterpret_cast<unsigned long long>(to), reinterpret_cast<unsigned long long>(from),
+                     bytes, stream),
         "cuMemcpyAsync");
 }
 
@@ -94,7 +95,9 @@ raw_nccl::id raw_nccl::make_id() const {
   check(calls_->unique(&made), "ncclGetUniqueId");
   return made;
 }
-void raw_nccl::init(int ranks, id of, int rank) { check(calls_->init(&communicator_, ranks, of, rank), "ncclCommInitRank"); }
+void raw_nccl::init(int ranks, id of, int rank) {
+  check(calls_->init(&communicator_, ranks, of, rank), "ncclCommInitRank");
+}
 void raw_nccl::all_reduce(const float* in, float* out, std::size_t count, void* stream) const {
   constexpr int float32 = 7, sum = 0;
   check(calls_->all_reduce(in, out, count, float32, sum, communicator_, stream), "ncclAllReduce");

@@ -10,7 +10,7 @@ namespace tutti::perf::gpu {
 
 class raw_cuda {
  public:
-  raw_cuda();   // throws std::runtime_error where there is no libcuda
+  raw_cuda();  // throws std::runtime_error where there is no libcuda
   ~raw_cuda();
   raw_cuda(const raw_cuda&) = delete;
   // An event recorded in the stream now, and asked for until it has passed.
@@ -28,7 +28,7 @@ class raw_nccl {
   struct id {
     char bytes[128];
   };
-  raw_nccl();   // throws std::runtime_error where there is no libnccl
+  raw_nccl();  // throws std::runtime_error where there is no libnccl
   ~raw_nccl();
   raw_nccl(const raw_nccl&) = delete;
   id make_id() const;

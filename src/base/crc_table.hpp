@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a reflected CRC of 32 bits, and the CRC by it: initial value and final inversion all ones, as is usual.
+// The table of a reflected CRC of 32 bits, and the CRC by it: initial value and final inversion all ones, as
+// is usual.
 #pragma once
 
 #include <array>
@@ -14,7 +15,8 @@ consteval crc_table crc_table_of(std::uint32_t polynomial) {
   crc_table table{};
   for (std::uint32_t i = 0; i < 256; ++i) {
     std::uint32_t remainder = i;
-    for (int bit = 0; bit < 8; ++bit) remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? polynomial : 0U);
+    for (int bit = 0; bit < 8; ++bit)
+      remainder = (remainder >> 1) ^ ((remainder & 1U) != 0 ? polynomial : 0U);
     table[i] = remainder;
   }
   return table;

@@ -21,10 +21,11 @@ std::optional<std::int64_t> env_integer(const char* name, std::int64_t low, std:
   std::int64_t value = 0;
   const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (code != std::errc{} || end != text->data() + text->size() || value < low || value > high)
-    throw error(errc::invalid_argument,
-                fmt::format("the environment variable {}='{}' is not an integer between {} and {}; set it right, or "
-                            "start the program with tutti-run, which sets it",
-                            name, *text, low, high));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("the environment variable {}='{}' is not an integer between {} and {}; set it right, or "
+                    "start the program with tutti-run, which sets it",
+                    name, *text, low, high));
   return value;
 }
 

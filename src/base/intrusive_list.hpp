@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doubly linked list whose links live in the elements: no allocation, O(1) removal of an element one holds a reference to.
+// Doubly linked list whose links live in the elements: no allocation, O(1) removal of an element one holds a
+// reference to.
 #pragma once
 
 #include <cassert>

@@ -35,12 +35,11 @@ void log(log_level level, std::string_view text) noexcept {
   char line[2048];
   const std::string_view name = names[static_cast<int>(level)];
   const int length = static_cast<int>(text.size() < 1900 ? text.size() : 1900);
-  const int written =
-      this_rank >= 0
-          ? std::snprintf(line, sizeof line, "tutti[%d] %.*s: %.*s\n", this_rank, static_cast<int>(name.size()),
-                          name.data(), length, text.data())
-          : std::snprintf(line, sizeof line, "tutti %.*s: %.*s\n", static_cast<int>(name.size()), name.data(), length,
-                          text.data());
+  const int written = this_rank >= 0
+                          ? std::snprintf(line, sizeof line, "tutti[%d] %.*s: %.*s\n", this_rank,
+                                          static_cast<int>(name.size()), name.data(), length, text.data())
+                          : std::snprintf(line, sizeof line, "tutti %.*s: %.*s\n",
+                                          static_cast<int>(name.size()), name.data(), length, text.data());
   if (written > 0) {
     [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, line, static_cast<std::size_t>(written));
   }

@@ -12,8 +12,8 @@
 namespace tutti::base {
 namespace {
 
-// Bytes per nanosecond. Plain stores were measured to reach 23 to 40 into a cache in common, and 2 without; streaming ones 22 to 27
-// without (Zen 4).
+// Bytes per nanosecond. Plain stores were measured to reach 23 to 40 into a cache in common, and 2 without;
+// streaming ones 22 to 27 without (Zen 4).
 constexpr double too_slow = 6.0;
 constexpr double fast_enough = 12.0;
 // A copy can be slow for other reasons (an interrupt, fresh pages).
@@ -22,14 +22,17 @@ constexpr unsigned copies_between_trials = 64;
 
 }  // namespace
 
-void ring_copy::plain(void* to, const void* from, std::size_t bytes) noexcept { std::memcpy(to, from, bytes); }
+void ring_copy::plain(void* to, const void* from, std::size_t bytes) noexcept {
+  std::memcpy(to, from, bytes);
+}
 
 #if defined(__x86_64__)
 void ring_copy::streaming(void* to, const void* from, std::size_t bytes) noexcept {
   auto* out = static_cast<char*>(to);
   const auto* in = static_cast<const char*>(from);
   // Whole lines only: parts of lines would be written twice.
-  const std::size_t head = std::min<std::size_t>(bytes, (64 - reinterpret_cast<std::uintptr_t>(out) % 64) % 64);
+  const std::size_t head =
+      std::min<std::size_t>(bytes, (64 - reinterpret_cast<std::uintptr_t>(out) % 64) % 64);
   std::memcpy(out, in, head);
   out += head;
   in += head;

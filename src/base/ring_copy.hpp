@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copying into memory that another core has just read, and will read next.
 //
-// What it costs depends on where the two cores are. With a cache in common plain stores are best: the reader finds the data in
-// it. Without one, every plain store first fetches a line from the other's cache, at a tenth of the speed, and stores that go
-// past the caches win. Virtual cores move about, so this measures what it gets, and tries the other way now and then.
+// What it costs depends on where the two cores are. With a cache in common plain stores are best: the reader
+// finds the data in it. Without one, every plain store first fetches a line from the other's cache, at a
+// tenth of the speed, and stores that go past the caches win. Virtual cores move about, so this measures what
+// it gets, and tries the other way now and then.
 #pragma once
 
 #include <cstddef>
@@ -26,8 +27,8 @@ class ring_copy {
   static void plain(void* to, const void* from, std::size_t bytes) noexcept;
   // Past the caches, where the processor can.
   static void streaming(void* to, const void* from, std::size_t bytes) noexcept;
-  // A piece of something of `whole` bytes, into memory that nobody else looks at: past the caches when it would not stay there
-  // anyway, so that its lines are not fetched before they are written over.
+  // A piece of something of `whole` bytes, into memory that nobody else looks at: past the caches when it
+  // would not stay there anyway, so that its lines are not fetched before they are written over.
   static void piece(void* to, const void* from, std::size_t bytes, std::size_t whole) noexcept {
     whole >= larger_than_caches ? streaming(to, from, bytes) : plain(to, from, bytes);
   }
@@ -39,8 +40,8 @@ class ring_copy {
   void measured(void* to, const void* from, std::size_t bytes) noexcept;
 
   bool streams_ = false;
-  unsigned slow_ = 0;           // plain copies, one after the other, that were too slow
-  unsigned since_trial_ = 0;    // copies since plain stores were last tried
+  unsigned slow_ = 0;         // plain copies, one after the other, that were too slow
+  unsigned since_trial_ = 0;  // copies since plain stores were last tried
 };
 
 }  // namespace tutti::base

@@ -279,9 +279,10 @@ job resolve(const init_options& options) {
   j.over_mpi = read_over_mpi(options);
   if (j.over_mpi) {
     if (!j.transports.empty())
-      refuse(fmt::format("the backend \"mpi\" has no choice of transports: unset TUTTI_TRANSPORTS, or leave "
-                         "init_options::transports empty (here: {})",
-                         fmt::join(j.transports, ",")));
+      refuse(
+          fmt::format("the backend \"mpi\" has no choice of transports: unset TUTTI_TRANSPORTS, or leave "
+                      "init_options::transports empty (here: {})",
+                      fmt::join(j.transports, ",")));
     const place found = place_of(options);
     j.rank = found.rank.value.value_or(-1);
     j.world_size = found.size.value.value_or(-1);

@@ -27,26 +27,27 @@ struct job {
   // Of this start of the program, different for every other start: what is left of another is told by it.
   // Empty: nothing says.
   std::string job_id;
-  // The processes and their ranks are MPI's; rank and world_size are what the options and the environment say of them,
-  // -1 where they say nothing.
+  // The processes and their ranks are MPI's; rank and world_size are what the options and the environment say
+  // of them, -1 where they say nothing.
   bool over_mpi = false;
   bool alone = false;  // nothing says that there are other ranks: a world of one
 };
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
-// TUTTI_RESTART_COUNT, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_BACKEND and TUTTI_STORE_FD; without RANK,
-// what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp). With env://, the ranks meet at
+// TUTTI_RESTART_COUNT, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_BACKEND and TUTTI_STORE_FD;
+// without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp). With env://, the
+// ranks meet at
 //   MASTER_ADDR and MASTER_PORT, where both are set;
 //   else a file in a directory of this user, where a starter has started all ranks on one host and named the
 //   job; under torchrun, whose own store listens at MASTER_PORT: likewise on one host; else at the port
 //   TUTTI_MASTER_PORT, by default MASTER_PORT + 1.
 // The descriptor is taken: closed on exec from here on, and its variable unset, so that no other process
-// believes it has it. Throws errc::invalid_argument for what is missing, contradictory or unknown; the text names the
-// variables and the cure.
+// believes it has it. Throws errc::invalid_argument for what is missing, contradictory or unknown; the text
+// names the variables and the cure.
 job resolve(const init_options& options);
 
-// The job of one thread of run_local(): the environment's ranks, addresses and backend do not apply, the rest does.
-// Throws as resolve() does, and errc::not_supported for the backend "mpi".
+// The job of one thread of run_local(): the environment's ranks, addresses and backend do not apply, the rest
+// does. Throws as resolve() does, and errc::not_supported for the backend "mpi".
 job local_job(int rank, int ranks, const init_options& options);
 
 }  // namespace tutti::bootstrap

@@ -24,7 +24,8 @@ std::string host_name() {
 }
 
 // Equal for processes that see each other's abstract sockets: one kernel, one network namespace.
-// TUTTI_HOST_ID pretends that the host is another, or, as a list by rank ("a,a,b,b"), that ranks are on several hosts.
+// TUTTI_HOST_ID pretends that the host is another, or, as a list by rank ("a,a,b,b"), that ranks are on
+// several hosts.
 std::string pretended_host(int rank) {
   const auto said = base::env_string("TUTTI_HOST_ID");
   if (!said) return {};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The algorithms, one per source file, each with its idea and cost on top.
 //
-// Prepared data go in and finished data come out of all_reduce_*; the other reductions are finished by their caller, but for
-// those on a board (*_shared_memory), which also take halves as they are and round them once.
+// Prepared data go in and finished data come out of all_reduce_*; the other reductions are finished by their
+// caller, but for those on a board (*_shared_memory), which also take halves as they are and round them once.
 // Buffers of blocks have the own block in its place already, where that is said.
 #pragma once
 
@@ -18,15 +18,17 @@ namespace tutti::coll {
 // What is to be reduced. all_reduce_*, reduce_binomial and scan_* work in place, all_reduce_ring also from an
 // input apart, and all_reduce_shared_memory too.
 struct reduce_call {
-  reduce_call(void* d, std::size_t n, std::size_t bytes, element_type t, const detail::reduction& o, int all) noexcept
+  reduce_call(void* d, std::size_t n, std::size_t bytes, element_type t, const detail::reduction& o,
+              int all) noexcept
       : data(d), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
   void* data;
-  const void* input = nullptr;   // of all_reduce_ring and _shared_memory: this rank's contribution, where it is not in `data` already
-  std::size_t count;   // elements
+  const void* input = nullptr;  // of all_reduce_ring and _shared_memory: this rank's contribution, where it
+                                // is not in `data` already
+  std::size_t count;            // elements
   std::size_t element_bytes;
   element_type type;
   detail::reduction op;
-  int ranks;   // whose contributions there are: what avg divides by
+  int ranks;  // whose contributions there are: what avg divides by
 };
 
 task<> barrier_dissemination(collective c);
@@ -55,9 +57,11 @@ task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts, void* re
 task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts, void* result);
 task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts, void* result);
 
-task<> gather_linear(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes, int root);
+task<> gather_linear(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes,
+                     int root);
 task<> gather_binomial(collective c, const void* block, void* data, std::size_t block_bytes, int root);
-task<> scatter_linear(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes, int root);
+task<> scatter_linear(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes,
+                      int root);
 task<> scatter_binomial(collective c, const void* data, void* block, std::size_t block_bytes, int root);
 
 task<> all_gather_ring(collective c, void* data, blocks parts);

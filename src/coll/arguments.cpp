@@ -19,17 +19,18 @@ using kind = operation_kind;
 
 std::string peer_words(const communicator_state& c, const call& what) {
   if (what.kind == kind::send) return fmt::format("to {}, tag {}", c.describe(what.peer), what.tag);
-  const std::string from = what.peer == any_source ? "from any rank" : fmt::format("from {}", c.describe(what.peer));
+  const std::string from =
+      what.peer == any_source ? "from any rank" : fmt::format("from {}", c.describe(what.peer));
   return from + (what.tag == any_tag ? ", any tag" : fmt::format(", tag {}", what.tag));
 }
 
 // Element counts of the two buffers, as the collective wants them: one block here, one per rank there.
-std::string wrong_counts(const communicator_state& c, const char* whole_name, std::size_t whole, const char* block_name,
-                         std::size_t block) {
+std::string wrong_counts(const communicator_state& c, const char* whole_name, std::size_t whole,
+                         const char* block_name, std::size_t block) {
   const auto ranks = static_cast<std::size_t>(c.size());
   if (whole == block * ranks) return {};
-  return fmt::format("the {} has {} elements, but the {} has {}: {} ranks need {}", whole_name, whole, block_name, block,
-                     ranks, block * ranks);
+  return fmt::format("the {} has {} elements, but the {} has {}: {} ranks need {}", whole_name, whole,
+                     block_name, block, ranks, block * ranks);
 }
 
 std::string wrong_list(const communicator_state& c, const char* name, const detail::counts_view& counts,
@@ -40,14 +41,16 @@ std::string wrong_list(const communicator_state& c, const char* name, const deta
   std::size_t sum = 0;
   for (std::size_t i = 0; i < ranks; ++i) {
     if (counts.data[i] > std::numeric_limits<std::size_t>::max() - sum)
-      return fmt::format("{}[{}] is {}: no buffer is as long as these {} together", name, i, counts.data[i], name);
+      return fmt::format("{}[{}] is {}: no buffer is as long as these {} together", name, i, counts.data[i],
+                         name);
     sum += counts.data[i];
   }
   if (sum != buffer)
     return fmt::format("the {} add up to {}, but the {} has {} elements", name, sum, buffer_name, buffer);
   const std::size_t mine = counts.data[static_cast<std::size_t>(c.rank())];
   if (own_name != nullptr && mine != own)
-    return fmt::format("{}[{}] is {}, but the {} of this rank has {} elements", name, c.rank(), mine, own_name, own);
+    return fmt::format("{}[{}] is {}, but the {} of this rank has {} elements", name, c.rank(), mine,
+                       own_name, own);
   return {};
 }
 
@@ -58,14 +61,15 @@ bool overlap(const detail::buffer_view& a, const detail::buffer_view& b) noexcep
 }
 
 // Whether `block` is `whole`'s block of this rank (of `counts`, or even).
-bool is_own_block(const communicator_state& c, const detail::buffer_view& whole, const detail::buffer_view& block,
-                  const detail::counts_view& counts) noexcept {
+bool is_own_block(const communicator_state& c, const detail::buffer_view& whole,
+                  const detail::buffer_view& block, const detail::counts_view& counts) noexcept {
   std::size_t before = static_cast<std::size_t>(c.rank()) * block.count;
   if (counts.size != 0) {
     before = 0;
     for (std::size_t i = 0; i < static_cast<std::size_t>(c.rank()); ++i) before += counts.data[i];
   }
-  return static_cast<const char*>(block.data) == static_cast<const char*>(whole.data) + before * whole.element_bytes;
+  return static_cast<const char*>(block.data) ==
+         static_cast<const char*>(whole.data) + before * whole.element_bytes;
 }
 
 std::string wrong_overlap(const communicator_state& c, const call& what) {
@@ -95,13 +99,17 @@ std::string wrong_overlap(const communicator_state& c, const call& what) {
     case kind::reduce_scatter_v:
       if (is_own_block(c, what.in, what.out, what.in_counts)) return {};
       break;
-    case kind::all_to_all_v: return "the input and the result overlap; give separate buffers";
-    default: return {};
+    case kind::all_to_all_v:
+      return "the input and the result overlap; give separate buffers";
+    default:
+      return {};
   }
-  return "the input and the result overlap elsewhere than in this rank's own block; give that block, or separate buffers";
+  return "the input and the result overlap elsewhere than in this rank's own block; give that block, or "
+         "separate buffers";
 }
 
-// A null pointer in a list, or a place that would be written twice. Memory for sorting is kept for the next call.
+// A null pointer in a list, or a place that would be written twice. Memory for sorting is kept for the next
+// call.
 std::string wrong_pieces(const detail::buffer_list& list) {
   struct piece {
     std::uintptr_t begin;
@@ -120,7 +128,8 @@ std::string wrong_pieces(const detail::buffer_list& list) {
   if (!std::is_sorted(pieces.begin(), pieces.end(), before)) std::sort(pieces.begin(), pieces.end(), before);
   for (std::size_t i = 1; i < pieces.size(); ++i)
     if (pieces[i].begin < pieces[i - 1].end)
-      return fmt::format("the buffers {} and {} of the list overlap", std::min(pieces[i - 1].number, pieces[i].number),
+      return fmt::format("the buffers {} and {} of the list overlap",
+                         std::min(pieces[i - 1].number, pieces[i].number),
                          std::max(pieces[i - 1].number, pieces[i].number));
   return {};
 }
@@ -146,7 +155,8 @@ std::string wrong_shape(const communicator_state& c, const call& what) {
     case kind::probe: {
       const bool any_allowed = what.kind != kind::send;
       if (outside(what.peer) && !(any_allowed && what.peer == any_source))
-        return fmt::format("rank {} is outside {}, whose ranks are 0 to {}", what.peer, c.name(), c.size() - 1);
+        return fmt::format("rank {} is outside {}, whose ranks are 0 to {}", what.peer, c.name(),
+                           c.size() - 1);
       if (what.tag < 0 && !(any_allowed && what.tag == any_tag))
         return fmt::format("the tag {} is negative; tags are 0 to 2147483647", what.tag);
       return {};
@@ -158,50 +168,67 @@ std::string wrong_shape(const communicator_state& c, const call& what) {
     case kind::scatter_v:
     case kind::gather_v:
       if (outside(what.peer))
-        return fmt::format("the root {} is outside {}, whose ranks are 0 to {}", what.peer, c.name(), c.size() - 1);
+        return fmt::format("the root {} is outside {}, whose ranks are 0 to {}", what.peer, c.name(),
+                           c.size() - 1);
       break;
-    default: break;
+    default:
+      break;
   }
   switch (what.kind) {
     case kind::reduce:
       if (is_root && what.in.count != what.out.count)
-        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count, what.out.count);
+        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count,
+                           what.out.count);
       return {};
     case kind::all_reduce:
     case kind::scan:
     case kind::exclusive_scan:
       if (what.list.at == nullptr && what.in.count != what.out.count)
-        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count, what.out.count);
+        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count,
+                           what.out.count);
       return {};
     case kind::all_to_all:
       if (what.in.count != what.out.count)
-        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count, what.out.count);
+        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count,
+                           what.out.count);
       if (what.in.count % static_cast<std::size_t>(c.size()) != 0)
-        return fmt::format("{} elements cannot be divided among {} ranks; use all_to_all_v", what.in.count, c.size());
+        return fmt::format("{} elements cannot be divided among {} ranks; use all_to_all_v", what.in.count,
+                           c.size());
       return {};
-    case kind::scatter: return is_root ? wrong_counts(c, "input", what.in.count, "result", what.out.count) : "";
-    case kind::gather: return is_root ? wrong_counts(c, "result", what.out.count, "input", what.in.count) : "";
-    case kind::all_gather: return wrong_counts(c, "result", what.out.count, "input", what.in.count);
-    case kind::reduce_scatter: return wrong_counts(c, "input", what.in.count, "result", what.out.count);
+    case kind::scatter:
+      return is_root ? wrong_counts(c, "input", what.in.count, "result", what.out.count) : "";
+    case kind::gather:
+      return is_root ? wrong_counts(c, "result", what.out.count, "input", what.in.count) : "";
+    case kind::all_gather:
+      return wrong_counts(c, "result", what.out.count, "input", what.in.count);
+    case kind::reduce_scatter:
+      return wrong_counts(c, "input", what.in.count, "result", what.out.count);
     case kind::scatter_v:
-      return is_root ? wrong_list(c, "counts", what.in_counts, what.in.count, "input", what.out.count, "result") : "";
+      return is_root
+                 ? wrong_list(c, "counts", what.in_counts, what.in.count, "input", what.out.count, "result")
+                 : "";
     case kind::gather_v:
-      return is_root ? wrong_list(c, "counts", what.out_counts, what.out.count, "result", what.in.count, "input") : "";
+      return is_root
+                 ? wrong_list(c, "counts", what.out_counts, what.out.count, "result", what.in.count, "input")
+                 : "";
     case kind::all_gather_v:
       return wrong_list(c, "counts", what.out_counts, what.out.count, "result", what.in.count, "input");
     case kind::reduce_scatter_v:
       return wrong_list(c, "counts", what.in_counts, what.in.count, "input", what.out.count, "result");
     case kind::all_to_all_v: {
       std::string wrong = wrong_list(c, "in_counts", what.in_counts, what.in.count, "input", 0, nullptr);
-      if (wrong.empty()) wrong = wrong_list(c, "out_counts", what.out_counts, what.out.count, "result", 0, nullptr);
+      if (wrong.empty())
+        wrong = wrong_list(c, "out_counts", what.out_counts, what.out.count, "result", 0, nullptr);
       const auto me = static_cast<std::size_t>(c.rank());
       if (wrong.empty() && what.in_counts.data[me] != what.out_counts.data[me])
         wrong = fmt::format("this rank sends itself {} elements, but expects {}", what.in_counts.data[me],
                             what.out_counts.data[me]);
       return wrong;
     }
-    case kind::group: return wrong_group(c, what);
-    default: return {};
+    case kind::group:
+      return wrong_group(c, what);
+    default:
+      return {};
   }
 }
 
@@ -209,7 +236,9 @@ std::string wrong_shape(const communicator_state& c, const call& what) {
 
 std::string bad_argument(const communicator_state& c, const call& what) {
   if (std::string wrong = wrong_shape(c, what); !wrong.empty()) return wrong;
-  const auto is_null = [](const detail::buffer_view& b) { return b.count > 0 && b.data == nullptr && b.element_bytes > 0; };
+  const auto is_null = [](const detail::buffer_view& b) {
+    return b.count > 0 && b.data == nullptr && b.element_bytes > 0;
+  };
   if (what.list.at != nullptr) return wrong_pieces(what.list);
   if (is_null(what.in)) return fmt::format("the buffer of {} elements is a null pointer", what.in.count);
   if (is_null(what.out)) return fmt::format("the buffer of {} elements is a null pointer", what.out.count);
@@ -219,8 +248,10 @@ std::string bad_argument(const communicator_state& c, const call& what) {
 std::string title(const communicator_state& c, const call& what) {
   const char* const verb = name_of(what.kind);
   if (what.kind == kind::send || what.kind == kind::receive)
-    return fmt::format("{} of {} bytes {} on {}, rank {}", verb, what.in.bytes(), peer_words(c, what), c.name(), c.rank());
-  if (what.kind == kind::probe) return fmt::format("{} {} on {}, rank {}", verb, peer_words(c, what), c.name(), c.rank());
+    return fmt::format("{} of {} bytes {} on {}, rank {}", verb, what.in.bytes(), peer_words(c, what),
+                       c.name(), c.rank());
+  if (what.kind == kind::probe)
+    return fmt::format("{} {} on {}, rank {}", verb, peer_words(c, what), c.name(), c.rank());
   return fmt::format("{} on {}, rank {}", verb, c.name(), c.rank());
 }
 

@@ -41,13 +41,16 @@ struct consumption {
   static int test(void* self) noexcept {
     auto& s = *static_cast<consumption*>(self);
     for (; s.next < s.c.size(); ++s.next)
-      if (s.next != s.c.rank() && s.c.board().words_of(s.next).consumed.load(std::memory_order_acquire) < s.end) return s.next;
+      if (s.next != s.c.rank() &&
+          s.c.board().words_of(s.next).consumed.load(std::memory_order_acquire) < s.end)
+        return s.next;
     return -1;
   }
 };
 
 // What `rank` has shown; false: something cannot be read.
-bool look_at(const collective& c, int rank, std::size_t data_bytes, std::size_t whole, memory_of_others& others) noexcept {
+bool look_at(const collective& c, int rank, std::size_t data_bytes, std::size_t whole,
+             memory_of_others& others) noexcept {
   shown theirs;
   std::memcpy(&theirs, c.board().payload_of(rank), sizeof theirs);
   const auto i = static_cast<std::size_t>(rank);
@@ -82,7 +85,7 @@ task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t who
     if (r == c.rank() || (root >= 0 && r != root)) continue;
     shown theirs;
     std::memcpy(&theirs, b.payload_of(r), sizeof theirs);
-    if (theirs.data.region == 0 || theirs.results.region == 0) co_return;   // as everyone sees
+    if (theirs.data.region == 0 || theirs.results.region == 0) co_return;  // as everyone sees
     readable = readable && look_at(c, r, parts == nullptr ? whole : parts->bytes(r), whole, *others);
   }
   b.vote(readable);
@@ -94,7 +97,8 @@ task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t who
   board::wait cast(b, &votes::test, &v);
   co_await cast;
   bool agreed = readable;
-  for (int r = 0; r < c.size(); ++r) agreed = agreed && (r == c.rank() || b.vote_of(r) == board::opinion::yes);
+  for (int r = 0; r < c.size(); ++r)
+    agreed = agreed && (r == c.rank() || b.vote_of(r) == board::opinion::yes);
   others->agreed = agreed;
 }
 

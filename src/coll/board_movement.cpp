@@ -10,13 +10,14 @@
 namespace tutti::coll {
 namespace {
 
-constexpr std::size_t most_ahead = 16;   // rounds that a rank may be ahead of its own reading
+constexpr std::size_t most_ahead = 16;  // rounds that a rank may be ahead of its own reading
 constexpr std::size_t smallest_piece = 16 * 1024;
 constexpr std::size_t largest_piece = 64 * 1024;
 
 class rounds {
  public:
-  rounds(const collective& c, const board_movement& what) noexcept : c_(c), b_(c.board()), w_(what), others_(c, what.root) {
+  rounds(const collective& c, const board_movement& what) noexcept
+      : c_(c), b_(c.board()), w_(what), others_(c, what.root) {
     segments_ = w_.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1;
     const std::size_t fits = b_.ring_bytes() / 4 / segments_;
     piece_ = std::clamp(w_.longest / 4, smallest_piece, std::min(largest_piece, fits)) & ~std::size_t{63};
@@ -50,7 +51,7 @@ class rounds {
   static int possible(void* self) noexcept {
     auto& r = *static_cast<rounds*>(self);
     int lacking = -1;
-    if (r.others_.met_a_stranger()) return -1;   // to be refused
+    if (r.others_.met_a_stranger()) return -1;  // to be refused
     if (r.ended_ < r.staged_) {
       lacking = r.receives_ ? r.missing(r.end_of(r.ended_)) : -1;
       if (lacking < 0) return -1;
@@ -102,7 +103,8 @@ class rounds {
     if (!w_.to_each) return put(to, w_.given, w_.given_bytes, round);
     for (int i = 1; i < c_.size(); ++i) {
       const int block = (c_.rank() + i) % c_.size();
-      put(to + segment(c_.rank(), block), w_.given + w_.given_parts.begin(block), w_.given_parts.bytes(block), round);
+      put(to + segment(c_.rank(), block), w_.given + w_.given_parts.begin(block), w_.given_parts.bytes(block),
+          round);
     }
   }
   void read(std::size_t round) noexcept {
@@ -114,7 +116,8 @@ class rounds {
       const std::size_t all = w_.root >= 0 ? w_.longest : w_.received_parts.bytes(giver);
       const std::size_t bytes = in_round(all, round);
       if (bytes > 0)
-        base::ring_copy::piece(w_.received + at + round * piece_, b_.at(giver, from + segment(giver, c_.rank())), bytes,
+        base::ring_copy::piece(w_.received + at + round * piece_,
+                               b_.at(giver, from + segment(giver, c_.rank())), bytes,
                                w_.longest * static_cast<std::size_t>(w_.root < 0 ? c_.size() : 1));
     }
   }
@@ -122,7 +125,7 @@ class rounds {
   const collective& c_;
   comm::board& b_;
   const board_movement& w_;
-  arrivals others_;   // who is read from
+  arrivals others_;  // who is read from
   std::size_t segments_ = 1;
   std::size_t piece_ = 0;
   std::size_t rounds_ = 0;
@@ -140,7 +143,7 @@ constexpr std::size_t direct_piece = 256 * 1024;
 // Everyone reads what it is to have from where its giver has it.
 task<> move_directly(collective c, const board_movement* w, const memory_of_others* others) {
   comm::board& b = c.board();
-  const std::uint64_t end = b.take(64) + 64;   // nothing is written there
+  const std::uint64_t end = b.take(64) + 64;  // nothing is written there
   own_turn turn(c);
   for (int i = 1; i < c.size(); ++i) {
     const int giver = (c.rank() + i) % c.size();
@@ -150,7 +153,8 @@ task<> move_directly(collective c, const board_movement* w, const memory_of_othe
     const std::size_t from = w->to_each ? w->given_parts.begin(c.rank()) : 0;
     for (std::size_t at = 0; at < bytes; at += direct_piece) {
       base::ring_copy::piece(w->received + to + at, others->data[static_cast<std::size_t>(giver)] + from + at,
-                             std::min(direct_piece, bytes - at), bytes * static_cast<std::size_t>(c.size() - 1));
+                             std::min(direct_piece, bytes - at),
+                             bytes * static_cast<std::size_t>(c.size() - 1));
       if (!turn.is_over()) continue;
       comm::board::wait pause(b);
       co_await pause;

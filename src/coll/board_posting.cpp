@@ -19,12 +19,16 @@ void write(const collective& c, const posted& p, const posting& mine) noexcept {
 
 void read(const collective& c, const posted& p, const posting& mine) noexcept {
   switch (p.what) {
-    case posted::reading::nothing: return;
-    case posted::reading::one_block: std::memcpy(p.to, mine.of(p.awaited) + p.offset, p.count); return;
+    case posted::reading::nothing:
+      return;
+    case posted::reading::one_block:
+      std::memcpy(p.to, mine.of(p.awaited) + p.offset, p.count);
+      return;
     case posted::reading::blocks_of_all:
       for (int r = 0; r < c.size(); ++r) {
         const std::size_t bytes = p.parts.bytes(r);
-        if (r != c.rank() && bytes > 0) std::memcpy(static_cast<std::byte*>(p.to) + p.parts.begin(r), mine.of(r) + p.offset, bytes);
+        if (r != c.rank() && bytes > 0)
+          std::memcpy(static_cast<std::byte*>(p.to) + p.parts.begin(r), mine.of(r) + p.offset, bytes);
       }
       return;
     case posted::reading::reduction: {
@@ -33,7 +37,9 @@ void read(const collective& c, const posted& p, const posting& mine) noexcept {
         inputs[static_cast<std::size_t>(r)] =
             r == c.rank() ? static_cast<const std::byte*>(p.given) + p.offset : mine.of(r) + p.offset;
       if (p.count > 0)
-        reduce_all(*p.op, p.type, std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c.size())), p.to, p.count);
+        reduce_all(*p.op, p.type,
+                   std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c.size())), p.to,
+                   p.count);
       return;
     }
   }
@@ -72,7 +78,7 @@ bool posting_at_once::run() noexcept {
 
 task<> posting_at_once::rest_of(collective c, posted what, posting mine, bool written) {
   comm::board& b = c.board();
-  comm::board::turn turn(b);   // has come
+  comm::board::turn turn(b);  // has come
   co_await post(c, what, mine, written);
   b.finish();
   turn.finish();
@@ -83,7 +89,8 @@ std::optional<posted> posted_for(const detail::call& w, const collective& c) noe
   const bool plain = w.list.at == nullptr && w.op.kind != reduce_kind::premul_sum;
   const bool is_root = c.rank() == w.peer;
   switch (w.kind) {
-    case kind::barrier: return p;
+    case kind::barrier:
+      return p;
     case kind::broadcast:
       p.bytes = p.count = w.out.bytes();
       p.given = p.to = w.out.data;
@@ -104,7 +111,8 @@ std::optional<posted> posted_for(const detail::call& w, const collective& c) noe
       p.type = w.out.type;
       p.op = &w.op;
       break;
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
   if (p.bytes > most_in_one_posting) return std::nullopt;
   return p;

@@ -12,13 +12,14 @@
 namespace tutti::coll {
 namespace {
 
-constexpr std::size_t most_ahead = 8;   // rounds that a rank may be ahead of its own slowest step
+constexpr std::size_t most_ahead = 8;  // rounds that a rank may be ahead of its own slowest step
 constexpr std::size_t smallest_piece = 16 * 1024;
 constexpr std::size_t largest_piece = 64 * 1024;
 
 class rounds {
  public:
-  rounds(const collective& c, const board_reduction& what) noexcept : c_(c), b_(c.board()), w_(what), others_(c) {
+  rounds(const collective& c, const board_reduction& what) noexcept
+      : c_(c), b_(c.board()), w_(what), others_(c) {
     const std::size_t longest = w_.slices.longest(c.size());
     whole_ = w_.slices.bytes(0, c.size());
     const auto ranks = static_cast<std::size_t>(c.size());
@@ -58,7 +59,7 @@ class rounds {
   static int possible(void* self) noexcept {
     auto& r = *static_cast<rounds*>(self);
     int lacking = -1;
-    if (r.others_.met_a_stranger()) return -1;   // to be refused
+    if (r.others_.met_a_stranger()) return -1;  // to be refused
     if (r.collects() && r.ended_ < r.reduced_) {
       lacking = r.missing(&comm::board::words::reduced, r.end_of(r.ended_));
       if (lacking < 0) return -1;
@@ -81,7 +82,9 @@ class rounds {
 
   bool collects() const noexcept { return w_.all != nullptr; }
   std::size_t round_bytes() const noexcept { return segment_ * static_cast<std::size_t>(c_.size()); }
-  std::uint64_t end_of(std::size_t round) const noexcept { return starts_[round % most_ahead] + round_bytes(); }
+  std::uint64_t end_of(std::size_t round) const noexcept {
+    return starts_[round % most_ahead] + round_bytes();
+  }
   bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
 
   // The end of the round to be staged next: its place in the stream is taken once.
@@ -112,7 +115,8 @@ class rounds {
     for (int i = 1; i < c_.size(); ++i) {
       const int slice = (c_.rank() + i) % c_.size();
       const std::size_t bytes = bytes_of(slice, round);
-      if (bytes > 0) b_.write(b_.at(at(round, slice)), w_.input + w_.slices.begin(slice) + round * piece_, bytes);
+      if (bytes > 0)
+        b_.write(b_.at(at(round, slice)), w_.input + w_.slices.begin(slice) + round * piece_, bytes);
     }
   }
 
@@ -126,7 +130,8 @@ class rounds {
           r == own ? w_.input + w_.slices.begin(own) + round * piece_ : b_.at(r, at(round, own));
     std::byte* const here = b_.at(at(round, own));
     std::byte* const to = w_.result != nullptr ? w_.result + round * piece_ : here;
-    reduce_all(w_.op, w_.type, std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c_.size())), to,
+    reduce_all(w_.op, w_.type,
+               std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c_.size())), to,
                bytes / w_.element_bytes);
     if (w_.shown && to != here) b_.write(here, to, bytes);
   }
@@ -136,7 +141,8 @@ class rounds {
       const int slice = (c_.rank() + i) % c_.size();
       const std::size_t bytes = bytes_of(slice, round);
       if (bytes > 0)
-        base::ring_copy::piece(w_.all + w_.slices.begin(slice) + round * piece_, b_.at(slice, at(round, slice)), bytes, whole_);
+        base::ring_copy::piece(w_.all + w_.slices.begin(slice) + round * piece_,
+                               b_.at(slice, at(round, slice)), bytes, whole_);
     }
   }
 
@@ -144,19 +150,20 @@ class rounds {
   comm::board& b_;
   const board_reduction& w_;
   arrivals others_;
-  std::size_t piece_ = 0;     // bytes of a slice in a round
-  std::size_t segment_ = 0;   // the room it has
+  std::size_t piece_ = 0;    // bytes of a slice in a round
+  std::size_t segment_ = 0;  // the room it has
   std::size_t rounds_ = 0;
-  std::size_t whole_ = 0;     // bytes of a vector
+  std::size_t whole_ = 0;  // bytes of a vector
   std::size_t ahead_ = 1;
-  std::size_t taken_ = 0;     // rounds whose place is known
+  std::size_t taken_ = 0;  // rounds whose place is known
   std::size_t staged_ = 0;
   std::size_t reduced_ = 0;
-  std::size_t ended_ = 0;     // from which this rank reads nothing any more
+  std::size_t ended_ = 0;  // from which this rank reads nothing any more
   std::array<std::uint64_t, most_ahead> starts_{};
 };
 
-// The same in the ranks' own memory: a slice is reduced from where it lies, and its result collected from where it was written.
+// The same in the ranks' own memory: a slice is reduced from where it lies, and its result collected from
+// where it was written.
 class direct_rounds {
  public:
   direct_rounds(const collective& c, const board_reduction& what, const memory_of_others& others) noexcept
@@ -209,11 +216,12 @@ class direct_rounds {
  private:
   static constexpr std::size_t direct_piece = 128 * 1024;
   static constexpr std::size_t most_pieces = 4096;
-  static constexpr std::uint64_t mark = 64;   // of the stream for each piece: nothing is written there
+  static constexpr std::uint64_t mark = 64;  // of the stream for each piece: nothing is written there
 
   bool may_collect(int slice) const noexcept {
     const std::size_t next = collected_[static_cast<std::size_t>(slice)];
-    return next < pieces_ && b_.words_of(slice).reduced.load(std::memory_order_acquire) >= start_ + (next + 1) * mark;
+    return next < pieces_ &&
+           b_.words_of(slice).reduced.load(std::memory_order_acquire) >= start_ + (next + 1) * mark;
   }
   std::size_t bytes_of(int slice, std::size_t piece) const noexcept {
     const std::size_t all = w_.slices.bytes(slice);
@@ -227,13 +235,16 @@ class direct_rounds {
     std::array<const void*, comm::board::most_ranks> inputs;
     for (std::size_t r = 0; r < static_cast<std::size_t>(c_.size()); ++r)
       inputs[r] = (static_cast<int>(r) == own ? w_.input : others_.data[r]) + at;
-    reduce_all(w_.op, w_.type, std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c_.size())),
+    reduce_all(w_.op, w_.type,
+               std::span<const void* const>(inputs.data(), static_cast<std::size_t>(c_.size())),
                w_.result + piece * piece_, bytes / w_.element_bytes);
   }
   void collect(int slice, std::size_t piece) noexcept {
     const std::size_t bytes = bytes_of(slice, piece);
     const std::size_t at = w_.slices.begin(slice) + piece * piece_;
-    if (bytes > 0) base::ring_copy::piece(w_.all + at, others_.results[static_cast<std::size_t>(slice)] + at, bytes, whole_);
+    if (bytes > 0)
+      base::ring_copy::piece(w_.all + at, others_.results[static_cast<std::size_t>(slice)] + at, bytes,
+                             whole_);
   }
 
   const collective& c_;

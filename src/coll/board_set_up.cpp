@@ -61,15 +61,19 @@ task<> set_up_board(collective c) {
   flags all{};
   co_await tell_all(c, &good, all.data());
   for (std::size_t r = 0; r < size; ++r)
-    if (all[r] == 0 || (static_cast<int>(r) != c.rank() && !b.look_at(static_cast<int>(r), cards[r]))) good = 0;
+    if (all[r] == 0 || (static_cast<int>(r) != c.rank() && !b.look_at(static_cast<int>(r), cards[r])))
+      good = 0;
   co_await tell_all(c, &good, all.data());
-  b.decide(std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size), [](std::uint8_t ok) { return ok != 0; }));
+  b.decide(std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size),
+                       [](std::uint8_t ok) { return ok != 0; }));
 }
 
 void refuse_operation(const collective& c, int rank) {
   const board& b = c.board();
-  const std::string theirs = b.sequence_of(rank) == c.sequence() ? "" : fmt::format(" (its collective #{})", b.sequence_of(rank));
-  throw error(errc::mismatch, c.comm().mismatch_text(c.comm().world_rank(rank), c.sequence(), c.print(), b.fingerprint_of(rank)) +
+  const std::string theirs =
+      b.sequence_of(rank) == c.sequence() ? "" : fmt::format(" (its collective #{})", b.sequence_of(rank));
+  throw error(errc::mismatch, c.comm().mismatch_text(c.comm().world_rank(rank), c.sequence(), c.print(),
+                                                     b.fingerprint_of(rank)) +
                                   theirs);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the algorithms on a board have in common: waiting for room, for the other ranks, and data of one operation that fit
-// in one piece.
+// What the algorithms on a board have in common: waiting for room, for the other ranks, and data of one
+// operation that fit in one piece.
 //
 //   posting mine(c, bytes);                    // the same on all ranks
 //   room_to_write room(c, mine.end());         await it; then write mine.data()
@@ -18,7 +18,8 @@
 
 namespace tutti::coll {
 
-// Made, with messages, in the turn of the first operation on it. Ends without a board where any rank lacks what it needs.
+// Made, with messages, in the turn of the first operation on it. Ends without a board where any rank lacks
+// what it needs.
 task<> set_up_board(collective c);
 
 // errc::mismatch, naming both calls: `rank` has put another operation on the board.
@@ -27,7 +28,8 @@ task<> set_up_board(collective c);
 // Awaited like what it derives from; a test is bound to the object's address.
 class room_to_write : public comm::board::wait {
  public:
-  room_to_write(const collective& c, std::uint64_t end) noexcept : wait(c.board(), &test, this), board_(c.board()), end_(end) {}
+  room_to_write(const collective& c, std::uint64_t end) noexcept
+      : wait(c.board(), &test, this), board_(c.board()), end_(end) {}
 
  private:
   static int test(void* self) noexcept {
@@ -38,13 +40,17 @@ class room_to_write : public comm::board::wait {
   std::uint64_t end_;
 };
 
-// Until every other rank, or `only` one, has arrived at this operation; then check() throws when one was at another.
+// Until every other rank, or `only` one, has arrived at this operation; then check() throws when one was at
+// another.
 class arrivals : public comm::board::wait {
  public:
   explicit arrivals(const collective& c) noexcept : wait(c.board(), &test, this), c_(c), last_(c.size()) {}
   // `only` -1: all.
   arrivals(const collective& c, int only) noexcept
-      : wait(c.board(), &test, this), c_(c), next_(only < 0 ? 0 : only), last_(only < 0 ? c.size() : only + 1) {}
+      : wait(c.board(), &test, this),
+        c_(c),
+        next_(only < 0 ? 0 : only),
+        last_(only < 0 ? c.size() : only + 1) {}
   void check() const {
     if (stranger_ >= 0) refuse_operation(c_, stranger_);
   }
@@ -72,10 +78,15 @@ class arrivals : public comm::board::wait {
 class posting {
  public:
   posting(const collective& c, std::size_t bytes) noexcept
-      : board_(c.board()), in_slot_(bytes <= comm::board::slot_payload), at_(in_slot_ ? 0 : board_.take(bytes)), bytes_(bytes) {}
+      : board_(c.board()),
+        in_slot_(bytes <= comm::board::slot_payload),
+        at_(in_slot_ ? 0 : board_.take(bytes)),
+        bytes_(bytes) {}
   std::uint64_t end() const noexcept { return in_slot_ ? 0 : at_ + bytes_; }
   std::byte* data() const noexcept { return in_slot_ ? board_.payload() : board_.at(at_); }
-  const std::byte* of(int rank) const noexcept { return in_slot_ ? board_.payload_of(rank) : board_.at(rank, at_); }
+  const std::byte* of(int rank) const noexcept {
+    return in_slot_ ? board_.payload_of(rank) : board_.at(rank, at_);
+  }
 
  private:
   comm::board& board_;
@@ -115,7 +126,8 @@ task<> work_off(collective c, Rounds* r) {
   }
 }
 
-// An operation of so many bytes leaves its caller before it copies the first: who starts it has other things to do.
+// An operation of so many bytes leaves its caller before it copies the first: who starts it has other things
+// to do.
 inline constexpr std::size_t least_to_begin_later = 256 * 1024;
 
 // How many bytes of a rank are put on the board in one piece, and waited for once.

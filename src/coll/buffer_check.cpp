@@ -40,26 +40,33 @@ void for_each_buffer(const call& w, F f) {
     if (out) f(w.out, true);
   };
   switch (w.kind) {
-    case kind::send: return f(w.in, false);
-    case kind::receive: return f(w.out, true);
-    case kind::broadcast: return f(w.out, !is_root);
+    case kind::send:
+      return f(w.in, false);
+    case kind::receive:
+      return f(w.out, true);
+    case kind::broadcast:
+      return f(w.out, !is_root);
     case kind::scatter:
-    case kind::scatter_v: return both(is_root, true);
+    case kind::scatter_v:
+      return both(is_root, true);
     case kind::reduce:
     case kind::gather:
-    case kind::gather_v: return both(true, is_root);
+    case kind::gather_v:
+      return both(true, is_root);
     case kind::probe:
     case kind::barrier:
     case kind::group:
     case kind::split:
-    case kind::duplicate: return;
+    case kind::duplicate:
+      return;
     case kind::all_reduce:
       if (w.list.at != nullptr) {
         for (std::size_t i = 0; i < w.list.size; ++i) f(w.list.at(w.list.list, i), true);
         return;
       }
       return both(true, true);
-    default: return both(true, true);
+    default:
+      return both(true, true);
   }
 }
 
@@ -94,10 +101,12 @@ std::string overlap_of(const operation_state& state) {
     const std::byte* const end = begin + view.bytes();
     for (const region& r : in_flight()) {
       if (!found.empty() || begin >= r.end || r.begin >= end || !(written || r.written)) continue;
-      found = fmt::format("its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not complete, "
-                          "and {} would {} what it {}; await the first before, or give them buffers of their own",
-                          std::min(end, r.end) - std::max(begin, r.begin), place_of(r.of->what()), place_of(state.what()),
-                          written ? "write" : "read", r.written ? "writes" : "reads");
+      found = fmt::format(
+          "its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not "
+          "complete, "
+          "and {} would {} what it {}; await the first before, or give them buffers of their own",
+          std::min(end, r.end) - std::max(begin, r.begin), place_of(r.of->what()), place_of(state.what()),
+          written ? "write" : "read", r.written ? "writes" : "reads");
     }
   });
   return found;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two operations in flight on overlapping buffers, one of which writes: the error of programs that communicate while they
-// compute, and the one that no result shows at once. Found when the second starts.
+// Two operations in flight on overlapping buffers, one of which writes: the error of programs that
+// communicate while they compute, and the one that no result shows at once. Found when the second starts.
 //
-// TUTTI_CHECK_BUFFERS=error refuses the second, =warn says so on stderr, =off does not look. Unless that is set, libraries
-// built without NDEBUG warn and others do not look. Costs a look at all buffers in flight on this thread for every
-// operation that starts.
+// TUTTI_CHECK_BUFFERS=error refuses the second, =warn says so on stderr, =off does not look. Unless that is
+// set, libraries built without NDEBUG warn and others do not look. Costs a look at all buffers in flight on
+// this thread for every operation that starts.
 #pragma once
 
 #include <string>

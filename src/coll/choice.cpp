@@ -26,8 +26,8 @@ constexpr std::size_t KiB = 1024;
 struct row {
   kind of;
   bool two_levels;
-  int ranks;           // at least
-  std::size_t bytes;   // at most
+  int ranks;          // at least
+  std::size_t bytes;  // at most
   algorithm use;
 };
 
@@ -85,18 +85,24 @@ constexpr row table[] = {
 // The uneven forms have the algorithms of the even ones that can do them.
 kind even_form(kind k) noexcept {
   switch (k) {
-    case kind::scatter_v: return kind::scatter;
-    case kind::gather_v: return kind::gather;
-    case kind::all_gather_v: return kind::all_gather;
-    case kind::reduce_scatter_v: return kind::reduce_scatter;
-    case kind::all_to_all_v: return kind::all_to_all;
-    default: return k;
+    case kind::scatter_v:
+      return kind::scatter;
+    case kind::gather_v:
+      return kind::gather;
+    case kind::all_gather_v:
+      return kind::all_gather;
+    case kind::reduce_scatter_v:
+      return kind::reduce_scatter;
+    case kind::all_to_all_v:
+      return kind::all_to_all;
+    default:
+      return k;
   }
 }
 
-constexpr std::array collectives = {kind::barrier,        kind::broadcast,  kind::reduce,     kind::all_reduce,
-                                    kind::reduce_scatter, kind::scatter,    kind::gather,     kind::all_gather,
-                                    kind::all_to_all,     kind::scan,       kind::exclusive_scan};
+constexpr std::array collectives = {
+    kind::barrier, kind::broadcast,  kind::reduce,     kind::all_reduce, kind::reduce_scatter, kind::scatter,
+    kind::gather,  kind::all_gather, kind::all_to_all, kind::scan,       kind::exclusive_scan};
 
 std::optional<kind> kind_named(std::string_view name) noexcept {
   for (const kind k : collectives)
@@ -125,7 +131,8 @@ std::string algorithms_of(kind k) {
 algorithm checked(kind k, std::string_view name, const std::string& source, std::string_view line) {
   const auto a = algorithm_named(name);
   if (!a || (*a != automatic && !has(k, *a)))
-    refuse(source, line, fmt::format("{} is no algorithm of {}; there are {}", name, name_of(k), algorithms_of(k)));
+    refuse(source, line,
+           fmt::format("{} is no algorithm of {}; there are {}", name, name_of(k), algorithms_of(k)));
   return *a;
 }
 
@@ -138,7 +145,8 @@ std::map<kind, algorithm> forced_by_environment() {
     const std::size_t equals = item.find('=');
     const auto k = kind_named(std::string_view(item).substr(0, equals));
     if (equals == item.npos || !k)
-      refuse("TUTTI_ALGORITHMS", item, "write collective=algorithm, as in all_reduce=ring,broadcast=binomial");
+      refuse("TUTTI_ALGORITHMS", item,
+             "write collective=algorithm, as in all_reduce=ring,broadcast=binomial");
     const algorithm a = checked(*k, std::string_view(item).substr(equals + 1), "TUTTI_ALGORITHMS", item);
     if (a != automatic) forced[*k] = a;
   }
@@ -150,8 +158,10 @@ std::vector<rule> tuned_rules() {
   if (!path || path->empty()) return {};
   std::ifstream file(*path);
   if (!file)
-    throw error(errc::invalid_argument,
-                fmt::format("TUTTI_TUNING={}: cannot be read; write it with `tutti-perf tune`, or unset the variable", *path));
+    throw error(
+        errc::invalid_argument,
+        fmt::format("TUTTI_TUNING={}: cannot be read; write it with `tutti-perf tune`, or unset the variable",
+                    *path));
   std::ostringstream text;
   text << file.rdbuf();
   return parse_rules(text.str(), *path);
@@ -171,18 +181,24 @@ std::optional<algorithm> first_fitting(const Rules& rules, const situation& s) {
 
 bool has(operation_kind k, algorithm a) noexcept {
   k = even_form(k);
-  return std::any_of(std::begin(table), std::end(table), [&](const row& r) { return r.of == k && r.use == a; });
+  return std::any_of(std::begin(table), std::end(table),
+                     [&](const row& r) { return r.of == k && r.use == a; });
 }
 
 bool fits(algorithm a, const situation& s) noexcept {
   switch (a) {
-    case two_level: return s.two_levels;
-    case two_level_slices: return s.two_levels && s.even_hosts;
-    case bruck: return s.even_blocks;
-    case binomial: return s.even_blocks;
+    case two_level:
+      return s.two_levels;
+    case two_level_slices:
+      return s.two_levels && s.even_hosts;
+    case bruck:
+      return s.even_blocks;
+    case binomial:
+      return s.even_blocks;
     case shared_memory:
       return s.shared_memory && s.kind != kind::all_to_all_v;
-    default: return true;
+    default:
+      return true;
   }
 }
 
@@ -232,8 +248,8 @@ std::string text_of(const std::vector<rule>& rules) {
   std::string text;
   for (const rule& r : rules) {
     const std::string most = r.bytes == any_size ? "any" : std::to_string(r.bytes);
-    text += fmt::format("{} ranks>={} bytes<={} {}{}\n", name_of(r.kind), r.ranks, most, tutti::name_of(r.use),
-                        r.two_levels ? " two_levels" : "");
+    text += fmt::format("{} ranks>={} bytes<={} {}{}\n", name_of(r.kind), r.ranks, most,
+                        tutti::name_of(r.use), r.two_levels ? " two_levels" : "");
   }
   return text;
 }
@@ -245,11 +261,13 @@ algorithm choose(const situation& s, algorithm wanted) {
                                                       tutti::name_of(wanted), algorithms_of(s.kind)));
     if (!fits(wanted, s))
       throw error(errc::invalid_argument,
-                  fmt::format("the algorithm {} cannot do this {}: it needs {}", tutti::name_of(wanted), name_of(s.kind),
+                  fmt::format("the algorithm {} cannot do this {}: it needs {}", tutti::name_of(wanted),
+                              name_of(s.kind),
                               wanted == two_level || wanted == two_level_slices
                                   ? "several hosts with several ranks each, for slices the same number"
-                              : wanted == shared_memory ? "2 to 16 ranks that all share memory, and blocks that all know"
-                                                        : "blocks of equal size"));
+                              : wanted == shared_memory
+                                  ? "2 to 16 ranks that all share memory, and blocks that all know"
+                                  : "blocks of equal size"));
     return wanted;
   }
   static const std::map<kind, algorithm> forced = forced_by_environment();

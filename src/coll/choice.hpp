@@ -19,19 +19,19 @@ using detail::operation_kind;
 // What the choice depends on; the same on all ranks.
 struct situation {
   operation_kind kind{};
-  std::size_t bytes = 0;   // of one rank's whole vector; for blocks, of the largest buffer
+  std::size_t bytes = 0;  // of one rank's whole vector; for blocks, of the largest buffer
   int ranks = 1;
-  bool two_levels = false;      // several hosts, some with several ranks
-  bool even_hosts = false;      // all with the same number
+  bool two_levels = false;  // several hosts, some with several ranks
+  bool even_hosts = false;  // all with the same number
   bool even_blocks = true;
-  bool shared_memory = false;   // there is a board, or it is worth its making
+  bool shared_memory = false;  // there is a board, or it is worth its making
 };
 
 struct rule {
   operation_kind kind{};
-  bool two_levels = false;   // only in a world of two levels
-  int ranks = 0;             // at least
-  std::size_t bytes = 0;     // at most
+  bool two_levels = false;  // only in a world of two levels
+  int ranks = 0;            // at least
+  std::size_t bytes = 0;    // at most
   algorithm use{};
 };
 
@@ -47,9 +47,9 @@ std::vector<rule> parse_rules(std::string_view text, const std::string& source);
 std::string text_of(const std::vector<rule>& rules);
 const std::vector<rule>& built_in_rules() noexcept;
 
-// `wanted` by the call, else TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial), else the rules of the file
-// TUTTI_TUNING, else the built-in ones. Throws errc::invalid_argument when `wanted` does not fit, or what the
-// environment says makes no sense.
+// `wanted` by the call, else TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial), else the rules of the
+// file TUTTI_TUNING, else the built-in ones. Throws errc::invalid_argument when `wanted` does not fit, or
+// what the environment says makes no sense.
 algorithm choose(const situation& s, algorithm wanted);
 
 }  // namespace tutti::coll

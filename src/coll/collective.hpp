@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an algorithm works with: some ranks of a communicator, one place in its order of collectives, and transfers.
+// What an algorithm works with: some ranks of a communicator, one place in its order of collectives, and
+// transfers.
 //
-// An algorithm is a coroutine on these transfers. Its frame is recycled, its temporary memory is on loan from the
-// communicator: in steady state nothing is allocated. Destroying the frame takes every transfer back.
+// An algorithm is a coroutine on these transfers. Its frame is recycled, its temporary memory is on loan from
+// the communicator: in steady state nothing is allocated. Destroying the frame takes every transfer back.
 #pragma once
 
 #include "comm/communicator_state.hpp"
@@ -19,8 +20,8 @@ class collective {
   collective(comm::communicator_state& c, std::uint32_t sequence, const p2p::fingerprint& print) noexcept
       : comm_(&c), sequence_(sequence), print_(print), rank_(c.rank()), size_(c.size()) {}
 
-  // The same collective among some of the ranks: `members` are ranks of the communicator and outlive the algorithm;
-  // `rank` is this rank's place among them.
+  // The same collective among some of the ranks: `members` are ranks of the communicator and outlive the
+  // algorithm; `rank` is this rank's place among them.
   collective among(std::span<const int> members, int rank) const noexcept {
     collective part = *this;
     part.members_ = members.data();
@@ -48,12 +49,14 @@ class collective {
   }
 
  private:
-  int world_rank(int rank) const noexcept { return comm_->world_rank(members_ == nullptr ? rank : members_[rank]); }
+  int world_rank(int rank) const noexcept {
+    return comm_->world_rank(members_ == nullptr ? rank : members_[rank]);
+  }
 
   comm::communicator_state* comm_;
   std::uint32_t sequence_;
   p2p::fingerprint print_;
-  const int* members_ = nullptr;   // null: all
+  const int* members_ = nullptr;  // null: all
   int rank_;
   int size_;
 };

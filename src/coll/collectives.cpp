@@ -39,9 +39,10 @@ class collective_machine final : public core::activity, public comm::running_col
     };
     on_expire = [](core::activity& a) noexcept {
       auto& self = *static_cast<collective_machine*>(a.user);
-      self.comm_.explain_and_fail(self.sequence_, errc::timed_out,
-                                  fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(),
-                                              timeout_text(self.comm_), self.comm_.describe(self.comm_.rank())));
+      self.comm_.explain_and_fail(
+          self.sequence_, errc::timed_out,
+          fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), timeout_text(self.comm_),
+                      self.comm_.describe(self.comm_.rank())));
     };
   }
 
@@ -64,7 +65,9 @@ class collective_machine final : public core::activity, public comm::running_col
     comm_.engine().complete(*this);
   }
   std::uint32_t sequence() const noexcept override { return sequence_; }
-  std::string describe() const override { return fmt::format("{} #{}", name_of(operation_.what().kind), sequence_); }
+  std::string describe() const override {
+    return fmt::format("{} #{}", name_of(operation_.what().kind), sequence_);
+  }
 
   // Takes it out of everything; the body's transfers are taken back.
   void detach() noexcept {
@@ -109,7 +112,7 @@ class collective_machine final : public core::activity, public comm::running_col
         m.set_failure(errc::system, e.what());
       }
     }
-    if (!m.waits_) return;   // still inside start()
+    if (!m.waits_) return;  // still inside start()
     m.detach();
     m.comm_.engine().complete(m);
   }
@@ -129,22 +132,27 @@ bool is_empty(const communicator_state& c, const call& what) noexcept {
     case operation_kind::broadcast:
     case operation_kind::all_reduce:
     case operation_kind::scatter:
-    case operation_kind::reduce_scatter: return what.out.count == 0;
+    case operation_kind::reduce_scatter:
+      return what.out.count == 0;
     case operation_kind::reduce:
     case operation_kind::scan:
     case operation_kind::exclusive_scan:
     case operation_kind::gather:
     case operation_kind::all_gather:
-    case operation_kind::all_to_all: return what.in.count == 0;
-    case operation_kind::barrier: return c.size() == 1;
-    default: return false;
+    case operation_kind::all_to_all:
+      return what.in.count == 0;
+    case operation_kind::barrier:
+      return c.size() == 1;
+    default:
+      return false;
   }
 }
 
 task<> nothing() { co_return; }
 
 // Few bytes on a board that is free: often over before a machine would be made. True: complete.
-bool start_posting(operation_state& state, communicator_state& c, const collective& place, const posted& what) {
+bool start_posting(operation_state& state, communicator_state& c, const collective& place,
+                   const posted& what) {
   comm::board& b = c.shared_board();
   b.begin(place.sequence(), place.print());
   posting_at_once posting(place, what);
@@ -178,11 +186,13 @@ bool start_collective(operation_state& state) {
     return true;
   }
   const collective place(c, sequence, print);
-  if (static_cast<algorithm>(d.algorithm) == algorithm::shared_memory && c.shared_board().free() && !is_empty(c, what))
+  if (static_cast<algorithm>(d.algorithm) == algorithm::shared_memory && c.shared_board().free() &&
+      !is_empty(c, what))
     if (const auto posting = posted_for(what, place)) return start_posting(state, c, place, *posting);
   auto* machine = new (state.machine_storage()) collective_machine(state, c, sequence);
   state.set_machine(machine);
-  if (!machine->start(is_empty(c, what) ? nothing() : execute(state, place, static_cast<algorithm>(d.algorithm))))
+  if (!machine->start(is_empty(c, what) ? nothing()
+                                        : execute(state, place, static_cast<algorithm>(d.algorithm))))
     return false;
   machine->finish();
   return true;
@@ -191,8 +201,9 @@ bool start_collective(operation_state& state) {
 void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {
   auto& m = *static_cast<collective_machine*>(state.machine());
   if (m.ended()) return;
-  std::string words = fmt::format("{} on {} was {} on {}", m.describe(), m.comm().name(),
-                                  why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()));
+  std::string words =
+      fmt::format("{} on {} was {} on {}", m.describe(), m.comm().name(),
+                  why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()));
   if (text != "cancelled") words += ": " + text;
   if (why == errc::timed_out) {
     m.comm().explain_and_fail(m.sequence(), why, std::move(words));
@@ -204,8 +215,8 @@ void stop_collective(operation_state& state, errc why, const std::string& text) 
 void abandon_collective(operation_state&, void* which) noexcept {
   auto* m = static_cast<collective_machine*>(which);
   const bool was_running = !m->ended() && m->failure() == errc::success;
-  const std::string text = fmt::format("{} on {} was dropped before its end on {}", m->describe(), m->comm().name(),
-                                       m->comm().describe(m->comm().rank()));
+  const std::string text = fmt::format("{} on {} was dropped before its end on {}", m->describe(),
+                                       m->comm().name(), m->comm().describe(m->comm().rank()));
   communicator_state& c = m->comm();
   m->detach();
   m->~collective_machine();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machine of a collective: from the operation to the coroutine that carries it out, and its end on every path.
+// The machine of a collective: from the operation to the coroutine that carries it out, and its end on every
+// path.
 #pragma once
 
 #include <string>

@@ -47,20 +47,24 @@ void move_bytes(void* to, const void* from, std::size_t bytes) noexcept {
 // ---- blocks ----
 
 // The ends of uneven blocks in bytes, in memory on loan.
-blocks laid_out(const detail::counts_view& counts, std::size_t element_bytes, comm::scratch_pool::lease& memory) {
+blocks laid_out(const detail::counts_view& counts, std::size_t element_bytes,
+                comm::scratch_pool::lease& memory) {
   auto* const ends = reinterpret_cast<std::size_t*>(memory.data());
   std::size_t end = 0;
   for (std::size_t i = 0; i < counts.size; ++i) ends[i] = end += counts.data[i] * element_bytes;
   return blocks::uneven(ends);
 }
-std::size_t layout_bytes(const detail::counts_view& counts) noexcept { return counts.size * sizeof(std::size_t); }
+std::size_t layout_bytes(const detail::counts_view& counts) noexcept {
+  return counts.size * sizeof(std::size_t);
+}
 
 task<> gather_body(const call* w, collective c, algorithm a) {
   const bool is_root = c.rank() == w->peer;
   auto memory = c.scratch().take(is_root ? layout_bytes(w->out_counts) : 0);
   const std::size_t own = w->in.bytes();
-  const blocks parts = w->kind == kind::gather || !is_root ? blocks::even(own)
-                                                           : laid_out(w->out_counts, w->out.element_bytes, memory);
+  const blocks parts = w->kind == kind::gather || !is_root
+                           ? blocks::even(own)
+                           : laid_out(w->out_counts, w->out.element_bytes, memory);
   if (a == algorithm::binomial) {
     co_await gather_binomial(c, w->in.data, w->out.data, own, w->peer);
     co_return;
@@ -73,8 +77,9 @@ task<> scatter_body(const call* w, collective c, algorithm a) {
   const bool is_root = c.rank() == w->peer;
   auto memory = c.scratch().take(is_root ? layout_bytes(w->in_counts) : 0);
   const std::size_t own = w->out.bytes();
-  const blocks parts = w->kind == kind::scatter || !is_root ? blocks::even(own)
-                                                            : laid_out(w->in_counts, w->in.element_bytes, memory);
+  const blocks parts = w->kind == kind::scatter || !is_root
+                           ? blocks::even(own)
+                           : laid_out(w->in_counts, w->in.element_bytes, memory);
   if (a == algorithm::binomial) {
     co_await scatter_binomial(c, w->in.data, w->out.data, own, w->peer);
     co_return;
@@ -86,8 +91,8 @@ task<> scatter_body(const call* w, collective c, algorithm a) {
 task<> all_gather_body(const call* w, collective c, algorithm a) {
   auto memory = c.scratch().take(layout_bytes(w->out_counts));
   const std::size_t own = w->in.bytes();
-  const blocks parts = w->kind == kind::all_gather ? blocks::even(own)
-                                                   : laid_out(w->out_counts, w->out.element_bytes, memory);
+  const blocks parts =
+      w->kind == kind::all_gather ? blocks::even(own) : laid_out(w->out_counts, w->out.element_bytes, memory);
   move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()), w->in.data, own);
   if (a == algorithm::shared_memory) {
     co_await all_gather_shared_memory(c, w->out.data, parts);
@@ -133,11 +138,13 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
 
 // The elements that the algorithms work on: the user's, or floats in place of halves.
 struct accumulator {
-  // On a board all contributions are reduced at once: partial results of halves are never written. Factors are applied
-  // before, to floats.
+  // On a board all contributions are reduced at once: partial results of halves are never written. Factors
+  // are applied before, to floats.
   accumulator(const call& w, algorithm a) noexcept
       : given(w.out.type),
-        type(a == algorithm::shared_memory && w.op.kind != reduce_kind::premul_sum ? given : accumulator_of(w.op, given)),
+        type(a == algorithm::shared_memory && w.op.kind != reduce_kind::premul_sum
+                 ? given
+                 : accumulator_of(w.op, given)),
         given_bytes(w.out.element_bytes) {
     bytes = type == given ? given_bytes : sizeof(float);
   }
@@ -167,12 +174,18 @@ bool is_prepared(const call& w) noexcept { return w.op.kind != reduce_kind::prem
 
 task<> all_reduce_with(algorithm a, const collective& c, const reduce_call& r) {
   switch (a) {
-    case algorithm::rabenseifner: return all_reduce_rabenseifner(c, r);
-    case algorithm::ring: return all_reduce_ring(c, r);
-    case algorithm::shared_memory: return all_reduce_shared_memory(c, r);
-    case algorithm::two_level: return all_reduce_two_level(c, r);
-    case algorithm::two_level_slices: return all_reduce_two_level_slices(c, r);
-    default: return all_reduce_recursive_doubling(c, r);
+    case algorithm::rabenseifner:
+      return all_reduce_rabenseifner(c, r);
+    case algorithm::ring:
+      return all_reduce_ring(c, r);
+    case algorithm::shared_memory:
+      return all_reduce_shared_memory(c, r);
+    case algorithm::two_level:
+      return all_reduce_two_level(c, r);
+    case algorithm::two_level_slices:
+      return all_reduce_two_level_slices(c, r);
+    default:
+      return all_reduce_recursive_doubling(c, r);
   }
 }
 
@@ -297,8 +310,8 @@ task<> scan_body(const call* w, collective c) {
 
 // ---- communicators ----
 
-// Context numbers of communicators must differ where any two share a rank. The parent's rank 0 gives them out, from a
-// sequence of its own: no two ranks ever give the same.
+// Context numbers of communicators must differ where any two share a rank. The parent's rank 0 gives them
+// out, from a sequence of its own: no two ranks ever give the same.
 struct proposal {
   std::int32_t color = 0;
   std::int32_t key = 0;
@@ -306,7 +319,8 @@ struct proposal {
   std::uint32_t unused = 0;
 };
 
-detail::communicator_ref made(const collective& c, std::uint32_t id, const std::string& name, std::vector<int> ranks) {
+detail::communicator_ref made(const collective& c, std::uint32_t id, const std::string& name,
+                              std::vector<int> ranks) {
   comm::world& w = c.comm().of_world();
   for (int& rank : ranks) rank = c.comm().world_rank(rank);
   return detail::communicator_ref(&w.make_communicator(id, name, std::move(ranks)));
@@ -344,20 +358,24 @@ task<> split_body(operation_state* op, collective c) {
     if (all[r].color == w.peer) ranks.push_back(r);
   std::sort(ranks.begin(), ranks.end(),
             [all](int a, int b) { return all[a].key != all[b].key ? all[a].key < all[b].key : a < b; });
-  op->set_made(made(c, all[0].id, fmt::format("{}/split{}.{}", c.comm().name(), all[0].id, w.peer), std::move(ranks)));
+  op->set_made(
+      made(c, all[0].id, fmt::format("{}/split{}.{}", c.comm().name(), all[0].id, w.peer), std::move(ranks)));
 }
 
 std::size_t total_bytes(const call& w) noexcept {
   switch (w.kind) {
     case kind::gather:
     case kind::all_gather:
-    case kind::gather_v: return w.in.bytes();
+    case kind::gather_v:
+      return w.in.bytes();
     case kind::reduce:
     case kind::reduce_scatter:
     case kind::reduce_scatter_v:
     case kind::all_to_all:
-    case kind::all_to_all_v: return w.in.bytes();
-    default: return w.out.bytes();
+    case kind::all_to_all_v:
+      return w.in.bytes();
+    default:
+      return w.out.bytes();
   }
 }
 
@@ -366,7 +384,8 @@ std::size_t total_bytes(const call& w) noexcept {
 namespace {
 
 bool reduces(kind k) noexcept {
-  return k == kind::all_reduce || k == kind::reduce || k == kind::reduce_scatter || k == kind::reduce_scatter_v;
+  return k == kind::all_reduce || k == kind::reduce || k == kind::reduce_scatter ||
+         k == kind::reduce_scatter_v;
 }
 
 // What the choice of an algorithm depends on.
@@ -379,20 +398,33 @@ situation situation_of(const communicator_state& c, const call& what) {
   s.even_hosts = c.places().even;
   s.bytes = total_bytes(what);
   switch (what.kind) {
-    case kind::scatter: s.bytes *= ranks; break;
-    case kind::gather: s.bytes *= ranks; break;
-    case kind::all_gather: s.bytes *= ranks; break;
+    case kind::scatter:
+      s.bytes *= ranks;
+      break;
+    case kind::gather:
+      s.bytes *= ranks;
+      break;
+    case kind::all_gather:
+      s.bytes *= ranks;
+      break;
     // Ranks that know only their own block must come to the same choice.
     case kind::scatter_v:
     case kind::gather_v:
-    case kind::all_to_all_v: s.bytes = 0; s.even_blocks = false; break;
+    case kind::all_to_all_v:
+      s.bytes = 0;
+      s.even_blocks = false;
+      break;
     case kind::all_gather_v:
-    case kind::reduce_scatter_v: s.even_blocks = false; break;
-    default: break;
+    case kind::reduce_scatter_v:
+      s.even_blocks = false;
+      break;
+    default:
+      break;
   }
-  // Reductions use the board from the first one on, so that the same call always gives the same bits. For the others it must
-  // be worth its making.
-  s.shared_memory = c.shares_memory() && (reduces(what.kind) || c.board_pays() || what.wanted == algorithm::shared_memory);
+  // Reductions use the board from the first one on, so that the same call always gives the same bits. For the
+  // others it must be worth its making.
+  s.shared_memory =
+      c.shares_memory() && (reduces(what.kind) || c.board_pays() || what.wanted == algorithm::shared_memory);
   return s;
 }
 
@@ -404,36 +436,52 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
   switch (what.kind) {
     case kind::barrier:
     case kind::split:
-    case kind::duplicate: break;
+    case kind::duplicate:
+      break;
     case kind::gather:
     case kind::all_gather:
-    case kind::reduce: d.count = what.in.count; break;
-    case kind::all_to_all: d.count = what.in.count; break;
-    case kind::all_gather_v: d.count = hash_of(what.out_counts); break;
-    case kind::reduce_scatter_v: d.count = hash_of(what.in_counts); break;
+    case kind::reduce:
+      d.count = what.in.count;
+      break;
+    case kind::all_to_all:
+      d.count = what.in.count;
+      break;
+    case kind::all_gather_v:
+      d.count = hash_of(what.out_counts);
+      break;
+    case kind::reduce_scatter_v:
+      d.count = hash_of(what.in_counts);
+      break;
     case kind::scatter_v:
     case kind::gather_v:
-    case kind::all_to_all_v: break;
+    case kind::all_to_all_v:
+      break;
     case kind::group: {
       std::uint64_t hash = what.in.count;
-      for (std::size_t i = 0; i < what.in.count; ++i) hash = mixed(hash, static_cast<std::uint64_t>(what.members[i]));
+      for (std::size_t i = 0; i < what.in.count; ++i)
+        hash = mixed(hash, static_cast<std::uint64_t>(what.members[i]));
       d.count = hash;
       break;
     }
-    default: d.count = what.out.count;
+    default:
+      d.count = what.out.count;
   }
-  d.type = static_cast<std::uint8_t>(what.kind == kind::gather || what.kind == kind::gather_v ? what.in.type : what.out.type);
+  d.type = static_cast<std::uint8_t>(
+      what.kind == kind::gather || what.kind == kind::gather_v ? what.in.type : what.out.type);
   switch (what.kind) {
     case kind::broadcast:
     case kind::reduce:
     case kind::scatter:
     case kind::gather:
     case kind::scatter_v:
-    case kind::gather_v: d.root = what.peer; break;
+    case kind::gather_v:
+      d.root = what.peer;
+      break;
     case kind::all_reduce:
       if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
       break;
-    default: break;
+    default:
+      break;
   }
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
   if (what.kind < kind::group) {
@@ -453,27 +501,38 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
       if (with == algorithm::shared_memory) return barrier_shared_memory(c);
       return with == algorithm::two_level ? barrier_two_level(c) : barrier_dissemination(c);
     case kind::broadcast:
-      if (with == algorithm::shared_memory) return broadcast_shared_memory(c, w.out.data, w.out.bytes(), w.peer);
+      if (with == algorithm::shared_memory)
+        return broadcast_shared_memory(c, w.out.data, w.out.bytes(), w.peer);
       if (with == algorithm::two_level) return broadcast_two_level(c, w.out.data, w.out.bytes(), w.peer);
       if (with == algorithm::scatter_all_gather)
         return broadcast_scatter_all_gather(c, w.out.data, w.out.bytes(), w.peer);
       return broadcast_binomial(c, w.out.data, w.out.bytes(), w.peer);
-    case kind::reduce: return reduce_body(&w, c, with);
-    case kind::all_reduce: return all_reduce_body(&w, c, with);
+    case kind::reduce:
+      return reduce_body(&w, c, with);
+    case kind::all_reduce:
+      return all_reduce_body(&w, c, with);
     case kind::scatter:
-    case kind::scatter_v: return scatter_body(&w, c, with);
+    case kind::scatter_v:
+      return scatter_body(&w, c, with);
     case kind::gather:
-    case kind::gather_v: return gather_body(&w, c, with);
+    case kind::gather_v:
+      return gather_body(&w, c, with);
     case kind::all_gather:
-    case kind::all_gather_v: return all_gather_body(&w, c, with);
+    case kind::all_gather_v:
+      return all_gather_body(&w, c, with);
     case kind::reduce_scatter:
-    case kind::reduce_scatter_v: return reduce_scatter_body(&w, c, with);
+    case kind::reduce_scatter_v:
+      return reduce_scatter_body(&w, c, with);
     case kind::all_to_all:
-    case kind::all_to_all_v: return all_to_all_body(&w, c, with);
+    case kind::all_to_all_v:
+      return all_to_all_body(&w, c, with);
     case kind::scan:
-    case kind::exclusive_scan: return scan_body(&w, c);
-    case kind::split: return split_body(op, c);
-    default: return group_body(op, c);
+    case kind::exclusive_scan:
+      return scan_body(&w, c);
+    case kind::split:
+      return split_body(op, c);
+    default:
+      return group_body(op, c);
   }
 }
 

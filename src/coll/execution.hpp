@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a call and an algorithm to the coroutine that does it: what surrounds the algorithm, local copies, accumulators of
-// another type, and the new communicators of group, split and duplicate.
+// From a call and an algorithm to the coroutine that does it: what surrounds the algorithm, local copies,
+// accumulators of another type, and the new communicators of group, split and duplicate.
 #pragma once
 
 #include "coll/collective.hpp"

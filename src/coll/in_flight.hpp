@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few transfers in flight at a time: enough to keep links busy, few enough that a rank's memory stays bounded.
+// A few transfers in flight at a time: enough to keep links busy, few enough that a rank's memory stays
+// bounded.
 #pragma once
 
 #include "p2p/transfer.hpp"

@@ -21,9 +21,10 @@ std::string why_nothing_came(const communicator_state& c, const call& what) {
   status other;
   const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
   if (c.endpoint().waiting_message(c.message_context(), source, other))
-    return fmt::format(": no message that matches has come, but one of {} bytes from {} with tag {} waits for its receive; "
-                       "which tag is meant?",
-                       other.bytes, c.describe(c.rank_of(other.source)), other.tag);
+    return fmt::format(
+        ": no message that matches has come, but one of {} bytes from {} with tag {} waits for its receive; "
+        "which tag is meant?",
+        other.bytes, c.describe(c.rank_of(other.source)), other.tag);
   return ": no message that matches has come; does the other side send with this tag, on this communicator?";
 }
 
@@ -98,9 +99,12 @@ bool start_on(operation_state& state, Start start) noexcept {
 template <class F>
 void with_machine(operation_kind kind, void* which, F f) noexcept {
   switch (kind) {
-    case operation_kind::send: return f(*static_cast<send_machine*>(which));
-    case operation_kind::probe: return f(*static_cast<probe_machine*>(which));
-    default: return f(*static_cast<receive_machine*>(which));
+    case operation_kind::send:
+      return f(*static_cast<send_machine*>(which));
+    case operation_kind::probe:
+      return f(*static_cast<probe_machine*>(which));
+    default:
+      return f(*static_cast<receive_machine*>(which));
   }
 }
 
@@ -114,14 +118,16 @@ bool start_message(operation_state& state) {
   switch (what.kind) {
     case operation_kind::send:
       return start_on<send_machine>(state, [&](p2p::send& s) {
-        return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(), none);
+        return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
+                                  none);
       });
     case operation_kind::probe:
       return start_on<probe_machine>(
           state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
     default:
       return start_on<receive_machine>(state, [&](p2p::receive& r) {
-        return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(), none);
+        return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
+                                  none);
       });
   }
 }

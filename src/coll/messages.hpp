@@ -7,7 +7,7 @@
 
 namespace tutti::coll {
 
-bool start_message(detail::operation_state& state);   // true: complete already
+bool start_message(detail::operation_state& state);  // true: complete already
 // Asks for an early end for this reason; the completion comes as usual.
 void stop_message(detail::operation_state& state, errc why, const std::string& text) noexcept;
 // Ends it without a completion; on return no buffer is referenced.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// operation_state: from what the user asked for to the machine that does it, and back to a result or an error in words.
+// operation_state: from what the user asked for to the machine that does it, and back to a result or an error
+// in words.
 #include "coll/arguments.hpp"
 #include "coll/buffer_check.hpp"
 #include "coll/collectives.hpp"
@@ -19,8 +20,9 @@ namespace {
 
 bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::probe; }
 
-// What is complete at once has left its machine's place free. (Asio's own queue would allocate, where it does not find
-// memory to recycle: its caches are of one run() or poll(), and the loop polls from inside a handler.)
+// What is complete at once has left its machine's place free. (Asio's own queue would allocate, where it does
+// not find memory to recycle: its caches are of one run() or poll(), and the loop polls from inside a
+// handler.)
 struct late_completion : core::activity {};
 static_assert(sizeof(late_completion) <= operation_state::machine_bytes);
 
@@ -30,9 +32,10 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
   on_complete_ = on_complete;
   owner_ = owner;
   if (!what_.comm) {
-    fail(errc::invalid_argument, fmt::format("{}: this communicator has no members here (it is empty); test it with "
-                                             "`if (comm)` first",
-                                             name_of(what_.kind)));
+    fail(errc::invalid_argument,
+         fmt::format("{}: this communicator has no members here (it is empty); test it with "
+                     "`if (comm)` first",
+                     name_of(what_.kind)));
     return true;
   }
   communicator_state& c = *what_.comm;
@@ -50,7 +53,8 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
     return true;
   }
   if (std::string wrong = coll::bad_argument(c, what_); !wrong.empty()) {
-    fail(errc::invalid_argument, fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
+    fail(errc::invalid_argument,
+         fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
     return true;
   }
   try {
@@ -91,7 +95,8 @@ void operation_state::stop(errc why, const std::string& text) noexcept {
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
   if (scope.stopped() && is_message(state_.what().kind)) {
-    state_.fail(scope.why(), fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text()));
+    state_.fail(scope.why(),
+                fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text()));
     return true;
   }
   scope_ = &scope;

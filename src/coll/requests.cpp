@@ -58,10 +58,12 @@ void completed(operation_state& state) noexcept {
 
 request_slot* start_request(call what) {
   if (what.comm && !what.comm->orphaned() && !what.comm->loop().on_this_thread())
-    throw error(errc::wrong_thread,
-                fmt::format("a request on {} was started outside the communicator's loop thread; use boost::asio::post or "
-                            "boost::asio::co_spawn on communicator::get_executor()",
-                            what.comm->name()));
+    throw error(
+        errc::wrong_thread,
+        fmt::format(
+            "a request on {} was started outside the communicator's loop thread; use boost::asio::post or "
+            "boost::asio::co_spawn on communicator::get_executor()",
+            what.comm->name()));
   request_slot* slot = pool().take();
   slot->waiter = nullptr;
   slot->owner = nullptr;
@@ -82,13 +84,13 @@ bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* own
 }
 
 void clear_request_waiter(request_slot& slot, const void* owner) noexcept {
-  if (slot.owner != owner) return;   // the request was dropped meanwhile, and another has the slot
+  if (slot.owner != owner) return;  // the request was dropped meanwhile, and another has the slot
   slot.waiter = nullptr;
   slot.owner = nullptr;
 }
 
 void drop_request(request_slot* slot) noexcept {
-  slot->state.reset();   // abandons what is pending
+  slot->state.reset();  // abandons what is pending
   pool().give_back(slot);
 }
 

@@ -22,7 +22,9 @@ background::~background() {
   if (state_ && state_->thread.joinable()) state_->thread.join();
 }
 
-background::executor_type background::get_executor() const noexcept { return state_->context->get_executor(); }
+background::executor_type background::get_executor() const noexcept {
+  return state_->context->get_executor();
+}
 
 int background::join() {
   if (!state_ || !state_->thread.joinable())
@@ -37,8 +39,8 @@ background start_background(init_options options, detail::any_main main) {
   std::promise<boost::asio::io_context*> ready;
   std::future<boost::asio::io_context*> context = ready.get_future();
   made->result = result.get_future();
-  made->thread = std::thread([options = std::move(options), main = std::move(main), result = std::move(result),
-                              ready = std::move(ready)]() mutable {
+  made->thread = std::thread([options = std::move(options), main = std::move(main),
+                              result = std::move(result), ready = std::move(ready)]() mutable {
     bool is_ready = false;
     try {
       runtime rt;

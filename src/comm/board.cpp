@@ -12,8 +12,8 @@
 namespace tutti::comm {
 namespace {
 
-// Rotating through more than a core's own cache is what makes it fast: lines that both sides keep in their own caches
-// change hands at a quarter of the speed.
+// Rotating through more than a core's own cache is what makes it fast: lines that both sides keep in their
+// own caches change hands at a quarter of the speed.
 constexpr std::size_t largest_ring = 4 * 1024 * 1024;
 
 constexpr std::size_t ring_for(int ranks) noexcept {
@@ -22,8 +22,8 @@ constexpr std::size_t ring_for(int ranks) noexcept {
   return bytes;
 }
 
-// Looks at the words of others before a wait goes to the loop: about the time that a line takes from another core,
-// twice. Only where each rank has a core.
+// Looks at the words of others before a wait goes to the loop: about the time that a line takes from another
+// core, twice. Only where each rank has a core.
 constexpr unsigned looks = 48;
 // Waits that may end so, one after the other, before timers, sockets and other work get their turn.
 constexpr unsigned waits_at_once = 64;
@@ -110,12 +110,15 @@ bool board::can_go() const noexcept {
 void board::turn::awaiter::await_suspend(std::coroutine_handle<> h) const noexcept {
   self->waiting_ = h;
   self->user = self;
-  self->on_done = [](core::activity& a) noexcept { detail::resume_bounded(static_cast<turn*>(a.user)->waiting_); };
+  self->on_done = [](core::activity& a) noexcept {
+    detail::resume_bounded(static_cast<turn*>(a.user)->waiting_);
+  };
 }
 
 void board::turn::finish() noexcept {
   static_cast<base::list_hook<board_turn_tag>&>(*this).unlink();
-  if (turn* const next = board_.turns_.front(); next != nullptr && next->waiting_) board_.loop_.engine().complete(*next);
+  if (turn* const next = board_.turns_.front(); next != nullptr && next->waiting_)
+    board_.loop_.engine().complete(*next);
 }
 
 void board::begin(std::uint32_t sequence, const p2p::fingerprint& print) noexcept {
@@ -151,7 +154,8 @@ board::location board::show(const void* data, std::size_t bytes) noexcept {
 }
 
 void board::vote(bool yes) noexcept {
-  slot_of(own_).vote.store(static_cast<std::uint32_t>(yes ? opinion::yes : opinion::no), std::memory_order_release);
+  slot_of(own_).vote.store(static_cast<std::uint32_t>(yes ? opinion::yes : opinion::no),
+                           std::memory_order_release);
   ring();
 }
 
@@ -188,11 +192,13 @@ int board::room_for(std::uint64_t end) noexcept {
 }
 
 void board::ring() noexcept {
-  // Pairs with the fence in the arming of the transport: either we see that the peer sleeps, or it sees what was written.
+  // Pairs with the fence in the arming of the transport: either we see that the peer sleeps, or it sees what
+  // was written.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int r = 0; r < size_; ++r) {
     const auto* const sleeps = sleeps_[static_cast<std::size_t>(r)];
-    if (sleeps != nullptr && sleeps->load(std::memory_order_relaxed) != 0) near_.ring(members_[static_cast<std::size_t>(r)]);
+    if (sleeps != nullptr && sleeps->load(std::memory_order_relaxed) != 0)
+      near_.ring(members_[static_cast<std::size_t>(r)]);
   }
 }
 
@@ -205,7 +211,7 @@ void board::rank_gone(int rank, errc why, std::string text) {
 }
 
 bool board::look(wait& w) noexcept {
-  if (at_once_ == 0) return false;   // by way of the loop, even when it is ready
+  if (at_once_ == 0) return false;  // by way of the loop, even when it is ready
   missing_ = w.ready_(w.context_);
   if (missing_ >= 0 && !loop_.spin().yields) {
     for (unsigned i = 0; i < looks && missing_ >= 0; ++i) {
@@ -221,7 +227,9 @@ bool board::look(wait& w) noexcept {
 void board::wait::awaiter::await_suspend(std::coroutine_handle<> h) const noexcept {
   self->waiting_ = h;
   self->user = self;
-  self->on_done = [](core::activity& a) noexcept { detail::resume_bounded(static_cast<wait*>(a.user)->waiting_); };
+  self->on_done = [](core::activity& a) noexcept {
+    detail::resume_bounded(static_cast<wait*>(a.user)->waiting_);
+  };
   self->board_.waiting_ = self;
 }
 

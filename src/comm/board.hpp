@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of each rank of a communicator that all its ranks read: collectives of one host exchange their data on it,
-// without messages.
+// Memory of each rank of a communicator that all its ranks read: collectives of one host exchange their data
+// on it, without messages.
 //
-// Every rank writes its own part and nothing else: a few words that say how far it is, slots with the data of small
-// operations, and a ring for the others, a stream of which all ranks use the same positions. Since every rank computes the same
-// positions from the same calls, nothing is negotiated. Operations on the board follow one another in the order in which they
-// were started; the first to come makes it.
+// Every rank writes its own part and nothing else: a few words that say how far it is, slots with the data of
+// small operations, and a ring for the others, a stream of which all ranks use the same positions. Since
+// every rank computes the same positions from the same calls, nothing is negotiated. Operations on the board
+// follow one another in the order in which they were started; the first to come makes it.
 //
 // A rank waits for words of others. Whoever writes one rings those that sleep.
 #pragma once
@@ -35,8 +35,8 @@ struct board_turn_tag;
 class board final : public core::source {
  public:
   static constexpr int most_ranks = 16;
-  static constexpr std::size_t slots = 32;          // operations that a rank may be ahead of the slowest
-  static constexpr std::size_t slot_payload = 32;   // bytes
+  static constexpr std::size_t slots = 32;         // operations that a rank may be ahead of the slowest
+  static constexpr std::size_t slot_payload = 32;  // bytes
 
   enum class condition { unmade, usable, unusable };
 
@@ -44,15 +44,15 @@ class board final : public core::source {
   struct card {
     std::uint64_t region = 0;
     std::uint64_t offset = 0;
-    std::uint64_t mark = 0;   // random: what lies there later is something else
+    std::uint64_t mark = 0;  // random: what lies there later is something else
   };
 
   // How far a rank is. Positions of the stream never begin again.
   struct words {
-    std::atomic<std::uint64_t> staged;     // before it, what others need of this rank is there
-    std::atomic<std::uint64_t> reduced;    // before it, this rank's results are there
-    std::atomic<std::uint64_t> consumed;   // before it, this rank reads nothing any more
-    std::atomic<std::uint64_t> finished;   // operations
+    std::atomic<std::uint64_t> staged;    // before it, what others need of this rank is there
+    std::atomic<std::uint64_t> reduced;   // before it, this rank's results are there
+    std::atomic<std::uint64_t> consumed;  // before it, this rank reads nothing any more
+    std::atomic<std::uint64_t> finished;  // operations
     std::atomic<std::uint64_t> mark;
   };
 
@@ -65,17 +65,18 @@ class board final : public core::source {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // ---- making it, in the turn of the first operation: cards are exchanged, then parts shown, then looked at ----
+  // ---- making it, in the turn of the first operation: cards are exchanged, then parts shown, then looked at
+  // ----
   condition state() const noexcept { return state_; }
   card make_part() noexcept;
-  bool show_part() noexcept;   // to all; links to them are open
+  bool show_part() noexcept;  // to all; links to them are open
   bool look_at(int rank, const card& theirs) noexcept;
   void decide(bool usable) noexcept;
 
   // ---- an operation ----
 
-  // A place in the order of operations, taken when it is made. Awaited once; finish() gives the board to the next. One that is
-  // destroyed unfinished leaves it unusable: its communicator has failed.
+  // A place in the order of operations, taken when it is made. Awaited once; finish() gives the board to the
+  // next. One that is destroyed unfinished leaves it unusable: its communicator has failed.
   class turn : public core::activity, public base::list_hook<board_turn_tag> {
    public:
     explicit turn(board& b) noexcept : board_(b) { b.turns_.push_back(*this); }
@@ -102,16 +103,21 @@ class board final : public core::source {
 
   // The operation whose turn it is: its place in the communicator's order, and what all ranks must agree on.
   void begin(std::uint32_t sequence, const p2p::fingerprint& print) noexcept;
-  // It has done with the board. Nobody is rung: who waits for room is, when this rank arrives at the next operation.
+  // It has done with the board. Nobody is rung: who waits for room is, when this rank arrives at the next
+  // operation.
   void finish() noexcept;
 
   // This rank's slot may be written when room_for() says so, and is shown to all by arrive().
   std::byte* payload() noexcept { return slot_of(own_).payload; }
   void arrive() noexcept;
-  enum class arrival { not_yet, here, other };   // other: with another operation
+  enum class arrival { not_yet, here, other };  // other: with another operation
   arrival look_for(int rank) noexcept;
-  const std::byte* payload_of(int rank) const noexcept { return slot_of(views_[static_cast<std::size_t>(rank)]).payload; }
-  std::uint32_t sequence_of(int rank) const noexcept { return slot_of(views_[static_cast<std::size_t>(rank)]).sequence; }
+  const std::byte* payload_of(int rank) const noexcept {
+    return slot_of(views_[static_cast<std::size_t>(rank)]).payload;
+  }
+  std::uint32_t sequence_of(int rank) const noexcept {
+    return slot_of(views_[static_cast<std::size_t>(rank)]).sequence;
+  }
   const p2p::fingerprint& fingerprint_of(int rank) const noexcept {
     return slot_of(views_[static_cast<std::size_t>(rank)]).print;
   }
@@ -123,7 +129,8 @@ class board final : public core::source {
     std::uint64_t region = 0;
     std::uint64_t offset = 0;
   };
-  // Shows the region of [data, data + bytes) to all; empty when it is no shared memory, or one of them cannot be told.
+  // Shows the region of [data, data + bytes) to all; empty when it is no shared memory, or one of them cannot
+  // be told.
   location show(const void* data, std::size_t bytes) noexcept;
   // What another rank has shown; null when it cannot be mapped.
   const std::byte* look_at(int rank, const location& theirs, std::size_t bytes) noexcept {
@@ -133,11 +140,12 @@ class board final : public core::source {
   enum class opinion : std::uint32_t { none, yes, no };
   void vote(bool yes) noexcept;
   opinion vote_of(int rank) const noexcept {
-    return static_cast<opinion>(slot_of(views_[static_cast<std::size_t>(rank)]).vote.load(std::memory_order_acquire));
+    return static_cast<opinion>(
+        slot_of(views_[static_cast<std::size_t>(rank)]).vote.load(std::memory_order_acquire));
   }
 
-  // The next `bytes` bytes of the stream, in one piece; the same position on all ranks that take the same. At most half of
-  // the ring.
+  // The next `bytes` bytes of the stream, in one piece; the same position on all ranks that take the same. At
+  // most half of the ring.
   std::uint64_t take(std::size_t bytes) noexcept;
   std::size_t ring_bytes() const noexcept { return ring_bytes_; }
   std::byte* at(std::uint64_t position) noexcept { return own_ring_ + position % ring_bytes_; }
@@ -146,7 +154,8 @@ class board final : public core::source {
   const std::byte* at(int rank, std::uint64_t position) const noexcept {
     return views_[static_cast<std::size_t>(rank)] + ring_offset + position % ring_bytes_;
   }
-  // -1 when this rank may write its slot, and the stream up to `end`; else a rank that must have read on before.
+  // -1 when this rank may write its slot, and the stream up to `end`; else a rank that must have read on
+  // before.
   int room_for(std::uint64_t end) noexcept;
 
   const words& words_of(int rank) const noexcept {
@@ -156,11 +165,12 @@ class board final : public core::source {
   void say_reduced(std::uint64_t end) noexcept { say(own_words().reduced, end); }
   void say_consumed(std::uint64_t end) noexcept { say(own_words().consumed, end); }
 
-  // Nothing comes from this rank any more. Who waits for it fails with `why`, once what it had written has been seen.
+  // Nothing comes from this rank any more. Who waits for it fails with `why`, once what it had written has
+  // been seen.
   void rank_gone(int rank, errc why, std::string text);
 
-  // Waiting for other ranks. `ready` answers -1 when there is something to do, else the rank that is waited for; it is asked
-  // again and again. Null: only until the loop has had its turn.
+  // Waiting for other ranks. `ready` answers -1 when there is something to do, else the rank that is waited
+  // for; it is asked again and again. Null: only until the loop has had its turn.
   class wait : public core::activity {
    public:
     using test = int (*)(void* context) noexcept;
@@ -190,10 +200,12 @@ class board final : public core::source {
   // Nothing is in progress or waits for its turn.
   bool free() const noexcept { return state_ == condition::usable && turns_.empty(); }
   // The rank (of the communicator) that operation `sequence` waits for, or -1.
-  int waits_for(std::uint32_t sequence) const noexcept { return waiting_ != nullptr && sequence == sequence_ ? missing_ : -1; }
+  int waits_for(std::uint32_t sequence) const noexcept {
+    return waiting_ != nullptr && sequence == sequence_ ? missing_ : -1;
+  }
 
-  // The others have read all that this rank has written. A board must not be destroyed before, unless by keep_part() its
-  // memory outlives it: who is still reading must not find something else there.
+  // The others have read all that this rank has written. A board must not be destroyed before, unless by
+  // keep_part() its memory outlives it: who is still reading must not find something else there.
   bool can_go() const noexcept;
   void keep_part() noexcept { own_ = nullptr; }
 
@@ -202,7 +214,7 @@ class board final : public core::source {
 
  private:
   struct slot {
-    std::atomic<std::uint64_t> stamp;   // number of the operation on the board; last to be written
+    std::atomic<std::uint64_t> stamp;  // number of the operation on the board; last to be written
     std::uint32_t sequence;
     std::atomic<std::uint32_t> vote;
     p2p::fingerprint print;
@@ -214,12 +226,14 @@ class board final : public core::source {
   static constexpr std::size_t ring_offset = 8192;
   static_assert((1 + slots) * apart <= ring_offset);
 
-  struct progress {   // of another rank, at least
+  struct progress {  // of another rank, at least
     std::uint64_t consumed = 0;
     std::uint64_t finished = 0;
   };
 
-  slot& slot_of(std::byte* part) const noexcept { return *reinterpret_cast<slot*>(part + (1 + operation_ % slots) * apart); }
+  slot& slot_of(std::byte* part) const noexcept {
+    return *reinterpret_cast<slot*>(part + (1 + operation_ % slots) * apart);
+  }
   const slot& slot_of(const std::byte* part) const noexcept {
     return *reinterpret_cast<const slot*>(part + (1 + operation_ % slots) * apart);
   }
@@ -244,11 +258,11 @@ class board final : public core::source {
   std::array<std::uint64_t, most_ranks> marks_{};
   std::array<const std::atomic<std::uint32_t>*, most_ranks> sleeps_{};
   std::array<progress, most_ranks> seen_{};
-  base::intrusive_list<turn, board_turn_tag> turns_;   // the front has the board
+  base::intrusive_list<turn, board_turn_tag> turns_;  // the front has the board
   base::ring_copy copy_;
-  std::uint64_t operation_ = 0;   // from 1; of the turn that has begun last
+  std::uint64_t operation_ = 0;  // from 1; of the turn that has begun last
   std::uint64_t position_ = 0;
-  std::uint64_t begun_at_ = 0;    // position before the operation
+  std::uint64_t begun_at_ = 0;  // position before the operation
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
   struct departure {
@@ -258,7 +272,7 @@ class board final : public core::source {
   std::array<std::unique_ptr<departure>, most_ranks> departed_;
   wait* waiting_ = nullptr;
   int missing_ = -1;
-  unsigned at_once_ = 0;   // waits that may still end without the loop
+  unsigned at_once_ = 0;  // waits that may still end without the loop
 };
 
 }  // namespace tutti::comm

@@ -18,9 +18,10 @@ const std::string& communicator::name() const noexcept {
 void communicator::abort() {
   if (!state_ || state_->orphaned()) return;
   if (!state_->loop().on_this_thread())
-    throw error(errc::wrong_thread, fmt::format("abort on {}: called outside the communicator's loop thread; use "
-                                                "boost::asio::post on communicator::get_executor()",
-                                                name()));
+    throw error(errc::wrong_thread,
+                fmt::format("abort on {}: called outside the communicator's loop thread; use "
+                            "boost::asio::post on communicator::get_executor()",
+                            name()));
   state_->fail(errc::cancelled, fmt::format("{} was aborted by {}", name(), state_->describe(rank())), true);
 }
 

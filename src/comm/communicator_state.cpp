@@ -23,7 +23,7 @@ p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
   static_assert(sizeof(collective_description) == sizeof(p2p::fingerprint));
   p2p::fingerprint print;
   std::memcpy(print.data(), &d, sizeof d);
-  print[0] = static_cast<std::byte>(d.kind + 1);   // never all zero, which means point to point
+  print[0] = static_cast<std::byte>(d.kind + 1);  // never all zero, which means point to point
   return print;
 }
 
@@ -31,24 +31,32 @@ std::string describe(const p2p::fingerprint& print) {
   collective_description d;
   std::memcpy(&d, print.data(), sizeof d);
   const auto kind = static_cast<detail::operation_kind>(d.kind - 1);
-  if (d.kind == 0 || kind > detail::operation_kind::duplicate) return fmt::format("an unknown collective ({})", d.kind);
+  if (d.kind == 0 || kind > detail::operation_kind::duplicate)
+    return fmt::format("an unknown collective ({})", d.kind);
   std::string words;
   const auto say = [&words](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
   switch (kind) {
     case detail::operation_kind::barrier:
     case detail::operation_kind::split:
-    case detail::operation_kind::duplicate: break;
+    case detail::operation_kind::duplicate:
+      break;
     case detail::operation_kind::scatter_v:
     case detail::operation_kind::gather_v:
-    case detail::operation_kind::all_to_all_v: say(name_of(static_cast<element_type>(d.type))); break;
+    case detail::operation_kind::all_to_all_v:
+      say(name_of(static_cast<element_type>(d.type)));
+      break;
     case detail::operation_kind::all_gather_v:
     case detail::operation_kind::reduce_scatter_v:
       say(fmt::format("{}, counts with hash {:x}", name_of(static_cast<element_type>(d.type)), d.count));
       break;
-    case detail::operation_kind::group: say(fmt::format("ranks with hash {:x}", d.count)); break;
-    default: say(fmt::format("{} elements of {}", d.count, name_of(static_cast<element_type>(d.type))));
+    case detail::operation_kind::group:
+      say(fmt::format("ranks with hash {:x}", d.count));
+      break;
+    default:
+      say(fmt::format("{} elements of {}", d.count, name_of(static_cast<element_type>(d.type))));
   }
-  if (const auto reduction = static_cast<reduce_kind>(d.reduction); reduction != reduce_kind::none) say(name_of(reduction));
+  if (const auto reduction = static_cast<reduce_kind>(d.reduction); reduction != reduce_kind::none)
+    say(name_of(reduction));
   if (d.root >= 0 && kind == detail::operation_kind::all_reduce) say(fmt::format("list of {}", d.root));
   if (d.root >= 0 && kind != detail::operation_kind::all_reduce) say(fmt::format("root {}", d.root));
   if (d.algorithm != 0 && d.reduction != 0)
@@ -67,7 +75,8 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::string n
       timeout_(w.info().timeout),
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
-      inquiry_timer_([](void* self) noexcept { static_cast<communicator_state*>(self)->end_inquiry(); }, this) {
+      inquiry_timer_([](void* self) noexcept { static_cast<communicator_state*>(self)->end_inquiry(); },
+                     this) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
     ranks_[static_cast<std::size_t>(members_[i])] = static_cast<int>(i);
     if (members_[i] == w.info().rank) rank_ = static_cast<int>(i);
@@ -115,8 +124,8 @@ bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fing
     mismatch(peer, sequence, p.print, theirs);
     return false;
   }
-  // Not started here yet. The first to be seen for the place is kept for comparison, unless the place still serves a
-  // collective that was started: then the comparison is made where the message meets its receive.
+  // Not started here yet. The first to be seen for the place is kept for comparison, unless the place still
+  // serves a collective that was started: then the comparison is made where the message meets its receive.
   const bool ahead = sequence - next_sequence_ < 0x40000000U;
   if (ahead && (!p.started || sequence - p.sequence < 0x40000000U)) {
     if (!(p.sequence == sequence && p.peer >= 0)) p = place{sequence, false, peer, theirs};
@@ -126,10 +135,11 @@ bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fing
 
 std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                               const p2p::fingerprint& theirs) const {
-  return fmt::format("collective #{} on {}: {} called {}, but {} called {}; all ranks must call the same collectives in "
-                     "the same order, with the same counts, element types, reductions and roots",
-                     sequence, name_, describe(rank_), comm::describe(mine), describe(rank_of(peer)),
-                     comm::describe(theirs));
+  return fmt::format(
+      "collective #{} on {}: {} called {}, but {} called {}; all ranks must call the same collectives in "
+      "the same order, with the same counts, element types, reductions and roots",
+      sequence, name_, describe(rank_), comm::describe(mine), describe(rank_of(peer)),
+      comm::describe(theirs));
 }
 
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
@@ -143,10 +153,10 @@ void communicator_state::add(running_collective& c) noexcept {
   if (!notice_timer_.armed()) engine().timers().arm(notice_timer_, c.since + notice_after);
 }
 
-// Ranks in different collectives may each wait for the other to begin, so that no frame ever meets the other side's
-// fingerprint. Whoever has waited a while tells those it waits for. That is enough: where ranks wait in a circle, one of
-// them waits for a rank whose collective of that number is another. It is also as much as may be told: a rank that is
-// not waited for may have finished and left.
+// Ranks in different collectives may each wait for the other to begin, so that no frame ever meets the other
+// side's fingerprint. Whoever has waited a while tells those it waits for. That is enough: where ranks wait
+// in a circle, one of them waits for a rank whose collective of that number is another. It is also as much as
+// may be told: a rank that is not waited for may have finished and left.
 void communicator_state::give_notices(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   const core::time_point now = c.engine().now();
@@ -185,7 +195,8 @@ p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcep
   } else {
     here.at = is_running(sequence) ? state::waiting : state::done;
     here.waits_for = endpoint_->waits_for(collective_context(), sequence);
-    if (const int rank = board_ != nullptr ? board_->waits_for(sequence) : -1; rank >= 0) here.waits_for = world_rank(rank);
+    if (const int rank = board_ != nullptr ? board_->waits_for(sequence) : -1; rank >= 0)
+      here.waits_for = world_rank(rank);
   }
   return here;
 }
@@ -232,7 +243,7 @@ void communicator_state::end_inquiry() noexcept {
 
 std::string communicator_state::findings(const inquiry& all) const {
   using state = p2p::whereabouts::state;
-  constexpr std::size_t most = 8;   // ranks named in each list
+  constexpr std::size_t most = 8;  // ranks named in each list
   struct list {
     std::string words;
     std::size_t n = 0;
@@ -249,8 +260,8 @@ std::string communicator_state::findings(const inquiry& all) const {
       (endpoint_->peer_gone(world_rank(r)) ? gone : silent).add(describe(r));
     } else if (there->at == state::not_called) {
       absent.add(there->last == 0 ? fmt::format("{}, which has called none on {} yet", describe(r), name_)
-                                  : fmt::format("{}, of which the last on {} was #{}, {}", describe(r), name_, there->last,
-                                                comm::describe(there->print)));
+                                  : fmt::format("{}, of which the last on {} was #{}, {}", describe(r), name_,
+                                                there->last, comm::describe(there->print)));
     } else if (there->at == state::no_communicator) {
       absent.add(fmt::format("{}, which has let go of {}", describe(r), name_));
     }
@@ -260,10 +271,12 @@ std::string communicator_state::findings(const inquiry& all) const {
   if (absent.n > 0) say("not called by " + absent.text());
   if (gone.n > 0) say("gone: " + gone.text());
   if (silent.n > 0)
-    say(fmt::format("no answer within {} ms from {}: busy outside of its loop (tutti::compute), stopped, or cut off",
-                    patience_with_answers.count(), silent.text()));
+    say(fmt::format(
+        "no answer within {} ms from {}: busy outside of its loop (tutti::compute), stopped, or cut off",
+        patience_with_answers.count(), silent.text()));
   if (text.empty())
-    say("all ranks have called it: it is slower than the timeout allows (init_options::timeout, TUTTI_TIMEOUT)");
+    say("all ranks have called it: it is slower than the timeout allows (init_options::timeout, "
+        "TUTTI_TIMEOUT)");
   return text;
 }
 
@@ -291,8 +304,8 @@ void communicator_state::end_pending() noexcept {
 
 void communicator_state::failed_remotely(int peer, errc why, const std::string& text) noexcept {
   if (failed() || world_ == nullptr) return;
-  // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the reason
-  // first, not that a message was withdrawn or that this rank has left.
+  // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the
+  // reason first, not that a message was withdrawn or that this rank has left.
   for (const int member : members_)
     if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
       endpoint_->announce_failure(message_context(), member, why, text);
@@ -324,7 +337,7 @@ void communicator_state::watch(core::activity& a, bool has_deadline) noexcept {
     patient_.push_back(a);
     return;
   }
-  a.started = engine().recent() + core::engine::age_of_recent;   // a timeout never comes early
+  a.started = engine().recent() + core::engine::age_of_recent;  // a timeout never comes early
   waiting_.push_back(a);
   if (!timer_.armed()) engine().timers().arm(timer_, a.started + timeout_);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all handles of one communicator share on this rank: its members, its place in the order of collectives, its
-// pending operations and whether it has failed.
+// What all handles of one communicator share on this rank: its members, its place in the order of
+// collectives, its pending operations and whether it has failed.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -31,10 +31,10 @@ class running_collective : public base::list_hook<running_tag> {
  public:
   // Ends it at once: on return it references no buffer; its completion, with this failure, is queued.
   virtual void end(errc why, const std::string& text) noexcept = 0;
-  virtual std::string describe() const = 0;   // "all_reduce #41"
+  virtual std::string describe() const = 0;  // "all_reduce #41"
   virtual std::uint32_t sequence() const noexcept = 0;
 
-  core::time_point since{};   // set by communicator_state::add
+  core::time_point since{};  // set by communicator_state::add
   bool noticed = false;
 
  protected:
@@ -51,8 +51,8 @@ class communicator_state final : public p2p::context_owner {
   int size() const noexcept { return static_cast<int>(members_.size()); }
   const std::string& name() const noexcept { return name_; }
   int world_rank(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
-  int rank_of(int world_rank) const noexcept;   // -1: not a member
-  std::string describe(int rank) const;         // "rank 2 (host b, pid 77)"
+  int rank_of(int world_rank) const noexcept;  // -1: not a member
+  std::string describe(int rank) const;        // "rank 2 (host b, pid 77)"
 
   core::loop& loop() const noexcept { return loop_; }
   core::engine& engine() const noexcept { return loop_.engine(); }
@@ -69,36 +69,38 @@ class communicator_state final : public p2p::context_owner {
   // Its members share memory: collectives may use the board. The same on all of them.
   bool shares_memory() const noexcept { return board_ != nullptr; }
   comm::board& shared_board() noexcept { return *board_; }
-  // A collective with the board has been started, or so many without that it pays to make it. The same on all ranks.
+  // A collective with the board has been started, or so many without that it pays to make it. The same on all
+  // ranks.
   bool board_pays() const noexcept { return board_wanted_ || next_sequence_ > calls_before_board; }
   void want_board() noexcept { board_wanted_ = true; }
   // Others may still be reading this rank's part.
   bool board_is_read() const noexcept { return board_ != nullptr && !failed() && !board_->can_go(); }
 
-  // The next place in the order of collectives, for one with this fingerprint. When a frame of another kind of
-  // collective has already come for that place, the communicator fails with errc::mismatch.
+  // The next place in the order of collectives, for one with this fingerprint. When a frame of another kind
+  // of collective has already come for that place, the communicator fails with errc::mismatch.
   std::uint32_t next_sequence(const p2p::fingerprint& mine) noexcept;
   // `c` is in progress until it unlinks itself. One that lasts makes this rank tell others what it waits in.
   void add(running_collective& c) noexcept;
 
-  // `a` now waits under the communicator's timeout, after which its on_expire is called, or, when it `has_deadline`, for as
-  // long as it takes. When the communicator fails, on_expire is called too. It leaves by unlinking.
+  // `a` now waits under the communicator's timeout, after which its on_expire is called, or, when it
+  // `has_deadline`, for as long as it takes. When the communicator fails, on_expire is called too. It leaves
+  // by unlinking.
   void watch(core::activity& a, bool has_deadline) noexcept;
 
   bool failed() const noexcept { return failure_ != errc::success; }
   errc failure() const noexcept { return failure_; }
   const std::string& failure_text() const noexcept { return failure_text_; }
-  // What a call on a failed communicator gets: the failure itself when no operation here has ended with it yet (it came
-  // from a peer while nothing was pending), later errc::communicator_failed.
+  // What a call on a failed communicator gets: the failure itself when no operation here has ended with it
+  // yet (it came from a peer while nothing was pending), later errc::communicator_failed.
   errc report_failure() noexcept {
     if (failure_ == errc::shut_down) return failure_;
     return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
   }
   // Ends everything pending here with this reason, and, with `tell`, on the other members.
   void fail(errc why, const std::string& text, bool tell) noexcept;
-  // Collective `sequence`, in progress here, has taken too long. Asks all ranks where they are with it and fails the
-  // communicator, `why` and `text` with what they said, when all have answered or after a tenth of a second; not when the
-  // collective ends meanwhile.
+  // Collective `sequence`, in progress here, has taken too long. Asks all ranks where they are with it and
+  // fails the communicator, `why` and `text` with what they said, when all have answered or after a tenth of
+  // a second; not when the collective ends meanwhile.
   void explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept;
   // Why no collective can succeed any more (a member has died), or empty.
   const std::string& dead_member() const noexcept { return dead_member_; }
@@ -124,7 +126,7 @@ class communicator_state final : public p2p::context_owner {
  private:
   struct place {
     std::uint32_t sequence = 0;
-    bool started = false;   // by us; otherwise seen first from `peer`
+    bool started = false;  // by us; otherwise seen first from `peer`
     int peer = -1;
     p2p::fingerprint print{};
   };
@@ -135,7 +137,7 @@ class communicator_state final : public p2p::context_owner {
     std::uint32_t sequence;
     errc why;
     std::string text;
-    std::vector<std::optional<p2p::whereabouts>> answers;   // by rank
+    std::vector<std::optional<p2p::whereabouts>> answers;  // by rank
     std::size_t missing = 0;
   };
   bool is_running(std::uint32_t sequence) const noexcept;
@@ -154,7 +156,7 @@ class communicator_state final : public p2p::context_owner {
   const std::uint32_t id_;
   const std::string name_;
   const std::vector<int> members_;
-  std::vector<int> ranks_;   // by world rank; -1: not a member
+  std::vector<int> ranks_;  // by world rank; -1: not a member
   int rank_ = -1;
   topology where_;
   std::chrono::milliseconds timeout_;
@@ -163,29 +165,30 @@ class communicator_state final : public p2p::context_owner {
   std::array<place, remembered> places_{};
   errc failure_ = errc::success;
   std::string failure_text_;
-  bool reported_ = false;   // an operation of this rank has ended with the failure
+  bool reported_ = false;  // an operation of this rank has ended with the failure
   std::string dead_member_;
   base::intrusive_list<running_collective, running_tag> running_;
-  base::intrusive_list<core::activity, core::waiting_tag> waiting_;   // in the order of their starts
-  base::intrusive_list<core::activity, core::waiting_tag> patient_;   // those that end by a deadline of their own
+  base::intrusive_list<core::activity, core::waiting_tag> waiting_;  // in the order of their starts
+  base::intrusive_list<core::activity, core::waiting_tag>
+      patient_;  // those that end by a deadline of their own
   core::timer timer_;
   core::timer notice_timer_;
   core::timer inquiry_timer_;
   std::unique_ptr<inquiry> inquiry_;
-  std::vector<inquiry> later_;   // to be made when that one is over and has not failed the communicator
+  std::vector<inquiry> later_;  // to be made when that one is over and has not failed the communicator
   scratch_pool scratch_;
-  std::unique_ptr<comm::board> board_;   // null: not all members share memory
+  std::unique_ptr<comm::board> board_;  // null: not all members share memory
   bool board_wanted_ = false;
 };
 
 // The fingerprint of a collective: what all ranks must agree on. `describe` gives it back in words.
 struct collective_description {
-  std::uint8_t kind = 0;        // detail::operation_kind
-  std::uint8_t type = 0;        // element_type
-  std::uint8_t reduction = 0;   // reduce_kind
+  std::uint8_t kind = 0;       // detail::operation_kind
+  std::uint8_t type = 0;       // element_type
+  std::uint8_t reduction = 0;  // reduce_kind
   std::uint8_t algorithm = 0;
   std::int32_t root = -1;
-  std::uint64_t count = 0;      // elements
+  std::uint64_t count = 0;  // elements
 };
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept;
 std::string describe(const p2p::fingerprint& print);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which communicator this is, among all that there ever were, and where its ranks run: known without asking anybody.
+// Which communicator this is, among all that there ever were, and where its ranks run: known without asking
+// anybody.
 #pragma once
 
 #include "comm/communicator_state.hpp"
@@ -27,11 +28,11 @@ struct place {
 
 // The same on all ranks of the communicator, except `rank`.
 struct identity {
-  std::uint64_t world = 0;          // random, different for every world
-  std::uint32_t communicator = 0;   // within it
+  std::uint64_t world = 0;         // random, different for every world
+  std::uint32_t communicator = 0;  // within it
   std::string name;
   int rank = 0;
-  std::vector<place> places;        // by rank
+  std::vector<place> places;  // by rank
 };
 
 // On the loop thread of a communicator whose runtime still runs.

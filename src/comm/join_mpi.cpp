@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining the world of an MPI job: the processes and their ranks are MPI's, and so is every message between them.
+// Joining the world of an MPI job: the processes and their ranks are MPI's, and so is every message between
+// them.
 #include "base/log.hpp"
 #include "bootstrap/cards.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -23,11 +24,13 @@ void check_place(const bootstrap::job& job, const mpi::process& here) {
   if (size_agrees && rank_agrees) return;
   const std::string said = size_agrees ? fmt::format("this is rank {}", job.rank)
                                        : fmt::format("there are {} ranks", job.world_size);
-  throw error(errc::join_failed,
-              fmt::format("{} says that this is process {} of {}, but the options or the environment say that {}: start the "
-                          "program with the mpirun of that MPI and nothing else (mpirun -n 4 ./program; not with tutti-run, "
-                          "nor with another MPI's mpirun, for which TUTTI_MPI_MODULE names another module)",
-                          here.implementation(), here.rank(), here.size(), said));
+  throw error(
+      errc::join_failed,
+      fmt::format(
+          "{} says that this is process {} of {}, but the options or the environment say that {}: start the "
+          "program with the mpirun of that MPI and nothing else (mpirun -n 4 ./program; not with tutti-run, "
+          "nor with another MPI's mpirun, for which TUTTI_MPI_MODULE names another module)",
+          here.implementation(), here.rank(), here.size(), said));
 }
 
 // A table of one: the world's id is the one in rank 0's.

@@ -15,20 +15,24 @@ namespace tutti::detail {
 namespace {
 
 comm::communicator_state& state_of(const communicator& of) {
-  if (!of) throw error(errc::invalid_argument, "this communicator has no members here (it is empty): it has no loop to use");
-  const operation<> any = of.barrier();   // the one public way from a handle to what it stands for
+  if (!of)
+    throw error(errc::invalid_argument,
+                "this communicator has no members here (it is empty): it has no loop to use");
+  const operation<> any = of.barrier();  // the one public way from a handle to what it stands for
   comm::communicator_state& state = *any.what().comm;
   if (state.orphaned()) throw error(errc::shut_down, "the runtime of this communicator has ended");
   if (!state.loop().on_this_thread())
-    throw error(errc::wrong_thread, "a device was opened outside the communicator's loop thread; do so in a task that runs "
-                                    "there (boost::asio::co_spawn on communicator::get_executor())");
+    throw error(errc::wrong_thread,
+                "a device was opened outside the communicator's loop thread; do so in a task that runs "
+                "there (boost::asio::co_spawn on communicator::get_executor())");
   return state;
 }
 
 core::loop& loop_of(runtime& rt) {
   core::loop& loop = rt.state().loop();
   if (core::loop::current() == nullptr) loop.bind_to_this_thread();
-  if (!loop.on_this_thread()) throw error(errc::wrong_thread, "a device was opened outside the runtime's loop thread");
+  if (!loop.on_this_thread())
+    throw error(errc::wrong_thread, "a device was opened outside the runtime's loop thread");
   return loop;
 }
 
@@ -68,7 +72,8 @@ struct poller::impl final : core::source {
   std::size_t waits = 0;
 };
 
-poller::poller(runtime& rt) : impl_(std::make_unique<impl>(*this, loop_of(rt), bootstrap::local_job(0, 1, {}).timeout)) {}
+poller::poller(runtime& rt)
+    : impl_(std::make_unique<impl>(*this, loop_of(rt), bootstrap::local_job(0, 1, {}).timeout)) {}
 poller::poller(const communicator& of) {
   comm::communicator_state& state = state_of(of);
   impl_ = std::make_unique<impl>(*this, state.loop(), state.timeout());
@@ -90,7 +95,8 @@ void poller::end_wait() noexcept {
   impl_->loop.engine().end_wait();
 }
 void poller::deliver_soon() noexcept {
-  if (!static_cast<base::list_hook<core::ready_tag>&>(impl_->delivery).linked()) impl_->loop.engine().complete(impl_->delivery);
+  if (!static_cast<base::list_hook<core::ready_tag>&>(impl_->delivery).linked())
+    impl_->loop.engine().complete(impl_->delivery);
 }
 void poller::look_in(duration from_now) noexcept {
   core::engine& engine = impl_->loop.engine();

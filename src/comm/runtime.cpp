@@ -14,7 +14,8 @@
 namespace tutti {
 
 runtime::runtime()
-    : own_(std::make_unique<boost::asio::io_context>(1)), state_(std::make_unique<comm::runtime_state>(*own_)) {}
+    : own_(std::make_unique<boost::asio::io_context>(1)),
+      state_(std::make_unique<comm::runtime_state>(*own_)) {}
 runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {}
 runtime::~runtime() = default;
 
@@ -45,7 +46,8 @@ task<communicator> init(runtime& rt, init_options options) {
     if (job.store_fd >= 0) {
       server = tcp_store_server::adopt(executor, job.store_fd, job.secret);
     } else {
-      server = co_await tcp_store_server::listen(executor, job.master_host, job.master_port, job.secret, job.timeout);
+      server = co_await tcp_store_server::listen(executor, job.master_host, job.master_port, job.secret,
+                                                 job.timeout);
     }
     const std::unique_ptr<memory_store> local = server->local();
     communicator world;
@@ -62,8 +64,8 @@ task<communicator> init(runtime& rt, init_options options) {
     }
     co_return world;
   }
-  const std::unique_ptr<tcp_store> client =
-      co_await tcp_store::connect(executor, job.master_host, job.master_port, job.secret, job.rank, job.timeout);
+  const std::unique_ptr<tcp_store> client = co_await tcp_store::connect(
+      executor, job.master_host, job.master_port, job.secret, job.rank, job.timeout);
   communicator world = co_await state.join(job, client.get(), nullptr);
   co_return world;
 }
@@ -71,8 +73,8 @@ task<communicator> init(runtime& rt, init_options options) {
 namespace detail {
 namespace {
 
-// `world` is filled here. A parameter goes with the frame, when main's exception has been seen: with main's own handles
-// alone, a rank whose main throws would leave like one that has finished.
+// `world` is filled here. A parameter goes with the frame, when main's exception has been seen: with main's
+// own handles alone, a rank whose main throws would leave like one that has finished.
 task<int> join_and_run(runtime& rt, init_options options, any_main* main, communicator world) {
   world = co_await init(rt, std::move(options));
   const int code = co_await (*main)(world);
@@ -89,10 +91,10 @@ struct first_error {
   }
 };
 
-// One rank of run_local: joins through memory that all its threads share. An error is on record before this rank cuts
-// its connections: what the others then fail with came later.
-task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main, first_error* first,
-                       communicator world) {
+// One rank of run_local: joins through memory that all its threads share. An error is on record before this
+// rank cuts its connections: what the others then fail with came later.
+task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main,
+                       first_error* first, communicator world) {
   std::exception_ptr failure;
   int code = 0;
   try {
@@ -128,7 +130,8 @@ int run_main(init_options options, any_main main) noexcept {
 }
 
 void run_local_main(int ranks, init_options options, any_main main) {
-  if (ranks < 1) throw error(errc::invalid_argument, fmt::format("run_local with {} ranks; give 1 or more", ranks));
+  if (ranks < 1)
+    throw error(errc::invalid_argument, fmt::format("run_local with {} ranks; give 1 or more", ranks));
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
   first_error first;

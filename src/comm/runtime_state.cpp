@@ -63,11 +63,13 @@ void check_reach(const core::world_info& info, const transports& ways) {
     const bool reached =
         std::any_of(ways.begin(), ways.end(), [&](const auto& way) { return way->reaches(mine, peer); });
     if (!reached)
-      throw error(errc::join_failed,
-                  fmt::format("rank {} (host {}) and rank {} (host {}) have no transport in common; set TUTTI_TRANSPORTS to "
-                              "the same on all ranks (shared memory reaches one host only, TCP needs TUTTI_SECRET beyond "
-                              "loopback)",
-                              info.rank, mine.host, peer.rank, peer.host));
+      throw error(
+          errc::join_failed,
+          fmt::format(
+              "rank {} (host {}) and rank {} (host {}) have no transport in common; set TUTTI_TRANSPORTS to "
+              "the same on all ranks (shared memory reaches one host only, TCP needs TUTTI_SECRET beyond "
+              "loopback)",
+              info.rank, mine.host, peer.rank, peer.host));
   }
 }
 
@@ -101,7 +103,8 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   co_return enter(std::move(info), std::move(ways), std::move(server));
 }
 
-communicator runtime_state::enter(core::world_info info, transports ways, std::shared_ptr<tcp_store_server> server) {
+communicator runtime_state::enter(core::world_info info, transports ways,
+                                  std::shared_ptr<tcp_store_server> server) {
   const std::string& my_host = info.card(info.rank).host_id;
   std::vector<std::string> masks;
   for (const core::peer_card& peer : info.peers)
@@ -133,8 +136,8 @@ task<> runtime_state::leave(world* w) {
   check_end();
 }
 
-// Main has ended with an exception. Peers hear why before the connections are cut; those that do not read in time see
-// them hang up.
+// Main has ended with an exception. Peers hear why before the connections are cut; those that do not read in
+// time see them hang up.
 task<> runtime_state::tell_and_cut(std::exception_ptr failure) {
   std::string words = "an exception that is no std::exception";
   try {
@@ -144,7 +147,7 @@ task<> runtime_state::tell_and_cut(std::exception_ptr failure) {
   } catch (...) {
   }
   const core::time_point deadline = loop_.engine().env().now() + farewell;
-  std::vector<world*> failing;   // the others are being left already
+  std::vector<world*> failing;  // the others are being left already
   for (const auto& w : worlds_)
     if (w->has_communicators()) failing.push_back(w.get());
   for (world* w : failing) w->fail(fmt::format("{} failed: {}", w->describe(w->info().rank), words));
@@ -196,7 +199,8 @@ void runtime_state::run_to_end(task<> main) {
   };
   {
     const auto work = boost::asio::make_work_guard(context);
-    boost::asio::post(context, [&result, &main, ended] { result.task.start(std::move(main), ended, &result); });
+    boost::asio::post(context,
+                      [&result, &main, ended] { result.task.start(std::move(main), ended, &result); });
     if (context.stopped()) context.restart();
     try {
       context.run();
@@ -211,7 +215,8 @@ void runtime_state::run_to_end(task<> main) {
   running_ = false;
   if (!main_ended_) {
     result.task.stop();
-    throw error(errc::shut_down, "the io_context was stopped before the task given to runtime::run had ended");
+    throw error(errc::shut_down,
+                "the io_context was stopped before the task given to runtime::run had ended");
   }
   if (result.failure) std::rethrow_exception(result.failure);
 }

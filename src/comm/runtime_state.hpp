@@ -25,8 +25,8 @@ class runtime_state {
 
   core::loop& loop() noexcept { return loop_; }
 
-  // Joins the world of `job` through `store` (null: a world of one, or one that meets at a file), which `server` (or null)
-  // serves to others.
+  // Joins the world of `job` through `store` (null: a world of one, or one that meets at a file), which
+  // `server` (or null) serves to others.
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
   // Joins the world of all processes of this MPI job.
   task<communicator> join_mpi(bootstrap::job job);
@@ -47,7 +47,7 @@ class runtime_state {
   int leaving_ = 0;
   bool running_ = false;
   bool main_ended_ = false;
-  bool failing_ = false;   // main has thrown: the worlds are cut, not left
+  bool failing_ = false;  // main has thrown: the worlds are cut, not left
 };
 
 }  // namespace tutti::comm

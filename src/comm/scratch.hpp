@@ -20,7 +20,8 @@ class scratch_pool {
   class lease {
    public:
     lease(scratch_pool& pool, block b) noexcept : pool_(&pool), block_(std::move(b)) {}
-    lease(lease&& other) noexcept : pool_(std::exchange(other.pool_, nullptr)), block_(std::move(other.block_)) {}
+    lease(lease&& other) noexcept
+        : pool_(std::exchange(other.pool_, nullptr)), block_(std::move(other.block_)) {}
     lease(const lease&) = delete;
     ~lease() {
       if (pool_ != nullptr && block_.memory) pool_->give_back(std::move(block_));

@@ -8,7 +8,7 @@ namespace tutti::comm {
 
 topology::topology(std::span<const std::string> host_ids, int rank) {
   std::map<std::string, int> numbers;
-  std::vector<std::vector<int>> ranks;   // by host
+  std::vector<std::vector<int>> ranks;  // by host
   for (std::size_t r = 0; r < host_ids.size(); ++r) {
     const auto [at, is_new] = numbers.try_emplace(host_ids[r], static_cast<int>(leaders.size()));
     if (is_new) {
@@ -21,7 +21,8 @@ topology::topology(std::span<const std::string> host_ids, int rank) {
   host = host_of[static_cast<std::size_t>(rank)];
   local = ranks[static_cast<std::size_t>(host)];
   local_rank = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
-  even = std::all_of(ranks.begin(), ranks.end(), [&](const auto& of_host) { return of_host.size() == local.size(); });
+  even = std::all_of(ranks.begin(), ranks.end(),
+                     [&](const auto& of_host) { return of_host.size() == local.size(); });
   if (!even) return;
   for (const auto& of_host : ranks) column.push_back(of_host[static_cast<std::size_t>(local_rank)]);
 }

@@ -17,13 +17,13 @@ struct topology {
   // Several hosts, and one of them has several ranks.
   bool two_levels() const noexcept { return hosts() > 1 && leaders.size() < host_of.size(); }
 
-  std::vector<int> host_of;   // by rank
-  std::vector<int> leaders;   // the lowest rank of each host
-  std::vector<int> local;     // the ranks of this rank's host, ascending
-  std::vector<int> column;    // per host the rank that has this rank's place there; only when `even`
-  int host = 0;               // this rank's
-  int local_rank = 0;         // this rank's place in `local`
-  bool even = true;           // all hosts have the same number of ranks
+  std::vector<int> host_of;  // by rank
+  std::vector<int> leaders;  // the lowest rank of each host
+  std::vector<int> local;    // the ranks of this rank's host, ascending
+  std::vector<int> column;   // per host the rank that has this rank's place there; only when `even`
+  int host = 0;              // this rank's
+  int local_rank = 0;        // this rank's place in `local`
+  bool even = true;          // all hosts have the same number of ranks
 };
 
 }  // namespace tutti::comm

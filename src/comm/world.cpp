@@ -15,7 +15,8 @@ constexpr auto patience_with_readers = std::chrono::milliseconds(20);
 
 }  // namespace
 
-world::world(core::loop& loop, core::world_info info, std::vector<std::unique_ptr<transport::transport>> transports,
+world::world(core::loop& loop, core::world_info info,
+             std::vector<std::unique_ptr<transport::transport>> transports,
              std::shared_ptr<tcp_store_server> server)
     : loop_(loop),
       info_(std::move(info)),
@@ -88,7 +89,8 @@ std::string world::describe(int peer) const {
 std::uint32_t world::next_communicator_id() {
   const auto size = static_cast<std::uint32_t>(info_.size);
   if (given_out_ >= 0x7fffffffU / size - 1)
-    throw error(errc::resources, "all numbers for communicators of this world have been used; make fewer of them");
+    throw error(errc::resources,
+                "all numbers for communicators of this world have been used; make fewer of them");
   return ++given_out_ * size + static_cast<std::uint32_t>(info_.rank);
 }
 
@@ -110,8 +112,8 @@ task<> world::leave(core::time_point deadline) {
     const auto left = deadline - loop_.engine().env().now();
     co_await server_->drain(std::chrono::duration_cast<std::chrono::milliseconds>(left));
   }
-  // What is on the boards is read by the others without this rank's help, but not after it has taken them down. Who is slower
-  // than this finds them as long as the process lives, and what it has mapped for longer.
+  // What is on the boards is read by the others without this rank's help, but not after it has taken them
+  // down. Who is slower than this finds them as long as the process lives, and what it has mapped for longer.
   const core::time_point patience = std::min(deadline, loop_.engine().env().now() + patience_with_readers);
   boost::asio::steady_timer pause(loop_.context());
   for (;;) {
@@ -126,7 +128,8 @@ task<> world::leave(core::time_point deadline) {
 }
 
 void world::fail(const std::string& text) noexcept {
-  for (communicator_state* c : std::vector<communicator_state*>(communicators_)) c->fail(errc::peer_failed, text, true);
+  for (communicator_state* c : std::vector<communicator_state*>(communicators_))
+    c->fail(errc::peer_failed, text, true);
 }
 
 task<> world::flush(core::time_point deadline) {

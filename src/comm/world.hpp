@@ -19,8 +19,10 @@ namespace tutti::comm {
 
 class world final : public p2p::router {
  public:
-  // `transports` listen already, in order of preference. `server` (rank 0 only, or null) serves the store until the world is left.
-  world(core::loop& loop, core::world_info info, std::vector<std::unique_ptr<transport::transport>> transports,
+  // `transports` listen already, in order of preference. `server` (rank 0 only, or null) serves the store
+  // until the world is left.
+  world(core::loop& loop, core::world_info info,
+        std::vector<std::unique_ptr<transport::transport>> transports,
         std::shared_ptr<tcp_store_server> server);
   ~world();
 
@@ -33,21 +35,23 @@ class world final : public p2p::router {
   transport::link& link_to(int peer) override;
   std::string describe(int peer) const override;
 
-  void closed(communicator_state& c) noexcept;   // its last handle has gone
+  void closed(communicator_state& c) noexcept;  // its last handle has gone
   bool has_communicators() const noexcept { return !communicators_.empty(); }
   void opened(communicator_state& c) { communicators_.push_back(&c); }
-  // A number for a new communicator that no other rank of this world gives out. Throws errc::resources at the end of
-  // their range (2^31 / size of the world).
+  // A number for a new communicator that no other rank of this world gives out. Throws errc::resources at the
+  // end of their range (2^31 / size of the world).
   std::uint32_t next_communicator_id();
-  // Of the transport over which all of `members` reach each other, when they can read each other's memory; else null.
+  // Of the transport over which all of `members` reach each other, when they can read each other's memory;
+  // else null.
   transport::neighbours* memory_of(const std::vector<int>& members) const noexcept;
-  // The board of a communicator that is over: kept until the others have read what is on it; when the communicator has
-  // `failed`, to the end.
+  // The board of a communicator that is over: kept until the others have read what is on it; when the
+  // communicator has `failed`, to the end.
   void retire(std::unique_ptr<board> b, bool failed) noexcept;
   // `members`: ranks of this world.
   communicator_state& make_communicator(std::uint32_t id, std::string name, std::vector<int> members);
 
-  // Ends the membership: what has been sent is safe with the peers, or the deadline has passed, when this completes.
+  // Ends the membership: what has been sent is safe with the peers, or the deadline has passed, when this
+  // completes.
   task<> leave(core::time_point deadline);
   // Every communicator fails, here and on its other members, with errc::peer_failed and this text.
   void fail(const std::string& text) noexcept;
@@ -62,13 +66,13 @@ class world final : public p2p::router {
   core::loop& loop_;
   const core::world_info info_;
   std::vector<std::unique_ptr<transport::transport>> transports_;
-  std::vector<transport::link*> links_;   // by peer; null until needed
+  std::vector<transport::link*> links_;  // by peer; null until needed
   p2p::endpoint endpoint_;
   std::vector<communicator_state*> communicators_;
   communicator_state* world_communicator_ = nullptr;
   std::shared_ptr<tcp_store_server> server_;
   std::uint32_t given_out_ = 0;
-  std::vector<std::unique_ptr<board>> retired_;         // to go when all have read them
+  std::vector<std::unique_ptr<board>> retired_;  // to go when all have read them
   std::vector<std::unique_ptr<board>> failed_boards_;
 };
 

@@ -14,25 +14,27 @@ namespace tutti::core {
 // Told about its descriptor, from the loop. Edge-triggered: read or write until it would block.
 class watcher {
  public:
-  virtual void on_ready(bool readable, bool writable) noexcept = 0;   // an error or hang-up counts as both
+  virtual void on_ready(bool readable, bool writable) noexcept = 0;  // an error or hang-up counts as both
 
  protected:
   ~watcher() = default;
 };
 
-// Watches descriptors, and has one descriptor of its own that becomes readable when a watched one has news: the only
-// thing the io_context needs to wait for.
+// Watches descriptors, and has one descriptor of its own that becomes readable when a watched one has news:
+// the only thing the io_context needs to wait for.
 class backend : public source {
  public:
   using handle = std::uint64_t;
 
   virtual const char* name() const noexcept = 0;
-  // Watches `fd` for input, output (edges), hang-up and error until unwatch(). Throws tutti::error when it cannot.
+  // Watches `fd` for input, output (edges), hang-up and error until unwatch(). Throws tutti::error when it
+  // cannot.
   virtual handle watch(int fd, watcher& w) = 0;
   // After this no call reaches the watcher, also none of the batch being delivered.
   virtual void unwatch(handle h) noexcept = 0;
-  // An eventfd of which every write shall end the loop's sleep, and nothing else. Not by watch(): Linux (seen on 6.18)
-  // loses all but the first notification when an eventfd polled by a ring would signal the ring's registered eventfd.
+  // An eventfd of which every write shall end the loop's sleep, and nothing else. Not by watch(): Linux (seen
+  // on 6.18) loses all but the first notification when an eventfd polled by a ring would signal the ring's
+  // registered eventfd.
   virtual void watch_doorbell(int fd) = 0;
   virtual void unwatch_doorbell(int fd) noexcept = 0;
   // Sockets that carry messages: while there are any, looking for news at every idle round is worth its cost.
@@ -40,7 +42,8 @@ class backend : public source {
   virtual int wait_descriptor() const noexcept = 0;
 
   void count_hot(int change) noexcept { hot_ += change; }
-  // Those from which something is likely to come are read without waiting for news of them: news are looked at less often.
+  // Those from which something is likely to come are read without waiting for news of them: news are looked
+  // at less often.
   void set_glanced_at(bool yes) noexcept { glanced_at_ = yes; }
 
  protected:
@@ -56,14 +59,15 @@ class backend : public source {
   unsigned skipped_ = 0;
 };
 
-// Chooses by TUTTI_LOOP=io_uring|epoll, otherwise io_uring where the kernel and the build have it, else epoll.
-// Throws tutti::error when the one that was asked for cannot be had, with the reason and the cure.
+// Chooses by TUTTI_LOOP=io_uring|epoll, otherwise io_uring where the kernel and the build have it, else
+// epoll. Throws tutti::error when the one that was asked for cannot be had, with the reason and the cure.
 std::unique_ptr<backend> make_backend();
 std::unique_ptr<backend> make_epoll_backend();
 // Null when this machine cannot; `why` says why.
 std::unique_ptr<backend> make_uring_backend(std::string& why);
 
-// Watchers by handle: a handle is an index and a generation, so that an event for a watcher that has gone is dropped.
+// Watchers by handle: a handle is an index and a generation, so that an event for a watcher that has gone is
+// dropped.
 class watcher_table {
  public:
   backend::handle insert(int fd, watcher& w) {

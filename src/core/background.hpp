@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks that run beside everything else (accepting, connecting) and belong to an owner, which ends them when it goes.
+// Tasks that run beside everything else (accepting, connecting) and belong to an owner, which ends them when
+// it goes.
 #pragma once
 
 #include "base/log.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The compute pool of the process: Asio's thread pool, made on first use, sized to the cores that its ranks leave.
+// The compute pool of the process: Asio's thread pool, made on first use, sized to the cores that its ranks
+// leave.
 #include "core/compute_pool.hpp"
 
 #include "core/loop.hpp"
@@ -28,7 +29,9 @@ boost::asio::thread_pool& pool() {
 
 }  // namespace
 
-void set_compute_ranks(int ranks) noexcept { local_ranks.store(std::max(1, ranks), std::memory_order_relaxed); }
+void set_compute_ranks(int ranks) noexcept {
+  local_ranks.store(std::max(1, ranks), std::memory_order_relaxed);
+}
 
 }  // namespace tutti::core
 
@@ -48,8 +51,8 @@ struct compute_ticket {
   }
   std::mutex mutex;
   std::condition_variable changed;
-  bool left = false;        // the pool's thread touches neither the job nor the io_context any more
-  bool abandoned = false;   // on the loop's thread only
+  bool left = false;       // the pool's thread touches neither the job nor the io_context any more
+  bool abandoned = false;  // on the loop's thread only
 };
 using ticket_ptr = std::shared_ptr<compute_ticket>;
 
@@ -59,7 +62,8 @@ void submit_compute(compute_job& job) {
   core::loop* loop = core::loop::current();
   if (loop == nullptr)
     throw error(errc::wrong_thread,
-                "tutti::compute was awaited on a thread that runs no tutti::runtime; await it from a task that runs there");
+                "tutti::compute was awaited on a thread that runs no tutti::runtime; await it from a task "
+                "that runs there");
   auto ticket = std::make_shared<compute_ticket>();
   job.ticket = new ticket_ptr(ticket);
   // The result comes by a handler: the io_context must not run out of work meanwhile.
@@ -68,7 +72,8 @@ void submit_compute(compute_job& job) {
     job.run(job);
     const auto executor = work.get_executor();
     boost::asio::post(executor, [ticket, &job, work = std::move(work)] {
-      // The loop may come here before the pool's thread has left post(), and what follows may end the io_context.
+      // The loop may come here before the pool's thread has left post(), and what follows may end the
+      // io_context.
       ticket->await_pool();
       if (ticket->abandoned) return;
       delete static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr));

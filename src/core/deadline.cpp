@@ -14,32 +14,36 @@ namespace {
 
 std::string words_of(std::chrono::steady_clock::duration d) {
   using namespace std::chrono;
-  if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero())) return fmt::format("{} s", duration_cast<seconds>(d).count());
+  if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero()))
+    return fmt::format("{} s", duration_cast<seconds>(d).count());
   if (d >= milliseconds(1)) return fmt::format("{} ms", duration_cast<milliseconds>(d).count());
   return fmt::format("{} us", duration_cast<microseconds>(d).count());
 }
 
 }  // namespace
 
-deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when, std::chrono::steady_clock::duration asked)
+deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
+                   std::chrono::steady_clock::duration asked)
     : scope_(scope), asked_(asked), loop_(core::loop::current()) {
   static_assert(sizeof(core::timer) <= sizeof(timer_));
   if (loop_ == nullptr)
-    throw error(errc::wrong_thread,
-                "a deadline was set on a thread that runs no tutti::runtime; set it in a task that runs there");
+    throw error(
+        errc::wrong_thread,
+        "a deadline was set on a thread that runs no tutti::runtime; set it in a task that runs there");
   auto& loop = *static_cast<core::loop*>(loop_);
   auto* const timer = new (timer_) core::timer(
       [](void* self) noexcept {
         auto& d = *static_cast<deadline*>(self);
         d.passed_ = true;
-        d.scope_.stop(errc::timed_out, d.asked_ == d.asked_.zero()
-                                           ? std::string("the deadline of with_deadline has passed")
-                                           : fmt::format("not done within {} (with_timeout)", words_of(d.asked_)));
+        d.scope_.stop(errc::timed_out,
+                      d.asked_ == d.asked_.zero()
+                          ? std::string("the deadline of with_deadline has passed")
+                          : fmt::format("not done within {} (with_timeout)", words_of(d.asked_)));
       },
       this);
   loop.engine().timers().arm(*timer, when);
   loop.hold();
-  loop.wake();   // a parked loop sleeps until an earlier time than this was known
+  loop.wake();  // a parked loop sleeps until an earlier time than this was known
 }
 
 deadline::~deadline() {
@@ -51,7 +55,8 @@ boost::asio::io_context::executor_type executor_of_this_thread() {
   core::loop* const loop = core::loop::current();
   if (loop == nullptr)
     throw error(errc::wrong_thread,
-                "a task was started by a completion token on a thread that runs no tutti::runtime; post to get_executor() "
+                "a task was started by a completion token on a thread that runs no tutti::runtime; post to "
+                "get_executor() "
                 "of its runtime first");
   return loop->executor();
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds what is awaited on a socket: when the deadline passes, the socket's pending operations are cancelled.
+// Bounds what is awaited on a socket: when the deadline passes, the socket's pending operations are
+// cancelled.
 #pragma once
 
 #include "core/environment.hpp"
@@ -15,7 +16,7 @@ class deadline_guard {
   deadline_guard(Socket& socket, time_point deadline)
       : timer_(socket.get_executor(), deadline), expired_(std::make_shared<bool>(false)) {
     timer_.async_wait([&socket, expired = std::weak_ptr<bool>(expired_)](boost::system::error_code code) {
-      const auto alive = expired.lock();   // null: the guard, and perhaps the socket, have gone
+      const auto alive = expired.lock();  // null: the guard, and perhaps the socket, have gone
       if (code || !alive) return;
       *alive = true;
       boost::system::error_code ignored;

@@ -14,7 +14,7 @@ namespace {
 constexpr int completions_per_round = 64;
 
 #if defined(__x86_64__)
-constexpr std::uint64_t cycles_that_do_not_matter = 80'000;   // less than age_of_recent from 0.8 GHz up
+constexpr std::uint64_t cycles_that_do_not_matter = 80'000;  // less than age_of_recent from 0.8 GHz up
 #endif
 
 }  // namespace
@@ -52,8 +52,10 @@ bool engine::poll() noexcept {
 
 time_point engine::recent() noexcept {
 #if defined(__x86_64__)
-  // A third of the price of the clock. Only a simulated environment has another notion of time than the processor.
-  if (&environment_ == &environment::real() && __rdtsc() - cycles_then_ < cycles_that_do_not_matter) return now_;
+  // A third of the price of the clock. Only a simulated environment has another notion of time than the
+  // processor.
+  if (&environment_ == &environment::real() && __rdtsc() - cycles_then_ < cycles_that_do_not_matter)
+    return now_;
 #endif
   read_clock();
   return now_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of one rank: sources are polled, activities complete, timers fire. It never blocks and knows neither Asio
-// nor ranks; core/loop.hpp runs it on an io_context, and a simulator may run many of them in one thread.
+// The engine of one rank: sources are polled, activities complete, timers fire. It never blocks and knows
+// neither Asio nor ranks; core/loop.hpp runs it on an io_context, and a simulator may run many of them in one
+// thread.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -19,8 +20,9 @@ namespace tutti::core {
 struct ready_tag;
 struct waiting_tag;
 
-// Something that completes once, later. The completion is delivered from the engine's ready list: no code of a
-// transport or of the matching is on the stack then, so the callee may start, cancel and destroy what it likes.
+// Something that completes once, later. The completion is delivered from the engine's ready list: no code of
+// a transport or of the matching is on the stack then, so the callee may start, cancel and destroy what it
+// likes.
 class activity : public base::list_hook<ready_tag>, public base::list_hook<waiting_tag> {
  public:
   using callback = void (*)(activity&) noexcept;
@@ -34,10 +36,10 @@ class activity : public base::list_hook<ready_tag>, public base::list_hook<waiti
   std::string take_text() noexcept { return text_ ? std::move(*text_) : std::string(); }
 
   callback on_done = nullptr;
-  callback on_expire = nullptr;   // its deadline passed: end it; the completion still comes
+  callback on_expire = nullptr;  // its deadline passed: end it; the completion still comes
   void* user = nullptr;
   status result;
-  time_point started{};   // set where the activity joins a list of waiting ones
+  time_point started{};  // set where the activity joins a list of waiting ones
 
  private:
   errc failure_ = errc::success;
@@ -50,7 +52,8 @@ class source {
   virtual ~source() = default;
   // Does what can be done without blocking; true when that was anything.
   virtual bool poll() noexcept = 0;
-  // The loop is about to sleep: from now on news must ring the loop's descriptor. True: news came meanwhile, stay up.
+  // The loop is about to sleep: from now on news must ring the loop's descriptor. True: news came meanwhile,
+  // stay up.
   virtual bool arm() noexcept { return false; }
   // The loop is awake again.
   virtual void disarm() noexcept {}
@@ -65,37 +68,43 @@ class engine {
   void add(source& s) { sources_.push_back(&s); }
   void remove(source& s) noexcept;
 
-  // An activity now waits for something outside: the loop spins for it within its budget. Paired with end_wait().
+  // An activity now waits for something outside: the loop spins for it within its budget. Paired with
+  // end_wait().
   void begin_wait() noexcept {
     ++waiting_;
     if (on_wait_ != nullptr) on_wait_(on_wait_owner_);
   }
   void end_wait() noexcept { --waiting_; }
   bool waiting() const noexcept { return waiting_ > 0; }
-  // Called whenever a wait begins and whenever something is there to be delivered, so that a parked loop gets up.
+  // Called whenever a wait begins and whenever something is there to be delivered, so that a parked loop gets
+  // up.
   void set_on_wait(void (*f)(void*) noexcept, void* owner) noexcept {
     on_wait_ = f;
     on_wait_owner_ = owner;
   }
 
-  // Queues the completion of `a`. Also from a handler of Asio's that cancels something while the loop is parked.
+  // Queues the completion of `a`. Also from a handler of Asio's that cancels something while the loop is
+  // parked.
   void complete(activity& a) noexcept {
     const bool first = ready_.empty();
     ready_.push_back(a);
     if (first && on_wait_ != nullptr) on_wait_(on_wait_owner_);
   }
 
-  // One round: deliver completions, poll every source once, deliver what that completed. True when anything happened.
+  // One round: deliver completions, poll every source once, deliver what that completed. True when anything
+  // happened.
   bool poll() noexcept;
   // Reads the clock and fires timers that are due.
   bool tick() noexcept;
-  // Before sleeping; true when something turned up and the loop must stay awake (the sources are disarmed then).
+  // Before sleeping; true when something turned up and the loop must stay awake (the sources are disarmed
+  // then).
   bool arm() noexcept;
   void disarm() noexcept;
 
   // As of the last tick: good to a few microseconds while the loop is busy, for deadlines and no more.
   time_point now() const noexcept { return now_; }
-  // At most `age_of_recent` old, whatever the loop's thread has done since the last tick; mostly without reading the clock.
+  // At most `age_of_recent` old, whatever the loop's thread has done since the last tick; mostly without
+  // reading the clock.
   static constexpr std::chrono::microseconds age_of_recent{100};
   time_point recent() noexcept;
   environment& env() noexcept { return environment_; }
@@ -108,7 +117,7 @@ class engine {
 
   environment& environment_;
   time_point now_;
-  std::uint64_t cycles_then_ = 0;   // of the processor's counter when now_ was read
+  std::uint64_t cycles_then_ = 0;  // of the processor's counter when now_ was read
   timer_queue timers_;
   std::vector<source*> sources_;
   base::intrusive_list<activity, ready_tag> ready_;

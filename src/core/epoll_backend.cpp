@@ -45,7 +45,7 @@ class epoll_backend final : public backend {
   void watch_doorbell(int fd) override {
     epoll_event event{};
     event.events = EPOLLIN | EPOLLET;
-    event.data.u64 = 0;   // no watcher has this handle
+    event.data.u64 = 0;  // no watcher has this handle
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0)
       throw error(errc::resources, fmt::format("cannot watch descriptor {}: {}", fd, std::strerror(errno)));
   }

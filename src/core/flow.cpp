@@ -4,7 +4,7 @@
 #include <tutti/detail/flow.hpp>
 
 #if defined(__SANITIZE_ADDRESS__)
-#define TUTTI_RECYCLE_FRAMES 0   // a recycled frame would hide a use after free
+#define TUTTI_RECYCLE_FRAMES 0  // a recycled frame would hide a use after free
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define TUTTI_RECYCLE_FRAMES 0

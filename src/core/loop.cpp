@@ -15,10 +15,12 @@
 namespace tutti::core {
 namespace {
 
-constexpr unsigned rounds_between_asio = 128;        // idle rounds, some microseconds, between looks at Asio
-constexpr unsigned busy_rounds_between_asio = 256;   // so that a hot ping-pong does not starve timers and sockets
+constexpr unsigned rounds_between_asio = 128;  // idle rounds, some microseconds, between looks at Asio
+constexpr unsigned busy_rounds_between_asio =
+    256;  // so that a hot ping-pong does not starve timers and sockets
 constexpr unsigned rounds_between_clock = 64;
-// Busy rounds may be long: large messages are copied in them. Asio's timers are late by about this much at most.
+// Busy rounds may be long: large messages are copied in them. Asio's timers are late by about this much at
+// most.
 constexpr unsigned busy_rounds_between_clock = 8;
 constexpr auto longest_turn = std::chrono::microseconds(200);
 
@@ -54,7 +56,7 @@ loop::loop(boost::asio::io_context& context, environment& env)
 
 loop::~loop() {
   *alive_ = nullptr;
-  if (descriptor_) descriptor_->release();   // the descriptor is the backend's
+  if (descriptor_) descriptor_->release();  // the descriptor is the backend's
   if (backend_) engine_.remove(*backend_);
   if (current_loop == this) current_loop = nullptr;
 }
@@ -160,7 +162,8 @@ bool loop::stay_awake() {
     const bool look_at_asio = spin_.yields ? (idle % 16) == 0 : (idle % rounds_between_asio) == 0;
     if (look_at_asio || (idle % rounds_between_clock) == 0) {
       if (tick()) idle = 0;
-      // The budget runs from the first look at the clock: reading it for every message would cost more than it tells.
+      // The budget runs from the first look at the clock: reading it for every message would cost more than
+      // it tells.
       if (until == time_point::min()) until = engine_.now() + spin_.budget;
       if (engine_.now() >= until) return false;
     }
@@ -218,7 +221,8 @@ void resume_from_asio(std::coroutine_handle<> h) {
   const core::time_point end = core::clock::now();
   // What is resumed may end the runtime.
   if (end - start < core::stall_watch::least || core::loop::current() != loop) return;
-  loop->stall_watcher().note(start, end, core::stall_watch::processor_time() - used, loop->engine().waiting());
+  loop->stall_watcher().note(start, end, core::stall_watch::processor_time() - used,
+                             loop->engine().waiting());
 }
 
 }  // namespace tutti::detail

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs an engine on an Asio io_context: the io_context is the only blocker, the engine the only spinner.
 //
-// One turn is one handler: poll the engine for the spin budget, give Asio's own handlers their turn by idle streak and
-// at least every few hundred completions, then arm the doorbells, look once more, and leave: the io_context sleeps on
-// one descriptor. Only Asio's public interface is used, so the io_context may as well be the user's.
+// One turn is one handler: poll the engine for the spin budget, give Asio's own handlers their turn by idle
+// streak and at least every few hundred completions, then arm the doorbells, look once more, and leave: the
+// io_context sleeps on one descriptor. Only Asio's public interface is used, so the io_context may as well be
+// the user's.
 #pragma once
 
 #include "core/backend.hpp"
@@ -37,7 +38,8 @@ class loop {
   boost::asio::io_context& context() noexcept { return context_; }
   boost::asio::io_context::executor_type executor() noexcept { return context_.get_executor(); }
   core::engine& engine() noexcept { return engine_; }
-  // Made on the first call, which must come from the loop thread: an io_uring belongs to the thread that made it.
+  // Made on the first call, which must come from the loop thread: an io_uring belongs to the thread that made
+  // it.
   core::backend& backend();
 
   void set_spin(const spin_policy& policy) noexcept { spin_ = policy; }
@@ -62,8 +64,8 @@ class loop {
   static loop* current() noexcept;
 
   const loop_counters& counters() const noexcept { return counters_; }
-  // Computation on the loop thread, seen while the loop is awake or in coroutines that Asio's handlers resume. What a
-  // handler of the user's own computes while the loop sleeps is not seen.
+  // Computation on the loop thread, seen while the loop is awake or in coroutines that Asio's handlers
+  // resume. What a handler of the user's own computes while the loop sleeps is not seen.
   const stall_counters& stalls() const noexcept { return stall_watch_.counters(); }
   stall_watch& stall_watcher() noexcept { return stall_watch_; }
 
@@ -74,7 +76,7 @@ class loop {
   void turn();
   // Spins for the budget; false: time to park.
   bool stay_awake();
-  bool tick() noexcept;   // the engine's, and a look for stalls
+  bool tick() noexcept;  // the engine's, and a look for stalls
   void park();
   void get_up() noexcept;
 
@@ -87,13 +89,13 @@ class loop {
   spin_policy spin_;
   loop_counters counters_;
   stall_watch stall_watch_;
-  std::shared_ptr<loop*> alive_;   // handlers that come after the loop has gone find null here
-  std::atomic<pthread_t> thread_{};   // read by other threads, which ask whether they are this one
+  std::shared_ptr<loop*> alive_;     // handlers that come after the loop has gone find null here
+  std::atomic<pthread_t> thread_{};  // read by other threads, which ask whether they are this one
   std::atomic<bool> bound_{false};
   int holds_ = 0;
-  bool scheduled_ = false;    // a turn is posted, or running
-  bool parked_ = false;       // doorbells are armed
-  bool wait_pending_ = false; // an async_wait on the descriptor is outstanding
+  bool scheduled_ = false;     // a turn is posted, or running
+  bool parked_ = false;        // doorbells are armed
+  bool wait_pending_ = false;  // an async_wait on the descriptor is outstanding
   bool leaving_ = false;
 };
 

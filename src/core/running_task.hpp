@@ -11,8 +11,8 @@ namespace tutti::core {
 
 class running_task {
  public:
-  // `failure` is null when the task returned normally. Called from the task's last step: the callee may start other
-  // work, but must not destroy this object before it has returned.
+  // `failure` is null when the task returned normally. Called from the task's last step: the callee may start
+  // other work, but must not destroy this object before it has returned.
   using function = void (*)(void* owner, std::exception_ptr failure) noexcept;
 
   running_task() noexcept = default;
@@ -37,7 +37,9 @@ class running_task {
  private:
   struct driver {
     struct promise_type : detail::task_promise_base {
-      driver get_return_object() noexcept { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+      driver get_return_object() noexcept {
+        return {std::coroutine_handle<promise_type>::from_promise(*this)};
+      }
       std::suspend_always final_suspend() const noexcept { return {}; }
       void return_void() const noexcept {}
     };

@@ -154,7 +154,8 @@ std::string endpoint_text(const stream_endpoint& endpoint) {
       sockaddr_un local;
       std::memcpy(&local, any, endpoint.size() < sizeof local ? endpoint.size() : sizeof local);
       const std::size_t length = (endpoint.size() < sizeof local ? endpoint.size() : sizeof local) - start;
-      if (local.sun_path[0] == '\0') return fmt::format("@{}", std::string_view(local.sun_path + 1, length - 1));
+      if (local.sun_path[0] == '\0')
+        return fmt::format("@{}", std::string_view(local.sun_path + 1, length - 1));
       return {local.sun_path, ::strnlen(local.sun_path, length)};
     }
     default:

@@ -8,15 +8,16 @@
 
 namespace tutti::core {
 
-// With a core to itself a rank spins for about the price of a sleep and a wake-up, so that a message that is about to
-// come is met awake. With more ranks than cores a spin keeps the sender off the core: the loop yields at once, and
-// parks when nobody else wanted the core for about as long. Measured: a budget of 1 us is the worst of all (a park per
-// message), and a spin without yield costs a time slice, 4 ms, per message.
+// With a core to itself a rank spins for about the price of a sleep and a wake-up, so that a message that is
+// about to come is met awake. With more ranks than cores a spin keeps the sender off the core: the loop
+// yields at once, and parks when nobody else wanted the core for about as long. Measured: a budget of 1 us is
+// the worst of all (a park per message), and a spin without yield costs a time slice, 4 ms, per message.
 struct spin_policy {
   std::chrono::nanoseconds budget{50'000};
   bool yields = false;
 
-  // From the number of ranks on this host, the cores they may use, and TUTTI_SPIN_US (microseconds) where set.
+  // From the number of ranks on this host, the cores they may use, and TUTTI_SPIN_US (microseconds) where
+  // set.
   static spin_policy choose(int local_ranks, int usable_cores);
 };
 

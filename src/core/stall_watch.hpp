@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Notices when the loop thread computes instead of communicating.
 //
-// The loop looks at the clock anyway, every few hundred rounds. A gap between two looks in which the thread used the
-// processor was somebody's computation; one in which it did not was the scheduler's doing, and is no stall.
+// The loop looks at the clock anyway, every few hundred rounds. A gap between two looks in which the thread
+// used the processor was somebody's computation; one in which it did not was the scheduler's doing, and is no
+// stall.
 #pragma once
 
 #include "core/environment.hpp"
@@ -38,7 +39,7 @@ class stall_watch {
   void note(time_point from, time_point to, duration used, bool waiting) noexcept;
 
   const stall_counters& counters() const noexcept { return counters_; }
-  static duration processor_time() noexcept;   // of this thread
+  static duration processor_time() noexcept;  // of this thread
 
  private:
   void sample(time_point now) noexcept;
@@ -48,8 +49,8 @@ class stall_watch {
   static constexpr time_point never{};
   time_point last_ = never;
   time_point sampled_ = never;
-  duration used_{};          // processor time at `sampled_`
-  duration warn_at_{};       // the next to be warned of; zero: none
+  duration used_{};     // processor time at `sampled_`
+  duration warn_at_{};  // the next to be warned of; zero: none
 };
 
 }  // namespace tutti::core

@@ -13,7 +13,7 @@ timer_queue::~timer_queue() {
 
 void timer_queue::arm(timer& t, time_point when) {
   t.cancel();
-  heap_.push_back(&t);   // the only step that may throw
+  heap_.push_back(&t);  // the only step that may throw
   t.queue_ = this;
   t.when_ = when;
   t.place_ = heap_.size() - 1;

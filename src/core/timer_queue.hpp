@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's timers: a binary heap whose elements know their place, so that cancelling costs O(log n) and no search.
+// The engine's timers: a binary heap whose elements know their place, so that cancelling costs O(log n) and
+// no search.
 #pragma once
 
 #include "core/environment.hpp"

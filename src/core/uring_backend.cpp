@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readiness by multishot polls of an io_uring. Against epoll it saves the system call of looking while there is no
-// news: that is one load of shared memory, however many sockets there are. The kernel is never given a user's buffer:
-// cancelling and destroying an operation can then be synchronous.
+// Readiness by multishot polls of an io_uring. Against epoll it saves the system call of looking while there
+// is no news: that is one load of shared memory, however many sockets there are. The kernel is never given a
+// user's buffer: cancelling and destroying an operation can then be synchronous.
 #include "core/backend.hpp"
 
 #ifdef TUTTI_HAVE_IO_URING
@@ -22,15 +22,16 @@ namespace tutti::core {
 namespace {
 
 constexpr unsigned ring_entries = 256;
-constexpr std::uint64_t ignored = ~std::uint64_t{0};   // completions of removals
-// The kernel hands the memory of a closed ring to the next one, on whatever thread: the order that this has, and that
-// ThreadSanitizer cannot see in liburing's own system calls.
+constexpr std::uint64_t ignored = ~std::uint64_t{0};  // completions of removals
+// The kernel hands the memory of a closed ring to the next one, on whatever thread: the order that this has,
+// and that ThreadSanitizer cannot see in liburing's own system calls.
 std::atomic<unsigned> rings_closed{0};
 constexpr short interest = POLLIN | POLLOUT | POLLRDHUP;
 
 class uring_backend final : public backend {
  public:
-  // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and TASKRUN_FLAG 5.19.
+  // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and
+  // TASKRUN_FLAG 5.19.
   explicit uring_backend(std::string& why) {
     static constexpr unsigned ladder[] = {
         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
@@ -53,8 +54,8 @@ class uring_backend final : public backend {
     }
     usable_ = true;
     if (!probe(why)) usable_ = false;
-    // The io_context waits on an epoll descriptor with an eventfd in it that the kernel signals (waiting on the ring's
-    // own descriptor loses completions of a DEFER_TASKRUN ring), and with the doorbells.
+    // The io_context waits on an epoll descriptor with an eventfd in it that the kernel signals (waiting on
+    // the ring's own descriptor loses completions of a DEFER_TASKRUN ring), and with the doorbells.
     event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     wait_ = base::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
     if (usable_ && (!event_ || !wait_ || io_uring_register_eventfd(&ring_, event_.get()) != 0)) {
@@ -62,7 +63,8 @@ class uring_backend final : public backend {
       usable_ = false;
     }
     if (usable_) watch_doorbell(event_.get());
-    io_uring_register_ring_fd(&ring_);   // saves a descriptor look-up per call; older kernels refuse, harmlessly
+    io_uring_register_ring_fd(
+        &ring_);  // saves a descriptor look-up per call; older kernels refuse, harmlessly
     if (!usable_) {
       close_ring();
       return;
@@ -129,7 +131,8 @@ class uring_backend final : public backend {
   }
 
   static const char* hint(int code) noexcept {
-    if (code == -EPERM) return " (forbidden by a container's seccomp filter or by sysctl kernel.io_uring_disabled)";
+    if (code == -EPERM)
+      return " (forbidden by a container's seccomp filter or by sysctl kernel.io_uring_disabled)";
     if (code == -ENOSYS) return " (this kernel has none)";
     if (code == -ENOMEM) return " (locked-memory limit: see `ulimit -l`)";
     return "";
@@ -187,8 +190,8 @@ class uring_backend final : public backend {
       if (h == ignored) continue;
       watcher* w = table_.find(h);
       if (w == nullptr || events == -ECANCELED) continue;
-      // The kernel ends a multishot poll when the completion queue overflows: begin it anew before the callback,
-      // which may read until it would block and so must not miss what comes after.
+      // The kernel ends a multishot poll when the completion queue overflows: begin it anew before the
+      // callback, which may read until it would block and so must not miss what comes after.
       if (!more) submit_poll(table_.descriptor(h), h);
       const bool broken = events < 0 || (events & (POLLERR | POLLHUP)) != 0;
       w->on_ready(broken || (events & (POLLIN | POLLRDHUP)) != 0, broken || (events & POLLOUT) != 0);

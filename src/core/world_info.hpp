@@ -12,22 +12,22 @@ namespace tutti::core {
 // How to reach one rank, published by it while the world forms.
 struct peer_card {
   int rank = -1;
-  std::string host;                        // for people
-  std::int64_t pid = 0;                    // for people
-  std::string host_id;                     // equal: the ranks share memory and a network namespace
-  std::string shm_address;                 // abstract AF_UNIX name of its listener (without the leading 0); empty: none
+  std::string host;         // for people
+  std::int64_t pid = 0;     // for people
+  std::string host_id;      // equal: the ranks share memory and a network namespace
+  std::string shm_address;  // abstract AF_UNIX name of its listener (without the leading 0); empty: none
   std::vector<std::string> tcp_endpoints;  // "address:port", numeric, "[v6]:port", best first; empty: none
   std::string cpus;                        // the cores it may use, as hexadecimal mask
 };
 
 struct world_info {
-  std::uint64_t id = 0;      // random, the same on all ranks, different for every world
+  std::uint64_t id = 0;  // random, the same on all ranks, different for every world
   int rank = 0;
   int size = 1;
   std::uint32_t epoch = 0;
-  std::string secret;        // empty: none, and then all addresses are loopback
-  std::chrono::milliseconds timeout{0};   // of connecting; the default of every operation
-  std::vector<peer_card> peers;           // by rank
+  std::string secret;                    // empty: none, and then all addresses are loopback
+  std::chrono::milliseconds timeout{0};  // of connecting; the default of every operation
+  std::vector<peer_card> peers;          // by rank
 
   const peer_card& card(int rank_) const { return peers[static_cast<std::size_t>(rank_)]; }
 };

@@ -19,7 +19,7 @@ namespace {
 // there; setting it would make their writes fail. Opened anew, the pipe or terminal is the same and the flag
 // is ours. Files never block, and sockets cannot be opened: both are written to as they are.
 base::unique_fd open_anew(int fd) {
-  struct stat status {};
+  struct stat status{};
   if (::fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || ::isatty(fd) == 1)) return {};
   const std::string path = "/proc/self/fd/" + std::to_string(fd);
   return base::unique_fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -107,8 +107,8 @@ void output_sink::when_drained(std::function<void()> done) {
 }
 
 bool same_file(int a, int b) {
-  struct stat of_a {};
-  struct stat of_b {};
+  struct stat of_a{};
+  struct stat of_b{};
   return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
          of_a.st_ino == of_b.st_ino;
 }

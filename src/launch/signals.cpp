@@ -17,7 +17,7 @@ std::string signal_name(int signal) {
 }
 
 bool ignored(int signal) noexcept {
-  struct sigaction now {};
+  struct sigaction now{};
   return ::sigaction(signal, nullptr, &now) == 0 && (now.sa_flags & SA_SIGINFO) == 0 &&
          now.sa_handler == SIG_IGN;
 }
@@ -30,7 +30,7 @@ std::vector<int> forwarded_signals() {
 }
 
 void ignore_signals_of_writing() noexcept {
-  struct sigaction ignore {};
+  struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;
   for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &ignore, &found[i]);
 }
@@ -39,10 +39,10 @@ void restore_signals_for_program(const sigset_t& mask) noexcept {
   for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &found[i], nullptr);
   // exec would undo handlers by itself, but a signal that is unblocked before it must not run one here: the
   // handler writes to a pipe that the launcher reads.
-  struct sigaction by_default {};
+  struct sigaction by_default{};
   by_default.sa_handler = SIG_DFL;
   for (int signal = 1; signal < SIGRTMIN; ++signal) {
-    struct sigaction now {};
+    struct sigaction now{};
     if (::sigaction(signal, nullptr, &now) == 0 && now.sa_handler != SIG_DFL && now.sa_handler != SIG_IGN)
       ::sigaction(signal, &by_default, nullptr);
   }

@@ -27,7 +27,7 @@ std::size_t length(const List& list) noexcept {
 
 // Before the first element whose `order` is greater: seldom far from the front, for what comes back is old.
 template <class T, class Tag>
-void insert_by(std::uint64_t T::*order, base::intrusive_list<T, Tag>& list, T& element) noexcept {
+void insert_by(std::uint64_t T::* order, base::intrusive_list<T, Tag>& list, T& element) noexcept {
   T* later = list.front();
   while (later != nullptr && later->*order < element.*order) later = list.after(*later);
   if (later == nullptr) {

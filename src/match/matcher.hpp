@@ -39,8 +39,8 @@ struct source_tag;
 // A receive that waits for its message. While it is posted it stays where it is and `wanted` does not change.
 struct posted_receive : base::list_hook<posted_tag> {
   envelope wanted;
-  std::uint64_t stamp = 0;     // its place in the order of posting; set by matcher::post
-  std::uint64_t arrival = 0;   // of the message it was given: that one's place in the order of arrival
+  std::uint64_t stamp = 0;    // its place in the order of posting; set by matcher::post
+  std::uint64_t arrival = 0;  // of the message it was given: that one's place in the order of arrival
 
   bool posted() const noexcept { return linked(); }
 };
@@ -49,7 +49,7 @@ struct posted_receive : base::list_hook<posted_tag> {
 // is and `from` does not change.
 struct unexpected_message : base::list_hook<arrival_tag>, base::list_hook<source_tag> {
   envelope from;
-  std::uint64_t arrival = 0;   // its place in the order of arrival; set by matcher::keep
+  std::uint64_t arrival = 0;  // its place in the order of arrival; set by matcher::keep
 
   bool queued() const noexcept { return base::list_hook<arrival_tag>::linked(); }
 };
@@ -89,13 +89,14 @@ class matcher {
   // is not open. Cost as post().
   unexpected_message* find(const envelope& wanted) noexcept;
 
-  // A message that was given to a receive and has not been delivered comes back; `m.arrival` is what that receive had
-  // in its `arrival`. Takes out the receive that gets it now, the one posted first among those that accept it;
-  // nullptr: none is posted, and it is queued again, where it was in the order of arrival. Later messages that have
-  // been given to receives stay with those. Linear in the older receives and messages passed.
+  // A message that was given to a receive and has not been delivered comes back; `m.arrival` is what that
+  // receive had in its `arrival`. Takes out the receive that gets it now, the one posted first among those
+  // that accept it; nullptr: none is posted, and it is queued again, where it was in the order of arrival.
+  // Later messages that have been given to receives stay with those. Linear in the older receives and
+  // messages passed.
   posted_receive* put_back(unexpected_message& m) noexcept;
-  // A receive whose message is no more waits again, where it was in the order of posting. Otherwise as post().
-  // Linear in the older receives passed.
+  // A receive whose message is no more waits again, where it was in the order of posting. Otherwise as
+  // post(). Linear in the older receives passed.
   unexpected_message* post_again(posted_receive& r) noexcept;
 
   // Take one element out, wherever it is; nothing happens when it is not inside. O(1).
@@ -118,15 +119,15 @@ class matcher {
   template <class F>
   void take_unexpected(std::uint32_t context, F f);
 
-  // Calls f(const posted_receive&) for each receive of the context that names a source; f changes nothing here.
-  // O(size + receives).
+  // Calls f(const posted_receive&) for each receive of the context that names a source; f changes nothing
+  // here. O(size + receives).
   template <class F>
   void visit_posted(std::uint32_t context, F f) const;
 
   // For reports and tests: they walk the queues, O(elements + sizes of the contexts).
   std::size_t posted_count() const noexcept;
   std::size_t posted_count(std::uint32_t context) const noexcept;
-  std::size_t unexpected_count() const noexcept;   // with those outside all contexts
+  std::size_t unexpected_count() const noexcept;  // with those outside all contexts
   std::size_t unexpected_count(std::uint32_t context) const noexcept;
 
  private:
@@ -157,7 +158,7 @@ class matcher {
   // Context numbers are anywhere in 32 bits: open addressing with linear probing, at most half full.
   struct slot {
     std::uint32_t context = 0;
-    std::unique_ptr<context_queues> queues;   // nullptr: free
+    std::unique_ptr<context_queues> queues;  // nullptr: free
   };
 
   static bool accepts(std::int32_t wanted_tag, std::int32_t tag) noexcept {
@@ -210,15 +211,15 @@ class matcher {
   void gather_posted_from(std::uint32_t context, std::int32_t source, posted_list& all) noexcept;
   void gather_unexpected(std::uint32_t context, arrival_list& all) noexcept;
 
-  std::vector<slot> slots_;   // a power of two
-  unsigned shift_;            // 32 - log2(slots_.size())
+  std::vector<slot> slots_;  // a power of two
+  unsigned shift_;           // 32 - log2(slots_.size())
   std::size_t open_ = 0;
   // The answer to the last look-up, nullptr when that context is not open.
   std::uint32_t last_context_ = 0;
   context_queues* last_ = nullptr;
   std::uint64_t next_stamp_ = 0;
   std::uint64_t next_arrival_ = 0;
-  arrival_list outside_;   // for contexts that are not open, and from sources that a context does not have
+  arrival_list outside_;  // for contexts that are not open, and from sources that a context does not have
 };
 
 inline posted_receive* matcher::take_receive(const context_queues& c, const envelope& from) noexcept {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one send and of one receive, wherever it lives: in an awaiting frame, in a request, in a collective.
+// The state of one send and of one receive, wherever it lives: in an awaiting frame, in a request, in a
+// collective.
 #pragma once
 
 #include "core/engine.hpp"
@@ -27,7 +28,8 @@ struct send : core::activity, transport::outgoing {
   enum class phase : std::uint8_t {
     idle,
     queued,     // an eager frame waits in the link
-    announced,  // the announcement has left or waits in the link; the receiver has not asked, or reads it itself
+    announced,  // the announcement has left or waits in the link; the receiver has not asked, or reads it
+                // itself
     streaming,  // the data frame is in the link
     done        // complete, delivered or in the engine's ready list
   };
@@ -35,7 +37,7 @@ struct send : core::activity, transport::outgoing {
   int peer = -1;
   endpoint* through = nullptr;
   std::uint64_t cookie = 0;
-  const std::byte* data = nullptr;   // the whole message; `outgoing` describes the frame that is on its way
+  const std::byte* data = nullptr;  // the whole message; `outgoing` describes the frame that is on its way
   std::size_t bytes = 0;
 };
 
@@ -71,20 +73,20 @@ struct probe : core::activity, base::list_hook<probe_tag> {
 
 struct announced_tag;
 
-// A message, or the announcement of one, that has no receive: it came before its receive, or its receive has given it up.
-// `head.kind`: eager; announce; or data, of an announced message that its sender was told to send to a receive that has
-// ended since. What is not complete yet arrives into `data`.
+// A message, or the announcement of one, that has no receive: it came before its receive, or its receive has
+// given it up. `head.kind`: eager; announce; or data, of an announced message that its sender was told to
+// send to a receive that has ended since. What is not complete yet arrives into `data`.
 struct unexpected : match::unexpected_message, landing_owner, base::list_hook<announced_tag> {
   unexpected() noexcept : landing_owner(kind::unexpected) {}
 
   transport::frame head;
   int peer = -1;
-  bool complete = false;           // all payload is here, or (announce) none will come unasked
-  std::uint64_t cookie = 0;        // data, until it is complete
-  std::size_t received = 0;        // likewise
-  receive* claimed_by = nullptr;   // eager: taken while still arriving
+  bool complete = false;          // all payload is here, or (announce) none will come unasked
+  std::uint64_t cookie = 0;       // data, until it is complete
+  std::size_t received = 0;       // likewise
+  receive* claimed_by = nullptr;  // eager: taken while still arriving
   std::byte* data = nullptr;
-  std::size_t capacity = 0;        // of `data`, kept when the node is reused
+  std::size_t capacity = 0;  // of `data`, kept when the node is reused
 };
 
 }  // namespace tutti::p2p

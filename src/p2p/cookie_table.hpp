@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names for activities in frames: an index and a generation, checked on the way back, so that a late or a forged frame
-// finds nothing instead of memory that was reused.
+// Names for activities in frames: an index and a generation, checked on the way back, so that a late or a
+// forged frame finds nothing instead of memory that was reused.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +32,7 @@ class cookie_table {
     if (s == nullptr) return;
     ++s->generation;
     s->is = named{};
-    free_.push_back(static_cast<std::uint32_t>(cookie));   // capacity was reserved by insert()
+    free_.push_back(static_cast<std::uint32_t>(cookie));  // capacity was reserved by insert()
   }
   named find_any(std::uint64_t cookie) noexcept {
     slot* s = find(cookie);

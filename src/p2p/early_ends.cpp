@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sends and receives that end before their time, by their owner or by the other side.
 //
-// Whoever ends one has its buffer back at once. A message loses its receive by that, but is not lost itself: what has
-// come of it is kept as if it had come before its receive, in its place among the others, and the next receive that
-// accepts it goes on from there.
+// Whoever ends one has its buffer back at once. A message loses its receive by that, but is not lost itself:
+// what has come of it is kept as if it had come before its receive, in its place among the others, and the
+// next receive that accepts it goes on from there.
 #include "p2p/endpoint.hpp"
 
 #include <fmt/format.h>
@@ -57,7 +57,8 @@ bool endpoint::take_back(send& s) noexcept {
         if (!arrives) post_control(s.peer, answer);
         break;
       case send::phase::idle:
-      case send::phase::done: break;
+      case send::phase::done:
+        break;
     }
   }
   if (s.at == send::phase::queued && !arrives) {
@@ -93,7 +94,8 @@ void endpoint::release(receive& r) noexcept {
   const bool keep = r.expected == none;
   unexpected* back = nullptr;
   switch (r.at) {
-    case receive::phase::idle: return;
+    case receive::phase::idle:
+      return;
     case receive::phase::done:
       // Complete, and nobody has been told.
       if (undelivered && keep && r.failure() == errc::success) back = keep_whole(r);
@@ -117,10 +119,11 @@ void endpoint::end_early(receive& r, errc code, std::string text, bool keep) noe
   bool lost = false;
   unexpected* const back = detach(r, keep, lost);
   if (lost) {
-    r.set_failure(errc::resources,
-                  fmt::format("a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
-                              "had begun to arrive, and there is no memory to keep it in",
-                              r.result.bytes, routes_.describe(r.peer), r.result.tag, text));
+    r.set_failure(
+        errc::resources,
+        fmt::format("a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
+                    "had begun to arrive, and there is no memory to keep it in",
+                    r.result.bytes, routes_.describe(r.peer), r.result.tag, text));
   } else if (!too_long) {
     r.set_failure(code, std::move(text));
   }
@@ -128,8 +131,8 @@ void endpoint::end_early(receive& r, errc code, std::string text, bool keep) noe
   if (back != nullptr) offer(*back);
 }
 
-// On return nothing refers to the receive or its buffer. Its message, when it has one and that is to be kept; `lost`:
-// there is no memory for it.
+// On return nothing refers to the receive or its buffer. Its message, when it has one and that is to be kept;
+// `lost`: there is no memory for it.
 unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
   auto* const me = static_cast<landing_owner*>(&r);
   const bool has_link = r.at != receive::phase::posted && !peer_gone(r.peer);
@@ -138,8 +141,11 @@ unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
   unexpected* back = nullptr;
   switch (r.at) {
     case receive::phase::idle:
-    case receive::phase::done: return nullptr;
-    case receive::phase::posted: matcher_.withdraw(r); break;
+    case receive::phase::done:
+      return nullptr;
+    case receive::phase::posted:
+      matcher_.withdraw(r);
+      break;
     case receive::phase::landing: {
       keep = keep && r.failure() == errc::success;
       if (keep) back = memory_for(r, frame_kind::eager, r.result.bytes);
@@ -147,7 +153,7 @@ unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
       landing instead;
       if (back != nullptr) instead = landing{back->data, r.result.bytes, static_cast<landing_owner*>(back)};
       const bool moved = link != nullptr && link->redirect_landing(me, instead);
-      if (back != nullptr && !moved) {   // the link was cut
+      if (back != nullptr && !moved) {  // the link was cut
         recycle(*back);
         back = nullptr;
       }
@@ -244,11 +250,13 @@ void endpoint::take_over(receive& r, unexpected& u) noexcept {
 // Data frames that were to go to `u` go nowhere.
 void endpoint::stop_arriving(unexpected& u) noexcept {
   cookies_.erase(std::exchange(u.cookie, 0));
-  if (!peer_gone(u.peer)) routes_.link_to(u.peer).redirect_landing(static_cast<landing_owner*>(&u), landing{});
+  if (!peer_gone(u.peer))
+    routes_.link_to(u.peer).redirect_landing(static_cast<landing_owner*>(&u), landing{});
   u.complete = true;
 }
 
-// A message whose receive gave it up: the first posted receive that accepts it has it now, or it waits where it was.
+// A message whose receive gave it up: the first posted receive that accepts it has it now, or it waits where
+// it was.
 void endpoint::offer(unexpected& u) noexcept {
   if (match::posted_receive* posted = matcher_.put_back(u)) {
     auto& r = static_cast<receive&>(*posted);
@@ -287,7 +295,8 @@ void endpoint::end_withdraw(int peer, const frame& head) noexcept {
     return;
   }
   end_early(*r, errc::cancelled,
-            fmt::format("{} took back the message while it was being received", routes_.describe(peer)), false);
+            fmt::format("{} took back the message while it was being received", routes_.describe(peer)),
+            false);
 }
 
 // The message that the receive had asked for was taken back before anything of it came: it was never there.

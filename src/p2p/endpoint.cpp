@@ -21,7 +21,8 @@ constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 constexpr std::size_t early_failures_kept = 64;
 constexpr std::size_t closed_remembered = 4096;
 
-// What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected messages.
+// What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected
+// messages.
 constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
 
 // A frame that belongs to no send: it is kept here until the link has let go of it.
@@ -143,7 +144,7 @@ void endpoint::end_clear(int peer, const frame& head) noexcept {
     return;
   }
   transport::link& link = routes_.link_to(peer);
-  link.withdraw(*s);   // the announcement: it is asked for, and not to be read any more
+  link.withdraw(*s);  // the announcement: it is asked for, and not to be read any more
   const std::uint32_t context = s->head.context;
   s->head = frame{};
   s->head.kind = frame_kind::data;
@@ -212,7 +213,8 @@ void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const
   post_control(peer, head, std::vector<std::byte>(bytes, bytes + shown.size()));
 }
 
-void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept {
+void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,
+                            const fingerprint& part_of) noexcept {
   std::vector<int> waited_for;
   matcher_.visit_posted(context, [&](const match::posted_receive& r) {
     const bool known = std::find(waited_for.begin(), waited_for.end(), r.wanted.source) != waited_for.end();
@@ -222,7 +224,8 @@ void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence, const
   for (const int peer : waited_for) give_notice(context, peer, sequence, part_of);
 }
 
-void endpoint::give_notice(std::uint32_t context, int peer, std::uint32_t sequence, const fingerprint& part_of) noexcept {
+void endpoint::give_notice(std::uint32_t context, int peer, std::uint32_t sequence,
+                           const fingerprint& part_of) noexcept {
   frame head;
   head.kind = frame_kind::notice;
   head.context = context;
@@ -267,7 +270,9 @@ void endpoint::end_ask(int peer, const frame& head) noexcept {
 
 void endpoint::end_tell(int peer, const frame& head) noexcept {
   const auto owner = contexts_.find(head.context);
-  if (owner == contexts_.end() || head.cookie > static_cast<std::uint64_t>(whereabouts::state::no_communicator)) return;
+  if (owner == contexts_.end() ||
+      head.cookie > static_cast<std::uint64_t>(whereabouts::state::no_communicator))
+    return;
   whereabouts there;
   there.at = static_cast<whereabouts::state>(head.cookie);
   there.last = head.other_cookie;
@@ -321,23 +326,26 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
   r.result.tag = head.tag;
   r.result.bytes = head.length;
   if (head.length > r.capacity)
-    r.set_failure(errc::truncated,
-                  fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
-                              "nothing was written past its end: make the buffer at least as long as the message",
-                              head.length, routes_.describe(peer), head.tag, r.capacity));
+    r.set_failure(
+        errc::truncated,
+        fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
+                    "nothing was written past its end: make the buffer at least as long as the message",
+                    head.length, routes_.describe(peer), head.tag, r.capacity));
   // All parts of a collective know how long they are; only element counts that differ by rank can disagree.
   static constexpr fingerprint none{};
   if (r.expected != none && head.length != r.capacity)
-    r.set_failure(errc::mismatch,
-                  fmt::format("{} sent {} bytes where this rank expects {}: the element counts that the ranks gave for "
-                              "this block differ",
-                              routes_.describe(peer), head.length, r.capacity));
-  // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this one.
+    r.set_failure(
+        errc::mismatch,
+        fmt::format("{} sent {} bytes where this rank expects {}: the element counts that the ranks gave for "
+                    "this block differ",
+                    routes_.describe(peer), head.length, r.capacity));
+  // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this
+  // one.
   if (head.fingerprint != r.expected) {
     const auto owner = contexts_.find(head.context);
     if (owner != contexts_.end())
-      r.set_failure(errc::mismatch, owner->second->mismatch_text(peer, static_cast<std::uint32_t>(head.tag), r.expected,
-                                                                 head.fingerprint));
+      r.set_failure(errc::mismatch, owner->second->mismatch_text(peer, static_cast<std::uint32_t>(head.tag),
+                                                                 r.expected, head.fingerprint));
   }
 }
 
@@ -376,8 +384,9 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   return true;
 }
 
-// Has the link fetch the announced message, or asks for it. One that would not fit is refused, and of one without bytes there is
-// nothing to ask for (no data frame would ever end it): then the receive is done at once, and the sender told so.
+// Has the link fetch the announced message, or asks for it. One that would not fit is refused, and of one
+// without bytes there is nothing to ask for (no data frame would ever end it): then the receive is done at
+// once, and the sender told so.
 void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexcept {
   frame answer;
   answer.context = announced.context;
@@ -409,13 +418,16 @@ bool endpoint::admitted(int peer, const frame& head) noexcept {
 landing endpoint::begin(int peer, const frame& head) noexcept {
   state_of(peer).in_touch = true;
   switch (head.kind) {
-    case frame_kind::eager: return begin_eager(peer, head);
-    case frame_kind::data: return begin_data(peer, head);
+    case frame_kind::eager:
+      return begin_eager(peer, head);
+    case frame_kind::data:
+      return begin_data(peer, head);
     case frame_kind::fail: {
       unexpected* u = new_unexpected(head.length);
       return landing{u->data, head.length, static_cast<landing_owner*>(u)};
     }
-    default: return {};
+    default:
+      return {};
   }
 }
 
@@ -447,7 +459,8 @@ landing endpoint::begin_data(int peer, const frame& head) noexcept {
   if (unexpected* u = is.kept) {
     if (u->peer != peer || head.other_cookie > u->head.length) return {};
     const std::size_t left = static_cast<std::size_t>(u->head.length - head.other_cookie);
-    return landing{u->data + head.other_cookie, std::min<std::size_t>(head.length, left), static_cast<landing_owner*>(u)};
+    return landing{u->data + head.other_cookie, std::min<std::size_t>(head.length, left),
+                   static_cast<landing_owner*>(u)};
   }
   receive* r = is.receiving;
   if (r == nullptr || r->peer != peer || head.other_cookie > r->capacity) return {};
@@ -461,22 +474,41 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
       state_of(peer).arriving = nullptr;
       end_eager(peer, head, where);
       break;
-    case frame_kind::announce: end_announce(peer, head); break;
-    case frame_kind::clear: end_clear(peer, head); break;
-    case frame_kind::data: end_data(head, where); break;
-    case frame_kind::withdraw: end_withdraw(peer, head); break;
-    case frame_kind::fail: end_fail(peer, head, where); break;
+    case frame_kind::announce:
+      end_announce(peer, head);
+      break;
+    case frame_kind::clear:
+      end_clear(peer, head);
+      break;
+    case frame_kind::data:
+      end_data(head, where);
+      break;
+    case frame_kind::withdraw:
+      end_withdraw(peer, head);
+      break;
+    case frame_kind::fail:
+      end_fail(peer, head, where);
+      break;
     case frame_kind::refuse:
-    case frame_kind::taken: end_answer(peer, head); break;
+    case frame_kind::taken:
+      end_answer(peer, head);
+      break;
     case frame_kind::credit: {
       std::uint64_t& out = state_of(peer).eager_out;
       out -= std::min(out, head.length);
       break;
     }
-    case frame_kind::notice: admitted(peer, head); break;
-    case frame_kind::ask: end_ask(peer, head); break;
-    case frame_kind::tell: end_tell(peer, head); break;
-    case frame_kind::leave: break;   // the link reports it with closed()
+    case frame_kind::notice:
+      admitted(peer, head);
+      break;
+    case frame_kind::ask:
+      end_ask(peer, head);
+      break;
+    case frame_kind::tell:
+      end_tell(peer, head);
+      break;
+    case frame_kind::leave:
+      break;  // the link reports it with closed()
   }
 }
 
@@ -492,7 +524,7 @@ void endpoint::end_eager(int peer, const frame& head, const landing& where) noex
   u.complete = true;
   receive* r = u.claimed_by;
   if (r == nullptr) {
-    if (!u.queued()) retire(u);   // its receive was cancelled while it arrived
+    if (!u.queued()) retire(u);  // its receive was cancelled while it arrived
     return;
   }
   const std::size_t taken = std::min<std::size_t>(u.head.length, r->capacity);
@@ -644,7 +676,8 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
     u = next;
   }
   ++gone_;
-  // A receive from any source goes on while a member that may send is left; a member's death is reported to it at once.
+  // A receive from any source goes on while a member that may send is left; a member's death is reported to
+  // it at once.
   const auto ends_any = [&](const context_owner& owner) {
     return owner.has_member(peer) && (why != errc::peer_left || nobody_left(owner) >= 0);
   };

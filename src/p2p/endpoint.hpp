@@ -5,7 +5,8 @@
 //             there, in bounded amount: a sender whose credit with the receiver is used up goes by rendezvous
 // rendezvous  announce -> (match) -> clear -> data...; the data land straight in the receive buffer
 // fetched     announce -> (match) -> the receiver's link gets the data itself -> taken
-// refuse, withdraw and fail end things early. Ranks here are ranks of the world; contexts keep communicators apart.
+// refuse, withdraw and fail end things early. Ranks here are ranks of the world; contexts keep communicators
+// apart.
 #pragma once
 
 #include "core/engine.hpp"
@@ -29,9 +30,9 @@ namespace tutti::p2p {
 struct whereabouts {
   enum class state : std::uint64_t { not_called, waiting, done, no_communicator };
   state at = state::no_communicator;
-  std::uint64_t last = 0;      // the last collective that it called, with its fingerprint
+  std::uint64_t last = 0;  // the last collective that it called, with its fingerprint
   fingerprint print{};
-  int waits_for = -1;          // rank of the world, where it waits for one
+  int waits_for = -1;  // rank of the world, where it waits for one
 };
 
 // What a message costs of the window for eager ones, beside its bytes: its node.
@@ -41,7 +42,8 @@ constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + n
 // A communicator, as far as the endpoint needs to know it.
 class context_owner {
  public:
-  // A frame of collective `sequence` came from `peer`. False: it is part of another collective than ours; drop it.
+  // A frame of collective `sequence` came from `peer`. False: it is part of another collective than ours;
+  // drop it.
   virtual bool admit(int peer, std::uint32_t sequence, const fingerprint& theirs) noexcept = 0;
   // A message of collective `sequence` met a receive of another kind of collective: both calls in words.
   virtual std::string mismatch_text(int peer, std::uint32_t sequence, const fingerprint& mine,
@@ -65,7 +67,7 @@ class context_owner {
 class router {
  public:
   virtual transport::link& link_to(int peer) = 0;
-  virtual std::string describe(int peer) const = 0;   // "rank 2 (host b, pid 77)"
+  virtual std::string describe(int peer) const = 0;  // "rank 2 (host b, pid 77)"
 
  protected:
   ~router() = default;
@@ -77,16 +79,16 @@ struct endpoint_counters {
   std::uint64_t eager = 0;
   std::uint64_t rendezvous = 0;
   std::uint64_t unexpected = 0;
-  std::uint64_t fetched = 0;   // receives whose message the link read from the sender's memory
-  std::uint64_t given_back = 0;   // messages whose receive ended early, and which were kept for another
+  std::uint64_t fetched = 0;     // receives whose message the link read from the sender's memory
+  std::uint64_t given_back = 0;  // messages whose receive ended early, and which were kept for another
 };
 
 // What the endpoint has in use at the moment; for reports and tests.
 struct endpoint_usage {
-  std::size_t posted = 0;       // receives without a message
-  std::size_t unexpected = 0;   // messages without a receive, or on their way to one
-  std::size_t cookies = 0;      // messages in the middle of a rendezvous
-  std::size_t controls = 0;     // frames without an owner that have not left
+  std::size_t posted = 0;      // receives without a message
+  std::size_t unexpected = 0;  // messages without a receive, or on their way to one
+  std::size_t cookies = 0;     // messages in the middle of a rendezvous
+  std::size_t controls = 0;    // frames without an owner that have not left
 };
 
 class endpoint final : public transport::inbound {
@@ -101,23 +103,23 @@ class endpoint final : public transport::inbound {
   // A peer that had the context before this rank may have failed in it already: then `owner` hears of it now.
   void tell_early_failure(std::uint32_t context, context_owner& owner) noexcept;
 
-  // Start. True: complete already (look at failure() and result), no completion will be delivered. The activity and
-  // the buffer must stay until completion, or until release().
+  // Start. True: complete already (look at failure() and result), no completion will be delivered. The
+  // activity and the buffer must stay until completion, or until release().
   bool start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
              const fingerprint& part_of) noexcept;
   bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
              const fingerprint& part_of) noexcept;
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
-  // Ends the activity without a completion; on return neither it nor its buffer is referenced. Harmless when done.
-  // The message that a receive of point to point had, also one that is complete and has not been delivered, is there
-  // for other receives as if it had not had it.
+  // Ends the activity without a completion; on return neither it nor its buffer is referenced. Harmless when
+  // done. The message that a receive of point to point had, also one that is complete and has not been
+  // delivered, is there for other receives as if it had not had it.
   void release(send& s) noexcept;
   void release(receive& r) noexcept;
   void release(probe& p) noexcept;
-  // Ends it with this failure, delivered as its completion; harmless when done. With errc::cancelled or timed_out what
-  // has really happened counts: a receive leaves its message to others, but ends with errc::truncated when it had begun to
-  // cut it off, and with errc::resources when there is no memory to keep it in; a send whose message arrives all the same
-  // has succeeded. With another code the message is lost.
+  // Ends it with this failure, delivered as its completion; harmless when done. With errc::cancelled or
+  // timed_out what has really happened counts: a receive leaves its message to others, but ends with
+  // errc::truncated when it had begun to cut it off, and with errc::resources when there is no memory to keep
+  // it in; a send whose message arrives all the same has succeeded. With another code the message is lost.
   void fail(send& s, errc code, std::string text) noexcept;
   void fail(receive& r, errc code, std::string text) noexcept;
   void fail(probe& p, errc code, std::string text) noexcept;
@@ -126,12 +128,13 @@ class endpoint final : public transport::inbound {
   // Tells `peer` that the communicator has failed here; best effort.
   void announce_failure(std::uint32_t context, int peer, errc why, const std::string& text) noexcept;
 
-  // Tells every rank from which collective `sequence` waits for a message that it is waited for: ranks that wait for
-  // each other in different collectives would otherwise never exchange a frame that shows it.
+  // Tells every rank from which collective `sequence` waits for a message that it is waited for: ranks that
+  // wait for each other in different collectives would otherwise never exchange a frame that shows it.
   void give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept;
 
   // Tells one of them.
-  void give_notice(std::uint32_t context, int peer, std::uint32_t sequence, const fingerprint& part_of) noexcept;
+  void give_notice(std::uint32_t context, int peer, std::uint32_t sequence,
+                   const fingerprint& part_of) noexcept;
 
   // Asks `peer` where it is with collective `sequence`; context_owner::told has the answer.
   void ask(std::uint32_t context, int peer, std::uint32_t sequence) noexcept;
@@ -140,8 +143,12 @@ class endpoint final : public transport::inbound {
   // The oldest message from `source` that waits for a receive, whatever its tag; false: there is none.
   bool waiting_message(std::uint32_t context, int source, status& found) noexcept;
 
-  bool peer_gone(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why != errc::success; }
-  bool peer_failed(int peer) const noexcept { return peer_gone(peer) && peers_[static_cast<std::size_t>(peer)].why != errc::peer_left; }
+  bool peer_gone(int peer) const noexcept {
+    return peers_[static_cast<std::size_t>(peer)].why != errc::success;
+  }
+  bool peer_failed(int peer) const noexcept {
+    return peer_gone(peer) && peers_[static_cast<std::size_t>(peer)].why != errc::peer_left;
+  }
   // Whether anything was sent to `peer`, or came from it.
   bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
   const endpoint_counters& counters() const noexcept { return counters_; }
@@ -155,18 +162,19 @@ class endpoint final : public transport::inbound {
   void closed(int peer, errc why, std::string text) noexcept override;
 
  private:
-  struct control;   // an announcement's answer or another frame without owner, kept until it has left
+  struct control;  // an announcement's answer or another frame without owner, kept until it has left
   struct peer_state {
-    errc why = errc::success;   // of the link's end
+    errc why = errc::success;  // of the link's end
     bool in_touch = false;
     std::string text;
-    std::uint64_t eager_out = 0;   // cost of eager messages that this rank sent and the peer has not credited
-    std::uint64_t owed = 0;        // cost of those that were taken here since the last credit
-    landing_owner* arriving = nullptr;   // where the eager frame goes of which the header has come, the rest not yet
+    std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited
+    std::uint64_t owed = 0;       // cost of those that were taken here since the last credit
+    landing_owner* arriving =
+        nullptr;  // where the eager frame goes of which the header has come, the rest not yet
   };
   peer_state& state_of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
-  // When a receive from any rank would wait for nobody, one of those that have gone: there were other members, all have
-  // gone, and this rank does not write to itself. Else -1.
+  // When a receive from any rank would wait for nobody, one of those that have gone: there were other
+  // members, all have gone, and this rank does not write to itself. Else -1.
   int nobody_left(const context_owner& owner) const noexcept;
   // Likewise of a receive to come: -1 when something may come from `source`.
   int gone_source(std::uint32_t context, int source) const noexcept;
@@ -216,36 +224,39 @@ class endpoint final : public transport::inbound {
 
   unexpected* new_unexpected(std::size_t bytes);
   void recycle(unexpected& u) noexcept;
-  void retire(unexpected& u) noexcept;   // the same, of an eager message
+  void retire(unexpected& u) noexcept;  // the same, of an eager message
 
   static void sent(transport::outgoing& o, bool ok) noexcept;
 
   core::engine& engine_;
   router& routes_;
   const int rank_;
-  std::vector<std::unique_ptr<unexpected>> unexpected_nodes_;   // before the queues that link them: freed after them
+  std::vector<std::unique_ptr<unexpected>>
+      unexpected_nodes_;  // before the queues that link them: freed after them
   match::matcher matcher_;
   cookie_table cookies_;
   std::unordered_map<std::uint32_t, context_owner*> contexts_;
   std::vector<peer_state> peers_;
-  std::size_t gone_ = 0;     // peers whose link has ended
+  std::size_t gone_ = 0;  // peers whose link has ended
   base::intrusive_list<unexpected, announced_tag> announced_;
   base::intrusive_list<probe, probe_tag> probes_;
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;
   std::vector<control*> free_controls_;
-  // Contexts that were open here and are not any more: what comes for them is for nobody. (For those that are not open yet it is
-  // kept.)
-  bool was_closed(std::uint32_t context) const noexcept { return closed_.contains(context) && !contexts_.contains(context); }
+  // Contexts that were open here and are not any more: what comes for them is for nobody. (For those that are
+  // not open yet it is kept.)
+  bool was_closed(std::uint32_t context) const noexcept {
+    return closed_.contains(context) && !contexts_.contains(context);
+  }
   std::unordered_set<std::uint32_t> closed_;
-  std::deque<std::uint32_t> closed_order_;   // oldest first
+  std::deque<std::uint32_t> closed_order_;  // oldest first
   struct early_failure {
     std::uint32_t context;
     int peer;
     errc why;
     std::string text;
   };
-  std::vector<early_failure> early_failures_;   // of contexts that are not open here
+  std::vector<early_failure> early_failures_;  // of contexts that are not open here
   endpoint_counters counters_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives as awaitable objects for coroutines inside the library (collectives): started when made, awaited
-// once, ended when destroyed. Neither copied nor moved: their state is what the endpoint points to.
+// Sends and receives as awaitable objects for coroutines inside the library (collectives): started when made,
+// awaited once, ended when destroyed. Neither copied nor moved: their state is what the endpoint points to.
 #pragma once
 
 #include "p2p/endpoint.hpp"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a transport is to the layers above: ordered, reliable frames to one peer, and a place for arriving payload.
+// What a transport is to the layers above: ordered, reliable frames to one peer, and a place for arriving
+// payload.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -13,21 +14,22 @@
 namespace tutti::transport {
 
 enum class frame_kind : std::uint8_t {
-  eager = 1,   // a whole message: `length` bytes of payload follow
-  announce,    // a message of `length` bytes is ready at the sender under `cookie` (rendezvous); no payload.
-               // `other_cookie`: the link's name for the message where the receiver can read it itself, else 0
-  clear,       // the receiver's answer: send the message `cookie`, to my `other_cookie`
-  refuse,      // the receiver's answer: the message `cookie` is not wanted any more, count it as sent
-  data,        // `length` bytes of the message that the receiver knows as `cookie`, from byte `other_cookie` of it
-  withdraw,    // the sender takes back the announced message `cookie`; `other_cookie`: receiver's cookie if it has one
-  fail,        // the communicator `context` has failed at the sender; payload: reason (errc) and text
-  leave,       // the sender's world ends normally: nothing follows
-  credit,      // `length` more bytes of eager messages may be sent to me
-  notice,      // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
-  ask,         // where is the receiver with collective `tag` of `context`?
-  tell,        // the answer: `cookie`, one of the p2p layer's numbers; `other_cookie` is the last collective that was
-               // called, `fingerprint` its fingerprint; `length`: 1 + the rank that it waits for, or 0
-  taken        // the receiver has read the announced message `cookie` from the sender's own memory: it is sent
+  eager = 1,  // a whole message: `length` bytes of payload follow
+  announce,   // a message of `length` bytes is ready at the sender under `cookie` (rendezvous); no payload.
+              // `other_cookie`: the link's name for the message where the receiver can read it itself, else 0
+  clear,      // the receiver's answer: send the message `cookie`, to my `other_cookie`
+  refuse,     // the receiver's answer: the message `cookie` is not wanted any more, count it as sent
+  data,  // `length` bytes of the message that the receiver knows as `cookie`, from byte `other_cookie` of it
+  withdraw,  // the sender takes back the announced message `cookie`; `other_cookie`: receiver's cookie if it
+             // has one
+  fail,      // the communicator `context` has failed at the sender; payload: reason (errc) and text
+  leave,     // the sender's world ends normally: nothing follows
+  credit,    // `length` more bytes of eager messages may be sent to me
+  notice,    // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
+  ask,       // where is the receiver with collective `tag` of `context`?
+  tell,  // the answer: `cookie`, one of the p2p layer's numbers; `other_cookie` is the last collective that
+         // was called, `fingerprint` its fingerprint; `length`: 1 + the rank that it waits for, or 0
+  taken  // the receiver has read the announced message `cookie` from the sender's own memory: it is sent
 };
 
 // Names the collective a frame is part of: its kind, root, element type, reduction and count.
@@ -40,7 +42,8 @@ struct frame {
   std::uint64_t length = 0;
   std::uint64_t cookie = 0;
   std::uint64_t other_cookie = 0;
-  // What collective this is part of (all zero for point to point), compared by the receiver before data moves.
+  // What collective this is part of (all zero for point to point), compared by the receiver before data
+  // moves.
   fingerprint_bytes fingerprint{};
 };
 
@@ -49,28 +52,32 @@ struct outgoing_tag;
 // A frame to be sent, with its payload, owned by the caller until `done` is called or submit() answers true.
 struct outgoing : base::list_hook<outgoing_tag> {
   frame head;
-  // head.length bytes for eager, data and fail frames. For announce frames the message itself, which does not leave
-  // with the frame: a link that reaches the peer through memory may let the peer read it there (see fetch).
+  // head.length bytes for eager, data and fail frames. For announce frames the message itself, which does not
+  // leave with the frame: a link that reaches the peer through memory may let the peer read it there (see
+  // fetch).
   const std::byte* payload = nullptr;
-  // The payload has left (it is in the peer's memory, in a ring, or in the kernel) and is not referenced any more;
-  // false: the link has closed instead.
+  // The payload has left (it is in the peer's memory, in a ring, or in the kernel) and is not referenced any
+  // more; false: the link has closed instead.
   void (*done)(outgoing& self, bool sent) noexcept = nullptr;
-  std::uint64_t progress = 0;   // for the link: payload bytes that have left
-  std::uint64_t shown = 0;      // for the link: under which name the peer may read an announced payload; 0: it may not
+  std::uint64_t progress = 0;  // for the link: payload bytes that have left
+  std::uint64_t shown =
+      0;  // for the link: under which name the peer may read an announced payload; 0: it may not
 };
 
 // Where the payload of an arriving frame goes: the first `room` bytes to `at`, the rest nowhere.
 struct landing {
   std::byte* at = nullptr;
   std::size_t room = 0;
-  void* owner = nullptr;   // the upper layer's name for it
+  void* owner = nullptr;  // the upper layer's name for it
 };
 
 // What becomes of a frame that is taken back.
 enum class withdrawal : std::uint8_t {
-  gone,     // it does not arrive, or (data) its end does not
-  leaves,   // it had begun to leave on a stream and cannot be stopped: the peer gets all of it, its end from a copy
-  taken     // an announcement's message, which the peer has read in this side's memory to its end: it has arrived
+  gone,    // it does not arrive, or (data) its end does not
+  leaves,  // it had begun to leave on a stream and cannot be stopped: the peer gets all of it, its end from a
+           // copy
+  taken    // an announcement's message, which the peer has read in this side's memory to its end: it has
+           // arrived
 };
 
 // The upper layer. Called from the loop only, never from inside submit().
@@ -80,39 +87,43 @@ class inbound {
   virtual landing begin(int peer, const frame& head) noexcept = 0;
   // All of the frame has come, and has been put where begin() said.
   virtual void end(int peer, const frame& head, const landing& where) noexcept = 0;
-  // The link is gone and everything that had come through it has been delivered. `why` is peer_left after a leave
-  // frame, else peer_failed, timed_out (of connecting), unauthorized or protocol.
+  // The link is gone and everything that had come through it has been delivered. `why` is peer_left after a
+  // leave frame, else peer_failed, timed_out (of connecting), unauthorized or protocol.
   virtual void closed(int peer, errc why, std::string text) noexcept = 0;
 
  protected:
   ~inbound() = default;
 };
 
-// One peer. Frames submitted before the connection stands wait for it; connecting begins with the first submit().
-// Frames are delivered in the order of submission, except that a data frame longer than the link's slice is sent as
-// several data frames (with other_cookie moved on) between which other frames may pass.
+// One peer. Frames submitted before the connection stands wait for it; connecting begins with the first
+// submit(). Frames are delivered in the order of submission, except that a data frame longer than the link's
+// slice is sent as several data frames (with other_cookie moved on) between which other frames may pass.
 class link {
  public:
   virtual ~link() = default;
   virtual const char* transport_name() const noexcept = 0;
   // True: the frame has left, payload and all, and `done` will not be called. False: queued.
   virtual bool submit(outgoing& frame) noexcept = 0;
-  // Takes back a queued frame: on return its payload is not referenced. Slices of a data frame that had left stay sent;
-  // a frame that had begun to leave on a stream is finished from a copy. For an announcement also after it has left: a
-  // peer that was reading the payload itself will not get to its end with success, unless it is there already. Says what
-  // becomes of the frame; of one that had left otherwise, `gone`. Harmless when nothing is to be done.
+  // Takes back a queued frame: on return its payload is not referenced. Slices of a data frame that had left
+  // stay sent; a frame that had begun to leave on a stream is finished from a copy. For an announcement also
+  // after it has left: a peer that was reading the payload itself will not get to its end with success,
+  // unless it is there already. Says what becomes of the frame; of one that had left otherwise, `gone`.
+  // Harmless when nothing is to be done.
   virtual withdrawal withdraw(outgoing& frame) noexcept = 0;
-  // The receiver's side of an announcement: gets the message without asking the sender for it, where the peer lets this
-  // side read its memory. True: the message will arrive as if it had been cleared for `cookie`, as data frames in
-  // slices, begun from the loop, or as a withdraw frame; begin() is asked before every slice, so that a receive that
-  // has ended gets nothing more. The sender is told. False: not possible, ask with a clear frame.
+  // The receiver's side of an announcement: gets the message without asking the sender for it, where the peer
+  // lets this side read its memory. True: the message will arrive as if it had been cleared for `cookie`, as
+  // data frames in slices, begun from the loop, or as a withdraw frame; begin() is asked before every slice,
+  // so that a receive that has ended gets nothing more. The sender is told. False: not possible, ask with a
+  // clear frame.
   virtual bool fetch(const frame& /*announced*/, std::uint64_t /*cookie*/) noexcept { return false; }
-  // The message that is being fetched for `cookie` is read no further and stays with its sender, as if it had not been
-  // begun: it can be fetched again, or asked for. True: `announced` is its announcement. False: nothing is fetched for it.
+  // The message that is being fetched for `cookie` is read no further and stays with its sender, as if it had
+  // not been begun: it can be fetched again, or asked for. True: `announced` is its announcement. False:
+  // nothing is fetched for it.
   virtual bool stop_fetching(std::uint64_t /*cookie*/, frame& /*announced*/) noexcept { return false; }
-  // The payload of the frame being received that goes to `owner` goes to `instead` from now on (an empty landing:
-  // nowhere), of which `room` is as long as that payload or longer; what has come of it is copied there. On return the old
-  // place is not referenced, and the frame's end() will name the new one. False: no frame of `owner` is half way.
+  // The payload of the frame being received that goes to `owner` goes to `instead` from now on (an empty
+  // landing: nowhere), of which `room` is as long as that payload or longer; what has come of it is copied
+  // there. On return the old place is not referenced, and the frame's end() will name the new one. False: no
+  // frame of `owner` is half way.
   virtual bool redirect_landing(void* owner, const landing& instead) noexcept = 0;
   // Messages up to this many bytes are sent eagerly.
   virtual std::size_t eager_limit() const noexcept = 0;

@@ -19,15 +19,17 @@ namespace tutti::transport {
 struct listen_wish {
   listen_wish(bool proves_identity, std::optional<std::string> host = std::nullopt)
       : authenticated(proves_identity), towards(std::move(host)) {}
-  bool authenticated;                  // connections must prove that they know a secret
-  std::optional<std::string> towards;  // the host where the ranks meet; "": any other host; null: this host is enough
+  bool authenticated;  // connections must prove that they know a secret
+  std::optional<std::string>
+      towards;  // the host where the ranks meet; "": any other host; null: this host is enough
 };
 
 class transport {
  public:
   virtual ~transport() = default;
   virtual const char* name() const noexcept = 0;
-  // Opens the listener and enters its address into this rank's card, before the world is known. Throws tutti::error.
+  // Opens the listener and enters its address into this rank's card, before the world is known. Throws
+  // tutti::error.
   virtual void listen(core::peer_card& mine, const listen_wish& wish) = 0;
   // The world is known: incoming connections are accepted from now on. `info` and `up` outlive the transport.
   virtual void open(const core::world_info& info, inbound& up) = 0;
@@ -38,8 +40,9 @@ class transport {
   virtual neighbours* memory() noexcept { return nullptr; }
   // Frames wait to leave, for room or for their connection.
   virtual bool has_queue() const noexcept = 0;
-  // The world ends normally: tells every connected peer, lets what is queued leave, and waits, until the deadline at
-  // the longest, until the bytes are safe with the peers. Afterwards nothing of this transport is in the loop.
+  // The world ends normally: tells every connected peer, lets what is queued leave, and waits, until the
+  // deadline at the longest, until the bytes are safe with the peers. Afterwards nothing of this transport is
+  // in the loop.
   virtual task<> leave(core::time_point deadline) = 0;
   // The world ends now: every connection is cut, so that peers see it at once.
   virtual void cut() noexcept = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/crc32c.hpp"
 
-#include <cstdint>
 #include <doctest/doctest.h>
+#include <cstdint>
 #include <random>
 #include <string_view>
 #include <vector>

@@ -3,9 +3,9 @@
 
 #include "support/run_task.hpp"
 
+#include <doctest/doctest.h>
 #include <cstdint>
 #include <cstdlib>
-#include <doctest/doctest.h>
 #include <string>
 
 using namespace tutti;
@@ -50,7 +50,8 @@ TEST_CASE("integers up to both limits") {
 }
 
 TEST_CASE("what is no integer in the range is an error that names the variable, the text and the range") {
-  for (const char* text : {"4", "66", "x", "5x", "5 ", " 5", "+5", "5.0", "0x5", "-", "9223372036854775808"}) {
+  for (const char* text :
+       {"4", "66", "x", "5x", "5 ", " 5", "+5", "5.0", "0x5", "-", "9223372036854775808"}) {
     CAPTURE(text);
     const variable set(text);
     const test::failure wrong = test::failure_of([] { base::env_integer(name, 5, 65); });

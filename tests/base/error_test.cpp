@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <doctest/doctest.h>
 #include <boost/asio/error.hpp>
 #include <boost/system/error_code.hpp>
 #include <boost/system/system_error.hpp>
-#include <doctest/doctest.h>
 #include <set>
 #include <string>
 #include <system_error>
@@ -14,7 +14,7 @@ using tutti::errc;
 namespace {
 
 static_assert(std::is_base_of_v<std::system_error, tutti::error>);
-static_assert(std::is_nothrow_copy_constructible_v<tutti::error>);   // as an exception must be
+static_assert(std::is_nothrow_copy_constructible_v<tutti::error>);  // as an exception must be
 
 }  // namespace
 

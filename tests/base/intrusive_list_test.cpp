@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/intrusive_list.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <cstddef>
-#include <doctest/doctest.h>
 #include <list>
 #include <memory>
 #include <random>

@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <doctest/doctest.h>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -43,7 +43,8 @@ std::string written_by(const char* test_case, const char* level) {
   in.reset();
   std::string text;
   char some[4096];
-  for (ssize_t n; (n = ::read(out.get(), some, sizeof some)) > 0;) text.append(some, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(out.get(), some, sizeof some)) > 0;)
+    text.append(some, static_cast<std::size_t>(n));
   int code = 0;
   REQUIRE(::waitpid(child, &code, 0) == child);
   REQUIRE(code == 0);
@@ -93,8 +94,9 @@ TEST_CASE("TUTTI_LOG chooses the least severe line shown") {
 }
 
 TEST_CASE("lines carry the rank of their thread") {
-  CHECK(written_by("probe: lines of ranks", nullptr) ==
-        "tutti error: before\ntutti[3] error: of the rank\ntutti error: another thread\ntutti error: after\n");
+  CHECK(
+      written_by("probe: lines of ranks", nullptr) ==
+      "tutti error: before\ntutti[3] error: of the rank\ntutti error: another thread\ntutti error: after\n");
 }
 
 TEST_CASE("a very long line is cut, and still is one line") {
@@ -113,7 +115,8 @@ TEST_CASE("lines of several threads do not mix") {
     REQUIRE(end != text.npos);
     const std::string line = text.substr(begin, end - begin);
     const char rank = line.size() > 6 ? line[6] : '?';
-    CHECK(line == std::string("tutti[") + rank + "] error: " + std::string(50, static_cast<char>('a' + (rank - '0'))));
+    CHECK(line == std::string("tutti[") + rank +
+                      "] error: " + std::string(50, static_cast<char>('a' + (rank - '0'))));
     begin = end + 1;
   }
   CHECK(lines == 400);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/ring_copy.hpp"
 
+#include <doctest/doctest.h>
 #include <cstddef>
 #include <cstring>
-#include <doctest/doctest.h>
 #include <vector>
 
 using tutti::base::ring_copy;
@@ -34,10 +34,12 @@ TEST_CASE("ring_copy: every way copies what memcpy would") {
   for (const std::size_t bytes : {0, 1, 15, 63, 64, 65, 127, 128, 1000, 4095, 4096, 4097, 70001}) {
     for (const std::size_t from_offset : {0, 1, 33}) {
       for (const std::size_t to_offset : {0, 1, 16, 63}) {
-        check([](void* to, const void* from, std::size_t n) { ring_copy::plain(to, from, n); }, bytes, from_offset, to_offset);
-        check([](void* to, const void* from, std::size_t n) { ring_copy::streaming(to, from, n); }, bytes, from_offset,
+        check([](void* to, const void* from, std::size_t n) { ring_copy::plain(to, from, n); }, bytes,
+              from_offset, to_offset);
+        check([](void* to, const void* from, std::size_t n) { ring_copy::streaming(to, from, n); }, bytes,
+              from_offset, to_offset);
+        check([&](void* to, const void* from, std::size_t n) { adaptive(to, from, n); }, bytes, from_offset,
               to_offset);
-        check([&](void* to, const void* from, std::size_t n) { adaptive(to, from, n); }, bytes, from_offset, to_offset);
       }
     }
   }

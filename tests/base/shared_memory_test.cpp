@@ -31,7 +31,7 @@ constexpr std::size_t KiB = 1024;
 constexpr std::size_t MiB = 1024 * KiB;
 
 std::uint64_t pages_of_file(int fd) {
-  struct stat information {};
+  struct stat information{};
   REQUIRE(::fstat(fd, &information) == 0);
   return static_cast<std::uint64_t>(information.st_blocks) * 512;
 }

@@ -13,7 +13,8 @@ namespace {
 
 static_assert(!std::is_copy_constructible_v<unique_fd>);
 static_assert(!std::is_convertible_v<int, unique_fd>);
-static_assert(std::is_nothrow_move_constructible_v<unique_fd> && std::is_nothrow_move_assignable_v<unique_fd>);
+static_assert(std::is_nothrow_move_constructible_v<unique_fd> &&
+              std::is_nothrow_move_assignable_v<unique_fd>);
 
 int new_descriptor() { return ::open("/dev/null", O_RDONLY | O_CLOEXEC); }
 bool is_open(int fd) { return ::fcntl(fd, F_GETFD) != -1; }
@@ -58,7 +59,7 @@ TEST_CASE("release gives up, reset replaces") {
   CHECK_FALSE(a);
   CHECK(is_open(fd));
   a.reset(fd);
-  a.reset(fd);   // the same again: stays open
+  a.reset(fd);  // the same again: stays open
   CHECK(is_open(fd));
   a.reset();
   CHECK_FALSE(a);

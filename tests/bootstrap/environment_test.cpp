@@ -303,7 +303,8 @@ TEST_CASE("with the backend mpi, processes and ranks are MPI's") {
   CHECK_FALSE(resolved({{"TUTTI_BACKEND", "native"}}).over_mpi);
   check_refused({{"TUTTI_BACKEND", "native"}}, {"TUTTI_BACKEND=native", "init_options::backend"}, o);
   check_refused({{"TUTTI_TRANSPORTS", "shm,tcp"}}, {"TUTTI_TRANSPORTS", "shm,tcp", "mpi"}, o);
-  // Threads of one process are no MPI job: said so when it is asked for, passed over when the environment is for others.
+  // Threads of one process are no MPI job: said so when it is asked for, passed over when the environment is
+  // for others.
   const variables none({{"TUTTI_BACKEND", "mpi"}});
   CHECK(test::failure_of([&] { bootstrap::local_job(0, 2, o); }).code == errc::not_supported);
   CHECK_FALSE(bootstrap::local_job(0, 2, init_options()).over_mpi);

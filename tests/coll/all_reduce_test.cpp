@@ -5,11 +5,11 @@
 #include "support/instrumented.hpp"
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdint>
-#include <doctest/doctest.h>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -24,8 +24,8 @@ namespace {
 
 using bytes = std::vector<std::byte>;
 using algorithm_function = task<> (*)(coll::collective, coll::reduce_call);
-constexpr algorithm_function algorithms[] = {coll::all_reduce_recursive_doubling, coll::all_reduce_rabenseifner,
-                                             coll::all_reduce_ring};
+constexpr algorithm_function algorithms[] = {coll::all_reduce_recursive_doubling,
+                                             coll::all_reduce_rabenseifner, coll::all_reduce_ring};
 constexpr int rank_counts[] = {1, 2, 3, 4, 5, 8};
 
 // One element type with one reduction, type-erased, so that the coroutines below are compiled once.
@@ -36,7 +36,7 @@ struct reduction_case {
   detail::reduction op;
   std::function<bytes(int rank, std::size_t count)> input;
   std::function<bytes(int ranks, std::size_t count)> answer;
-  std::function<operation<>(const communicator&, bytes& in, bytes& out)> call;   // in place when in is out
+  std::function<operation<>(const communicator&, bytes& in, bytes& out)> call;  // in place when in is out
 };
 
 template <class T>
@@ -133,9 +133,11 @@ coll::collective place_for(const communicator& world, std::size_t count) {
   return coll::collective(state, state.next_sequence(print), print);
 }
 
-void expect_equal(const bytes& got, const bytes& wanted, const reduction_case& c, std::size_t count, int rank) {
+void expect_equal(const bytes& got, const bytes& wanted, const reduction_case& c, std::size_t count,
+                  int rank) {
   if (got != wanted)
-    throw std::runtime_error(c.name + ", " + std::to_string(count) + " elements: wrong on rank " + std::to_string(rank));
+    throw std::runtime_error(c.name + ", " + std::to_string(count) + " elements: wrong on rank " +
+                             std::to_string(rank));
 }
 
 task<> each_algorithm(communicator world) {
@@ -145,7 +147,8 @@ task<> each_algorithm(communicator world) {
       const bytes wanted = c.answer(world.size(), count);
       for (const algorithm_function run : algorithms) {
         bytes data = c.input(world.rank(), count);
-        co_await run(place_for(world, count), coll::reduce_call(data.data(), count, c.element_bytes, c.type, c.op, world.size()));
+        co_await run(place_for(world, count),
+                     coll::reduce_call(data.data(), count, c.element_bytes, c.type, c.op, world.size()));
         expect_equal(data, wanted, c, count, world.rank());
       }
     }
@@ -165,7 +168,7 @@ task<> as_users_call_it(communicator world) {
       bytes out(in.size());
       co_await c.call(world, in, out);
       expect_equal(out, wanted, c, count, world.rank());
-      TUTTI_EXPECT(in == mine);   // the input is not written
+      TUTTI_EXPECT(in == mine);  // the input is not written
       co_await c.call(world, in, in);
       expect_equal(in, wanted, c, count, world.rank());
     }
@@ -196,13 +199,20 @@ template <class T>
 T rough(random_numbers& numbers) {
   using limits = std::numeric_limits<T>;
   switch (numbers.below(24)) {
-    case 0: return limits::quiet_NaN();
-    case 1: return -limits::quiet_NaN();
-    case 2: return T(-0.0);
-    case 3: return T(0.0);
-    case 4: return limits::infinity();
-    case 5: return -limits::infinity();
-    case 6: return limits::denorm_min();
+    case 0:
+      return limits::quiet_NaN();
+    case 1:
+      return -limits::quiet_NaN();
+    case 2:
+      return T(-0.0);
+    case 3:
+      return T(0.0);
+    case 4:
+      return limits::infinity();
+    case 5:
+      return -limits::infinity();
+    case 6:
+      return limits::denorm_min();
     default:
       return std::ldexp(static_cast<T>(static_cast<std::int64_t>(numbers.next() >> 12)) - T(1ULL << 51),
                         static_cast<int>(numbers.below(60)) - 80);
@@ -223,8 +233,9 @@ task<> rough_numbers(communicator world, std::vector<std::uint64_t>* hashes) {
         random_numbers numbers(static_cast<std::uint64_t>(world.rank()) * 1000 + count);
         std::vector<T> data(count);
         for (T& x : data) x = rough<T>(numbers);
-        co_await run(place_for(world, count),
-                     coll::reduce_call(data.data(), count, sizeof(T), detail::element_type_of<T>(), op, world.size()));
+        co_await run(
+            place_for(world, count),
+            coll::reduce_call(data.data(), count, sizeof(T), detail::element_type_of<T>(), op, world.size()));
         const std::uint64_t hash = hash_of(data.data(), count * sizeof(T));
         co_await expect_same_everywhere(world, hash);
         if (world.rank() == 0) hashes->push_back(hash);
@@ -255,9 +266,11 @@ task<> several_in_flight(communicator world) {
     double factorial = 1;
     for (int r = 2; r <= n; ++r) factorial *= r;
     TUTTI_EXPECT(std::all_of(large.begin(), large.end(), [all](double x) { return x == all; }));
-    TUTTI_EXPECT(std::all_of(small.begin(), small.end(), [n](float x) { return x == static_cast<float>(n); }));
+    TUTTI_EXPECT(
+        std::all_of(small.begin(), small.end(), [n](float x) { return x == static_cast<float>(n); }));
     TUTTI_EXPECT(std::all_of(from_root.begin(), from_root.end(), [](int x) { return x == 5; }));
-    TUTTI_EXPECT(std::all_of(middle.begin(), middle.end(), [factorial](int x) { return x == static_cast<int>(factorial); }));
+    TUTTI_EXPECT(std::all_of(middle.begin(), middle.end(),
+                             [factorial](int x) { return x == static_cast<int>(factorial); }));
     const auto average = static_cast<float>(all / n);
     TUTTI_EXPECT(std::all_of(averaged.begin(), averaged.end(), [average](float x) { return x == average; }));
     float one = 1;
@@ -268,7 +281,7 @@ task<> several_in_flight(communicator world) {
   }
 }
 
-struct place {   // of the largest value
+struct place {  // of the largest value
   float value;
   int rank;
 };
@@ -318,8 +331,12 @@ void on_all(F main) {
 
 }  // namespace
 
-TEST_CASE("all_reduce: its algorithms, every reduction and type, against a serial answer") { on_all(each_algorithm); }
-TEST_CASE("all_reduce: as users call it, in and out of place, around the thresholds") { on_all(as_users_call_it); }
+TEST_CASE("all_reduce: its algorithms, every reduction and type, against a serial answer") {
+  on_all(each_algorithm);
+}
+TEST_CASE("all_reduce: as users call it, in and out of place, around the thresholds") {
+  on_all(as_users_call_it);
+}
 TEST_CASE("all_reduce: several in flight") { on_all(several_in_flight); }
 TEST_CASE("all_reduce: elements that only the user can reduce") { on_all(opaque_elements); }
 TEST_CASE("all_reduce: integers wrap around") { on_all(integers_wrap); }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Wrong arguments: refused with the numbers in the text, before anything has moved, so that the communicator goes on.
+// Wrong arguments: refused with the numbers in the text, before anything has moved, so that the communicator
+// goes on.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -30,7 +31,8 @@ task<> roots(communicator world) {
   const counts four = {4, 4, 4};
   for (const int root : {-1, ranks, 1000}) {
     const std::string why = "the root " + std::to_string(root) + " is outside world, whose ranks are 0 to 2";
-    co_await refused(world.broadcast(a, root), "broadcast on world, rank " + std::to_string(world.rank()) + ": " + why);
+    co_await refused(world.broadcast(a, root),
+                     "broadcast on world, rank " + std::to_string(world.rank()) + ": " + why);
     co_await refused(world.reduce(a, b, sum, root), why);
     co_await refused(world.reduce(a, sum, root), why);
     co_await refused(world.scatter(all, a, root), why);
@@ -49,7 +51,8 @@ task<> ranks_and_tags(communicator world) {
     co_await refused(world.probe(rank), why);
   }
   co_await refused(world.send(x, any_source), "is outside world");
-  for (const int tag : {-1, -7}) co_await refused(world.send(x, 0, tag), "the tag " + std::to_string(tag) + " is negative");
+  for (const int tag : {-1, -7})
+    co_await refused(world.send(x, 0, tag), "the tag " + std::to_string(tag) + " is negative");
   co_await refused(world.recv(x, 0, -7), "the tag -7 is negative");
   request r = world.irecv(x, 17);
   const failure f = co_await failure_awaiting(&r);
@@ -64,7 +67,8 @@ task<> even_counts(communicator world) {
   co_await refused(world.scan(four, five, sum), unequal);
   co_await refused(world.exclusive_scan(four, five, sum), unequal);
   co_await refused(world.all_to_all(four, five), unequal);
-  co_await refused(world.all_to_all(four, four_more), "4 elements cannot be divided among 3 ranks; use all_to_all_v");
+  co_await refused(world.all_to_all(four, four_more),
+                   "4 elements cannot be divided among 3 ranks; use all_to_all_v");
   const auto blocks = [](const char* whole, const char* block, int wrong) {
     return std::string("the ") + whole + " has " + std::to_string(wrong) + " elements, but the " + block +
            " has 4: 3 ranks need 12";
@@ -91,7 +95,8 @@ task<> uneven_counts(communicator world) {
   floats all(15), own(right[me]), other(right[me] + 1);
   const std::string too_few = "has 2 numbers; one per rank is needed: 3";
   const std::string not_all = "add up to 14, but the ";
-  const std::string not_mine = "counts[" + std::to_string(me) + "] is " + std::to_string(right[me]) + ", but the ";
+  const std::string not_mine =
+      "counts[" + std::to_string(me) + "] is " + std::to_string(right[me]) + ", but the ";
   const std::string has = " of this rank has " + std::to_string(right[me] + 1) + " elements";
   co_await refused(world.all_gather_v(own, all, two), too_few);
   co_await refused(world.all_gather_v(own, all, less), not_all + "result has 15 elements");
@@ -113,12 +118,15 @@ task<> uneven_counts(communicator world) {
   floats in(15), out(15);
   co_await refused(world.all_to_all_v(in, two, out, right), "in_counts " + too_few);
   co_await refused(world.all_to_all_v(in, right, out, two), "out_counts " + too_few);
-  co_await refused(world.all_to_all_v(in, less, out, right), "the in_counts " + not_all + "input has 15 elements");
-  co_await refused(world.all_to_all_v(in, right, out, less), "the out_counts " + not_all + "result has 15 elements");
+  co_await refused(world.all_to_all_v(in, less, out, right),
+                   "the in_counts " + not_all + "input has 15 elements");
+  co_await refused(world.all_to_all_v(in, right, out, less),
+                   "the out_counts " + not_all + "result has 15 elements");
   counts turned = right;
   std::swap(turned[me], turned[(me + 1) % 3]);
-  co_await refused(world.all_to_all_v(in, right, out, turned), "this rank sends itself " + std::to_string(right[me]) +
-                                                                   " elements, but expects " + std::to_string(turned[me]));
+  co_await refused(world.all_to_all_v(in, right, out, turned),
+                   "this rank sends itself " + std::to_string(right[me]) + " elements, but expects " +
+                       std::to_string(turned[me]));
 }
 
 // Numbers whose sum does not fit are no way to make the sum right.
@@ -176,7 +184,8 @@ task<> overlaps(communicator world) {
   co_await refused(world.scatter_v(all.first(15), right, all.subspan(wrong, own), world.rank()), block);
   co_await refused(world.reduce_scatter_v(all.first(15), right, all.subspan(wrong, own), sum), block);
   const counts fives = {5, 5, 5};
-  co_await refused(world.all_to_all_v(all.first(15), fives, all.first(15), fives), "overlap; give separate buffers");
+  co_await refused(world.all_to_all_v(all.first(15), fives, all.first(15), fives),
+                   "overlap; give separate buffers");
 }
 
 // Lists may not write one place twice.
@@ -200,8 +209,10 @@ task<> groups(communicator world) {
 
 task<> algorithms(communicator world) {
   floats x(6), y(18);
-  co_await refused(world.all_reduce(x, sum).with(algorithm::bruck), "all_reduce has no algorithm bruck; there are ");
-  co_await refused(world.broadcast(x, 0).with(algorithm::ring), "broadcast has no algorithm ring; there are ");
+  co_await refused(world.all_reduce(x, sum).with(algorithm::bruck),
+                   "all_reduce has no algorithm bruck; there are ");
+  co_await refused(world.broadcast(x, 0).with(algorithm::ring),
+                   "broadcast has no algorithm ring; there are ");
   co_await refused(world.barrier().with(algorithm::two_level), "needs several hosts");
   co_await refused(world.all_reduce(x, sum).with(algorithm::two_level_slices), "needs several hosts");
   const counts six = {6, 6, 6};

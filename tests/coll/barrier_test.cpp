@@ -2,8 +2,8 @@
 // barrier: nobody leaves before all have come.
 #include "support/local_world.hpp"
 
-#include <atomic>
 #include <doctest/doctest.h>
+#include <atomic>
 
 using namespace tutti;
 using namespace tutti::test;
@@ -24,7 +24,7 @@ task<> nobody_leaves_early(communicator world, std::atomic<int>* arrived) {
 task<> one_comes_late(communicator world, std::atomic<bool>* here) {
   for (int late = 0; late < world.size(); ++late) {
     if (world.rank() == late) {
-      for (int turns = 0; turns < 50; ++turns) {   // some turns of the loop
+      for (int turns = 0; turns < 50; ++turns) {  // some turns of the loop
         co_await world.send(turns, late, 1);
         int self = 0;
         co_await world.recv(self, late, 1);

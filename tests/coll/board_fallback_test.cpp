@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the system gives no memory that ranks can share, collectives work by messages. (First in its process: what the arena has
-// already can be shared.)
+// Where the system gives no memory that ranks can share, collectives work by messages. (First in its process:
+// what the arena has already can be shared.)
 #include "base/shared_memory.hpp"
 #include "support/instrumented.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 #include <numeric>
 #include <optional>
-#include <sys/resource.h>
 #include <vector>
 
 using namespace tutti;
@@ -38,7 +38,8 @@ task<> sums(communicator world) {
     std::iota(x.begin(), x.end(), world.rank());
     co_await world.all_reduce(x, sum);
     const int ranks = world.size();
-    for (std::size_t i = 0; i < count; ++i) TUTTI_EXPECT(x[i] == ranks * static_cast<int>(i) + ranks * (ranks - 1) / 2);
+    for (std::size_t i = 0; i < count; ++i)
+      TUTTI_EXPECT(x[i] == ranks * static_cast<int>(i) + ranks * (ranks - 1) / 2);
   }
   co_await world.barrier();
 }
@@ -69,7 +70,8 @@ TEST_CASE("board: without shared memory collectives work by messages") {
   if (instrumented) TUTTI_SKIP("a sanitizer needs descriptors itself to look at memory");
   const bool first = base::shared_memory_in_use().regions == 0;
   std::optional<no_descriptors> none;
-  CHECK_NOTHROW(run_local(3, over("shm"), [&none](communicator world) { return without_descriptors(std::move(world), &none); }));
+  CHECK_NOTHROW(run_local(
+      3, over("shm"), [&none](communicator world) { return without_descriptors(std::move(world), &none); }));
   CHECK(none.has_value());
   if (first) CHECK(base::shared_memory_in_use().regions == 0);
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives between ranks that read each other's memory: several at once, ranks that sleep, ranks that leave, memory that
-// goes back.
+// Collectives between ranks that read each other's memory: several at once, ranks that sleep, ranks that
+// leave, memory that goes back.
 #include "base/shared_memory.hpp"
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
-#include <doctest/doctest.h>
 #include <vector>
 
 using namespace tutti;
@@ -24,9 +24,11 @@ task<> all_at_once(communicator world, std::size_t n) {
   const int rank = world.rank();
   const int total = world.size() * (world.size() - 1) / 2;
   for (int round = 0; round < 20; ++round) {
-    std::vector<int> bcast(n, rank == 1 ? round : -1), sums(n, rank), reduced(n, -1), mine(n, rank + round), gathered(n * ranks, -1);
+    std::vector<int> bcast(n, rank == 1 ? round : -1), sums(n, rank), reduced(n, -1), mine(n, rank + round),
+        gathered(n * ranks, -1);
     std::vector<int> slices(n * ranks, rank), slice(n, -1), to(n * ranks), from(n * ranks, -1);
-    for (std::size_t r = 0; r < ranks; ++r) std::fill_n(to.begin() + static_cast<std::ptrdiff_t>(r * n), n, rank * 100 + static_cast<int>(r));
+    for (std::size_t r = 0; r < ranks; ++r)
+      std::fill_n(to.begin() + static_cast<std::ptrdiff_t>(r * n), n, rank * 100 + static_cast<int>(r));
     std::deque<request> running;
     running.push_back(start(world.broadcast(bcast, 1).with(here)));
     running.push_back(start(world.all_reduce(sums, sum).with(here)));
@@ -43,9 +45,11 @@ task<> all_at_once(communicator world, std::size_t n) {
     for (const int x : sums) TUTTI_EXPECT(x == total);
     if (rank == 0)
       for (const int x : reduced) TUTTI_EXPECT(x == world.size() - 1 + round);
-    for (std::size_t i = 0; i < gathered.size(); ++i) TUTTI_EXPECT(gathered[i] == static_cast<int>(i / n) + round);
+    for (std::size_t i = 0; i < gathered.size(); ++i)
+      TUTTI_EXPECT(gathered[i] == static_cast<int>(i / n) + round);
     for (const int x : slice) TUTTI_EXPECT(x == total);
-    for (std::size_t i = 0; i < from.size(); ++i) TUTTI_EXPECT(from[i] == static_cast<int>(i / n) * 100 + rank);
+    for (std::size_t i = 0; i < from.size(); ++i)
+      TUTTI_EXPECT(from[i] == static_cast<int>(i / n) * 100 + rank);
   }
 }
 
@@ -73,15 +77,18 @@ task<> in_shared_memory(communicator world, int odd_one) {
     fill();
     co_await world.reduce_scatter(in, out.first(n), sum).with(here);
     for (std::size_t i = 0; i < n; ++i)
-      TUTTI_EXPECT(out[i] == total + world.size() * (static_cast<int>(i + n * static_cast<std::size_t>(rank)) + round));
+      TUTTI_EXPECT(out[i] ==
+                   total + world.size() * (static_cast<int>(i + n * static_cast<std::size_t>(rank)) + round));
     co_await world.all_gather(in.first(n), out).with(here);
     for (std::size_t i = 0; i < out.size(); ++i)
       TUTTI_EXPECT(out[i] == static_cast<int>(i / n) + static_cast<int>(i % n) + round);
     co_await world.all_to_all(in, out).with(here);
     for (std::size_t i = 0; i < out.size(); ++i)
-      TUTTI_EXPECT(out[i] == static_cast<int>(i / n) + static_cast<int>(i % n + n * static_cast<std::size_t>(rank)) + round);
+      TUTTI_EXPECT(out[i] == static_cast<int>(i / n) +
+                                 static_cast<int>(i % n + n * static_cast<std::size_t>(rank)) + round);
     co_await world.broadcast(in, round % world.size()).with(here);
-    for (std::size_t i = 0; i < in.size(); ++i) TUTTI_EXPECT(in[i] == round % world.size() + static_cast<int>(i) + round);
+    for (std::size_t i = 0; i < in.size(); ++i)
+      TUTTI_EXPECT(in[i] == round % world.size() + static_cast<int>(i) + round);
     fill();
     co_await world.reduce(in, out, sum, 0).with(here);
     if (rank == 0)
@@ -156,7 +163,8 @@ TEST_CASE("board: all kinds at once") {
     for (const std::size_t n : {std::size_t{1}, std::size_t{700}, std::size_t{30'011}}) {
       CAPTURE(ranks);
       CAPTURE(n);
-      CHECK_NOTHROW(run_local(ranks, over("shm"), [n](communicator world) { return all_at_once(std::move(world), n); }));
+      CHECK_NOTHROW(run_local(ranks, over("shm"),
+                              [n](communicator world) { return all_at_once(std::move(world), n); }));
     }
 }
 
@@ -165,7 +173,9 @@ TEST_CASE("board: data in shared memory are read where they are") {
     for (const int odd_one : {-1, 0, 1}) {
       CAPTURE(ranks);
       CAPTURE(odd_one);
-      CHECK_NOTHROW(run_local(ranks, over("shm"), [odd_one](communicator world) { return in_shared_memory(std::move(world), odd_one); }));
+      CHECK_NOTHROW(run_local(ranks, over("shm"), [odd_one](communicator world) {
+        return in_shared_memory(std::move(world), odd_one);
+      }));
     }
 }
 
@@ -184,7 +194,8 @@ TEST_CASE("board: goes with its communicator") {
   constexpr std::size_t part = 4 * 1024 * 1024 + 64 * 1024;
   // Those of the last communicators may still be in use by slower ranks.
   const std::size_t most = base::shared_memory_in_use().allocated_bytes + ranks * part * 6;
-  CHECK_NOTHROW(run_local(ranks, over("shm"), [most](communicator world) { return many_communicators(std::move(world), most); }));
+  CHECK_NOTHROW(run_local(ranks, over("shm"),
+                          [most](communicator world) { return many_communicators(std::move(world), most); }));
 }
 
 TEST_CASE("board: ranks that differ are told so") {

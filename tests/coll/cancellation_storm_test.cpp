@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of every kind, several in flight, cancelled by some rank at some point, their buffers freed and poisoned at
-// once; then the parent communicator works on. TUTTI_TEST_STORM: how many operations; TUTTI_TEST_SEED replays.
+// Collectives of every kind, several in flight, cancelled by some rank at some point, their buffers freed and
+// poisoned at once; then the parent communicator works on. TUTTI_TEST_STORM: how many operations;
+// TUTTI_TEST_SEED replays.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdlib>
 #include <deque>
-#include <doctest/doctest.h>
 #include <memory>
 #include <vector>
 
@@ -42,19 +43,45 @@ struct flight {
     const std::span<const std::uint32_t> all_in(in.get(), elements), some_in(in.get(), n);
     const std::span<std::uint32_t> all_out(out.get(), elements), some_out(out.get(), n);
     switch (kind) {
-      case 0: pending = start(c.barrier()); break;
-      case 1: pending = start(c.broadcast(all_out, 1)); break;
-      case 2: pending = start(c.reduce(all_in, all_out, sum, 2)); break;
-      case 3: pending = start(c.all_reduce(all_in, all_out, sum)); break;
-      case 4: pending = start(c.scatter(all_in, some_out, 0)); break;
-      case 5: pending = start(c.gather(some_in, all_out, 3)); break;
-      case 6: pending = start(c.all_gather(some_in, all_out)); break;
-      case 7: pending = start(c.reduce_scatter(all_in, some_out, sum)); break;
-      case 8: pending = start(c.all_to_all(all_in, all_out)); break;
-      case 9: pending = start(c.scan(all_in, all_out, sum)); break;
-      case 10: pending = start(c.exclusive_scan(all_in, all_out, sum)); break;
-      case 11: pending = start(c.all_reduce(all_out, max)); break;
-      default: pending = start(c.all_reduce(all_in, all_out, sum).with(algorithm::ring)); break;
+      case 0:
+        pending = start(c.barrier());
+        break;
+      case 1:
+        pending = start(c.broadcast(all_out, 1));
+        break;
+      case 2:
+        pending = start(c.reduce(all_in, all_out, sum, 2));
+        break;
+      case 3:
+        pending = start(c.all_reduce(all_in, all_out, sum));
+        break;
+      case 4:
+        pending = start(c.scatter(all_in, some_out, 0));
+        break;
+      case 5:
+        pending = start(c.gather(some_in, all_out, 3));
+        break;
+      case 6:
+        pending = start(c.all_gather(some_in, all_out));
+        break;
+      case 7:
+        pending = start(c.reduce_scatter(all_in, some_out, sum));
+        break;
+      case 8:
+        pending = start(c.all_to_all(all_in, all_out));
+        break;
+      case 9:
+        pending = start(c.scan(all_in, all_out, sum));
+        break;
+      case 10:
+        pending = start(c.exclusive_scan(all_in, all_out, sum));
+        break;
+      case 11:
+        pending = start(c.all_reduce(all_out, max));
+        break;
+      default:
+        pending = start(c.all_reduce(all_in, all_out, sum).with(algorithm::ring));
+        break;
     }
   }
   // On return nothing may touch the memory any more.
@@ -82,7 +109,7 @@ bool may_be(const failure& f) {
 }
 
 task<> storm(communicator world, std::uint64_t seed, std::size_t operations) {
-  random_numbers same(seed);   // on all ranks
+  random_numbers same(seed);  // on all ranks
   random_numbers own(seed * 31 + static_cast<std::uint64_t>(world.rank()));
   for (std::size_t done = 0; done < operations; done += at_once * ranks) {
     communicator c = co_await world.duplicate();
@@ -100,11 +127,18 @@ task<> storm(communicator world, std::uint64_t seed, std::size_t operations) {
       if (own.one_in(3)) co_await sleep_a_little(world, std::chrono::microseconds(own.below(300)));
       flight& victim = flights[own.below(at_once)];
       switch (way) {
-        case 0: victim.drop(); break;
-        case 1: victim.pending.cancel(); break;
-        case 2: c.abort(); break;
+        case 0:
+          victim.drop();
+          break;
+        case 1:
+          victim.pending.cancel();
+          break;
+        case 2:
+          c.abort();
+          break;
         case 3: {
-          const failure f = co_await failure_in(with_timeout(victim.pending, std::chrono::microseconds(own.below(200))));
+          const failure f =
+              co_await failure_in(with_timeout(victim.pending, std::chrono::microseconds(own.below(200))));
           TUTTI_EXPECT(may_be(f));
           break;
         }

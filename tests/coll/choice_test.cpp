@@ -2,8 +2,8 @@
 // The table of algorithms: few steps for little, few bytes for much, and what a user may say about it.
 #include "coll/choice.hpp"
 
-#include <cstdlib>
 #include <doctest/doctest.h>
+#include <cstdlib>
 #include <initializer_list>
 #include <string>
 #include <tutti/error.hpp>
@@ -57,7 +57,8 @@ TEST_CASE("choice: little data in few steps, much in a ring") {
 TEST_CASE("choice: every collective gets an algorithm that can do it, whatever the situation") {
   for (int k = static_cast<int>(operation_kind::barrier); k < static_cast<int>(operation_kind::group); ++k) {
     for (const int ranks : {1, 2, 3, 8, 33}) {
-      for (const std::size_t bytes : {std::size_t{0}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{1} << 32}) {
+      for (const std::size_t bytes :
+           {std::size_t{0}, std::size_t{4096}, std::size_t{1} << 20, std::size_t{1} << 32}) {
         for (const int flags : {0, 1, 2, 3}) {
           situation s;
           s.kind = static_cast<operation_kind>(k);
@@ -79,8 +80,10 @@ TEST_CASE("choice: every collective gets an algorithm that can do it, whatever t
 
 TEST_CASE("choice: what a call names is taken, or refused with what there is") {
   CHECK(choose(an_all_reduce(8, 4), algorithm::ring) == algorithm::ring);
-  CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::bruck), doctest::Contains("there are rabenseifner"), error);
-  CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::two_level), doctest::Contains("several hosts"), error);
+  CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::bruck),
+                       doctest::Contains("there are rabenseifner"), error);
+  CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::two_level), doctest::Contains("several hosts"),
+                       error);
   situation uneven;
   uneven.kind = operation_kind::all_gather_v;
   uneven.ranks = 4;
@@ -94,7 +97,8 @@ TEST_CASE("choice: rules are read as they are written") {
   const auto again = tutti::coll::parse_rules(text, "itself");
   REQUIRE(again.size() == built_in.size());
   CHECK(tutti::coll::text_of(again) == text);
-  const auto rules = tutti::coll::parse_rules("# measured here\n\n all_reduce ranks>=4 bytes<=any ring two_levels # all\n", "");
+  const auto rules = tutti::coll::parse_rules(
+      "# measured here\n\n all_reduce ranks>=4 bytes<=any ring two_levels # all\n", "");
   REQUIRE(rules.size() == 1);
   CHECK(rules[0].kind == operation_kind::all_reduce);
   CHECK(rules[0].ranks == 4);
@@ -104,7 +108,8 @@ TEST_CASE("choice: rules are read as they are written") {
 }
 
 TEST_CASE("choice: rules that make no sense are refused, with the file and the line") {
-  CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<=8 bruck"), "bruck is no algorithm of all_reduce; there are"));
+  CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<=8 bruck"),
+                 "bruck is no algorithm of all_reduce; there are"));
   CHECK(contains(refusal_of("all_reduce ranks>=2 bytes<=8 bruck"), "a file: 'all_reduce ranks>=2"));
   CHECK(contains(refusal_of("allreduce ranks>=2 bytes<=8 ring"), "no collective 'allreduce'"));
   CHECK(contains(refusal_of("all_reduce ranks>=x bytes<=8 ring"), "'ranks>=x' should be ranks>=NUMBER"));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random programs: messages and collectives on several communicators at once, many in flight, started in one order and
-// awaited in any, checked against a serial model.
+// Random programs: messages and collectives on several communicators at once, many in flight, started in one
+// order and awaited in any, checked against a serial model.
 #include "coll/random/program.hpp"
 #include "support/instrumented.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <deque>
-#include <doctest/doctest.h>
 #include <memory>
 #include <stdexcept>
 
@@ -23,13 +23,13 @@ constexpr std::size_t no_step = ~std::size_t{0};
 // What this rank has under way for one step.
 struct flight {
   const step* of = nullptr;
-  int rank = 0;   // of the group
+  int rank = 0;  // of the group
   std::vector<request> requests;
   std::vector<status> results;
   // messages
-  std::vector<std::size_t> sent;   // letters
+  std::vector<std::size_t> sent;  // letters
   std::deque<bytes> texts;
-  std::deque<bytes> received;      // in the order of posting
+  std::deque<bytes> received;  // in the order of posting
   // collective
   part plan;
   elements in;
@@ -39,45 +39,69 @@ struct flight {
 };
 
 template <class Op>
-operation<> reduction(const communicator& c, const step& s, std::span<const std::uint32_t> in, std::span<std::uint32_t> out,
-                      const std::vector<std::size_t>& counts, Op op) {
+operation<> reduction(const communicator& c, const step& s, std::span<const std::uint32_t> in,
+                      std::span<std::uint32_t> out, const std::vector<std::size_t>& counts, Op op) {
   switch (s.kind) {
-    case kind::reduce: return s.in_place ? c.reduce(out, op, s.root) : c.reduce(in, out, op, s.root);
-    case kind::all_reduce: return s.in_place ? c.all_reduce(out, op) : c.all_reduce(in, out, op);
-    case kind::scan: return c.scan(in, out, op);
-    case kind::exclusive_scan: return c.exclusive_scan(in, out, op);
-    case kind::reduce_scatter: return c.reduce_scatter(in, out, op);
-    default: return c.reduce_scatter_v(in, counts, out, op);
+    case kind::reduce:
+      return s.in_place ? c.reduce(out, op, s.root) : c.reduce(in, out, op, s.root);
+    case kind::all_reduce:
+      return s.in_place ? c.all_reduce(out, op) : c.all_reduce(in, out, op);
+    case kind::scan:
+      return c.scan(in, out, op);
+    case kind::exclusive_scan:
+      return c.exclusive_scan(in, out, op);
+    case kind::reduce_scatter:
+      return c.reduce_scatter(in, out, op);
+    default:
+      return c.reduce_scatter_v(in, counts, out, op);
   }
 }
 
 operation<> call_of(const communicator& c, const step& s, flight& f, std::span<std::uint32_t> in) {
   const std::span<std::uint32_t> out = f.result;
   switch (s.kind) {
-    case kind::barrier: return c.barrier();
-    case kind::broadcast: return c.broadcast(out, s.root);
-    case kind::scatter: return c.scatter(in, out, s.root);
-    case kind::gather: return c.gather(in, out, s.root);
-    case kind::all_gather: return c.all_gather(in, out);
-    case kind::all_to_all: return c.all_to_all(in, out);
-    case kind::scatter_v: return c.scatter_v(in, f.plan.in_counts, out, s.root);
-    case kind::gather_v: return c.gather_v(in, out, f.plan.out_counts, s.root);
-    case kind::all_gather_v: return c.all_gather_v(in, out, f.plan.out_counts);
-    case kind::all_to_all_v: return c.all_to_all_v(in, f.plan.in_counts, out, f.plan.out_counts);
-    default: break;
+    case kind::barrier:
+      return c.barrier();
+    case kind::broadcast:
+      return c.broadcast(out, s.root);
+    case kind::scatter:
+      return c.scatter(in, out, s.root);
+    case kind::gather:
+      return c.gather(in, out, s.root);
+    case kind::all_gather:
+      return c.all_gather(in, out);
+    case kind::all_to_all:
+      return c.all_to_all(in, out);
+    case kind::scatter_v:
+      return c.scatter_v(in, f.plan.in_counts, out, s.root);
+    case kind::gather_v:
+      return c.gather_v(in, out, f.plan.out_counts, s.root);
+    case kind::all_gather_v:
+      return c.all_gather_v(in, out, f.plan.out_counts);
+    case kind::all_to_all_v:
+      return c.all_to_all_v(in, f.plan.in_counts, out, f.plan.out_counts);
+    default:
+      break;
   }
   switch (s.op) {
-    case fold::sum: return reduction(c, s, in, out, f.plan.in_counts, sum);
-    case fold::product: return reduction(c, s, in, out, f.plan.in_counts, product);
-    case fold::max: return reduction(c, s, in, out, f.plan.in_counts, tutti::max);
-    default: return reduction(c, s, in, out, f.plan.in_counts, bxor);
+    case fold::sum:
+      return reduction(c, s, in, out, f.plan.in_counts, sum);
+    case fold::product:
+      return reduction(c, s, in, out, f.plan.in_counts, product);
+    case fold::max:
+      return reduction(c, s, in, out, f.plan.in_counts, tutti::max);
+    default:
+      return reduction(c, s, in, out, f.plan.in_counts, bxor);
   }
 }
 
 class performer {
  public:
   performer(communicator world, const program& p, std::size_t spoilt)
-      : program_(p), random_(p.seed * 31 + static_cast<std::uint64_t>(world.rank())), me_(world.rank()), spoilt_(spoilt) {
+      : program_(p),
+        random_(p.seed * 31 + static_cast<std::uint64_t>(world.rank())),
+        me_(world.rank()),
+        spoilt_(spoilt) {
     handles_.resize(p.groups.size());
     handles_[0] = std::move(world);
   }
@@ -114,10 +138,18 @@ class performer {
     f->of = &s;
     f->rank = c.rank();
     switch (s.what) {
-      case action::messages: co_await exchange(s, c, *f); break;
-      case action::collective: begin(s, c, *f); break;
-      case action::make: co_await make(s, c); co_return;
-      case action::drop: c = communicator(); co_return;
+      case action::messages:
+        co_await exchange(s, c, *f);
+        break;
+      case action::collective:
+        begin(s, c, *f);
+        break;
+      case action::make:
+        co_await make(s, c);
+        co_return;
+      case action::drop:
+        c = communicator();
+        co_return;
       case action::give_up:
         if (f->rank != s.to) co_return;
         f->received.emplace_back(s.letters[0].size);
@@ -143,7 +175,8 @@ class performer {
         const int tag = any_tag_ ? any_tag : l.tag;
         if (s.probed) {
           const status seen = co_await c.probe(source, tag);
-          expect(seen.source == l.from && seen.tag == l.tag && seen.bytes == l.size, s, "the probe saw another message");
+          expect(seen.source == l.from && seen.tag == l.tag && seen.bytes == l.size, s,
+                 "the probe saw another message");
         }
         f.received.emplace_back(longest + s.room);
         f.requests.push_back(c.irecv(f.received.back(), source, tag));
@@ -172,8 +205,8 @@ class performer {
     f.out.assign(f.wanted.size(), blank);
     std::span<std::uint32_t> in = f.in;
     f.result = f.out;
-    const bool own_of_input = s.kind == kind::scatter || s.kind == kind::scatter_v || s.kind == kind::reduce_scatter ||
-                              s.kind == kind::reduce_scatter_v;
+    const bool own_of_input = s.kind == kind::scatter || s.kind == kind::scatter_v ||
+                              s.kind == kind::reduce_scatter || s.kind == kind::reduce_scatter_v;
     if (s.kind == kind::broadcast) {
       if (is_root) f.out = f.wanted;
       f.result = f.out;
@@ -183,7 +216,8 @@ class performer {
       if (s.in_place) f.out = f.in;
       f.result = f.out;
       if (s.in_place) in = f.out;
-      const bool untouched = (s.kind == kind::reduce && !is_root) || (s.kind == kind::exclusive_scan && f.rank == 0);
+      const bool untouched =
+          (s.kind == kind::reduce && !is_root) || (s.kind == kind::exclusive_scan && f.rank == 0);
       if (untouched) f.wanted = f.out;
     } else if (s.in_place && own_of_input && (!has_root || is_root)) {
       f.result = in.subspan(f.plan.own_in, f.wanted.size());
@@ -215,7 +249,8 @@ class performer {
           ranks.push_back(static_cast<int>(std::find(parent.begin(), parent.end(), r) - parent.begin()));
       made = co_await c.group(ranks);
     }
-    expect(static_cast<bool>(made) == (color >= 0), s, "is a member where it should not be, or not where it should");
+    expect(static_cast<bool>(made) == (color >= 0), s,
+           "is a member where it should not be, or not where it should");
     if (color < 0) co_return;
     const auto number = static_cast<std::size_t>(s.made[static_cast<std::size_t>(color)]);
     const members& ranks = program_.groups[number];
@@ -234,7 +269,8 @@ class performer {
       f->requests[0].cancel();
       const failure ended = co_await failure_awaiting(&f->requests[0]);
       // The other side may have come to its end before.
-      if (ended.code != errc::cancelled && ended.code != errc::peer_left) wrong(s, "not cancelled: " + ended.text);
+      if (ended.code != errc::cancelled && ended.code != errc::peer_left)
+        wrong(s, "not cancelled: " + ended.text);
       co_return;
     }
     f->results.resize(f->requests.size());
@@ -244,7 +280,8 @@ class performer {
       f->results[next] = co_await f->requests[next];
     }
     if (s.what == action::collective) {
-      if (!std::equal(f->result.begin(), f->result.end(), f->wanted.begin(), f->wanted.end())) wrong(s, "another result");
+      if (!std::equal(f->result.begin(), f->result.end(), f->wanted.begin(), f->wanted.end()))
+        wrong(s, "another result");
     } else {
       read(s, *f);
     }
@@ -273,7 +310,7 @@ class performer {
   random_numbers random_;
   int me_;
   std::size_t spoilt_;
-  std::vector<communicator> handles_;   // by group; empty where this rank is no member
+  std::vector<communicator> handles_;  // by group; empty where this rank is no member
   std::vector<std::unique_ptr<flight>> flights_;
 };
 
@@ -283,7 +320,8 @@ task<> perform(communicator world, const program* p, std::size_t spoilt) {
 }
 
 void run(const program& p, std::size_t spoilt = no_step) {
-  run_in(p.where, [&p, spoilt](communicator world, const setting*) { return perform(std::move(world), &p, spoilt); });
+  run_in(p.where,
+         [&p, spoilt](communicator world, const setting*) { return perform(std::move(world), &p, spoilt); });
 }
 
 }  // namespace
@@ -305,12 +343,14 @@ TEST_CASE("random programs: what the serial model says, on every rank") {
 TEST_CASE("random programs: one wrong bit is found") {
   std::size_t messages = 0;
   std::size_t collectives = 0;
-  for (std::uint64_t seed = 0; messages + collectives < 6; seed += 4) {   // of two ranks: each sees the other fail
+  for (std::uint64_t seed = 0; messages + collectives < 6;
+       seed += 4) {  // of two ranks: each sees the other fail
     const program p = random_program(seed);
     for (const step& s : p.steps) {
       const bool message = s.what == action::messages && s.letters[0].size > 0 && messages < 3;
-      const bool collective = s.what == action::collective && s.count > 0 && s.op == fold::sum && collectives < 3 &&
-                              (s.kind == kind::all_reduce || s.kind == kind::all_gather || s.kind == kind::all_to_all);
+      const bool collective =
+          s.what == action::collective && s.count > 0 && s.op == fold::sum && collectives < 3 &&
+          (s.kind == kind::all_reduce || s.kind == kind::all_gather || s.kind == kind::all_to_all);
       if (!message && !collective) continue;
       ++(message ? messages : collectives);
       const std::string words = p.words(s);

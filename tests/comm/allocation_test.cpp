@@ -4,6 +4,7 @@
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
 #include <boost/asio/co_spawn.hpp>
@@ -11,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <doctest/doctest.h>
 #include <new>
 #include <vector>
 
@@ -32,7 +32,7 @@
 
 namespace {
 
-constinit thread_local std::uint64_t allocations = 0;   // of this thread, since it began
+constinit thread_local std::uint64_t allocations = 0;  // of this thread, since it began
 
 void* counted(std::size_t bytes) {
   ++allocations;
@@ -76,8 +76,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Pools and lists grow to what the ranks' pace makes them hold at once, which may be in any round, but not in every one:
-// of several measurements, one without an allocation tells.
+// Pools and lists grow to what the ranks' pace makes them hold at once, which may be in any round, but not in
+// every one: of several measurements, one without an allocation tells.
 constexpr int rounds = 300;
 constexpr int measurements = 6;
 

@@ -2,6 +2,7 @@
 // Asio's own objects inside of tutti::task, beside communication: sockets, resolver, signals, TLS streams.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -10,7 +11,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/write.hpp>
 #include <csignal>
-#include <doctest/doctest.h>
 #include <string>
 
 using namespace tutti;
@@ -28,7 +28,8 @@ task<> echo_once(tcp::acceptor* door) {
 }
 task<> ask(communicator world, unsigned short port, std::string* answer) {
   tcp::resolver resolver(world.get_executor());
-  const tcp::resolver::results_type places = co_await resolver.async_resolve("127.0.0.1", std::to_string(port), asio::deferred);
+  const tcp::resolver::results_type places =
+      co_await resolver.async_resolve("127.0.0.1", std::to_string(port), asio::deferred);
   tcp::socket server(world.get_executor());
   co_await server.async_connect(places.begin()->endpoint(), asio::deferred);
   co_await asio::async_write(server, asio::buffer("hello", 5), asio::deferred);
@@ -40,10 +41,12 @@ task<> sockets(communicator world) {
   tcp::acceptor door(world.get_executor(), tcp::endpoint(asio::ip::address_v4::loopback(), 0));
   std::string answer;
   int x = 1;
-  co_await when_all(echo_once(&door), ask(world, door.local_endpoint().port(), &answer), world.all_reduce(x, sum));
+  co_await when_all(echo_once(&door), ask(world, door.local_endpoint().port(), &answer),
+                    world.all_reduce(x, sum));
   TUTTI_EXPECT(answer == "hello");
   TUTTI_EXPECT(x == world.size());
-  // Nobody connects: the deadline ends the accept, which is composed of nothing; and a read, which is composed.
+  // Nobody connects: the deadline ends the accept, which is composed of nothing; and a read, which is
+  // composed.
   const failure accepting = co_await failure_in(with_timeout(echo_once(&door), std::chrono::milliseconds(2)));
   TUTTI_EXPECT(accepting.code == errc::timed_out);
   tcp::socket silent(world.get_executor());

@@ -2,9 +2,9 @@
 // A rank on a thread of its own.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/post.hpp>
 #include <chrono>
-#include <doctest/doctest.h>
 #include <future>
 #include <stdexcept>
 #include <tutti/background.hpp>

@@ -3,14 +3,14 @@
 #include "coll/buffer_check.hpp"
 #include "support/local_world.hpp"
 
-#include <array>
 #include <doctest/doctest.h>
+#include <array>
 
 using namespace tutti;
 using namespace tutti::test;
 
 TEST_CASE("an operation on a buffer that another writes is refused, and names both places") {
-  REQUIRE(coll::checks_of_buffers() == coll::buffer_checks::error);   // by this test's environment
+  REQUIRE(coll::checks_of_buffers() == coll::buffer_checks::error);  // by this test's environment
   run_local(1, [](communicator world) -> task<> {
     std::array<int, 4> x{};
     request first = world.irecv(x, 0, 1);
@@ -25,7 +25,7 @@ TEST_CASE("an operation on a buffer that another writes is refused, and names bo
     first.cancel();
     const failure ended = co_await failure_awaiting(&first);
     TUTTI_EXPECT(ended.code == errc::cancelled);
-    co_await world.all_reduce(x, sum);   // free again
+    co_await world.all_reduce(x, sum);  // free again
   });
 }
 
@@ -43,7 +43,7 @@ TEST_CASE("reading one buffer twice, and neighbours, are fine") {
       request a = world.irecv(whole.first(10), 0, 5);
       request b = world.irecv(whole.subspan(10), 0, 6);
       a = request();
-      request c = world.irecv(whole.first(10), 0, 5);   // the dropped one has let go
+      request c = world.irecv(whole.first(10), 0, 5);  // the dropped one has let go
       b = request();
       c = request();
       request d = world.irecv(in[0], 0);

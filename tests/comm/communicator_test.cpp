@@ -15,7 +15,8 @@ namespace {
 
 void expect_invalid(const failure& f, const char* part) {
   if (f.code != errc::invalid_argument || !f.says(part))
-    throw std::runtime_error(std::string("wanted an invalid argument that says '") + part + "', got: " + f.text);
+    throw std::runtime_error(std::string("wanted an invalid argument that says '") + part +
+                             "', got: " + f.text);
 }
 
 task<> bad_arguments(communicator world) {
@@ -66,7 +67,7 @@ task<> what_it_says_of_itself(communicator world) {
   TUTTI_EXPECT(copy == world);
   TUTTI_EXPECT(!(communicator() == world));
   int x = 1;
-  co_await copy.all_reduce(x, sum);   // copies share the group, and its order
+  co_await copy.all_reduce(x, sum);  // copies share the group, and its order
   co_await world.all_reduce(x, sum);
   TUTTI_EXPECT(x == 9);
 }
@@ -99,14 +100,14 @@ task<> from_another_thread(communicator world) {
       bool done = false;
     } end;
     running.start(
-        keep_result(std::move(t), &result), [](void* o, std::exception_ptr) noexcept { static_cast<outcome*>(o)->done = true; },
-        &end);
+        keep_result(std::move(t), &result),
+        [](void* o, std::exception_ptr) noexcept { static_cast<outcome*>(o)->done = true; }, &end);
     if (end.done && result) lazy = result->code;
   }).join();
   TUTTI_EXPECT(eager.code == errc::wrong_thread);
   TUTTI_EXPECT(eager.says("boost::asio::post"));
   TUTTI_EXPECT(lazy == errc::wrong_thread);
-  co_await world.barrier();   // no harm done
+  co_await world.barrier();  // no harm done
 }
 
 task<int> join_alone(runtime* rt, std::optional<communicator>* kept) {

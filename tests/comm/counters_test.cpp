@@ -2,11 +2,11 @@
 // What a rank counts: messages, parks, and computations that keep the loop from communicating.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <ctime>
-#include <doctest/doctest.h>
 #include <tutti/counters.hpp>
 
 using namespace tutti;
@@ -56,13 +56,13 @@ TEST_CASE("computing on the loop thread is counted as a stall, on the pool it is
     request pending = world.irecv(x, 0);
     co_await tutti::compute([] { compute_for(60ms); });
     TUTTI_EXPECT(counters_of(world).stalls == 0);
-    compute_for(60ms);   // resumed by a handler of Asio's
+    compute_for(60ms);  // resumed by a handler of Asio's
     boost::asio::steady_timer timer(world.get_executor(), 0ms);
     co_await timer.async_wait(boost::asio::deferred);
     const int one = 1;
     co_await world.send(one, 0);
     co_await pending;
-    compute_for(60ms);   // resumed by the loop
+    compute_for(60ms);  // resumed by the loop
     co_await timer.async_wait(boost::asio::deferred);
     co_await world.barrier();
     const counters n = counters_of(world);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ends badly: timeouts, peers that leave or fail, cancelled collectives. Every rank learns why, nobody hangs.
+// What ends badly: timeouts, peers that leave or fail, cancelled collectives. Every rank learns why, nobody
+// hangs.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <doctest/doctest.h>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,7 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto soon = 300ms;   // for operations that must time out
+constexpr auto soon = 300ms;  // for operations that must time out
 
 task<> recv_nobody_sends(communicator world) {
   int x = 0;
@@ -32,7 +33,7 @@ task<> recv_nobody_sends(communicator world) {
   TUTTI_EXPECT(f.code == errc::timed_out);
   TUTTI_EXPECT(f.says("from any rank"));
   const std::vector<char> large(1 << 20);
-  f = co_await failure_in(world.send(large, 0, 3));   // to itself, where no receive is
+  f = co_await failure_in(world.send(large, 0, 3));  // to itself, where no receive is
   TUTTI_EXPECT(f.code == errc::timed_out);
   TUTTI_EXPECT(f.says("send of 1048576 bytes to rank 0"));
   // The communicator has not suffered.
@@ -55,13 +56,14 @@ task<> a_barrier_that_one_rank_misses(communicator world) {
   int x = 0;
   failure f;
   if (world.rank() == 0) {
-    do {   // until the communicator has failed
+    do {  // until the communicator has failed
       f = co_await failure_in(world.recv(x, 1, 5));
     } while (f.code == errc::timed_out && !f.says("barrier"));
   } else {
     f = co_await failure_in(world.barrier());
   }
-  if (!f.says("barrier #1") || f.code == errc::success) throw std::runtime_error("not that reason: " + f.text);
+  if (!f.says("barrier #1") || f.code == errc::success)
+    throw std::runtime_error("not that reason: " + f.text);
   const failure next = co_await failure_in(world.barrier());
   TUTTI_EXPECT(next.code == errc::communicator_failed);
 }
@@ -72,7 +74,8 @@ task<> computes_longer_than_the_timeout(communicator world) {
   co_await world.barrier();
   if (world.rank() == 0) {
     const auto until = std::chrono::steady_clock::now() + 3 * soon;
-    while (std::chrono::steady_clock::now() < until) {}
+    while (std::chrono::steady_clock::now() < until) {
+    }
     request receiving = world.irecv(x, 1, 1);
     co_await world.send(1, 1, 2);
     co_await receiving;
@@ -166,7 +169,7 @@ task<> a_cancelled_collective(communicator world) {
     co_return;
   }
   float x = 0;
-  const failure f = co_await failure_in(world.recv(x, 1, 1));   // ends too: the communicator is failed
+  const failure f = co_await failure_in(world.recv(x, 1, 1));  // ends too: the communicator is failed
   TUTTI_EXPECT(f.code == errc::cancelled);
   TUTTI_EXPECT(f.says("was cancelled on rank 1"));
 }
@@ -175,7 +178,9 @@ task<> a_dropped_collective(communicator world) {
   co_await meet(world);
   std::vector<double> data(100'000, 1);
   if (world.rank() == 1) {
-    { request reducing = start(world.all_reduce(data, sum)); }
+    {
+      request reducing = start(world.all_reduce(data, sum));
+    }
     std::fill(data.begin(), data.end(), 5.0);
     const failure next = co_await failure_in(world.barrier());
     TUTTI_EXPECT(next.code == errc::communicator_failed);
@@ -194,7 +199,7 @@ task<> calls_on_a_failed_communicator(communicator world) {
   } else {
     co_await failure_in(world.all_reduce(data, sum));
   }
-  co_await failure_in(world.barrier());   // by now all have heard
+  co_await failure_in(world.barrier());  // by now all have heard
   std::vector<failure> results;
   results.push_back(co_await failure_in(world.barrier()));
   results.push_back(co_await failure_in(world.send(data, 0)));
@@ -211,11 +216,12 @@ task<> calls_on_a_failed_communicator(communicator world) {
   TUTTI_EXPECT(f.code == errc::communicator_failed);
 }
 
-// The first to take too long comes to its end while others are asked about it; the second must be ended all the same.
+// The first to take too long comes to its end while others are asked about it; the second must be ended all
+// the same.
 task<> two_take_too_long(communicator world) {
   std::vector<int> x(3, world.rank()), y(3, 1);
   if (world.rank() == 2) {
-    std::this_thread::sleep_for(80ms);   // as one that computes on its loop: it does not answer
+    std::this_thread::sleep_for(80ms);  // as one that computes on its loop: it does not answer
     (void)co_await failure_in(world.broadcast(x, 1).with(algorithm::binomial));
     co_return;
   }
@@ -227,7 +233,8 @@ task<> two_take_too_long(communicator world) {
   }
   request first = start(world.broadcast(x, 1).with(algorithm::binomial));
   request second = start(world.all_reduce(y, sum).with(algorithm::ring));
-  auto both = co_await when_all(failure_in(with_timeout(first, 10ms)), failure_in(with_timeout(second, 20ms)));
+  auto both =
+      co_await when_all(failure_in(with_timeout(first, 10ms)), failure_in(with_timeout(second, 20ms)));
   TUTTI_EXPECT(std::get<1>(both).code != errc::success);
 }
 
@@ -253,7 +260,8 @@ TEST_CASE("failure: what nobody answers times out, and says what it was") {
 TEST_CASE("failure: a collective that one rank misses times out on all") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
-    for (const failure& f : failures_of(3, over(transport, soon), a_barrier_that_one_rank_misses)) CHECK(f.text == "");
+    for (const failure& f : failures_of(3, over(transport, soon), a_barrier_that_one_rank_misses))
+      CHECK(f.text == "");
   }
 }
 TEST_CASE("failure: two collectives take too long, and one of them ends after all") {
@@ -282,7 +290,7 @@ TEST_CASE("failure: a collective without one that has left") {
           CHECK(f.code == errc::success);
         } else {
           CHECK((f.code == errc::peer_left || f.code == errc::peer_failed));
-          CHECK(f.says("rank "));   // rank 1, or who left because of it and is seen to leave first
+          CHECK(f.says("rank "));  // rank 1, or who left because of it and is seen to leave first
           CHECK(f.says("all_reduce"));
         }
       }
@@ -294,10 +302,12 @@ TEST_CASE("failure: run_local rethrows the error that came first, and nobody han
     CAPTURE(transport);
     for (int round = 0; round < 20; ++round) {
       const int thrower = round % 3;
-      CHECK_THROWS_WITH_AS(run_local(3, over(transport),
-                                     [thrower](communicator world) { return one_rank_throws(std::move(world), thrower); }),
-                           "boom", std::runtime_error);
-      CHECK_THROWS_WITH_AS(run_local(3, over(transport, 5s), one_rank_throws_at_once), "boom", std::runtime_error);
+      CHECK_THROWS_WITH_AS(
+          run_local(3, over(transport),
+                    [thrower](communicator world) { return one_rank_throws(std::move(world), thrower); }),
+          "boom", std::runtime_error);
+      CHECK_THROWS_WITH_AS(run_local(3, over(transport, 5s), one_rank_throws_at_once), "boom",
+                           std::runtime_error);
     }
   }
 }

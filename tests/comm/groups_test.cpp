@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Communicators made from communicators: who is in them, that they see nothing of each other, and that they go.
+// Communicators made from communicators: who is in them, that they see nothing of each other, and that they
+// go.
 #include "comm/topology.hpp"
 #include "support/local_world.hpp"
 
@@ -152,11 +153,11 @@ task<> receives_from_any_that_is_left(communicator world) {
   const std::vector<int> first = {0};
   communicator pair = co_await world.group(first_two);
   communicator alone = co_await world.group(first);
-  co_await world.barrier();   // who has never met a rank does not see it go
+  co_await world.barrier();  // who has never met a rank does not see it go
   int x = 0;
   if (world.rank() == 2) co_return;
   request from_pair = world.rank() == 0 ? pair.irecv(x, any_source) : request();
-  const failure last = co_await failure_in(world.recv(x, 2));   // rank 2 has left
+  const failure last = co_await failure_in(world.recv(x, 2));  // rank 2 has left
   TUTTI_EXPECT(last.code == errc::peer_left);
   if (world.rank() == 1) {
     co_await pair.send(17, 0);

@@ -20,7 +20,7 @@ struct buffers {
 };
 
 struct verb {
-  std::string words;   // as the error has it
+  std::string words;  // as the error has it
   std::function<operation<>(const communicator&, buffers&)> call;
 };
 
@@ -54,7 +54,8 @@ const std::vector<pair>& pairs() {
       {three, integers},
       {three, sending_to_all("broadcast(3 elements of float, root 0)", 3, 0)},
       {sending_to_all("broadcast(3 elements", 3, 0), sending_to_all("broadcast(5 elements", 5, 0)},
-      {sending_to_all("broadcast(70000 elements", 70'000, 0), sending_to_all("broadcast(90000 elements", 90'000, 0)},
+      {sending_to_all("broadcast(70000 elements", 70'000, 0),
+       sending_to_all("broadcast(90000 elements", 90'000, 0)},
       {sending_to_all("broadcast(3 elements of float, root 0)", 3, 0),
        sending_to_all("broadcast(3 elements of float, root 1)", 3, 1)},
       {sending_to_all("broadcast(70000 elements of float, root 0)", 70'000, 0),
@@ -69,7 +70,8 @@ bool nothing_to_compare(const pair& calls, int ranks, int odd_one) {
   // Rank 0 waits for rank 1, and all others for rank 0.
   if (has("root 1")) return odd_one == 0;
   // Rank 0 waits for what rank 1 has to add to a small all_reduce, and says nothing to it before.
-  if (calls.most.words == three.words && (has("(0 elements") || has("root 0"))) return ranks == 3 && odd_one == 1;
+  if (calls.most.words == three.words && (has("(0 elements") || has("root 0")))
+    return ranks == 3 && odd_one == 1;
   return false;
 }
 
@@ -99,8 +101,8 @@ void expect_mismatch(const std::vector<failure>& failures, const std::string& on
   CHECK(named);
 }
 
-// The sender is far ahead of the other ranks when they come to the call that differs. With messages: on a board it would
-// have to wait for them.
+// The sender is far ahead of the other ranks when they come to the call that differs. With messages: on a
+// board it would have to wait for them.
 task<> differ_far_behind(communicator world) {
   constexpr int ahead = 300;
   int never = 0;
@@ -144,7 +146,9 @@ TEST_CASE("mismatch: every rank fails, and the two calls are named") {
           CAPTURE(odd_one);
           CAPTURE(calls.most.words);
           CAPTURE(calls.odd.words);
-          const auto main = [&calls, odd_one](communicator world) { return differ(std::move(world), &calls, odd_one); };
+          const auto main = [&calls, odd_one](communicator world) {
+            return differ(std::move(world), &calls, odd_one);
+          };
           expect_mismatch(failures_of(ranks, over(transport), main), calls.most.words, calls.odd.words);
         }
       }
@@ -155,7 +159,8 @@ TEST_CASE("mismatch: every rank fails, and the two calls are named") {
 TEST_CASE("mismatch: found also where one rank is hundreds of collectives ahead") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
-    expect_mismatch(failures_of(3, over(transport), differ_far_behind), "broadcast(2 elements", "broadcast(3 elements");
+    expect_mismatch(failures_of(3, over(transport), differ_far_behind), "broadcast(2 elements",
+                    "broadcast(3 elements");
   }
 }
 

@@ -13,7 +13,7 @@ using namespace tutti::test;
 
 namespace {
 
-struct experiment {   // a user's type
+struct experiment {  // a user's type
   std::string name;
   std::map<std::string, std::vector<double>> series;
   std::optional<std::string> note;
@@ -60,7 +60,8 @@ task<> there_and_back(communicator world) {
   const std::vector<experiment> all = co_await all_gather_object(world, experiment_of(world.rank()));
   TUTTI_EXPECT(all.size() == static_cast<std::size_t>(world.size()));
   for (int r = 0; r < world.size(); ++r) TUTTI_EXPECT(all[static_cast<std::size_t>(r)] == experiment_of(r));
-  const std::vector<std::string> words = co_await gather_object(world, std::string(static_cast<std::size_t>(world.rank()), 'x'), 0);
+  const std::vector<std::string> words =
+      co_await gather_object(world, std::string(static_cast<std::size_t>(world.rank()), 'x'), 0);
   TUTTI_EXPECT(words.size() == (world.rank() == 0 ? static_cast<std::size_t>(world.size()) : 0));
   for (std::size_t r = 0; r < words.size(); ++r) TUTTI_EXPECT(words[r] == std::string(r, 'x'));
 }
@@ -79,7 +80,7 @@ task<> limited(communicator world) {
   const failure f = co_await failure_of_broadcast(world, std::string(1000, 'x'), 500);
   TUTTI_EXPECT(f.code == errc::invalid_argument);
   TUTTI_EXPECT(f.text.find("1008 bytes") != std::string::npos);
-  co_await world.barrier();   // nothing has failed but the call
+  co_await world.barrier();  // nothing has failed but the call
 }
 
 errc refusal(const std::vector<std::byte>& bytes) {
@@ -97,14 +98,17 @@ TEST_CASE("objects: broadcast, all_gather and gather of a user's type") {
   for (const std::string& transport : transports)
     for (const int ranks : {1, 2, 4}) CHECK_NOTHROW(run_local(ranks, over(transport), there_and_back));
 }
-TEST_CASE("objects: too long for the limit, on all ranks alike") { CHECK_NOTHROW(run_local(3, over("shm"), limited)); }
+TEST_CASE("objects: too long for the limit, on all ranks alike") {
+  CHECK_NOTHROW(run_local(3, over("shm"), limited));
+}
 
 TEST_CASE("objects: bytes of a broken peer end in an error, whatever they are") {
   const std::vector<std::string> words = {"one", "", "three"};
   const std::vector<std::byte> good = detail::to_bytes(words);
   CHECK(detail::from_bytes<std::vector<std::string>>(good) == words);
   for (std::size_t length = 0; length < good.size(); ++length)
-    CHECK(refusal(std::vector<std::byte>(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length))) == errc::protocol);
+    CHECK(refusal(std::vector<std::byte>(good.begin(), good.begin() + static_cast<std::ptrdiff_t>(length))) ==
+          errc::protocol);
   std::vector<std::byte> longer = good;
   longer.push_back(std::byte{0});
   CHECK(refusal(longer) == errc::protocol);
@@ -112,6 +116,6 @@ TEST_CASE("objects: bytes of a broken peer end in an error, whatever they are") 
   for (int round = 0; round < 2000; ++round) {
     std::vector<std::byte> bad = good;
     bad[numbers.below(bad.size())] = static_cast<std::byte>(numbers.next());
-    refusal(bad);   // no crash, no memory without bounds
+    refusal(bad);  // no crash, no memory without bounds
   }
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// One operation, used from everything that can wait: tasks, Asio's coroutines and completion tokens, other coroutines,
-// senders' receivers.
+// One operation, used from everything that can wait: tasks, Asio's coroutines and completion tokens, other
+// coroutines, senders' receivers.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <array>
 #include <atomic>
 #include <boost/asio/as_tuple.hpp>
@@ -24,7 +25,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <coroutine>
-#include <doctest/doctest.h>
 #include <future>
 #include <memory>
 #include <optional>
@@ -44,7 +44,8 @@ namespace {
 static_assert(asio::is_async_operation<operation<>>::value);
 static_assert(asio::is_async_operation<operation<status>>::value);
 static_assert(std::is_same_v<asio::completion_signature_of<operation<>>::type, void(error_code)>);
-static_assert(std::is_same_v<asio::completion_signature_of<operation<status>>::type, void(error_code, status)>);
+static_assert(
+    std::is_same_v<asio::completion_signature_of<operation<status>>::type, void(error_code, status)>);
 // Used once, as an rvalue: an lvalue is awaitable neither by a task nor by Asio.
 static_assert(!asio::is_async_operation<operation<>&>::value);
 static_assert(detail::directly_awaitable<operation<>> && !detail::directly_awaitable<operation<>&>);
@@ -194,7 +195,9 @@ TEST_CASE("Asio's coroutines await operations, with and without a token") {
   CHECK_NOTHROW(run_local(2, over("tcp"), awaited_by_asio));
 }
 
-TEST_CASE("a task awaits an operation through tokens as well") { CHECK_NOTHROW(run_local(2, tokens_in_a_task)); }
+TEST_CASE("a task awaits an operation through tokens as well") {
+  CHECK_NOTHROW(run_local(2, tokens_in_a_task));
+}
 
 TEST_CASE("operations that complete at once do not grow the stack of an Asio coroutine") {
   CHECK_NOTHROW(run_local(1, immediate_in_asio));
@@ -232,7 +235,8 @@ task<> callbacks(communicator world) {
   int got = 0;
   status seen;
   called = false;
-  world.recv(got, other, 8)([&, owned = std::make_unique<int>(4)](error_code e, status st) {   // a move-only handler
+  world.recv(got, other,
+             8)([&, owned = std::make_unique<int>(4)](error_code e, status st) {  // a move-only handler
     called = *owned == 4;
     code = e;
     seen = st;
@@ -267,7 +271,7 @@ task<> futures(communicator world) {
     wrong.wait();
     return received.get().bytes == sizeof(int);
   };
-  const bool well = co_await compute(wait);   // a future blocks: not on the loop
+  const bool well = co_await compute(wait);  // a future blocks: not on the loop
   TUTTI_EXPECT(well);
   TUTTI_EXPECT(got == other_of(world) + 5);
   error_code code;
@@ -294,7 +298,9 @@ struct counting_allocator {
     --*live;
     std::allocator<T>().deallocate(p, n);
   }
-  friend bool operator==(const counting_allocator& a, const counting_allocator& b) { return a.live == b.live; }
+  friend bool operator==(const counting_allocator& a, const counting_allocator& b) {
+    return a.live == b.live;
+  }
   int* live;
 };
 
@@ -367,14 +373,14 @@ task<> cancelled_by_slot(communicator world) {
     called = true;
     code = e;
   }));
-  co_await world.barrier();   // it is really waiting
+  co_await world.barrier();  // it is really waiting
   TUTTI_EXPECT(!called);
   signal.emit(asio::cancellation_type::terminal);
   signal.emit(asio::cancellation_type::terminal);
   TUTTI_EXPECT(!called);
   co_await reached(world, &called);
   TUTTI_EXPECT(code == asio::error::operation_aborted);
-  signal.emit(asio::cancellation_type::terminal);   // late: nobody listens
+  signal.emit(asio::cancellation_type::terminal);  // late: nobody listens
 
   // The message that comes now belongs to the next receive.
   co_await world.barrier();
@@ -499,13 +505,15 @@ asio::awaitable<void> combines(communicator world) {
   const int other = other_of(world);
   int got = 0;
   const int mine = world.rank() + 1;
-  const status st = co_await (world.recv(got, other)(asio::use_awaitable) && world.send(mine, other)(asio::use_awaitable));
+  const status st =
+      co_await (world.recv(got, other)(asio::use_awaitable) && world.send(mine, other)(asio::use_awaitable));
   TUTTI_EXPECT(got == other + 1);
   TUTTI_EXPECT(st.source == other);
   // A timeout by hand.
   asio::steady_timer timer(world.get_executor(), std::chrono::milliseconds(1));
   int never = 0;
-  const auto which = co_await (world.recv(never, other, 6)(asio::use_awaitable) || timer.async_wait(asio::use_awaitable));
+  const auto which =
+      co_await (world.recv(never, other, 6)(asio::use_awaitable) || timer.async_wait(asio::use_awaitable));
   TUTTI_EXPECT(which.index() == 1);
 }
 task<> operators(communicator world) {
@@ -691,7 +699,9 @@ task<> stopped(communicator world) {
   if (world.rank() == 0) {
     auto state = world.barrier().connect(receiver{&log});
     state.start();
-    { request dropped = start(world.barrier()); }   // fails the communicator with `cancelled`
+    {
+      request dropped = start(world.barrier());
+    }  // fails the communicator with `cancelled`
     co_await reached(world, &log.ended);
     TUTTI_EXPECT(log.how == "stopped");
   } else {
@@ -716,7 +726,7 @@ task<> unused(communicator world) {
     auto a = world.barrier();
     auto b = world.recv(got, other_of(world));
     auto c = std::move(b);
-    auto d = world.send(1, 99);   // wrong, and nobody cares
+    auto d = world.send(1, 99);  // wrong, and nobody cares
   }
   co_await world.barrier();
   co_await still_usable(world);

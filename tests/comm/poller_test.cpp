@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop's door for devices: polled while awake, woken by a ring while asleep, completions delivered by the loop.
+// The loop's door for devices: polled while awake, woken by a ring while asleep, completions delivered by the
+// loop.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <atomic>
 #include <chrono>
-#include <doctest/doctest.h>
 #include <thread>
 #include <tutti/detail/poller.hpp>
 #include <tutti/tutti.hpp>
@@ -63,7 +64,8 @@ tutti::task<> rung_from_a_thread(tutti::communicator world) {
   for (int i = 0; i < 20; ++i) {
     p.here = false;
     std::thread other([&p, i] {
-      if (i % 2 == 0) std::this_thread::sleep_for(1ms);   // long enough for the loop to sleep, mostly; either is right
+      if (i % 2 == 0)
+        std::this_thread::sleep_for(1ms);  // long enough for the loop to sleep, mostly; either is right
       p.here.store(true, std::memory_order_release);
       p.ring();
     });
@@ -78,7 +80,7 @@ tutti::task<> found_by_looking(tutti::communicator world) {
   p.wait_by_looking = true;
   std::thread other([&p] {
     std::this_thread::sleep_for(5ms);
-    p.here.store(true, std::memory_order_release);   // and says nothing
+    p.here.store(true, std::memory_order_release);  // and says nothing
   });
   co_await p.arrival();
   TUTTI_EXPECT(p.looks > 0);
@@ -121,7 +123,9 @@ TEST_CASE("a poller on a runtime without a world keeps it running") {
   rt.run(without_a_world(&rt));
 }
 
-TEST_CASE("a poller may go while something of it is pending") { tutti::run_local(2, destroyed_while_pending); }
+TEST_CASE("a poller may go while something of it is pending") {
+  tutti::run_local(2, destroyed_while_pending);
+}
 
 TEST_CASE("an empty communicator and another thread have no loop for a poller") {
   const auto text = [](const auto& make) { return tutti::test::failure_of(make); };

@@ -35,7 +35,8 @@ std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", none))
-    if (entry.path().filename().string().find("tutti") != std::string::npos) names.insert(entry.path().filename());
+    if (entry.path().filename().string().find("tutti") != std::string::npos)
+      names.insert(entry.path().filename());
   return names;
 }
 
@@ -49,7 +50,8 @@ std::string heard(const ending& end, int rank) {
 }
 
 // Ranks 0 and 2 end well, having heard `error` of rank 1; the exit code is rank 1's.
-void check_survivors(const std::string& drill, const std::string& error, const std::string& text, int exit_code) {
+void check_survivors(const std::string& drill, const std::string& error, const std::string& text,
+                     int exit_code) {
   for (const std::string& transport : transports) {
     CAPTURE(drill);
     CAPTURE(transport);
@@ -68,7 +70,9 @@ void check_survivors(const std::string& drill, const std::string& error, const s
   }
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
@@ -84,7 +88,9 @@ TEST_CASE("processes: a rank is killed while its long messages stream out") {
 TEST_CASE("processes: a rank is killed while long messages stream in") {
   check_survivors("killed_while_receiving", "peer_failed", "send", 128 + SIGKILL);
 }
-TEST_CASE("processes: a rank returns early") { check_survivors("returns_early", "peer_left", "has finished", 0); }
+TEST_CASE("processes: a rank returns early") {
+  check_survivors("returns_early", "peer_left", "has finished", 0);
+}
 TEST_CASE("processes: a rank exits without a word, and with exit code 0") {
   check_survivors("exits_without_leaving", "peer_failed", "recv", 0);
 }

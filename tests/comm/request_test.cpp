@@ -2,6 +2,7 @@
 // The life of a request: awaited, awaited again, cancelled, dropped, moved, given a completion token.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
 #include <boost/asio/as_tuple.hpp>
@@ -11,7 +12,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <cstdint>
-#include <doctest/doctest.h>
 #include <future>
 #include <memory>
 #include <optional>
@@ -88,7 +88,7 @@ task<> awaited_once(communicator world) {
     const failure again = co_await failure_awaiting(&receiving);
     TUTTI_EXPECT(again.code == errc::invalid_argument);
     TUTTI_EXPECT(again.says("awaited twice"));
-    receiving.cancel();   // harmless
+    receiving.cancel();  // harmless
   }
   request empty;
   TUTTI_EXPECT(!empty);
@@ -109,7 +109,9 @@ task<> errors_come_from_the_await(communicator world) {
   const failure again = co_await failure_awaiting(&wrong);
   TUTTI_EXPECT(again.code == errc::invalid_argument);
   TUTTI_EXPECT(again.says("awaited twice"));
-  { request never_asked = world.isend(x, 99); }
+  {
+    request never_asked = world.isend(x, 99);
+  }
 }
 
 task<> waits_on(request* r, int* ended, failure* how) {
@@ -166,7 +168,9 @@ TEST_CASE("a request that could not start says why when it is awaited") {
   CHECK_NOTHROW(run_local(2, errors_come_from_the_await));
 }
 
-TEST_CASE("of two that await one request, the second is told so") { CHECK_NOTHROW(run_local(2, awaited_by_two)); }
+TEST_CASE("of two that await one request, the second is told so") {
+  CHECK_NOTHROW(run_local(2, awaited_by_two));
+}
 
 TEST_CASE("a request outlives the coroutine that awaits it") {
   CHECK_NOTHROW(run_local(2, awaited_by_one_that_is_dropped));
@@ -193,7 +197,7 @@ task<> done_without_an_await(communicator world) {
       TUTTI_EXPECT(std::chrono::steady_clock::now() < end);
       co_await asio::post(world.get_executor(), asio::deferred);
     }
-    TUTTI_EXPECT(receiving);   // still to be awaited
+    TUTTI_EXPECT(receiving);  // still to be awaited
     const status st = co_await receiving;
     TUTTI_EXPECT(st.bytes == sizeof in);
     TUTTI_EXPECT(in == 5);
@@ -206,7 +210,9 @@ task<> done_without_an_await(communicator world) {
 
 }  // namespace
 
-TEST_CASE("a request completes whether or not it is awaited") { CHECK_NOTHROW(run_local(2, done_without_an_await)); }
+TEST_CASE("a request completes whether or not it is awaited") {
+  CHECK_NOTHROW(run_local(2, done_without_an_await));
+}
 
 // ---- dropping and cancelling ----
 
@@ -217,8 +223,12 @@ task<> dropped_receive_loses_nothing(communicator world) {
   for (const std::size_t n : lengths) {
     const words out(n, n + static_cast<std::size_t>(world.rank()));
     words dropped(n, poison);
-    { request never = world.irecv(dropped, other, 1); }
-    { request any = world.irecv(dropped, any_source, 1); }
+    {
+      request never = world.irecv(dropped, other, 1);
+    }
+    {
+      request any = world.irecv(dropped, any_source, 1);
+    }
     co_await meet(world);
     request sending = world.isend(out, other, 1);
     words in(n, 0);
@@ -235,7 +245,8 @@ task<> dropped_while_it_comes(communicator world) {
   random_numbers random(17 + static_cast<std::uint64_t>(world.rank()));
   for (int round = 0; round < 100; ++round) {
     const words out(1 << 17, 9);
-    request sending = world.isend(std::span(out).first(lengths[static_cast<std::size_t>(round) % 4]), other, round);
+    request sending =
+        world.isend(std::span(out).first(lengths[static_cast<std::size_t>(round) % 4]), other, round);
     auto buffer = std::make_unique<words>(1 << 17, 1);
     {
       request receiving = world.irecv(*buffer, other, round);
@@ -256,7 +267,9 @@ task<> dropped_send(communicator world) {
   const int other = other_of(world);
   for (const std::size_t n : lengths) {
     auto out = std::make_unique<words>(n, 5);
-    { request dropped = world.isend(*out, other, 1); }
+    {
+      request dropped = world.isend(*out, other, 1);
+    }
     std::fill(out->begin(), out->end(), poison);
     out.reset();
     co_await meet(world);
@@ -293,7 +306,7 @@ task<> cancelled(communicator world) {
   core::running_task t;
   t.start(waits_on(&awaited, &ended, &how), [](void*, std::exception_ptr) noexcept {}, nullptr);
   awaited.cancel();
-  TUTTI_EXPECT(ended == 0);   // the completion comes from the loop
+  TUTTI_EXPECT(ended == 0);  // the completion comes from the loop
   co_await reached(world, &ended, 1);
   TUTTI_EXPECT(how.code == errc::cancelled);
   co_await meet(world);
@@ -360,10 +373,10 @@ task<> moved(communicator world) {
   TUTTI_EXPECT(a);
   std::vector<request> many;
   many.push_back(std::move(a));
-  for (int i = 0; i < 100; ++i) many.push_back(world.irecv(y, other, 2));   // moved as the vector grows
-  many.resize(1);                                                             // drops the rest
+  for (int i = 0; i < 100; ++i) many.push_back(world.irecv(y, other, 2));  // moved as the vector grows
+  many.resize(1);                                                          // drops the rest
   request replaced = world.irecv(z, other, 3);
-  replaced = world.irecv(y, other, 4);   // the one for z is cancelled
+  replaced = world.irecv(y, other, 4);  // the one for z is cancelled
   co_await meet(world);
   for (int tag = 1; tag <= 4; ++tag) co_await world.send(tag, other, tag);
   co_await many[0];
@@ -379,7 +392,7 @@ task<> moved(communicator world) {
 
 task<> many_in_flight(communicator world) {
   const int other = other_of(world);
-  constexpr std::size_t many = 3000;   // more than one block of slots
+  constexpr std::size_t many = 3000;  // more than one block of slots
   std::vector<std::size_t> in(many, 0), out(many);
   std::vector<request> requests;
   for (std::size_t i = 0; i < many; ++i) requests.push_back(world.irecv(in[i], other, static_cast<int>(i)));
@@ -460,7 +473,7 @@ task<> with_tokens(communicator world) {
     }
     receiving(handler);
     TUTTI_EXPECT(called == 0);
-    TUTTI_EXPECT(!receiving);   // its result goes to the handler now
+    TUTTI_EXPECT(!receiving);  // its result goes to the handler now
     if (late) {
       co_await meet(world);
       co_await world.send(3, other, 1);
@@ -487,7 +500,8 @@ task<> with_tokens(communicator world) {
 
   request first = world.irecv(x, other, 2);
   co_await world.send(1, other, 2);
-  const std::size_t bytes = co_await asio::co_spawn(world.get_executor(), in_a_coroutine(std::move(first)), asio::deferred);
+  const std::size_t bytes =
+      co_await asio::co_spawn(world.get_executor(), in_a_coroutine(std::move(first)), asio::deferred);
   TUTTI_EXPECT(bytes == sizeof x);
 
   request second = world.irecv(x, other, 2);
@@ -511,7 +525,7 @@ task<> token_that_never_begins(communicator world) {
     request receiving = world.irecv(*buffer, other, 1);
     auto later = receiving(asio::use_awaitable);
   }
-  buffer.reset();   // both are gone, and no message of theirs is lost
+  buffer.reset();  // both are gone, and no message of theirs is lost
   co_await meet(world);
   co_await world.send(5, other, 1);
   int x = 0;

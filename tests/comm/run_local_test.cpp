@@ -2,9 +2,9 @@
 // run_local: ranks as threads of one process.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <array>
 #include <atomic>
-#include <doctest/doctest.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -58,7 +58,8 @@ TEST_CASE("run_local: worlds of different sizes, one after the other") {
     CAPTURE(ranks);
     CHECK_NOTHROW(run_local(ranks, add_up));
     std::atomic<int> seen = 0;
-    CHECK_NOTHROW(run_local(ranks, [&seen](communicator world) { return count_ranks(std::move(world), &seen); }));
+    CHECK_NOTHROW(
+        run_local(ranks, [&seen](communicator world) { return count_ranks(std::move(world), &seen); }));
     CHECK(seen == (1 << ranks) - 1);
   }
 }

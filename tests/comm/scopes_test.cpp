@@ -2,10 +2,10 @@
 // Ending things early: when_any, with_timeout, with_deadline, as_result, abort.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <doctest/doctest.h>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -35,7 +35,6 @@ task<int> receive_deep(communicator world, int depth) {
   co_await world.recv(x, any_source);
   co_return x;
 }
-
 
 }  // namespace
 
@@ -94,7 +93,7 @@ TEST_CASE("the nearest deadline counts, and a longer one inside does not extend 
     TUTTI_EXPECT(f.code == errc::timed_out);
     TUTTI_EXPECT(f.says("5 ms"));
     const failure r = co_await failure_in(with_timeout(failure_awaiting(&never_sent), 5ms));
-    TUTTI_EXPECT(r.code == errc::success);   // the failure went into the result of failure_awaiting
+    TUTTI_EXPECT(r.code == errc::success);  // the failure went into the result of failure_awaiting
     TUTTI_EXPECT(!never_sent);
   });
 }
@@ -117,7 +116,7 @@ TEST_CASE("a collective that times out fails on all ranks with that reason") {
   const auto failures = failures_of(3, over("shm"), [](communicator world) -> task<> {
     if (world.rank() == 2) {
       int x = 0;
-      co_await world.recv(x, 0);   // in place of the barrier
+      co_await world.recv(x, 0);  // in place of the barrier
     }
     co_await with_timeout(world.barrier(), world.rank() == 0 ? 20ms : 20000ms);
   });
@@ -137,7 +136,7 @@ TEST_CASE("a collective that times out names the ranks that are elsewhere, and t
       co_await world.recv(x, 0);
     }
     if (world.rank() == 2) {
-      std::this_thread::sleep_for(300ms);   // what keeps its loop from answering
+      std::this_thread::sleep_for(300ms);  // what keeps its loop from answering
       int x = 0;
       co_await world.recv(x, 0);
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One program for each kind of operation, for what two ranks do over and over again: what it costs is counted.
+// One program for each kind of operation, for what two ranks do over and over again: what it costs is
+// counted.
 #pragma once
 
 #include "support/local_world.hpp"
@@ -84,7 +85,7 @@ inline task<> children(communicator world, int times) {
   }
 }
 inline task<> long_messages(communicator world, int times) {
-  static thread_local std::array<std::byte, 300'000> out, in;   // rendezvous on every transport
+  static thread_local std::array<std::byte, 300'000> out, in;  // rendezvous on every transport
   for (int i = 0; i < times / 10; ++i) {
     request receiving = world.irecv(in, other_of(world));
     co_await world.send(out, other_of(world));
@@ -149,11 +150,13 @@ task<> repeat(communicator world, int times, Call call) {
 }
 using numbers = std::array<int, 16>;
 inline task<> reduces(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) { return c.reduce(in, out, sum, 0); });
+  return repeat(std::move(w), n,
+                [](communicator& c, numbers& in, numbers& out) { return c.reduce(in, out, sum, 0); });
 }
 inline task<> scatters(communicator w, int n) {
-  return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.scatter(in, std::span<int>(out).first(8), 0); });
+  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+    return c.scatter(in, std::span<int>(out).first(8), 0);
+  });
 }
 inline task<> gathers(communicator w, int n) {
   return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
@@ -171,13 +174,16 @@ inline task<> reduce_scatters(communicator w, int n) {
   });
 }
 inline task<> all_to_alls(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) { return c.all_to_all(in, out); });
+  return repeat(std::move(w), n,
+                [](communicator& c, numbers& in, numbers& out) { return c.all_to_all(in, out); });
 }
 inline task<> scans(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) { return c.scan(in, out, sum); });
+  return repeat(std::move(w), n,
+                [](communicator& c, numbers& in, numbers& out) { return c.scan(in, out, sum); });
 }
 inline task<> exclusive_scans(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) { return c.exclusive_scan(in, out, sum); });
+  return repeat(std::move(w), n,
+                [](communicator& c, numbers& in, numbers& out) { return c.exclusive_scan(in, out, sum); });
 }
 
 // Does its thing so many times; long messages and chunks a tenth of that.

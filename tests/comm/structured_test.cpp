@@ -2,10 +2,10 @@
 // Structured concurrency over communication: scope, channel, generator, messages, all_reduce_chunks.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <doctest/doctest.h>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -123,7 +123,7 @@ TEST_CASE("a scope is ended by a deadline round it, and by its destructor") {
       TUTTI_EXPECT(dropped.running() == 1);
     }
     TUTTI_EXPECT(ended == 100);
-    co_await world.send(x, 0);   // nobody of those took it
+    co_await world.send(x, 0);  // nobody of those took it
     co_await world.recv(x, 0);
   });
 }
@@ -135,7 +135,8 @@ TEST_CASE("channels hand on every value once, in order, whatever their capacity"
       long totals[2] = {};
       int n[2] = {};
       co_await sleep(world, 0ms);
-      co_await when_all(produce_then_close(&values, 50), consume(&values, &totals[0], &n[0]), consume(&values, &totals[1], &n[1]));
+      co_await when_all(produce_then_close(&values, 50), consume(&values, &totals[0], &n[0]),
+                        consume(&values, &totals[1], &n[1]));
       TUTTI_EXPECT(n[0] + n[1] == 100);
       TUTTI_EXPECT(totals[0] + totals[1] == 2 * (49 * 50 / 2) + 50 * 1000);
       const bool late = co_await values.send(1);
@@ -187,10 +188,11 @@ TEST_CASE("messages come in order from every rank, and a timeout loses none") {
           m = co_await with_timeout(all.next(), std::chrono::microseconds(i % 7 == 0 ? 1 : 5000000));
         } catch (const error& e) {
           TUTTI_EXPECT(e.code() == errc::timed_out);
-          all = messages<int>(world);   // its body has ended with the exception
+          all = messages<int>(world);  // its body has ended with the exception
           continue;
         }
-        TUTTI_EXPECT(m->data.size() == static_cast<std::size_t>(next[static_cast<std::size_t>(m->from.source)]++));
+        TUTTI_EXPECT(m->data.size() ==
+                     static_cast<std::size_t>(next[static_cast<std::size_t>(m->from.source)]++));
         ++i;
       }
     } else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // System calls per operation, counted by ptrace in a process of two ranks. Prints the table.
 //
-// A rank that spins makes none over shared memory but sched_yield; one that has parked is woken by one write, and TCP costs
-// its sends and receives. How often ranks park depends on the machine's other load, so of several measurements the lowest
-// counts, and the limits are those of ranks that park every time.
+// A rank that spins makes none over shared memory but sched_yield; one that has parked is woken by one write,
+// and TCP costs its sends and receives. How often ranks park depends on the machine's other load, so of
+// several measurements the lowest counts, and the limits are those of ranks that park every time.
 #include "comm/steady_programs.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
@@ -13,12 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <doctest/doctest.h>
 #include <iterator>
 #include <map>
 #include <string>
@@ -32,12 +32,13 @@ namespace {
 constexpr int rounds = 100;
 constexpr int measurements = 3;
 
-// A system call that nothing else makes, to say where in the program the calling thread is. 0: between programs.
+// A system call that nothing else makes, to say where in the program the calling thread is. 0: between
+// programs.
 void mark(long place) { ::syscall(SYS_getpgid, -1000 - place); }
 
 task<> marked_programs(communicator world) {
   for (std::size_t p = 0; p < std::size(programs); ++p) {
-    co_await programs[p].body(world, 10);   // connections, pools
+    co_await programs[p].body(world, 10);  // connections, pools
     for (int m = 0; m < measurements; ++m) {
       co_await world.barrier();
       mark(static_cast<long>(p * measurements) + m + 1);
@@ -55,7 +56,7 @@ struct counts {
 struct tracing {
   bool permitted = true;
   bool done = false;
-  std::vector<counts> at;   // by place: both ranks together
+  std::vector<counts> at;  // by place: both ranks together
 };
 
 // Runs the ranks in a child and counts what its threads call at each place.
@@ -104,8 +105,7 @@ tracing trace(const std::string& transport) {
     int deliver = 0;
     if (WSTOPSIG(state) == (SIGTRAP | 0x80)) {
       __ptrace_syscall_info info{};
-      const long got = ::ptrace(PTRACE_GET_SYSCALL_INFO, thread,
-                                reinterpret_cast<void*>(sizeof info), &info);
+      const long got = ::ptrace(PTRACE_GET_SYSCALL_INFO, thread, reinterpret_cast<void*>(sizeof info), &info);
       if (got < 0) {
         result.permitted = false;
         ::kill(child, SIGKILL);
@@ -134,12 +134,13 @@ TEST_CASE("system calls per operation stay within those of ranks that park") {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   TUTTI_SKIP("the sanitizer's own system calls would be counted");
 #endif
-  std::printf("%-22s %14s %14s   (system calls of both ranks in one round; sched_yield apart)\n", "operation", "shm",
-              "tcp");
+  std::printf("%-22s %14s %14s   (system calls of both ranks in one round; sched_yield apart)\n", "operation",
+              "shm", "tcp");
   std::vector<tracing> traced;
   for (const std::string& transport : transports) {
     traced.push_back(trace(transport));
-    if (!traced.back().permitted) TUTTI_SKIP("this machine does not permit ptrace, or has no PTRACE_GET_SYSCALL_INFO");
+    if (!traced.back().permitted)
+      TUTTI_SKIP("this machine does not permit ptrace, or has no PTRACE_GET_SYSCALL_INFO");
     REQUIRE(traced.back().done);
   }
   for (std::size_t p = 0; p < std::size(programs); ++p) {

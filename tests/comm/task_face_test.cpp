@@ -2,6 +2,7 @@
 // Tasks started by Asio's completion tokens.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
@@ -12,7 +13,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/use_future.hpp>
 #include <chrono>
-#include <doctest/doctest.h>
 #include <future>
 #include <stdexcept>
 #include <variant>
@@ -40,7 +40,8 @@ asio::awaitable<void> from_asio(communicator world, int* result) {
   // The branch that loses is cancelled through its slot.
   int x = 0;
   asio::steady_timer timer(world.get_executor(), 2ms);
-  const auto first = co_await (receives(world, &x)(asio::use_awaitable) || timer.async_wait(asio::use_awaitable));
+  const auto first =
+      co_await (receives(world, &x)(asio::use_awaitable) || timer.async_wait(asio::use_awaitable));
   TUTTI_EXPECT(first.index() == 1);
 }
 
@@ -64,7 +65,7 @@ TEST_CASE("a task is started by use_future, by a callback, and cancelled by a sl
       thrown = e;
       called = true;
     });
-    TUTTI_EXPECT(!called);   // never inside its initiation
+    TUTTI_EXPECT(!called);  // never inside its initiation
     asio::cancellation_signal stop;
     int x = 0;
     std::exception_ptr ended;

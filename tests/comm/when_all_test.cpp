@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <coroutine>
-#include <doctest/doctest.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -76,9 +76,9 @@ task<> gives_results() {
   auto by_name = value(5);
   const auto moved = co_await when_all(std::move(by_name), value(6));
   TUTTI_EXPECT(std::get<0>(moved) == 5);
-  const auto many = co_await when_all(value(0), value(1), value(2), value(3), value(4), value(5), value(6), value(7),
-                                      value(8), value(9), value(10), value(11), value(12), value(13), value(14),
-                                      value(15));
+  const auto many =
+      co_await when_all(value(0), value(1), value(2), value(3), value(4), value(5), value(6), value(7),
+                        value(8), value(9), value(10), value(11), value(12), value(13), value(14), value(15));
   TUTTI_EXPECT(std::get<15>(many) == 15);
 }
 
@@ -185,14 +185,17 @@ TEST_CASE("dropping the awaiting task drops all of them, those that ended and th
 
   // Built, and never awaited.
   scene never;
-  { const auto unused = when_all(passes(&never, 0), passes(&never, 1)); }
+  {
+    const auto unused = when_all(passes(&never, 0), passes(&never, 1));
+  }
   CHECK(never.log.empty());
 }
 
 namespace {
 
 task<int> awaits_asio(asio::io_context* context) {
-  asio::steady_timer soon(*context, std::chrono::milliseconds(1)), late(*context, std::chrono::milliseconds(3));
+  asio::steady_timer soon(*context, std::chrono::milliseconds(1)),
+      late(*context, std::chrono::milliseconds(3));
   const auto all =
       co_await when_all(soon.async_wait(asio::deferred), late.async_wait(asio::deferred), value(4));
   co_return std::get<2>(all);
@@ -226,12 +229,13 @@ task<> everything_together(communicator world) {
   request receiving = world.irecv(in, other, 1);
   request sending = world.isend(mine, other, 1);
   asio::steady_timer timer(world.get_executor(), std::chrono::milliseconds(1));
-  const auto all = co_await when_all(world.all_reduce(a, sum), world.barrier(), receiving, sending, exchange(world, 7),
-                                     world.recv(late, other, 2), world.send(after, other, 2), world.all_reduce(b, sum),
-                                     timer.async_wait(asio::deferred), compute([] { return 11; }));
+  const auto all =
+      co_await when_all(world.all_reduce(a, sum), world.barrier(), receiving, sending, exchange(world, 7),
+                        world.recv(late, other, 2), world.send(after, other, 2), world.all_reduce(b, sum),
+                        timer.async_wait(asio::deferred), compute([] { return 11; }));
   static_assert(std::is_same_v<std::decay_t<decltype(all)>,
-                               std::tuple<std::monostate, std::monostate, status, status, int, status, std::monostate,
-                                          std::monostate, std::monostate, int>>);
+                               std::tuple<std::monostate, std::monostate, status, status, int, status,
+                                          std::monostate, std::monostate, std::monostate, int>>);
   TUTTI_EXPECT(a[999] == 3);
   TUTTI_EXPECT(b[49] == 4);
   TUTTI_EXPECT(in == other + 5);
@@ -240,14 +244,15 @@ task<> everything_together(communicator world) {
   TUTTI_EXPECT(std::get<4>(all) == 7);
   TUTTI_EXPECT(std::get<5>(all).tag == 2);
   TUTTI_EXPECT(std::get<9>(all) == 11);
-  TUTTI_EXPECT(!receiving);   // awaited
+  TUTTI_EXPECT(!receiving);  // awaited
 }
 
 task<> many_times(communicator world) {
   int x = 0, y = 0;
   for (int i = 0; i < 300; ++i) {
-    const auto both = co_await when_all(world.recv(x, other_of(world), 1), world.send(i, other_of(world), 1),
-                                        world.recv(y, other_of(world), 2), world.send(-i, other_of(world), 2));
+    const auto both =
+        co_await when_all(world.recv(x, other_of(world), 1), world.send(i, other_of(world), 1),
+                          world.recv(y, other_of(world), 2), world.send(-i, other_of(world), 2));
     TUTTI_EXPECT(std::get<0>(both).tag == 1);
     TUTTI_EXPECT(x == i);
     TUTTI_EXPECT(y == -i);
@@ -261,12 +266,13 @@ task<> one_fails(communicator world) {
   cancelled.cancel();
   failure first;
   try {
-    co_await when_all(world.recv(in, other, 1), cancelled, world.send(3, 99), world.send(world.rank() + 1, other, 1));
+    co_await when_all(world.recv(in, other, 1), cancelled, world.send(3, 99),
+                      world.send(world.rank() + 1, other, 1));
   } catch (...) {
     first = describe(std::current_exception());
   }
   TUTTI_EXPECT(first.code == errc::cancelled);
-  TUTTI_EXPECT(in == other + 1);   // the others went to their end
+  TUTTI_EXPECT(in == other + 1);  // the others went to their end
   const int mine = world.rank();
   co_await when_all(world.recv(in, other, 1), world.send(mine, other, 1));
   TUTTI_EXPECT(in == other);
@@ -307,7 +313,9 @@ TEST_CASE("operations, requests, tasks, timers and computations are joined") {
   CHECK_NOTHROW(run_local(2, many_times));
 }
 
-TEST_CASE("one that fails does not keep the others from their end") { CHECK_NOTHROW(run_local(2, one_fails)); }
+TEST_CASE("one that fails does not keep the others from their end") {
+  CHECK_NOTHROW(run_local(2, one_fails));
+}
 
 TEST_CASE("dropping a join frees all buffers and loses no message") {
   CHECK_NOTHROW(run_local(2, over("shm"), dropped));

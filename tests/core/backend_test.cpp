@@ -12,10 +12,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <doctest/doctest.h>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <doctest/doctest.h>
 #include <functional>
 #include <memory>
 #include <string>
@@ -79,7 +79,7 @@ void poll_a_while(backend& b) {
 
 std::unique_ptr<backend> hot_backend() {
   auto b = core::make_backend();
-  b->count_hot(1);   // look every time
+  b->count_hot(1);  // look every time
   return b;
 }
 
@@ -132,7 +132,8 @@ TEST_CASE("what was there before the watch began is told") {
   });
 }
 
-TEST_CASE("edges, not levels: without news nothing is told again, with news it is although nothing was read") {
+TEST_CASE(
+    "edges, not levels: without news nothing is told again, with news it is although nothing was read") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;
@@ -200,7 +201,7 @@ TEST_CASE("pipes and eventfds are watched as well") {
       e.readable = 0;
       REQUIRE(::eventfd_write(event.get(), 1) == 0);
       REQUIRE(poll_until(*b, [&] { return e.readable > 0; }));
-      if (i % 2 == 0) drain(event.get());   // read or not, the next write is news
+      if (i % 2 == 0) drain(event.get());  // read or not, the next write is news
     }
     p.readable = 0;
     in.reset();
@@ -224,7 +225,7 @@ TEST_CASE("after unwatch nothing is told, and the descriptor can be watched anew
       b->poll();
       b->poll();
       REQUIRE(w.readable + w.writable == before);
-      b->unwatch(h);   // gone already: harmless, also when its place was taken again
+      b->unwatch(h);  // gone already: harmless, also when its place was taken again
       drain(s.near.get());
     }
     counting last;
@@ -261,7 +262,7 @@ TEST_CASE("a watcher may unwatch itself and others, and watch more, from inside 
     for (std::size_t i = 0; i < 8; ++i) {
       watchers[i].also = [&](bool, bool) {
         if (++calls > 1) return;
-        for (const backend::handle h : handles) b->unwatch(h);   // all of the batch, itself among them
+        for (const backend::handle h : handles) b->unwatch(h);  // all of the batch, itself among them
         b->watch(another.near.get(), late);
       };
       handles[i] = b->watch(sockets[i].near.get(), watchers[i]);

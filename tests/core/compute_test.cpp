@@ -3,9 +3,9 @@
 #include "core/running_task.hpp"
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
-#include <doctest/doctest.h>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -31,7 +31,7 @@ task<> value_exception_and_void(communicator) {
   TUTTI_EXPECT(std::this_thread::get_id() == loop_thread);
 
   int written = 0;
-  co_await compute([&written] { written = 1; });   // captures by reference may be temporaries
+  co_await compute([&written] { written = 1; });  // captures by reference may be temporaries
   TUTTI_EXPECT(written == 1);
 
   std::string caught;
@@ -46,7 +46,7 @@ task<> value_exception_and_void(communicator) {
 
 task<> many_in_a_row(communicator) {
   int count = 0;
-  const auto add = [&count] { ++count; };   // one after the other: no race
+  const auto add = [&count] { ++count; };  // one after the other: no race
   for (int i = 0; i < 1000; ++i) co_await compute(add);
   TUTTI_EXPECT(count == 1000);
 }
@@ -65,7 +65,7 @@ task<> own_the_function(communicator) {
   const auto reads = [held] { return *held; };
   const int got = co_await compute(reads);
   TUTTI_EXPECT(got == 5);
-  TUTTI_EXPECT(held.use_count() == 2);   // the one here and the named lambda's; compute's own has gone
+  TUTTI_EXPECT(held.use_count() == 2);  // the one here and the named lambda's; compute's own has gone
 }
 
 }  // namespace
@@ -110,9 +110,7 @@ task<> ping_pong(communicator world) {
     ++moved[world.rank()].rounds;
   }
 }
-task<> both(communicator world) {
-  co_await when_all(waits_in_the_pool(world.rank()), ping_pong(world));
-}
+task<> both(communicator world) { co_await when_all(waits_in_the_pool(world.rank()), ping_pong(world)); }
 
 }  // namespace
 
@@ -166,7 +164,7 @@ TEST_CASE("dropping a task in a computation waits for the function, not for more
   s.go = true;
   t.stop();
   CHECK(s.ended);
-  CHECK_NOTHROW(context.run_for(patience));   // the late message to the loop finds nobody
+  CHECK_NOTHROW(context.run_for(patience));  // the late message to the loop finds nobody
   CHECK(context.stopped());
 }
 

@@ -5,8 +5,8 @@
 #include "core/backend.hpp"
 #include "support/skip.hpp"
 
-#include <cstdlib>
 #include <doctest/doctest.h>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>

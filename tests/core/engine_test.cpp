@@ -2,10 +2,10 @@
 // The engine alone, under a clock that the test moves.
 #include "core/engine.hpp"
 
+#include <doctest/doctest.h>
 #include <chrono>
 #include <cstddef>
 #include <deque>
-#include <doctest/doctest.h>
 #include <functional>
 #include <memory>
 #include <string>
@@ -91,7 +91,8 @@ TEST_CASE_FIXTURE(fixture, "a completion may complete others, withdraw them, and
   CHECK_FALSE(own);
 }
 
-TEST_CASE_FIXTURE(fixture, "one round delivers a bounded number: completions that breed do not starve the sources") {
+TEST_CASE_FIXTURE(fixture,
+                  "one round delivers a bounded number: completions that breed do not starve the sources") {
   int left = 10'000;
   std::unique_ptr<step> breeder;
   breeder = std::make_unique<step>([&] {
@@ -107,7 +108,8 @@ TEST_CASE_FIXTURE(fixture, "one round delivers a bounded number: completions tha
   CHECK(s.polls >= rounds);
 }
 
-TEST_CASE_FIXTURE(fixture, "every source is polled once in a round, and what it completes is delivered in it") {
+TEST_CASE_FIXTURE(fixture,
+                  "every source is polled once in a round, and what it completes is delivered in it") {
   step done([&] { log.push_back(7); });
   scripted busy, idle;
   busy.on_poll = [&] {
@@ -139,7 +141,8 @@ TEST_CASE_FIXTURE(fixture, "sources come and go while they are polled and armed"
     e.remove(sources[2]);
     e.remove(sources[5]);
     for (scripted& s : sources)
-      if (&s != &sources[2] && &s != &sources[5] && &s != &sources[1]) e.add(s);   // more than the memory at hand
+      if (&s != &sources[2] && &s != &sources[5] && &s != &sources[1])
+        e.add(s);  // more than the memory at hand
     return false;
   };
   for (scripted& s : sources) e.add(s);
@@ -199,7 +202,8 @@ TEST_CASE_FIXTURE(fixture, "waits are counted, and each one is told") {
   CHECK_FALSE(e.waiting());
 }
 
-TEST_CASE_FIXTURE(fixture, "the first completion that waits to be delivered is told: the loop may be parked") {
+TEST_CASE_FIXTURE(fixture,
+                  "the first completion that waits to be delivered is told: the loop may be parked") {
   int told = 0;
   e.set_on_wait([](void* p) noexcept { ++*static_cast<int*>(p); }, &told);
   activity first, second;

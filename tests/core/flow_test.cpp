@@ -4,10 +4,10 @@
 
 #include "support/skip.hpp"
 
+#include <doctest/doctest.h>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <doctest/doctest.h>
 #include <set>
 #include <thread>
 #include <tutti/detail/flow.hpp>
@@ -24,7 +24,9 @@ namespace {
 // A coroutine that is nobody's child: resumed by hand.
 struct step {
   struct promise_type {
-    step get_return_object() noexcept { return step{std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    step get_return_object() noexcept {
+      return step{std::coroutine_handle<promise_type>::from_promise(*this)};
+    }
     std::suspend_always initial_suspend() const noexcept { return {}; }
     std::suspend_always final_suspend() const noexcept { return {}; }
     void return_void() const noexcept {}
@@ -41,7 +43,7 @@ struct step {
 struct record {
   std::vector<int> order;
   unsigned deepest = 0;
-  std::uintptr_t lowest = UINTPTR_MAX;   // addresses of locals: how far the stack went
+  std::uintptr_t lowest = UINTPTR_MAX;  // addresses of locals: how far the stack went
   std::uintptr_t highest = 0;
 };
 
@@ -185,13 +187,14 @@ bool frames_are_recycled() {
 }  // namespace
 
 TEST_CASE("a frame given back is the next one of its size") {
-  if (!frames_are_recycled()) TUTTI_SKIP("AddressSanitizer: frames are not recycled, so that it sees their use after free");
+  if (!frames_are_recycled())
+    TUTTI_SKIP("AddressSanitizer: frames are not recycled, so that it sees their use after free");
   void* a = detail::allocate_frame(1000);
   void* b = detail::allocate_frame(1000);
   CHECK(a != b);
   detail::release_frame(a, 1000);
   detail::release_frame(b, 1000);
-  CHECK(detail::allocate_frame(990) == b);    // the same class of 64 bytes
+  CHECK(detail::allocate_frame(990) == b);  // the same class of 64 bytes
   CHECK(detail::allocate_frame(1000) == a);
   void* other = detail::allocate_frame(1100);
   CHECK(other != a);
@@ -225,5 +228,7 @@ TEST_CASE("a burst of frames gives memory back, and frames may die on another th
   for (int i = 0; i < 10'000; ++i) burst.push_back(detail::allocate_frame(128));
   for (void* p : burst) detail::release_frame(p, 128);
   void* wanderer = detail::allocate_frame(128);
-  std::thread([wanderer] { detail::release_frame(wanderer, 128); }).join();   // that thread frees its lists as it ends
+  std::thread([wanderer] {
+    detail::release_frame(wanderer, 128);
+  }).join();  // that thread frees its lists as it ends
 }

@@ -11,13 +11,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <doctest/doctest.h>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
-#include <doctest/doctest.h>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -118,7 +118,9 @@ bool soon(Condition condition) {
 std::chrono::microseconds cpu_time_of_this_thread() {
   rusage usage{};
   ::getrusage(RUSAGE_THREAD, &usage);
-  const auto of = [](const timeval& t) { return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec); };
+  const auto of = [](const timeval& t) {
+    return std::chrono::seconds(t.tv_sec) + std::chrono::microseconds(t.tv_usec);
+  };
   return of(usage.ru_utime) + of(usage.ru_stime);
 }
 
@@ -131,7 +133,7 @@ TEST_CASE("run() returns when nothing holds the loop, and not before") {
     asio::io_context context;
     core::loop loop(context);
     loop.wake();
-    CHECK(context.run() == 0);   // no hold: nothing was even posted
+    CHECK(context.run() == 0);  // no hold: nothing was even posted
     context.restart();
 
     loop.hold();
@@ -201,7 +203,7 @@ TEST_CASE("whichever goes first: handlers of a loop that has gone do nothing") {
     asio::io_context context;
     {
       core::loop loop(context);
-      loop.hold();   // a turn is posted
+      loop.hold();  // a turn is posted
     }
     CHECK_NOTHROW(context.run_for(20s));
     CHECK(context.stopped());
@@ -209,7 +211,7 @@ TEST_CASE("whichever goes first: handlers of a loop that has gone do nothing") {
     {
       core::loop loop(context);
       loop.hold();
-      test::run_until(context, [&] { return loop.counters().parks > 0; });   // it waits on its descriptor
+      test::run_until(context, [&] { return loop.counters().parks > 0; });  // it waits on its descriptor
     }
     CHECK_NOTHROW(context.run_for(20s));
     CHECK(context.stopped());
@@ -258,7 +260,7 @@ TEST_CASE("a parked loop takes no turns and no processor time") {
       CAPTURE(waiting);
       listener l;
       l.begin();
-      if (waiting) l.loop.engine().begin_wait();   // spins for its budget first
+      if (waiting) l.loop.engine().begin_wait();  // spins for its budget first
       l.run_until_parked();
       l.context.run_for(20ms);
       const auto turns = l.loop.counters().turns;
@@ -310,7 +312,7 @@ TEST_CASE("every ring of a doorbell wakes a parked loop") {
     runner.join();
     CHECK(told == 1000);
     CHECK(l.mail.seen() == 1000);
-    CHECK(l.loop.counters().parks > 0);   // it did sleep in between
+    CHECK(l.loop.counters().parks > 0);  // it did sleep in between
   });
 }
 
@@ -327,7 +329,7 @@ TEST_CASE("every post from another thread wakes a parked loop") {
       ++sent;
       asio::post(l.context, [&, sent] {
         seen = sent;
-        if (sent % 2 == 0) l.loop.wake();   // and parks once more
+        if (sent % 2 == 0) l.loop.wake();  // and parks once more
       });
       if (!soon([&] { return seen == sent; })) break;
       if (sent % 3 != 0 && !soon([&] { return l.mail.armed(); })) break;
@@ -395,7 +397,8 @@ struct player {
     const unsigned dice = random() % 8;
     l.loop.set_spin(spinning(std::chrono::nanoseconds(dice < 4 ? 0 : random() % 60'000), dice == 7));
     // Returned at once, or at any point of the other side's falling asleep.
-    const auto until = steady_clock::now() + std::chrono::nanoseconds(random() % 2 == 0 ? 0 : random() % 60'000);
+    const auto until =
+        steady_clock::now() + std::chrono::nanoseconds(random() % 2 == 0 ? 0 : random() % 60'000);
     while (steady_clock::now() < until) {
     }
     if (ball < last) other->l.mail.put(ball + 1);
@@ -523,7 +526,7 @@ TEST_CASE("the engine's own timers fire while it is busy, and while it spins") {
           [](void* self) noexcept {
             auto& w = *static_cast<until_told*>(self);
             w.told = true;
-            w.loop->leave_turn();   // it would spin on
+            w.loop->leave_turn();  // it would spin on
           },
           &work);
       l.loop.engine().timers().arm(t, core::clock::now() + 3ms);
@@ -589,7 +592,7 @@ TEST_CASE("on the user's io_context, run() returns when the last communicator ha
     context.run_for(30ms);
     REQUIRE(world);
     REQUIRE(world->size() == 1);
-    CHECK_FALSE(context.stopped());   // somebody may still want to talk
+    CHECK_FALSE(context.stopped());  // somebody may still want to talk
     std::optional<communicator> copy = world;
     world.reset();
     context.run_for(20ms);

@@ -3,8 +3,8 @@
 
 #include "support/run_task.hpp"
 
-#include <coroutine>
 #include <doctest/doctest.h>
+#include <coroutine>
 #include <memory>
 #include <stdexcept>
 #include <string>

@@ -6,8 +6,8 @@
 
 #include <sched.h>
 
-#include <cstdlib>
 #include <doctest/doctest.h>
+#include <cstdlib>
 #include <string>
 #include <thread>
 #include <vector>
@@ -58,7 +58,9 @@ TEST_CASE("cores of several processes are counted once each") {
   const int here = core::usable_cores();
   CHECK(here >= 1);
   // What the quota allows at most, so that the numbers below hold on any machine.
-  const auto at_most = [quota = core::usable_cores(masks{std::string(64, 'f')})](int n) { return std::min(n, quota); };
+  const auto at_most = [quota = core::usable_cores(masks{std::string(64, 'f')})](int n) {
+    return std::min(n, quota);
+  };
   CHECK(core::usable_cores(masks{"1"}) == at_most(1));
   CHECK(core::usable_cores(masks{"3", "3"}) == at_most(2));
   CHECK(core::usable_cores(masks{"1", "2", "4"}) == at_most(3));
@@ -90,7 +92,8 @@ TEST_CASE("the mask is the affinity of this thread") {
     cores = core::usable_cores();
   }).join();
   if (pinned_to < 0) TUTTI_SKIP("this process may not set its affinity");
-  CHECK(mask == std::string(1, "1248"[pinned_to % 4]) + std::string(static_cast<std::size_t>(pinned_to / 4), '0'));
+  CHECK(mask ==
+        std::string(1, "1248"[pinned_to % 4]) + std::string(static_cast<std::size_t>(pinned_to / 4), '0'));
   CHECK(cores == 1);
   CHECK(core::usable_cores(masks{core::cpu_mask()}) == core::usable_cores());
 }

@@ -3,6 +3,7 @@
 
 #include "support/run_task.hpp"
 
+#include <doctest/doctest.h>
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/co_spawn.hpp>
@@ -17,7 +18,6 @@
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
-#include <doctest/doctest.h>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -43,7 +43,8 @@ constexpr int very_many = 1'000'000;
 namespace {
 
 static_assert(!std::is_copy_constructible_v<task<>> && !std::is_default_constructible_v<task<>>);
-static_assert(std::is_nothrow_move_constructible_v<task<int>> && std::is_nothrow_move_assignable_v<task<int>>);
+static_assert(std::is_nothrow_move_constructible_v<task<int>> &&
+              std::is_nothrow_move_assignable_v<task<int>>);
 static_assert(detail::directly_awaitable<task<>> && !detail::directly_awaitable<task<>&>);
 
 // Holds whoever awaits it, until the test opens it.
@@ -74,7 +75,7 @@ T run(task<T> body) {
 // ---- values ----
 
 task<int> seven() { co_return 7; }
-task<std::string> text() { co_return "words"; }   // converts
+task<std::string> text() { co_return "words"; }  // converts
 task<std::unique_ptr<int>> owner() { co_return std::make_unique<int>(3); }
 struct no_default {
   explicit no_default(int n) : value(n) {}
@@ -172,7 +173,9 @@ task<> nested(gate* g, int level, std::vector<int>* log) {
 
 TEST_CASE("a task is lazy: dropped before it was awaited it never ran") {
   bool started = false;
-  { const task<> dropped = starts(&started); }
+  {
+    const task<> dropped = starts(&started);
+  }
   CHECK_FALSE(started);
   run(starts(&started));
   CHECK(started);
@@ -291,7 +294,7 @@ task<int> waits_for_timer(asio::any_io_executor executor) {
   const auto begin = std::chrono::steady_clock::now();
   co_await timer.async_wait(asio::deferred);
   if (std::chrono::steady_clock::now() - begin < 1ms) co_return -1;
-  auto again = timer.async_wait(asio::deferred);   // expired already
+  auto again = timer.async_wait(asio::deferred);  // expired already
   co_await std::move(again);
   co_return 1;
 }
@@ -387,14 +390,14 @@ task<std::string> every_signature() {
   co_await at_once<void()>(asio::deferred);
   co_await at_once<void(error_code)>(asio::deferred, error_code());
   const int one_value = co_await at_once<void(int)>(asio::deferred, 3);
-  std::unique_ptr<int> moved =
-      co_await at_once<void(error_code, std::unique_ptr<int>)>(asio::deferred, error_code(), std::make_unique<int>(4));
-  const std::tuple<int, std::string> two =
-      co_await at_once<void(error_code, int, std::string)>(asio::deferred, error_code(), 5, std::string("six"));
+  std::unique_ptr<int> moved = co_await at_once<void(error_code, std::unique_ptr<int>)>(
+      asio::deferred, error_code(), std::make_unique<int>(4));
+  const std::tuple<int, std::string> two = co_await at_once<void(error_code, int, std::string)>(
+      asio::deferred, error_code(), 5, std::string("six"));
   std::string thrown;
   try {
-    co_await at_once<void(std::exception_ptr, int)>(
-        asio::deferred, std::make_exception_ptr(std::out_of_range("seven")), 0);
+    co_await at_once<void(std::exception_ptr, int)>(asio::deferred,
+                                                    std::make_exception_ptr(std::out_of_range("seven")), 0);
   } catch (const std::out_of_range& e) {
     thrown = e.what();
   }
@@ -409,8 +412,9 @@ task<std::string> every_signature() {
 }
 task<int> many_at_once(int n) {
   int sum = 0;
-  for (int i = 0; i < n; ++i) sum += co_await at_once<void(boost::system::error_code, int)>(
-      asio::deferred, boost::system::error_code(), 1);
+  for (int i = 0; i < n; ++i)
+    sum += co_await at_once<void(boost::system::error_code, int)>(asio::deferred, boost::system::error_code(),
+                                                                  1);
   co_return sum;
 }
 
@@ -447,7 +451,7 @@ TEST_CASE("a task dropped while an Asio operation is pending is not touched when
       core::running_task t;
       t.start(awaits_timer(&timer, &reached), &ignore_end, nullptr);
     }
-    context.run();   // the operation ends, its awaiter has gone
+    context.run();  // the operation ends, its awaiter has gone
     context.restart();
     local_stream::socket a(context), b(context);
     asio::local::connect_pair(a, b);

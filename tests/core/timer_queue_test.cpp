@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/timer_queue.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <doctest/doctest.h>
 #include <memory>
 #include <random>
 #include <vector>
@@ -35,7 +35,8 @@ TEST_CASE("timers fire when they are due, in the order of their times") {
   ints log;
   log_entry entries[] = {{&log, 0}, {&log, 1}, {&log, 2}};
   timer_queue queue;
-  timer a(&log_entry::write, &entries[0]), b(&log_entry::write, &entries[1]), c(&log_entry::write, &entries[2]);
+  timer a(&log_entry::write, &entries[0]), b(&log_entry::write, &entries[1]),
+      c(&log_entry::write, &entries[2]);
   CHECK(queue.empty());
   CHECK(queue.next() == time_point::max());
   queue.arm(a, at(30));
@@ -139,7 +140,7 @@ TEST_CASE("any sequence of arming, cancelling and firing gives what a sorted lis
     ints fired;
     timer_queue queue;
     std::vector<std::unique_ptr<actor>> timers;
-    std::vector<int> due(40, -1);   // by name; -1: not armed
+    std::vector<int> due(40, -1);  // by name; -1: not armed
     for (int i = 0; i < 40; ++i) timers.push_back(std::make_unique<actor>(queue, fired, i));
     int now = 0;
     for (int step = 0; step < 1000; ++step) {
@@ -165,7 +166,8 @@ TEST_CASE("any sequence of arming, cancelling and firing gives what a sorted lis
           }));
           ints expected;
           for (int i = 0; i < 40; ++i)
-            if (due[static_cast<std::size_t>(i)] >= 0 && due[static_cast<std::size_t>(i)] <= now) expected.push_back(i);
+            if (due[static_cast<std::size_t>(i)] >= 0 && due[static_cast<std::size_t>(i)] <= now)
+              expected.push_back(i);
           for (const int i : expected) due[static_cast<std::size_t>(i)] = -1;
           std::sort(fired.begin(), fired.end());
           REQUIRE(fired == expected);

@@ -18,9 +18,9 @@
 #include <boost/asio/read.hpp>
 #include <boost/asio/write.hpp>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -166,10 +166,11 @@ TEST_CASE("examples: the tutorial's programs print what the tutorial prints") {
   CHECK(collectives.exit_code == 0);
   for (const char* line :
        {"broadcast: rank 3 has [7 7]", "reduce(sum): rank 0 has [10]", "reduce(sum): rank 3 has [4]",
-        "all_reduce(sum): rank 2 has [10]", "all_reduce(product): rank 2 has [24]", "all_reduce(max): rank 0 has [4]",
-        "all_reduce(min): rank 3 has [1]", "scatter: rank 2 has [20]", "gather: rank 0 has [0 10 20 30]",
-        "gather: rank 1 has []", "all_gather: rank 3 has [0 10 20 30]", "reduce_scatter(sum): rank 1 has [6]",
-        "all_to_all: rank 2 has [2 12 22 32]", "scan(sum): rank 2 has [6]", "barrier: all are here"})
+        "all_reduce(sum): rank 2 has [10]", "all_reduce(product): rank 2 has [24]",
+        "all_reduce(max): rank 0 has [4]", "all_reduce(min): rank 3 has [1]", "scatter: rank 2 has [20]",
+        "gather: rank 0 has [0 10 20 30]", "gather: rank 1 has []", "all_gather: rank 3 has [0 10 20 30]",
+        "reduce_scatter(sum): rank 1 has [6]", "all_to_all: rank 2 has [2 12 22 32]",
+        "scan(sum): rank 2 has [6]", "barrier: all are here"})
     CHECK_MESSAGE(collectives.says(line), line);
 }
 
@@ -235,7 +236,8 @@ TEST_CASE("examples: data_parallel") {
     const outcome run = run_ranks(ranks, "data_parallel");
     INFO(run.output);
     CHECK(run.exit_code == 0);
-    CHECK(run.output == std::to_string(ranks) + " ranks with unequal parts: learned: yes, replicas identical: yes\n");
+    CHECK(run.output ==
+          std::to_string(ranks) + " ranks with unequal parts: learned: yes, replicas identical: yes\n");
   }
 }
 
@@ -309,7 +311,8 @@ TEST_CASE("examples: asio_server trains, answers over HTTP, and ends in order wh
   tutti::base::unique_fd output(ends[0]), given(ends[1]);
   tutti::test::child job([&given](const std::function<void()>&) {
     ::dup2(given.get(), STDOUT_FILENO);
-    ::execl(TUTTI_RUN_PATH, TUTTI_RUN_PATH, "-n", "2", example("asio_server").c_str(), static_cast<char*>(nullptr));
+    ::execl(TUTTI_RUN_PATH, TUTTI_RUN_PATH, "-n", "2", example("asio_server").c_str(),
+            static_cast<char*>(nullptr));
     return 99;
   });
   given.reset();
@@ -339,7 +342,7 @@ TEST_CASE("examples: asio_server trains, answers over HTTP, and ends in order wh
   CHECK(answer.starts_with("HTTP/1.1 200 OK\r\n"));
   CHECK(answer.find("{\"step\": ") != std::string::npos);
 
-  job.signal(SIGTERM);   // tutti-run hands it on
+  job.signal(SIGTERM);  // tutti-run hands it on
   CHECK(read_until("ended after "));
   const int code = job.end();
   CHECK((code == 0 || code == 128 + SIGTERM));

@@ -36,13 +36,16 @@ bench fake_bench(std::uint64_t adversary, std::uint64_t delay_us, bool words) {
   fake.reset(1, adversary, delay_us, words ? 1 : 0);
   bench b;
   // Any file is an image of kernels to the stand-in.
-  b.scene = with_environment({{"TUTTI_CUDA_LIBRARY", stand_in("cuda")}, {"TUTTI_CUDA_KERNELS", stand_in("cuda")}});
+  b.scene =
+      with_environment({{"TUTTI_CUDA_LIBRARY", stand_in("cuda")}, {"TUTTI_CUDA_KERNELS", stand_in("cuda")}});
   b.open = [](const communicator& of) { return cuda::open(of, 0); };
   b.fail_after = [fake](std::uint64_t n, const std::string& why) { fake.fail_after(0, n, why.c_str()); };
   b.pause = [fake](bool still) { fake.pause(0, still ? 1 : 0); };
   b.set_capturing = [fake](const gpu::stream& s, bool on) { fake.set_capturing(s.native(), on ? 1 : 0); };
   b.allocations = [fake] { return static_cast<std::size_t>(fake.allocations(0)); };
-  b.misuse = [fake, before = fake.misuses()] { return fake.misuses() == before ? std::string() : std::string(fake.last_misuse()); };
+  b.misuse = [fake, before = fake.misuses()] {
+    return fake.misuses() == before ? std::string() : std::string(fake.last_misuse());
+  };
   return b;
 }
 

@@ -21,9 +21,9 @@ struct bench {
   // Nothing begins on it while this is true; null likewise.
   std::function<void(bool)> pause;
   std::function<void(const gpu::stream&, bool)> set_capturing;
-  std::function<std::size_t()> allocations;   // live, of device memory; null likewise
-  std::function<std::string()> misuse;        // of the driver's interface, so far; null: nobody looks
-  std::shared_ptr<void> scene;                // environment variables, until the bench goes
+  std::function<std::size_t()> allocations;  // live, of device memory; null likewise
+  std::function<std::string()> misuse;       // of the driver's interface, so far; null: nobody looks
+  std::shared_ptr<void> scene;               // environment variables, until the bench goes
 };
 
 struct backend {
@@ -47,7 +47,8 @@ class fake_cuda {
   const char* (*last_misuse)() = nullptr;
 };
 
-// Emulated devices of every temper, the stand-in for CUDA, and CUDA where there is a GPU (cuda_test counts its absence).
+// Emulated devices of every temper, the stand-in for CUDA, and CUDA where there is a GPU (cuda_test counts
+// its absence).
 const std::vector<backend>& backends();
 // Runs main(world, bench) on `ranks` ranks for each of them.
 void on_each_backend(int ranks, const std::function<task<>(communicator, bench*)>& main);

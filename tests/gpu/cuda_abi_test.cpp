@@ -16,9 +16,10 @@ namespace {
 
 // A parameter of ours for one of theirs: the same kind of thing and the same size.
 template <class Ours, class Theirs>
-inline constexpr bool alike =
-    sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
-    (std::is_integral_v<Ours> || std::is_enum_v<Ours>) == (std::is_integral_v<Theirs> || std::is_enum_v<Theirs>);
+inline constexpr bool alike = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs) &&
+                              std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
+                              (std::is_integral_v<Ours> || std::is_enum_v<Ours>) ==
+                                  (std::is_integral_v<Theirs> || std::is_enum_v<Theirs>);
 template <class Ours, class Theirs>
 inline constexpr bool same_call = false;
 template <class... A, class R, class... B>
@@ -74,25 +75,34 @@ SAME(write_value, cuStreamWriteValue64);
 SAME(wait_value, cuStreamWaitValue64);
 
 static_assert(abi::error_no_device == CUDA_ERROR_NO_DEVICE && abi::error_not_ready == CUDA_ERROR_NOT_READY &&
-              abi::error_invalid_handle == CUDA_ERROR_INVALID_HANDLE && abi::error_not_found == CUDA_ERROR_NOT_FOUND &&
+              abi::error_invalid_handle == CUDA_ERROR_INVALID_HANDLE &&
+              abi::error_not_found == CUDA_ERROR_NOT_FOUND &&
               abi::error_already_registered == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED &&
-              abi::error_not_supported == CUDA_ERROR_NOT_SUPPORTED && abi::error_not_permitted == CUDA_ERROR_NOT_PERMITTED &&
-              abi::error_unknown == CUDA_ERROR_UNKNOWN && abi::error_out_of_memory == CUDA_ERROR_OUT_OF_MEMORY);
-static_assert(abi::attribute_can_use_64_bit_stream_mem_ops == CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS &&
+              abi::error_not_supported == CUDA_ERROR_NOT_SUPPORTED &&
+              abi::error_not_permitted == CUDA_ERROR_NOT_PERMITTED &&
+              abi::error_unknown == CUDA_ERROR_UNKNOWN &&
+              abi::error_out_of_memory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(abi::attribute_can_use_64_bit_stream_mem_ops ==
+                  CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS &&
               abi::attribute_multiprocessors == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT &&
               abi::attribute_can_map_host_memory == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY);
-static_assert(abi::pointer_memory_type == CU_POINTER_ATTRIBUTE_MEMORY_TYPE && abi::pointer_buffer_id == CU_POINTER_ATTRIBUTE_BUFFER_ID &&
+static_assert(abi::pointer_memory_type == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+              abi::pointer_buffer_id == CU_POINTER_ATTRIBUTE_BUFFER_ID &&
               abi::pointer_is_managed == CU_POINTER_ATTRIBUTE_IS_MANAGED &&
               abi::pointer_device_ordinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL &&
               abi::pointer_is_legacy_ipc == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE &&
               abi::pointer_range_start == CU_POINTER_ATTRIBUTE_RANGE_START_ADDR &&
               abi::pointer_range_size == CU_POINTER_ATTRIBUTE_RANGE_SIZE);
 static_assert(abi::memory_type_host == CU_MEMORYTYPE_HOST && abi::memory_type_device == CU_MEMORYTYPE_DEVICE);
-static_assert(abi::stream_non_blocking == CU_STREAM_NON_BLOCKING && abi::event_disable_timing == CU_EVENT_DISABLE_TIMING &&
+static_assert(abi::stream_non_blocking == CU_STREAM_NON_BLOCKING &&
+              abi::event_disable_timing == CU_EVENT_DISABLE_TIMING &&
               abi::wait_value_geq == CU_STREAM_WAIT_VALUE_GEQ &&
-              abi::host_portable == CU_MEMHOSTALLOC_PORTABLE && abi::host_device_map == CU_MEMHOSTALLOC_DEVICEMAP &&
-              abi::host_portable == CU_MEMHOSTREGISTER_PORTABLE && abi::host_device_map == CU_MEMHOSTREGISTER_DEVICEMAP);
-static_assert(abi::capture_none == CU_STREAM_CAPTURE_STATUS_NONE && abi::capture_mode_relaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
+              abi::host_portable == CU_MEMHOSTALLOC_PORTABLE &&
+              abi::host_device_map == CU_MEMHOSTALLOC_DEVICEMAP &&
+              abi::host_portable == CU_MEMHOSTREGISTER_PORTABLE &&
+              abi::host_device_map == CU_MEMHOSTREGISTER_DEVICEMAP);
+static_assert(abi::capture_none == CU_STREAM_CAPTURE_STATUS_NONE &&
+              abi::capture_mode_relaxed == CU_STREAM_CAPTURE_MODE_RELAXED);
 
 }  // namespace
 

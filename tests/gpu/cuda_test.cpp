@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is peculiar to CUDA: what is said when it is missing, several loops and devices, the program's own streams.
+// What is peculiar to CUDA: what is said when it is missing, several loops and devices, the program's own
+// streams.
 #include "gpu/backends.hpp"
 #include "support/command.hpp"
 #include "support/skip.hpp"
@@ -26,7 +27,8 @@ class library_is {
 task<> missing(communicator world) {
   const auto seen = tutti::test::failure_of([&world] { cuda::open(world, 0); });
   TUTTI_EXPECT(seen.code == errc::not_supported);
-  TUTTI_EXPECT(seen.says("/no/such/libcuda.so") && seen.says("driver is not installed") && seen.says("emulated"));
+  TUTTI_EXPECT(seen.says("/no/such/libcuda.so") && seen.says("driver is not installed") &&
+               seen.says("emulated"));
   co_return;
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives and messages on devices, every way, against what they must give; their order towards streams, and how they end.
+// Collectives and messages on devices, every way, against what they must give; their order towards streams,
+// and how they end.
 #include "gpu/backends.hpp"
 
-#include <cmath>
 #include <doctest/doctest.h>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <tutti/gpu/device_communicator.hpp>
@@ -45,8 +46,8 @@ struct exchange {
 };
 
 template <class T, class Make>
-task<std::vector<T>> result_of(gpu::device_communicator comm, gpu::stream s, std::vector<T> in, std::size_t out_count, Make make,
-                               gpu::path way) {
+task<std::vector<T>> result_of(gpu::device_communicator comm, gpu::stream s, std::vector<T> in,
+                               std::size_t out_count, Make make, gpu::path way) {
   const gpu::device dev = comm.on();
   gpu::device_buffer<T> a(dev, in.size()), b(dev, out_count);
   gpu::work up = tutti::start(s.upload(a, in));
@@ -54,7 +55,7 @@ task<std::vector<T>> result_of(gpu::device_communicator comm, gpu::stream s, std
   gpu::work w = tutti::start(make(comm, a, b, s).by(way));
   std::vector<T> out(out_count);
   if (dev.can().gate) {
-    s.wait(w);   // whether it is in the device's hands or not
+    s.wait(w);  // whether it is in the device's hands or not
     co_await s.download(out, b);
     co_await w;
   } else {
@@ -91,7 +92,9 @@ task<> all_collectives(gpu::device_communicator comm, gpu::stream s, std::size_t
   }
 
   const int root = ranks - 1;
-  const auto to_root = [root](comm_t c, buf a, buf b, str in) { return c.reduce(a, b, tutti::sum, root, in); };
+  const auto to_root = [root](comm_t c, buf a, buf b, str in) {
+    return c.reduce(a, b, tutti::sum, root, in);
+  };
   out = co_await result_of<T>(comm, s, input<T>(me, n), n, to_root, way);
   if (me == root)
     for (std::size_t i = 0; i < n; ++i) TUTTI_EXPECT(out[i] == sum_at(i));
@@ -111,17 +114,20 @@ task<> all_collectives(gpu::device_communicator comm, gpu::stream s, std::size_t
   const auto gathered = [](comm_t c, buf a, buf b, str in) { return c.all_gather(a, b, in); };
   out = co_await result_of<T>(comm, s, input<T>(me, n), n * size, gathered, way);
   for (int r = 0; r < ranks; ++r)
-    for (std::size_t i = 0; i < n; ++i) TUTTI_EXPECT(out[static_cast<std::size_t>(r) * n + i] == number<T>(r, i));
+    for (std::size_t i = 0; i < n; ++i)
+      TUTTI_EXPECT(out[static_cast<std::size_t>(r) * n + i] == number<T>(r, i));
 
   const auto gathered_at = [root](comm_t c, buf a, buf b, str in) { return c.gather(a, b, root, in); };
   out = co_await result_of<T>(comm, s, input<T>(me, n), n * size, gathered_at, way);
   if (me == root)
     for (int r = 0; r < ranks; ++r)
-      for (std::size_t i = 0; i < n; ++i) TUTTI_EXPECT(out[static_cast<std::size_t>(r) * n + i] == number<T>(r, i));
+      for (std::size_t i = 0; i < n; ++i)
+        TUTTI_EXPECT(out[static_cast<std::size_t>(r) * n + i] == number<T>(r, i));
 
   const auto scattered = [root](comm_t c, buf a, buf b, str in) { return c.scatter(a, b, root, in); };
   out = co_await result_of<T>(comm, s, input<T>(me, n * size), n, scattered, way);
-  for (std::size_t i = 0; i < n; ++i) TUTTI_EXPECT(out[i] == number<T>(root, static_cast<std::size_t>(me) * n + i));
+  for (std::size_t i = 0; i < n; ++i)
+    TUTTI_EXPECT(out[i] == number<T>(root, static_cast<std::size_t>(me) * n + i));
 
   const auto blocks = [](comm_t c, buf a, buf b, str in) { return c.reduce_scatter(a, b, tutti::sum, in); };
   out = co_await result_of<T>(comm, s, input<T>(me, n * size), n, blocks, way);
@@ -131,7 +137,8 @@ task<> all_collectives(gpu::device_communicator comm, gpu::stream s, std::size_t
   out = co_await result_of<T>(comm, s, input<T>(me, n * size), n * size, crossed, way);
   for (int r = 0; r < ranks; ++r)
     for (std::size_t i = 0; i < n; ++i)
-      TUTTI_EXPECT(out[static_cast<std::size_t>(r) * n + i] == number<T>(r, static_cast<std::size_t>(me) * n + i));
+      TUTTI_EXPECT(out[static_cast<std::size_t>(r) * n + i] ==
+                   number<T>(r, static_cast<std::size_t>(me) * n + i));
 
   // In place.
   {
@@ -143,7 +150,8 @@ task<> all_collectives(gpu::device_communicator comm, gpu::stream s, std::size_t
     co_await s.download(out, a);
     for (int r = 0; r < ranks; ++r)
       for (std::size_t i = 0; i < n; ++i)
-        TUTTI_EXPECT(out[static_cast<std::size_t>(r) * n + i] == number<T>(r, static_cast<std::size_t>(me) * n + i));
+        TUTTI_EXPECT(out[static_cast<std::size_t>(r) * n + i] ==
+                     number<T>(r, static_cast<std::size_t>(me) * n + i));
     co_await s.upload(a, in);
     co_await comm.all_reduce(a, tutti::sum, s).by(way);
     co_await s.download(out, a);
@@ -181,7 +189,8 @@ task<> same_as_on_the_cpu(communicator world, bench* on) {
   gpu::device_communicator comm = co_await gpu::init(world, dev, small_chunks());
   const std::size_t n = 5000;
   std::vector<float> in(n);
-  for (std::size_t i = 0; i < n; ++i) in[i] = std::sin(static_cast<float>(i * 31 + static_cast<std::size_t>(world.rank()) * 17)) * 1e3f;
+  for (std::size_t i = 0; i < n; ++i)
+    in[i] = std::sin(static_cast<float>(i * 31 + static_cast<std::size_t>(world.rank()) * 17)) * 1e3f;
   std::vector<tutti::bfloat16> half(n);
   for (std::size_t i = 0; i < n; ++i) half[i] = tutti::bfloat16(in[i]);
   gpu::device_buffer<float> a(dev, n);
@@ -196,7 +205,9 @@ task<> same_as_on_the_cpu(communicator world, bench* on) {
   for (const gpu::path way : ways) {
     // The CPU chooses its order by size and ranks: of two ranks there is one only.
     const bool exact = world.size() == 2;
-    const auto near = [exact](float x, float y) { return exact ? x == y : std::abs(x - y) <= 1e-3f * std::abs(y) + 1e-3f; };
+    const auto near = [exact](float x, float y) {
+      return exact ? x == y : std::abs(x - y) <= 1e-3f * std::abs(y) + 1e-3f;
+    };
     co_await s.upload(a, in);
     co_await comm.all_reduce(a, tutti::avg, s).by(way);
     co_await s.download(got, a);
@@ -227,7 +238,8 @@ task<> own_reductions(communicator world, bench* on) {
   co_await s.download(v, a);
   TUTTI_EXPECT(v[1999] == (1 << world.size()) - 1);
   if (comm.can(gpu::path::one_device)) {
-    const auto refused = co_await tutti::test::failure_in(comm.all_reduce(a, either, s).by(gpu::path::one_device));
+    const auto refused =
+        co_await tutti::test::failure_in(comm.all_reduce(a, either, s).by(gpu::path::one_device));
     TUTTI_EXPECT(refused.code == errc::not_supported);
   }
 }
@@ -266,7 +278,8 @@ task<> messages(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_communicator comm = co_await gpu::init(world, dev, small_chunks());
-  const int right = (world.rank() + 1) % world.size(), left = (world.rank() + world.size() - 1) % world.size();
+  const int right = (world.rank() + 1) % world.size(),
+            left = (world.rank() + world.size() - 1) % world.size();
   for (const std::size_t n : {std::size_t{0}, std::size_t{10}, std::size_t{30000}}) {
     gpu::device_buffer<int> a(dev, n), b(dev, n);
     const std::vector<int> in = input<int>(world.rank(), n);
@@ -285,7 +298,8 @@ task<> messages(communicator world, bench* on) {
   co_await s.fill(little, std::byte{2});
   gpu::work one = tutti::start(comm.send(large, right, s)), two = tutti::start(comm.send(little, right, s)),
             three = tutti::start(comm.send(large, right, s));
-  gpu::work got_one = tutti::start(comm.recv(first, left, s)), got_two = tutti::start(comm.recv(second, left, s));
+  gpu::work got_one = tutti::start(comm.recv(first, left, s)),
+            got_two = tutti::start(comm.recv(second, left, s));
   const auto too_long = co_await tutti::test::failure_in(comm.recv(third, tutti::any_source, s));
   TUTTI_EXPECT(too_long.code == errc::truncated);
   const tutti::status second_status = co_await got_two;
@@ -333,7 +347,8 @@ task<> mismatches(communicator world, bench* on) {
     gpu::device_communicator comm = co_await gpu::init(world, dev);
     if (!comm.can(way) || !dev.can().kernels) continue;
     gpu::device_buffer<int> a(dev, 10), b(dev, 20);
-    const auto seen = co_await tutti::test::failure_in(comm.all_reduce(world.rank() == 0 ? a : b, tutti::sum, s).by(way));
+    const auto seen =
+        co_await tutti::test::failure_in(comm.all_reduce(world.rank() == 0 ? a : b, tutti::sum, s).by(way));
     TUTTI_EXPECT(seen.code == errc::mismatch);
     co_await world.barrier();
   }
@@ -350,7 +365,8 @@ task<> cancelled(communicator world, bench* on) {
     co_await world.barrier();
     // The last rank does not call it before the first has given up.
     if (world.rank() == 0) {
-      const auto seen = co_await tutti::test::failure_in(tutti::with_timeout(comm.all_reduce(a, tutti::sum, s).by(way), 20ms));
+      const auto seen = co_await tutti::test::failure_in(
+          tutti::with_timeout(comm.all_reduce(a, tutti::sum, s).by(way), 20ms));
       TUTTI_EXPECT(seen.code == errc::timed_out);
       int token = 1;
       for (int r = 1; r < world.size(); ++r) co_await world.send(token, r);
@@ -366,7 +382,7 @@ task<> cancelled(communicator world, bench* on) {
 }
 
 task<> device_fails(communicator world, bench* on) {
-  if (!on->fail_after) co_return;   // of a GPU nobody can ask that
+  if (!on->fail_after) co_return;  // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_communicator comm = co_await gpu::init(world, dev, small_chunks());

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is peculiar to the emulated device: memory that the host cannot touch, checked accesses, kernels of the program's own.
+// What is peculiar to the emulated device: memory that the host cannot touch, checked accesses, kernels of
+// the program's own.
 #include "base/unique_fd.hpp"
 #include "gpu/backends.hpp"
 
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <doctest/doctest.h>
+#include <cerrno>
 #include <tutti/tutti.hpp>
 
 namespace {
@@ -40,9 +41,9 @@ task<> bad_accesses(communicator world) {
     const gpu::stream s(dev);
     gpu::device_buffer<int> x(dev, 100);
     std::vector<int> host(100);
-    gpu::device_span<int> wrong(x.data(), 101);   // one too many
-    if (kind == 1) wrong = {host.data(), 100};    // not pinned
-    if (kind == 2) {                              // freed
+    gpu::device_span<int> wrong(x.data(), 101);  // one too many
+    if (kind == 1) wrong = {host.data(), 100};   // not pinned
+    if (kind == 2) {                             // freed
       gpu::device_buffer<int> gone(dev, 100);
       wrong = gone.span();
     }

@@ -8,7 +8,8 @@
 namespace {
 
 tutti::test::command_result run(int ranks, const std::string& program) {
-  return tutti::test::run_shell(std::string(TUTTI_RUN_PATH) + " -n " + std::to_string(ranks) + " " + TUTTI_EXAMPLES_BIN_DIR + "/" + program);
+  return tutti::test::run_shell(std::string(TUTTI_RUN_PATH) + " -n " + std::to_string(ranks) + " " +
+                                TUTTI_EXAMPLES_BIN_DIR + "/" + program);
 }
 
 }  // namespace
@@ -34,8 +35,8 @@ TEST_CASE("gpu_train learns, and its replicas stay the same") {
 }
 
 TEST_CASE("without a GPU, asking for one says what is missing") {
-  const auto result = tutti::test::run_shell(std::string("TUTTI_CUDA_LIBRARY=/none/libcuda.so ") + TUTTI_EXAMPLES_BIN_DIR +
-                                             "/gpu_ring_all_reduce --device cuda");
+  const auto result = tutti::test::run_shell(std::string("TUTTI_CUDA_LIBRARY=/none/libcuda.so ") +
+                                             TUTTI_EXAMPLES_BIN_DIR + "/gpu_ring_all_reduce --device cuda");
   CHECK(result.exit_code == 1);
   CHECK_MESSAGE(result.says("no CUDA: /none/libcuda.so cannot be opened"), result.output);
 }

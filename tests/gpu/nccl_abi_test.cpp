@@ -15,9 +15,10 @@ namespace abi = tutti::nccl::abi;
 namespace {
 
 template <class Ours, class Theirs>
-inline constexpr bool alike =
-    sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs) && std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
-    (std::is_integral_v<Ours> || std::is_enum_v<Ours>) == (std::is_integral_v<Theirs> || std::is_enum_v<Theirs>);
+inline constexpr bool alike = sizeof(Ours) == sizeof(Theirs) && alignof(Ours) == alignof(Theirs) &&
+                              std::is_pointer_v<Ours> == std::is_pointer_v<Theirs> &&
+                              (std::is_integral_v<Ours> || std::is_enum_v<Ours>) ==
+                                  (std::is_integral_v<Theirs> || std::is_enum_v<Theirs>);
 template <class Ours, class Theirs>
 inline constexpr bool same_call = false;
 template <class... A, class R, class... B>
@@ -67,11 +68,13 @@ static_assert(abi::success == ncclSuccess && abi::unhandled_cuda_error == ncclUn
               abi::system_error == ncclSystemError && abi::internal_error == ncclInternalError &&
               abi::invalid_argument == ncclInvalidArgument && abi::invalid_usage == ncclInvalidUsage &&
               abi::remote_error == ncclRemoteError && abi::in_progress == ncclInProgress);
-static_assert(abi::int8 == ncclInt8 && abi::uint8 == ncclUint8 && abi::int32 == ncclInt32 && abi::uint32 == ncclUint32 &&
-              abi::int64 == ncclInt64 && abi::uint64 == ncclUint64 && abi::float16 == ncclFloat16 &&
-              abi::float32 == ncclFloat32 && abi::float64 == ncclFloat64 && abi::bfloat16 == ncclBfloat16);
+static_assert(abi::int8 == ncclInt8 && abi::uint8 == ncclUint8 && abi::int32 == ncclInt32 &&
+              abi::uint32 == ncclUint32 && abi::int64 == ncclInt64 && abi::uint64 == ncclUint64 &&
+              abi::float16 == ncclFloat16 && abi::float32 == ncclFloat32 && abi::float64 == ncclFloat64 &&
+              abi::bfloat16 == ncclBfloat16);
 static_assert(abi::sum == ncclSum && abi::product == ncclProd && abi::max == ncclMax && abi::min == ncclMin &&
-              abi::average == ncclAvg && abi::host_immediate == ncclScalarHostImmediate && abi::no_color == NCCL_SPLIT_NOCOLOR);
+              abi::average == ncclAvg && abi::host_immediate == ncclScalarHostImmediate &&
+              abi::no_color == NCCL_SPLIT_NOCOLOR);
 static_assert(sizeof(abi::unique_id) == sizeof(ncclUniqueId));
 
 }  // namespace

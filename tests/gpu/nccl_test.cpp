@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL as awaitables, on the stand-ins: every collective, messages, splitting; what ends stuck operations, and what is said.
+// NCCL as awaitables, on the stand-ins: every collective, messages, splitting; what ends stuck operations,
+// and what is said.
 #include "gpu/backends.hpp"
 
 #include <dlfcn.h>
@@ -58,7 +59,9 @@ tutti::init_options within(std::chrono::milliseconds limit) {
   return o;
 }
 
-float number(int rank, std::size_t i) { return static_cast<float>((static_cast<int>(i) * 7 + rank * 3) % 11 + 1); }
+float number(int rank, std::size_t i) {
+  return static_cast<float>((static_cast<int>(i) * 7 + rank * 3) % 11 + 1);
+}
 std::vector<float> input(int rank, std::size_t n) {
   std::vector<float> v(n);
   for (std::size_t i = 0; i < n; ++i) v[i] = number(rank, i);
@@ -103,11 +106,13 @@ task<> collectives(communicator world) {
   TUTTI_EXPECT(out[999] == sum_at(999));
   co_await comm.all_gather(a, wide_out, s);
   co_await s.download(wide_result, wide_out);
-  for (std::size_t r = 0; r < size; ++r) TUTTI_EXPECT(wide_result[r * n + 5] == number(static_cast<int>(r), 5));
+  for (std::size_t r = 0; r < size; ++r)
+    TUTTI_EXPECT(wide_result[r * n + 5] == number(static_cast<int>(r), 5));
   co_await comm.gather(a, wide_out, root, s);
   co_await s.download(wide_result, wide_out);
   if (me == root)
-    for (std::size_t r = 0; r < size; ++r) TUTTI_EXPECT(wide_result[r * n + 6] == number(static_cast<int>(r), 6));
+    for (std::size_t r = 0; r < size; ++r)
+      TUTTI_EXPECT(wide_result[r * n + 6] == number(static_cast<int>(r), 6));
   co_await comm.scatter(wide, b, root, s);
   co_await s.download(out, b);
   TUTTI_EXPECT(out[3] == number(root, static_cast<std::size_t>(me) * n + 3));
@@ -224,7 +229,7 @@ task<> missing_rank(communicator world) {
     int token = 1;
     if (world.rank() == 0) co_await world.send(token, 1);
   }
-  co_await s.reached();   // the device goes on
+  co_await s.reached();  // the device goes on
 }
 
 // Rank 1 dies, as far as the others can see.
@@ -237,7 +242,8 @@ task<> dying_rank(communicator world) {
   co_await s.fill(a, std::byte{0});
   if (world.rank() == 1) throw std::runtime_error("rank 1 is ill");
   const auto seen = co_await failure_in(comm.all_reduce(a, tutti::sum, s));
-  TUTTI_EXPECT(seen.code == errc::peer_failed || seen.code == errc::peer_left || seen.code == errc::communicator_failed);
+  TUTTI_EXPECT(seen.code == errc::peer_failed || seen.code == errc::peer_left ||
+               seen.code == errc::communicator_failed);
   TUTTI_EXPECT(seen.says("rank 1"));
   co_await s.reached();
 }
@@ -253,7 +259,7 @@ task<> stuck_in_the_library(communicator world, const stage* on) {
   co_await world.barrier();
   const auto seen = co_await failure_in(tutti::with_timeout(comm.all_reduce(a, tutti::sum, s), 50ms));
   TUTTI_EXPECT(seen.code != errc::success);
-  co_await s.reached();   // the loop was never in it
+  co_await s.reached();  // the loop was never in it
   co_await world.barrier();
 }
 
@@ -280,7 +286,7 @@ task<> revoked(communicator world) {
   gpu::device_buffer<int> a(dev, 10);
   const std::vector<int> ones(10, 1);
   co_await s.upload(a, ones);
-  co_await world.barrier();   // nobody is still in init()
+  co_await world.barrier();  // nobody is still in init()
   if (world.rank() == 0) {
     comm.revoke();
     comm.revoke();
@@ -352,11 +358,13 @@ TEST_CASE("a rank that dies ends what is stuck on the others") {
 }
 TEST_CASE("a call that does not return is ended from outside") {
   const stage on(2);
-  tutti::run_local(2, within(tutti::test::patience), [&on](communicator world) { return stuck_in_the_library(std::move(world), &on); });
+  tutti::run_local(2, within(tutti::test::patience),
+                   [&on](communicator world) { return stuck_in_the_library(std::move(world), &on); });
 }
 TEST_CASE("what NCCL says is handed on, to all ranks") {
   const stage on(2);
-  tutti::run_local(2, within(tutti::test::patience), [&on](communicator world) { return failing_call(std::move(world), &on); });
+  tutti::run_local(2, within(tutti::test::patience),
+                   [&on](communicator world) { return failing_call(std::move(world), &on); });
 }
 TEST_CASE("a communicator is revoked, and shrunk") {
   const stage on(3);

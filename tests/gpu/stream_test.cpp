@@ -2,12 +2,12 @@
 // Streams and the host: reaching a point, copies, gates, lifetimes, failures. On every device of the tests.
 #include "gpu/backends.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_future.hpp>
 #include <chrono>
 #include <cstring>
-#include <doctest/doctest.h>
 #include <numeric>
 #include <optional>
 #include <tutti/tutti.hpp>
@@ -16,8 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using tutti::communicator;
-using tutti::task;
 using tutti::errc;
+using tutti::task;
 using tutti::test::bench;
 using tutti::test::on_each_backend;
 namespace gpu = tutti::gpu;
@@ -31,7 +31,7 @@ std::vector<int> numbers(std::size_t n, int first = 0) {
 task<> there_and_back(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
-  co_await s.reached();   // an empty stream
+  co_await s.reached();  // an empty stream
   for (const std::size_t n : {std::size_t{1}, std::size_t{1000}, std::size_t{300000}}) {
     const std::vector<int> in = numbers(n, 7);
     std::vector<int> out(n, -1);
@@ -45,7 +45,7 @@ task<> there_and_back(communicator world, bench* on) {
     TUTTI_EXPECT(out == in);
     TUTTI_EXPECT(moving.done() || world.size() > 0);
     co_await moving;
-    co_await moving;   // as often as wanted
+    co_await moving;  // as often as wanted
     gpu::pinned_buffer<int> pinned(dev, n);
     TUTTI_EXPECT(dev.describe(pinned.data()).kind == gpu::memory_kind::pinned);
     co_await s.fill(b, std::byte{0x11});
@@ -59,14 +59,14 @@ task<> there_and_back(communicator world, bench* on) {
 }
 
 task<> uploads_take_a_copy(communicator world, bench* on) {
-  if (!on->pause) co_return;   // of a GPU nobody can ask that
+  if (!on->pause) co_return;  // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 4096);
   std::vector<int> in = numbers(4096);
   on->pause(true);
   gpu::work w = tutti::start(s.upload(a, in));
-  std::fill(in.begin(), in.end(), -1);   // allowed at once
+  std::fill(in.begin(), in.end(), -1);  // allowed at once
   TUTTI_EXPECT(!w.done());
   on->pause(false);
   co_await w;
@@ -75,7 +75,7 @@ task<> uploads_take_a_copy(communicator world, bench* on) {
 }
 
 task<> dropped_downloads_do_not_write(communicator world, bench* on) {
-  if (!on->pause) co_return;   // of a GPU nobody can ask that
+  if (!on->pause) co_return;  // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 1024);
@@ -105,7 +105,7 @@ task<> streams_in_order(communicator world, bench* on) {
     second.wait(up);
     co_await second.download(out, b);
     TUTTI_EXPECT(out == in);
-    first.wait(over);   // one that is done is no wait
+    first.wait(over);  // one that is done is no wait
     co_await wiped;
   }
 }
@@ -116,7 +116,7 @@ task<> one_waiter(gpu::stream s, int* order, int* mine) {
 }
 
 task<> waiters_in_order(communicator world, bench* on) {
-  if (!on->pause) co_return;   // of a GPU nobody can ask that
+  if (!on->pause) co_return;  // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   on->pause(true);
@@ -154,7 +154,7 @@ task<> gates(communicator world, bench* on) {
 
   std::optional<gpu::gate> dropped(s.close());
   gpu::work again = tutti::start(s.fill(a, std::byte{4}));
-  dropped.reset();   // opens
+  dropped.reset();  // opens
   co_await again;
 
   // Of an await that is abandoned: the gate is in its frame.
@@ -169,7 +169,7 @@ task<> gates(communicator world, bench* on) {
 }
 
 task<> awaits_that_end_early(communicator world, bench* on) {
-  if (!on->pause) co_return;   // of a GPU nobody can ask that
+  if (!on->pause) co_return;  // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> a(dev, 100);
@@ -193,7 +193,7 @@ task<> awaits_that_end_early(communicator world, bench* on) {
 }
 
 task<> buffers_stay_until_the_device_is_done(communicator world, bench* on) {
-  if (!on->pause || !on->allocations) co_return;   // of a GPU nobody can ask that
+  if (!on->pause || !on->allocations) co_return;  // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   const std::size_t before = on->allocations();
@@ -217,7 +217,7 @@ task<> buffers_stay_until_the_device_is_done(communicator world, bench* on) {
 }
 
 task<> a_failure_ends_all(communicator world, bench* on) {
-  if (!on->fail_after) co_return;   // of a GPU nobody can ask that
+  if (!on->fail_after) co_return;  // of a GPU nobody can ask that
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev), other(dev);
   gpu::device_buffer<int> a(dev, 100);
@@ -241,7 +241,8 @@ task<> a_failure_ends_all(communicator world, bench* on) {
   TUTTI_EXPECT(dev.failed());
   const auto refused = co_await tutti::as_result(s.fill(a, std::byte{1}));
   TUTTI_EXPECT(refused.error == errc::device_failed);
-  TUTTI_EXPECT(tutti::test::failure_of([&dev] { gpu::device_buffer<int> b(dev, 1); }).code == errc::device_failed);
+  TUTTI_EXPECT(tutti::test::failure_of([&dev] { gpu::device_buffer<int> b(dev, 1); }).code ==
+               errc::device_failed);
 }
 
 task<> nothing_waits_for_ever(communicator world, bench* on) {
@@ -252,7 +253,7 @@ task<> nothing_waits_for_ever(communicator world, bench* on) {
   gpu::work w = tutti::start(s.fill(a, std::byte{1}));
   std::optional<tutti::test::failure> seen;
   try {
-    co_await s.reached();   // under the world's time limit
+    co_await s.reached();  // under the world's time limit
   } catch (...) {
     seen = tutti::test::describe(std::current_exception());
   }
@@ -289,9 +290,12 @@ task<> misuse(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   gpu::device_buffer<int> small(dev, 10), large(dev, 20);
-  TUTTI_EXPECT(tutti::test::failure_of([&] { gpu::work w = tutti::start(s.copy(small, large)); }).code == errc::truncated);
-  TUTTI_EXPECT(tutti::test::failure_of([&] { gpu::stream none{gpu::device()}; }).code == errc::invalid_argument);
-  TUTTI_EXPECT(tutti::test::failure_of([&] { gpu::stream::borrow(dev, nullptr); }).code == errc::invalid_argument);
+  TUTTI_EXPECT(tutti::test::failure_of([&] { gpu::work w = tutti::start(s.copy(small, large)); }).code ==
+               errc::truncated);
+  TUTTI_EXPECT(tutti::test::failure_of([&] { gpu::stream none{gpu::device()}; }).code ==
+               errc::invalid_argument);
+  TUTTI_EXPECT(tutti::test::failure_of([&] { gpu::stream::borrow(dev, nullptr); }).code ==
+               errc::invalid_argument);
   TUTTI_EXPECT(tutti::test::failure_of([&] { s.wait(gpu::work()); }).code == errc::invalid_argument);
   const auto seen = co_await tutti::as_result(gpu::stream().reached());
   TUTTI_EXPECT(seen.error == errc::invalid_argument);
@@ -315,7 +319,9 @@ TEST_CASE("streams wait for streams and for work") { on_each_backend(1, streams_
 TEST_CASE("waiters of a stream are resumed in order") { on_each_backend(1, waiters_in_order); }
 TEST_CASE("a gate holds a stream, and opens on every path") { on_each_backend(1, gates); }
 TEST_CASE("awaits may end early while the device goes on") { on_each_backend(1, awaits_that_end_early); }
-TEST_CASE("buffers stay until the device is done with them") { on_each_backend(1, buffers_stay_until_the_device_is_done); }
+TEST_CASE("buffers stay until the device is done with them") {
+  on_each_backend(1, buffers_stay_until_the_device_is_done);
+}
 TEST_CASE("a failing device ends everything that waits for it") { on_each_backend(1, a_failure_ends_all); }
 TEST_CASE("a captured stream cannot be awaited by the host") { on_each_backend(1, capturing); }
 TEST_CASE("operations take Asio's completion tokens") { on_each_backend(1, from_asio); }
@@ -328,6 +334,7 @@ TEST_CASE("a stuck stream ends under the world's time limit") {
     if (!on.pause) continue;
     tutti::init_options options;
     options.timeout = 300ms;
-    tutti::run_local(1, options, [&on](communicator world) { return nothing_waits_for_ever(std::move(world), &on); });
+    tutti::run_local(1, options,
+                     [&on](communicator world) { return nothing_waits_for_ever(std::move(world), &on); });
   }
 }

@@ -68,7 +68,7 @@ class model {
   struct entry {
     int id;
     envelope e;
-    std::uint64_t order;   // of posting, of arrival
+    std::uint64_t order;  // of posting, of arrival
   };
   bool is_open(std::uint32_t context) const { return size_of.contains(context); }
   bool inside(const envelope& e) const {
@@ -105,7 +105,8 @@ class model {
     return found;
   }
   static void insert(std::vector<entry>& all, const entry& one) {
-    all.insert(std::find_if(all.begin(), all.end(), [&](const entry& e) { return e.order > one.order; }), one);
+    all.insert(std::find_if(all.begin(), all.end(), [&](const entry& e) { return e.order > one.order; }),
+               one);
   }
   int find(const envelope& wanted) const {
     for (const entry& x : messages)
@@ -138,8 +139,8 @@ class model {
   }
 
   std::map<std::uint32_t, int> size_of;
-  std::vector<entry> receives;   // in order of posting
-  std::vector<entry> messages;   // in order of arrival
+  std::vector<entry> receives;  // in order of posting
+  std::vector<entry> messages;  // in order of arrival
   pair last{};
 };
 
@@ -173,7 +174,7 @@ class side_by_side {
  private:
   struct given_pair {
     model::pair of_model;
-    std::uint64_t stamp;     // the matcher's own
+    std::uint64_t stamp;  // the matcher's own
     std::uint64_t arrival;
   };
   void step() {
@@ -275,7 +276,7 @@ class side_by_side {
     const std::optional<given_pair> p = some_pair();
     if (!p || !expected_.is_open(p->of_model.wanted.context)) return;
     const auto& [was, stamp, arrival] = *p;
-    if (was.wanted.source >= expected_.size_of.at(was.wanted.context)) return;   // opened again, and smaller
+    if (was.wanted.source >= expected_.size_of.at(was.wanted.context)) return;  // opened again, and smaller
     receive& r = unused(receives_);
     r.wanted = was.wanted;
     r.stamp = stamp;
@@ -385,7 +386,7 @@ class side_by_side {
 
   random_source random_;
   const int contexts_, sources_, tags_, any_percent_, arrive_percent_;
-  std::vector<std::unique_ptr<receive>> receives_;   // by id
+  std::vector<std::unique_ptr<receive>> receives_;  // by id
   std::vector<std::unique_ptr<message>> messages_;
   std::vector<given_pair> pairs_;
   std::uint64_t orders_ = 0;
@@ -407,7 +408,7 @@ TEST_CASE("matcher: random contexts open and close") {
     // Sparse, dense, and all in the low or in the high bits.
     const int shift = random.below(4) * 8;
     for (auto& n : numbers) n = static_cast<std::uint32_t>(random.next() % 300) << shift;
-    std::map<std::uint32_t, std::unique_ptr<receive>> open;   // each with one receive in it
+    std::map<std::uint32_t, std::unique_ptr<receive>> open;  // each with one receive in it
     matcher m;
     for (int i = 0; i < 2000; ++i) {
       const std::uint32_t n =

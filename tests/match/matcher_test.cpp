@@ -300,9 +300,9 @@ TEST_CASE("matcher: while things are taken the matcher can be used") {
     }
     m.take_posted(0, [&](tutti::match::posted_receive& taken) {
       ++calls;
-      CHECK(m.arrive({0, 0, 5}) == nullptr);   // none of those taken is matched any more
+      CHECK(m.arrive({0, 0, 5}) == nullptr);  // none of those taken is matched any more
       m.withdraw(r[1]);
-      CHECK(m.post(taken) == nullptr);   // and none posted now is taken
+      CHECK(m.post(taken) == nullptr);  // and none posted now is taken
       m.withdraw(taken);
       if (&taken == &r[2]) m.close_context(0);
     });
@@ -351,7 +351,7 @@ std::string last_words(F f) {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);   // doctest's handler would report a failure
+    std::signal(SIGABRT, SIG_DFL);  // doctest's handler would report a failure
     dup2(ends[1], STDERR_FILENO);
     f();
     _exit(0);
@@ -395,9 +395,11 @@ TEST_CASE("matcher: misuse aborts and says what was wrong") {
                  "context 6 has the sources 0 to 1, and a receive from 2 is posted on it"));
 }
 
-TEST_CASE("matcher: a message that comes back is in its place again, for receives from its source and from any") {
+TEST_CASE(
+    "matcher: a message that comes back is in its place again, for receives from its source and from any") {
   message one(0, 1, 7), two(0, 1, 7), other(0, 2, 7), later(0, 1, 7);
-  receive first(0, 1, 7), second(0, any_source, 7), a(0, 1, 7), b(0, any_source, any_tag), c(0, 1, any_tag), d(0, 1, 7);
+  receive first(0, 1, 7), second(0, any_source, 7), a(0, 1, 7), b(0, any_source, any_tag), c(0, 1, any_tag),
+      d(0, 1, 7);
   matcher m;
   m.open_context(0, 3);
   CHECK(post(m, first) == nullptr);
@@ -443,7 +445,7 @@ TEST_CASE("matcher: a receive that waits again has its place in the order of pos
   m.open_context(0, 3);
   for (receive* r : {&first, &second, &third}) CHECK(post(m, *r) == nullptr);
   CHECK(deliver(m, one) == &first);
-  CHECK(m.post_again(first) == nullptr);   // its message was taken back by the sender
+  CHECK(m.post_again(first) == nullptr);  // its message was taken back by the sender
   CHECK(deliver(m, two) == &first);
   CHECK(deliver(m, three) == &second);
   CHECK(m.post_again(second) == nullptr);

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A storm of sends, receives and probes that are cancelled and dropped at random points, over each real transport, their
-// buffers freed and written over at once. Every message whose send succeeded is received once and in order, none whose
-// send was cancelled is, nothing is left over, and the world works as before.
+// A storm of sends, receives and probes that are cancelled and dropped at random points, over each real
+// transport, their buffers freed and written over at once. Every message whose send succeeded is received
+// once and in order, none whose send was cancelled is, nothing is left over, and the world works as before.
 //
 // TUTTI_TEST_STORM=100000 makes it that many operations; TUTTI_TEST_SEED replays one.
 #include "comm/communicator_state.hpp"
 #include "support/instrumented.hpp"
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -15,7 +16,6 @@
 #include <boost/asio/post.hpp>
 #include <cstring>
 #include <deque>
-#include <doctest/doctest.h>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,14 +29,15 @@ namespace {
 
 constexpr int ranks = 4;
 constexpr std::size_t most_bytes = 1024 * 1024;
-constexpr std::size_t most_sends = 24;   // at a time, of one rank
+constexpr std::size_t most_sends = 24;  // at a time, of one rank
 
-// Messages of one rank for another come in lanes, and in each in order, as long as one receive at a time waits in it:
-// three tags of the world, and a communicator of its own where the tag is the number of the message.
+// Messages of one rank for another come in lanes, and in each in order, as long as one receive at a time
+// waits in it: three tags of the world, and a communicator of its own where the tag is the number of the
+// message.
 constexpr std::size_t lanes = 4;
 constexpr std::size_t numbered_lane = 3;
 constexpr int first_tag = 10;
-constexpr std::uint32_t end_of_lane = 1'000'000'000;   // the number of the last message
+constexpr std::uint32_t end_of_lane = 1'000'000'000;  // the number of the last message
 
 // 40 bits of what message it is.
 std::uint64_t name_of(int from, int to, std::size_t lane, std::uint64_t number) {
@@ -55,7 +56,8 @@ bool is_message(std::span<const std::byte> bytes, std::uint64_t name) {
     const std::uint64_t word = i == 0 ? name : name * 0x9e3779b97f4a7c15ULL + i;
     if (std::memcmp(bytes.data(), &word, sizeof word) != 0) return false;
   }
-  return std::all_of(bytes.begin(), bytes.end(), [&](std::byte b) { return b == static_cast<std::byte>(name); });
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [&](std::byte b) { return b == static_cast<std::byte>(name); });
 }
 
 enum class outcome { success, cancelled, dropped };
@@ -78,8 +80,8 @@ struct ledger {
   std::atomic<int> looked_at = 0;
 };
 
-// Memory that ends with its operation: freed where that shows (AddressSanitizer), else written over and kept for a while,
-// to be looked at.
+// Memory that ends with its operation: freed where that shows (AddressSanitizer), else written over and kept
+// for a while, to be looked at.
 class buffer {
  public:
   buffer(std::size_t bytes, bool shared) : bytes_(bytes), shared_(shared) {
@@ -89,7 +91,9 @@ class buffer {
       own_.reset(new std::byte[bytes]);
     }
   }
-  std::span<std::byte> span() { return shared_ ? std::span<std::byte>(in_shared_) : std::span(own_.get(), bytes_); }
+  std::span<std::byte> span() {
+    return shared_ ? std::span<std::byte>(in_shared_) : std::span(own_.get(), bytes_);
+  }
   void write_over() { std::fill(span().begin(), span().end(), poison); }
   bool untouched() {
     const auto s = span();
@@ -107,7 +111,7 @@ class buffer {
 class graveyard {
  public:
   void bury(std::unique_ptr<buffer> b) {
-    if (instrumented) return;   // freed here
+    if (instrumented) return;  // freed here
     b->write_over();
     buried_.push_back(std::move(b));
     if (buried_.size() > 12) dig();
@@ -203,16 +207,16 @@ class rank_in_storm {
 
   // Nothing of the storm is left in the endpoint.
   task<> look_for_leaks() {
-    const operation<> any = world_.barrier();   // never started: it knows its communicator
+    const operation<> any = world_.barrier();  // never started: it knows its communicator
     const p2p::endpoint& endpoint = any.what().comm->endpoint();
     const auto end = std::chrono::steady_clock::now() + patience;
     for (;;) {
       const p2p::endpoint_usage u = endpoint.usage();
       if (u.posted + u.unexpected + u.cookies + u.controls == 0) break;
       if (std::chrono::steady_clock::now() > end)
-        throw std::runtime_error("left over: " + std::to_string(u.posted) + " receives, " + std::to_string(u.unexpected) +
-                                 " messages, " + std::to_string(u.cookies) + " cookies, " + std::to_string(u.controls) +
-                                 " frames");
+        throw std::runtime_error("left over: " + std::to_string(u.posted) + " receives, " +
+                                 std::to_string(u.unexpected) + " messages, " + std::to_string(u.cookies) +
+                                 " cookies, " + std::to_string(u.controls) + " frames");
       co_await turns(1);
     }
     book_.given_back[here()] = endpoint.counters().given_back;
@@ -227,7 +231,9 @@ class rank_in_storm {
  private:
   std::size_t here() const { return static_cast<std::size_t>(world_.rank()); }
   communicator& of(std::size_t lane) { return lane == numbered_lane ? numbered_ : world_; }
-  static int tag_of(std::size_t lane) { return lane == numbered_lane ? any_tag : first_tag + static_cast<int>(lane); }
+  static int tag_of(std::size_t lane) {
+    return lane == numbered_lane ? any_tag : first_tag + static_cast<int>(lane);
+  }
 
   task<> turns(std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) co_await asio::post(world_.get_executor(), asio::deferred);
@@ -311,7 +317,7 @@ class rank_in_storm {
     if (!receives_[lane]) co_return;
     if (numbers_.one_in(2) && !receives_[lane]->receiving.done()) {
       std::unique_ptr<buffer> data = std::move(receives_[lane]->data);
-      receives_[lane].reset();   // drops the request
+      receives_[lane].reset();  // drops the request
       graves_.bury(std::move(data));
       co_return;
     }
@@ -392,8 +398,8 @@ std::string difference(const ledger& book) {
   for (std::size_t from = 0; from < ranks; ++from)
     for (std::size_t to = 0; to < ranks; ++to)
       for (std::size_t lane = 0; lane < lanes; ++lane) {
-        const std::string where = "from rank " + std::to_string(from) + " to rank " + std::to_string(to) + " in lane " +
-                                  std::to_string(lane) + ": message ";
+        const std::string where = "from rank " + std::to_string(from) + " to rank " + std::to_string(to) +
+                                  " in lane " + std::to_string(lane) + ": message ";
         std::vector<std::uint32_t> received;
         for (const ledger::received& r : book.receives[to][lane])
           if (r.from == static_cast<int>(from)) received.push_back(r.number);
@@ -407,7 +413,8 @@ std::string difference(const ledger& book) {
           if (s.became == outcome::cancelled && here)
             return where + std::to_string(s.number) + " was cancelled, and is received";
         }
-        if (next != received.size()) return where + std::to_string(received[next]) + " is received twice or out of order";
+        if (next != received.size())
+          return where + std::to_string(received[next]) + " is received twice or out of order";
       }
   return "";
 }
@@ -437,8 +444,8 @@ TEST_CASE("cancellation storm: nothing is lost, doubled, out of order or left ov
         for (const ledger::sent& s : lane) ++sends[static_cast<std::size_t>(s.became)];
     }
     if (std::getenv("TUTTI_TEST_STORM") != nullptr)
-      MESSAGE(transport << ": " << operations << " operations; of the sends " << sends[0] << " succeeded, " << sends[1]
-                        << " were cancelled, " << sends[2] << " dropped; " << given_back
+      MESSAGE(transport << ": " << operations << " operations; of the sends " << sends[0] << " succeeded, "
+                        << sends[1] << " were cancelled, " << sends[2] << " dropped; " << given_back
                         << " messages were given back by their receives");
     CHECK(operations >= operations_wanted() / ranks * ranks);
     CHECK(sends[1] > 0);

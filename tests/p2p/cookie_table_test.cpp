@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of activities: found while in use, never afterwards, and no forged one is.
-#include "p2p/activities.hpp"
 #include "p2p/cookie_table.hpp"
+#include "p2p/activities.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -26,12 +26,12 @@ TEST_CASE("cookies: found by their kind, and only until erased") {
   CHECK(table.find_send(of_r) == nullptr);
   table.erase(of_s);
   CHECK(table.find_send(of_s) == nullptr);
-  table.erase(of_s);   // once more does nothing
+  table.erase(of_s);  // once more does nothing
   const std::uint64_t again = table.insert(s);
-  CHECK(again != of_s);   // the place is used again, the name is not
+  CHECK(again != of_s);  // the place is used again, the name is not
   CHECK(table.find_send(again) == &s);
   CHECK(table.find_send(of_s) == nullptr);
-  table.erase(of_s);      // a late one does no harm
+  table.erase(of_s);  // a late one does no harm
   CHECK(table.find_send(again) == &s);
 }
 
@@ -48,7 +48,7 @@ TEST_CASE("cookies: a name can be handed from a receive to a kept message and on
   CHECK(table.find_any(name).kept == nullptr);
   CHECK(table.in_use() == 1);
   table.erase(name);
-  table.replace(name, first);   // too late: nothing
+  table.replace(name, first);  // too late: nothing
   CHECK(table.find_receive(name) == nullptr);
   CHECK(table.in_use() == 0);
 }

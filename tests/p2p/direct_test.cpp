@@ -173,8 +173,8 @@ task<arrived> receive_or_not(communicator world, std::size_t bytes, std::uint64_
   co_return arrived::whole;
 }
 
-// The receiver gives up: it gets not a byte more, and the message is where it was, for the next receive or to be
-// taken back.
+// The receiver gives up: it gets not a byte more, and the message is where it was, for the next receive or to
+// be taken back.
 task<> send_to_nobody(communicator world, std::size_t bytes, std::uint64_t number, int tag,
                       std::size_t after) {
   auto out = allocate_shared<std::byte>(bytes);
@@ -186,7 +186,8 @@ task<> send_to_nobody(communicator world, std::size_t bytes, std::uint64_t numbe
   sending = request();
   fill(out.span(), 666);
 }
-task<> receive_and_give_up(communicator world, std::size_t bytes, std::uint64_t number, int tag, std::size_t after) {
+task<> receive_and_give_up(communicator world, std::size_t bytes, std::uint64_t number, int tag,
+                           std::size_t after) {
   guarded_buffer buffer(bytes);
   request receiving = world.irecv(buffer.span(), 1 - world.rank(), tag);
   co_await exchange(world, after);
@@ -219,7 +220,7 @@ task<> receive_whole(communicator world, std::size_t bytes, std::uint64_t number
 
 struct storm_results {
   std::atomic<int> whole = 0;
-  std::atomic<int> taken_back = 0;   // before it was begun, or in the middle
+  std::atomic<int> taken_back = 0;  // before it was begun, or in the middle
 };
 
 // Message i has tag i: none is matched with another's receive.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives that end early in each of their phases lose no message, and sends say what became of theirs: on links made of
-// memory, step by step, and then at random.
+// Receives that end early in each of their phases lose no message, and sends say what became of theirs: on
+// links made of memory, step by step, and then at random.
 #include "p2p/memory_links.hpp"
 #include "support/instrumented.hpp"
 #include "support/skip.hpp"
@@ -45,14 +45,14 @@ enum class half_way {
   first_slice_half,  // the first slice is half there
   some_slices,       // some are there, the next is half there
   last_slice_half,
-  fetch_begun,       // the link reads it from the sender's memory
+  fetch_begun,  // the link reads it from the sender's memory
   fetched_some,
-  complete           // not delivered
+  complete  // not delivered
 };
-constexpr half_way all_ways[] = {half_way::landing_header, half_way::landing_half,     half_way::claiming,
-                                 half_way::asked_for,      half_way::first_slice_half, half_way::some_slices,
-                                 half_way::last_slice_half, half_way::fetch_begun,     half_way::fetched_some,
-                                 half_way::complete};
+constexpr half_way all_ways[] = {
+    half_way::landing_header,   half_way::landing_half, half_way::claiming,        half_way::asked_for,
+    half_way::first_slice_half, half_way::some_slices,  half_way::last_slice_half, half_way::fetch_begun,
+    half_way::fetched_some,     half_way::complete};
 
 bool is_fetch(half_way w) { return w == half_way::fetch_begun || w == half_way::fetched_some; }
 std::size_t bytes_of(half_way w) {
@@ -75,7 +75,7 @@ std::unique_ptr<a_receive> bring(pair_of_ranks& ranks, half_way w, std::size_t r
     return r;
   }
   if (w == half_way::landing_header) return r;
-  REQUIRE(ranks.pull());   // half of an eager payload; the end of an announcement
+  REQUIRE(ranks.pull());  // half of an eager payload; the end of an announcement
   if (w == half_way::landing_half || w == half_way::fetch_begun) return r;
   if (w == half_way::complete) {
     REQUIRE(ranks.pull());
@@ -86,7 +86,7 @@ std::unique_ptr<a_receive> bring(pair_of_ranks& ranks, half_way w, std::size_t r
     REQUIRE(ranks.read());
     return r;
   }
-  ranks.answer();   // clear
+  ranks.answer();  // clear
   if (w == half_way::asked_for) return r;
   const int whole = w == half_way::first_slice_half ? 0 : w == half_way::some_slices ? 2 : 5;
   for (int i = 0; i < whole; ++i) {
@@ -104,7 +104,7 @@ std::unique_ptr<a_receive> bring(pair_of_ranks& ranks, half_way w, std::size_t r
 TEST_CASE("early ends: a receive that ends in any phase leaves its message to the next one") {
   for (const half_way w : all_ways) {
     for (const errc why : endings) {
-      if (w == half_way::complete && why != dropped) continue;   // complete is complete: see below
+      if (w == half_way::complete && why != dropped) continue;  // complete is complete: see below
       for (const int source : {0, any_source}) {
         CAPTURE(static_cast<int>(w));
         CAPTURE(static_cast<int>(why));
@@ -195,9 +195,11 @@ TEST_CASE("early ends: the message stays before later ones of its sender") {
   auto receive = bring(ranks, half_way::some_slices, 5 * slice);
   a_send second(ranks.sides[0], 3, 20, 2);
   a_send other(ranks.sides[0], 4, 20, 4);
-  while (ranks.push()) {}
-  while (ranks.pull()) {}
-  receive->end(errc::cancelled);   // complete meanwhile, so:
+  while (ranks.push()) {
+  }
+  while (ranks.pull()) {
+  }
+  receive->end(errc::cancelled);  // complete meanwhile, so:
   ranks.settle();
   CHECK(receive->activity.failure() == errc::success);
   a_receive next(ranks.sides[1], any_source, any_tag, 50);
@@ -206,9 +208,10 @@ TEST_CASE("early ends: the message stays before later ones of its sender") {
   check_has(ranks, last, other);
 }
 
-TEST_CASE("early ends: a receive that is posted already has the message at once, the oldest that accepts it") {
+TEST_CASE(
+    "early ends: a receive that is posted already has the message at once, the oldest that accepts it") {
   for (const half_way w : all_ways) {
-    if (w == half_way::claiming) continue;   // nothing is posted then
+    if (w == half_way::claiming) continue;  // nothing is posted then
     for (const errc why : endings) {
       if (w == half_way::complete && why != dropped) continue;
       CAPTURE(static_cast<int>(w));
@@ -355,7 +358,7 @@ TEST_CASE("early ends: a message that is taken back just when it was asked for w
     auto gone = std::make_unique<a_send>(ranks.sides[0], 3, 5 * slice, 1);
     ranks.push();
     ranks.pull();
-    ranks.pull();      // matched, and asked for
+    ranks.pull();  // matched, and asked for
     gone->end(errc::cancelled);
     ranks.settle();
     CHECK(gone->completions == 1);
@@ -363,7 +366,8 @@ TEST_CASE("early ends: a message that is taken back just when it was asked for w
     CHECK(first.completions == 0);
     CHECK(first.buffer.untouched());
     // Each has its place in the order of posting.
-    a_send one(ranks.sides[0], 3, 5 * slice, 2), two(ranks.sides[0], 3, 20, 3), three(ranks.sides[0], 9, 6 * slice, 4);
+    a_send one(ranks.sides[0], 3, 5 * slice, 2), two(ranks.sides[0], 3, 20, 3),
+        three(ranks.sides[0], 9, 6 * slice, 4);
     check_has(ranks, first, one);
     check_has(ranks, second, two);
     check_has(ranks, third, three);
@@ -371,7 +375,8 @@ TEST_CASE("early ends: a message that is taken back just when it was asked for w
   CHECK(ranks.nothing_left());
 }
 
-TEST_CASE("early ends: what came while the receive had another message is looked at when that one is taken back") {
+TEST_CASE(
+    "early ends: what came while the receive had another message is looked at when that one is taken back") {
   pair_of_ranks ranks;
   {
     a_receive receive(ranks.sides[1], 0, 3, 6 * slice);
@@ -381,8 +386,9 @@ TEST_CASE("early ends: what came while the receive had another message is looked
     ranks.pull();
     ranks.pull();
     gone.end(dropped);
-    ranks.push();   // the small one
-    while (ranks.pull()) {}
+    ranks.push();  // the small one
+    while (ranks.pull()) {
+    }
     CHECK(receive.completions == 0);
     check_has(ranks, receive, small);
   }
@@ -432,7 +438,7 @@ TEST_CASE("early ends: a send whose message arrives all the same has succeeded")
           ranks.pull();
           ranks.pull();
           ranks.answer();
-          ranks.push();   // the first of two slices; the other has begun
+          ranks.push();  // the first of two slices; the other has begun
         }
         send.end(why);
         ranks.settle();
@@ -452,7 +458,8 @@ TEST_CASE("early ends: a send whose message arrives all the same has succeeded")
   ranks.push();
   ranks.pull();
   ranks.pull();
-  while (ranks.read()) {}
+  while (ranks.read()) {
+  }
   send.end(errc::cancelled);
   ranks.settle();
   CHECK(send.completions == 1);
@@ -475,7 +482,7 @@ TEST_CASE("early ends: an announcement that leaves after it was taken back is ta
 
 TEST_CASE("early ends: credit is neither lost nor given twice") {
   pair_of_ranks ranks;
-  for (int i = 0; i < 20'000; ++i) {   // several windows
+  for (int i = 0; i < 20'000; ++i) {  // several windows
     ranks.links[0].streams = i % 2 == 0;
     a_send send(ranks.sides[0], 3, 60, 9);
     if (i % 3 == 0) send.end(dropped);
@@ -496,9 +503,10 @@ TEST_CASE("early ends: credit is neither lost nor given twice") {
 
 // ---- at random ----
 
-// Messages of three tags in both directions, numbered per tag; of each tag at most one receive at a time, so that what is
-// received must be in order. Sends and receives end early at random points, their buffers are written over at once. Each
-// message whose send succeeded is received once, none whose send reports that it was cancelled ever is.
+// Messages of three tags in both directions, numbered per tag; of each tag at most one receive at a time, so
+// that what is received must be in order. Sends and receives end early at random points, their buffers are
+// written over at once. Each message whose send succeeded is received once, none whose send reports that it
+// was cancelled ever is.
 TEST_CASE("early ends: random ones lose nothing, double nothing and keep the order") {
   constexpr std::size_t tags = 3;
   const std::uint64_t seed = seed_of_this_run();
@@ -517,9 +525,9 @@ TEST_CASE("early ends: random ones lose nothing, double nothing and keep the ord
       std::unique_ptr<a_send> send;
       std::uint64_t number;
       std::size_t bytes;
-      bool touched = false;   // dropped: may arrive or not
+      bool touched = false;  // dropped: may arrive or not
     };
-    struct lane {   // from rank i to the other, one tag
+    struct lane {  // from rank i to the other, one tag
       std::vector<sent_message> sent;
       std::unique_ptr<a_receive> receive;
       std::vector<std::unique_ptr<a_receive>> ended;
@@ -554,27 +562,37 @@ TEST_CASE("early ends: random ones lose nothing, double nothing and keep the ord
           // At least the eight bytes that tell it from others.
           const std::size_t bytes = 8 + numbers.below(numbers.one_in(2) ? 57 : 5 * slice);
           const std::uint64_t number = number_of(from, tag, l.sent.size());
-          l.sent.push_back({std::make_unique<a_send>(ranks.sides[from], static_cast<int>(tag), bytes, number), number, bytes});
+          l.sent.push_back({std::make_unique<a_send>(ranks.sides[from], static_cast<int>(tag), bytes, number),
+                            number, bytes});
           break;
         }
         case 2:
         case 3:
           REQUIRE(harvest(from, tag));
           if (!l.receive)
-            l.receive = std::make_unique<a_receive>(to, numbers.one_in(2) ? static_cast<int>(from) : any_source,
-                                                    static_cast<int>(tag), 8 + 5 * slice);
+            l.receive =
+                std::make_unique<a_receive>(to, numbers.one_in(2) ? static_cast<int>(from) : any_source,
+                                            static_cast<int>(tag), 8 + 5 * slice);
           break;
         case 4:
-        case 5: ranks.links[from].push(); break;
+        case 5:
+          ranks.links[from].push();
+          break;
         case 6:
-        case 7: ranks.links[from].pull(to.endpoint, static_cast<int>(from)); break;
-        case 8: ranks.links[from].read(ranks.sides[from].endpoint, static_cast<int>(1 - from)); break;
-        case 9: to.engine.poll(); break;
+        case 7:
+          ranks.links[from].pull(to.endpoint, static_cast<int>(from));
+          break;
+        case 8:
+          ranks.links[from].read(ranks.sides[from].endpoint, static_cast<int>(1 - from));
+          break;
+        case 9:
+          to.engine.poll();
+          break;
         case 10:
           if (l.receive && l.receive->completions == 0) {
             const errc why = endings[numbers.below(endings.size())];
             const bool complete = l.receive->activity.at == p2p::receive::phase::done;
-            if (why != dropped && complete) {   // says that it is complete
+            if (why != dropped && complete) {  // says that it is complete
               to.endpoint.fail(l.receive->activity, why, "too late");
               to.engine.poll();
               REQUIRE(harvest(from, tag));
@@ -605,7 +623,8 @@ TEST_CASE("early ends: random ones lose nothing, double nothing and keep the ord
           any |= l.receive && l.receive->completions == 1;
           REQUIRE(harvest(from, tag));
           if (!l.receive)
-            l.receive = std::make_unique<a_receive>(ranks.sides[1 - from], any_source, static_cast<int>(tag), 8 + 5 * slice);
+            l.receive = std::make_unique<a_receive>(ranks.sides[1 - from], any_source, static_cast<int>(tag),
+                                                    8 + 5 * slice);
           any |= l.receive->completions == 1;
         }
     }

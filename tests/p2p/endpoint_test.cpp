@@ -11,7 +11,8 @@ using namespace tutti::test;
 using namespace tutti::test::memory_links;
 
 TEST_CASE("endpoint: eager and rendezvous, early and late receivers") {
-  for (const std::size_t bytes : {std::size_t{0}, std::size_t{1}, longest_eager, longest_eager + 1, 10 * slice + 3}) {
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, longest_eager, longest_eager + 1, 10 * slice + 3}) {
     for (const bool late : {false, true}) {
       CAPTURE(bytes);
       CAPTURE(late);
@@ -125,9 +126,9 @@ TEST_CASE("endpoint: a context that closes while a message arrives") {
   {
     a_send first(ranks.sides[0], 1, 40, 1);
     ranks.links[0].push();
-    ranks.links[0].pull(ranks.sides[1].endpoint, 0);   // the header: kept as unexpected
+    ranks.links[0].pull(ranks.sides[1].endpoint, 0);  // the header: kept as unexpected
     ranks.sides[1].endpoint.close_context(context);
-    ranks.links[0].pull(ranks.sides[1].endpoint, 0);   // the payload
+    ranks.links[0].pull(ranks.sides[1].endpoint, 0);  // the payload
     ranks.settle();
   }
   // Opened again, two messages must not share the memory of one.
@@ -205,13 +206,14 @@ TEST_CASE("endpoint: a failure that comes before its context is open is told whe
   constexpr std::uint32_t later = 40;
   ranks.sides[0].endpoint.announce_failure(later, 1, errc::mismatch, "before you came");
   for (int i = 0; i < 100; ++i)
-    ranks.sides[0].endpoint.announce_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1, errc::cancelled, "of others");
+    ranks.sides[0].endpoint.announce_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1, errc::cancelled,
+                                             "of others");
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == -1);
   owner late;
   ranks.sides[1].endpoint.open_context(later, late);
   ranks.sides[1].endpoint.tell_early_failure(later, late);
-  CHECK(late.failed_by == -1);   // too long ago: only so many are kept
+  CHECK(late.failed_by == -1);  // too long ago: only so many are kept
   ranks.sides[0].endpoint.announce_failure(42, 1, errc::mismatch, "before you came");
   ranks.settle();
   ranks.sides[1].endpoint.open_context(42, late);
@@ -221,7 +223,7 @@ TEST_CASE("endpoint: a failure that comes before its context is open is told whe
   CHECK(late.words == "before you came");
   late.failed_by = -1;
   ranks.sides[1].endpoint.tell_early_failure(42, late);
-  CHECK(late.failed_by == -1);   // once
+  CHECK(late.failed_by == -1);  // once
 }
 
 TEST_CASE("endpoint: forged and late frames find nothing") {
@@ -230,7 +232,8 @@ TEST_CASE("endpoint: forged and late frames find nothing") {
   a_receive waiting(ranks.sides[1], 0, 1, 100);
   std::vector<std::byte> payload(100);
   random_numbers numbers(7);
-  for (const frame_kind kind : {frame_kind::clear, frame_kind::refuse, frame_kind::withdraw, frame_kind::data, frame_kind::taken}) {
+  for (const frame_kind kind :
+       {frame_kind::clear, frame_kind::refuse, frame_kind::withdraw, frame_kind::data, frame_kind::taken}) {
     for (int i = 0; i < 200; ++i) {
       frame f;
       f.kind = kind;
@@ -248,9 +251,9 @@ TEST_CASE("endpoint: forged and late frames find nothing") {
   CHECK(waiting.buffer.untouched());
 }
 
-// Sends and receives of random sizes, started, released, failed in any order on links that move when they like and may
-// close at any point, and read long messages from the sender's memory or not: each completes once at most, with its own
-// bytes or an error, in order, and nothing is left.
+// Sends and receives of random sizes, started, released, failed in any order on links that move when they
+// like and may close at any point, and read long messages from the sender's memory or not: each completes
+// once at most, with its own bytes or an error, in order, and nothing is left.
 TEST_CASE("endpoint: random traffic, releases and closes") {
   const std::uint64_t seed = seed_of_this_run();
   std::uint64_t fetched = 0;
@@ -263,7 +266,8 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
     std::array<std::vector<std::unique_ptr<a_send>>, 2> sends;
     std::array<std::vector<std::unique_ptr<a_receive>>, 2> receives;
     const bool closes = numbers.one_in(2);
-    bool disturbed = false;   // something was taken back: the order of matching is no longer known from outside
+    bool disturbed =
+        false;  // something was taken back: the order of matching is no longer known from outside
     const std::size_t steps = 50 + numbers.below(400);
     for (std::size_t step = 0; step < steps; ++step) {
       const auto i = numbers.below(2);
@@ -275,10 +279,13 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
           break;
         case 2:
         case 3:
-          receives[i].push_back(std::make_unique<a_receive>(s, numbers.one_in(2) ? static_cast<int>(1 - i) : any_source,
-                                                            numbers.one_in(2) ? 0 : any_tag, 4 * slice));
+          receives[i].push_back(
+              std::make_unique<a_receive>(s, numbers.one_in(2) ? static_cast<int>(1 - i) : any_source,
+                                          numbers.one_in(2) ? 0 : any_tag, 4 * slice));
           break;
-        case 4: ranks.links[i].push(); break;
+        case 4:
+          ranks.links[i].push();
+          break;
         case 5:
           if (numbers.one_in(2)) {
             ranks.links[i].pull(ranks.sides[1 - i].endpoint, static_cast<int>(i));
@@ -286,7 +293,9 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
             ranks.links[i].read(s.endpoint, static_cast<int>(1 - i));
           }
           break;
-        case 6: s.engine.poll(); break;
+        case 6:
+          s.engine.poll();
+          break;
         case 7:
           if (!numbers.one_in(8)) break;
           disturbed = true;
@@ -297,7 +306,7 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
             } else if (one.completions == 0) {
               s.endpoint.release(one.activity);
               one.completions = -1;
-              fill(one.data, 999);   // the buffer is ours again
+              fill(one.data, 999);  // the buffer is ours again
             }
           } else if (!receives[i].empty()) {
             a_receive& one = *receives[i][numbers.below(receives[i].size())];

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Receives from any source take messages in the order in which they came: no sender waits behind another for ever,
-// however much that one sends.
+// Receives from any source take messages in the order in which they came: no sender waits behind another for
+// ever, however much that one sends.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
 #include <cstring>
 #include <deque>
-#include <doctest/doctest.h>
 #include <vector>
 
 using namespace tutti;
@@ -27,7 +27,8 @@ void on_each_transport(F main) {
   }
 }
 
-// One message of each sender in every round, and none is received before all are there: they are taken round by round.
+// One message of each sender in every round, and none is received before all are there: they are taken round
+// by round.
 task<> taken_as_they_came(communicator world, std::size_t bytes) {
   constexpr int rounds = 30;
   if (world.rank() != 0) {
@@ -58,8 +59,8 @@ constexpr int stop = 1;
 constexpr int question = 2;
 constexpr int flood = 3;
 
-// Ranks 1 and 2 send without a pause until they are told to stop. Rank 3 asks, and waits for each answer, from behind
-// whatever the others have sent. Rank 0 keeps some receives posted, all from any source.
+// Ranks 1 and 2 send without a pause until they are told to stop. Rank 3 asks, and waits for each answer,
+// from behind whatever the others have sent. Rank 0 keeps some receives posted, all from any source.
 task<> slow_among_fast(communicator world, std::size_t posted, std::size_t bytes) {
   constexpr int questions = 20;
   if (world.rank() == 3) {
@@ -88,7 +89,7 @@ task<> slow_among_fast(communicator world, std::size_t posted, std::size_t bytes
     co_await stopped;
     for (request& r : sending) co_await r;
     const std::vector<std::byte> nothing;
-    co_await world.send(nothing, 0, flood);   // the last one
+    co_await world.send(nothing, 0, flood);  // the last one
     co_return;
   }
   std::vector<std::vector<std::byte>> in(posted, std::vector<std::byte>(bytes));
@@ -131,8 +132,7 @@ TEST_CASE("fairness: a slow sender among fast ones is heard, whether receives wa
     for (const std::size_t bytes : {std::size_t{2'000}, std::size_t{100'000}}) {
       CAPTURE(posted);
       CAPTURE(bytes);
-      on_each_transport(
-          [=](communicator world) { return slow_among_fast(std::move(world), posted, bytes); });
+      on_each_transport([=](communicator world) { return slow_among_fast(std::move(world), posted, bytes); });
     }
   }
 }

@@ -3,10 +3,10 @@
 #include "comm/communicator_state.hpp"
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <doctest/doctest.h>
 #include <numeric>
 #include <vector>
 
@@ -27,8 +27,8 @@ const p2p::endpoint_counters& traffic_of(const communicator& c) {
   return any.what().comm->endpoint().counters();
 }
 
-// Many small messages, none received until all have been started: the sender has to wait, in bounded memory of the
-// receiver, and all come in order.
+// Many small messages, none received until all have been started: the sender has to wait, in bounded memory
+// of the receiver, and all come in order.
 task<> fast_sender(communicator world) {
   constexpr int messages = 40'000;
   if (world.rank() == 0) {
@@ -120,7 +120,7 @@ task<> looks_first(communicator world) {
       TUTTI_EXPECT(seen.source == 0);
       TUTTI_EXPECT(seen.tag == 4);
       TUTTI_EXPECT(seen.count<int>() == count);
-      const status again = co_await world.probe(0, 4);   // still there
+      const status again = co_await world.probe(0, 4);  // still there
       TUTTI_EXPECT(again.bytes == seen.bytes);
       std::vector<int> data(seen.count<int>());
       const status got = co_await world.recv(data, seen.source, seen.tag);
@@ -136,9 +136,10 @@ task<> probes_that_end(communicator world) {
     boost::asio::steady_timer timer(world.get_executor(), std::chrono::milliseconds(1));
     bool cancelled = false;
     boost::asio::cancellation_signal signal;
-    world.probe(1, 9)(boost::asio::bind_cancellation_slot(signal.slot(), [&cancelled](boost::system::error_code c, status) {
-      cancelled = c == boost::asio::error::operation_aborted;
-    }));
+    world.probe(1, 9)(
+        boost::asio::bind_cancellation_slot(signal.slot(), [&cancelled](boost::system::error_code c, status) {
+          cancelled = c == boost::asio::error::operation_aborted;
+        }));
     co_await timer.async_wait(boost::asio::deferred);
     signal.emit(boost::asio::cancellation_type::terminal);
     timer.expires_after(std::chrono::milliseconds(1));
@@ -146,7 +147,7 @@ task<> probes_that_end(communicator world) {
     TUTTI_EXPECT(cancelled);
     const int go = 1;
     co_await world.send(go, 1);
-    const failure f = co_await failure_in(world.probe(1, 9));   // rank 1 leaves
+    const failure f = co_await failure_in(world.probe(1, 9));  // rank 1 leaves
     TUTTI_EXPECT(f.code == errc::peer_left);
     TUTTI_EXPECT(f.text.find("probe") != std::string::npos);
   } else {
@@ -198,7 +199,7 @@ task<> for_nobody(communicator world) {
   const std::vector<char> data(2000, 'x');
   for (int i = 0; i < 2500; ++i) {
     communicator c = co_await world.duplicate();
-    if (world.rank() == 0) co_await c.send(data, 1, 3);   // nobody receives it
+    if (world.rank() == 0) co_await c.send(data, 1, 3);  // nobody receives it
     c = communicator();
     co_await world.barrier();
   }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages and collectives of more than 4 GiB. Takes 11 GiB of memory and some seconds: only where TUTTI_TEST_LARGE=1.
+// Messages and collectives of more than 4 GiB. Takes 11 GiB of memory and some seconds: only where
+// TUTTI_TEST_LARGE=1.
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
+#include <doctest/doctest.h>
 #include <cstdint>
 #include <cstdlib>
-#include <doctest/doctest.h>
 #include <memory>
 
 using namespace tutti;
@@ -13,7 +14,8 @@ using namespace tutti::test;
 
 namespace {
 
-constexpr std::size_t count = (std::size_t{5} << 30) / sizeof(std::uint64_t) + 3;   // not a multiple of anything
+constexpr std::size_t count =
+    (std::size_t{5} << 30) / sizeof(std::uint64_t) + 3;  // not a multiple of anything
 
 std::uint64_t value_of(std::size_t i) { return i * 0x9e3779b97f4a7c15ULL + 1; }
 
@@ -28,7 +30,8 @@ task<> one_large_message(communicator world) {
     for (std::size_t i = 0; i < count; ++i) TUTTI_EXPECT(data[i] == value_of(i));
   }
   // Bytes, of which there are more than a 32-bit number can count.
-  co_await world.broadcast(std::span<unsigned char>(reinterpret_cast<unsigned char*>(data.data()), data.size() * 8), 1);
+  co_await world.broadcast(
+      std::span<unsigned char>(reinterpret_cast<unsigned char*>(data.data()), data.size() * 8), 1);
   if (world.rank() == 0)
     for (std::size_t i = 0; i < count; ++i) TUTTI_EXPECT(data[i] == value_of(i));
   for (std::size_t i = 0; i < count; ++i) data[i] = i;
@@ -40,7 +43,8 @@ task<> one_large_message(communicator world) {
 
 TEST_CASE("more than 4 GiB in one message, one broadcast, one all_reduce") {
   const char* const wanted = std::getenv("TUTTI_TEST_LARGE");
-  if (wanted == nullptr || *wanted != '1') TUTTI_SKIP("11 GiB of memory are asked for by TUTTI_TEST_LARGE=1 only");
+  if (wanted == nullptr || *wanted != '1')
+    TUTTI_SKIP("11 GiB of memory are asked for by TUTTI_TEST_LARGE=1 only");
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(2, over(transport, std::chrono::minutes(5)), one_large_message));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two endpoints on links made of memory, which deliver as late, as sliced and as broken as links may, when a test says so.
+// Two endpoints on links made of memory, which deliver as late, as sliced and as broken as links may, when a
+// test says so.
 #pragma once
 
 #include "core/engine.hpp"
@@ -32,13 +33,15 @@ class frozen_time final : public core::environment {
   std::uint64_t random() noexcept override { return 4; }
 };
 
-// One direction between two endpoints. Frames leave when the test says so, in order (data may be passed), slice by slice.
+// One direction between two endpoints. Frames leave when the test says so, in order (data may be passed),
+// slice by slice.
 class memory_link final : public transport::link {
  public:
   const char* transport_name() const noexcept override { return "memory"; }
   bool submit(outgoing& o) noexcept override {
     // Sometimes everything is gone at once, as when a ring has room.
-    if (numbers != nullptr && !gone && queue_.empty() && o.head.kind != frame_kind::data && numbers->one_in(3)) {
+    if (numbers != nullptr && !gone && queue_.empty() && o.head.kind != frame_kind::data &&
+        numbers->one_in(3)) {
       send_whole(o);
       return true;
     }
@@ -63,7 +66,7 @@ class memory_link final : public transport::link {
   // Of the receiver, whose own link leads back to the sender.
   bool fetch(const frame& announced, std::uint64_t cookie) noexcept override {
     if (gone || back->shown_.count(announced.other_cookie) == 0) return false;
-    if (numbers != nullptr && numbers->one_in(4)) return false;   // as when something is missing
+    if (numbers != nullptr && numbers->one_in(4)) return false;  // as when something is missing
     reads_.push_back({announced, cookie, 0});
     return true;
   }
@@ -127,7 +130,7 @@ class memory_link final : public transport::link {
   bool read(p2p::endpoint& to, int from) {
     for (auto r = reads_.begin(); r != reads_.end(); ++r) {
       const auto shown = back->shown_.find(r->announced.other_cookie);
-      if (shown == back->shown_.end()) continue;   // taken back: the sender's frame says so
+      if (shown == back->shown_.end()) continue;  // taken back: the sender's frame says so
       frame head;
       head.kind = frame_kind::data;
       head.context = r->announced.context;
@@ -169,12 +172,12 @@ class memory_link final : public transport::link {
 
   random_numbers* numbers = nullptr;
   memory_link* back = nullptr;
-  bool gone = false;       // as the sender sees it
-  bool reported = false;   // as the receiver sees it
-  bool shows = false;      // lets the peer read announced messages itself
-  bool streams = false;    // a frame that is taken back while it waits goes on its way
+  bool gone = false;      // as the sender sees it
+  bool reported = false;  // as the receiver sees it
+  bool shows = false;     // lets the peer read announced messages itself
+  bool streams = false;   // a frame that is taken back while it waits goes on its way
   bool arriving = false;
-  std::size_t come = 0;    // of its payload
+  std::size_t come = 0;  // of its payload
   landing where;
 
  private:
@@ -215,14 +218,15 @@ class memory_link final : public transport::link {
   }
   base::intrusive_list<outgoing, transport::outgoing_tag> queue_;
   std::deque<packet> pipe_;
-  std::map<std::uint64_t, const outgoing*> shown_;   // the sender's
+  std::map<std::uint64_t, const outgoing*> shown_;  // the sender's
   std::uint64_t last_shown_ = 0;
-  std::vector<reading> reads_;   // the receiver's
+  std::vector<reading> reads_;  // the receiver's
 };
 
 struct owner final : p2p::context_owner {
   bool admit(int, std::uint32_t, const p2p::fingerprint&) noexcept override { return true; }
-  std::string mismatch_text(int, std::uint32_t, const p2p::fingerprint&, const p2p::fingerprint&) const override {
+  std::string mismatch_text(int, std::uint32_t, const p2p::fingerprint&,
+                            const p2p::fingerprint&) const override {
     return "mismatch";
   }
   void failed_remotely(int peer, errc why, const std::string& text) noexcept override {
@@ -283,7 +287,8 @@ struct pair_of_ranks {
   bool read() { return links[1].read(sides[1].endpoint, 0); }
   // All that was sent to rank 0 comes there.
   void answer() {
-    while (links[1].push() || links[1].pull(sides[0].endpoint, 1) || sides[0].engine.poll()) {}
+    while (links[1].push() || links[1].pull(sides[0].endpoint, 1) || sides[0].engine.poll()) {
+    }
   }
   bool nothing_left() const {
     for (const side& s : sides) {
@@ -296,7 +301,8 @@ struct pair_of_ranks {
     for (int i = 0; i < 2; ++i) {
       links[i].gone = true;
       if (!lose)
-        while (links[i].pull(sides[1 - i].endpoint, i)) {}
+        while (links[i].pull(sides[1 - i].endpoint, i)) {
+        }
       links[i].reported = true;
       links[i].lose_pipe();
     }
@@ -322,7 +328,8 @@ struct watched {
 
 struct a_send : watched<p2p::send> {
   a_send(side& s, int tag, std::size_t bytes, std::uint64_t number) : from(s), data(filled(bytes, number)) {
-    if (s.endpoint.start(activity, context, 1 - s.endpoint.rank(), tag, data.data(), bytes, none)) ++completions;
+    if (s.endpoint.start(activity, context, 1 - s.endpoint.rank(), tag, data.data(), bytes, none))
+      ++completions;
   }
   ~a_send() { from.endpoint.release(activity); }
   // By its owner, who then writes over the buffer. success: without a completion.
@@ -347,7 +354,8 @@ struct a_receive : watched<p2p::receive> {
     const std::span<std::byte> got = buffer.span().first(wanted.size());
     return std::equal(got.begin(), got.end(), wanted.begin());
   }
-  // By its owner, who then has the buffer back: what is written into it afterwards shows in given_back_buffer_intact().
+  // By its owner, who then has the buffer back: what is written into it afterwards shows in
+  // given_back_buffer_intact().
   void end(errc why) {
     if (why == errc::success) {
       if (completions == 0) completions = -1;

@@ -2,13 +2,13 @@
 // send, recv, isend and irecv between ranks, over each real transport.
 #include "support/local_world.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <array>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/post.hpp>
 #include <cstdint>
 #include <deque>
-#include <doctest/doctest.h>
 #include <numeric>
 #include <vector>
 
@@ -17,9 +17,10 @@ using namespace tutti::test;
 
 namespace {
 
-// The line's body, the shm eager limit, the TCP eager limit and slice, several slices, several rings: and their neighbours.
-constexpr std::size_t sizes[] = {0,     1,     31,    32,    33,    47,      48,          49,       4095, 4096,
-                                 4097,  65535, 65536, 65537, 131071, (1 << 20) + 3, 16 << 20};
+// The line's body, the shm eager limit, the TCP eager limit and slice, several slices, several rings: and
+// their neighbours.
+constexpr std::size_t sizes[] = {
+    0, 1, 31, 32, 33, 47, 48, 49, 4095, 4096, 4097, 65535, 65536, 65537, 131071, (1 << 20) + 3, 16 << 20};
 
 task<> every_size_to_a_neighbour(communicator world) {
   const int other = 1 - world.rank();
@@ -29,12 +30,12 @@ task<> every_size_to_a_neighbour(communicator world) {
       if (world.rank() == 0) {
         co_await world.send(wanted, other, 7);
         int answer = 0;
-        co_await world.recv(answer, other, 8);   // one size at a time
+        co_await world.recv(answer, other, 8);  // one size at a time
       } else {
         guarded_buffer buffer(bytes);
         std::span<std::byte> data = buffer.span();
         if (late_receiver) {
-          int never = 0;   // gives the message time to come first
+          int never = 0;  // gives the message time to come first
           request waiting = world.irecv(never, other, 99);
           co_await world.send(bytes, 1, 5);
           std::size_t self = 0;
@@ -87,7 +88,8 @@ task<> ten_thousand_in_flight(communicator world) {
       requests.push_back(world.isend(values[static_cast<std::size_t>(i)], other, i % 5));
     }
   } else {
-    for (int i = 0; i < many; ++i) requests.push_back(world.irecv(values[static_cast<std::size_t>(i)], other, i % 5));
+    for (int i = 0; i < many; ++i)
+      requests.push_back(world.irecv(values[static_cast<std::size_t>(i)], other, i % 5));
   }
   for (int i = 0; i < many; ++i) {
     const status st = co_await requests[static_cast<std::size_t>(i)];
@@ -128,7 +130,8 @@ task<> order_with_mixed_sizes(communicator world, std::uint64_t seed) {
   random_numbers numbers(seed);
   std::vector<std::vector<std::uint64_t>> buffers;
   for (int i = 0; i < messages; ++i)
-    buffers.emplace_back(lengths[numbers.below(std::size(lengths))] / 8, static_cast<std::uint64_t>(i) * 1000003);
+    buffers.emplace_back(lengths[numbers.below(std::size(lengths))] / 8,
+                         static_cast<std::uint64_t>(i) * 1000003);
   std::deque<request> requests;
   if (world.rank() == 0) {
     for (auto& b : buffers) requests.push_back(world.isend(b, 1, 4));
@@ -192,7 +195,7 @@ task<> from_any_rank_with_any_tag(communicator world, std::size_t elements) {
     TUTTI_EXPECT(st.source > 0);
     TUTTI_EXPECT(st.source < world.size());
     int& expected = next[static_cast<std::size_t>(st.source)];
-    TUTTI_EXPECT(st.tag == st.source * 100 + expected);   // in order from each
+    TUTTI_EXPECT(st.tag == st.source * 100 + expected);  // in order from each
     TUTTI_EXPECT(st.count<int>() == elements);
     TUTTI_EXPECT(data.front() == st.source * 1000 + expected);
     TUTTI_EXPECT(data.back() == st.source * 1000 + expected);
@@ -205,7 +208,8 @@ task<> tags_are_chosen_by_the_receiver(communicator world) {
     std::vector<request> sending;
     std::vector<std::vector<int>> data;
     for (int tag = 0; tag < 6; ++tag) data.emplace_back(tag % 2 == 0 ? 1 : 50'000, tag);
-    for (int tag = 0; tag < 6; ++tag) sending.push_back(world.isend(data[static_cast<std::size_t>(tag)], 1, tag));
+    for (int tag = 0; tag < 6; ++tag)
+      sending.push_back(world.isend(data[static_cast<std::size_t>(tag)], 1, tag));
     for (request& r : sending) co_await r;
   } else {
     std::vector<int> in(50'000);
@@ -219,8 +223,9 @@ task<> tags_are_chosen_by_the_receiver(communicator world) {
 }
 
 task<> truncation(communicator world) {
-  constexpr std::size_t cases[][2] = {{1, 0},         {48, 47},        {100, 3},         {4096, 4095},         {4097, 4096},
-                                      {65536, 65535}, {65537, 65536}, {200'000, 100'000}, {(2 << 20) + 1, 2 << 20}};
+  constexpr std::size_t cases[][2] = {{1, 0},         {48, 47},           {100, 3},
+                                      {4096, 4095},   {4097, 4096},       {65536, 65535},
+                                      {65537, 65536}, {200'000, 100'000}, {(2 << 20) + 1, 2 << 20}};
   for (const bool posted_first : {true, false}) {
     for (const auto& [sent, room] : cases) {
       if (world.rank() == 0) {
@@ -229,8 +234,8 @@ task<> truncation(communicator world) {
         const std::vector<std::byte> data = filled(sent, sent);
         request sending = world.isend(data, 1, 2);
         if (!posted_first) co_await world.send(ready, 1, 1);
-        co_await sending;                    // a truncated message counts as sent
-        co_await world.send(sent, 1, 3);     // and the communicator stays usable
+        co_await sending;                 // a truncated message counts as sent
+        co_await world.send(sent, 1, 3);  // and the communicator stays usable
       } else {
         guarded_buffer buffer(room);
         std::span<std::byte> data = buffer.span();
@@ -274,7 +279,8 @@ task<> shorter_is_fine(communicator world) {
 
 // A receive that is dropped or cancelled before its message is there loses none, and leaves its buffer alone.
 task<> receives_that_end_early(communicator world) {
-  for (const std::size_t bytes : {std::size_t{8}, std::size_t{4096}, std::size_t{60'000}, std::size_t{500'000}}) {
+  for (const std::size_t bytes :
+       {std::size_t{8}, std::size_t{4096}, std::size_t{60'000}, std::size_t{500'000}}) {
     const std::vector<std::byte> data = filled(bytes, bytes);
     int go = 0;
     if (world.rank() == 0) {
@@ -305,8 +311,8 @@ task<> receives_that_end_early(communicator world) {
   }
 }
 
-// While its bytes are coming in: at whatever moment the receive is dropped or cancelled, nothing is written afterwards, the
-// message waits for the next receive, and those behind it stay behind it.
+// While its bytes are coming in: at whatever moment the receive is dropped or cancelled, nothing is written
+// afterwards, the message waits for the next receive, and those behind it stay behind it.
 task<> receives_ended_half_way(communicator world, std::size_t bytes) {
   const std::vector<std::byte> data = filled(bytes, 3);
   for (int turns = 0; turns < 12; ++turns) {
@@ -322,7 +328,7 @@ task<> receives_ended_half_way(communicator world, std::size_t bytes) {
       std::span<std::byte> in = buffer.span();
       request receiving = world.irecv(in, 0, 6);
       co_await world.send(turns, 0, 5);
-      for (int i = 0; i < turns * 3; ++i) {   // one more or less turn of the loop
+      for (int i = 0; i < turns * 3; ++i) {  // one more or less turn of the loop
         co_await world.send(i, 1, 8);
         int self = 0;
         co_await world.recv(self, 1, 8);
@@ -354,7 +360,8 @@ task<> receives_ended_half_way(communicator world, std::size_t bytes) {
   }
 }
 
-// The receive has asked for the message just when the sender takes it back: it goes on waiting for the next one.
+// The receive has asked for the message just when the sender takes it back: it goes on waiting for the next
+// one.
 task<> sends_taken_back_when_asked_for(communicator world) {
   for (int turns = 0; turns < 30; ++turns) {
     std::vector<std::byte> data = filled(300'000, 1);
@@ -363,7 +370,8 @@ task<> sends_taken_back_when_asked_for(communicator world) {
       co_await world.recv(ready, 1, 5);
       {
         request dropped = world.isend(data, 1, 6);
-        for (int i = 0; i < turns % 5; ++i) co_await boost::asio::post(world.get_executor(), boost::asio::deferred);
+        for (int i = 0; i < turns % 5; ++i)
+          co_await boost::asio::post(world.get_executor(), boost::asio::deferred);
       }
       fill(data, 2);
       co_await world.send(data, 1, 6);
@@ -431,7 +439,7 @@ task<> sends_dropped_half_way(communicator world) {
       }
       fill(data, 5);
       co_await world.send(turns, 1, 7);
-      co_await world.recv(ready, 1, 9);   // not gone before the other side has looked
+      co_await world.recv(ready, 1, 9);  // not gone before the other side has looked
     } else {
       std::vector<std::byte> in(bytes);
       request receiving = world.irecv(in, 0, 6);
@@ -477,7 +485,8 @@ task<> all_with_all(communicator world, std::uint64_t seed) {
     const auto& [peer, i] = order[k];
     TUTTI_EXPECT(st.source == peer);
     TUTTI_EXPECT(st.tag == i);
-    TUTTI_EXPECT(in[k] == filled(size_of(peer, world.rank(), i), static_cast<std::uint64_t>(world.rank() * 100 + i)));
+    TUTTI_EXPECT(in[k] ==
+                 filled(size_of(peer, world.rank(), i), static_cast<std::uint64_t>(world.rank() * 100 + i)));
   }
   for (request& r : sends) co_await r;
 }
@@ -497,7 +506,9 @@ TEST_CASE("point to point: every size, the receive posted before and after") {
 }
 TEST_CASE("point to point: both directions at once") { on_each_transport(2, both_directions_at_once); }
 TEST_CASE("point to point: ten thousand in flight") { on_each_transport(2, ten_thousand_in_flight); }
-TEST_CASE("point to point: ten thousand before the first receive") { on_each_transport(2, ten_thousand_unexpected); }
+TEST_CASE("point to point: ten thousand before the first receive") {
+  on_each_transport(2, ten_thousand_unexpected);
+}
 TEST_CASE("point to point: messages of mixed sizes keep their order") {
   const std::uint64_t seed = seed_of_this_run();
   CAPTURE(seed);
@@ -514,16 +525,21 @@ TEST_CASE("point to point: any source, any tag") {
         4, [elements](communicator world) { return from_any_rank_with_any_tag(std::move(world), elements); });
   }
 }
-TEST_CASE("point to point: the receiver chooses by tag") { on_each_transport(2, tags_are_chosen_by_the_receiver); }
+TEST_CASE("point to point: the receiver chooses by tag") {
+  on_each_transport(2, tags_are_chosen_by_the_receiver);
+}
 TEST_CASE("point to point: a longer message is an error and writes nothing past the end") {
   on_each_transport(2, truncation);
 }
 TEST_CASE("point to point: a shorter message is fine") { on_each_transport(2, shorter_is_fine); }
-TEST_CASE("point to point: a receive that ends early loses nothing") { on_each_transport(2, receives_that_end_early); }
+TEST_CASE("point to point: a receive that ends early loses nothing") {
+  on_each_transport(2, receives_that_end_early);
+}
 TEST_CASE("point to point: a receive that ends while it arrives loses nothing") {
   for (const std::size_t bytes : {std::size_t{4'000}, std::size_t{60'000}, std::size_t{6} << 20}) {
     CAPTURE(bytes);
-    on_each_transport(2, [bytes](communicator world) { return receives_ended_half_way(std::move(world), bytes); });
+    on_each_transport(
+        2, [bytes](communicator world) { return receives_ended_half_way(std::move(world), bytes); });
   }
 }
 TEST_CASE("point to point: a send that is taken back when it is asked for") {

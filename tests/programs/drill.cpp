@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that end as no rank should, for comm/process_test: `drill NAME`. Rank 1 does it; the others print how they hear.
+// Ranks that end as no rank should, for comm/process_test: `drill NAME`. Rank 1 does it; the others print how
+// they hear.
 #include <signal.h>
 #include <unistd.h>
 
@@ -127,10 +128,14 @@ struct drill {
   tutti::task<> (*body)(tutti::communicator);
 };
 constexpr drill drills[] = {
-    {"killed_in_all_reduce", &killed_in_all_reduce},     {"killed_while_waited_for", &killed_while_waited_for},
-    {"killed_while_sending", &killed_while_sending},     {"killed_while_receiving", &killed_while_receiving},
-    {"returns_early", &returns_early},                   {"exits_without_leaving", &exits_without_leaving},
-    {"throws", &throws},                                 {"wait_for_ever", &wait_for_ever},
+    {"killed_in_all_reduce", &killed_in_all_reduce},
+    {"killed_while_waited_for", &killed_while_waited_for},
+    {"killed_while_sending", &killed_while_sending},
+    {"killed_while_receiving", &killed_while_receiving},
+    {"returns_early", &returns_early},
+    {"exits_without_leaving", &exits_without_leaving},
+    {"throws", &throws},
+    {"wait_for_ever", &wait_for_ever},
 };
 
 const char* name_of(const std::error_code& code) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A program that initialises and finalises MPI itself, and uses it beside tutti: `mpi_by_itself funneled|single`.
+// A program that initialises and finalises MPI itself, and uses it beside tutti: `mpi_by_itself
+// funneled|single`.
 #include <mpi.h>
 
 #include <cstdint>
@@ -14,7 +15,8 @@ tutti::task<int> adds(tutti::communicator world) {
   std::int64_t theirs = 0;
   MPI_Allreduce(&ours, &theirs, 1, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
   co_await world.all_reduce(ours, tutti::sum);
-  if (world.rank() == 0) std::printf("sums %ld and %ld\n", static_cast<long>(ours), static_cast<long>(theirs));
+  if (world.rank() == 0)
+    std::printf("sums %ld and %ld\n", static_cast<long>(ours), static_cast<long>(theirs));
   co_return ours == theirs ? 0 : 1;
 }
 

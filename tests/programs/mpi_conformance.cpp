@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every operation of the API over whatever the environment chooses (TUTTI_BACKEND=mpi under mpirun, or tutti-run), each
-// collective with each algorithm that it has, against answers computed by each rank alone. Rank 0 prints how many checks
-// there were; a wrong one ends the program with its description.
+// Every operation of the API over whatever the environment chooses (TUTTI_BACKEND=mpi under mpirun, or
+// tutti-run), each collective with each algorithm that it has, against answers computed by each rank alone.
+// Rank 0 prints how many checks there were; a wrong one ends the program with its description.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -168,7 +168,8 @@ tutti::task<> uneven(tutti::communicator c, std::size_t n) {
   numbers two = of_rank(me, 2 * n + 1);
   const std::vector<std::span<std::int64_t>> list = {one, two};
   co_await c.all_reduce(list, tutti::sum);
-  expect(one == sum_of(c.size(), n) && two == sum_of(c.size(), 2 * n + 1), text("list", algorithm::automatic, n));
+  expect(one == sum_of(c.size(), n) && two == sum_of(c.size(), 2 * n + 1),
+         text("list", algorithm::automatic, n));
 }
 
 tutti::task<> messages(tutti::communicator c) {
@@ -247,10 +248,12 @@ tutti::task<> groups(tutti::communicator world) {
     expect(from == world.size() - 1, "a broadcast in a group");
   }
   tutti::communicator again = co_await world.duplicate();
-  const std::vector<std::string> words = co_await tutti::all_gather_object(again, std::string(std::size_t(me) * 1000, 'x'));
+  const std::vector<std::string> words =
+      co_await tutti::all_gather_object(again, std::string(std::size_t(me) * 1000, 'x'));
   for (std::size_t r = 0; r < words.size(); ++r) expect(words[r].size() == r * 1000, "objects");
 
-  // Ranks that disagree are told so. The failure ends everything on that communicator: the objects must have come.
+  // Ranks that disagree are told so. The failure ends everything on that communicator: the objects must have
+  // come.
   co_await world.barrier();
   if (world.size() > 1) {
     std::string complaint;
@@ -260,8 +263,10 @@ tutti::task<> groups(tutti::communicator world) {
     } catch (const tutti::error& e) {
       complaint = e.what();
     }
-    // A rank that calls when the others have noticed already hears of a communicator that has failed, with the same text.
-    expect(complaint.find("called all_reduce(3 elements of int64") != complaint.npos, "a mismatch: " + complaint);
+    // A rank that calls when the others have noticed already hears of a communicator that has failed, with
+    // the same text.
+    expect(complaint.find("called all_reduce(3 elements of int64") != complaint.npos,
+           "a mismatch: " + complaint);
   }
   co_await world.barrier();
 }

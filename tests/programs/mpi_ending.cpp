@@ -43,7 +43,8 @@ tutti::task<> early(tutti::communicator world) {
     if (e.code() != tutti::errc::peer_left) throw;
     heard = "left";
   }
-  std::printf("rank %d: 0 has %s, data %s\n", world.rank(), heard.c_str(), data.back() == 0 ? "right" : "wrong");
+  std::printf("rank %d: 0 has %s, data %s\n", world.rank(), heard.c_str(),
+              data.back() == 0 ? "right" : "wrong");
 }
 
 // exit() in the middle of everything.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// g++ 12 miscompiles some shapes of coroutines without a word: co_await in a condition may crash, in ?: it destroys
-// twice; later versions leak structured bindings of a co_await. This test keeps our code free of them.
+// g++ 12 miscompiles some shapes of coroutines without a word: co_await in a condition may crash, in ?: it
+// destroys twice; later versions leak structured bindings of a co_await. This test keeps our code free of
+// them.
 #include "repo/source_tree.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <cctype>
-#include <doctest/doctest.h>
 #include <regex>
 #include <string>
 #include <string_view>
@@ -33,7 +34,8 @@ bool is_word_at(std::string_view code, std::size_t at, std::string_view word) {
   const auto part_of_word = [&](std::size_t i) {
     return i < code.size() && (std::isalnum(static_cast<unsigned char>(code[i])) != 0 || code[i] == '_');
   };
-  return code.substr(at, word.size()) == word && (at == 0 || !part_of_word(at - 1)) && !part_of_word(at + word.size());
+  return code.substr(at, word.size()) == word && (at == 0 || !part_of_word(at - 1)) &&
+         !part_of_word(at + word.size());
 }
 
 void find_awaits_in_conditions(std::string_view code, std::vector<finding>& found) {
@@ -49,8 +51,8 @@ void find_awaits_in_conditions(std::string_view code, std::vector<finding>& foun
     }
 }
 
-// A co_await is an operand of ?: when no parenthesis around the `?` separates them: in `co_await f(a ? b : c)` the
-// choice is only an argument.
+// A co_await is an operand of ?: when no parenthesis around the `?` separates them: in `co_await f(a ? b :
+// c)` the choice is only an argument.
 void find_awaits_in_ternaries(std::string_view code, std::vector<finding>& found) {
   struct mark {
     std::size_t position;
@@ -66,7 +68,7 @@ void find_awaits_in_ternaries(std::string_view code, std::vector<finding>& found
     return lowest;
   };
 
-  std::vector<mark> awaits, choices;   // of the statement at hand
+  std::vector<mark> awaits, choices;  // of the statement at hand
   int depth = 0;
   for (std::size_t i = 0; i <= code.size(); ++i) {
     const char c = i < code.size() ? code[i] : ';';
@@ -89,8 +91,9 @@ void find_bound_awaits(std::string_view code, std::vector<finding>& found) {
   static const std::regex pattern(R"(auto\s*&{0,2}\s*\[[^\]]*\]\s*=\s*co_await)");
   const std::string text(code);
   for (std::sregex_iterator i(text.begin(), text.end(), pattern), end; i != end; ++i)
-    found.push_back({repo::line_of(code, static_cast<std::size_t>(i->position())),
-                     "structured binding of a co_await: name the result, then bind to the name by reference"});
+    found.push_back(
+        {repo::line_of(code, static_cast<std::size_t>(i->position())),
+         "structured binding of a co_await: name the result, then bind to the name by reference"});
 }
 
 std::vector<finding> lint(std::string_view text) {

@@ -20,7 +20,8 @@ bool lists(const std::string& cmake, const std::string& name) {
 
 // Programs that are named without their extension, as in foreach(name IN ITEMS hello ping).
 bool built_by_cmake(const std::string& cmake, const std::string& name) {
-  return lists(cmake, name) || (cmake.find("${name}.cpp") != cmake.npos && lists(cmake, name.substr(0, name.size() - 4)));
+  return lists(cmake, name) ||
+         (cmake.find("${name}.cpp") != cmake.npos && lists(cmake, name.substr(0, name.size() - 4)));
 }
 
 }  // namespace
@@ -46,7 +47,8 @@ TEST_CASE("every file names its licence on the first line") {
   std::vector<std::string> unlicensed;
   for (const std::string& tree : trees)
     for (const std::string& path : repo::files_below(tree, {".cpp", ".hpp"}))
-      if (repo::read(path).rfind("// SPDX-License-Identifier: Apache-2.0\n", 0) != 0) unlicensed.push_back(path);
+      if (repo::read(path).rfind("// SPDX-License-Identifier: Apache-2.0\n", 0) != 0)
+        unlicensed.push_back(path);
   repo::check_none(unlicensed, "the first line is not `// SPDX-License-Identifier: Apache-2.0`:");
 }
 

@@ -2,8 +2,8 @@
 // Layers are folders: who may include whom, read from every #include of the tree.
 #include "repo/source_tree.hpp"
 
-#include <algorithm>
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -18,9 +18,9 @@ using findings = std::vector<std::string>;
 const std::vector<std::string> sources_and_headers{".cpp", ".hpp"};
 
 // Rows from the bottom. A layer includes its own row and the rows below.
-const std::map<std::string, int> row_of_layer{{"base", 0},      {"core", 1}, {"match", 2}, {"transport", 2},
-                                              {"bootstrap", 2}, {"p2p", 3},  {"comm", 4},  {"coll", 5},
-                                              {"train", 6}};
+const std::map<std::string, int> row_of_layer{{"base", 0},      {"core", 1},      {"match", 2},
+                                              {"transport", 2}, {"bootstrap", 2}, {"p2p", 3},
+                                              {"comm", 4},      {"coll", 5},      {"train", 6}};
 // These are narrower than their row: matching is pure data, the launcher is a program beside the library.
 const std::map<std::string, std::set<std::string>> narrow_layers{{"match", {"match", "base"}},
                                                                  {"launch", {"launch", "bootstrap", "base"}},
@@ -45,17 +45,102 @@ const std::vector<vendor> vendors{
     {"doctest/", {"tests/"}},
 };
 
-const std::set<std::string> standard_headers{
-    "algorithm", "any", "array", "atomic", "barrier", "bit", "bitset", "cassert", "cctype", "cerrno", "cfenv", "cfloat",
-    "charconv", "chrono", "cinttypes", "climits", "clocale", "cmath", "codecvt", "compare", "complex", "concepts",
-    "condition_variable", "coroutine", "csetjmp", "csignal", "cstdarg", "cstddef", "cstdint", "cstdio", "cstdlib",
-    "cstring", "ctime", "cuchar", "cwchar", "cwctype", "deque", "exception", "execution", "filesystem", "forward_list",
-    "fstream", "functional", "future", "initializer_list", "iomanip", "ios", "iosfwd", "iostream", "istream",
-    "iterator", "latch", "limits", "list", "locale", "map", "memory", "memory_resource", "mutex", "new", "numbers",
-    "numeric", "optional", "ostream", "queue", "random", "ranges", "ratio", "regex", "scoped_allocator", "semaphore",
-    "set", "shared_mutex", "source_location", "span", "sstream", "stack", "stdexcept", "stop_token", "streambuf",
-    "string", "string_view", "syncstream", "system_error", "thread", "tuple", "type_traits", "typeindex", "typeinfo",
-    "unordered_map", "unordered_set", "utility", "valarray", "variant", "vector", "version"};
+const std::set<std::string> standard_headers{"algorithm",
+                                             "any",
+                                             "array",
+                                             "atomic",
+                                             "barrier",
+                                             "bit",
+                                             "bitset",
+                                             "cassert",
+                                             "cctype",
+                                             "cerrno",
+                                             "cfenv",
+                                             "cfloat",
+                                             "charconv",
+                                             "chrono",
+                                             "cinttypes",
+                                             "climits",
+                                             "clocale",
+                                             "cmath",
+                                             "codecvt",
+                                             "compare",
+                                             "complex",
+                                             "concepts",
+                                             "condition_variable",
+                                             "coroutine",
+                                             "csetjmp",
+                                             "csignal",
+                                             "cstdarg",
+                                             "cstddef",
+                                             "cstdint",
+                                             "cstdio",
+                                             "cstdlib",
+                                             "cstring",
+                                             "ctime",
+                                             "cuchar",
+                                             "cwchar",
+                                             "cwctype",
+                                             "deque",
+                                             "exception",
+                                             "execution",
+                                             "filesystem",
+                                             "forward_list",
+                                             "fstream",
+                                             "functional",
+                                             "future",
+                                             "initializer_list",
+                                             "iomanip",
+                                             "ios",
+                                             "iosfwd",
+                                             "iostream",
+                                             "istream",
+                                             "iterator",
+                                             "latch",
+                                             "limits",
+                                             "list",
+                                             "locale",
+                                             "map",
+                                             "memory",
+                                             "memory_resource",
+                                             "mutex",
+                                             "new",
+                                             "numbers",
+                                             "numeric",
+                                             "optional",
+                                             "ostream",
+                                             "queue",
+                                             "random",
+                                             "ranges",
+                                             "ratio",
+                                             "regex",
+                                             "scoped_allocator",
+                                             "semaphore",
+                                             "set",
+                                             "shared_mutex",
+                                             "source_location",
+                                             "span",
+                                             "sstream",
+                                             "stack",
+                                             "stdexcept",
+                                             "stop_token",
+                                             "streambuf",
+                                             "string",
+                                             "string_view",
+                                             "syncstream",
+                                             "system_error",
+                                             "thread",
+                                             "tuple",
+                                             "type_traits",
+                                             "typeindex",
+                                             "typeinfo",
+                                             "unordered_map",
+                                             "unordered_set",
+                                             "utility",
+                                             "valarray",
+                                             "variant",
+                                             "vector",
+                                             "version"};
 
 bool starts_with_any(const std::string& text, const std::vector<std::string>& prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
@@ -69,9 +154,11 @@ std::string at(const std::string& path, const repo::include_directive& include) 
 }
 
 bool may_include(const std::string& layer, const std::string& other) {
-  if (const auto narrow = narrow_layers.find(layer); narrow != narrow_layers.end()) return narrow->second.contains(other);
+  if (const auto narrow = narrow_layers.find(layer); narrow != narrow_layers.end())
+    return narrow->second.contains(other);
   const auto own_row = row_of_layer.find(layer), other_row = row_of_layer.find(other);
-  return own_row != row_of_layer.end() && other_row != row_of_layer.end() && other_row->second <= own_row->second;
+  return own_row != row_of_layer.end() && other_row != row_of_layer.end() &&
+         other_row->second <= own_row->second;
 }
 
 // The file of the tree that an include directive in `path` means; nothing when it is a system header.
@@ -84,12 +171,14 @@ std::optional<std::string> file_meant(const std::string& path, const repo::inclu
   if (first_folder(path) != "gpu") return first_folder(path) + "/" + include.name;
   // The stand-ins may use the inside of what they stand for.
   const std::string fake = "gpu/fakes/" + include.name;
-  return path.rfind("gpu/fakes/", 0) == 0 && repo::fs::is_regular_file(repo::root() / fake) ? fake : "gpu/src/" + include.name;
+  return path.rfind("gpu/fakes/", 0) == 0 && repo::fs::is_regular_file(repo::root() / fake)
+             ? fake
+             : "gpu/src/" + include.name;
 }
 
 // A chain of names that leads back to its first, as text; nothing when the graph has none.
 std::optional<std::string> cycle_in(const std::map<std::string, std::set<std::string>>& edges) {
-  std::map<std::string, int> state;   // 1: on the way, 2: done
+  std::map<std::string, int> state;  // 1: on the way, 2: done
   std::vector<std::string> way;
   std::optional<std::string> cycle;
   const std::function<void(const std::string&)> visit = [&](const std::string& node) {
@@ -98,7 +187,8 @@ std::optional<std::string> cycle_in(const std::map<std::string, std::set<std::st
     if (const auto next = edges.find(node); next != edges.end())
       for (const std::string& other : next->second) {
         if (cycle) break;
-        if (state[other] == 0) visit(other);
+        if (state[other] == 0)
+          visit(other);
         else if (state[other] == 1) {
           cycle.emplace();
           for (auto i = std::find(way.begin(), way.end(), other); i != way.end(); ++i) *cycle += *i + " -> ";
@@ -120,7 +210,8 @@ TEST_CASE("a layer includes only its own row and the rows below") {
   for (const std::string& path : repo::files_below("src", sources_and_headers)) {
     const std::string layer = first_folder(path.substr(4));
     for (const repo::include_directive& include : repo::includes_of(repo::read(path)))
-      if (include.quoted && !may_include(layer, first_folder(include.name))) upward.push_back(at(path, include));
+      if (include.quoted && !may_include(layer, first_folder(include.name)))
+        upward.push_back(at(path, include));
   }
   repo::check_none(upward, "upward edges between layers; move what is shared down, or pass it in:");
 }
@@ -133,7 +224,8 @@ TEST_CASE("a quoted include names a file below the root of its own tree") {
         const std::optional<std::string> meant = file_meant(path, include);
         if (meant && !repo::fs::is_regular_file(repo::root() / *meant)) dangling.push_back(at(path, include));
       }
-  repo::check_none(dangling, "no such file (private headers are out of reach of include/, examples/ and perf/):");
+  repo::check_none(dangling,
+                   "no such file (private headers are out of reach of include/, examples/ and perf/):");
 }
 
 TEST_CASE("includes make no cycle, neither of files nor of layers") {
@@ -156,14 +248,16 @@ TEST_CASE("includes make no cycle, neither of files nor of layers") {
 TEST_CASE("public headers name no vendor and no operating system") {
   findings foreign;
   std::vector<std::string> headers = repo::files_below("include", sources_and_headers);
-  for (const std::string& path : repo::files_below("gpu/include", sources_and_headers)) headers.push_back(path);
+  for (const std::string& path : repo::files_below("gpu/include", sources_and_headers))
+    headers.push_back(path);
   for (const std::string& path : headers)
     for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
       const bool known = standard_headers.contains(include.name) ||
                          starts_with_any(include.name, {"tutti/", "boost/asio/", "boost/system/"});
       if (include.quoted || !known) foreign.push_back(at(path, include));
     }
-  repo::check_none(foreign, "only <tutti/...>, the standard library, Asio and Boost.System are public vocabulary:");
+  repo::check_none(foreign,
+                   "only <tutti/...>, the standard library, Asio and Boost.System are public vocabulary:");
 }
 
 TEST_CASE("the library of another is used in its room only") {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "repo/source_tree.hpp"
 
+#include <doctest/doctest.h>
 #include <algorithm>
 #include <cctype>
-#include <doctest/doctest.h>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -12,12 +12,14 @@ namespace repo {
 
 fs::path root() { return fs::path(TUTTI_SOURCE_DIR); }
 
-std::vector<std::string> files_below(const std::string& directory, const std::vector<std::string>& extensions) {
+std::vector<std::string> files_below(const std::string& directory,
+                                     const std::vector<std::string>& extensions) {
   std::vector<std::string> found;
   if (!fs::is_directory(root() / directory)) return found;
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root() / directory)) {
     const std::string extension = entry.path().extension().string();
-    if (entry.is_regular_file() && std::find(extensions.begin(), extensions.end(), extension) != extensions.end())
+    if (entry.is_regular_file() &&
+        std::find(extensions.begin(), extensions.end(), extension) != extensions.end())
       found.push_back(entry.path().lexically_relative(root()).generic_string());
   }
   std::sort(found.begin(), found.end());
@@ -49,7 +51,8 @@ std::size_t end_of_non_code(std::string_view text, std::size_t at) {
   }
   const char quote = text[at];
   // 1'000: a separator of digits, not a character.
-  const bool separates_digits = quote == '\'' && at > 0 && std::isalnum(static_cast<unsigned char>(text[at - 1])) != 0;
+  const bool separates_digits =
+      quote == '\'' && at > 0 && std::isalnum(static_cast<unsigned char>(text[at - 1])) != 0;
   if ((quote != '"' && quote != '\'') || separates_digits) return at;
   std::size_t i = at + 1;
   while (i < text.size() && text[i] != quote && text[i] != '\n') i += text[i] == '\\' ? 2 : 1;
@@ -70,7 +73,8 @@ std::string code_only(std::string_view text) {
 }
 
 int line_of(std::string_view text, std::size_t position) {
-  return 1 + static_cast<int>(std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(position), '\n'));
+  return 1 + static_cast<int>(
+                 std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(position), '\n'));
 }
 
 std::vector<include_directive> includes_of(std::string_view text) {

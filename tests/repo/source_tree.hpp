@@ -14,9 +14,10 @@ namespace fs = std::filesystem;
 // The root of the source tree this test was built from.
 fs::path root();
 
-// Paths relative to the root, with '/', sorted, of the files below `directory` that end in one of `extensions`. Empty
-// when there is no such directory.
-std::vector<std::string> files_below(const std::string& directory, const std::vector<std::string>& extensions);
+// Paths relative to the root, with '/', sorted, of the files below `directory` that end in one of
+// `extensions`. Empty when there is no such directory.
+std::vector<std::string> files_below(const std::string& directory,
+                                     const std::vector<std::string>& extensions);
 
 // The whole file; fails the test when it cannot be read.
 std::string read(const std::string& path);

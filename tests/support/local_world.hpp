@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks as threads for the tests of communication: how they are started, over which transport, and how they complain.
+// Ranks as threads for the tests of communication: how they are started, over which transport, and how they
+// complain.
 #pragma once
 
 #include "support/run_task.hpp"
 
+#include <doctest/doctest.h>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <doctest/doctest.h>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -19,10 +20,11 @@
 #include <vector>
 
 // In a rank's coroutine, where doctest's REQUIRE would not end the test: throws, which run_local hands on.
-#define TUTTI_EXPECT(condition)                                                                                 \
-  do {                                                                                                          \
-    if (!(condition))                                                                                           \
-      throw std::runtime_error(std::string(__FILE__) + ":" + std::to_string(__LINE__) + ": not so: " #condition); \
+#define TUTTI_EXPECT(condition)                                                         \
+  do {                                                                                  \
+    if (!(condition))                                                                   \
+      throw std::runtime_error(std::string(__FILE__) + ":" + std::to_string(__LINE__) + \
+                               ": not so: " #condition);                                \
   } while (false)
 
 namespace tutti::test {
@@ -48,8 +50,8 @@ task<> keep_failure(task<T> body, failure* out) {
   }
 }
 
-// Runs main(world) on every rank; how each of them failed. A rank that fails leaves in order, as one that handles its
-// errors does.
+// Runs main(world) on every rank; how each of them failed. A rank that fails leaves in order, as one that
+// handles its errors does.
 template <class F>
 std::vector<failure> failures_of(int ranks, init_options options, F main) {
   std::vector<failure> failures(static_cast<std::size_t>(ranks), describe({}));
@@ -87,7 +89,7 @@ inline std::uint64_t seed_of_this_run() {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
 
-class random_numbers {   // splitmix64
+class random_numbers {  // splitmix64
  public:
   explicit random_numbers(std::uint64_t seed) noexcept : state_(seed) {}
   std::uint64_t next() noexcept {
@@ -123,7 +125,9 @@ inline std::vector<std::byte> filled(std::size_t bytes, std::uint64_t message) {
 class guarded_buffer {
  public:
   explicit guarded_buffer(std::size_t bytes) : memory_(bytes + 2 * margin, canary) {}
-  std::span<std::byte> span() noexcept { return std::span(memory_).subspan(margin, memory_.size() - 2 * margin); }
+  std::span<std::byte> span() noexcept {
+    return std::span(memory_).subspan(margin, memory_.size() - 2 * margin);
+  }
   bool margins_intact() const noexcept {
     for (std::size_t i = 0; i < margin; ++i)
       if (memory_[i] != canary || memory_[memory_.size() - 1 - i] != canary) return false;

@@ -13,7 +13,7 @@ struct fabric::message {
   mpi::communicator_word on = 0;
   int from = 0;
   int tag = 0;
-  const void* memory = nullptr;    // the sender's, until the message is buffered or received
+  const void* memory = nullptr;  // the sender's, until the message is buffered or received
   std::vector<std::byte> bytes;
   std::size_t length = 0;
 };
@@ -27,7 +27,7 @@ struct fabric::request {
 
 // One collective of all ranks.
 struct fabric::meeting {
-  mpi::communicator_word made = 0;   // of a duplication
+  mpi::communicator_word made = 0;  // of a duplication
   std::vector<std::vector<std::byte>> given;
   std::vector<bool> came;
   int count = 0;
@@ -39,11 +39,11 @@ struct fabric::place {
   mpi::calls table;
   life lived;
   std::deque<std::shared_ptr<message>> inbox;
-  std::map<std::uint64_t, std::shared_ptr<message>> found;   // matched, by message word
+  std::map<std::uint64_t, std::shared_ptr<message>> found;  // matched, by message word
   std::map<std::uint64_t, request> requests;
   std::map<int, int> broken_sends;
   int broken_finding = 0;
-  std::size_t collectives = 0;   // started here
+  std::size_t collectives = 0;  // started here
 };
 
 struct fabric::functions {
@@ -132,7 +132,7 @@ struct fabric::functions {
     if (of(p).lived.barrier_hangs) {
       *word = of(p).in->next_word_++;
       request r;
-      r.of = std::make_shared<message>();   // a message that nobody receives
+      r.of = std::make_shared<message>();  // a message that nobody receives
       of(p).requests[*word] = r;
       return 0;
     }
@@ -144,7 +144,8 @@ struct fabric::functions {
     place& me = of(p);
     const std::lock_guard lock(me.in->mutex_);
     for (const int broken : {peer, -1})
-      if (const auto found = me.broken_sends.find(broken); found != me.broken_sends.end()) return found->second;
+      if (const auto found = me.broken_sends.find(broken); found != me.broken_sends.end())
+        return found->second;
     auto m = std::make_shared<message>();
     m->on = on;
     m->from = me.rank;
@@ -266,7 +267,9 @@ void fabric::break_sends(int rank, int peer, int code) {
   places_[static_cast<std::size_t>(rank)]->broken_sends[peer] = code;
 }
 
-void fabric::break_finding(int rank, int code) { places_[static_cast<std::size_t>(rank)]->broken_finding = code; }
+void fabric::break_finding(int rank, int code) {
+  places_[static_cast<std::size_t>(rank)]->broken_finding = code;
+}
 
 std::size_t fabric::undelivered() const {
   const std::lock_guard lock(mutex_);

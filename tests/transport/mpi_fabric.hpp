@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An MPI of which all processes are in this one: mpi::calls that keep messages in memory, and do with them what MPI may
-// do. Sends end when the test lets them, receives come half, calls fail.
+// An MPI of which all processes are in this one: mpi::calls that keep messages in memory, and do with them
+// what MPI may do. Sends end when the test lets them, receives come half, calls fail.
 #pragma once
 
 #include "transport/mpi/calls.hpp"
@@ -23,8 +23,8 @@ class fabric {
   const tutti::transport::mpi::calls& calls_of(int rank);
   static constexpr tutti::transport::mpi::communicator_word world = 1;
 
-  // From now on sends of more than `bytes` end only when the receiver has them (MPI's own rendezvous), and read their
-  // memory as late as that.
+  // From now on sends of more than `bytes` end only when the receiver has them (MPI's own rendezvous), and
+  // read their memory as late as that.
   void buffer_up_to(std::size_t bytes) { buffered_bytes_ = bytes; }
   // Receives that have started do not end while this holds.
   void hold_receives(bool hold) { hold_receives_ = hold; }
@@ -36,14 +36,14 @@ class fabric {
   struct life {
     int initialized = 0;
     int finalized = 0;
-    int aborted = 0;      // the code, or 0
+    int aborted = 0;  // the code, or 0
     int usable = 1;
     int init_code = 0;
     bool init_hangs = false;
     bool barrier_hangs = false;
   };
   life& life_of(int rank);
-  std::size_t undelivered() const;   // messages that nobody has taken
+  std::size_t undelivered() const;  // messages that nobody has taken
 
  private:
   struct message;
@@ -59,7 +59,7 @@ class fabric {
   std::uint64_t next_word_ = 2;
   std::vector<std::shared_ptr<place>> places_;
   struct meeting;
-  std::vector<std::unique_ptr<meeting>> meetings_;   // collectives, in the order of the first to come
+  std::vector<std::unique_ptr<meeting>> meetings_;  // collectives, in the order of the first to come
 };
 
 }  // namespace mpi_test

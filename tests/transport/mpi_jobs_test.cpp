@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs with backend "mpi" as jobs of processes, under the mpirun of each MPI that is installed: every operation, the
-// examples unchanged, and the ways in which ranks end.
+// Programs with backend "mpi" as jobs of processes, under the mpirun of each MPI that is installed: every
+// operation, the examples unchanged, and the ways in which ranks end.
 #include "support/skip.hpp"
 
 #include <sys/wait.h>
 
+#include <doctest/doctest.h>
 #include <array>
 #include <cstdio>
-#include <doctest/doctest.h>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -16,7 +16,7 @@ namespace {
 
 struct outcome {
   int exit_code = -1;
-  std::string output;   // both streams
+  std::string output;  // both streams
   bool says(std::string_view text) const { return output.find(text) != std::string::npos; }
 };
 
@@ -36,9 +36,9 @@ outcome run_command(const std::string& variables, const std::string& command) {
 // One MPI, and what is missing to use it here.
 struct mpi {
   std::string name;
-  std::string launcher;   // a command; empty: none
+  std::string launcher;  // a command; empty: none
   std::string module;
-  std::string missing;    // empty: nothing
+  std::string missing;  // empty: nothing
 };
 
 mpi find_mpi(const std::string& name) {
@@ -56,7 +56,8 @@ mpi find_mpi(const std::string& name) {
   if (!std::filesystem::exists(m.module)) m.missing = "tutti was built without " + name;
   if (name == "openmpi") {
     // Root, as in a container; more ranks than cores.
-    m.launcher = "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + m.launcher + " --oversubscribe";
+    m.launcher =
+        "env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 " + m.launcher + " --oversubscribe";
   }
   return m;
 }
@@ -69,11 +70,11 @@ outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std
 std::string program(const std::string& name) { return TUTTI_MPI_PROGRAMS_DIR "/" + name; }
 
 // Runs the rest of the case for each MPI; a case that no MPI can run is skipped, with why.
-#define FOR_EACH_MPI(m)                                                          \
-  const mpi openmpi = find_mpi("openmpi"), mpich = find_mpi("mpich");            \
-  if (!openmpi.missing.empty() && !mpich.missing.empty())                        \
-    TUTTI_SKIP(openmpi.missing + ", " + mpich.missing);                          \
-  for (const mpi& m : {openmpi, mpich})                                          \
+#define FOR_EACH_MPI(m)                                               \
+  const mpi openmpi = find_mpi("openmpi"), mpich = find_mpi("mpich"); \
+  if (!openmpi.missing.empty() && !mpich.missing.empty())             \
+    TUTTI_SKIP(openmpi.missing + ", " + mpich.missing);               \
+  for (const mpi& m : {openmpi, mpich})                               \
     if (m.missing.empty())
 
 }  // namespace
@@ -195,7 +196,8 @@ TEST_CASE("mpi jobs: a program that uses MPI itself") {
 }
 
 TEST_CASE("mpi jobs: what is wrong with the start is said, with the cure") {
-  const outcome no_module = run_command("TUTTI_BACKEND=mpi TUTTI_MPI_MODULE=/nowhere.so", program("mpi_ending") + " twice");
+  const outcome no_module =
+      run_command("TUTTI_BACKEND=mpi TUTTI_MPI_MODULE=/nowhere.so", program("mpi_ending") + " twice");
   INFO(no_module.output);
   CHECK(no_module.exit_code == 1);
   CHECK(no_module.says("TUTTI_MPI_MODULE=/nowhere.so cannot be used"));

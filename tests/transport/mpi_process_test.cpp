@@ -5,8 +5,8 @@
 #include "support/run_task.hpp"
 #include "transport/mpi_fabric.hpp"
 
-#include <boost/asio/io_context.hpp>
 #include <doctest/doctest.h>
+#include <boost/asio/io_context.hpp>
 #include <string>
 #include <thread>
 #include <tutti/error.hpp>
@@ -43,7 +43,8 @@ TEST_CASE("mpi: processes join worlds one after the other, and finish together")
       const std::string card(static_cast<std::size_t>(100 * rank + round), static_cast<char>('a' + rank));
       const failure f = try_to_join(process, 30s, joined, card);
       if (f.code != tutti::errc::success) throw std::runtime_error(f.text);
-      if (joined.rank != rank || joined.size != size || joined.cards.size() != size) throw std::runtime_error("place");
+      if (joined.rank != rank || joined.size != size || joined.cards.size() != size)
+        throw std::runtime_error("place");
       for (int peer = 0; peer < size; ++peer)
         if (joined.cards[static_cast<std::size_t>(peer)] !=
             std::string(static_cast<std::size_t>(100 * peer + round), static_cast<char>('a' + peer)))
@@ -78,7 +79,7 @@ TEST_CASE("mpi: whoever waits for others in vain says so in time") {
   const failure f = try_to_join(process, 50ms, joined);
   CHECK(f.code == tutti::errc::join_failed);
   CHECK(f.says("MPI_Init has not returned within 50 ms"));
-  process.finish();   // does not wait either
+  process.finish();  // does not wait either
   CHECK(fabric.life_of(1).finalized == 0);
 }
 

@@ -112,13 +112,16 @@ TEST_CASE("mpi: messages of all sizes arrive in order, whether MPI buffers them 
     std::uint64_t next[3] = {};
     for (const tcp_test::arrived& a : world[0].up.frames) {
       CHECK(a.head.cookie == next[a.peer]);
-      CHECK(a.payload == pattern(sizes[next[a.peer] % sizes.size()], static_cast<unsigned>(next[a.peer] / sizes.size())));
+      CHECK(a.payload ==
+            pattern(sizes[next[a.peer] % sizes.size()], static_cast<unsigned>(next[a.peer] / sizes.size())));
       ++next[a.peer];
     }
   }
 }
 
-TEST_CASE("mpi: large data land in the receiver's memory, messages pass them, and the sender's memory is never MPI's") {
+TEST_CASE(
+    "mpi: large data land in the receiver's memory, messages pass them, and the sender's memory is never "
+    "MPI's") {
   ranks world(2);
   world.fabric.buffer_up_to(100);
   constexpr std::size_t bytes = 6 * 1024 * 1024 + 17;
@@ -227,7 +230,7 @@ TEST_CASE("mpi: leaving does not wait beyond its deadline for a peer that does n
   lost.submit(world[0].to(1));
   world[0].leave(std::chrono::milliseconds(30));
   REQUIRE(world.drive({0}, [&] { return world[0].has_left; }));
-  CHECK(world[0].wire.sending());   // MPI has the memory, which is the wire's
+  CHECK(world[0].wire.sending());  // MPI has the memory, which is the wire's
   CHECK(world[0].wire.ended_in_order());
 }
 
@@ -246,7 +249,8 @@ TEST_CASE("mpi: a rank that is cut is reported as failed, after what it had said
   REQUIRE(world.drive({1}, [&] { return world[1].up.closings == 1; }));
   CHECK(world[1].up.frames.size() == 1);
   CHECK(world[1].up.peers[0].why == errc::peer_failed);
-  CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host, pid 1000) ended its world without taking leave"));
+  CHECK(contains(world[1].up.peers[0].text,
+                 "rank 0 (host host, pid 1000) ended its world without taking leave"));
 }
 
 TEST_CASE("mpi: an error that MPI returns ends the link that it is about, from the loop") {
@@ -261,7 +265,8 @@ TEST_CASE("mpi: an error that MPI returns ends the link that it is about, from t
   CHECK(broken.finished);
   CHECK_FALSE(broken.sent);
   CHECK(world[0].up.peers[2].why == errc::peer_failed);
-  CHECK(contains(world[0].up.peers[2].text, "MPI could not send to rank 2 (host host, pid 1002): fabric error 15"));
+  CHECK(contains(world[0].up.peers[2].text,
+                 "MPI could not send to rank 2 (host host, pid 1002): fabric error 15"));
 }
 
 TEST_CASE("mpi: when receiving fails, every peer is lost") {

@@ -4,10 +4,10 @@
 #include "support/local_world.hpp"
 #include "transport/shm/channel_io.hpp"
 
+#include <doctest/doctest.h>
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <doctest/doctest.h>
 #include <thread>
 #include <vector>
 
@@ -46,9 +46,10 @@ struct message {
 
 // A frame that can be told from every other by its number.
 message random_message(random_numbers& numbers, std::uint64_t number) {
-  static constexpr frame_kind kinds[] = {frame_kind::eager,  frame_kind::eager,    frame_kind::eager, frame_kind::announce,
-                                         frame_kind::clear,  frame_kind::refuse,   frame_kind::data,  frame_kind::data,
-                                         frame_kind::withdraw, frame_kind::taken,  frame_kind::fail};
+  static constexpr frame_kind kinds[] = {frame_kind::eager,    frame_kind::eager, frame_kind::eager,
+                                         frame_kind::announce, frame_kind::clear, frame_kind::refuse,
+                                         frame_kind::data,     frame_kind::data,  frame_kind::withdraw,
+                                         frame_kind::taken,    frame_kind::fail};
   message m;
   m.head.kind = kinds[numbers.below(std::size(kinds))];
   m.head.context = static_cast<std::uint32_t>(numbers.next());
@@ -131,7 +132,8 @@ TEST_CASE("shm channel: frames come out as they went in, wrap after wrap") {
     } else {
       channel_reader::item item;
       if (ends.reader.peek(item)) {
-        const message& wanted = in_flight.empty() ? next : in_flight.front();   // the slices of one being written
+        const message& wanted =
+            in_flight.empty() ? next : in_flight.front();  // the slices of one being written
         const std::string wrong = take(ends.reader, wanted, got);
         REQUIRE(wrong == "");
         if (!in_flight.empty() && (wanted.head.kind != frame_kind::data || got == wanted.payload.size())) {
@@ -200,8 +202,8 @@ TEST_CASE("shm channel: full, and room is asked for") {
   channel_reader::item item;
   REQUIRE(ends.reader.peek(item));
   ends.reader.release();
-  CHECK(ends.reader.publish(false));         // asked for: told at once, and the writer is to be woken
-  CHECK_FALSE(ends.reader.publish(true));    // once
+  CHECK(ends.reader.publish(false));       // asked for: told at once, and the writer is to be woken
+  CHECK_FALSE(ends.reader.publish(true));  // once
   CHECK(ends.writer.write_message(small));
   CHECK_FALSE(ends.writer.write_message(small));
 
@@ -220,7 +222,7 @@ TEST_CASE("shm channel: full, and room is asked for") {
     std::size_t blocks = 0;
     while (ends.writer.write_message(whole)) ++blocks;
     CHECK(blocks == small_ring_bytes / eager_limit_bytes);
-    CHECK(ends.writer.write_message(small));   // needs none of that ring
+    CHECK(ends.writer.write_message(small));  // needs none of that ring
     REQUIRE(ends.reader.peek(item));
     ends.reader.release();
     ends.reader.publish(true);
@@ -231,7 +233,8 @@ TEST_CASE("shm channel: full, and room is asked for") {
     ends.reader.publish(true);
     const std::vector<std::byte> payload(ends.inbox.bulk_bytes + 10);
     frame_of data(frame_kind::data, payload.size(), payload.data());
-    while (ends.writer.write_slice(data)) {}
+    while (ends.writer.write_slice(data)) {
+    }
     CHECK(data.progress == ends.inbox.bulk_bytes);
     CHECK(ends.writer.write_message(small));
     std::uint64_t bytes = 0;
@@ -280,7 +283,8 @@ TEST_CASE("shm channel: a stamp of an earlier or later lap is not news") {
   two_ends ends;
   line& l = ends.outbox.mine().lines()[0];
   channel_reader::item item;
-  for (const std::uint64_t position : {std::uint64_t{lines_per_channel}, std::uint64_t{7 * lines_per_channel}}) {
+  for (const std::uint64_t position :
+       {std::uint64_t{lines_per_channel}, std::uint64_t{7 * lines_per_channel}}) {
     l.stamp.store(stamp_of(position) | static_cast<std::uint32_t>(frame_kind::eager));
     CHECK_FALSE(ends.reader.has_next());
     CHECK_FALSE(ends.reader.peek(item));
@@ -291,7 +295,8 @@ TEST_CASE("shm channel: a stamp of an earlier or later lap is not news") {
 TEST_CASE("shm channel: only the segment of the right rank and world is taken") {
   const own_segment segment(world_id, 0, 2, 2);
   const auto view = [&](std::uint64_t world, int peer, int me) {
-    return failure_of([&] { const peer_segment seen(base::unique_fd(::dup(segment.fd())), world, peer, me); }).code;
+    return failure_of([&] { const peer_segment seen(base::unique_fd(::dup(segment.fd())), world, peer, me); })
+        .code;
   };
   CHECK(view(world_id, 0, 1) == make_error_code(errc::success));
   CHECK(view(world_id + 1, 0, 1) == errc::protocol);
@@ -300,5 +305,6 @@ TEST_CASE("shm channel: only the segment of the right rank and world is taken") 
   int ends[2];
   REQUIRE(::pipe(ends) == 0);
   const base::unique_fd reading(ends[0]);
-  CHECK(failure_of([&] { const peer_segment seen(base::unique_fd(ends[1]), world_id, 0, 1); }).code == errc::protocol);
+  CHECK(failure_of([&] { const peer_segment seen(base::unique_fd(ends[1]), world_id, 0, 1); }).code ==
+        errc::protocol);
 }

@@ -167,7 +167,7 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     CHECK_FALSE(ends.message(name).begin());  // once
     CHECK(m.end());
     CHECK_FALSE(m.end());
-    m.give_back();   // too late
+    m.give_back();  // too late
     CHECK(ends.sender.hide(name));
     CHECK_FALSE(ends.sender.hide(name));
   }
@@ -191,7 +191,7 @@ TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to
     m.give_back();
     CHECK_FALSE(ends.message(name).begin());
     const std::uint64_t next = ends.sender.show(4, 8192);
-    m.give_back();   // of an earlier message in the same slot
+    m.give_back();  // of an earlier message in the same slot
     REQUIRE(ends.message(next).begin());
   }
   SUBCASE("taken back before") {
@@ -305,7 +305,7 @@ TEST_CASE("shm direct: reading in slices") {
     frame back = announcement(0, 55, 0);
     back.kind = frame_kind::withdraw;
     reads.note_withdrawal(back);
-    CHECK(back.other_cookie == 0);   // of a message that nobody has
+    CHECK(back.other_cookie == 0);  // of a message that nobody has
     CHECK_FALSE(ends.message(name).begin());
   }
   SUBCASE("the sender takes it back, its frame comes later") {

@@ -73,8 +73,9 @@ TEST_CASE("shm: frames of each kind keep what their kind has to say") {
   shm_ranks world(2);
   world.open();
   messages sent;
-  const frame_kind kinds[] = {frame_kind::eager,  frame_kind::announce, frame_kind::clear, frame_kind::refuse,
-                              frame_kind::withdraw, frame_kind::fail,   frame_kind::notice};
+  const frame_kind kinds[] = {frame_kind::eager,  frame_kind::announce, frame_kind::clear,
+                              frame_kind::refuse, frame_kind::withdraw, frame_kind::fail,
+                              frame_kind::notice};
   for (int round = 0; round < 3; ++round)
     for (const frame_kind kind : kinds) {
       const bool has_payload = kind == frame_kind::eager || kind == frame_kind::fail;
@@ -155,8 +156,9 @@ TEST_CASE("shm: who has much to say does not keep others from being heard") {
   constexpr std::size_t each = 100;
   messages sent;
   for (int from = 1; from < 4; ++from)
-    for (unsigned i = 0; i < each; ++i) add(sent, frame_kind::eager, pattern(20, i), 0).submit(world[from].to(0));
-  REQUIRE(all_sent(sent));   // all are in rank 0's memory
+    for (unsigned i = 0; i < each; ++i)
+      add(sent, frame_kind::eager, pattern(20, i), 0).submit(world[from].to(0));
+  REQUIRE(all_sent(sent));  // all are in rank 0's memory
   REQUIRE(world.drive({0}, [&] { return world[0].up.frames.size() == before + 3 * each; }));
   std::array<int, 4> read{};
   for (std::size_t i = before; i < world[0].up.frames.size(); ++i) {
@@ -270,7 +272,8 @@ TEST_CASE("shm: a slow reader makes the sender sleep, not spin, and gets everyth
     REQUIRE(world.drive({1}, [&] { return world[1].up.data_frames + world[1].up.frames.size() > before; }));
     REQUIRE(world.settle(0));
   }
-  REQUIRE(world.drive([&] { return world[1].up.rooms[1].received == too_much && world[1].up.frames.size() == 501; }));
+  REQUIRE(world.drive(
+      [&] { return world[1].up.rooms[1].received == too_much && world[1].up.frames.size() == 501; }));
   CHECK(std::memcmp(room.data(), data.bytes.data(), too_much) == 0);
   for (unsigned i = 0; i < 500; ++i) CHECK(world[1].up.frames[i + 1].payload == notes[i]->bytes);
 }
@@ -353,7 +356,8 @@ TEST_CASE("shm: frames that still wait for their connection leave before the tra
   int from = 0;
   SUBCASE("the lower rank") { from = 0; }
   SUBCASE("the higher rank") { from = 1; }
-  for (unsigned i = 0; i < 200; ++i) add(sent, frame_kind::eager, pattern(1000, i), 0).submit(world[from].to(1 - from));
+  for (unsigned i = 0; i < 200; ++i)
+    add(sent, frame_kind::eager, pattern(1000, i), 0).submit(world[from].to(1 - from));
   world[from].leave();
   REQUIRE(world.drive([&] { return world[from].has_left; }));
   CHECK(all_sent(sent));
@@ -427,7 +431,8 @@ TEST_CASE("shm: loops that sleep are woken by what arrives, and by leaving") {
     bool good = true;
     for (unsigned i = 0; i < rounds && good; ++i) {
       if (me == 0) add(sent, frame_kind::eager, pattern(i, i), 0).submit(r.to(1));
-      good = world.run(me, [&] { return r.up.frames.size() == i + 1; }) && r.up.frames[i].payload == pattern(i, i);
+      good = world.run(me, [&] { return r.up.frames.size() == i + 1; }) &&
+             r.up.frames[i].payload == pattern(i, i);
       if (me == 1) add(sent, frame_kind::eager, pattern(i, i), 0).submit(r.to(0));
     }
     good = good && world.run(me, [&] { return all_sent(sent); });

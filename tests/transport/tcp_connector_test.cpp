@@ -255,7 +255,9 @@ TEST_CASE("tcp connector: the preferred connection that never comes is given up 
 TEST_CASE("tcp connector: all addresses of a card are tried") {
   ranks world(2);
   std::string gone;
-  { gone = dead_end().listening.endpoint; }
+  {
+    gone = dead_end().listening.endpoint;
+  }
   auto& endpoints = world[0].info.peers[1].tcp_endpoints;
   endpoints.insert(endpoints.begin(), gone);
   world.open();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several ranks in one thread, each with a loop of its own, over one transport: TCP on loopback, or shared memory.
+// Several ranks in one thread, each with a loop of its own, over one transport: TCP on loopback, or shared
+// memory.
 #pragma once
 
 #include "core/running_task.hpp"

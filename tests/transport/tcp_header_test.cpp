@@ -114,7 +114,8 @@ TEST_CASE("tcp header: unknown kinds and flags are refused even with a good chec
   CHECK(with(5, 5) == nullptr);
   // `taken` is for shared memory only.
   const int beyond = static_cast<int>(frame_kind::taken);
-  for (const int kind : {0, beyond, beyond + 1, 255}) CHECK(with(5, static_cast<std::uint8_t>(kind)) != nullptr);
+  for (const int kind : {0, beyond, beyond + 1, 255})
+    CHECK(with(5, static_cast<std::uint8_t>(kind)) != nullptr);
   CHECK(with(4, 2) != nullptr);
   CHECK(with(6, 1) != nullptr);
   CHECK(with(7, 1) != nullptr);

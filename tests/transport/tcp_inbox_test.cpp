@@ -150,7 +150,7 @@ TEST_CASE("tcp inbox: a landing is moved in the middle of its frame, with what h
       CHECK(s.receive() == outcome::empty);
       recorder::room owner{second.data(), second.size()}, other{third.data(), bytes};
       REQUIRE(s.in.redirect(&s.up.rooms[1], landing{second.data(), second.size(), &owner}));
-      room.reset();   // free at once
+      room.reset();  // free at once
       s.up.rooms.clear();
       const std::size_t more = (all.size() - first) / 2;
       s.put(all.data() + first, more);
@@ -167,7 +167,8 @@ TEST_CASE("tcp inbox: a landing is moved in the middle of its frame, with what h
       const std::vector<std::byte> wanted = pattern(bytes, 1);
       CHECK(std::equal(wanted.begin(), wanted.end(), third.begin()));
       CHECK(third[bytes] == std::byte{1});
-      CHECK(std::count(second.begin(), second.end(), std::byte{2}) == static_cast<std::ptrdiff_t>(second.size()));
+      CHECK(std::count(second.begin(), second.end(), std::byte{2}) ==
+            static_cast<std::ptrdiff_t>(second.size()));
     }
   }
 }

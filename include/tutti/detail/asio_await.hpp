@@ -9,8 +9,8 @@
 #include <boost/asio/associated_executor.hpp>
 #include <boost/asio/async_result.hpp>
 #include <boost/asio/cancellation_signal.hpp>
-#include <boost/asio/error.hpp>
 #include <boost/asio/deferred.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/system/system_error.hpp>
 #include <coroutine>
@@ -27,8 +27,9 @@ namespace asio = boost::asio;
 // Types that a compiler's own co_await rules accept; those are left alone.
 template <class A>
 concept directly_awaitable = requires(A&& a) { std::forward<A>(a).operator co_await(); } ||
-                             requires(A&& a) { operator co_await(std::forward<A>(a)); } ||
-                             requires(A& a) { { a.await_ready() } -> std::convertible_to<bool>; };
+                             requires(A&& a) { operator co_await(std::forward<A>(a)); } || requires(A& a) {
+                               { a.await_ready() } -> std::convertible_to<bool>;
+                             };
 
 template <class A>
 concept asio_operation = !directly_awaitable<A> && asio::is_async_operation<std::remove_cvref_t<A>>::value;
@@ -77,8 +78,8 @@ struct asio_result<void(Values...)> {
 // resume_bounded from a handler of Asio's, with a look at how long it keeps the loop thread.
 void resume_from_asio(std::coroutine_handle<> h);
 
-// What a pending Asio operation is cancelled through. It lives as long as the operation's handler, which may outlive the
-// awaiting coroutine: composed operations keep their state in it.
+// What a pending Asio operation is cancelled through. It lives as long as the operation's handler, which may
+// outlive the awaiting coroutine: composed operations keep their state in it.
 class asio_stop {
  public:
   static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
@@ -100,10 +101,11 @@ class asio_stop {
   int users_ = 1;
 };
 
-// Holds the operation, the result and the waiting coroutine in the awaiting frame. Destroying the frame while the Asio
-// operation is pending is safe: the handler finds that its awaiter has gone and does nothing; the Asio operation itself
-// ends with its I/O object, as Asio's rules have it. When the coroutine's scope is stopped, the operation is cancelled
-// through its cancellation slot (all types) and its handler says how it ended.
+// Holds the operation, the result and the waiting coroutine in the awaiting frame. Destroying the frame while
+// the Asio operation is pending is safe: the handler finds that its awaiter has gone and does nothing; the
+// Asio operation itself ends with its I/O object, as Asio's rules have it. When the coroutine's scope is
+// stopped, the operation is cancelled through its cancellation slot (all types) and its handler says how it
+// ended.
 template <class Operation>
 class asio_awaiter : stop_node {
   using signature = typename asio::completion_signature_of<Operation>::type;
@@ -113,7 +115,7 @@ class asio_awaiter : stop_node {
     using cancellation_slot_type = asio::cancellation_slot;
 
     asio_awaiter* owner;
-    asio_stop* cancel;   // null: in no scope
+    asio_stop* cancel;  // null: in no scope
     handler(asio_awaiter* o, asio_stop* c) noexcept : owner(o), cancel(c) { o->handler_ = this; }
     handler(handler&& other) noexcept
         : owner(std::exchange(other.owner, nullptr)), cancel(std::exchange(other.cancel, nullptr)) {
@@ -133,7 +135,7 @@ class asio_awaiter : stop_node {
       if (o == nullptr) return;
       o->handler_ = nullptr;
       o->values_.emplace(std::forward<Values>(values)...);
-      if (o->initiating_) return;   // completed inside its own initiation: await_suspend goes on
+      if (o->initiating_) return;  // completed inside its own initiation: await_suspend goes on
       resume_from_asio(o->waiting_);
     }
   };
@@ -160,7 +162,8 @@ class asio_awaiter : stop_node {
   }
   auto await_resume() {
     if (refused_)
-      throw boost::system::system_error(asio::error::operation_aborted, "not started: the scope that it is in has ended");
+      throw boost::system::system_error(asio::error::operation_aborted,
+                                        "not started: the scope that it is in has ended");
     return result::take(std::move(*values_));
   }
 

@@ -26,7 +26,9 @@ decltype(auto) awaiter_of(A&& a) {
 
 // As a branch awaits it, Asio operations included.
 template <class A>
-using await_result_t = decltype(awaiter_of(std::declval<task_promise_base&>().await_transform(std::declval<A>())).await_resume());
+using await_result_t =
+    decltype(awaiter_of(std::declval<task_promise_base&>().await_transform(std::declval<A>()))
+                 .await_resume());
 
 // Who waits for branches.
 struct join_counter {
@@ -56,7 +58,9 @@ class join_branch {
     }
     struct arriving {
       bool await_ready() const noexcept { return false; }
-      void await_suspend(std::coroutine_handle<promise_type> h) const noexcept { h.promise().counter->arrive(h.promise().index); }
+      void await_suspend(std::coroutine_handle<promise_type> h) const noexcept {
+        h.promise().counter->arrive(h.promise().index);
+      }
       void await_resume() const noexcept {}
     };
     arriving final_suspend() const noexcept { return {}; }

@@ -9,12 +9,13 @@
 
 namespace tutti::detail {
 
-// Stops `scope` with errc::timed_out at `when`, unless it is destroyed before. `asked`: the time that the user gave, for the
-// text; zero where it was a point in time. On the loop of this thread's runtime, which it keeps going; throws
-// errc::wrong_thread where there is none.
+// Stops `scope` with errc::timed_out at `when`, unless it is destroyed before. `asked`: the time that the
+// user gave, for the text; zero where it was a point in time. On the loop of this thread's runtime, which it
+// keeps going; throws errc::wrong_thread where there is none.
 class deadline {
  public:
-  deadline(stop_scope& scope, std::chrono::steady_clock::time_point when, std::chrono::steady_clock::duration asked);
+  deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
+           std::chrono::steady_clock::duration asked);
   deadline(const deadline&) = delete;
   deadline& operator=(const deadline&) = delete;
   ~deadline();

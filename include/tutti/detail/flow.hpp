@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // How coroutines are resumed: nested a bounded number of calls deep, then from a list.
 //
-// Symmetric transfer needs a tail call, which g++ makes neither at -O0 nor under AddressSanitizer: a long chain of
-// awaits then overflows the stack. Here a child is resumed by an ordinary call from its parent's await_suspend (which
-// answers false when the child finished at once), and past `depth_limit` calls the handle goes to a list that the
-// outermost call works off. Stack use is bounded whatever the length or the depth of the chain.
+// Symmetric transfer needs a tail call, which g++ makes neither at -O0 nor under AddressSanitizer: a long
+// chain of awaits then overflows the stack. Here a child is resumed by an ordinary call from its parent's
+// await_suspend (which answers false when the child finished at once), and past `depth_limit` calls the
+// handle goes to a list that the outermost call works off. Stack use is bounded whatever the length or the
+// depth of the chain.
 #pragma once
 
 #include <coroutine>
@@ -17,7 +18,7 @@ namespace tutti::detail {
 struct flow {
   static constexpr unsigned depth_limit = 48;
 
-  const void* starting = nullptr;   // the promise being run inline by its parent's await_suspend
+  const void* starting = nullptr;  // the promise being run inline by its parent's await_suspend
   unsigned depth = 0;
   std::vector<std::coroutine_handle<>>* deferred = nullptr;
 };
@@ -28,7 +29,8 @@ inline flow& this_flow() noexcept {
   return instance;
 }
 
-// The list of handles waiting for the outermost call of this thread (made on first use, freed at thread exit).
+// The list of handles waiting for the outermost call of this thread (made on first use, freed at thread
+// exit).
 std::vector<std::coroutine_handle<>>& deferred_handles(flow& f);
 
 inline void run_deferred(flow& f) {
@@ -39,8 +41,8 @@ inline void run_deferred(flow& f) {
   }
 }
 
-// Resumes `h`, now or, when this thread is many calls deep already, as soon as it is back at the outermost one.
-// The caller must not touch anything that `h` may destroy after this call.
+// Resumes `h`, now or, when this thread is many calls deep already, as soon as it is back at the outermost
+// one. The caller must not touch anything that `h` may destroy after this call.
 inline void resume_bounded(std::coroutine_handle<> h) {
   flow& f = this_flow();
   if (f.depth >= flow::depth_limit) {
@@ -64,8 +66,8 @@ inline void destroy_frame(std::coroutine_handle<> h) noexcept {
   h.destroy();
 }
 
-// Runs the child coroutine `h`, whose promise is at `promise`, on behalf of its awaiting parent. True: it has finished
-// already, and the parent goes on without having been suspended.
+// Runs the child coroutine `h`, whose promise is at `promise`, on behalf of its awaiting parent. True: it has
+// finished already, and the parent goes on without having been suspended.
 inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   flow& f = this_flow();
   if (f.depth >= flow::depth_limit) {
@@ -76,15 +78,15 @@ inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   ++f.depth;
   h.resume();
   const bool finished = f.starting == nullptr;
-  f.starting = nullptr;   // what the list resumes is no longer inline in the parent
+  f.starting = nullptr;  // what the list resumes is no longer inline in the parent
   if (f.depth == 1) run_deferred(f);
   --f.depth;
   f.starting = outer;
   return finished;
 }
 
-// Called when the coroutine with this promise has finished: true when its parent is in run_child above us on the
-// stack and so must not be resumed.
+// Called when the coroutine with this promise has finished: true when its parent is in run_child above us on
+// the stack and so must not be resumed.
 inline bool finished_inline(const void* promise) noexcept {
   flow& f = this_flow();
   if (f.starting != promise) return false;

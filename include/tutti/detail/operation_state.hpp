@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one operation, and the three things that can be done with it. Everything behind it compiles once, in src/.
+// The state of one operation, and the three things that can be done with it. Everything behind it compiles
+// once, in src/.
 #pragma once
 
-#include <tutti/detail/asio_config.hpp>
 #include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
 #include <tutti/reduce_op.hpp>
@@ -55,13 +56,31 @@ class communicator_ref {
 };
 
 enum class operation_kind : std::uint8_t {
-  send, receive, probe,
-  barrier, broadcast, reduce, all_reduce, scatter, gather, all_gather, reduce_scatter, all_to_all, scan, exclusive_scan,
-  scatter_v, gather_v, all_gather_v, reduce_scatter_v, all_to_all_v,
-  group, split, duplicate
+  send,
+  receive,
+  probe,
+  barrier,
+  broadcast,
+  reduce,
+  all_reduce,
+  scatter,
+  gather,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  scan,
+  exclusive_scan,
+  scatter_v,
+  gather_v,
+  all_gather_v,
+  reduce_scatter_v,
+  all_to_all_v,
+  group,
+  split,
+  duplicate
 };
 
-const char* name_of(operation_kind kind) noexcept;   // "all_reduce"
+const char* name_of(operation_kind kind) noexcept;  // "all_reduce"
 
 // Elements per rank, of the uneven forms.
 struct counts_view {
@@ -71,7 +90,7 @@ struct counts_view {
 
 // A list of buffers that one operation treats as one.
 struct buffer_list {
-  buffer_view (*at)(const void* list, std::size_t i) noexcept = nullptr;   // null: there is no list
+  buffer_view (*at)(const void* list, std::size_t i) noexcept = nullptr;  // null: there is no list
   const void* list = nullptr;
   std::size_t size = 0;
 };
@@ -83,17 +102,17 @@ struct call {
 
   operation_kind kind;
   communicator_ref comm;
-  buffer_view in;          // read
-  buffer_view out;         // written; the same memory as `in` for in-place forms
-  int peer = any_source;   // destination, source or root
+  buffer_view in;         // read
+  buffer_view out;        // written; the same memory as `in` for in-place forms
+  int peer = any_source;  // destination, source or root
   int tag = any_tag;
   algorithm wanted = algorithm::automatic;
   reduction op;
   counts_view in_counts;
   counts_view out_counts;
-  buffer_list list;        // of all_reduce, in place; `out` then has the element type and the total count
-  const int* members = nullptr;   // of group: in.count ranks
-  call_site where;     // of the call, in the user's program
+  buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
+  const int* members = nullptr;  // of group: in.count ranks
+  call_site where;               // of the call, in the user's program
 };
 
 // One operation from its start to its completion. Not movable once started: the engine holds its address.
@@ -108,21 +127,22 @@ class operation_state {
     if (machine_ != nullptr || late_) abandon();
   }
 
-  // Starts the operation. True: it is complete already and `on_complete` is not called. False: `on_complete` is called
-  // once, later, from the loop, with no library code on the stack that the callee could disturb.
+  // Starts the operation. True: it is complete already and `on_complete` is not called. False: `on_complete`
+  // is called once, later, from the loop, with no library code on the stack that the callee could disturb.
   bool start(completion on_complete, void* owner) noexcept;
   // Asks for an early end; the completion comes as usual and says what really happened. `text`: who asked.
   void stop(errc why, const std::string& text) noexcept;
   void cancel() noexcept { stop(errc::cancelled, "cancelled"); }
-  // Ends the operation here and now: on return the library has let go of the buffers; `on_complete` is not called.
+  // Ends the operation here and now: on return the library has let go of the buffers; `on_complete` is not
+  // called.
   void abandon() noexcept;
 
   const call& what() const noexcept { return what_; }
   void* owner() const noexcept { return owner_; }
   errc failure() const noexcept { return failure_; }
   const status& result() const noexcept { return result_; }
-  // The result as T: a status, or the handle of a new communicator (empty after a failure, and where this rank is no
-  // member). To be taken once.
+  // The result as T: a status, or the handle of a new communicator (empty after a failure, and where this
+  // rank is no member). To be taken once.
   template <class T>
   T value() {
     if constexpr (std::is_same_v<T, status>) {
@@ -131,7 +151,7 @@ class operation_state {
       return T(std::move(made_));
     }
   }
-  const std::string& failure_text() const noexcept { return *text_; }   // where there is a failure
+  const std::string& failure_text() const noexcept { return *text_; }  // where there is a failure
   // Throws tutti::error when the operation failed.
   void rethrow() const {
     if (failure_ != errc::success) throw_failure();
@@ -155,7 +175,9 @@ class operation_state {
   // It waits until its scope's deadline, and not under its communicator's timeout.
   bool has_deadline() const noexcept { return has_deadline_; }
   void set_deadline() noexcept { has_deadline_ = true; }
-  void set_late(bool late) noexcept { late_ = late; }   // complete, and its completion is queued in the machine's place
+  void set_late(bool late) noexcept {
+    late_ = late;
+  }  // complete, and its completion is queued in the machine's place
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 
  private:
@@ -165,13 +187,13 @@ class operation_state {
   call what_;
   completion on_complete_ = nullptr;
   void* owner_ = nullptr;
-  void* machine_ = nullptr;   // null while nothing is pending
+  void* machine_ = nullptr;  // null while nothing is pending
   bool late_ = false;
   bool has_deadline_ = false;
-  bool checked_ = false;   // its buffers are on record (coll/buffer_check.hpp)
+  bool checked_ = false;  // its buffers are on record (coll/buffer_check.hpp)
   errc failure_ = errc::success;
   status result_;
-  communicator_ref made_;   // of group, split and duplicate
+  communicator_ref made_;  // of group, split and duplicate
   std::unique_ptr<std::string> text_;
   alignas(16) std::byte storage_[machine_bytes];
 };
@@ -180,8 +202,8 @@ class operation_state {
 class operation_stop : stop_node {
  public:
   explicit operation_stop(operation_state& state) noexcept : stop_node(&ask), state_(state) {}
-  // operation_state::start. In a scope that was stopped before, a message is not started and ends with the scope's reason;
-  // a collective is started and stopped: the other ranks must hear why it is not to be.
+  // operation_state::start. In a scope that was stopped before, a message is not started and ends with the
+  // scope's reason; a collective is started and stopped: the other ranks must hear why it is not to be.
   bool start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept;
 
  private:
@@ -190,8 +212,8 @@ class operation_stop : stop_node {
   stop_scope* scope_ = nullptr;
 };
 
-// Delivers `state`'s completion from the loop's next turn although it was complete at once: Asio's rule that a handler
-// is never called inside its initiation.
+// Delivers `state`'s completion from the loop's next turn although it was complete at once: Asio's rule that
+// a handler is never called inside its initiation.
 void complete_later(operation_state& state) noexcept;
 // Calls f(owner) from the loop of `state`'s communicator, not from here.
 void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop's door for what is no communicator: libraries beside this one (devices) let a rank's loop poll their work,
-// wake it, and get the completions delivered as the loop delivers its own.
+// The loop's door for what is no communicator: libraries beside this one (devices) let a rank's loop poll
+// their work, wake it, and get the completions delivered as the loop delivers its own.
 #pragma once
 
-#include <tutti/detail/asio_config.hpp>
 #include <tutti/communicator.hpp>
+#include <tutti/detail/asio_config.hpp>
 
 #include <boost/asio/io_context.hpp>
 #include <chrono>
@@ -22,9 +22,9 @@ class poller {
   using executor_type = boost::asio::io_context::executor_type;
   using duration = std::chrono::steady_clock::duration;
 
-  // On the loop thread, which this becomes when none has been yet. Throws tutti::error: errc::invalid_argument (an empty
-  // communicator), errc::wrong_thread, errc::shut_down. The runtime outlives the poller; until it is destroyed, the
-  // io_context has work.
+  // On the loop thread, which this becomes when none has been yet. Throws tutti::error:
+  // errc::invalid_argument (an empty communicator), errc::wrong_thread, errc::shut_down. The runtime outlives
+  // the poller; until it is destroyed, the io_context has work.
   explicit poller(runtime& rt);
   explicit poller(const communicator& of);
   poller(const poller&) = delete;
@@ -32,11 +32,13 @@ class poller {
   virtual ~poller();
 
   executor_type get_executor() const noexcept;
-  // The time limit of operations on the communicator that this was made with; of a runtime, that of init_options.
+  // The time limit of operations on the communicator that this was made with; of a runtime, that of
+  // init_options.
   std::chrono::milliseconds timeout() const noexcept;
   bool on_loop_thread() const noexcept;
 
-  // Makes the loop get up and poll, from any thread, also from a handler of signals: one system call when it sleeps or not.
+  // Makes the loop get up and poll, from any thread, also from a handler of signals: one system call when it
+  // sleeps or not.
   void ring() noexcept;
   // What ring() writes to: 8 bytes, a one.
   int doorbell() const noexcept;
@@ -56,7 +58,7 @@ class poller {
   void begin_wait() noexcept;
   void end_wait() noexcept;
   void deliver_soon() noexcept;
-  void look_in(duration from_now) noexcept;   // replaces an earlier wish
+  void look_in(duration from_now) noexcept;  // replaces an earlier wish
   void look_never() noexcept;
 
  private:

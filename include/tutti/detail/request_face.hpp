@@ -22,8 +22,8 @@ struct request_slot;
 request_slot* start_request(call what);
 bool request_done(const request_slot& slot) noexcept;
 operation_state& request_state(request_slot& slot) noexcept;
-// f(owner) is called, once, when the operation completes. To be set before that, on a slot that is not done. False: one
-// waits already.
+// f(owner) is called, once, when the operation completes. To be set before that, on a slot that is not done.
+// False: one waits already.
 bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept;
 // `owner` waits no longer, if it did.
 void clear_request_waiter(request_slot& slot, const void* owner) noexcept;
@@ -37,7 +37,8 @@ struct request_dropper {
 // Not a raw pointer where a token may keep it: one that never begins must free the buffer too.
 using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
 
-// Hands the result of a started operation to a completion handler; in memory of the handler's associated allocator.
+// Hands the result of a started operation to a completion handler; in memory of the handler's associated
+// allocator.
 template <class Handler>
 class request_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
@@ -80,7 +81,8 @@ class request_handler {
     allocator memory = allocator_for(handler);
     self->~request_handler();
     std::allocator_traits<allocator>::deallocate(memory, self, 1);
-    asio::dispatch(executor, [h = std::move(handler), code, result]() mutable { std::move(h)(code, result); });
+    asio::dispatch(executor,
+                   [h = std::move(handler), code, result]() mutable { std::move(h)(code, result); });
   }
 
   owned_request_slot slot_;

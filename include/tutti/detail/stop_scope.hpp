@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of a program that may be asked to end early: what is awaited inside of it, directly or through tasks, hears of it.
+// A part of a program that may be asked to end early: what is awaited inside of it, directly or through
+// tasks, hears of it.
 //
-// A coroutine's promise points to the scope it runs in, and hands it on to the tasks that it awaits. What waits joins the
-// scope with a node in its own frame: nothing is allocated, and a program without scopes pays one comparison an await.
+// A coroutine's promise points to the scope it runs in, and hands it on to the tasks that it awaits. What
+// waits joins the scope with a node in its own frame: nothing is allocated, and a program without scopes pays
+// one comparison an await.
 #pragma once
 
 #include <tutti/error.hpp>
@@ -39,7 +41,7 @@ class stop_node {
  private:
   friend class stop_scope;
   function on_stop_;
-  stop_node** place_ = nullptr;   // the pointer that points here
+  stop_node** place_ = nullptr;  // the pointer that points here
   stop_node* next_ = nullptr;
 };
 
@@ -105,7 +107,7 @@ class stop_scope {
   link outer_;
   errc why_ = errc::success;
   bool has_deadline_ = false;
-  bool* gone_ = nullptr;   // while stop() runs
+  bool* gone_ = nullptr;  // while stop() runs
   std::string text_;
 };
 

@@ -39,7 +39,9 @@ asio::io_context::executor_type executor_of_this_thread();
 template <class Promise>
 struct self_owned {
   struct promise_type : Promise {
-    self_owned get_return_object() noexcept { return {std::coroutine_handle<promise_type>::from_promise(*this)}; }
+    self_owned get_return_object() noexcept {
+      return {std::coroutine_handle<promise_type>::from_promise(*this)};
+    }
     std::suspend_never final_suspend() const noexcept { return {}; }
     void return_void() const noexcept {}
   };

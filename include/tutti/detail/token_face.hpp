@@ -104,7 +104,8 @@ class handler_state {
   static allocator allocator_for(const Handler& handler) {
     return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
   }
-  // Everything is taken out and the memory given back before the handler runs: it may start the next operation.
+  // Everything is taken out and the memory given back before the handler runs: it may start the next
+  // operation.
   static void done(operation_state& s) noexcept {
     auto* self = static_cast<handler_state*>(s.owner());
     disconnect_cancellation(self->handler_);
@@ -187,9 +188,10 @@ class direct_handler {
       H moved(std::move(*h));
       h->~H();
       destroy_ = nullptr;
-      asio::post(executor, [m = std::move(moved), code = state.asio_code(), result = outcome<T>(state)]() mutable {
-        call_handler<T>(std::move(m), code, std::move(result));
-      });
+      asio::post(executor,
+                 [m = std::move(moved), code = state.asio_code(), result = outcome<T>(state)]() mutable {
+                   call_handler<T>(std::move(m), code, std::move(result));
+                 });
     }
   }
 
@@ -198,8 +200,8 @@ class direct_handler {
   alignas(std::max_align_t) std::byte storage_[capacity];
 };
 
-// Operation state of the sender shape: start() begins, then exactly one of the receiver's three functions is called,
-// from the loop or, when the operation is complete at once, inside start().
+// Operation state of the sender shape: start() begins, then exactly one of the receiver's three functions is
+// called, from the loop or, when the operation is complete at once, inside start().
 template <class T, class Receiver>
 class connected {
  public:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bruck's: in round k every rank hands all blocks it has to the rank 2^k behind it. ceil(log2 P) rounds for any P, with
-// one copy at the end that turns the blocks into place: for small even blocks. (Bruck et al. 1997.)
+// Bruck's: in round k every rank hands all blocks it has to the rank 2^k behind it. ceil(log2 P) rounds for
+// any P, with one copy at the end that turns the blocks into place: for small even blocks. (Bruck et al.
+// 1997.)
 #include "coll/algorithms.hpp"
 
 #include <algorithm>
@@ -14,7 +15,7 @@ task<> all_gather_bruck(collective c, void* data, std::size_t block_bytes) {
   char* const all = static_cast<char*>(data);
   const auto at = [&](int block) { return static_cast<std::size_t>(block) * block_bytes; };
   auto lease = c.scratch().take(at(size));
-  std::byte* const turned = lease.data();   // the own block first, then those of the ranks that follow
+  std::byte* const turned = lease.data();  // the own block first, then those of the ranks that follow
   if (block_bytes > 0) std::memcpy(turned, all + at(rank), block_bytes);
   for (int have = 1; have < size; have *= 2) {
     const int wanted = std::min(have, size - have);

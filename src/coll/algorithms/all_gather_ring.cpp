@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ring: every block goes round. P-1 steps; every rank sends and receives (P-1)/P of the result, the least there is.
-// Blocks may be uneven. The own block is in its place already.
+// Ring: every block goes round. P-1 steps; every rank sends and receives (P-1)/P of the result, the least
+// there is. Blocks may be uneven. The own block is in its place already.
 #include "coll/algorithms.hpp"
 
 namespace tutti::coll {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board: everyone writes its block and reads those of the others, long ones in rounds (coll/board_movement.hpp). n/P bytes
-// written, (P-1)/P n read, one wait.
+// On a board: everyone writes its block and reads those of the others, long ones in rounds
+// (coll/board_movement.hpp). n/P bytes written, (P-1)/P n read, one wait.
 #include "coll/algorithms.hpp"
 #include "coll/board_movement.hpp"
 #include "coll/board_posting.hpp"

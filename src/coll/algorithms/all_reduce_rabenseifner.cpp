@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rabenseifner's: recursive halving leaves every rank one reduced block, recursive doubling puts the blocks together.
-// 2 log2 P rounds, 2 (P-1)/P n bytes each way: the ring's traffic in a tree's rounds, for medium n. Ranks beyond the
-// largest power of two first hand their data to a neighbour and get the result from it. (Rabenseifner 2004.)
-// The block of the lower ranks is always the left operand; every block is reduced in one place.
+// Rabenseifner's: recursive halving leaves every rank one reduced block, recursive doubling puts the blocks
+// together. 2 log2 P rounds, 2 (P-1)/P n bytes each way: the ring's traffic in a tree's rounds, for medium n.
+// Ranks beyond the largest power of two first hand their data to a neighbour and get the result from it.
+// (Rabenseifner 2004.) The block of the lower ranks is always the left operand; every block is reduced in one
+// place.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
@@ -14,7 +15,7 @@ task<> all_reduce_rabenseifner(collective c, reduce_call r) {
   const std::size_t bytes = r.count * r.element_bytes;
   int power = 1;
   while (power * 2 <= size) power *= 2;
-  const int extra = size - power;   // ranks 2i+1 for i < extra are folded into ranks 2i
+  const int extra = size - power;  // ranks 2i+1 for i < extra are folded into ranks 2i
   char* const data = static_cast<char*>(r.data);
   auto lease = c.scratch().take(bytes);
   std::byte* const theirs = lease.data();

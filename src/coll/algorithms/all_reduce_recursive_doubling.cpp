@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive doubling: in round k, ranks that differ in bit k exchange everything they have and both reduce it.
-// ceil(log2 P) rounds of n bytes each way: few steps, for small n. Ranks beyond the largest power of two first hand
-// their data to a neighbour and get the result from it: two steps more for them.
-// The block of the lower ranks is always the left operand, so both sides of an exchange compute the same bits.
+// Recursive doubling: in round k, ranks that differ in bit k exchange everything they have and both reduce
+// it. ceil(log2 P) rounds of n bytes each way: few steps, for small n. Ranks beyond the largest power of two
+// first hand their data to a neighbour and get the result from it: two steps more for them. The block of the
+// lower ranks is always the left operand, so both sides of an exchange compute the same bits.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
@@ -14,7 +14,7 @@ task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
   const int rank = c.rank();
   int power = 1;
   while (power * 2 <= size) power *= 2;
-  const int extra = size - power;   // ranks 2i+1 for i < extra are folded into ranks 2i
+  const int extra = size - power;  // ranks 2i+1 for i < extra are folded into ranks 2i
   auto lease = c.scratch().take(bytes);
   std::byte* const theirs = lease.data();
   char* const mine = static_cast<char*>(r.data);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunked ring: P-1 steps of reduce-scatter, in which chunk after chunk collects the contributions on its way round,
-// then P-1 steps of all-gather. Every rank sends and receives 2 (P-1)/P n bytes, the least there is: for large n.
-// Each chunk is reduced along one path, so the result is the same bits on all ranks. (Patarasuk, Yuan 2009.)
+// Chunked ring: P-1 steps of reduce-scatter, in which chunk after chunk collects the contributions on its way
+// round, then P-1 steps of all-gather. Every rank sends and receives 2 (P-1)/P n bytes, the least there is:
+// for large n. Each chunk is reduced along one path, so the result is the same bits on all ranks. (Patarasuk,
+// Yuan 2009.)
 //
-// Chunks travel in pieces that fit in a core's cache: a piece is reduced while it is still there, the next ones are on their
-// way meanwhile, and the loop gets its turn between them. The input is read where it lies and may be apart from the result.
+// Chunks travel in pieces that fit in a core's cache: a piece is reduced while it is still there, the next
+// ones are on their way meanwhile, and the loop gets its turn between them. The input is read where it lies
+// and may be apart from the result.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 #include "coll/reduce.hpp"
@@ -17,7 +19,7 @@ namespace tutti::coll {
 namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{256} * 1024;
-constexpr std::size_t ahead = 3;   // pieces for which receives are posted
+constexpr std::size_t ahead = 3;  // pieces for which receives are posted
 
 // Receives stay where they are made.
 struct piece_receive {
@@ -40,9 +42,10 @@ task<> all_reduce_ring(collective c, reduce_call r) {
   const auto wrap = [=](int chunk) { return (chunk + 2 * size) % size; };
 
   const std::size_t piece = std::max<std::size_t>(1, piece_bytes / r.element_bytes) * r.element_bytes;
-  const std::size_t pieces = (chunks.longest(size) + piece - 1) / piece;   // of the longest chunk
+  const std::size_t pieces = (chunks.longest(size) + piece - 1) / piece;  // of the longest chunk
   const std::size_t all = pieces * static_cast<std::size_t>(size - 1);
-  // Number i of all pieces: where it begins in a chunk, and how long it is; of shorter chunks the last may be empty.
+  // Number i of all pieces: where it begins in a chunk, and how long it is; of shorter chunks the last may be
+  // empty.
   const auto offset = [=](std::size_t i) { return i % pieces * piece; };
   const auto length = [=](int chunk, std::size_t i) {
     const std::size_t bytes = chunks.bytes(chunk);
@@ -55,7 +58,8 @@ task<> all_reduce_ring(collective c, reduce_call r) {
   std::array<std::optional<p2p::receiving>, ahead> receives;
   const auto post = [&](std::size_t i) {
     const std::size_t bytes = length(coming(i), i);
-    if (bytes > 0) receives[i % ahead].emplace(piece_receive{c, left, lease.data() + i % ahead * piece, bytes});
+    if (bytes > 0)
+      receives[i % ahead].emplace(piece_receive{c, left, lease.data() + i % ahead * piece, bytes});
   };
   sends_in_flight sends;
   for (std::size_t i = 0; i < std::min(ahead, all); ++i) post(i);
@@ -74,7 +78,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
       const std::size_t at = chunks.begin(in) + offset(i);
       const std::size_t count = length(in, i) / r.element_bytes;
       combine(r.op, r.type, lease.data() + i % ahead * piece, input + at, data + at, count);
-      if (i + pieces >= all) finish(r.op, r.type, data + at, count, r.ranks);   // complete here
+      if (i + pieces >= all) finish(r.op, r.type, data + at, count, r.ranks);  // complete here
     }
     if (i + ahead < all) post(i + ahead);
   }

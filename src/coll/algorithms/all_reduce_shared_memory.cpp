@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board. Short vectors: everyone writes its own, and reduces those of all: n bytes written, (P-1) n read, one wait.
-// Long ones in rounds (coll/board_reduction.hpp): each rank reduces a slice from all ranks' parts, then all collect the slices:
-// n bytes written and 2 (P-1)/P n read, each once and while in cache. Either way one rank's order of operands
-// is everyone's: the same bits on all ranks.
+// On a board. Short vectors: everyone writes its own, and reduces those of all: n bytes written, (P-1) n
+// read, one wait. Long ones in rounds (coll/board_reduction.hpp): each rank reduces a slice from all ranks'
+// parts, then all collect the slices: n bytes written and 2 (P-1)/P n read, each once and while in cache.
+// Either way one rank's order of operands is everyone's: the same bits on all ranks.
 #include "coll/algorithms.hpp"
 #include "coll/board_posting.hpp"
 #include "coll/board_reduction.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bruck's: blocks are sorted by how far they go; in round k all whose distance has bit k set travel 2^k ranks together.
-// ceil(log2 P) rounds of n/2 bytes instead of P-1 messages: for small even blocks. `result` may be `data`.
-// (Bruck et al. 1997.)
+// Bruck's: blocks are sorted by how far they go; in round k all whose distance has bit k set travel 2^k ranks
+// together. ceil(log2 P) rounds of n/2 bytes instead of P-1 messages: for small even blocks. `result` may be
+// `data`. (Bruck et al. 1997.)
 #include "coll/algorithms.hpp"
 
 #include <cstring>
@@ -15,7 +15,7 @@ task<> all_to_all_bruck(collective c, const void* data, void* result, std::size_
   const auto at = [&](int n) { return static_cast<std::size_t>(n) * block_bytes; };
   auto lease = c.scratch().take(at(size));
   auto travelling = c.scratch().take(at(2 * ((size + 1) / 2)));
-  std::byte* const sorted = lease.data();   // by distance to go
+  std::byte* const sorted = lease.data();  // by distance to go
   std::byte* const out = travelling.data();
   std::byte* const in = travelling.data() + at((size + 1) / 2);
   std::memcpy(sorted, static_cast<const char*>(data) + at(rank), at(size - rank));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every block goes straight to its rank: in step k to the rank k ahead, while that of the rank k behind comes, a few
-// steps at a time. P-1 messages, no copy on the way. Blocks may be uneven. The own block is in its place already.
+// Every block goes straight to its rank: in step k to the rank k ahead, while that of the rank k behind
+// comes, a few steps at a time. P-1 messages, no copy on the way. Blocks may be uneven. The own block is in
+// its place already.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 

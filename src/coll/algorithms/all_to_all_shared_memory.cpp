@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board: everyone writes its blocks for the others and reads theirs for it, long ones in rounds (coll/board_movement.hpp).
-// (P-1)/P n bytes written, as many read, one wait.
+// On a board: everyone writes its blocks for the others and reads theirs for it, long ones in rounds
+// (coll/board_movement.hpp). (P-1)/P n bytes written, as many read, one wait.
 #include "coll/algorithms.hpp"
 #include "coll/board_movement.hpp"
 #include "coll/board_posting.hpp"

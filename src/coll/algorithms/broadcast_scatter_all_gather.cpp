@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scatter, then ring all-gather: the root gives every rank one block of the data, and the blocks go round. Every rank
-// moves about 2 n bytes instead of the n log P of a tree's root; 2 (P-1) steps: for large n. (van de Geijn 1994.)
+// Scatter, then ring all-gather: the root gives every rank one block of the data, and the blocks go round.
+// Every rank moves about 2 n bytes instead of the n log P of a tree's root; 2 (P-1) steps: for large n. (van
+// de Geijn 1994.)
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board: the root writes, the others read, long vectors in rounds (coll/board_movement.hpp). n bytes written, n read by each,
-// one wait.
+// On a board: the root writes, the others read, long vectors in rounds (coll/board_movement.hpp). n bytes
+// written, n read by each, one wait.
 #include "coll/algorithms.hpp"
 #include "coll/board_movement.hpp"
 #include "coll/board_posting.hpp"

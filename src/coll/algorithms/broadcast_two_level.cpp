@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several hosts: the root tells one rank of every host, which tells the others there. Every host gets the data once
-// over the network.
+// Several hosts: the root tells one rank of every host, which tells the others there. Every host gets the
+// data once over the network.
 #include "coll/algorithms.hpp"
 
 #include <algorithm>

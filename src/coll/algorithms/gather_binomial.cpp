@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial tree: in round k a rank hands all blocks it has collected to the rank 2^k nearer to the root. ceil(log2 P)
-// rounds instead of P-1 messages at the root, every block copied on the way: for small even blocks of many ranks.
+// Binomial tree: in round k a rank hands all blocks it has collected to the rank 2^k nearer to the root.
+// ceil(log2 P) rounds instead of P-1 messages at the root, every block copied on the way: for small even
+// blocks of many ranks.
 #include "coll/algorithms.hpp"
 
 #include <algorithm>
@@ -19,7 +20,8 @@ task<> gather_binomial(collective c, const void* block, void* data, std::size_t 
   if (block_bytes > 0) std::memcpy(lease.data(), block, block_bytes);
   for (int mask = 1; mask < size; mask *= 2) {
     if ((relative & mask) != 0) {
-      auto giving = c.send((relative - mask + root) % size, lease.data(), at(std::min(mask, size - relative)));
+      auto giving =
+          c.send((relative - mask + root) % size, lease.data(), at(std::min(mask, size - relative)));
       co_await giving;
       co_return;
     }

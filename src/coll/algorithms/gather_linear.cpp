@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank sends its block to the root, which receives a few at a time. One step, P-1 messages at the root, no copy
-// on the way. Blocks may be uneven. The root's own block is in its place already.
+// Every rank sends its block to the root, which receives a few at a time. One step, P-1 messages at the root,
+// no copy on the way. Blocks may be uneven. The root's own block is in its place already.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 
 namespace tutti::coll {
 
-task<> gather_linear(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes, int root) {
+task<> gather_linear(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes,
+                     int root) {
   const int size = c.size();
   if (c.rank() != root) {
     auto giving = c.send(root, block, own_bytes);

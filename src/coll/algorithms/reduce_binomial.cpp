@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial tree towards the root: in round k the ranks that still have something to give hand all of it to the rank 2^k
-// nearer to the root, which adds it. ceil(log2 P) rounds of n bytes: for small n.
-// `data` of the other ranks holds partial results afterwards.
+// Binomial tree towards the root: in round k the ranks that still have something to give hand all of it to
+// the rank 2^k nearer to the root, which adds it. ceil(log2 P) rounds of n bytes: for small n. `data` of the
+// other ranks holds partial results afterwards.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 

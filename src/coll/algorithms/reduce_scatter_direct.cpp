@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank gives every other its contribution to that rank's block, and reduces its own block from all contributions
-// in the order of the ranks. One step of P-1 messages, (P-1)/P n bytes each way, and memory for P blocks: for small and
-// medium n.
+// Every rank gives every other its contribution to that rank's block, and reduces its own block from all
+// contributions in the order of the ranks. One step of P-1 messages, (P-1)/P n bytes each way, and memory for
+// P blocks: for small and medium n.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 #include "coll/reduce.hpp"
@@ -24,7 +24,8 @@ task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts, void* re
       const int to = (rank + distance) % size;
       const int from = (rank - distance + size) % size;
       co_await receives.make_room();
-      receives.start([&] { return c.receive(from, contributions.data() + static_cast<std::size_t>(from) * own, own); });
+      receives.start(
+          [&] { return c.receive(from, contributions.data() + static_cast<std::size_t>(from) * own, own); });
       co_await sends.make_room();
       sends.start([&] { return c.send(to, in + parts.begin(to), parts.bytes(to)); });
     }

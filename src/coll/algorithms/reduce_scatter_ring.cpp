@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ring: the partial result of each block goes round once, and every rank it passes adds its own contribution; it ends
-// where it belongs. P-1 steps; every rank sends and receives (P-1)/P n bytes, the least there is: for large n.
+// Ring: the partial result of each block goes round once, and every rank it passes adds its own contribution;
+// it ends where it belongs. P-1 steps; every rank sends and receives (P-1)/P n bytes, the least there is: for
+// large n.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
@@ -32,7 +33,8 @@ task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts, void* resu
     auto sending = c.send(right, next, parts.bytes(out_block));
     co_await receiving;
     const bool last = step + 2 == size;
-    combine(r.op, r.type, arriving, in + parts.begin(in_block), arriving, parts.bytes(in_block) / r.element_bytes);
+    combine(r.op, r.type, arriving, in + parts.begin(in_block), arriving,
+            parts.bytes(in_block) / r.element_bytes);
     co_await sending;
     next = arriving;
     std::swap(arriving, leaving);

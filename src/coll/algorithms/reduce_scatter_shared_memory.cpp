@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board. Short vectors: everyone writes its own, and reduces its block of all: n bytes written, (P-1)/P n read. Long ones
-// in rounds (coll/board_reduction.hpp), the same bytes.
+// On a board. Short vectors: everyone writes its own, and reduces its block of all: n bytes written, (P-1)/P
+// n read. Long ones in rounds (coll/board_reduction.hpp), the same bytes.
 #include "coll/algorithms.hpp"
 #include "coll/board_posting.hpp"
 #include "coll/board_reduction.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board. Short vectors: everyone writes its own, and the root reduces them: n bytes written by each, (P-1) n read by the
-// root. Long ones in rounds (coll/board_reduction.hpp): each rank reduces a slice, and the root collects the slices.
+// On a board. Short vectors: everyone writes its own, and the root reduces them: n bytes written by each,
+// (P-1) n read by the root. Long ones in rounds (coll/board_reduction.hpp): each rank reduces a slice, and
+// the root collects the slices.
 #include "coll/algorithms.hpp"
 #include "coll/board_posting.hpp"
 #include "coll/board_reduction.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several hosts: the ranks of a host reduce to one of them, and those to the root. One message per host on the network.
-// `data` of the other ranks holds partial results afterwards.
+// Several hosts: the ranks of a host reduce to one of them, and those to the root. One message per host on
+// the network. `data` of the other ranks holds partial results afterwards.
 #include "coll/algorithms.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive doubling: after round k a rank has the reduction of itself and the 2^k - 1 ranks before it, and hands it
-// 2^k ranks on. ceil(log2 P) rounds of n bytes. (Hillis, Steele 1986.)
-// Inclusive: `data` becomes the reduction of ranks 0 to this one. Exclusive: of ranks 0 to the one before, written to
-// `before`; rank 0's stays as it was.
+// Recursive doubling: after round k a rank has the reduction of itself and the 2^k - 1 ranks before it, and
+// hands it 2^k ranks on. ceil(log2 P) rounds of n bytes. (Hillis, Steele 1986.) Inclusive: `data` becomes the
+// reduction of ranks 0 to this one. Exclusive: of ranks 0 to the one before, written to `before`; rank 0's
+// stays as it was.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 

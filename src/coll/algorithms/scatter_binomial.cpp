@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial tree: a rank hands on the blocks of those behind it, half of what it has in every round. ceil(log2 P) rounds
-// instead of P-1 messages at the root, every block copied on the way: for small even blocks of many ranks.
+// Binomial tree: a rank hands on the blocks of those behind it, half of what it has in every round. ceil(log2
+// P) rounds instead of P-1 messages at the root, every block copied on the way: for small even blocks of many
+// ranks.
 #include "coll/algorithms.hpp"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ task<> scatter_binomial(collective c, const void* data, void* block, std::size_t
   int mask = 1;
   while (mask < size && (relative & mask) == 0) mask *= 2;
   const int held = std::min(mask, size - relative);
-  auto lease = c.scratch().take(at(held));   // in the order of the distance from the root, the own one first
+  auto lease = c.scratch().take(at(held));  // in the order of the distance from the root, the own one first
   if (relative == 0) {
     const char* const all = static_cast<const char*>(data);
     if (block_bytes > 0) {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The root sends every rank its block, a few at a time. One step, P-1 messages at the root, no copy on the way. Blocks
-// may be uneven. The root's own block is in its place already.
+// The root sends every rank its block, a few at a time. One step, P-1 messages at the root, no copy on the
+// way. Blocks may be uneven. The root's own block is in its place already.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 
 namespace tutti::coll {
 
-task<> scatter_linear(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes, int root) {
+task<> scatter_linear(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes,
+                      int root) {
   const int size = c.size();
   if (c.rank() != root) {
     auto getting = c.receive(root, block, own_bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of MPI that tutti makes, as a table of plain functions. A module (mpi_module.cpp, built where MPI is installed)
-// fills it in and is opened at run time, so that neither tutti nor a program is linked with MPI; tests fill it in
-// themselves.
+// The calls of MPI that tutti makes, as a table of plain functions. A module (mpi_module.cpp, built where MPI
+// is installed) fills it in and is opened at run time, so that neither tutti nor a program is linked with
+// MPI; tests fill it in themselves.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +18,8 @@ using communicator_word = std::uint64_t;
 using request_word = std::uint64_t;
 using message_word = std::uint64_t;
 
-// Functions answer MPI's error code, 0 for success. `of` is handed to each of them. None of them blocks but init and
-// finalize; one thread at a time.
+// Functions answer MPI's error code, 0 for success. `of` is handed to each of them. None of them blocks but
+// init and finalize; one thread at a time.
 struct calls {
   std::uint32_t version = calls_version;
   void* of = nullptr;
@@ -38,20 +38,22 @@ struct calls {
   void (*abort)(void* of, int code) = nullptr;
   int (*place)(void* of, int* rank, int* size) = nullptr;
 
-  // A duplicate of all processes' communicator, which returns errors; `made` is valid when the request has ended.
+  // A duplicate of all processes' communicator, which returns errors; `made` is valid when the request has
+  // ended.
   int (*start_duplicate)(void* of, communicator_word* made, request_word* request) = nullptr;
   int (*return_errors)(void* of, communicator_word on) = nullptr;
   // `bytes` from each process, by rank, into `all`.
   int (*start_all_gather)(void* of, communicator_word on, const void* mine, int bytes, void* all,
                           request_word* request) = nullptr;
-  int (*start_barrier)(void* of, request_word* request) = nullptr;   // of all processes
+  int (*start_barrier)(void* of, request_word* request) = nullptr;  // of all processes
 
   int (*start_send)(void* of, communicator_word on, const void* from, int bytes, int peer, int tag,
                     request_word* request) = nullptr;
   // The next message from anybody, in each sender's order; from then on only start_receive() gets it.
   int (*find_message)(void* of, communicator_word on, int* found, int* peer, int* tag, int* bytes,
                       message_word* message) = nullptr;
-  int (*start_receive)(void* of, message_word* message, void* into, int bytes, request_word* request) = nullptr;
+  int (*start_receive)(void* of, message_word* message, void* into, int bytes,
+                       request_word* request) = nullptr;
   // Lets everything go on. When the request has ended it is gone.
   int (*test)(void* of, request_word* request, int* ended) = nullptr;
 };

@@ -20,7 +20,8 @@ namespace fs = std::filesystem;
 std::vector<std::string> module_names() {
   std::vector<std::string> names{"libtutti_mpi_openmpi.so", "libtutti_mpi_mpich.so", "libtutti_mpi_other.so"};
   // Hydra, MPICH's mpirun, speaks PMI; Open MPI's sets variables of its own.
-  if (base::env_string("PMI_RANK") && !base::env_string("OMPI_COMM_WORLD_RANK")) std::swap(names[0], names[1]);
+  if (base::env_string("PMI_RANK") && !base::env_string("OMPI_COMM_WORLD_RANK"))
+    std::swap(names[0], names[1]);
   return names;
 }
 
@@ -63,9 +64,10 @@ const calls& open_module() {
   std::string why;
   if (const auto named = base::env_string("TUTTI_MPI_MODULE")) {
     if (const calls* table = open_file(*named, why)) return *table;
-    refuse(fmt::format("backend \"mpi\": TUTTI_MPI_MODULE={} cannot be used: {}; set it to the libtutti_mpi_*.so that was "
-                       "built with this tutti",
-                       *named, why));
+    refuse(fmt::format(
+        "backend \"mpi\": TUTTI_MPI_MODULE={} cannot be used: {}; set it to the libtutti_mpi_*.so that was "
+        "built with this tutti",
+        *named, why));
   }
   std::string looked_in;
   const std::vector<fs::path> folders = module_folders();
@@ -76,15 +78,18 @@ const calls& open_module() {
       if (const calls* table = open_file(folder / name, why)) return *table;
     }
   if (!why.empty())
-    refuse(fmt::format("backend \"mpi\": its module cannot be opened: {}; install the MPI that tutti was built with, or "
-                       "build tutti again",
-                       why));
+    refuse(fmt::format(
+        "backend \"mpi\": its module cannot be opened: {}; install the MPI that tutti was built with, or "
+        "build tutti again",
+        why));
   for (const fs::path& folder : folders) looked_in += (looked_in.empty() ? "" : ", ") + folder.string();
-  refuse(fmt::format("backend \"mpi\" needs the module libtutti_mpi_openmpi.so or libtutti_mpi_mpich.so, which is built with "
-                     "tutti where MPI is installed: apt-get install libopenmpi-dev openmpi-bin (or libmpich-dev mpich), "
-                     "configure and build tutti again, and put the module beside the program or set TUTTI_MPI_MODULE to "
-                     "its path; looked in {}",
-                     looked_in));
+  refuse(fmt::format(
+      "backend \"mpi\" needs the module libtutti_mpi_openmpi.so or libtutti_mpi_mpich.so, which is built "
+      "with "
+      "tutti where MPI is installed: apt-get install libopenmpi-dev openmpi-bin (or libmpich-dev mpich), "
+      "configure and build tutti again, and put the module beside the program or set TUTTI_MPI_MODULE to "
+      "its path; looked in {}",
+      looked_in));
 }
 
 }  // namespace tutti::transport::mpi

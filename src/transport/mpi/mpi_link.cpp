@@ -16,7 +16,9 @@ constexpr std::size_t slice_bytes = parcel_bytes - tcp::header_bytes;
 // Moved in one go before the loop gets its turn.
 constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
-bool is_long(const outgoing& f) noexcept { return f.head.kind == frame_kind::data && f.head.length > slice_bytes; }
+bool is_long(const outgoing& f) noexcept {
+  return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
+}
 
 }  // namespace
 
@@ -34,8 +36,8 @@ bool mpi_link::send_piece(outgoing& f, std::size_t bytes) noexcept {
   }
   tcp::header encoded;
   tcp::encode(head, encoded);
-  const auto payload = bytes > 0 ? std::span<const std::byte>(f.payload + f.progress, bytes)
-                                 : std::span<const std::byte>();
+  const auto payload =
+      bytes > 0 ? std::span<const std::byte>(f.payload + f.progress, bytes) : std::span<const std::byte>();
   const int code = owner_.through().send(peer_, frame_tag, std::as_bytes(std::span(encoded)), payload);
   if (code != 0) {
     owner_.send_failed(*this, code);
@@ -160,8 +162,10 @@ void mpi_link::cut() noexcept {
   silent_ = true;
   closed_ = true;
   base::list_hook<active_tag>::unlink();
-  while (messages_.pop_front() != nullptr) {}
-  while (long_data_.pop_front() != nullptr) {}
+  while (messages_.pop_front() != nullptr) {
+  }
+  while (long_data_.pop_front() != nullptr) {
+  }
 }
 
 }  // namespace tutti::transport::mpi

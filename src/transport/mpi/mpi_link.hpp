@@ -61,7 +61,7 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   bool silent_ = false;
   bool acknowledged_ = false;
   list messages_;
-  list long_data_;   // of which messages may pass between slices
+  list long_data_;  // of which messages may pass between slices
   outgoing farewell_;
   errc failure_ = errc::success;
   std::string failure_text_;

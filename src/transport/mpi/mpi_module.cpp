@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of MPI's calls for the MPI that this file is compiled with: libtutti_mpi_*.so. Only MPI's C interface, and
-// nothing of tutti but the table.
+// The table of MPI's calls for the MPI that this file is compiled with: libtutti_mpi_*.so. Only MPI's C
+// interface, and nothing of tutti but the table.
 #include "transport/mpi/calls.hpp"
 
 #include <mpi.h>
@@ -42,7 +42,8 @@ void describe(void*, char* into, std::size_t room) {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   MPI_Get_library_version(text, &length);
-  // "Open MPI v4.1.4, package: ..." or "MPICH Version:\t4.0.2\nMPICH Release date: ...": the first line, up to a comma.
+  // "Open MPI v4.1.4, package: ..." or "MPICH Version:\t4.0.2\nMPICH Release date: ...": the first line, up
+  // to a comma.
   text[std::strcspn(text, ",\n")] = '\0';
   for (char* c = text; *c != '\0'; ++c)
     if (*c == '\t') *c = ' ';
@@ -52,7 +53,8 @@ void describe(void*, char* into, std::size_t room) {
 void explain(void*, int code, char* into, std::size_t room) {
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
-  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS) std::snprintf(text, sizeof text, "error %d", code);
+  if (MPI_Error_string(code, text, &length) != MPI_SUCCESS)
+    std::snprintf(text, sizeof text, "error %d", code);
   text[std::strcspn(text, "\n")] = '\0';
   std::snprintf(into, room, "%s", text);
 }
@@ -99,7 +101,8 @@ int return_errors(void*, communicator_word on) {
   return MPI_Comm_set_errhandler(from_word<MPI_Comm>(on), MPI_ERRORS_RETURN);
 }
 
-int start_all_gather(void*, communicator_word on, const void* mine, int bytes, void* all, request_word* request) {
+int start_all_gather(void*, communicator_word on, const void* mine, int bytes, void* all,
+                     request_word* request) {
   return started(request, [&](MPI_Request* r) {
     return MPI_Iallgather(mine, bytes, MPI_BYTE, all, bytes, MPI_BYTE, from_word<MPI_Comm>(on), r);
   });
@@ -109,17 +112,18 @@ int start_barrier(void*, request_word* request) {
   return started(request, [&](MPI_Request* r) { return MPI_Ibarrier(MPI_COMM_WORLD, r); });
 }
 
-int start_send(void*, communicator_word on, const void* from, int bytes, int peer, int tag, request_word* request) {
+int start_send(void*, communicator_word on, const void* from, int bytes, int peer, int tag,
+               request_word* request) {
   return started(request, [&](MPI_Request* r) {
     return MPI_Isend(from, bytes, MPI_BYTE, peer, tag, from_word<MPI_Comm>(on), r);
   });
 }
 
-int find_message(void*, communicator_word on, int* found, int* peer, int* tag, int* bytes, message_word* message) {
+int find_message(void*, communicator_word on, int* found, int* peer, int* tag, int* bytes,
+                 message_word* message) {
   MPI_Message handle = MPI_MESSAGE_NULL;
   MPI_Status status;
-  const int code =
-      MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, from_word<MPI_Comm>(on), found, &handle, &status);
+  const int code = MPI_Improbe(MPI_ANY_SOURCE, MPI_ANY_TAG, from_word<MPI_Comm>(on), found, &handle, &status);
   if (code != MPI_SUCCESS || *found == 0) return code;
   *peer = status.MPI_SOURCE;
   *tag = status.MPI_TAG;

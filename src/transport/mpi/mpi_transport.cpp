@@ -85,23 +85,28 @@ bool mpi_transport::arm() noexcept {
 }
 
 bool mpi_transport::has_queue() const noexcept {
-  return wire_.sending() || std::any_of(links_.begin(), links_.end(), [](const auto& l) {
-           return l && !l->closed() && l->has_queue();
-         });
+  return wire_.sending() || std::any_of(links_.begin(), links_.end(),
+                                        [](const auto& l) { return l && !l->closed() && l->has_queue(); });
 }
 
 void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> message) noexcept {
   if (!attached_) return;
   mpi_link& from = at(peer);
   switch (tag) {
-    case frame_tag: deliver(from, message); break;
-    case acknowledge_tag: from.acknowledged(); break;
-    case cut_tag:
-      from.peer_ended(errc::peer_failed,
-                      fmt::format("{} ended its world without taking leave: it failed; its own output says why",
-                                  describe(peer)));
+    case frame_tag:
+      deliver(from, message);
       break;
-    default: break;
+    case acknowledge_tag:
+      from.acknowledged();
+      break;
+    case cut_tag:
+      from.peer_ended(
+          errc::peer_failed,
+          fmt::format("{} ended its world without taking leave: it failed; its own output says why",
+                      describe(peer)));
+      break;
+    default:
+      break;
   }
 }
 
@@ -113,13 +118,14 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
   const char* complaint = "a message too short for a frame";
   if (message.size() >= tcp::header_bytes) {
     const auto* const header = reinterpret_cast<const std::uint8_t*>(message.data());
-    complaint = tcp::decode(std::span<const std::uint8_t, tcp::header_bytes>(header, tcp::header_bytes), head);
+    complaint =
+        tcp::decode(std::span<const std::uint8_t, tcp::header_bytes>(header, tcp::header_bytes), head);
     if (complaint == nullptr && tcp::payload_bytes(head) != message.size() - tcp::header_bytes)
       complaint = "a frame of another length than it says";
   }
   if (complaint != nullptr) {
-    from.fail(errc::protocol, fmt::format("{} sent {}: is every rank built with the same tutti?", describe(peer),
-                                          complaint));
+    from.fail(errc::protocol,
+              fmt::format("{} sent {}: is every rank built with the same tutti?", describe(peer), complaint));
     return;
   }
   if (head.kind == frame_kind::leave) {
@@ -137,8 +143,9 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
 }
 
 void mpi_transport::send_failed(mpi_link& l, int code) noexcept {
-  l.fail(errc::peer_failed, fmt::format("MPI could not send to {}: {}; the process or the network between has failed",
-                                        describe(l.peer()), explain(code)));
+  l.fail(errc::peer_failed,
+         fmt::format("MPI could not send to {}: {}; the process or the network between has failed",
+                     describe(l.peer()), explain(code)));
 }
 
 void mpi_transport::broke(int peer, int code) noexcept {

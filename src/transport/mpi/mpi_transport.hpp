@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// All peers over MPI: `backend = "mpi"`. Frames are MPI messages, the same 64-byte header in front as on TCP; MPI keeps
-// their order. Only non-blocking calls, made by the loop.
+// All peers over MPI: `backend = "mpi"`. Frames are MPI messages, the same 64-byte header in front as on TCP;
+// MPI keeps their order. Only non-blocking calls, made by the loop.
 //
-// MPI has nothing to wait for: no descriptor, no doorbell. While the loop is awake it polls MPI as it polls everything
-// else. When it would sleep, a timer gets it up to look again, after a pause that doubles from 20 us to 1 ms while an
-// operation waits, to 20 ms while none does. Measured: 0.3 % of a core while nothing is waited for, 4 to 6 % while
-// something is. A message that comes after a silence may lie for a millisecond; TUTTI_SPIN_US keeps the loop awake longer.
+// MPI has nothing to wait for: no descriptor, no doorbell. While the loop is awake it polls MPI as it polls
+// everything else. When it would sleep, a timer gets it up to look again, after a pause that doubles from 20
+// us to 1 ms while an operation waits, to 20 ms while none does. Measured: 0.3 % of a core while nothing is
+// waited for, 4 to 6 % while something is. A message that comes after a silence may lie for a millisecond;
+// TUTTI_SPIN_US keeps the loop awake longer.
 //
-// The end of a peer: a `leave` frame, answered with an acknowledgement, so that each side knows that the other has
-// everything; a message with cut_tag when the peer's world ends otherwise; or an error that MPI returns. When a process
-// dies, mpirun ends the job, as it does for every MPI program: nobody is left to be told.
+// The end of a peer: a `leave` frame, answered with an acknowledgement, so that each side knows that the
+// other has everything; a message with cut_tag when the peer's world ends otherwise; or an error that MPI
+// returns. When a process dies, mpirun ends the job, as it does for every MPI program: nobody is left to be
+// told.
 #pragma once
 
 #include "core/engine.hpp"
@@ -27,8 +29,8 @@ namespace tutti::transport::mpi {
 
 // MPI's tags of what travels on a wire.
 inline constexpr int frame_tag = 0;
-inline constexpr int cut_tag = 1;           // empty; the sender's world has ended without leaving
-inline constexpr int acknowledge_tag = 2;   // empty; the sender has got the `leave` frame
+inline constexpr int cut_tag = 1;          // empty; the sender's world has ended without leaving
+inline constexpr int acknowledge_tag = 2;  // empty; the sender has got the `leave` frame
 
 class mpi_transport final : public transport, public core::source, private wire::listener {
  public:
@@ -75,7 +77,7 @@ class mpi_transport final : public transport, public core::source, private wire:
   const core::world_info* info_ = nullptr;
   inbound* up_ = nullptr;
   core::wakeup changed_;
-  std::vector<std::unique_ptr<mpi_link>> links_;   // by peer; null for this rank
+  std::vector<std::unique_ptr<mpi_link>> links_;  // by peer; null for this rank
   base::intrusive_list<mpi_link, active_tag> active_;
   core::timer pause_timer_;
   core::duration pause_;

@@ -51,8 +51,8 @@ std::string explained(const calls& mpi, int code) {
 
 }  // namespace
 
-// The thread that initialises and finalises MPI, and what it shares. Held by both sides: the thread may be stuck in MPI
-// for longer than anybody waits.
+// The thread that initialises and finalises MPI, and what it shares. Held by both sides: the thread may be
+// stuck in MPI for longer than anybody waits.
 struct process::keeper {
   enum class phase { initialising, ready, failed, finishing, finished };
 
@@ -92,7 +92,8 @@ struct process::keeper {
       }
       int code = 0;
       int met = 0;
-      // Until all of this process's messages are safe it does not say that it has come: others receive them till then.
+      // Until all of this process's messages are safe it does not say that it has come: others receive them
+      // till then.
       if (!meeting && !sending) {
         code = mpi.start_barrier(mpi.of, &barrier);
         meeting = true;
@@ -100,12 +101,13 @@ struct process::keeper {
       if (meeting && code == 0) code = mpi.test(mpi.of, &barrier, &met);
       if (met != 0) break;
       if (code != 0 || clock::now() > deadline) {
-        base::log_error(code != 0
-                            ? fmt::format("MPI fails at the end of the program: {}; the job is aborted",
-                                          explained(mpi, code))
-                            : fmt::format("this rank has finished, but not all others came to the end of the program "
-                                          "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
-                                          base::duration_text(patience)));
+        base::log_error(
+            code != 0
+                ? fmt::format("MPI fails at the end of the program: {}; the job is aborted",
+                              explained(mpi, code))
+                : fmt::format("this rank has finished, but not all others came to the end of the program "
+                              "within {}: the job is aborted (TUTTI_TIMEOUT, in seconds, allows more time)",
+                              base::duration_text(patience)));
         mpi.abort(mpi.of, 1);
         return;
       }
@@ -159,7 +161,8 @@ std::string process::implementation() const {
 }
 
 void process::check(int code, const char* doing) const {
-  if (code != 0) throw error(errc::join_failed, fmt::format("MPI cannot {}: {}", doing, explained(mpi_, code)));
+  if (code != 0)
+    throw error(errc::join_failed, fmt::format("MPI cannot {}: {}", doing, explained(mpi_, code)));
 }
 
 task<> process::start(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout) {
@@ -169,17 +172,21 @@ task<> process::start(boost::asio::any_io_executor executor, std::chrono::millis
   check(mpi_.state(mpi_.of, &initialized, &finalized), "say whether it is initialised");
   if (finalized != 0)
     throw error(errc::not_supported,
-                "MPI has been finalised in this process, and cannot be initialised again: call MPI_Finalize after the last "
+                "MPI has been finalised in this process, and cannot be initialised again: call MPI_Finalize "
+                "after the last "
                 "world has ended");
   if (keeper_)
-    throw error(errc::join_failed, "MPI is being initialised in this process already, or that has failed; end the program");
+    throw error(errc::join_failed,
+                "MPI is being initialised in this process already, or that has failed; end the program");
   if (initialized != 0) {
     int usable = 0;
     check(mpi_.joined(mpi_.of, &usable), "say how it was initialised");
     if (usable == 0)
-      throw error(errc::not_supported,
-                  "the program has initialised MPI so that this thread must not call it: use MPI_Init_thread with "
-                  "MPI_THREAD_SERIALIZED (or MPI_THREAD_FUNNELED, on the thread that runs tutti), or leave it to tutti");
+      throw error(
+          errc::not_supported,
+          "the program has initialised MPI so that this thread must not call it: use MPI_Init_thread with "
+          "MPI_THREAD_SERIALIZED (or MPI_THREAD_FUNNELED, on the thread that runs tutti), or leave it to "
+          "tutti");
   } else {
     co_await initialise(executor, timeout);
   }
@@ -194,9 +201,10 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
   bool known = false;
   while (!known) {
     if (clock::now() > deadline)
-      throw error(errc::join_failed, fmt::format("MPI_Init has not returned within {}: did all processes that mpirun started "
-                                                 "call tutti::init with backend \"mpi\"?",
-                                                 base::duration_text(timeout)));
+      throw error(errc::join_failed,
+                  fmt::format("MPI_Init has not returned within {}: did all processes that mpirun started "
+                              "call tutti::init with backend \"mpi\"?",
+                              base::duration_text(timeout)));
     co_await pause_for(executor, longest_pause);
     const std::lock_guard lock(keeper_->mutex);
     known = keeper_->at != keeper::phase::initialising;
@@ -213,11 +221,13 @@ task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock:
     check(mpi_.test(mpi_.of, &of->request, &ended), "let the processes meet");
     if (ended != 0) co_return;
     if (clock::now() > deadline)
-      throw error(errc::join_failed,
-                  fmt::format("not all {} processes of the MPI job have joined in time: each of them must call tutti::init "
-                              "with backend \"mpi\", as often as the others; look at their output, or allow more time "
-                              "(TUTTI_TIMEOUT, in seconds)",
-                              size_));
+      throw error(
+          errc::join_failed,
+          fmt::format(
+              "not all {} processes of the MPI job have joined in time: each of them must call tutti::init "
+              "with backend \"mpi\", as often as the others; look at their output, or allow more time "
+              "(TUTTI_TIMEOUT, in seconds)",
+              size_));
     co_await pause_for(executor, pause);
     pause = std::min<std::chrono::microseconds>(2 * pause, longest_pause);
   }
@@ -229,10 +239,11 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
   const bool in_use = std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return w->open(); });
   if (in_use && thread_ != std::this_thread::get_id())
     throw error(errc::not_supported,
-                "another thread of this process is in a world with backend \"mpi\": join all of them from one runtime");
+                "another thread of this process is in a world with backend \"mpi\": join all of them from "
+                "one runtime");
   thread_ = std::this_thread::get_id();
   timeout_ = timeout;
-  failed_ = true;   // until it is joined
+  failed_ = true;  // until it is joined
   attempts_.push_back(std::make_unique<attempt>());
   attempt* const a = attempts_.back().get();
   check(mpi_.start_duplicate(mpi_.of, &a->on, &a->request), "duplicate its communicator");
@@ -242,18 +253,21 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
   a->mine = std::move(card);
   a->length = static_cast<int>(a->mine.size());
   a->lengths.resize(static_cast<std::size_t>(size_));
-  check(mpi_.start_all_gather(mpi_.of, a->on, &a->length, static_cast<int>(sizeof a->length), a->lengths.data(),
-                              &a->request),
+  check(mpi_.start_all_gather(mpi_.of, a->on, &a->length, static_cast<int>(sizeof a->length),
+                              a->lengths.data(), &a->request),
         "gather the cards");
   co_await ended(executor, a, deadline);
   const int longest = *std::max_element(a->lengths.begin(), a->lengths.end());
   const int shortest = *std::min_element(a->lengths.begin(), a->lengths.end());
   if (shortest < 0 || longest > longest_card_bytes)
-    throw error(errc::protocol, "the processes of the MPI job gave cards of impossible lengths: build all with the same tutti");
+    throw error(
+        errc::protocol,
+        "the processes of the MPI job gave cards of impossible lengths: build all with the same tutti");
   const auto room = static_cast<std::size_t>(longest);
   a->mine.resize(room);
   a->all.resize(room * static_cast<std::size_t>(size_));
-  check(mpi_.start_all_gather(mpi_.of, a->on, a->mine.data(), longest, a->all.data(), &a->request), "gather the cards");
+  check(mpi_.start_all_gather(mpi_.of, a->on, a->mine.data(), longest, a->all.data(), &a->request),
+        "gather the cards");
   co_await ended(executor, a, deadline);
 
   membership joined;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI in this process: initialised once, joined by worlds one after the other or together, finalised when the program
-// ends.
+// MPI in this process: initialised once, joined by worlds one after the other or together, finalised when the
+// program ends.
 //
-// MPI_Init and MPI_Finalize may block for ever, because other processes do not come: they are called on a thread made
-// for them, and waited for within a limit. In between, the loop's thread makes all calls (MPI_THREAD_SERIALIZED).
+// MPI_Init and MPI_Finalize may block for ever, because other processes do not come: they are called on a
+// thread made for them, and waited for within a limit. In between, the loop's thread makes all calls
+// (MPI_THREAD_SERIALIZED).
 //
-// At the end of the program (std::atexit) the processes meet in a barrier, in which each goes on receiving what still
-// comes, so that nobody's sends stay behind; then MPI is finalised. Those that do not come within the limit (the last
-// world's timeout; seconds after a failure) end the job: MPI_Abort, which is also what a program gets that ends while it
-// is in a world. A program that has initialised MPI itself also finalises it, after its worlds have ended.
+// At the end of the program (std::atexit) the processes meet in a barrier, in which each goes on receiving
+// what still comes, so that nobody's sends stay behind; then MPI is finalised. Those that do not come within
+// the limit (the last world's timeout; seconds after a failure) end the job: MPI_Abort, which is also what a
+// program gets that ends while it is in a world. A program that has initialised MPI itself also finalises it,
+// after its worlds have ended.
 #pragma once
 
 #include "transport/mpi/calls.hpp"
@@ -29,7 +31,7 @@ struct membership {
   int rank = 0;
   int size = 1;
   wire* through = nullptr;
-  std::vector<std::string> cards;   // by rank, what each gave
+  std::vector<std::string> cards;  // by rank, what each gave
 };
 
 class process {
@@ -43,7 +45,8 @@ class process {
   ~process();
 
   // Initialises MPI if nobody has.
-  // Throws errc::not_supported when this MPI cannot be used from here, join_failed when it fails or the deadline passes.
+  // Throws errc::not_supported when this MPI cannot be used from here, join_failed when it fails or the
+  // deadline passes.
   task<> start(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout);
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
@@ -51,7 +54,8 @@ class process {
   std::string implementation() const;
 
   // After start(), by all processes in the same order. Throws errc::join_failed.
-  task<membership> join(boost::asio::any_io_executor executor, std::string card, std::chrono::milliseconds timeout);
+  task<membership> join(boost::asio::any_io_executor executor, std::string card,
+                        std::chrono::milliseconds timeout);
 
   // The end of the program; does nothing unless start() has initialised MPI.
   void finish() noexcept;
@@ -60,19 +64,20 @@ class process {
   struct keeper;
   struct attempt;
   task<> initialise(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout);
-  task<> ended(boost::asio::any_io_executor executor, attempt* of, std::chrono::steady_clock::time_point deadline);
+  task<> ended(boost::asio::any_io_executor executor, attempt* of,
+               std::chrono::steady_clock::time_point deadline);
   void check(int code, const char* doing) const;
 
   const calls& mpi_;
-  std::shared_ptr<keeper> keeper_;   // null unless MPI is ours
+  std::shared_ptr<keeper> keeper_;  // null unless MPI is ours
   int rank_ = 0;
   int size_ = 1;
   bool started_ = false;
   bool finishes_at_exit_ = false;
-  bool failed_ = false;              // a world could not be joined: the others cannot be expected
-  std::thread::id thread_;           // the last to join
+  bool failed_ = false;     // a world could not be joined: the others cannot be expected
+  std::thread::id thread_;  // the last to join
   std::chrono::milliseconds timeout_{0};
-  std::vector<std::unique_ptr<attempt>> attempts_;   // MPI may write to them as long as it likes
+  std::vector<std::unique_ptr<attempt>> attempts_;  // MPI may write to them as long as it likes
   std::vector<std::unique_ptr<wire>> wires_;
 };
 

@@ -8,7 +8,8 @@ namespace tutti::transport::mpi {
 namespace {
 
 constexpr std::size_t small_bytes = 4096;
-// On their way to one peer: enough to keep a fast network busy, little enough to lie in memory for every peer.
+// On their way to one peer: enough to keep a fast network busy, little enough to lie in memory for every
+// peer.
 constexpr std::size_t most_bytes_per_peer = std::size_t{1024} * 1024;
 constexpr std::size_t most_parcels_per_peer = 64;
 // Half way in, from all peers: the rest waits where MPI keeps it.
@@ -43,7 +44,8 @@ bool wire::has_room(int peer) const noexcept {
   return to.bytes < most_bytes_per_peer && to.parcels < most_parcels_per_peer;
 }
 
-int wire::send(int peer, int tag, std::span<const std::byte> head, std::span<const std::byte> payload) noexcept {
+int wire::send(int peer, int tag, std::span<const std::byte> head,
+               std::span<const std::byte> payload) noexcept {
   parcel& p = take(head.size() + payload.size());
   if (!head.empty()) std::memcpy(p.bytes.get(), head.data(), head.size());
   if (!payload.empty()) std::memcpy(p.bytes.get() + head.size(), payload.data(), payload.size());

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between the processes of one duplicated MPI communicator, each in a parcel of this wire's own memory.
+// Messages between the processes of one duplicated MPI communicator, each in a parcel of this wire's own
+// memory.
 //
-// MPI owns the memory of a send or receive from its start until it ends, which only the peer's progress brings about;
-// cancelling does not help (sends cannot be cancelled in practice). So MPI never gets memory of the users': what is sent
-// is copied into a parcel, what comes is received into one. That costs a copy on either side, and lets the layers above
-// take back a buffer at any moment. A wire outlives its world, until MPI has gone: MPI may still have parcels.
+// MPI owns the memory of a send or receive from its start until it ends, which only the peer's progress
+// brings about; cancelling does not help (sends cannot be cancelled in practice). So MPI never gets memory of
+// the users': what is sent is copied into a parcel, what comes is received into one. That costs a copy on
+// either side, and lets the layers above take back a buffer at any moment. A wire outlives its world, until
+// MPI has gone: MPI may still have parcels.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -27,7 +29,8 @@ class wire {
    public:
     // The messages of a peer come in the order in which it sent them.
     virtual void arrived(int peer, int tag, std::span<const std::byte> message) noexcept = 0;
-    // MPI has answered with this error: sending to or receiving from this peer, or (-1) receiving from anybody.
+    // MPI has answered with this error: sending to or receiving from this peer, or (-1) receiving from
+    // anybody.
     virtual void broke(int peer, int code) noexcept = 0;
 
    protected:
@@ -42,7 +45,8 @@ class wire {
   bool has_room(int peer) const noexcept;
   // Sends `head` and then `payload` as one message; both are copied. Room or not. Answers MPI's error code.
   int send(int peer, int tag, std::span<const std::byte> head, std::span<const std::byte> payload) noexcept;
-  // Lets sends go on and hands over what has come, a bounded number of messages; true when anything ended or came.
+  // Lets sends go on and hands over what has come, a bounded number of messages; true when anything ended or
+  // came.
   bool progress(listener& up) noexcept;
 
   // MPI still has messages that were sent; to this peer.
@@ -72,10 +76,10 @@ class wire {
     int tag = 0;
   };
   using list = base::intrusive_list<parcel, parcel_tag>;
-  struct lane {   // one peer
-    std::size_t bytes = 0;     // on their way
+  struct lane {             // one peer
+    std::size_t bytes = 0;  // on their way
     std::size_t parcels = 0;
-    unsigned held_in = 0;      // the round in which a message was found to be incomplete
+    unsigned held_in = 0;  // the round in which a message was found to be incomplete
   };
 
   parcel& take(std::size_t bytes);
@@ -88,14 +92,14 @@ class wire {
   const communicator_word on_;
   bool open_ = true;
   bool in_order_ = false;
-  bool deaf_ = false;   // receiving has failed
+  bool deaf_ = false;  // receiving has failed
   unsigned round_ = 0;
   std::size_t receiving_ = 0;
   std::vector<lane> lanes_;
   std::vector<std::unique_ptr<parcel>> parcels_;
   list outgoing_;
-  list incoming_;   // in the order in which they were found
-  list small_;      // free
+  list incoming_;  // in the order in which they were found
+  list small_;     // free
   list large_;
 };
 

@@ -23,7 +23,7 @@ class self_transport final : public transport, public link, public core::source 
     return mine.rank == peer.rank;
   }
   link& link_to(int) override { return *this; }
-  bool has_queue() const noexcept override { return false; }   // nobody else waits for it
+  bool has_queue() const noexcept override { return false; }  // nobody else waits for it
   task<> leave(core::time_point) override {
     cut();
     co_return;
@@ -38,7 +38,8 @@ class self_transport final : public transport, public link, public core::source 
   }
   // Payload never is half way here: a frame is copied whole inside poll().
   bool redirect_landing(void*, const landing&) noexcept override { return false; }
-  // A small message is copied aside when no receive is posted, a longer one waits for its receive: no second copy.
+  // A small message is copied aside when no receive is posted, a longer one waits for its receive: no second
+  // copy.
   std::size_t eager_limit() const noexcept override { return 16 * 1024; }
   bool closed() const noexcept override { return !attached_; }
 

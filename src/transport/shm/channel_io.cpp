@@ -43,7 +43,8 @@ bool channel_writer::write_message(const outgoing& o) noexcept {
       if (bytes > 0) std::memcpy(l->body + skip, o.payload, bytes);
     } else {
       const std::uint64_t start = small_.start_for(bytes, small_ring_bytes);
-      if (!room(start + ring_cursor::padded(bytes), small_ring_bytes, small_seen_, channel_->header().small_read))
+      if (!room(start + ring_cursor::padded(bytes), small_ring_bytes, small_seen_,
+                channel_->header().small_read))
         return false;
       std::memcpy(channel_->small_ring() + start % small_ring_bytes, o.payload, bytes);
       small_.advance(bytes, small_ring_bytes);
@@ -74,7 +75,8 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
   if (l == nullptr) return false;
   const std::size_t bytes = std::min<std::uint64_t>(slice_bytes, o.head.length - o.progress);
   const std::uint64_t start = bulk_.start_for(bytes, channel_->bulk_bytes);
-  if (!room(start + ring_cursor::padded(bytes), channel_->bulk_bytes, bulk_seen_, channel_->header().bulk_read))
+  if (!room(start + ring_cursor::padded(bytes), channel_->bulk_bytes, bulk_seen_,
+            channel_->header().bulk_read))
     return false;
   copy_(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
   bulk_.advance(bytes, channel_->bulk_bytes);
@@ -128,7 +130,8 @@ bool channel_reader::peek(item& out) noexcept {
         return true;
       }
       if (bytes > small_ring_bytes / 2) break;
-      out.payload = channel_->small_ring() + next_small_.start_for(bytes, small_ring_bytes) % small_ring_bytes;
+      out.payload =
+          channel_->small_ring() + next_small_.start_for(bytes, small_ring_bytes) % small_ring_bytes;
       next_small_.advance(bytes, small_ring_bytes);
       return true;
     }
@@ -157,7 +160,7 @@ bool channel_reader::peek(item& out) noexcept {
       return true;
     }
   }
-  broken_ = true;   // no tutti peer writes this
+  broken_ = true;  // no tutti peer writes this
   return false;
 }
 
@@ -184,7 +187,8 @@ bool channel_reader::publish(bool all) noexcept {
   published_small_ = small_.position;
   published_bulk_ = bulk_.position;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return h.wants_room.load(std::memory_order_relaxed) != 0 && h.wants_room.exchange(0, std::memory_order_acq_rel) != 0;
+  return h.wants_room.load(std::memory_order_relaxed) != 0 &&
+         h.wants_room.exchange(0, std::memory_order_acq_rel) != 0;
 }
 
 }  // namespace tutti::transport::shm

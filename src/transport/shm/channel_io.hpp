@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a channel: a writer that turns frames into lines and ring blocks, a reader that turns them back.
+// The two ends of a channel: a writer that turns frames into lines and ring blocks, a reader that turns them
+// back.
 #pragma once
 
 #include "base/ring_copy.hpp"
@@ -41,7 +42,8 @@ class channel_writer {
   ring_cursor small_;
   ring_cursor bulk_;
   base::ring_copy copy_;
-  // The consumer's positions as last seen: reading them costs a cache miss, so only when there seems to be no room.
+  // The consumer's positions as last seen: reading them costs a cache miss, so only when there seems to be no
+  // room.
   std::uint64_t lines_seen_ = 0;
   std::uint64_t small_seen_ = 0;
   std::uint64_t bulk_seen_ = 0;
@@ -65,7 +67,8 @@ class channel_reader {
   bool peek(item& out) noexcept;
   // Done with the frame that peek() gave.
   void release() noexcept;
-  // Lets the producer reuse what was read, when it is time or when it asks. True: the producer waits for this.
+  // Lets the producer reuse what was read, when it is time or when it asks. True: the producer waits for
+  // this.
   bool publish(bool all) noexcept;
   bool broken() const noexcept { return broken_; }
 

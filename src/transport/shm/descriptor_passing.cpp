@@ -87,7 +87,7 @@ bool send_region(int socket, int fd, const region_label& label) noexcept {
   do {
     sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(sizeof content);   // so little goes whole or not at all
+  return sent == static_cast<ssize_t>(sizeof content);  // so little goes whole or not at all
 }
 
 region_news receive_region(int socket, region_label& label, base::unique_fd& fd) noexcept {
@@ -110,7 +110,7 @@ region_news receive_region(int socket, region_label& label, base::unique_fd& fd)
     for (std::size_t i = 0; i < count; ++i) {
       int received = -1;
       std::memcpy(&received, CMSG_DATA(h) + i * sizeof(int), sizeof received);
-      fd.reset(received);   // of several the last; the others are closed
+      fd.reset(received);  // of several the last; the others are closed
     }
   }
   return got == static_cast<ssize_t>(sizeof label) ? region_news::region : region_news::nonsense;

@@ -12,7 +12,8 @@ namespace tutti::transport::shm {
 
 // Sends two descriptors with one byte. False when the socket would block or is broken.
 bool send_descriptors(int socket, int first, int second) noexcept;
-// Receives what send_descriptors sent; empty when nothing is there yet. Throws tutti::error (peer_failed, protocol).
+// Receives what send_descriptors sent; empty when nothing is there yet. Throws tutti::error (peer_failed,
+// protocol).
 std::optional<std::array<base::unique_fd, 2>> receive_descriptors(int socket);
 
 // A region of shared memory: its owner's number for it, and its size.
@@ -20,7 +21,8 @@ struct region_label {
   std::uint64_t region = 0;
   std::uint64_t bytes = 0;
 };
-// Sends the descriptor of a region. False when the socket would block or is broken, or too many are under way.
+// Sends the descriptor of a region. False when the socket would block or is broken, or too many are under
+// way.
 bool send_region(int socket, int fd, const region_label& label) noexcept;
 
 enum class region_news { nothing, region, hung_up, nonsense };

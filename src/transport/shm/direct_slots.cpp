@@ -54,8 +54,8 @@ std::optional<shown_message::place> shown_message::begin() noexcept {
 
 void shown_message::give_back() noexcept {
   std::uint64_t expected = reading();
-  slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::announced, std::memory_order_acq_rel,
-                                      std::memory_order_relaxed);
+  slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::announced,
+                                      std::memory_order_acq_rel, std::memory_order_relaxed);
 }
 
 bool shown_message::end() noexcept {

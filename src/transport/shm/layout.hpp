@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in a rank's shared segment. Each rank owns one (a memfd, sealed against shrinking); senders write into it.
+// What is in a rank's shared segment. Each rank owns one (a memfd, sealed against shrinking); senders write
+// into it.
 //
 //   page 0              segment_header: doorbell word, sizes
 //   channel of rank 0   channel_header | lines | small ring | bulk ring        (page aligned)
 //   channel of rank 1   ...
-// A channel carries frames from one sender to the owner: single producer, single consumer. The segment is sparse: only
-// what is touched takes memory, and a sender maps nothing but the header and its own channel.
+// A channel carries frames from one sender to the owner: single producer, single consumer. The segment is
+// sparse: only what is touched takes memory, and a sender maps nothing but the header and its own channel.
 #pragma once
 
 #include <atomic>
@@ -14,15 +15,16 @@
 
 namespace tutti::transport::shm {
 
-inline constexpr std::uint32_t segment_magic = 0x74757474;   // "tutt"
+inline constexpr std::uint32_t segment_magic = 0x74757474;  // "tutt"
 inline constexpr std::uint32_t layout_version = 2;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t line_bytes = 64;
 inline constexpr std::size_t lines_per_channel = 128;
 inline constexpr std::size_t small_ring_bytes = 64 * 1024;
-inline constexpr std::size_t slice_bytes = 64 * 1024;   // of a long message in the bulk ring
+inline constexpr std::size_t slice_bytes = 64 * 1024;  // of a long message in the bulk ring
 
-// Two adjacent lines are fetched together by many processors: words written by different sides keep 128 bytes apart.
+// Two adjacent lines are fetched together by many processors: words written by different sides keep 128 bytes
+// apart.
 inline constexpr std::size_t apart = 128;
 
 struct segment_header {
@@ -36,16 +38,17 @@ struct segment_header {
   alignas(apart) std::atomic<std::uint32_t> armed;
 };
 
-// A message that the owner of the channel may read from the sender's own pages. The sender fills a slot and names it in
-// the announcement; the state goes announced -> reading -> taken by the reader's compare-and-swap (and back to announced,
-// when its receive gives the message up), and to `withdrawn` by the sender's exchange from any of them. So of a reader that is done and a sender that wants its buffer back exactly
-// one wins. Each use has a generation of its own: a name that is late finds another word.
+// A message that the owner of the channel may read from the sender's own pages. The sender fills a slot and
+// names it in the announcement; the state goes announced -> reading -> taken by the reader's compare-and-swap
+// (and back to announced, when its receive gives the message up), and to `withdrawn` by the sender's exchange
+// from any of them. So of a reader that is done and a sender that wants its buffer back exactly one wins.
+// Each use has a generation of its own: a name that is late finds another word.
 struct direct_slot {
   enum state : std::uint64_t { unused = 0, announced, reading, taken, withdrawn };
 
-  std::atomic<std::uint64_t> word;     // generation << 8 | state
-  std::atomic<std::uint64_t> region;   // of the sender's shared memory
-  std::atomic<std::uint64_t> offset;   // in it
+  std::atomic<std::uint64_t> word;    // generation << 8 | state
+  std::atomic<std::uint64_t> region;  // of the sender's shared memory
+  std::atomic<std::uint64_t> offset;  // in it
   std::uint64_t reserved;
 };
 inline constexpr std::size_t direct_slots = 64;
@@ -61,8 +64,8 @@ struct channel_header {
 };
 static_assert(sizeof(channel_header) <= page_bytes);
 
-// One frame. `stamp` is written last, with release: (position + 1) << 8 | flags | kind, so that a line of the previous
-// lap is never taken for a new one.
+// One frame. `stamp` is written last, with release: (position + 1) << 8 | flags | kind, so that a line of the
+// previous lap is never taken for a new one.
 struct line {
   static constexpr std::uint32_t kind_mask = 0x1f;
   static constexpr std::uint32_t in_ring = 0x40;          // payload in the small ring, not in the line
@@ -75,7 +78,8 @@ struct line {
   std::byte body[48];
 };
 static_assert(sizeof(line) == line_bytes);
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
+              std::atomic<std::uint64_t>::is_always_lock_free);
 
 inline constexpr std::uint32_t stamp_of(std::uint64_t position) noexcept {
   return static_cast<std::uint32_t>(position + 1) << 8;
@@ -92,8 +96,9 @@ constexpr std::size_t bulk_ring_for(int local_ranks) noexcept {
   return bytes;
 }
 
-// Where a block of `bytes` goes in a ring: blocks are contiguous and start at multiples of 64; what would cross the
-// end starts over at the beginning. Producer and consumer compute the same positions from the same sizes.
+// Where a block of `bytes` goes in a ring: blocks are contiguous and start at multiples of 64; what would
+// cross the end starts over at the beginning. Producer and consumer compute the same positions from the same
+// sizes.
 struct ring_cursor {
   std::uint64_t position = 0;
 

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t most_regions = 1024;
 
 bool can_be_read_safely(int fd, std::uint64_t bytes) noexcept {
-  struct stat information {};
+  struct stat information{};
   const int seals = ::fcntl(fd, F_GET_SEALS);
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0 && ::fstat(fd, &information) == 0 &&
          information.st_size >= 0 && static_cast<std::uint64_t>(information.st_size) >= bytes;

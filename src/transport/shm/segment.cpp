@@ -23,9 +23,10 @@ mapping::mapping(int fd, std::size_t offset, std::size_t bytes, access may) : by
   const int protection = may == access::read_only ? PROT_READ : PROT_READ | PROT_WRITE;
   void* address = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd, static_cast<off_t>(offset));
   if (address == MAP_FAILED)
-    throw error(errc::resources, fmt::format("cannot map {} bytes of shared memory: {}; raise `ulimit -v`, or set "
-                                             "TUTTI_TRANSPORTS=tcp",
-                                             bytes, std::strerror(errno)));
+    throw error(errc::resources,
+                fmt::format("cannot map {} bytes of shared memory: {}; raise `ulimit -v`, or set "
+                            "TUTTI_TRANSPORTS=tcp",
+                            bytes, std::strerror(errno)));
   address_ = static_cast<std::byte*>(address);
 }
 
@@ -38,9 +39,10 @@ own_segment::own_segment(std::uint64_t world, int rank, int size, int local_rank
   const std::size_t bulk_bytes = bulk_ring_for(local_ranks);
   const std::size_t total = channel_offset(size, bulk_bytes);
   if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(total)) != 0)
-    throw error(errc::resources, fmt::format("cannot make a shared segment of {} bytes: {}; set TUTTI_TRANSPORTS=tcp "
-                                             "to do without",
-                                             total, std::strerror(errno)));
+    throw error(errc::resources,
+                fmt::format("cannot make a shared segment of {} bytes: {}; set TUTTI_TRANSPORTS=tcp "
+                            "to do without",
+                            total, std::strerror(errno)));
   // A peer that could shrink the file could kill this process with SIGBUS.
   ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   header_ = mapping(fd_.get(), 0, page_bytes);
@@ -55,7 +57,8 @@ own_segment::own_segment(std::uint64_t world, int rank, int size, int local_rank
 
 channel own_segment::open_channel(int sender) const {
   const std::size_t bulk_bytes = header().bulk_ring_bytes;
-  return channel{mapping(fd_.get(), channel_offset(sender, bulk_bytes), channel_bytes(bulk_bytes)), bulk_bytes};
+  return channel{mapping(fd_.get(), channel_offset(sender, bulk_bytes), channel_bytes(bulk_bytes)),
+                 bulk_bytes};
 }
 
 peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, int my_rank) {
@@ -71,10 +74,12 @@ peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, in
       h.rank != static_cast<std::uint32_t>(peer) || static_cast<std::uint32_t>(my_rank) >= h.channels ||
       bulk_bytes < slice_bytes || bulk_bytes > (std::size_t{1} << 30) ||
       static_cast<std::size_t>(information.st_size) < channel_offset(my_rank + 1, bulk_bytes))
-    throw error(errc::protocol, fmt::format("the shared segment that rank {} sent is not that rank's segment of this "
-                                            "world; do all ranks run the same version of tutti?",
-                                            peer));
-  channel_ = channel{mapping(fd.get(), channel_offset(my_rank, bulk_bytes), channel_bytes(bulk_bytes)), bulk_bytes};
+    throw error(errc::protocol,
+                fmt::format("the shared segment that rank {} sent is not that rank's segment of this "
+                            "world; do all ranks run the same version of tutti?",
+                            peer));
+  channel_ =
+      channel{mapping(fd.get(), channel_offset(my_rank, bulk_bytes), channel_bytes(bulk_bytes)), bulk_bytes};
 }
 
 }  // namespace tutti::transport::shm

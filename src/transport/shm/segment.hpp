@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of one rank: its own segment, and its view of a peer's. Anonymous (memfd): nothing is left behind after
-// any end of the process, SIGKILL included.
+// Shared memory of one rank: its own segment, and its view of a peer's. Anonymous (memfd): nothing is left
+// behind after any end of the process, SIGKILL included.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -44,7 +44,9 @@ struct channel {
 
   channel_header& header() const noexcept { return *reinterpret_cast<channel_header*>(memory.data()); }
   line* lines() const noexcept { return reinterpret_cast<line*>(memory.data() + page_bytes); }
-  std::byte* small_ring() const noexcept { return memory.data() + page_bytes + lines_per_channel * line_bytes; }
+  std::byte* small_ring() const noexcept {
+    return memory.data() + page_bytes + lines_per_channel * line_bytes;
+  }
   std::byte* bulk_ring() const noexcept { return small_ring() + small_ring_bytes; }
 };
 

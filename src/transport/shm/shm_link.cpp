@@ -75,8 +75,8 @@ bool shm_link::write_message(outgoing& o) noexcept {
   return writer_.write_message(o);
 }
 
-// Where the message lies in memory that the peer can map, the announcement says so. If anything is missing it is an
-// announcement like any other.
+// Where the message lies in memory that the peer can map, the announcement says so. If anything is missing it
+// is an announcement like any other.
 void shm_link::show(outgoing& o) noexcept {
   const auto place = base::find_shared(o.payload, o.head.length);
   if (!place || !offer(place->region, place->region_bytes, place->fd)) return;
@@ -84,7 +84,8 @@ void shm_link::show(outgoing& o) noexcept {
   o.head.other_cookie = o.shown;
 }
 
-// Once per region. It is in the peer's socket before the first announcement that needs it is in the peer's memory.
+// Once per region. It is in the peer's socket before the first announcement that needs it is in the peer's
+// memory.
 bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
   if (at_ != phase::open) return false;
   if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
@@ -98,10 +99,15 @@ void shm_link::take_offers() noexcept {
     region_label label;
     base::unique_fd fd;
     switch (receive_region(socket_.get(), label, fd)) {
-      case region_news::nothing: return;
-      case region_news::region: regions_.add(label, std::move(fd)); break;
+      case region_news::nothing:
+        return;
+      case region_news::region:
+        regions_.add(label, std::move(fd));
+        break;
       case region_news::hung_up:
-      case region_news::nonsense: hung_up_ = true; return;
+      case region_news::nonsense:
+        hung_up_ = true;
+        return;
     }
   }
 }
@@ -115,7 +121,7 @@ bool shm_link::fetch(const frame& announced, std::uint64_t cookie) noexcept {
   if (at_ != phase::open || owner_.leaving() || announced.other_cookie == 0 || reads_.full()) return false;
   shown_message message(inbox_.header(), announced.other_cookie);
   const auto place = message.begin();
-  if (!place) return false;   // taken back: the sender says so when it is asked for it
+  if (!place) return false;  // taken back: the sender says so when it is asked for it
   if (!regions_.knows(place->region)) take_offers();
   const std::byte* from = regions_.find(place->region, place->offset, announced.length);
   if (from == nullptr) return false;
@@ -185,7 +191,8 @@ bool shm_link::flush() noexcept {
     }
     ring();
     any = true;
-    // Data frames queued before the link was open are among the messages only as their announcements: all small.
+    // Data frames queued before the link was open are among the messages only as their announcements: all
+    // small.
     messages_.pop_front();
     o->done(*o, true);
   }
@@ -221,7 +228,8 @@ bool shm_link::read_some() noexcept {
     if (item.head.kind == frame_kind::withdraw) reads_.note_withdrawal(item.head);
     inbound& up = owner_.up();
     const landing where = up.begin(peer_, item.head);
-    const std::size_t bytes = item.payload != nullptr ? std::min<std::size_t>(where.room, item.head.length) : 0;
+    const std::size_t bytes =
+        item.payload != nullptr ? std::min<std::size_t>(where.room, item.head.length) : 0;
     if (bytes > 0) std::memcpy(where.at, item.payload, bytes);
     copied += bytes;
     reader_.release();
@@ -230,8 +238,9 @@ bool shm_link::read_some() noexcept {
   }
   if (reader_.publish(false)) ring();
   if (reader_.broken())
-    end(errc::protocol, owner_.describe(peer_) + " wrote something into shared memory that no tutti of this version "
-                                                 "writes; do all ranks run the same build?");
+    end(errc::protocol, owner_.describe(peer_) +
+                            " wrote something into shared memory that no tutti of this version "
+                            "writes; do all ranks run the same build?");
   return any;
 }
 
@@ -245,8 +254,9 @@ bool shm_link::poll() noexcept {
       if (peer_leaves_) {
         end(errc::peer_left, owner_.describe(peer_) + " has finished and left");
       } else {
-        end(errc::peer_failed, owner_.describe(peer_) + " died or was killed: its shared-memory connection hung up; "
-                                                        "look at its output and at `dmesg`");
+        end(errc::peer_failed, owner_.describe(peer_) +
+                                   " died or was killed: its shared-memory connection hung up; "
+                                   "look at its output and at `dmesg`");
       }
       any = true;
     }
@@ -291,7 +301,8 @@ void shm_link::report_end() noexcept {
 void shm_link::disconnect() noexcept {
   if (watched_) owner_.backend().unwatch(watch_);
   watched_ = false;
-  // A peer in the middle of reading must not get to its end any more: who sent will soon have its buffer back.
+  // A peer in the middle of reading must not get to its end any more: who sent will soon have its buffer
+  // back.
   shown_.hide_all();
   reads_.clear();
   if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);

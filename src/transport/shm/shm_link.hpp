@@ -22,8 +22,8 @@ class shm_transport;
 
 // What the two sides exchange when they connect.
 struct peer_resources {
-  base::unique_fd socket;     // AF_UNIX; its hang-up is how a peer's end is known at once
-  base::unique_fd doorbell;   // the peer's eventfd
+  base::unique_fd socket;    // AF_UNIX; its hang-up is how a peer's end is known at once
+  base::unique_fd doorbell;  // the peer's eventfd
   base::unique_fd segment;
 };
 
@@ -51,8 +51,8 @@ class shm_link final : public link, public core::watcher {
   bool accepting() const noexcept { return at_ == phase::accepting; }
   // Tells one attempt to connect from the next.
   unsigned attempts() const noexcept { return attempts_; }
-  // A connection of the peer that was declined in favour of our own attempt: kept open while that lasts, so that the
-  // peer sees when we end.
+  // A connection of the peer that was declined in favour of our own attempt: kept open while that lasts, so
+  // that the peer sees when we end.
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
@@ -105,15 +105,15 @@ class shm_link final : public link, public core::watcher {
   bool reported_ = false;
   errc end_reason_ = errc::success;
   std::string end_text_;
-  direct_reads reads_;   // before the queues: its frames are in them
-  base::intrusive_list<outgoing, outgoing_tag> messages_;   // in order
+  direct_reads reads_;                                     // before the queues: its frames are in them
+  base::intrusive_list<outgoing, outgoing_tag> messages_;  // in order
   base::intrusive_list<outgoing, outgoing_tag> data_;
   channel inbox_;
   std::optional<peer_segment> outbox_;
   channel_reader reader_;
   channel_writer writer_;
   shown_messages shown_;
-  std::vector<std::uint64_t> offered_;   // our regions whose descriptor has been sent
+  std::vector<std::uint64_t> offered_;  // our regions whose descriptor has been sent
   peer_regions regions_;
   base::unique_fd socket_;
   base::unique_fd doorbell_;

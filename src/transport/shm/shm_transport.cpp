@@ -33,17 +33,20 @@ std::string shm_transport::describe(int peer) const {
 }
 
 void shm_transport::listen(core::peer_card& mine, const listen_wish&) {
-  // An abstract name leaves no file. Its random part keeps jobs apart; who may connect is for the handshake to decide.
-  mine.shm_address = fmt::format("tutti-{:016x}{:016x}", loop_.engine().env().random(), loop_.engine().env().random());
+  // An abstract name leaves no file. Its random part keeps jobs apart; who may connect is for the handshake
+  // to decide.
+  mine.shm_address =
+      fmt::format("tutti-{:016x}{:016x}", loop_.engine().env().random(), loop_.engine().env().random());
   try {
     acceptor_.emplace(loop_.context());
     acceptor_->open();
     acceptor_->bind(local::endpoint(std::string(1, '\0') + mine.shm_address));
     acceptor_->listen(1024);
   } catch (const boost::system::system_error& e) {
-    throw error(errc::resources, fmt::format("cannot listen for ranks of this host: {}; set TUTTI_TRANSPORTS=tcp to do "
-                                             "without shared memory",
-                                             e.code().message()));
+    throw error(errc::resources,
+                fmt::format("cannot listen for ranks of this host: {}; set TUTTI_TRANSPORTS=tcp to do "
+                            "without shared memory",
+                            e.code().message()));
   }
 }
 
@@ -56,7 +59,8 @@ void shm_transport::open(const core::world_info& info, inbound& up) {
   own_.emplace(info.id, info.rank, info.size, static_cast<int>(local_ranks));
   doorbell_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!doorbell_)
-    throw error(errc::resources, fmt::format("cannot make an eventfd: {}; raise `ulimit -n`", std::strerror(errno)));
+    throw error(errc::resources,
+                fmt::format("cannot make an eventfd: {}; raise `ulimit -n`", std::strerror(errno)));
   loop_.backend().watch_doorbell(doorbell_.get());
   links_.resize(static_cast<std::size_t>(info.size));
   loop_.engine().add(*this);
@@ -92,7 +96,8 @@ task<> shm_transport::connect(int peer) {
   errc code = errc::peer_failed;
   try {
     local::socket raw(loop_.context());
-    co_await raw.async_connect(local::endpoint(std::string(1, '\0') + info_->card(peer).shm_address), asio::deferred);
+    co_await raw.async_connect(local::endpoint(std::string(1, '\0') + info_->card(peer).shm_address),
+                               asio::deferred);
     core::stream_socket socket(std::move(raw));
     core::identity mine;
     mine.what = core::purpose::shm_link;
@@ -104,8 +109,8 @@ task<> shm_transport::connect(int peer) {
       co_await exchange(l, std::move(socket), deadline);
       co_return;
     }
-    // Both sides began at once, and the peer's connection is the one that counts. The peer keeps this one open until its
-    // own stands, or it ends.
+    // Both sides began at once, and the peer's connection is the one that counts. The peer keeps this one
+    // open until its own stands, or it ends.
     std::array<std::uint8_t, 1> nothing{};
     co_await core::read_some(socket, nothing, deadline);
     why = "it was about to connect itself, and ended before";
@@ -117,9 +122,11 @@ task<> shm_transport::connect(int peer) {
   }
   // The peer's own connection has come meanwhile, or came to nothing and another attempt is on its way.
   if (!l.connecting() || l.attempts() != attempt) co_return;
-  l.end(code, fmt::format("cannot reach {} over shared memory: {}; it has ended, or never got as far as tutti::run: look "
-                          "at its output",
-                          describe(peer), why));
+  l.end(code,
+        fmt::format(
+            "cannot reach {} over shared memory: {}; it has ended, or never got as far as tutti::run: look "
+            "at its output",
+            describe(peer), why));
 }
 
 task<> shm_transport::accept_all() {
@@ -148,8 +155,8 @@ task<> shm_transport::serve(core::stream_socket accepted) {
   shm_link* welcomed = nullptr;
   try {
     if (!same_user(socket.native_handle())) co_return;
-    const core::greeting from = co_await core::receive_greeting(socket, info_->secret, core::purpose::shm_link,
-                                                                info_->id, info_->rank, deadline);
+    const core::greeting from = co_await core::receive_greeting(
+        socket, info_->secret, core::purpose::shm_link, info_->id, info_->rank, deadline);
     const int peer = from.peer.rank;
     core::verdict answer = core::verdict::welcome;
     if (peer < 0 || peer >= info_->size || peer == info_->rank) {
@@ -160,7 +167,7 @@ task<> shm_transport::serve(core::stream_socket accepted) {
       // Of two connections made at once the lower rank's counts; it may even stand already.
       answer = core::verdict::use_other;
     } else if (leaving_ && at(peer).idle()) {
-      co_return;   // nobody would read it
+      co_return;  // nobody would read it
     } else {
       welcomed = &at(peer);
       welcomed->begin_accept();
@@ -233,7 +240,8 @@ void shm_transport::ring(int peer) noexcept { at(peer).ring(); }
 // ---- the end ----
 
 bool shm_transport::has_queue() const noexcept {
-  return std::any_of(live_.begin(), live_.end(), [](const shm_link* l) { return !l->closed() && l->has_queue(); });
+  return std::any_of(live_.begin(), live_.end(),
+                     [](const shm_link* l) { return !l->closed() && l->has_queue(); });
 }
 
 task<> shm_transport::leave(core::time_point deadline) {
@@ -243,11 +251,12 @@ task<> shm_transport::leave(core::time_point deadline) {
       done = [](outgoing&, bool) noexcept {};
     }
   };
-  if (!attached_) co_return;   // cut already: what is queued has nowhere to go
+  if (!attached_) co_return;  // cut already: what is queued has nowhere to go
   leaving_ = true;
   std::vector<std::unique_ptr<farewell>> farewells;
   for (shm_link* l : live_) {
-    // Half-made connections too: the peer's side may stand already, and must not take our leaving for our death.
+    // Half-made connections too: the peer's side may stand already, and must not take our leaving for our
+    // death.
     if (l->closed() || l->idle()) continue;
     farewells.push_back(std::make_unique<farewell>());
     l->submit(*farewells.back());

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of one host share memory. Connections are made over AF_UNIX, on demand, and stay open as the sign of life.
+// Ranks of one host share memory. Connections are made over AF_UNIX, on demand, and stay open as the sign of
+// life.
 #pragma once
 
 #include "core/background.hpp"
@@ -35,7 +36,8 @@ class shm_transport final : public transport, public core::source, public neighb
   void disarm() noexcept override;
 
   bool show(int peer, const base::shared_place& place) noexcept override;
-  const std::byte* look_at(int peer, std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept override;
+  const std::byte* look_at(int peer, std::uint64_t region, std::uint64_t offset,
+                           std::uint64_t bytes) noexcept override;
   const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override;
   void ring(int peer) noexcept override;
   void add(core::source& watcher) override { watchers_.push_back(&watcher); }
@@ -66,11 +68,11 @@ class shm_transport final : public transport, public core::source, public neighb
   base::unique_fd doorbell_;
   const core::world_info* info_ = nullptr;
   inbound* up_ = nullptr;
-  std::vector<std::unique_ptr<shm_link>> links_;   // by peer
-  std::vector<shm_link*> live_;                    // those that were made
+  std::vector<std::unique_ptr<shm_link>> links_;  // by peer
+  std::vector<shm_link*> live_;                   // those that were made
   std::vector<core::source*> watchers_;
   core::background_tasks tasks_;
-  bool attached_ = false;   // in the engine, holding the loop
+  bool attached_ = false;  // in the engine, holding the loop
   bool leaving_ = false;
 };
 

@@ -84,8 +84,7 @@ connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd lis
   family_ = family;
   acceptor_.assign(family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), listener.get());
   listener.release();
-  accepting_.start(
-      accept_all(), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  accepting_.start(accept_all(), [](void*, std::exception_ptr) noexcept {}, nullptr);
 }
 
 // ---- connecting ----
@@ -216,8 +215,8 @@ void connector::give_up(tcp_link& l, const setback& last) {
 }
 
 task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::time_point deadline) {
-  // Ended by stop_connecting() when the peer's connection comes. Until then the peer keeps the declined one open: its
-  // end is the peer's.
+  // Ended by stop_connecting() when the peer's connection comes. Until then the peer keeps the declined one
+  // open: its end is the peer's.
   core::stream_socket watched = std::move(declined);
   bool gone = false;
   try {
@@ -229,10 +228,12 @@ task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::ti
   }
   if (l.at() != phase::awaiting) co_return;
   if (gone) {
-    l.fail(errc::peer_failed,
-           fmt::format("{} was about to connect to this rank, but has ended, or could not reach it: its own output says "
-                       "why",
-                       owner_.describe(l.peer())));
+    l.fail(
+        errc::peer_failed,
+        fmt::format(
+            "{} was about to connect to this rank, but has ended, or could not reach it: its own output says "
+            "why",
+            owner_.describe(l.peer())));
     co_return;
   }
   const core::peer_card& mine = owner_.info().card(owner_.info().rank);

@@ -33,7 +33,8 @@ class inbox {
   outcome receive(int fd, std::size_t budget) noexcept;
 
   // Payload of the current frame that was to go to `owner` goes to `instead`, also what has come of it, and
-  // that frame's end() names the new owner. False: the current frame does not go to `owner`, or there is none.
+  // that frame's end() names the new owner. False: the current frame does not go to `owner`, or there is
+  // none.
   bool redirect(void* owner, const landing& instead) noexcept;
   // Nothing is delivered any more; what comes is read and dropped.
   void mute() noexcept;

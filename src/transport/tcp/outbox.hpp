@@ -36,8 +36,9 @@ class outbox {
   int error() const noexcept { return error_; }
   std::uint64_t sent_bytes() const noexcept { return sent_bytes_; }
   // On return the payload of `f` is not referenced: nothing more of it is sent, except the rest of what the
-  // peer was promised by a header that has begun to leave, from a copy; `leaves`: that is the end of the frame.
-  // Empty: there is no memory for that, and the stream must be broken off. Harmless when `f` is not queued.
+  // peer was promised by a header that has begun to leave, from a copy; `leaves`: that is the end of the
+  // frame. Empty: there is no memory for that, and the stream must be broken off. Harmless when `f` is not
+  // queued.
   std::optional<withdrawal> withdraw(outgoing& f) noexcept;
   // Empties the outbox; what had been queued goes to `rest`.
   void clear(list& rest) noexcept;

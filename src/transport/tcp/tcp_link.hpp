@@ -47,8 +47,8 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
 
   // For the connector: one of the phases before `connected`.
   void enter(phase p) noexcept { at_ = p; }
-  // A connection of the peer that was declined in favour of our own attempt: kept open while that lasts, so that the
-  // peer sees when we end.
+  // A connection of the peer that was declined in favour of our own attempt: kept open while that lasts, so
+  // that the peer sees when we end.
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }

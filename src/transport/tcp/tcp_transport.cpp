@@ -71,7 +71,8 @@ void tcp_transport::expect_more(tcp_link& l) noexcept {
       e.rounds = 0;
       return;
     }
-    if (place == nullptr || e.from == nullptr || (place->from != nullptr && e.rounds > place->rounds)) place = &e;
+    if (place == nullptr || e.from == nullptr || (place->from != nullptr && e.rounds > place->rounds))
+      place = &e;
   }
   *place = expected{&l, 0};
   loop_.backend().set_glanced_at(true);

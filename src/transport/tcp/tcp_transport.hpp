@@ -8,8 +8,8 @@
 #include "transport/tcp/tcp_link.hpp"
 #include "transport/transport.hpp"
 
-#include <memory>
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,8 +43,8 @@ class tcp_transport final : public transport, public core::source {
   void stop_connecting(tcp_link& l) noexcept { connector_->stop_connecting(l); }
   // `l` has something to do that no descriptor will tell of: it is asked to work in the next round.
   void activate(tcp_link& l) noexcept;
-  // Something has come from `l`, and more is likely to: for a while it is read at every round, without waiting for the
-  // descriptor to tell. One call of recv is less than being told and the call.
+  // Something has come from `l`, and more is likely to: for a while it is read at every round, without
+  // waiting for the descriptor to tell. One call of recv is less than being told and the call.
   void expect_more(tcp_link& l) noexcept;
   void expect_nothing(tcp_link& l) noexcept;
   // A link has closed.
@@ -69,7 +69,7 @@ class tcp_transport final : public transport, public core::source {
   base::intrusive_list<tcp_link, active_tag> active_;
   struct expected {
     tcp_link* from = nullptr;
-    unsigned rounds = 0;   // without anything
+    unsigned rounds = 0;  // without anything
   };
   static constexpr std::size_t most_expected = 3;
   std::array<expected, most_expected> expected_;

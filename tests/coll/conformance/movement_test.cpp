@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// broadcast, scatter, gather, all_gather, all_to_all and their uneven forms against a serial answer: every element
-// type, root and algorithm, in place and not, in every world; and barrier.
+// broadcast, scatter, gather, all_gather, all_to_all and their uneven forms against a serial answer: every
+// element type, root and algorithm, in place and not, in every world; and barrier.
 #include "coll/conformance/movement_cases.hpp"
 
+#include <doctest/doctest.h>
 #include <atomic>
 #include <deque>
-#include <doctest/doctest.h>
 
 using namespace tutti;
 using namespace tutti::test;
@@ -14,11 +14,13 @@ namespace {
 
 using kind = coll::operation_kind;
 
-constexpr kind even_kinds[] = {kind::broadcast, kind::scatter, kind::gather, kind::all_gather, kind::all_to_all};
+constexpr kind even_kinds[] = {kind::broadcast, kind::scatter, kind::gather, kind::all_gather,
+                               kind::all_to_all};
 constexpr kind uneven_kinds[] = {kind::scatter_v, kind::gather_v, kind::all_gather_v, kind::all_to_all_v};
 
 bool has_root(kind k) {
-  return k == kind::broadcast || k == kind::scatter || k == kind::gather || k == kind::scatter_v || k == kind::gather_v;
+  return k == kind::broadcast || k == kind::scatter || k == kind::gather || k == kind::scatter_v ||
+         k == kind::gather_v;
 }
 
 // What rank `from` has for rank `to`: other bytes for other calls.
@@ -35,9 +37,9 @@ struct flight {
   std::vector<std::size_t> in_counts;
   std::vector<std::size_t> out_counts;
   field in;
-  field out;   // empty in place
+  field out;  // empty in place
   bytes wanted;
-  bytes given;   // what `in` was
+  bytes given;  // what `in` was
   request running;
 };
 
@@ -55,25 +57,29 @@ std::size_t all_at_one(std::size_t from, std::size_t to, std::size_t count, std:
 class mover {
  public:
   mover(const communicator& world, const movement_case& c)
-      : case_(c), rank_(static_cast<std::size_t>(world.rank())), ranks_(static_cast<std::size_t>(world.size())) {}
+      : case_(c),
+        rank_(static_cast<std::size_t>(world.rank())),
+        ranks_(static_cast<std::size_t>(world.size())) {}
 
-  void begin(const communicator& world, flight& f, kind k, algorithm with, std::size_t count, lengths length, bool in_place,
-             int root) {
+  void begin(const communicator& world, flight& f, kind k, algorithm with, std::size_t count, lengths length,
+             bool in_place, int root) {
     f.what = {k, case_.name, with, count, root, in_place, world.rank()};
     const std::size_t call = calls_++;
     const auto r = static_cast<std::size_t>(root);
     const bool is_root = rank_ == r;
     bytes in;
     bytes out;
-    std::size_t own_in = 0;    // where the own block begins in `in`, and how long it is, in elements
-    std::size_t own_out = 0;   // likewise in `out`
+    std::size_t own_in = 0;   // where the own block begins in `in`, and how long it is, in elements
+    std::size_t own_out = 0;  // likewise in `out`
     std::size_t own_count = length(rank_, rank_, count, ranks_);
     const auto append = [&](bytes& to, std::size_t from_rank, std::size_t to_rank, std::size_t elements) {
       const auto block = block_of(call, from_rank, to_rank, elements * case_.element_bytes);
       to.insert(to.end(), block.begin(), block.end());
     };
     switch (k) {
-      case kind::broadcast: append(in, r, r, count); break;
+      case kind::broadcast:
+        append(in, r, r, count);
+        break;
       case kind::scatter:
       case kind::scatter_v:
         for (std::size_t to = 0; to < ranks_; ++to) {
@@ -124,7 +130,7 @@ class mover {
       f.out = field(out.size());
       f.with.in = f.in.span();
       f.with.out = f.out.span();
-    } else if (k == kind::scatter || k == kind::scatter_v) {   // the root's result is its block of the input
+    } else if (k == kind::scatter || k == kind::scatter_v) {  // the root's result is its block of the input
       f.in = field(std::span<const std::byte>(in));
       f.with.in = f.in.span();
       f.out = field(is_root ? 0 : own_bytes);
@@ -132,7 +138,7 @@ class mover {
     } else if (k == kind::all_to_all) {
       f.out = field(std::span<const std::byte>(in));
       f.with.in = f.with.out = f.out.span();
-    } else {   // the input is the own block of the result
+    } else {  // the input is the own block of the result
       f.out = field(out.size());
       f.with.out = f.out.span();
       const bool inside = k == kind::all_gather || k == kind::all_gather_v || is_root;
@@ -154,7 +160,7 @@ class mover {
     f.in.expect_margins(f.what);
     f.out.expect_margins(f.what);
     expect_equal(f.with.out, f.wanted, f.what);
-    if (f.in.span().size() > 0) expect_equal(f.in.span(), f.given, f.what);   // the input stays as it was
+    if (f.in.span().size() > 0) expect_equal(f.in.span(), f.given, f.what);  // the input stays as it was
   }
 
  private:
@@ -187,11 +193,13 @@ task<> every_type(communicator world, const setting* where) {
       for (const kind k : even_kinds)
         for (const algorithm a : where->algorithms(k))
           for (const bool in_place : forms_of(k))
-            given.begin(world, flights.emplace_back(), k, a, count, even, in_place, has_root(k) ? world.size() / 2 : 0);
+            given.begin(world, flights.emplace_back(), k, a, count, even, in_place,
+                        has_root(k) ? world.size() / 2 : 0);
       for (const kind k : uneven_kinds)
         for (const algorithm a : where->algorithms(k, false))
           for (const bool in_place : forms_of(k))
-            given.begin(world, flights.emplace_back(), k, a, count, uneven, in_place, has_root(k) ? world.size() - 1 : 0);
+            given.begin(world, flights.emplace_back(), k, a, count, uneven, in_place,
+                        has_root(k) ? world.size() - 1 : 0);
       co_await land(&flights, &given);
     }
   }
@@ -201,13 +209,14 @@ std::vector<std::size_t> sizes_for(kind k, std::size_t ranks) {
   std::vector<std::size_t> counts = {0, 1, 2, 3, 7, 61, 1001};
   add_around(counts, shm_eager_bytes, sizeof(float));
   add_around(counts, tcp_eager_bytes, sizeof(float));
-  if (k == kind::broadcast) {   // in slices, and where the table changes its mind
+  if (k == kind::broadcast) {  // in slices, and where the table changes its mind
     add_around(counts, shm_eager_bytes * ranks, sizeof(float));
     add_around(counts, tcp_eager_bytes * ranks, sizeof(float));
     add_around(counts, 512 * KiB, sizeof(float));
     counts.push_back((ranks == 3 ? large_bytes : 1024 * KiB) / sizeof(float) + 1);
   } else {
-    for (const std::size_t total : {4 * KiB, 32 * KiB, 80 * KiB}) add_around(counts, total / ranks, sizeof(float));
+    for (const std::size_t total : {4 * KiB, 32 * KiB, 80 * KiB})
+      add_around(counts, total / ranks, sizeof(float));
   }
   tidy(counts);
   return counts;
@@ -268,7 +277,8 @@ task<> nobody_leaves_early(communicator world, const setting* where, std::atomic
 
 }  // namespace
 
-TEST_CASE("movement: every element type by every algorithm, even and uneven, all of a size in flight at once") {
+TEST_CASE(
+    "movement: every element type by every algorithm, even and uneven, all of a size in flight at once") {
   run_in_all(every_type);
 }
 TEST_CASE("movement: every size around a threshold, by every algorithm, from every root") {

@@ -22,7 +22,8 @@ struct place {
 template <class T>
 constexpr bool is_half_v = std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 template <class T>
-constexpr bool is_complex_v = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+constexpr bool is_complex_v =
+    std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 
 template <class T>
 const char* name_of_elements() {
@@ -80,7 +81,9 @@ struct built_in {
 template <class Factor>
 struct premultiplied {
   static constexpr reduce_kind which = reduce_kind::premul_sum;
-  static detail::premul_sum_op<Factor> for_rank(int rank) { return premul_sum(static_cast<Factor>(rank % 3 + 1)); }
+  static detail::premul_sum_op<Factor> for_rank(int rank) {
+    return premul_sum(static_cast<Factor>(rank % 3 + 1));
+  }
   template <class C>
   static C prepared(C x, int rank) {
     C all = x;
@@ -103,7 +106,8 @@ struct farther_out {
   static std::pair<double, double> key(double x) { return {x < 0 ? -x : x, x}; }
   template <class R>
   static std::pair<double, double> key(std::complex<R> z) {
-    return {static_cast<double>(std::norm(z)), 2.0 * static_cast<double>(z.real()) + 9.0 * static_cast<double>(z.imag())};
+    return {static_cast<double>(std::norm(z)),
+            2.0 * static_cast<double>(z.real()) + 9.0 * static_cast<double>(z.imag())};
   }
   static std::pair<double, double> key(place p) { return {p.value, -p.rank}; }
   template <class T>
@@ -187,10 +191,14 @@ operation<> call_of(const communicator& world, reduction_arguments& with) {
     if (with.kind == kind::exclusive_scan) return world.exclusive_scan(in, out, op);
   }
   switch (with.kind) {
-    case kind::reduce: return in_place ? world.reduce(out, op, with.root) : world.reduce(in, out, op, with.root);
-    case kind::reduce_scatter: return world.reduce_scatter(in, out, op);
-    case kind::reduce_scatter_v: return world.reduce_scatter_v(in, with.counts, out, op);
-    default: break;
+    case kind::reduce:
+      return in_place ? world.reduce(out, op, with.root) : world.reduce(in, out, op, with.root);
+    case kind::reduce_scatter:
+      return world.reduce_scatter(in, out, op);
+    case kind::reduce_scatter_v:
+      return world.reduce_scatter_v(in, with.counts, out, op);
+    default:
+      break;
   }
   if (!with.pieces.empty()) {
     auto list = std::make_shared<std::vector<std::span<T>>>();

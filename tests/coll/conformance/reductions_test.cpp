@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// all_reduce, reduce, reduce_scatter, reduce_scatter_v, scan and exclusive_scan against a serial answer: every element
-// type, reduction and algorithm, in place and not, in every world.
+// all_reduce, reduce, reduce_scatter, reduce_scatter_v, scan and exclusive_scan against a serial answer:
+// every element type, reduction and algorithm, in place and not, in every world.
 #include "coll/conformance/reduction_cases.hpp"
 
-#include <deque>
 #include <doctest/doctest.h>
+#include <deque>
 
 using namespace tutti;
 using namespace tutti::test;
@@ -22,7 +22,7 @@ struct flight {
   reduction_arguments with;
   std::vector<std::size_t> counts;
   field in;
-  field out;   // empty in place
+  field out;  // empty in place
   bytes wanted;
   request running;
 };
@@ -40,11 +40,11 @@ class numbers {
         before_(rank_ == 0 ? bytes() : c.answer(rank_, most)) {}
 
   // `count`: of the result; for reduce_scatter_v of an average rank's. A list: in three pieces.
-  void begin(const communicator& world, flight& f, kind k, algorithm with, std::size_t count, bool in_place, int root,
-             bool as_list = false) const {
+  void begin(const communicator& world, flight& f, kind k, algorithm with, std::size_t count, bool in_place,
+             int root, bool as_list = false) const {
     f.what = {k, case_.name, with, count, root, in_place, rank_};
     std::size_t total = count;
-    std::size_t first = 0;   // of the result, in the vector
+    std::size_t first = 0;  // of the result, in the vector
     std::size_t own = count;
     if (k == kind::reduce_scatter) {
       total = count * ranks_;
@@ -64,24 +64,33 @@ class numbers {
     if (!in_place) f.out = field(own * case_.element_bytes);
     f.with.kind = k;
     f.with.in = f.in.span();
-    f.with.out = in_place ? f.in.span().subspan(first * case_.element_bytes, own * case_.element_bytes) : f.out.span();
+    f.with.out =
+        in_place ? f.in.span().subspan(first * case_.element_bytes, own * case_.element_bytes) : f.out.span();
     f.with.counts = f.counts;
     f.with.root = root;
-    const auto as_before = in_place ? bytes(input.begin(), input.end()) : bytes(f.out.span().begin(), f.out.span().end());
+    const auto as_before =
+        in_place ? bytes(input.begin(), input.end()) : bytes(f.out.span().begin(), f.out.span().end());
     const auto answer = [&](const bytes& from) {
       const auto slice = part(from, first, own);
       return bytes(slice.begin(), slice.end());
     };
     switch (k) {
-      case kind::reduce: f.wanted = rank_ == root ? answer(all_) : as_before; break;
-      case kind::scan: f.wanted = answer(up_to_here_); break;
-      case kind::exclusive_scan: f.wanted = rank_ > 0 ? answer(before_) : as_before; break;
-      default: f.wanted = answer(all_);
+      case kind::reduce:
+        f.wanted = rank_ == root ? answer(all_) : as_before;
+        break;
+      case kind::scan:
+        f.wanted = answer(up_to_here_);
+        break;
+      case kind::exclusive_scan:
+        f.wanted = rank_ > 0 ? answer(before_) : as_before;
+        break;
+      default:
+        f.wanted = answer(all_);
     }
     if (as_list) {
       const std::size_t third = count / 3 * case_.element_bytes;
-      f.with.pieces = {f.with.out.first(third), f.with.out.subspan(third, third), f.with.out.subspan(third, 0),
-                       f.with.out.subspan(2 * third)};
+      f.with.pieces = {f.with.out.first(third), f.with.out.subspan(third, third),
+                       f.with.out.subspan(third, 0), f.with.out.subspan(2 * third)};
     }
     f.running = start(case_.call(world, f.with).with(with));
   }
@@ -125,7 +134,8 @@ task<> every_type(communicator world, const setting* where) {
             given.begin(world, flights.emplace_back(), k, a, count, in_place, root);
           }
       }
-      given.begin(world, flights.emplace_back(), kind::all_reduce, algorithm::automatic, count, true, 0, true);
+      given.begin(world, flights.emplace_back(), kind::all_reduce, algorithm::automatic, count, true, 0,
+                  true);
       for (flight& f : flights) {
         co_await f.running;
         given.check(f);
@@ -141,7 +151,8 @@ std::vector<std::size_t> sizes_for(kind k, std::size_t ranks) {
   const bool has_blocks = k == kind::reduce_scatter || k == kind::reduce_scatter_v;
   // Where an algorithm sends slices, and where the table changes its mind.
   add_around(counts, shm_eager_bytes * ranks / (has_blocks ? 2 : 1), sizeof(float));
-  for (const std::size_t total : {32 * KiB, 64 * KiB}) add_around(counts, has_blocks ? total / ranks : total, sizeof(float));
+  for (const std::size_t total : {32 * KiB, 64 * KiB})
+    add_around(counts, has_blocks ? total / ranks : total, sizeof(float));
   if (has_blocks) add_around(counts, 256 * KiB / ranks, sizeof(float));
   if (k == kind::all_reduce) add_around(counts, 1024 * KiB, sizeof(float));
   if (k == kind::all_reduce && ranks == 3) counts.push_back(large_bytes / sizeof(float) + 1);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums that depend on the order of their addends: the same bits on all ranks, in and out of place, and from run to run, for
-// every size and algorithm; of algorithms that are named also from transport to transport.
+// Sums that depend on the order of their addends: the same bits on all ranks, in and out of place, and from
+// run to run, for every size and algorithm; of algorithms that are named also from transport to transport.
 #include "coll/conformance/worlds.hpp"
 
+#include <doctest/doctest.h>
 #include <cmath>
 #include <complex>
 #include <deque>
-#include <doctest/doctest.h>
 #include <map>
 
 using namespace tutti;
@@ -18,7 +18,7 @@ using kind = coll::operation_kind;
 
 // What one rank got, in the order of the program.
 using record = std::vector<std::uint64_t>;
-using records = std::vector<record>;   // by rank
+using records = std::vector<record>;  // by rank
 
 std::span<const std::byte> bits_of(const auto& elements) { return std::as_bytes(std::span(elements)); }
 
@@ -81,13 +81,16 @@ struct four_ways {
 };
 
 template <class T>
-task<> all_reduces(communicator world, const setting* where, std::vector<std::size_t> counts, record* results) {
+task<> all_reduces(communicator world, const setting* where, std::vector<std::size_t> counts,
+                   record* results) {
   for (const std::size_t count : counts) {
     const std::vector<T> in = rough<T>(world.rank(), count);
     std::deque<four_ways<T>> all;
     for (const algorithm a : where->algorithms(kind::all_reduce)) all.emplace_back(world, in, a);
     std::vector<T> together;
-    attempt what{kind::all_reduce, name_of(detail::element_type_of<T>()), algorithm::automatic, count, 0, false, world.rank()};
+    attempt what{
+        kind::all_reduce, name_of(detail::element_type_of<T>()), algorithm::automatic, count, 0, false,
+        world.rank()};
     for (four_ways<T>& each : all) {
       what.with = each.with;
       for (request& r : each.running) co_await r;
@@ -181,7 +184,8 @@ TEST_CASE("same bits: over every transport") {
     std::vector<records> all;
     for (const std::string& transport : transports) {
       records results(static_cast<std::size_t>(ranks));
-      CHECK_NOTHROW(run_local(ranks, over(transport), [&results](communicator world) { return named(std::move(world), &results); }));
+      CHECK_NOTHROW(run_local(ranks, over(transport),
+                              [&results](communicator world) { return named(std::move(world), &results); }));
       all.push_back(results);
     }
     CHECK(all.front() == all.back());
@@ -189,7 +193,7 @@ TEST_CASE("same bits: over every transport") {
 }
 
 TEST_CASE("same bits: on all ranks and in every run") {
-  std::map<std::string, records> seen;   // by what may make a difference
+  std::map<std::string, records> seen;  // by what may make a difference
   for (const setting& where : settings()) {
     const std::string name = where.name();
     CAPTURE(name);
@@ -198,7 +202,8 @@ TEST_CASE("same bits: on all ranks and in every run") {
       CHECK_NOTHROW(run_in(where, [&results](communicator world, const setting* here) {
         return program(std::move(world), here, &results);
       }));
-      const auto [before, is_first] = seen.try_emplace(where.transport + std::to_string(where.ranks) + where.hosts, results);
+      const auto [before, is_first] =
+          seen.try_emplace(where.transport + std::to_string(where.ranks) + where.hosts, results);
       CHECK(results == before->second);
     }
   }

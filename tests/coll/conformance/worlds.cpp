@@ -31,9 +31,10 @@ std::vector<std::string> words(const std::string& list) {
 }
 
 std::string words_of(const attempt& what) {
-  return std::string(coll::name_of(what.kind)) + " of " + std::to_string(what.count) + " " + std::string(what.elements) +
-         " by " + tutti::name_of(what.with) + ", root " + std::to_string(what.root) +
-         (what.in_place ? ", in place" : "") + ", on rank " + std::to_string(what.rank);
+  return std::string(coll::name_of(what.kind)) + " of " + std::to_string(what.count) + " " +
+         std::string(what.elements) + " by " + tutti::name_of(what.with) + ", root " +
+         std::to_string(what.root) + (what.in_place ? ", in place" : "") + ", on rank " +
+         std::to_string(what.rank);
 }
 
 }  // namespace
@@ -68,7 +69,7 @@ const std::vector<setting>& settings() {
       for (const int ranks : {1, 2, 3, 4, 5, 8})
         if (!instrumented || ranks == 3 || ranks == 4) made.push_back({transport, ranks, ""});
     made.push_back({"mixed", 4, "a,a,b,b"});
-    made.push_back({"mixed", 5, "a,b,a,c,b"});   // neither neighbours nor as many everywhere
+    made.push_back({"mixed", 5, "a,b,a,c,b"});  // neither neighbours nor as many everywhere
     if (instrumented) return made;
     made.push_back({"mixed", 3, "a,b,c"});
     made.push_back({"mixed", 8, "a,b,b,a,a,b,b,a"});
@@ -122,11 +123,12 @@ init_options options_for(const setting& where) {
 }
 
 void expect_equal(std::span<const std::byte> got, std::span<const std::byte> wanted, const attempt& what) {
-  if (got.size() == wanted.size() && (got.empty() || std::memcmp(got.data(), wanted.data(), got.size()) == 0)) return;
+  if (got.size() == wanted.size() && (got.empty() || std::memcmp(got.data(), wanted.data(), got.size()) == 0))
+    return;
   std::size_t at = 0;
   while (at < got.size() && at < wanted.size() && got[at] == wanted[at]) ++at;
-  throw std::runtime_error(words_of(what) + ": differs from the serial answer at byte " + std::to_string(at) + " of " +
-                           std::to_string(wanted.size()));
+  throw std::runtime_error(words_of(what) + ": differs from the serial answer at byte " + std::to_string(at) +
+                           " of " + std::to_string(wanted.size()));
 }
 
 void field::expect_margins(const attempt& what) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worlds in which collectives are compared with a serial answer: every number of ranks over each transport, and
-// ranks that are spread over several hosts, as far as they can tell.
+// The worlds in which collectives are compared with a serial answer: every number of ranks over each
+// transport, and ranks that are spread over several hosts, as far as they can tell.
 #pragma once
 
 #include "coll/choice.hpp"
@@ -18,9 +18,9 @@ namespace tutti::test {
 using bytes = std::vector<std::byte>;
 
 struct setting {
-  std::string transport;   // "shm", "tcp", "mixed": shared memory between ranks of one host, TCP between hosts
+  std::string transport;  // "shm", "tcp", "mixed": shared memory between ranks of one host, TCP between hosts
   int ranks = 1;
-  std::string hosts;       // "a,a,b,b": by rank; empty: one for all
+  std::string hosts;  // "a,a,b,b": by rank; empty: one for all
 
   std::string name() const {
     return transport + ", " + std::to_string(ranks) + " ranks" + (hosts.empty() ? "" : " on hosts ") + hosts;
@@ -55,10 +55,12 @@ template <class F>
 void run_in(const setting& where, F main) {
   const bool several_hosts = !where.hosts.empty();
   const std::string address = several_hosts ? outside_address() : "";
-  if (several_hosts && address.empty()) TUTTI_SKIP(where.name() + ": this machine has no address but loopback");
+  if (several_hosts && address.empty())
+    TUTTI_SKIP(where.name() + ": this machine has no address but loopback");
   const scoped_variable hosts("TUTTI_HOST_ID", where.hosts);
   const scoped_variable listening("TUTTI_ADDRESS", address);
-  run_local(where.ranks, options_for(where), [&where, &main](communicator world) { return main(std::move(world), &where); });
+  run_local(where.ranks, options_for(where),
+            [&where, &main](communicator world) { return main(std::move(world), &where); });
 }
 template <class F>
 void run_in_all(F main) {
@@ -90,7 +92,9 @@ class field {
   explicit field(std::span<const std::byte> content) : field(content.size()) {
     if (!content.empty()) std::memcpy(memory_.data() + margin, content.data(), content.size());
   }
-  std::span<std::byte> span() noexcept { return std::span(memory_).subspan(margin, memory_.size() - 2 * margin); }
+  std::span<std::byte> span() noexcept {
+    return std::span(memory_).subspan(margin, memory_.size() - 2 * margin);
+  }
   std::span<const std::byte> span() const noexcept { return const_cast<field*>(this)->span(); }
   void expect_margins(const attempt& what) const;
 
@@ -109,6 +113,6 @@ void tidy(std::vector<std::size_t>& counts);
 inline constexpr std::size_t KiB = 1024;
 inline constexpr std::size_t shm_eager_bytes = 4 * KiB;
 inline constexpr std::size_t tcp_eager_bytes = 64 * KiB;
-inline constexpr std::size_t large_bytes = 8 * 1024 * KiB;   // tried with three ranks only
+inline constexpr std::size_t large_bytes = 8 * 1024 * KiB;  // tried with three ranks only
 
 }  // namespace tutti::test

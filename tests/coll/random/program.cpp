@@ -12,10 +12,12 @@ namespace {
 using kind = coll::operation_kind;
 
 constexpr std::size_t steps_of_a_program = 70;
-constexpr int shared_tags = 3;    // tags that steps have in common
+constexpr int shared_tags = 3;  // tags that steps have in common
 constexpr int first_own_tag = 100;
 
-std::uint64_t mixed(std::uint64_t a, std::uint64_t b) { return random_numbers(a * 0x9e3779b97f4a7c15ULL + b).next(); }
+std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
+  return random_numbers(a * 0x9e3779b97f4a7c15ULL + b).next();
+}
 
 class generator {
  public:
@@ -80,8 +82,10 @@ class generator {
     for (std::size_t i = 0; i < letters; ++i) {
       letter l;
       l.from = static_cast<int>(random_.below(size));
-      // From any rank, when the others may have gone: a letter to itself that is not written yet is not waited for.
-      if (s.form == receive_form::any_source && size > 1 && l.from == s.to) l.from = (s.to + 1) % static_cast<int>(size);
+      // From any rank, when the others may have gone: a letter to itself that is not written yet is not
+      // waited for.
+      if (s.form == receive_form::any_source && size > 1 && l.from == s.to)
+        l.from = (s.to + 1) % static_cast<int>(size);
       l.tag = s.form == receive_form::any_source ? own_tag(s) : static_cast<int>(random_.below(shared_tags));
       l.size = size_of_letter();
       s.letters.push_back(l);
@@ -91,10 +95,11 @@ class generator {
   }
 
   void add_collective(step& s) {
-    constexpr kind kinds[] = {kind::barrier,       kind::broadcast,    kind::reduce,       kind::all_reduce,
-                              kind::scatter,       kind::gather,       kind::all_gather,   kind::reduce_scatter,
-                              kind::all_to_all,    kind::scan,         kind::exclusive_scan, kind::scatter_v,
-                              kind::gather_v,      kind::all_gather_v, kind::reduce_scatter_v, kind::all_to_all_v};
+    constexpr kind kinds[] = {
+        kind::barrier,    kind::broadcast,    kind::reduce,           kind::all_reduce,
+        kind::scatter,    kind::gather,       kind::all_gather,       kind::reduce_scatter,
+        kind::all_to_all, kind::scan,         kind::exclusive_scan,   kind::scatter_v,
+        kind::gather_v,   kind::all_gather_v, kind::reduce_scatter_v, kind::all_to_all_v};
     s.what = action::collective;
     s.kind = kinds[random_.below(std::size(kinds))];
     s.count = random_.one_in(5) ? 1000 + random_.below(20'000) : random_.below(60);
@@ -111,7 +116,8 @@ class generator {
     s.with = all[random_.below(all.size())];
   }
   std::string host_of(int rank) const {
-    return made_.where.hosts.empty() ? "a" : std::string(1, made_.where.hosts[static_cast<std::size_t>(rank) * 2]);
+    return made_.where.hosts.empty() ? "a"
+                                     : std::string(1, made_.where.hosts[static_cast<std::size_t>(rank) * 2]);
   }
 
   void add_groups(step& s) {
@@ -121,7 +127,8 @@ class generator {
     constexpr kind kinds[] = {kind::split, kind::group, kind::duplicate};
     s.kind = kinds[random_.below(3)];
     for (std::size_t r = 0; r < size; ++r) {
-      s.colors.push_back(s.kind == kind::duplicate ? 0 : static_cast<int>(random_.below(s.kind == kind::split ? 3 : 2)) - 1);
+      s.colors.push_back(
+          s.kind == kind::duplicate ? 0 : static_cast<int>(random_.below(s.kind == kind::split ? 3 : 2)) - 1);
       s.keys.push_back(s.kind == kind::duplicate ? static_cast<int>(r) : static_cast<int>(random_.below(4)));
     }
     for (int color = 0; color < 2; ++color) {
@@ -132,7 +139,8 @@ class generator {
         s.made.push_back(-1);
         continue;
       }
-      std::stable_sort(chosen.begin(), chosen.end(), [&s](std::size_t a, std::size_t b) { return s.keys[a] < s.keys[b]; });
+      std::stable_sort(chosen.begin(), chosen.end(),
+                       [&s](std::size_t a, std::size_t b) { return s.keys[a] < s.keys[b]; });
       members made;
       for (const std::size_t r : chosen) made.push_back(ranks[r]);
       s.made.push_back(static_cast<int>(made_.groups.size()));
@@ -160,10 +168,14 @@ std::size_t length(const program& p, const step& s, std::size_t from, std::size_
 
 std::uint32_t folded(fold op, std::uint32_t a, std::uint32_t b) {
   switch (op) {
-    case fold::sum: return a + b;
-    case fold::product: return a * b;
-    case fold::max: return std::max(a, b);
-    default: return a ^ b;
+    case fold::sum:
+      return a + b;
+    case fold::product:
+      return a * b;
+    case fold::max:
+      return std::max(a, b);
+    default:
+      return a ^ b;
   }
 }
 
@@ -191,7 +203,7 @@ part part_of(const program& p, const step& s, int rank) {
       to.push_back(all);
     }
   };
-  std::vector<std::size_t> blocks;   // by rank, where they are the same for all
+  std::vector<std::size_t> blocks;  // by rank, where they are the same for all
   std::size_t before = 0;
   std::size_t total = 0;
   for (std::size_t r = 0; r < size; ++r) {
@@ -201,7 +213,9 @@ part part_of(const program& p, const step& s, int rank) {
   }
   const std::size_t own = blocks[me];
   switch (s.kind) {
-    case kind::broadcast: of_rank(made.wanted, root, 0, s.count); break;
+    case kind::broadcast:
+      of_rank(made.wanted, root, 0, s.count);
+      break;
     case kind::reduce:
     case kind::all_reduce:
       of_rank(made.in, me, 0, s.count);
@@ -252,7 +266,8 @@ part part_of(const program& p, const step& s, int rank) {
       }
       of_rank(made.in, me, 0, std::accumulate(made.in_counts.begin(), made.in_counts.end(), std::size_t{0}));
       break;
-    default: break;
+    default:
+      break;
   }
   return made;
 }
@@ -268,18 +283,25 @@ std::string program::words(const step& s) const {
     case action::messages:
       text += std::to_string(s.letters.size()) + " letters to rank " + std::to_string(s.to) + " (";
       for (const letter& l : s.letters)
-        text += " from " + std::to_string(l.from) + " tag " + std::to_string(l.tag) + " " + std::to_string(l.size) +
-                " bytes;";
-      text += std::string(s.probed ? " probed" : "") + " form " + std::to_string(static_cast<int>(s.form)) + ")";
+        text += " from " + std::to_string(l.from) + " tag " + std::to_string(l.tag) + " " +
+                std::to_string(l.size) + " bytes;";
+      text +=
+          std::string(s.probed ? " probed" : "") + " form " + std::to_string(static_cast<int>(s.form)) + ")";
       break;
     case action::collective:
       text += std::string(coll::name_of(s.kind)) + " of " + std::to_string(s.count) + " by " +
-              tutti::name_of(s.with) + ", root " + std::to_string(s.root) + (s.in_place ? ", in place" : "") + ", fold " +
-              std::to_string(static_cast<int>(s.op));
+              tutti::name_of(s.with) + ", root " + std::to_string(s.root) + (s.in_place ? ", in place" : "") +
+              ", fold " + std::to_string(static_cast<int>(s.op));
       break;
-    case action::make: text += coll::name_of(s.kind); break;
-    case action::drop: text += "drop"; break;
-    case action::give_up: text += "cancelled receive on rank " + std::to_string(s.to); break;
+    case action::make:
+      text += coll::name_of(s.kind);
+      break;
+    case action::drop:
+      text += "drop";
+      break;
+    case action::give_up:
+      text += "cancelled receive on rank " + std::to_string(s.to);
+      break;
   }
   text += s.at_once ? ", at once, on group " : ", on group ";
   text += std::to_string(s.group) + " (";

@@ -4,6 +4,4 @@
 #include <tutti/tutti.hpp>
 #include <vector>
 
-tutti::task<> program(tutti::communicator world) {
-  co_await world.recv(std::vector<float>(4), 0);
-}
+tutti::task<> program(tutti::communicator world) { co_await world.recv(std::vector<float>(4), 0); }

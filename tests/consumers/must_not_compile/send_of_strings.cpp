@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strings own memory elsewhere; their bytes mean nothing on another rank.
 // EXPECT: satisf.*Buffer
-#include <tutti/tutti.hpp>
 #include <string>
+#include <tutti/tutti.hpp>
 #include <vector>
 
 tutti::task<> program(tutti::communicator world) {
