@@ -46,7 +46,8 @@ int main(int argc, char** argv) {
   app.add_option("--hook", training.hook, "how: exact, float16, bfloat16 or low-rank")
       ->check(CLI::IsMember({"exact", "float16", "bfloat16", "low-rank"}))
       ->capture_default_str();
-  app.add_option("--bucket-kib", training.bucket_kib, "gradients that travel together")
+  app.add_option("--bucket-kib", training.bucket_kib,
+                 "gradients that travel together (0: the library's choice, which is one bucket here)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   app.add_option("--compare", training.compare, "after training, time so many steps of each way of averaging")

@@ -93,7 +93,7 @@ class trainer {
     for (const tensor& t : network_.layout())
       gradients.emplace_back(network_.gradient().subspan(t.begin, t.size), t.rows);
     tutti::data_parallel_options o;
-    o.first_bucket_bytes = o.bucket_bytes = options_.bucket_kib << 10;
+    if (options_.bucket_kib > 0) o.first_bucket_bytes = o.bucket_bytes = options_.bucket_kib << 10;
     o.hook = hook_named(options_.hook);
     o.sum = true;  // each rank weighs its samples by those of all
     parallel_ = co_await tutti::data_parallel::create(world_, gradients, o);

@@ -22,9 +22,9 @@ struct training_options {
   std::uint64_t seed = 1234;  // of the initial weights, the batches and the dropout
   averaging when = averaging::overlapped;
   std::string hook = "exact";  // or float16, bfloat16, low-rank
-  std::size_t bucket_kib = 16;
-  std::size_t compare = 0;  // afterwards: so many steps of each way of averaging, timed
-  std::string save_to;      // a checkpoint after each epoch
+  std::size_t bucket_kib = 0;  // 0: the defaults of data_parallel_options
+  std::size_t compare = 0;     // afterwards: so many steps of each way of averaging, timed
+  std::string save_to;         // a checkpoint after each epoch
   std::string resume_from;
   std::string track_in;  // runs are tracked in this directory
 };
