@@ -25,7 +25,8 @@ install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tutt
   DESTINATION ${package_dir})
 
 # pkg-config: the library is static, so everything behind it is named among what a plain `--libs` prints.
-set(tutti_pc_requires "fmt libcrypto")
+set(tutti_pc_requires "fmt nettle")
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindNettle.cmake DESTINATION ${package_dir})
 if(Liburing_FOUND)
   install(FILES ${PROJECT_SOURCE_DIR}/cmake/FindLiburing.cmake DESTINATION ${package_dir})
   string(APPEND tutti_pc_requires " liburing")

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/hmac.hpp"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
+#include <nettle/hmac.h>
+#include <nettle/memops.h>
 #include <sys/random.h>
 
 #include <cerrno>
-#include <climits>
 #include <system_error>
 #include <tutti/error.hpp>
 #include <vector>
@@ -15,21 +13,18 @@
 namespace tutti::base {
 
 digest hmac_sha256(std::string_view key, std::span<const std::uint8_t> message) {
-  // A null key would mean "the key of the last call" to OpenSSL.
-  const char* const bytes = key.empty() ? "" : key.data();
+  static constexpr std::uint8_t nothing = 0;  // where a null pointer is not one to zero bytes
+  ::hmac_sha256_ctx context;
+  ::nettle_hmac_sha256_set_key(
+      &context, key.size(), key.empty() ? &nothing : reinterpret_cast<const std::uint8_t*>(key.data()));
+  if (!message.empty()) ::nettle_hmac_sha256_update(&context, message.size(), message.data());
   digest result{};
-  unsigned length = 0;
-  if (key.size() > INT_MAX ||
-      ::HMAC(::EVP_sha256(), bytes, static_cast<int>(key.size()), message.data(), message.size(),
-             result.data(), &length) == nullptr ||
-      length != result.size())
-    throw error(errc::system,
-                "OpenSSL cannot compute HMAC-SHA256: is its default provider missing, or the key too long?");
+  ::nettle_hmac_sha256_digest(&context, result.size(), result.data());
   return result;
 }
 
 bool equal_in_constant_time(std::span<const std::uint8_t> a, std::span<const std::uint8_t> b) noexcept {
-  return a.size() == b.size() && ::CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+  return a.size() == b.size() && (a.empty() || ::nettle_memeql_sec(a.data(), b.data(), a.size()) != 0);
 }
 
 void fill_random(std::span<std::uint8_t> into) {

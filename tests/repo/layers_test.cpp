@@ -33,7 +33,7 @@ struct vendor {
 };
 const std::vector<vendor> vendors{
     {"liburing", {"src/core/uring_backend"}},
-    {"openssl/", {"src/base/hmac"}},
+    {"nettle/", {"src/base/hmac"}},
     {"CLI/", {"src/launch/", "src/report/main", "examples/", "perf/"}},
     {"Eigen/", {"examples/train_digits/", "examples/train_mnist/", "tests/examples/"}},
     {"fmt/", {"src/", "tests/", "gpu/src/"}},
