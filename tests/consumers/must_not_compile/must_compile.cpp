@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The right way of what the files beside this one do wrong: were this refused, their refusals would prove
-// nothing. COMPILES
+// nothing.
+//
+// COMPILES
 #include <tutti/tutti.hpp>
 
 #include <complex>
