@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Devices of a vendor's library are numbered, dealt out to the ranks of a host, and opened once for each
+// loop.
+#pragma once
+
+#include "device/attachment.hpp"
+
+#include <fmt/format.h>
+
+#include <boost/asio/execution_context.hpp>
+#include <compare>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <tutti/communicator.hpp>
+#include <tutti/error.hpp>
+#include <tutti/runtime.hpp>
+
+namespace tutti::gpu::detail {
+
+// `wanted`, or, where that is negative, one of `count` by LOCAL_RANK.
+inline int ordinal_for(int wanted, int count, const char* kind) {
+  if (wanted < 0) {
+    const char* const local = std::getenv("LOCAL_RANK");
+    return local == nullptr ? 0 : std::atoi(local) % count;
+  }
+  if (wanted >= count)
+    throw error(errc::invalid_argument,
+                fmt::format("{} device {}: there are {} (numbered from 0)", kind, wanted, count));
+  return wanted;
+}
+
+inline boost::asio::execution_context& loop_of(const communicator& c) { return c.get_executor().context(); }
+inline boost::asio::execution_context& loop_of(runtime& rt) { return rt.context(); }
+
+// What is open on this loop, or what `make_driver` gives. `library` tells the numbers of one library from
+// those of others.
+template <class Loop, class Make>
+device open_once(Loop& of, const void* library, int ordinal, Make make_driver) {
+  // A loop has a thread: what is open on it is looked for here.
+  struct place {
+    const void* library;
+    int ordinal;
+    boost::asio::execution_context* loop;
+    auto operator<=>(const place&) const = default;
+  };
+  static thread_local std::map<place, std::weak_ptr<attachment>> open_here;
+  std::erase_if(open_here, [](const auto& e) { return e.second.expired(); });
+  std::weak_ptr<attachment>& known = open_here[place{library, ordinal, &loop_of(of)}];
+  if (auto found = known.lock()) return device(std::move(found));
+  auto made = std::make_shared<attachment>(of, make_driver());
+  known = made;
+  return device(std::move(made));
+}
+
+}  // namespace tutti::gpu::detail

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of Level Zero that tutti uses, by declarations of its own: the loader is opened at run time, and
+// no header of Level Zero's is needed. A test compares them with ze_api.h where that is installed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+struct _ze_driver_handle_t;
+struct _ze_device_handle_t;
+struct _ze_context_handle_t;
+struct _ze_command_list_handle_t;
+struct _ze_event_pool_handle_t;
+struct _ze_event_handle_t;
+struct _ze_module_handle_t;
+struct _ze_module_build_log_handle_t;
+struct _ze_kernel_handle_t;
+
+namespace tutti::level_zero::abi {
+
+using result = std::uint32_t;
+using driver = ::_ze_driver_handle_t;
+using device = ::_ze_device_handle_t;
+using context = ::_ze_context_handle_t;
+using list = ::_ze_command_list_handle_t;
+using event_pool = ::_ze_event_pool_handle_t;
+using event = ::_ze_event_handle_t;
+using module = ::_ze_module_handle_t;
+using build_log = ::_ze_module_build_log_handle_t;
+using kernel = ::_ze_kernel_handle_t;
+
+inline constexpr result success = 0, not_ready = 1, device_lost = 0x70000001, out_of_host_memory = 0x70000002,
+                        out_of_device_memory = 0x70000003, module_build_failure = 0x70000004,
+                        device_requires_reset = 0x70000006, dependency_unavailable = 0x70020000,
+                        uninitialized = 0x78000001, unsupported_version = 0x78000002,
+                        unsupported_feature = 0x78000003, invalid_argument = 0x78000004,
+                        invalid_null_handle = 0x78000005, handle_object_in_use = 0x78000006,
+                        invalid_null_pointer = 0x78000007, invalid_size = 0x78000008,
+                        unsupported_size = 0x78000009, invalid_enumeration = 0x7800000c,
+                        unsupported_enumeration = 0x7800000d, invalid_native_binary = 0x7800000f,
+                        invalid_kernel_name = 0x78000011, unknown = 0x7ffffffe;
+
+// What a structure is, in its first member.
+enum class structure : std::uint32_t {
+  device_properties = 0x3,
+  queue_group_properties = 0x6,
+  context_desc = 0xd,
+  queue_desc = 0xe,
+  event_pool_desc = 0x10,
+  event_desc = 0x11,
+  device_memory_desc = 0x15,
+  host_memory_desc = 0x16,
+  memory_properties = 0x17,
+  module_desc = 0x1b,
+  kernel_desc = 0x1d
+};
+
+inline constexpr std::uint32_t gpu_only = 1;  // of zeInit; and the type of a device
+inline constexpr std::uint32_t type_gpu = 1;
+inline constexpr std::uint32_t group_compute = 1;
+inline constexpr std::uint32_t queue_in_order = 2;  // since 1.7
+inline constexpr std::uint32_t mode_asynchronous = 2;
+inline constexpr std::uint32_t priority_normal = 0, priority_high = 2;
+inline constexpr std::uint32_t pool_host_visible = 1;
+inline constexpr std::uint32_t scope_host = 4;
+inline constexpr std::uint32_t memory_unknown = 0, memory_host = 1, memory_device = 2, memory_shared = 3;
+inline constexpr std::uint32_t indirect_all =
+    7;  // kernels reach memory of all kinds by pointers in structures
+inline constexpr std::uint32_t format_spirv = 0, format_native = 1;
+inline constexpr std::uint32_t version_1_7 = 0x10007;
+
+struct device_properties {
+  structure type_of = structure::device_properties;
+  void* next = nullptr;
+  std::uint32_t type = 0;
+  std::uint32_t vendor = 0;
+  std::uint32_t id = 0;
+  std::uint32_t flags = 0;
+  std::uint32_t subdevice = 0;
+  std::uint32_t core_clock_rate = 0;
+  std::uint64_t max_allocation = 0;
+  std::uint32_t max_hardware_contexts = 0;
+  std::uint32_t max_priority = 0;
+  std::uint32_t threads_per_eu = 0;
+  std::uint32_t simd_width = 0;
+  std::uint32_t eus_per_subslice = 0;
+  std::uint32_t subslices_per_slice = 0;
+  std::uint32_t slices = 0;
+  std::uint64_t timer_resolution = 0;
+  std::uint32_t timestamp_bits = 0;
+  std::uint32_t kernel_timestamp_bits = 0;
+  std::uint8_t uuid[16] = {};
+  char name[256] = {};
+};
+struct queue_group_properties {
+  structure type_of = structure::queue_group_properties;
+  void* next = nullptr;
+  std::uint32_t flags = 0;
+  std::size_t max_fill_pattern = 0;
+  std::uint32_t queues = 0;
+};
+struct context_desc {
+  structure type_of = structure::context_desc;
+  const void* next = nullptr;
+  std::uint32_t flags = 0;
+};
+struct queue_desc {
+  structure type_of = structure::queue_desc;
+  const void* next = nullptr;
+  std::uint32_t ordinal = 0;
+  std::uint32_t index = 0;
+  std::uint32_t flags = 0;
+  std::uint32_t mode = mode_asynchronous;
+  std::uint32_t priority = priority_normal;
+};
+struct event_pool_desc {
+  structure type_of = structure::event_pool_desc;
+  const void* next = nullptr;
+  std::uint32_t flags = pool_host_visible;
+  std::uint32_t count = 0;
+};
+struct event_desc {
+  structure type_of = structure::event_desc;
+  const void* next = nullptr;
+  std::uint32_t index = 0;
+  std::uint32_t signal = scope_host;
+  std::uint32_t wait = scope_host;
+};
+struct device_memory_desc {
+  structure type_of = structure::device_memory_desc;
+  const void* next = nullptr;
+  std::uint32_t flags = 0;
+  std::uint32_t ordinal = 0;
+};
+struct host_memory_desc {
+  structure type_of = structure::host_memory_desc;
+  const void* next = nullptr;
+  std::uint32_t flags = 0;
+};
+struct memory_properties {
+  structure type_of = structure::memory_properties;
+  void* next = nullptr;
+  std::uint32_t type = memory_unknown;
+  std::uint64_t id = 0;
+  std::uint64_t page_size = 0;
+};
+struct module_desc {
+  structure type_of = structure::module_desc;
+  const void* next = nullptr;
+  std::uint32_t format = format_spirv;
+  std::size_t bytes = 0;
+  const std::uint8_t* image = nullptr;
+  const char* build_flags = nullptr;
+  const void* constants = nullptr;
+};
+struct kernel_desc {
+  structure type_of = structure::kernel_desc;
+  const void* next = nullptr;
+  std::uint32_t flags = 0;
+  const char* name = nullptr;
+};
+struct group_count {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+// X(member, symbol, parameters)
+#define TUTTI_LEVEL_ZERO_CALLS(X)                                                                         \
+  X(init, zeInit, (std::uint32_t))                                                                        \
+  X(driver_get, zeDriverGet, (std::uint32_t*, driver**))                                                  \
+  X(driver_api_version, zeDriverGetApiVersion, (driver*, std::uint32_t*))                                 \
+  X(device_get, zeDeviceGet, (driver*, std::uint32_t*, device**))                                         \
+  X(device_properties_of, zeDeviceGetProperties, (device*, device_properties*))                           \
+  X(device_queue_groups, zeDeviceGetCommandQueueGroupProperties,                                          \
+    (device*, std::uint32_t*, queue_group_properties*))                                                   \
+  X(device_status, zeDeviceGetStatus, (device*))                                                          \
+  X(context_create, zeContextCreate, (driver*, const context_desc*, context**))                           \
+  X(context_destroy, zeContextDestroy, (context*))                                                        \
+  X(list_create, zeCommandListCreateImmediate, (context*, device*, const queue_desc*, list**))            \
+  X(list_destroy, zeCommandListDestroy, (list*))                                                          \
+  X(barrier, zeCommandListAppendBarrier, (list*, event*, std::uint32_t, event**))                         \
+  X(copy, zeCommandListAppendMemoryCopy,                                                                  \
+    (list*, void*, const void*, std::size_t, event*, std::uint32_t, event**))                             \
+  X(fill, zeCommandListAppendMemoryFill,                                                                  \
+    (list*, void*, const void*, std::size_t, std::size_t, event*, std::uint32_t, event**))                \
+  X(launch, zeCommandListAppendLaunchKernel,                                                              \
+    (list*, kernel*, const group_count*, event*, std::uint32_t, event**))                                 \
+  X(pool_create, zeEventPoolCreate,                                                                       \
+    (context*, const event_pool_desc*, std::uint32_t, device**, event_pool**))                            \
+  X(pool_destroy, zeEventPoolDestroy, (event_pool*))                                                      \
+  X(event_create, zeEventCreate, (event_pool*, const event_desc*, event**))                               \
+  X(event_destroy, zeEventDestroy, (event*))                                                              \
+  X(event_query, zeEventQueryStatus, (event*))                                                            \
+  X(event_signal, zeEventHostSignal, (event*))                                                            \
+  X(event_reset, zeEventHostReset, (event*))                                                              \
+  X(event_synchronize, zeEventHostSynchronize, (event*, std::uint64_t))                                   \
+  X(alloc_device, zeMemAllocDevice,                                                                       \
+    (context*, const device_memory_desc*, std::size_t, std::size_t, device*, void**))                     \
+  X(alloc_host, zeMemAllocHost, (context*, const host_memory_desc*, std::size_t, std::size_t, void**))    \
+  X(free, zeMemFree, (context*, void*))                                                                   \
+  X(memory_properties_of, zeMemGetAllocProperties, (context*, const void*, memory_properties*, device**)) \
+  X(address_range, zeMemGetAddressRange, (context*, const void*, void**, std::size_t*))                   \
+  X(module_create, zeModuleCreate, (context*, device*, const module_desc*, module**, build_log**))        \
+  X(module_destroy, zeModuleDestroy, (module*))                                                           \
+  X(build_log_text, zeModuleBuildLogGetString, (build_log*, std::size_t*, char*))                         \
+  X(build_log_destroy, zeModuleBuildLogDestroy, (build_log*))                                             \
+  X(kernel_create, zeKernelCreate, (module*, const kernel_desc*, kernel**))                               \
+  X(kernel_destroy, zeKernelDestroy, (kernel*))                                                           \
+  X(kernel_group_size, zeKernelSetGroupSize, (kernel*, std::uint32_t, std::uint32_t, std::uint32_t))      \
+  X(kernel_indirect_access, zeKernelSetIndirectAccess, (kernel*, std::uint32_t))                          \
+  X(kernel_argument, zeKernelSetArgumentValue, (kernel*, std::uint32_t, std::size_t, const void*))
+
+// These came after the oldest loader that tutti runs on: null where it lacks them.
+#define TUTTI_LEVEL_ZERO_OPTIONAL_CALLS(X)                                            \
+  X(list_synchronize, zeCommandListHostSynchronize, (list*, std::uint64_t)) /* 1.6 */ \
+  X(last_error, zeDriverGetLastErrorDescription, (driver*, const char**))   /* 1.6 */
+
+struct table {
+#define TUTTI_LEVEL_ZERO_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;
+  TUTTI_LEVEL_ZERO_CALLS(TUTTI_LEVEL_ZERO_MEMBER)
+  TUTTI_LEVEL_ZERO_OPTIONAL_CALLS(TUTTI_LEVEL_ZERO_MEMBER)
+#undef TUTTI_LEVEL_ZERO_MEMBER
+
+  // The GPUs of all drivers, in the order of the loader. Sub-devices are their device.
+  struct gpu {
+    driver* of = nullptr;
+    device* handle = nullptr;
+  };
+  std::vector<gpu> gpus;
+  // Handles are the loader's, not a driver's: it has several, or was told to intercept. It does not wrap the
+  // log of a build that fails, and would take the driver's for its own.
+  bool wrapped = false;
+
+  // "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)", and what the driver has to say, where one is given that says
+  // it.
+  std::string explain(result code, driver* of = nullptr) const;
+};
+
+// The library of TUTTI_LEVEL_ZERO_LIBRARY, or libze_loader.so.1, opened and initialised: once, kept for ever.
+// Null: `why` says what is missing, and what to do.
+const table* load(std::string& why);
+
+}  // namespace tutti::level_zero::abi

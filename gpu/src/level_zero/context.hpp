@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// One device of Level Zero as this process uses it: its context, its events, its streams, and the thread that
+// watches events for loops that sleep. Shared by all loops of the process.
+//
+// An event of Level Zero's is no counter: it is signalled once, and may be reset when nobody waits for it any
+// more. So each record of a stream is a moment with an event of its own, which goes back to the store when
+// the device has passed whatever refers to it. What that is, is known from the streams: a wait is over when
+// the next moment of its stream is there.
+//
+// Streams are immediate command lists. Those of drivers older than 1.7 do not keep the order of what is
+// appended: barriers do.
+#pragma once
+
+#include "device/driver.hpp"
+#include "level_zero/api.hpp"
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tutti::level_zero {
+
+// Events, given out unsignalled.
+class event_store : public std::enable_shared_from_this<event_store> {
+ public:
+  event_store(const abi::table& calls, abi::context* in, abi::device* of)
+      : calls_(calls), context_(in), device_(of) {}
+  event_store(const event_store&) = delete;
+  event_store& operator=(const event_store&) = delete;
+  ~event_store();
+
+  struct moment {
+    abi::event* event = nullptr;
+    std::shared_ptr<event_store> home;
+    std::vector<std::shared_ptr<moment>> before;  // its stream has waited for these until then
+    ~moment();
+  };
+  std::shared_ptr<moment> take();  // throws tutti::error
+  bool is_low() const noexcept;    // take() would make new ones
+
+ private:
+  const abi::table& calls_;
+  abi::context* context_;
+  abi::device* device_;
+  mutable std::mutex mutex_;
+  std::vector<abi::event_pool*> pools_;
+  std::vector<abi::event*> all_;
+  std::vector<abi::event*> spare_;
+};
+using moment = event_store::moment;
+
+class shared_context {
+ public:
+  shared_context(const abi::table& calls, int ordinal);
+  shared_context(const shared_context&) = delete;
+  shared_context& operator=(const shared_context&) = delete;
+  ~shared_context();
+
+  static std::shared_ptr<shared_context> find(const abi::table& calls, int ordinal);
+
+  // What a driver calls an event: the moment that was recorded last; null: none.
+  struct mark {
+    std::shared_ptr<moment> latest;
+  };
+  struct gate {
+    std::atomic<std::uint64_t>* value = nullptr;
+    std::shared_ptr<moment> opened;
+  };
+
+  abi::list* make_list(bool urgent);
+  void destroy_list(abi::list* l) noexcept;  // what is in it is still done
+  void copy(void* to, const void* from, std::size_t bytes, abi::list* in);
+  void fill(void* to, unsigned char value, std::size_t bytes, abi::list* in);
+  void launch(abi::kernel* kernel, abi::group_count groups, std::uint32_t group_size, void** arguments,
+              const std::size_t* sizes, std::size_t count, abi::list* in);
+  void record(mark& m, abi::list* in);
+  void wait(const mark& m, abi::list* in);
+  void wait(const gate& g, abi::list* in);
+  void open(const gate& g, abi::list* in);  // when the list gets here
+  void order(abi::list* in);                // what is appended next comes after what is there
+  gate make_gate();
+  void destroy_gate(gate g) noexcept;
+
+  abi::result query(const mark& m) noexcept;
+  abi::result health(abi::list* of) noexcept;
+  // Rings when it has passed; not after the device has been lost.
+  void watch(const mark& m, std::shared_ptr<const gpu::detail::bell> b);
+  // Blocks until what is in the list has passed, the device is lost, or the time is over.
+  bool synchronize(abi::list* l, std::chrono::milliseconds longest) noexcept;
+
+  void* allocate(std::size_t bytes, gpu::memory_kind kind);  // throws tutti::error
+  void free(void* memory) noexcept { calls.free(context, memory); }
+  gpu::memory_info describe(const void* memory) const noexcept;
+  void check(abi::result code, const char* what) const;
+
+  const abi::table& calls;
+  const int ordinal;
+  abi::driver* driver = nullptr;
+  abi::device* device = nullptr;
+  abi::context* context = nullptr;
+  std::string name;
+  std::string identity;
+
+ private:
+  struct stream {
+    bool in_order = false;
+    std::deque<std::shared_ptr<moment>> pending;      // recorded and not seen to pass
+    std::vector<std::shared_ptr<moment>> waited_for;  // since the last of them
+  };
+  struct watched {
+    std::shared_ptr<moment> until;
+    std::shared_ptr<const gpu::detail::bell> bell;
+  };
+
+  void before_command(abi::list* in);
+  std::shared_ptr<moment> append_moment(abi::list* in);
+  void append_wait(const std::shared_ptr<moment>& m, abi::list* in);
+  std::shared_ptr<moment> take_moment();
+  void sweep() noexcept;
+  static void forget_passed(const abi::table& calls, stream& s) noexcept;
+  void watch_loop() noexcept;
+
+  std::uint32_t group_ = 0;  // of queues
+  std::uint32_t group_queues_ = 1;
+  std::uint32_t next_queue_ = 0;
+  bool in_order_ = false;  // the driver's lists can keep the order
+  std::shared_ptr<event_store> events_;
+  std::mutex mutex_;  // lists are not thread-safe
+  std::map<abi::list*, stream> streams_;
+  std::vector<std::pair<abi::list*, stream>> ending_;  // destroyed, and not done
+  std::uint64_t* one_ = nullptr;                       // what opens gates is copied from here
+  std::vector<void*> gate_pages_;
+  std::vector<std::atomic<std::uint64_t>*> spare_gates_;
+
+  std::mutex watch_mutex_;
+  std::condition_variable watch_changed_;
+  std::vector<watched> watched_;
+  bool stopping_ = false;
+  std::thread watcher_;
+};
+
+}  // namespace tutti::level_zero

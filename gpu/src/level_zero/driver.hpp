@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// A GPU of Level Zero's as a driver. It has no kernels of tutti's: reductions are staged, or oneCCL's.
+#pragma once
+
+#include "level_zero/context.hpp"
+
+namespace tutti::level_zero {
+
+class level_zero_driver final : public gpu::detail::driver {
+ public:
+  explicit level_zero_driver(std::shared_ptr<shared_context> on) : on_(std::move(on)) {}
+
+  std::string name() const override;
+  int ordinal() const noexcept override { return on_->ordinal; }
+  std::string identity() const override { return on_->identity; }
+  gpu::capabilities can() const noexcept override;
+  gpu::memory_info describe(const void* memory) const noexcept override { return on_->describe(memory); }
+  void* allocate(std::size_t bytes, gpu::memory_kind kind) override { return on_->allocate(bytes, kind); }
+  void free(void* memory, gpu::memory_kind) noexcept override { on_->free(memory); }
+  // Level Zero 1.4 has no way to say it.
+  bool pin(void*, std::size_t) noexcept override { return false; }
+  void unpin(void*) noexcept override {}
+  void* make_stream(bool urgent) override { return on_->make_list(urgent); }
+  void destroy_stream(void* stream) noexcept override;
+  void* make_event() override { return new shared_context::mark; }
+  void destroy_event(void* event) noexcept override;
+  // Words are gates: 0, then 1.
+  gpu::detail::word make_word() override;
+  void destroy_word(gpu::detail::word w) noexcept override;
+  void copy(void* to, const void* from, std::size_t bytes, void* stream) override;
+  void fill(void* to, std::byte value, std::size_t bytes, void* stream) override;
+  void record(void* event, void* stream) override;
+  void wait(void* stream, void* event) override;
+  void write(void* stream, const gpu::detail::word& w, std::uint64_t value) override;
+  void wait(void* stream, const gpu::detail::word& w, std::uint64_t at_least) override;
+  void changed(const gpu::detail::word& w) noexcept override;
+  bool reduce(const gpu::detail::reduction_launch&, void*) override { return false; }
+  gpu::detail::progress query(void* event, std::string& why) noexcept override;
+  gpu::detail::progress health(void* stream, std::string& why) noexcept override;
+  bool capturing(void*) noexcept override { return false; }  // there is no capture
+  bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override;
+  bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
+
+  const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
+
+ private:
+  std::shared_ptr<shared_context> on_;
+};
+
+}  // namespace tutti::level_zero

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public side of Level Zero: which GPUs there are, opening one, and kernels of the program's own.
+#include "device/open_once.hpp"
+#include "level_zero/driver.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+#include <tutti/level_zero.hpp>
+
+namespace tutti::level_zero {
+namespace {
+
+template <class Loop>
+gpu::device open_on(Loop& of, int wanted) {
+  std::string why;
+  const abi::table* const calls = abi::load(why);
+  if (calls == nullptr)
+    throw error(
+        errc::not_supported,
+        fmt::format(
+            "no Level Zero: {}. Without a GPU, an emulated device does the same: tutti::emulated::open",
+            why));
+  const int ordinal = gpu::detail::ordinal_for(wanted, static_cast<int>(calls->gpus.size()), "level_zero");
+  return gpu::detail::open_once(of, calls, ordinal, [&] {
+    return std::make_shared<level_zero_driver>(shared_context::find(*calls, ordinal));
+  });
+}
+
+level_zero_driver& driver_of(gpu::detail::attachment* on, const char* what) {
+  auto* const d = on == nullptr ? nullptr : dynamic_cast<level_zero_driver*>(&on->driver());
+  if (d == nullptr)
+    throw error(errc::invalid_argument, fmt::format("{} on what is none of Level Zero's devices", what));
+  on->check();
+  return *d;
+}
+
+}  // namespace
+
+int device_count() noexcept {
+  std::string why;
+  const abi::table* const calls = abi::load(why);
+  return calls == nullptr ? 0 : static_cast<int>(calls->gpus.size());
+}
+std::string why_not() {
+  std::string why;
+  abi::load(why);
+  return why;
+}
+
+gpu::device open(const communicator& of, int ordinal) {
+  if (!of) throw error(errc::invalid_argument, "level_zero::open: an empty communicator has no loop");
+  return open_on(of, ordinal);
+}
+gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
+
+handles native(const gpu::device& on) {
+  const shared_context& of = *driver_of(on.shared_state().get(), "level_zero::native").shared();
+  return {of.driver, of.device, of.context};
+}
+
+const gpu::device& stream::checked(const gpu::device& on) {
+  static_cast<void>(driver_of(on.shared_state().get(), "a stream of Level Zero's"));
+  return on;
+}
+
+_ze_command_list_handle_t* stream::get() const {
+  auto* const list = static_cast<abi::list*>(gpu::stream::native());
+  driver_of(state() ? &state()->on() : nullptr, "level_zero::stream::get").shared()->order(list);
+  return list;
+}
+
+// ---- kernels of the program's own ----
+
+struct module::loaded {
+  std::shared_ptr<shared_context> of;
+  abi::module* handle = nullptr;
+  std::map<std::string, abi::kernel*> kernels;
+  ~loaded() {
+    for (const auto& [name, k] : kernels) of->calls.kernel_destroy(k);
+    of->calls.module_destroy(handle);
+  }
+};
+
+module::module(const gpu::device& on, std::span<const std::byte> image, format is, const char* build_flags) {
+  const std::shared_ptr<shared_context> of =
+      driver_of(on.shared_state().get(), "level_zero::module").shared();
+  const abi::table& calls = of->calls;
+  abi::module_desc what;
+  what.format = is == format::spirv ? abi::format_spirv : abi::format_native;
+  what.bytes = image.size();
+  what.image = reinterpret_cast<const std::uint8_t*>(image.data());
+  what.build_flags = build_flags;
+  abi::module* handle = nullptr;
+  abi::build_log* log = nullptr;
+  const abi::result code = image.empty() ? abi::invalid_native_binary
+                                         : calls.module_create(of->context, of->device, &what, &handle,
+                                                               calls.wrapped ? nullptr : &log);
+  std::string said;
+  if (log != nullptr) {
+    std::size_t bytes = 0;
+    if (code != abi::success && calls.build_log_text(log, &bytes, nullptr) == abi::success && bytes > 1) {
+      said.resize(bytes);
+      if (calls.build_log_text(log, &bytes, said.data()) != abi::success) said.clear();
+      while (!said.empty() && said.back() == '\0') said.pop_back();
+    }
+    calls.build_log_destroy(log);
+  }
+  if (code != abi::success)
+    throw error(errc::invalid_argument,
+                fmt::format("level_zero::module on {}: {}{}{}", on.name(), calls.explain(code, of->driver),
+                            said.empty() ? "" : ": ", said));
+  state_ = std::make_shared<loaded>();
+  state_->of = of;
+  state_->handle = handle;
+}
+
+void* module::kernel(const char* name) const {
+  const shared_context& of = *state_->of;
+  const auto known = state_->kernels.find(name);
+  if (known != state_->kernels.end()) return known->second;
+  abi::kernel_desc what;
+  what.name = name;
+  abi::kernel* made = nullptr;
+  abi::result code = of.calls.kernel_create(state_->handle, &what, &made);
+  if (code != abi::success)
+    throw error(errc::invalid_argument, fmt::format("level_zero::module: the kernel {}: {}", name,
+                                                    of.calls.explain(code, of.driver)));
+  state_->kernels.emplace(name, made);
+  of.check(of.calls.kernel_indirect_access(made, abi::indirect_all), "zeKernelSetIndirectAccess");
+  return made;
+}
+
+void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments,
+                       const std::size_t* sizes, std::size_t count) {
+  level_zero_driver& d = driver_of(in ? &in.state()->on() : nullptr, "level_zero::launch");
+  abi::group_count groups;
+  groups.x = size.groups;
+  d.shared()->launch(static_cast<abi::kernel*>(kernel), groups, size.group_size, arguments, sizes, count,
+                     static_cast<abi::list*>(in.native()));
+}
+
+}  // namespace tutti::level_zero
