@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 #include <stdexcept>
 #include <tutti/cuda.hpp>
+#include <tutti/level_zero.hpp>
 #include <utility>
 
 namespace tutti::test {
@@ -49,6 +50,21 @@ bench fake_bench(std::uint64_t adversary, std::uint64_t delay_us, bool words) {
   return b;
 }
 
+bench level_zero_bench(std::uint64_t adversary, std::uint64_t delay_us, bool in_order) {
+  const level_zero_driver below;
+  below.reset(adversary, delay_us, in_order ? 1 : 0);
+  bench b;
+  b.open = [](const communicator& of) { return level_zero::open(of, 0); };
+  b.fail_after = [below](std::uint64_t n, const std::string&) { below.fail_after(0, n); };
+  b.pause = [below](bool still) { below.pause(0, still ? 1 : 0); };
+  b.allocations = [below] { return static_cast<std::size_t>(below.allocations(0)); };
+  b.tells_why = false;  // Level Zero has numbers only
+  b.misuse = [below, before = below.misuses()] {
+    return below.misuses() == before ? std::string() : std::string(below.last_misuse());
+  };
+  return b;
+}
+
 std::vector<backend> make_backends() {
   std::vector<backend> all;
   const auto add = [&all](std::string name, emulated::options how) {
@@ -76,7 +92,15 @@ std::vector<backend> make_backends() {
     b.open = [](const communicator& of) { return cuda::open(of, 0); };
     return b;
   };
+  if (level_zero_driver::why_not().empty()) {
+    all.push_back({"Level Zero", [] { return level_zero_bench(0, 0, false); }});
+    all.push_back({"Level Zero with lists in order", [] { return level_zero_bench(0, 0, true); }});
+    all.push_back({"Level Zero, adversary", [] { return level_zero_bench(seed_of_this_run(), 0, false); }});
+    all.push_back({"Level Zero, slow", [] { return level_zero_bench(0, 300, false); }});
+  }
   if (cuda::why_not().empty()) all.push_back({"CUDA", real});
+  if (const char* const wanted = std::getenv("TUTTI_TEST_DEVICES"))
+    std::erase_if(all, [wanted](const backend& b) { return !b.name.starts_with(wanted); });
   return all;
 }
 
@@ -102,6 +126,54 @@ fake_cuda::fake_cuda() {
   find(allocations, "tutti_fake_cuda_allocations");
   find(misuses, "tutti_fake_cuda_misuses");
   find(last_misuse, "tutti_fake_cuda_last_misuse");
+}
+
+namespace {
+
+void* open_level_zero_driver(std::string& why) {
+#ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
+  const char* const elsewhere = std::getenv("TUTTI_FAKES_DIR");
+  std::string path = TUTTI_LEVEL_ZERO_DRIVER_PATH;
+  if (elsewhere != nullptr) path = elsewhere + path.substr(path.rfind('/'));
+  // Before the loader looks for drivers, which it does once.
+  ::setenv("ZE_ENABLE_ALT_DRIVERS", path.c_str(), 0);
+  why = level_zero::why_not();
+  if (!why.empty()) return nullptr;
+  // The loader's own copy: the same file.
+  void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) why = ::dlerror();
+  return library;
+#else
+  why = "Level Zero's headers are not installed (libze-dev)";
+  return nullptr;
+#endif
+}
+
+}  // namespace
+
+std::string level_zero_driver::why_not() {
+  static const std::string why = [] {
+    std::string reason;
+    open_level_zero_driver(reason);
+    return reason;
+  }();
+  return why;
+}
+
+level_zero_driver::level_zero_driver() {
+  std::string why;
+  void* const library = open_level_zero_driver(why);
+  if (library == nullptr) throw std::runtime_error(why);
+  const auto find = [library]<class F>(F*& to, const char* name) {
+    to = reinterpret_cast<F*>(::dlsym(library, name));
+    if (to == nullptr) throw std::runtime_error(std::string("the driver for Level Zero lacks ") + name);
+  };
+  find(reset, "tutti_level_zero_reset");
+  find(fail_after, "tutti_level_zero_fail_after");
+  find(pause, "tutti_level_zero_pause");
+  find(allocations, "tutti_level_zero_allocations");
+  find(misuses, "tutti_level_zero_misuses");
+  find(last_misuse, "tutti_level_zero_last_misuse");
 }
 
 const std::vector<backend>& backends() {

@@ -22,6 +22,7 @@ struct bench {
   std::function<void(bool)> pause;
   std::function<void(const gpu::stream&, bool)> set_capturing;
   std::function<std::size_t()> allocations;  // live, of device memory; null likewise
+  bool tells_why = true;                     // the text of fail_after reaches the error
   std::function<std::string()> misuse;       // of the driver's interface, so far; null: nobody looks
   std::shared_ptr<void> scene;               // environment variables, until the bench goes
 };
@@ -47,8 +48,23 @@ class fake_cuda {
   const char* (*last_misuse)() = nullptr;
 };
 
-// Emulated devices of every temper, the stand-in for CUDA, and CUDA where there is a GPU (cuda_test counts
-// its absence).
+// The driver for Level Zero that runs on the CPU, by its own functions, under the real loader.
+class level_zero_driver {
+ public:
+  // Why it cannot be used here; empty: it can. It is what the loader finds, from the first call on.
+  static std::string why_not();
+  level_zero_driver();
+  void (*reset)(std::uint64_t adversary, std::uint64_t delay_us, int in_order) = nullptr;
+  void (*fail_after)(int, std::uint64_t) = nullptr;
+  void (*pause)(int, int) = nullptr;
+  std::uint64_t (*allocations)(int) = nullptr;
+  std::uint64_t (*misuses)() = nullptr;
+  const char* (*last_misuse)() = nullptr;
+};
+
+// Emulated devices of every temper, the stand-ins for CUDA and Level Zero, and CUDA where there is a GPU
+// (cuda_test and level_zero_test count what is absent). TUTTI_TEST_DEVICES: only those whose names begin with
+// it.
 const std::vector<backend>& backends();
 // Runs main(world, bench) on `ranks` ranks for each of them.
 void on_each_backend(int ranks, const std::function<task<>(communicator, bench*)>& main);

@@ -39,6 +39,8 @@ const std::vector<vendor> vendors{
     {"fmt/", {"src/", "tests/", "gpu/src/"}},
     {"cuda.h", {"tests/gpu/cuda_abi_test"}},
     {"nccl.h", {"tests/gpu/nccl_abi_test"}},
+    {"level_zero/ze", {"gpu/fakes/level_zero/", "tests/gpu/level_zero_abi_test"}},
+    {"oneapi/", {"tests/gpu/oneccl_abi_test"}},
     {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
     {"nlohmann/", {"perf/common/", "src/report/", "tests/perf/", "tests/train/", "tests/report/"}},
