@@ -3,10 +3,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
+#include <tutti/level_zero.hpp>
 #include <utility>
 
 #ifdef GPU_EXAMPLE_KERNELS_FILE
@@ -42,14 +45,31 @@ const void* cuda_image() {
 #endif
 }
 
+tutti::level_zero::module level_zero_module(const tutti::gpu::device& on) {
+  const char* const path = std::getenv("TUTTI_EXAMPLE_KERNELS");
+  if (path == nullptr)
+    throw std::runtime_error(
+        "the examples have no kernels for Level Zero of their own: compile examples/gpu/elements.hpp to "
+        "SPIR-V and "
+        "name the file in TUTTI_EXAMPLE_KERNELS, or use --device emulated");
+  std::ifstream in(path, std::ios::binary);
+  const std::string image((std::istreambuf_iterator<char>(in)), {});
+  using format = tutti::level_zero::module::format;
+  const format is = std::string(path).ends_with(".spv") ? format::spirv : format::native;
+  return tutti::level_zero::module(on, std::as_bytes(std::span(image)), is);
+}
+
 }  // namespace
 
 struct device_kernels::impl {
-  std::unique_ptr<tutti::cuda::module> cuda;  // null: emulated
+  std::unique_ptr<tutti::cuda::module> cuda;
+  std::unique_ptr<tutti::level_zero::module> level_zero;  // neither: emulated
 };
 
 device_kernels::device_kernels(const tutti::gpu::device& on) : impl_(std::make_unique<impl>()) {
   if (on.name().rfind("cuda", 0) == 0) impl_->cuda = std::make_unique<tutti::cuda::module>(on, cuda_image());
+  if (on.name().rfind("level_zero", 0) == 0)
+    impl_->level_zero = std::make_unique<tutti::level_zero::module>(level_zero_module(on));
 }
 device_kernels::~device_kernels() = default;
 device_kernels::device_kernels(device_kernels&&) noexcept = default;
@@ -62,6 +82,13 @@ void device_kernels::launch(const tutti::gpu::stream& in, kernel which, const ar
     size.blocks =
         static_cast<unsigned>(std::min<std::uint64_t>((with.count + size.threads - 1) / size.threads, 4096));
     tutti::cuda::launch(in, impl_->cuda->kernel(name), size, with);
+    return;
+  }
+  if (impl_->level_zero) {
+    tutti::level_zero::launch_size size;
+    size.groups = static_cast<unsigned>(
+        std::min<std::uint64_t>((with.count + size.group_size - 1) / size.group_size, 4096));
+    tutti::level_zero::launch(in, impl_->level_zero->kernel(name), size, with);
     return;
   }
   const element_kernel loop = run;
@@ -77,7 +104,8 @@ void device_kernels::launch(const tutti::gpu::stream& in, kernel which, const ar
 tutti::gpu::device open_device(const tutti::communicator& world, const std::string& kind) {
   if (kind == "emulated") return tutti::emulated::open(world);
   if (kind == "cuda") return tutti::cuda::open(world);
-  throw std::invalid_argument("--device " + kind + ": it is emulated or cuda");
+  if (kind == "level_zero") return tutti::level_zero::open(world);
+  throw std::invalid_argument("--device " + kind + ": it is emulated, cuda or level_zero");
 }
 
 std::string option_of(int argc, char** argv, const std::string& option, const std::string& otherwise) {

@@ -12,7 +12,7 @@
 
 namespace gpu_examples {
 
-// "emulated" or "cuda", as --device says.
+// "emulated", "cuda" or "level_zero", as --device says.
 tutti::gpu::device open_device(const tutti::communicator& world, const std::string& kind);
 
 // Of `argc`, `argv`: the word behind `option`, or `otherwise`.
@@ -20,7 +20,10 @@ std::string option_of(int argc, char** argv, const std::string& option, const st
 
 class device_kernels {
  public:
-  explicit device_kernels(const tutti::gpu::device& on);  // throws where it has no kernels for that device
+  // Throws where it has no kernels for that device. Those for Level Zero are in the file that
+  // TUTTI_EXAMPLE_KERNELS names: SPIR-V where that ends in .spv, otherwise a module in the device's own
+  // format.
+  explicit device_kernels(const tutti::gpu::device& on);
   ~device_kernels();
   device_kernels(device_kernels&&) noexcept;
 

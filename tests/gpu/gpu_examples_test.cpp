@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU examples on the emulated device, as a user starts them.
+// The GPU examples on the emulated device, and under Level Zero's loader with a driver of ours, as a user
+// starts them.
 #include "support/command.hpp"
+#include "support/skip.hpp"
 
 #include <doctest/doctest.h>
+#include <stdlib.h>
 #include <string>
 
 namespace {
@@ -32,6 +35,28 @@ TEST_CASE("gpu_train learns, and its replicas stay the same") {
   const auto result = run(2, "gpu_train --device emulated --epochs 3");
   CHECK_MESSAGE(result.exit_code == 0, result.output);
   CHECK_MESSAGE(result.says("replicas identical: yes"), result.output);
+}
+
+TEST_CASE("the examples run on Level Zero") {
+#ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
+  ::setenv("ZE_ENABLE_ALT_DRIVERS", TUTTI_LEVEL_ZERO_DRIVER_PATH, 1);
+  ::setenv("TUTTI_EXAMPLE_KERNELS", TUTTI_EXAMPLE_NATIVE_KERNELS_PATH, 1);
+  const auto ring = run(2, "gpu_ring_all_reduce --device level_zero");
+  if (ring.says("cannot be opened")) TUTTI_SKIP("no loader of Level Zero (install libze1)");
+  CHECK_MESSAGE(ring.exit_code == 0, ring.output);
+  CHECK_MESSAGE(ring.says("level_zero device 0 (stand-in)"), ring.output);
+  CHECK_MESSAGE(ring.says("0 elements wrong"), ring.output);
+  const auto trained = run(2, "gpu_train --device level_zero --epochs 3");
+  CHECK_MESSAGE(trained.exit_code == 0, trained.output);
+  CHECK_MESSAGE(trained.says("replicas identical: yes"), trained.output);
+  ::unsetenv("TUTTI_EXAMPLE_KERNELS");
+  const auto without = run(1, "gpu_train --device level_zero --epochs 1");
+  CHECK(without.exit_code != 0);
+  CHECK_MESSAGE(without.says("TUTTI_EXAMPLE_KERNELS"), without.output);
+  ::unsetenv("ZE_ENABLE_ALT_DRIVERS");
+#else
+  TUTTI_SKIP("Level Zero's headers are not installed (libze-dev)");
+#endif
 }
 
 TEST_CASE("without a GPU, asking for one says what is missing") {

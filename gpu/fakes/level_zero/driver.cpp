@@ -155,7 +155,7 @@ ze_result_t alloc_host(ze_context_handle_t, const ze_host_mem_alloc_desc_t*, std
   auto& gpus = global().gpus;
   *made = gpus[0].engine->allocate_pinned(bytes);
   const auto [base, size] = gpus[0].engine->pinned_around(*made);
-  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->add_pinned(*made, size - 1);
+  for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->add_pinned(*made, size);
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t alloc_shared(ze_context_handle_t c, const ze_device_mem_alloc_desc_t*,
