@@ -35,8 +35,8 @@ struct communicator_access;
 // Buffers: one object or a contiguous range of a trivially copyable type; counts are in elements. A buffer
 // must stay valid, and unmodified (sent) or untouched (received), until its operation has completed, failed
 // or been cancelled. Every wait ends at the latest after init_options::timeout with errc::timed_out, and
-// earlier when a peer dies (errc::peer_failed) or leaves (errc::peer_left). Wrong arguments end with
-// errc::invalid_argument and move nothing.
+// earlier when a peer dies (errc::peer_failed) or leaves (errc::peer_left); one from any_source when any
+// member dies, once for each death. Wrong arguments end with errc::invalid_argument and move nothing.
 //
 // Order: messages from one rank to another with one tag do not overtake each other. Collectives are matched
 // by the order in which they are started, which must be the same on all ranks; several may be in flight.
@@ -321,12 +321,35 @@ class communicator {
   // ---- failure ----
 
   // Fails the communicator on all its ranks: what is pending there, or is called next, ends with
-  // errc::cancelled and a text that names this rank; later calls with errc::communicator_failed. Does not
-  // wait; others hear of it in one message. Communicators made from this one, and the one it was made from,
-  // go on. Nothing happens when it has failed already.
+  // errc::cancelled and a text that names this rank; later calls with errc::communicator_failed. So do
+  // communicators made from this one; the one it was made from goes on. Does not wait; others hear of it in
+  // one message.
   void abort();
-  // The ranks of which this rank knows that they have died or lost their connection, in ascending order.
+  // The ranks of which this rank knows that they have died or lost their connection, in ascending order;
+  // after shrink(), those that all its members have agreed on.
   std::vector<int> failed_ranks() const;
+  // The way on after a failure: a new communicator of the members that are left, in the order of their ranks.
+  //
+  //   auto r = co_await tutti::as_result(world.all_reduce(gradient, tutti::sum));
+  //   if (r.error) { world = co_await world.shrink(); continue; }
+  //
+  // Called by all members that are left, on a communicator that has failed for whatever reason. On one that
+  // has not, it first ends what is pending on it, on all its members, so that they come too: with
+  // errc::peer_failed where a member has died, else errc::cancelled. Communicators made from this one fail
+  // with it, and are to be made anew from the result.
+  //
+  // All agree on the members, also when more of them die meanwhile: whoever dies before the end is left out,
+  // or is found dead in the next operation. Members that have left, or have dropped their last handle, are
+  // left out too. With nobody gone, all members are in it again. Messages of the old communicator never reach
+  // the new one. There is no quorum: of a network that falls in two, both halves may go on; size() tells.
+  //
+  // errc::timed_out on all that wait, when a member does not call it within the communicator's timeout,
+  // naming it; errc::peer_failed on a rank that the others cannot reach. Either can be followed by another
+  // shrink(). Cancelling ends it for all. Takes two messages per member, through the first that is left.
+  // Allocates.
+  operation<communicator> shrink(call_site where = call_site::current()) const {
+    return operation<communicator>(detail::call(detail::operation_kind::shrink, state_, where));
+  }
 
   friend counters counters_of(const communicator& c);
   friend struct detail::communicator_access;

@@ -58,6 +58,7 @@ void for_each_buffer(const call& w, F f) {
     case kind::group:
     case kind::split:
     case kind::duplicate:
+    case kind::shrink:
       return;
     case kind::all_reduce:
       if (w.list.at != nullptr) {

@@ -323,7 +323,7 @@ detail::communicator_ref made(const collective& c, std::uint32_t id, const std::
                               std::vector<int> ranks) {
   comm::world& w = c.comm().of_world();
   for (int& rank : ranks) rank = c.comm().world_rank(rank);
-  return detail::communicator_ref(&w.make_communicator(id, name, std::move(ranks)));
+  return detail::communicator_ref(&w.make_communicator(id, c.comm().id(), name, std::move(ranks)));
 }
 
 task<> group_body(operation_state* op, collective c) {

@@ -91,6 +91,7 @@ bool start_on(operation_state& state, Start start) noexcept {
     made->finish();
     return true;
   }
+  if (state.what().peer == any_source) state.what().comm->expect_anyone();
   state.what().comm->watch(made->activity, state.has_deadline());
   return false;
 }

@@ -5,6 +5,7 @@
 #include "coll/buffer_check.hpp"
 #include "coll/collectives.hpp"
 #include "coll/messages.hpp"
+#include "coll/shrinking.hpp"
 #include "comm/communicator_state.hpp"
 
 #include <fmt/format.h>
@@ -47,7 +48,8 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
                      name_of(what_.kind), c.name()));
     return true;
   }
-  if (c.orphaned() || c.failed()) {
+  const bool mends = what_.kind == operation_kind::shrink;
+  if (c.orphaned() || (c.failed() && !mends)) {
     fail(c.report_failure(),
          fmt::format("{}: the communicator failed earlier: {}", coll::title(c, what_), c.failure_text()));
     return true;
@@ -71,7 +73,9 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
       coll::record_buffers(*this);
       checked_ = true;
     }
-    const bool complete = is_message(what_.kind) ? coll::start_message(*this) : coll::start_collective(*this);
+    const bool complete = is_message(what_.kind) ? coll::start_message(*this)
+                          : mends                ? coll::start_shrink(*this)
+                                                 : coll::start_collective(*this);
     if (complete && checked_) forget_buffers();
     return complete;
   } catch (const error& e) {
@@ -90,7 +94,9 @@ void operation_state::forget_buffers() noexcept {
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
   if (machine_ == nullptr || what_.comm->orphaned()) return;
-  is_message(what_.kind) ? coll::stop_message(*this, why, text) : coll::stop_collective(*this, why, text);
+  if (is_message(what_.kind)) return coll::stop_message(*this, why, text);
+  if (what_.kind == operation_kind::shrink) return coll::stop_shrink(*this, why, text);
+  coll::stop_collective(*this, why, text);
 }
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
@@ -125,7 +131,9 @@ void operation_state::abandon() noexcept {
   }
   void* const machine = std::exchange(machine_, nullptr);
   if (machine == nullptr) return;
-  is_message(what_.kind) ? coll::abandon_message(*this, machine) : coll::abandon_collective(*this, machine);
+  if (is_message(what_.kind)) return coll::abandon_message(*this, machine);
+  if (what_.kind == operation_kind::shrink) return coll::abandon_shrink(*this, machine);
+  coll::abandon_collective(*this, machine);
 }
 
 void operation_state::fail(errc code, std::string text) noexcept {

@@ -22,7 +22,8 @@ void communicator::abort() {
                 fmt::format("abort on {}: called outside the communicator's loop thread; use "
                             "boost::asio::post on communicator::get_executor()",
                             name()));
-  state_->fail(errc::cancelled, fmt::format("{} was aborted by {}", name(), state_->describe(rank())), true);
+  state_->fail(errc::cancelled, fmt::format("{} was aborted by {}", name(), state_->describe(rank())), true,
+               p2p::extent::offspring);
 }
 
 counters counters_of(const communicator& c) {

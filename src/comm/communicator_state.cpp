@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstring>
+#include <iterator>
 #include <tutti/algorithm.hpp>
 #include <tutti/detail/operation_state.hpp>
 
@@ -15,6 +16,11 @@ namespace tutti::comm {
 
 // Long against any collective between ranks that agree, short for a person.
 constexpr auto notice_after = std::chrono::milliseconds(200);
+
+// Whoever waits for a rank this long makes sure that it would notice its end.
+constexpr auto look_after = std::chrono::milliseconds(20);
+// Of more members nobody waits for just any of them without being connected to most.
+constexpr int most_looked_after = 1024;
 
 // A rank whose loop runs answers in much less.
 constexpr auto patience_with_answers = std::chrono::milliseconds(100);
@@ -64,17 +70,20 @@ std::string describe(const p2p::fingerprint& print) {
   return fmt::format("{}({})", detail::name_of(kind), words);
 }
 
-communicator_state::communicator_state(world& w, std::uint32_t id, std::string name, std::vector<int> members)
+communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t parent, std::string name,
+                                       std::vector<int> members)
     : world_(&w),
       loop_(w.loop()),
       endpoint_(&w.endpoint()),
       id_(id),
+      parent_(parent),
       name_(std::move(name)),
       members_(std::move(members)),
       ranks_(w.info().peers.size(), -1),
       timeout_(w.info().timeout),
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
+      look_timer_(&look_around, this),
       inquiry_timer_([](void* self) noexcept { static_cast<communicator_state*>(self)->end_inquiry(); },
                      this) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -282,16 +291,27 @@ std::string communicator_state::findings(const inquiry& all) const {
 
 // ---- failure ----
 
-void communicator_state::fail(errc why, const std::string& text, bool tell) noexcept {
-  if (failed() || world_ == nullptr) return;
+void communicator_state::fail(errc why, const std::string& text, bool tell, p2p::extent reach) noexcept {
+  if (world_ == nullptr) return;
+  if (failed()) {
+    // Of another reason; those made from it may still be at work.
+    if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
+    return;
+  }
   failure_ = why;
   failure_text_ = text;
   // Of this rank's own making, or the end of what is pending: somebody here hears of it.
   reported_ = tell || !running_.empty() || !waiting_.empty() || !patient_.empty();
   if (tell)
     for (int r = 0; r < size(); ++r)
-      if (r != rank_) endpoint_->announce_failure(message_context(), world_rank(r), why, text);
+      if (r != rank_) endpoint_->announce_failure(message_context(), world_rank(r), why, text, reach);
   end_pending();
+  if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
+}
+
+void communicator_state::fail_offspring(errc why, const std::string& text, bool tell) noexcept {
+  for (communicator_state* const child : world_->made_from(*this))
+    child->fail(why, text, tell, p2p::extent::offspring);
 }
 
 void communicator_state::end_pending() noexcept {
@@ -302,14 +322,16 @@ void communicator_state::end_pending() noexcept {
   while (core::activity* a = pending.pop_front()) a->on_expire(*a);
 }
 
-void communicator_state::failed_remotely(int peer, errc why, const std::string& text) noexcept {
-  if (failed() || world_ == nullptr) return;
+void communicator_state::failed_remotely(int peer, errc why, const std::string& text,
+                                         p2p::extent reach) noexcept {
+  if (world_ == nullptr) return;
+  if (failed()) return fail(why, text, false, reach);
   // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the
   // reason first, not that a message was withdrawn or that this rank has left.
   for (const int member : members_)
     if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
-      endpoint_->announce_failure(message_context(), member, why, text);
-  fail(why, text, false);
+      endpoint_->announce_failure(message_context(), member, why, text, reach);
+  fail(why, text, false, reach);
 }
 
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
@@ -326,13 +348,23 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
 std::vector<int> communicator_state::failed_ranks() const {
   std::vector<int> failed;
   for (int r = 0; r < size(); ++r)
-    if (endpoint_->peer_failed(world_rank(r))) failed.push_back(r);
+    if (endpoint_->peer_failed(world_rank(r)) ||
+        std::binary_search(agreed_failed_.begin(), agreed_failed_.end(), r))
+      failed.push_back(r);
   return failed;
+}
+
+void communicator_state::add_failed(const std::vector<int>& ranks) {
+  std::vector<int> all;
+  std::set_union(agreed_failed_.begin(), agreed_failed_.end(), ranks.begin(), ranks.end(),
+                 std::back_inserter(all));
+  agreed_failed_ = std::move(all);
 }
 
 // ---- waiting under the default timeout ----
 
 void communicator_state::watch(core::activity& a, bool has_deadline) noexcept {
+  if (!look_timer_.armed()) engine().timers().arm(look_timer_, engine().recent() + look_after);
   if (has_deadline) {
     patient_.push_back(a);
     return;
@@ -340,6 +372,18 @@ void communicator_state::watch(core::activity& a, bool has_deadline) noexcept {
   a.started = engine().recent() + core::engine::age_of_recent;  // a timeout never comes early
   waiting_.push_back(a);
   if (!timer_.armed()) engine().timers().arm(timer_, a.started + timeout_);
+}
+
+// Connections are made when something is sent. A rank that only waits for another has none, and would not
+// hear of its end.
+void communicator_state::look_around(void* self) noexcept {
+  auto& c = *static_cast<communicator_state*>(self);
+  if (c.world_ == nullptr || c.failed()) return;
+  if (std::exchange(c.waits_for_anyone_, false) && c.size() <= most_looked_after)
+    for (const int member : c.members_)
+      if (member != c.world_rank(c.rank_)) c.endpoint_->get_in_touch(member);
+  c.endpoint_->get_in_touch_with_awaited(c.message_context());
+  c.endpoint_->get_in_touch_with_awaited(c.collective_context());
 }
 
 void communicator_state::expire(void* self) noexcept {
@@ -388,6 +432,7 @@ void communicator_state::orphan() noexcept {
   world_->retire(std::move(board_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();
+  look_timer_.cancel();
   inquiry_timer_.cancel();
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());

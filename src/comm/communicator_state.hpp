@@ -43,13 +43,18 @@ class running_collective : public base::list_hook<running_tag> {
 
 class communicator_state final : public p2p::context_owner {
  public:
-  // `members`: ranks of the world by rank of this communicator; this rank must be one of them.
-  communicator_state(world& w, std::uint32_t id, std::string name, std::vector<int> members);
+  // `members`: ranks of the world by rank of this communicator; this rank must be one of them. `parent`: the
+  // id of the communicator that it was made from; its own: it is the world's.
+  communicator_state(world& w, std::uint32_t id, std::uint32_t parent, std::string name,
+                     std::vector<int> members);
   ~communicator_state();
 
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return static_cast<int>(members_.size()); }
   const std::string& name() const noexcept { return name_; }
+  std::uint32_t id() const noexcept { return id_; }
+  std::uint32_t parent() const noexcept { return parent_; }
+  const std::vector<int>& members() const noexcept { return members_; }
   int world_rank(int rank) const noexcept { return members_[static_cast<std::size_t>(rank)]; }
   int rank_of(int world_rank) const noexcept;  // -1: not a member
   std::string describe(int rank) const;        // "rank 2 (host b, pid 77)"
@@ -82,6 +87,8 @@ class communicator_state final : public p2p::context_owner {
   // `c` is in progress until it unlinks itself. One that lasts makes this rank tell others what it waits in.
   void add(running_collective& c) noexcept;
 
+  // Something waits for a message from any member.
+  void expect_anyone() noexcept { waits_for_anyone_ = true; }
   // `a` now waits under the communicator's timeout, after which its on_expire is called, or, when it
   // `has_deadline`, for as long as it takes. When the communicator fails, on_expire is called too. It leaves
   // by unlinking.
@@ -96,8 +103,9 @@ class communicator_state final : public p2p::context_owner {
     if (failure_ == errc::shut_down) return failure_;
     return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
   }
-  // Ends everything pending here with this reason, and, with `tell`, on the other members.
-  void fail(errc why, const std::string& text, bool tell) noexcept;
+  // Ends everything pending here with this reason, and, with `tell`, on the other members; with
+  // extent::offspring, also on communicators that were made from this one.
+  void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one) noexcept;
   // Collective `sequence`, in progress here, has taken too long. Asks all ranks where they are with it and
   // fails the communicator, `why` and `text` with what they said, when all have answered or after a tenth of
   // a second; not when the collective ends meanwhile.
@@ -105,8 +113,12 @@ class communicator_state final : public p2p::context_owner {
   // Why no collective can succeed any more (a member has died), or empty.
   const std::string& dead_member() const noexcept { return dead_member_; }
 
-  // Those whose link has ended otherwise than by their leaving, ascending.
+  // Those whose link has ended otherwise than by their leaving, and those that the members have agreed on;
+  // ascending.
   std::vector<int> failed_ranks() const;
+  void add_failed(const std::vector<int>& ranks);
+  // Tells one shrink() of this communicator from the next, the same on all members.
+  std::uint32_t next_round() noexcept { return ++rounds_; }
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release_reference() noexcept;
@@ -117,7 +129,7 @@ class communicator_state final : public p2p::context_owner {
   bool admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept override;
   std::string mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                             const p2p::fingerprint& theirs) const override;
-  void failed_remotely(int peer, errc why, const std::string& text) noexcept override;
+  void failed_remotely(int peer, errc why, const std::string& text, p2p::extent reach) noexcept override;
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
   p2p::whereabouts where(std::uint32_t sequence) const noexcept override;
   void told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept override;
@@ -146,14 +158,17 @@ class communicator_state final : public p2p::context_owner {
   void mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                 const p2p::fingerprint& theirs) noexcept;
   void end_pending() noexcept;
+  void fail_offspring(errc why, const std::string& text, bool tell) noexcept;
   void last_reference_gone() noexcept;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
+  static void look_around(void* self) noexcept;
 
   world* world_;
   core::loop& loop_;
   p2p::endpoint* endpoint_;
   const std::uint32_t id_;
+  const std::uint32_t parent_;
   const std::string name_;
   const std::vector<int> members_;
   std::vector<int> ranks_;  // by world rank; -1: not a member
@@ -167,12 +182,16 @@ class communicator_state final : public p2p::context_owner {
   std::string failure_text_;
   bool reported_ = false;  // an operation of this rank has ended with the failure
   std::string dead_member_;
+  std::vector<int> agreed_failed_;
+  std::uint32_t rounds_ = 0;
   base::intrusive_list<running_collective, running_tag> running_;
   base::intrusive_list<core::activity, core::waiting_tag> waiting_;  // in the order of their starts
   base::intrusive_list<core::activity, core::waiting_tag>
       patient_;  // those that end by a deadline of their own
   core::timer timer_;
   core::timer notice_timer_;
+  core::timer look_timer_;
+  bool waits_for_anyone_ = false;
   core::timer inquiry_timer_;
   std::unique_ptr<inquiry> inquiry_;
   std::vector<inquiry> later_;  // to be made when that one is over and has not failed the communicator

@@ -88,6 +88,8 @@ const char* name_of(operation_kind k) noexcept {
       return "split";
     case kind::duplicate:
       return "duplicate";
+    case kind::shrink:
+      return "shrink";
   }
   return "?";
 }

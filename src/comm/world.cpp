@@ -23,17 +23,19 @@ world::world(core::loop& loop, core::world_info info,
       transports_(std::move(transports)),
       links_(info_.peers.size(), nullptr),
       endpoint_(loop.engine(), *this, info_.rank, info_.size),
+      agreement_(*this),
       server_(std::move(server)) {
   loop_.hold();
   for (auto& t : transports_) t->open(info_, endpoint_);
   std::vector<int> everyone(static_cast<std::size_t>(info_.size));
   std::iota(everyone.begin(), everyone.end(), 0);
-  world_communicator_ = new communicator_state(*this, 0, "world", std::move(everyone));
+  world_communicator_ = new communicator_state(*this, 0, 0, "world", std::move(everyone));
   opened(*world_communicator_);
 }
 
 world::~world() {
   cut();
+  agreement_.end();
   for (communicator_state* c : std::vector<communicator_state*>(communicators_)) c->orphan();
   // Who still reads them must not find them gone; the memory goes with this process.
   for (auto& b : failed_boards_) b->keep_part();
@@ -94,14 +96,29 @@ std::uint32_t world::next_communicator_id() {
   return ++given_out_ * size + static_cast<std::uint32_t>(info_.rank);
 }
 
-communicator_state& world::make_communicator(std::uint32_t id, std::string name, std::vector<int> members) {
-  auto* const made = new communicator_state(*this, id, std::move(name), std::move(members));
+communicator_state& world::make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
+                                             std::vector<int> members) {
+  auto* const made = new communicator_state(*this, id, parent, std::move(name), std::move(members));
   opened(*made);
   return *made;
 }
 
+std::vector<communicator_state*> world::made_from(const communicator_state& parent) const {
+  std::vector<communicator_state*> found;
+  for (communicator_state* c : communicators_)
+    if (c != &parent && c->parent() == parent.id()) found.push_back(c);
+  return found;
+}
+
+communicator_state* world::find(std::uint32_t message_context) const noexcept {
+  for (communicator_state* c : communicators_)
+    if (c->message_context() == message_context) return c;
+  return nullptr;
+}
+
 void world::closed(communicator_state& c) noexcept {
   std::erase(communicators_, &c);
+  agreement_.closed(c);
   delete &c;
   if (communicators_.empty() && on_idle) on_idle(*this);
 }

@@ -2,6 +2,7 @@
 // One rank's membership in a world: transports, endpoint, communicators, and leaving in order.
 #pragma once
 
+#include "comm/agreement.hpp"
 #include "comm/board.hpp"
 #include "comm/communicator_state.hpp"
 #include "core/background.hpp"
@@ -13,7 +14,12 @@
 #include <memory>
 #include <string>
 #include <tutti/store.hpp>
+#include <tutti/task.hpp>
 #include <vector>
+
+namespace tutti {
+class communicator;
+}
 
 namespace tutti::comm {
 
@@ -34,6 +40,11 @@ class world final : public p2p::router {
   // router
   transport::link& link_to(int peer) override;
   std::string describe(int peer) const override;
+  void agree(int peer, std::uint32_t context, std::uint32_t round,
+             std::span<const std::byte> payload) noexcept override {
+    agreement_.received(peer, context, round, payload);
+  }
+  void peer_closed(int peer) noexcept override { agreement_.peer_closed(peer); }
 
   void closed(communicator_state& c) noexcept;  // its last handle has gone
   bool has_communicators() const noexcept { return !communicators_.empty(); }
@@ -47,8 +58,14 @@ class world final : public p2p::router {
   // The board of a communicator that is over: kept until the others have read what is on it; when the
   // communicator has `failed`, to the end.
   void retire(std::unique_ptr<board> b, bool failed) noexcept;
-  // `members`: ranks of this world.
-  communicator_state& make_communicator(std::uint32_t id, std::string name, std::vector<int> members);
+  // `members`: ranks of this world; `parent`: the id of the communicator that it is made from.
+  communicator_state& make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
+                                        std::vector<int> members);
+  // Those that were made from it and are still there.
+  std::vector<communicator_state*> made_from(const communicator_state& parent) const;
+  // The one of this message context; null: it is not open here.
+  communicator_state* find(std::uint32_t message_context) const noexcept;
+  agreement& survivors() noexcept { return agreement_; }
 
   // Ends the membership: what has been sent is safe with the peers, or the deadline has passed, when this
   // completes.
@@ -70,6 +87,7 @@ class world final : public p2p::router {
   p2p::endpoint endpoint_;
   std::vector<communicator_state*> communicators_;
   communicator_state* world_communicator_ = nullptr;
+  agreement agreement_;
   std::shared_ptr<tcp_store_server> server_;
   std::uint32_t given_out_ = 0;
   std::vector<std::unique_ptr<board>> retired_;  // to go when all have read them

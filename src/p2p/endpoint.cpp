@@ -64,6 +64,7 @@ void endpoint::close_context(std::uint32_t context) noexcept {
   });
   matcher_.close_context(context);
   contexts_.erase(context);
+  untold_.erase(context);
   // What still comes for it comes soon: its members have closed it, or are about to.
   if (closed_order_.size() == closed_remembered) {
     closed_.erase(closed_order_.front());
@@ -192,7 +193,8 @@ void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload
   }
   c->owner = this;
   c->payload_bytes = std::move(payload);
-  head.length = head.kind == frame_kind::fail ? c->payload_bytes.size() : head.length;
+  const bool carries = head.kind == frame_kind::fail || head.kind == frame_kind::agree;
+  if (carries) head.length = c->payload_bytes.size();
   c->head = head;
   c->payload = c->payload_bytes.data();
   c->progress = 0;
@@ -203,14 +205,45 @@ void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload
   if (routes_.link_to(peer).submit(*c)) free_controls_.push_back(c);
 }
 
-void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const std::string& text) noexcept {
+// The reach of a failure stands beside its reason.
+constexpr std::int32_t reaches_offspring = 0x100;
+
+void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const std::string& text,
+                                extent reach) noexcept {
   frame head;
   head.kind = frame_kind::fail;
   head.context = context;
-  head.tag = static_cast<std::int32_t>(why);
+  head.tag = static_cast<std::int32_t>(why) | (reach == extent::offspring ? reaches_offspring : 0);
   const std::string_view shown = std::string_view(text).substr(0, 4000);
   const auto* bytes = reinterpret_cast<const std::byte*>(shown.data());
   post_control(peer, head, std::vector<std::byte>(bytes, bytes + shown.size()));
+}
+
+void endpoint::agree(std::uint32_t context, int peer, std::uint32_t round,
+                     std::vector<std::byte> payload) noexcept {
+  frame head;
+  head.kind = frame_kind::agree;
+  head.context = context;
+  head.tag = static_cast<std::int32_t>(round);
+  post_control(peer, head, std::move(payload));
+}
+
+void endpoint::get_in_touch(int peer) noexcept {
+  if (in_touch(peer)) return;
+  frame nothing;
+  nothing.kind = frame_kind::credit;
+  post_control(peer, nothing);
+}
+
+void endpoint::get_in_touch_with_awaited(std::uint32_t context) noexcept {
+  std::vector<int> awaited;
+  const auto note = [&](const match::envelope& wanted) {
+    if (wanted.context == context && wanted.source >= 0 && wanted.source != rank_ && !in_touch(wanted.source))
+      awaited.push_back(wanted.source);
+  };
+  matcher_.visit_posted(context, [&](const match::posted_receive& r) { note(r.wanted); });
+  for (const probe* p = probes_.front(); p != nullptr; p = probes_.after(*p)) note(p->wanted);
+  for (const int peer : awaited) get_in_touch(peer);
 }
 
 void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,
@@ -422,7 +455,8 @@ landing endpoint::begin(int peer, const frame& head) noexcept {
       return begin_eager(peer, head);
     case frame_kind::data:
       return begin_data(peer, head);
-    case frame_kind::fail: {
+    case frame_kind::fail:
+    case frame_kind::agree: {
       unexpected* u = new_unexpected(head.length);
       return landing{u->data, head.length, static_cast<landing_owner*>(u)};
     }
@@ -488,6 +522,9 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
       break;
     case frame_kind::fail:
       end_fail(peer, head, where);
+      break;
+    case frame_kind::agree:
+      end_agree(peer, head, where);
       break;
     case frame_kind::refuse:
     case frame_kind::taken:
@@ -586,14 +623,23 @@ void endpoint::end_fail(int peer, const frame& head, const landing& where) noexc
   auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
   const std::string text(reinterpret_cast<const char*>(u.data), head.length);
   recycle(u);
+  const auto why = static_cast<errc>(head.tag & ~reaches_offspring);
+  const extent reach = (head.tag & reaches_offspring) != 0 ? extent::offspring : extent::one;
   const auto owner = contexts_.find(head.context);
   if (owner != contexts_.end()) {
-    owner->second->failed_remotely(peer, static_cast<errc>(head.tag), text);
+    owner->second->failed_remotely(peer, why, text, reach);
     return;
   }
   // Closed here, or not open yet; of the former there may be any number, and numbers are not used again.
   if (early_failures_.size() == early_failures_kept) early_failures_.erase(early_failures_.begin());
-  early_failures_.push_back({head.context, peer, static_cast<errc>(head.tag), text});
+  early_failures_.push_back({head.context, peer, why, text, reach});
+}
+
+void endpoint::end_agree(int peer, const frame& head, const landing& where) noexcept {
+  auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
+  const std::vector<std::byte> payload(u.data, u.data + head.length);
+  recycle(u);
+  routes_.agree(peer, head.context, static_cast<std::uint32_t>(head.tag), payload);
 }
 
 void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) noexcept {
@@ -602,7 +648,7 @@ void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) n
   if (found == early_failures_.end()) return;
   const early_failure f = std::move(*found);
   early_failures_.erase(found);
-  owner.failed_remotely(f.peer, f.why, f.text);
+  owner.failed_remotely(f.peer, f.why, f.text, f.reach);
 }
 
 void endpoint::finish(receive& r) noexcept {
@@ -645,11 +691,17 @@ int endpoint::nobody_left(const context_owner& owner) const noexcept {
   return in_touch(rank_) ? -1 : gone;
 }
 
-int endpoint::gone_source(std::uint32_t context, int source) const noexcept {
+int endpoint::gone_source(std::uint32_t context, int source) noexcept {
   if (source >= 0) return peer_gone(source) ? source : -1;
   if (gone_ == 0) return -1;
   const auto owner = contexts_.find(context);
-  return owner == contexts_.end() ? -1 : nobody_left(*owner->second);
+  if (owner == contexts_.end()) return -1;
+  if (const int last = nobody_left(*owner->second); last >= 0) return last;
+  const auto untold = untold_.find(context);
+  if (untold == untold_.end()) return -1;
+  const int dead = untold->second;
+  untold_.erase(untold);
+  return dead;
 }
 
 void endpoint::closed(int peer, errc why, std::string text) noexcept {
@@ -682,13 +734,17 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
     return owner.has_member(peer) && (why != errc::peer_left || nobody_left(owner) >= 0);
   };
   for (const auto& [context, owner] : contexts_) {
+    bool told = false;
     const auto end_receive = [&](match::posted_receive& posted) {
       auto& r = static_cast<receive&>(posted);
+      told = told || r.wanted.source < 0;
       r.set_failure(g.why, g.text);
       finish(r);
     };
     matcher_.take_posted_from(context, peer, end_receive);
-    if (ends_any(*owner)) matcher_.take_posted_from(context, match::any_source, end_receive);
+    if (!ends_any(*owner)) continue;
+    matcher_.take_posted_from(context, match::any_source, end_receive);
+    if (!told && why != errc::peer_left) untold_[context] = peer;
   }
   end_probes(
       [&](const probe& p) {
@@ -700,6 +756,7 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   std::vector<context_owner*> owners;
   for (const auto& [context, owner] : contexts_) owners.push_back(owner);
   for (context_owner* owner : owners) owner->peer_closed(peer, g.why, g.text);
+  routes_.peer_closed(peer);
 }
 
 // ---- probing ----

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -39,6 +40,12 @@ struct whereabouts {
 inline constexpr std::uint64_t node_cost = 256;
 constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
 
+// Which communicators a failure reaches.
+enum class extent : std::uint8_t {
+  one,       // the one that it is told of
+  offspring  // that one and those that were made from it
+};
+
 // A communicator, as far as the endpoint needs to know it.
 class context_owner {
  public:
@@ -49,7 +56,7 @@ class context_owner {
   virtual std::string mismatch_text(int peer, std::uint32_t sequence, const fingerprint& mine,
                                     const fingerprint& theirs) const = 0;
   // `peer` has told that this communicator failed there.
-  virtual void failed_remotely(int peer, errc why, const std::string& text) noexcept = 0;
+  virtual void failed_remotely(int peer, errc why, const std::string& text, extent reach) noexcept = 0;
   // The link to `peer` has closed.
   virtual void peer_closed(int peer, errc why, const std::string& text) noexcept = 0;
   // `peer` asks where this rank is with collective `sequence`.
@@ -68,6 +75,11 @@ class router {
  public:
   virtual transport::link& link_to(int peer) = 0;
   virtual std::string describe(int peer) const = 0;  // "rank 2 (host b, pid 77)"
+  // An agree frame has come.
+  virtual void agree(int /*peer*/, std::uint32_t /*context*/, std::uint32_t /*round*/,
+                     std::span<const std::byte> /*payload*/) noexcept {}
+  // The link to `peer` has closed, and all communicators have been told.
+  virtual void peer_closed(int /*peer*/) noexcept {}
 
  protected:
   ~router() = default;
@@ -126,7 +138,14 @@ class endpoint final : public transport::inbound {
   // Ends every receive posted for `context`.
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
   // Tells `peer` that the communicator has failed here; best effort.
-  void announce_failure(std::uint32_t context, int peer, errc why, const std::string& text) noexcept;
+  void announce_failure(std::uint32_t context, int peer, errc why, const std::string& text,
+                        extent reach = extent::one) noexcept;
+  // Sends an agree frame; best effort.
+  void agree(std::uint32_t context, int peer, std::uint32_t round, std::vector<std::byte> payload) noexcept;
+  // Makes sure that the end of `peer` would be noticed: connects to it where nothing has yet.
+  void get_in_touch(int peer) noexcept;
+  // The same with every rank from which a receive or a probe of `context` waits for a message.
+  void get_in_touch_with_awaited(std::uint32_t context) noexcept;
 
   // Tells every rank from which collective `sequence` waits for a message that it is waited for: ranks that
   // wait for each other in different collectives would otherwise never exchange a frame that shows it.
@@ -143,12 +162,21 @@ class endpoint final : public transport::inbound {
   // The oldest message from `source` that waits for a receive, whatever its tag; false: there is none.
   bool waiting_message(std::uint32_t context, int source, status& found) noexcept;
 
+  // Contexts that were open here and are not any more: what comes for them is for nobody. (For those that are
+  // not open yet it is kept.)
+  bool was_closed(std::uint32_t context) const noexcept {
+    return closed_.contains(context) && !contexts_.contains(context);
+  }
+
   bool peer_gone(int peer) const noexcept {
     return peers_[static_cast<std::size_t>(peer)].why != errc::success;
   }
   bool peer_failed(int peer) const noexcept {
     return peer_gone(peer) && peers_[static_cast<std::size_t>(peer)].why != errc::peer_left;
   }
+  // Why there is no link to `peer` any more, of one that has gone.
+  errc reason_of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why; }
+  const std::string& text_of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].text; }
   // Whether anything was sent to `peer`, or came from it.
   bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
   const endpoint_counters& counters() const noexcept { return counters_; }
@@ -176,8 +204,9 @@ class endpoint final : public transport::inbound {
   // When a receive from any rank would wait for nobody, one of those that have gone: there were other
   // members, all have gone, and this rank does not write to itself. Else -1.
   int nobody_left(const context_owner& owner) const noexcept;
-  // Likewise of a receive to come: -1 when something may come from `source`.
-  int gone_source(std::uint32_t context, int source) const noexcept;
+  // Likewise of a receive to come: -1 when something may come from `source`. Of a death that no receive from
+  // any rank has been told of yet, the first to come is.
+  int gone_source(std::uint32_t context, int source) noexcept;
   void drop_arriving(int peer) noexcept;
 
   // early_ends.cpp
@@ -201,6 +230,7 @@ class endpoint final : public transport::inbound {
   void end_data(const transport::frame& head, const transport::landing& where) noexcept;
   void end_withdraw(int peer, const transport::frame& head) noexcept;
   void end_fail(int peer, const transport::frame& head, const transport::landing& where) noexcept;
+  void end_agree(int peer, const transport::frame& head, const transport::landing& where) noexcept;
   bool admitted(int peer, const transport::frame& head) noexcept;
 
   bool take_unexpected(receive& r, unexpected& u) noexcept;
@@ -237,17 +267,13 @@ class endpoint final : public transport::inbound {
   cookie_table cookies_;
   std::unordered_map<std::uint32_t, context_owner*> contexts_;
   std::vector<peer_state> peers_;
-  std::size_t gone_ = 0;  // peers whose link has ended
+  std::size_t gone_ = 0;                           // peers whose link has ended
+  std::unordered_map<std::uint32_t, int> untold_;  // a member that has died, by context
   base::intrusive_list<unexpected, announced_tag> announced_;
   base::intrusive_list<probe, probe_tag> probes_;
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;
   std::vector<control*> free_controls_;
-  // Contexts that were open here and are not any more: what comes for them is for nobody. (For those that are
-  // not open yet it is kept.)
-  bool was_closed(std::uint32_t context) const noexcept {
-    return closed_.contains(context) && !contexts_.contains(context);
-  }
   std::unordered_set<std::uint32_t> closed_;
   std::deque<std::uint32_t> closed_order_;  // oldest first
   struct early_failure {
@@ -255,6 +281,7 @@ class endpoint final : public transport::inbound {
     int peer;
     errc why;
     std::string text;
+    extent reach;
   };
   std::vector<early_failure> early_failures_;  // of contexts that are not open here
   endpoint_counters counters_;

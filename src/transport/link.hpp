@@ -22,14 +22,16 @@ enum class frame_kind : std::uint8_t {
   data,  // `length` bytes of the message that the receiver knows as `cookie`, from byte `other_cookie` of it
   withdraw,  // the sender takes back the announced message `cookie`; `other_cookie`: receiver's cookie if it
              // has one
-  fail,      // the communicator `context` has failed at the sender; payload: reason (errc) and text
+  fail,      // the communicator `context` has failed at the sender; `tag`: reason; payload: text
   leave,     // the sender's world ends normally: nothing follows
   credit,    // `length` more bytes of eager messages may be sent to me
   notice,    // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
   ask,       // where is the receiver with collective `tag` of `context`?
-  tell,  // the answer: `cookie`, one of the p2p layer's numbers; `other_cookie` is the last collective that
-         // was called, `fingerprint` its fingerprint; `length`: 1 + the rank that it waits for, or 0
-  taken  // the receiver has read the announced message `cookie` from the sender's own memory: it is sent
+  tell,   // the answer: `cookie`, one of the p2p layer's numbers; `other_cookie` is the last collective that
+          // was called, `fingerprint` its fingerprint; `length`: 1 + the rank that it waits for, or 0
+  taken,  // the receiver has read the announced message `cookie` from the sender's own memory: it is sent
+  agree   // the members of `context` agree on who is left of it, in their round `tag`; the payload is the
+          // upper layers'
 };
 
 // Names the collective a frame is part of: its kind, root, element type, reduction and count.
@@ -52,9 +54,9 @@ struct outgoing_tag;
 // A frame to be sent, with its payload, owned by the caller until `done` is called or submit() answers true.
 struct outgoing : base::list_hook<outgoing_tag> {
   frame head;
-  // head.length bytes for eager, data and fail frames. For announce frames the message itself, which does not
-  // leave with the frame: a link that reaches the peer through memory may let the peer read it there (see
-  // fetch).
+  // head.length bytes for eager, data, fail and agree frames. For announce frames the message itself, which
+  // does not leave with the frame: a link that reaches the peer through memory may let the peer read it there
+  // (see fetch).
   const std::byte* payload = nullptr;
   // The payload has left (it is in the peer's memory, in a ring, or in the kernel) and is not referenced any
   // more; false: the link has closed instead.

@@ -229,7 +229,7 @@ struct owner final : p2p::context_owner {
                             const p2p::fingerprint&) const override {
     return "mismatch";
   }
-  void failed_remotely(int peer, errc why, const std::string& text) noexcept override {
+  void failed_remotely(int peer, errc why, const std::string& text, p2p::extent) noexcept override {
     failed_by = peer;
     reason = why;
     words = text;

@@ -77,7 +77,8 @@ enum class operation_kind : std::uint8_t {
   all_to_all_v,
   group,
   split,
-  duplicate
+  duplicate,
+  shrink
 };
 
 const char* name_of(operation_kind kind) noexcept;  // "all_reduce"
@@ -193,7 +194,7 @@ class operation_state {
   bool checked_ = false;  // its buffers are on record (coll/buffer_check.hpp)
   errc failure_ = errc::success;
   status result_;
-  communicator_ref made_;  // of group, split and duplicate
+  communicator_ref made_;  // of group, split, duplicate and shrink
   std::unique_ptr<std::string> text_;
   alignas(16) std::byte storage_[machine_bytes];
 };

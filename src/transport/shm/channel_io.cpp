@@ -36,7 +36,8 @@ bool channel_writer::write_message(const outgoing& o) noexcept {
   if (l == nullptr) return false;
   auto kind = static_cast<std::uint32_t>(o.head.kind);
   const bool marked = o.head.fingerprint != none;
-  if (o.head.kind == frame_kind::eager || o.head.kind == frame_kind::fail) {
+  if (o.head.kind == frame_kind::eager || o.head.kind == frame_kind::fail ||
+      o.head.kind == frame_kind::agree) {
     const std::size_t bytes = o.head.length;
     const std::size_t skip = marked ? sizeof none : 0;
     if (bytes + skip <= sizeof l->body) {
@@ -119,7 +120,8 @@ bool channel_reader::peek(item& out) noexcept {
   const bool marked = (stamp & line::has_fingerprint) != 0;
   switch (out.head.kind) {
     case frame_kind::eager:
-    case frame_kind::fail: {
+    case frame_kind::fail:
+    case frame_kind::agree: {
       const std::size_t bytes = l.length;
       const std::size_t skip = marked ? sizeof none : 0;
       if (marked) std::memcpy(out.head.fingerprint.data(), l.body, sizeof none);

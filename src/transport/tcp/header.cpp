@@ -42,7 +42,8 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) n
   if (get_little_endian<std::uint32_t>(at + 60) != crc32c(from.first(checked_bytes)))
     return "a frame header with a wrong checksum";
   if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) ||
-      at[5] > static_cast<std::uint8_t>(frame_kind::tell))
+      at[5] > static_cast<std::uint8_t>(frame_kind::agree) ||
+      at[5] == static_cast<std::uint8_t>(frame_kind::taken))  // of memory that the peer can read
     return "a frame of an unknown kind";
   if (get_little_endian<std::uint16_t>(at + 6) != 0 || get_little_endian<std::uint32_t>(at + 56) != 0)
     return "a frame with unknown flags";
@@ -56,8 +57,8 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) n
   if (f.kind == frame_kind::eager && f.length > eager_limit_bytes)
     return "an eager frame longer than the eager limit";
   if (f.kind == frame_kind::data && f.length > slice_bytes) return "a data frame longer than a slice";
-  if (f.kind == frame_kind::fail && f.length > fail_text_limit_bytes)
-    return "a fail frame with too long a text";
+  if ((f.kind == frame_kind::fail || f.kind == frame_kind::agree) && f.length > fail_text_limit_bytes)
+    return "a fail or agree frame with too long a payload";
   return nullptr;
 }
 

@@ -4,7 +4,7 @@
 //
 //   0 magic   4 version   5 kind   6 flags (0)   8 context   12 tag   16 length   24 cookie   32 other cookie
 //   40 fingerprint (16)   56 reserved (0)   60 CRC-32C of bytes 0..59
-// Eager, data and fail frames are followed by `length` bytes of payload, the others by none.
+// Eager, data, fail and agree frames are followed by `length` bytes of payload, the others by none.
 #pragma once
 
 #include "transport/link.hpp"
@@ -26,8 +26,8 @@ using header = std::array<std::uint8_t, header_bytes>;
 
 // The bytes of payload that follow a frame's header.
 inline std::uint64_t payload_bytes(const frame& f) noexcept {
-  const bool carries =
-      f.kind == frame_kind::eager || f.kind == frame_kind::data || f.kind == frame_kind::fail;
+  const bool carries = f.kind == frame_kind::eager || f.kind == frame_kind::data ||
+                       f.kind == frame_kind::fail || f.kind == frame_kind::agree;
   return carries ? f.length : 0;
 }
 

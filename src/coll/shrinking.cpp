@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/shrinking.hpp"
+
+#include "coll/arguments.hpp"
+#include "comm/agreement.hpp"
+#include "comm/world.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace tutti::coll {
+namespace {
+
+using comm::communicator_state;
+using detail::operation_state;
+
+// "world/shrink12" of "world" and of "world/shrink5".
+std::string shrunk_name(const std::string& old, std::uint32_t id) {
+  constexpr std::string_view mark = "/shrink";
+  const std::size_t at = old.rfind(mark);
+  const bool again = at != std::string::npos && old.find('/', at + 1) == std::string::npos;
+  return fmt::format("{}{}{}", again ? old.substr(0, at) : old, mark, id);
+}
+
+class shrink_machine final : public core::activity, public comm::agreement::caller {
+ public:
+  shrink_machine(operation_state& s, communicator_state& c) noexcept : operation_(s), comm_(c) {
+    user = this;
+    on_done = [](core::activity& a) noexcept {
+      auto& self = *static_cast<shrink_machine*>(a.user);
+      operation_state& state = self.operation_;
+      self.finish();
+      state.complete();
+    };
+    comm_.engine().begin_wait();
+  }
+
+  // comm::agreement::caller
+  void settled(std::uint32_t id, std::vector<int> members, std::vector<int> failed) noexcept override {
+    id_ = id;
+    members_ = std::move(members);
+    failed_ = std::move(failed);
+    complete();
+  }
+  void refused(errc why, std::string text) noexcept override {
+    set_failure(why, std::move(text));
+    complete();
+  }
+
+  void finish() noexcept {
+    operation_state& state = operation_;
+    if (failure() == errc::success) {
+      try {
+        comm_.add_failed(failed_);
+        // Made from what the old one was made from: it takes its place.
+        communicator_state& made =
+            comm_.of_world().make_communicator(id_, comm_.parent() == comm_.id() ? id_ : comm_.parent(),
+                                               shrunk_name(comm_.name(), id_), std::move(members_));
+        state.set_made(detail::communicator_ref(&made));
+      } catch (const std::exception& e) {
+        set_failure(errc::resources, e.what());
+        tell_not_made();
+      }
+    }
+    if (failure() != errc::success)
+      state.fail(failure(), fmt::format("{}: {}", title(comm_, state.what()), take_text()));
+    state.set_machine(nullptr);
+    this->~shrink_machine();
+  }
+  // What was settled is not taken up here.
+  void drop() noexcept {
+    if (waits_) {
+      comm_.of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
+                                                              comm_.name(), comm_.describe(comm_.rank())));
+      comm_.engine().end_wait();
+    } else if (failure() == errc::success) {
+      tell_not_made();
+    }
+  }
+
+ private:
+  void complete() noexcept {
+    waits_ = false;
+    comm_.engine().end_wait();
+    comm_.engine().complete(*this);
+  }
+  void tell_not_made() noexcept {
+    for (const int member : members_)
+      if (member != comm_.world_rank(comm_.rank()))
+        comm_.endpoint().announce_failure(
+            2 * id_, member, errc::cancelled,
+            fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank())));
+  }
+
+  operation_state& operation_;
+  communicator_state& comm_;
+  bool waits_ = true;
+  std::uint32_t id_ = 0;
+  std::vector<int> members_;
+  std::vector<int> failed_;
+};
+static_assert(sizeof(shrink_machine) <= operation_state::machine_bytes);
+
+}  // namespace
+
+bool start_shrink(operation_state& state) {
+  communicator_state& c = *state.what().comm;
+  const std::string who = fmt::format("{} has called shrink on {}", c.describe(c.rank()), c.name());
+  if (c.dead_member().empty()) {
+    c.fail(errc::cancelled, who, true, p2p::extent::offspring);
+  } else {
+    c.fail(errc::peer_failed, fmt::format("{}; {}", c.dead_member(), who), true, p2p::extent::offspring);
+  }
+  auto* const machine = new (state.machine_storage()) shrink_machine(state, c);
+  state.set_machine(machine);
+  c.of_world().survivors().join(c, *machine, state.has_deadline());
+  return false;
+}
+
+void stop_shrink(operation_state& state, errc why, const std::string& text) noexcept {
+  communicator_state& c = *state.what().comm;
+  auto& m = *static_cast<shrink_machine*>(state.machine());
+  c.of_world().survivors().give_up(
+      m, why,
+      fmt::format("shrink was {} on {}{}", why == errc::cancelled ? "cancelled" : "ended",
+                  c.describe(c.rank()), text == "cancelled" ? "" : ": " + text));
+}
+
+void abandon_shrink(operation_state& state, void* which) noexcept {
+  auto* const m = static_cast<shrink_machine*>(which);
+  if (!state.what().comm->orphaned()) m->drop();
+  m->~shrink_machine();
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/agreement.hpp"
+
+#include "base/little_endian.hpp"
+#include "comm/world.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace tutti::comm {
+namespace {
+
+// What a gatherer that runs its loop needs, many times over.
+constexpr auto patience_with_gatherer = std::chrono::milliseconds(200);
+
+// Rounds that are over: who comes late is told how they ended.
+constexpr std::size_t rounds_remembered = 1024;
+
+constexpr std::size_t most_named = 8;
+constexpr std::size_t most_text = 4000;
+
+using bytes = std::vector<std::byte>;
+
+// Ranks of a communicator as bits.
+std::size_t bits_bytes(std::size_t ranks) noexcept { return (ranks + 7) / 8; }
+void set_bit(std::byte* bits, std::size_t i) noexcept { bits[i / 8] |= std::byte{1} << (i % 8); }
+bool has_bit(const std::byte* bits, std::size_t i) noexcept {
+  return (bits[i / 8] & (std::byte{1} << (i % 8))) != std::byte{0};
+}
+
+template <class T>
+void put(bytes& to, T value) {
+  std::uint8_t raw[sizeof(T)];
+  base::put_little_endian(raw, value);
+  for (const std::uint8_t b : raw) to.push_back(std::byte{b});
+}
+template <class T>
+T get(const std::byte* from) noexcept {
+  return base::get_little_endian<T>(reinterpret_cast<const std::uint8_t*>(from));
+}
+
+// A reason with its text; the first byte of what comes in is the word.
+constexpr std::size_t reason_at = 1, reason_text_at = 3;
+bytes reason_bytes(errc why, const std::string& text) {
+  bytes made;
+  put(made, static_cast<std::uint16_t>(why));
+  const std::string_view shown = std::string_view(text).substr(0, most_text);
+  const auto* const first = reinterpret_cast<const std::byte*>(shown.data());
+  made.insert(made.end(), first, first + shown.size());
+  return made;
+}
+errc reason_in(std::span<const std::byte> payload) noexcept {
+  return static_cast<errc>(get<std::uint16_t>(payload.data() + reason_at));
+}
+std::string text_in(std::span<const std::byte> payload) {
+  const auto text = payload.subspan(reason_text_at);
+  return std::string(reinterpret_cast<const char*>(text.data()), text.size());
+}
+
+constexpr std::size_t settled_id_at = 1, settled_bits_at = 5;
+
+}  // namespace
+
+struct agreement::round {
+  round(agreement& a, key k) : of(a), name(k), timer(&expire, this) {}
+
+  agreement& of;
+  const key name;
+  caller* who = nullptr;  // null: not called here yet, or over, or abandoned
+  bool abandoned = false;
+  std::vector<int> members;  // ranks of the world; of a round that was called here
+  std::string title;         // "shrink on world"
+  std::string timeout_text;
+  bytes cause;  // why the communicator has failed, for members that have not heard of it
+  // Those that wait for this rank's word: with the members that they cannot reach any more, as bits; and
+  // those that gather themselves.
+  std::map<int, bytes> joined;  // behind the bits is their reason
+  std::set<int> asked;
+  std::set<int> absent;  // alive, and take no part
+  int gatherer = -1;     // which this rank has joined
+  bool invited = false;  // this rank gathers and has said so
+  bool leaving = false;  // it does not want to wait any longer, for this reason
+  errc why = errc::success;
+  std::string text;
+  bytes outcome;  // as it is told to others; empty: none yet
+  core::timer timer;
+
+  bool open() const noexcept { return outcome.empty(); }
+  bool called() const noexcept { return who != nullptr || abandoned; }
+};
+
+agreement::agreement(world& w) noexcept : world_(w) {}
+agreement::~agreement() = default;
+
+agreement::round& agreement::at(std::uint32_t context, std::uint32_t number) {
+  const key k{context, number};
+  const auto found = rounds_.find(k);
+  if (found != rounds_.end()) return *found->second;
+  forget_old();
+  return *rounds_.emplace(k, std::make_unique<round>(*this, k)).first->second;
+}
+
+void agreement::forget_old() noexcept {
+  if (settled_order_.size() < rounds_remembered) return;
+  rounds_.erase(settled_order_.front());
+  settled_order_.erase(settled_order_.begin());
+}
+
+agreement::round* agreement::round_of(const caller& who) noexcept {
+  for (const auto& [k, r] : rounds_)
+    if (r->who == &who) return r.get();
+  return nullptr;
+}
+
+void agreement::send(const round& r, int peer, word what, const bytes& rest) noexcept {
+  bytes payload;
+  payload.reserve(1 + rest.size());
+  payload.push_back(static_cast<std::byte>(what));
+  for (const std::byte b : rest) payload.push_back(b);
+  world_.endpoint().agree(r.name.first, peer, r.name.second, std::move(payload));
+}
+
+bool agreement::has_gone(const round& r, int member) const noexcept {
+  return world_.endpoint().peer_gone(member) || r.absent.contains(member);
+}
+
+// Whether this rank is the first of those that have not gone.
+bool agreement::gathers(const round& r) const noexcept {
+  const communicator_state* const c = r.called() ? nullptr : world_.find(r.name.first);
+  const std::vector<int>& members = c != nullptr ? c->members() : r.members;
+  for (const int m : members) {
+    if (m == world_.info().rank) return true;
+    if (!has_gone(r, m)) return false;
+  }
+  return false;
+}
+
+// ---- taking part ----
+
+void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
+  round& r = at(c.message_context(), c.next_round());
+  r.who = &who;
+  r.members = c.members();
+  r.title = fmt::format("shrink on {}", c.name());
+  r.timeout_text = fmt::format("timed out after {} s", std::chrono::duration<double>(c.timeout()).count());
+  r.cause = reason_bytes(c.failure(), c.failure_text());
+  if (!r.open()) return tell_caller(r);
+  core::engine& engine = world_.loop().engine();
+  if (!has_deadline) engine.timers().arm(r.timer, engine.env().now() + c.timeout());
+  advance(r);
+}
+
+// Somebody has gone, or has come.
+void agreement::advance(round& r) noexcept {
+  if (!r.open() || !r.called()) return;
+  for (const int m : r.members) {
+    if (m == world_.info().rank) {
+      if (r.leaving) return settle(r, bytes());
+      return gather(r);
+    }
+    if (has_gone(r, m)) continue;
+    if (r.gatherer == m) return;
+    r.gatherer = m;
+    if (r.leaving) return send(r, m, word::give_up, reason_bytes(r.why, r.text));
+    bytes gone(bits_bytes(r.members.size()));
+    for (std::size_t i = 0; i < r.members.size(); ++i)
+      if (has_gone(r, r.members[i])) set_bit(gone.data(), i);
+    gone.insert(gone.end(), r.cause.begin(), r.cause.end());
+    return send(r, m, word::join, gone);
+  }
+}
+
+void agreement::gather(round& r) noexcept {
+  const int self = world_.info().rank;
+  if (!std::exchange(r.invited, true)) {
+    for (const int m : r.members)
+      if (m != self && !has_gone(r, m)) send(r, m, word::invite, r.cause);
+  }
+  const std::size_t n = r.members.size();
+  std::vector<std::size_t> in;  // places among the members
+  for (std::size_t i = 0; i < n; ++i) {
+    const int m = r.members[i];
+    if (m == self) {
+      in.push_back(i);
+    } else if (!has_gone(r, m)) {
+      if (!r.joined.contains(m)) return;
+      in.push_back(i);
+    }
+  }
+  // Where two of them have lost each other, one is left out: the one that has lost most.
+  const auto lost = [&](std::size_t a, std::size_t b) {
+    const auto told = r.joined.find(r.members[a]);
+    return told != r.joined.end() && told->second.size() >= bits_bytes(n) && has_bit(told->second.data(), b);
+  };
+  for (;;) {
+    std::size_t worst = n, most = 0;
+    for (const std::size_t a : in) {
+      const auto broken = static_cast<std::size_t>(
+          std::count_if(in.begin(), in.end(), [&](std::size_t b) { return lost(a, b) || lost(b, a); }));
+      if (broken > 0 && broken >= most) {
+        most = broken;
+        worst = a;
+      }
+    }
+    if (worst == n) break;
+    std::erase(in, worst);
+  }
+  bytes outcome{static_cast<std::byte>(word::settled)};
+  std::uint32_t id = 0;
+  try {
+    id = world_.next_communicator_id();
+  } catch (const error& e) {
+    r.why = static_cast<errc>(e.code().value());
+    r.text = e.what();
+    return settle(r, bytes());
+  }
+  put(outcome, id);
+  bytes stay(bits_bytes(n)), failed(bits_bytes(n));
+  for (const std::size_t i : in) set_bit(stay.data(), i);
+  for (std::size_t i = 0; i < n; ++i) {
+    const int m = r.members[i];
+    const bool left_out = m != self && !has_gone(r, m);
+    if (!has_bit(stay.data(), i) && (left_out || world_.endpoint().peer_failed(m))) set_bit(failed.data(), i);
+  }
+  outcome.insert(outcome.end(), stay.begin(), stay.end());
+  outcome.insert(outcome.end(), failed.begin(), failed.end());
+  settle(r, std::move(outcome));
+}
+
+// The round is over; without an outcome it has failed for r.why.
+void agreement::settle(round& r, bytes outcome) noexcept {
+  if (!r.open()) return;
+  if (outcome.empty()) {
+    std::string text = r.text;
+    if (const std::string who = missing(r); !who.empty()) text += "; " + who;
+    outcome.push_back(static_cast<std::byte>(word::refused));
+    for (const std::byte b : reason_bytes(r.why, text)) outcome.push_back(b);
+  }
+  r.outcome = std::move(outcome);
+  r.timer.cancel();
+  std::set<int> waiting = std::move(r.asked);
+  for (const auto& [peer, gone] : r.joined) waiting.insert(peer);
+  r.joined.clear();
+  for (const int peer : waiting) world_.endpoint().agree(r.name.first, peer, r.name.second, r.outcome);
+  settled_order_.push_back(r.name);
+  tell_caller(r);
+}
+
+void agreement::tell_caller(round& r) noexcept {
+  caller* const who = std::exchange(r.who, nullptr);
+  if (who == nullptr && !r.abandoned) return;
+  r.timer.cancel();
+  if (static_cast<word>(r.outcome[0]) == word::refused) {
+    if (who != nullptr) who->refused(reason_in(r.outcome), text_in(r.outcome));
+    return;
+  }
+  const auto id = get<std::uint32_t>(r.outcome.data() + settled_id_at);
+  const std::byte* const stay = r.outcome.data() + settled_bits_at;
+  const std::byte* const failed = stay + bits_bytes(r.members.size());
+  std::vector<int> members, dead;
+  bool here = false;
+  for (std::size_t i = 0; i < r.members.size(); ++i) {
+    if (has_bit(failed, i)) dead.push_back(static_cast<int>(i));
+    if (!has_bit(stay, i)) continue;
+    members.push_back(r.members[i]);
+    here = here || r.members[i] == world_.info().rank;
+  }
+  if (who == nullptr) {
+    // The others count on this rank, which does not want any more.
+    r.abandoned = false;
+    for (const int m : members)
+      if (here && m != world_.info().rank)
+        world_.endpoint().announce_failure(2 * id, m, errc::cancelled, r.text);
+    return;
+  }
+  if (here) return who->settled(id, std::move(members), std::move(dead));
+  who->refused(
+      errc::peer_failed,
+      fmt::format("the others go on without {}, which is this rank: the connection between it and one "
+                  "of them is broken",
+                  world_.describe(world_.info().rank)));
+}
+
+// ---- giving up ----
+
+void agreement::give_up(caller& who, errc why, const std::string& text) noexcept {
+  if (round* const r = round_of(who)) leave_round(*r, why, text);
+}
+
+void agreement::abandon(caller& who, const std::string& text) noexcept {
+  round* const r = round_of(who);
+  if (r == nullptr) return;
+  r->who = nullptr;
+  r->abandoned = true;
+  leave_round(*r, errc::cancelled, text);
+}
+
+void agreement::leave_round(round& r, errc why, const std::string& text) noexcept {
+  if (!r.open() || r.leaving) return;
+  r.leaving = true;
+  r.why = why;
+  r.text = text;
+  r.gatherer = -1;  // who gathers is to hear it
+  core::engine& engine = world_.loop().engine();
+  engine.timers().arm(r.timer, engine.env().now() + patience_with_gatherer);
+  advance(r);
+}
+
+void agreement::expire(void* self) noexcept {
+  auto& r = *static_cast<round*>(self);
+  agreement& a = r.of;
+  if (!r.leaving) {
+    a.leave_round(r, errc::timed_out,
+                  fmt::format("{} on {}", r.timeout_text, a.world_.describe(a.world_.info().rank)));
+    return;
+  }
+  if (r.gatherer >= 0)
+    r.text += fmt::format(
+        "; {}, which gathers the answers, does not say anything: it is busy outside of its loop "
+        "(tutti::compute), stopped, or cut off",
+        a.world_.describe(r.gatherer));
+  a.settle(r, bytes());
+}
+
+// Who has kept a round open, as far as this rank can know it.
+std::string agreement::missing(const round& r) const {
+  if (!gathers(r)) return {};
+  const communicator_state* const c = world_.find(r.name.first);
+  const std::vector<int>& members = r.members.empty() && c != nullptr ? c->members() : r.members;
+  std::string names;
+  std::size_t n = 0;
+  for (const int m : members) {
+    const bool here = m == world_.info().rank;
+    if (here ? r.called() : has_gone(r, m) || r.joined.contains(m) || r.asked.contains(m)) continue;
+    if (n++ < most_named) names += (names.empty() ? "" : ", ") + world_.describe(m);
+  }
+  if (n == 0) return {};
+  if (n > most_named) names += fmt::format(" and {} more", n - most_named);
+  return fmt::format("shrink was not called by {}", names);
+}
+
+// ---- what others say ----
+
+void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
+                         std::span<const std::byte> payload) noexcept {
+  if (payload.empty()) return;
+  const auto what = static_cast<word>(payload[0]);
+  if (what == word::obituary) {
+    const auto dead = payload.size() < 5 ? -1 : get<std::int32_t>(payload.data() + 1);
+    if (dead >= 0 && dead < world_.info().size && dead != world_.info().rank)
+      world_.endpoint().get_in_touch(dead);
+    return;
+  }
+  communicator_state* const c = world_.find(context);
+  const auto found = rounds_.find(key{context, number});
+  if (found == rounds_.end() && c == nullptr && world_.endpoint().was_closed(context)) {
+    round nobody(*this, key{context, number});
+    if (what == word::join || what == word::invite || what == word::give_up) send(nobody, peer, word::absent);
+    return;
+  }
+  round& r = at(context, number);
+  const auto answer = [&] { world_.endpoint().agree(context, peer, number, r.outcome); };
+  const std::size_t n = r.called() ? r.members.size() : c != nullptr ? c->members().size() : 0;
+  switch (what) {
+    case word::join:
+    case word::invite: {
+      if (!r.open()) return answer();
+      // Of a communicator that is not open here yet, the bits cannot be told from the reason; they come
+      // first.
+      const std::size_t bits = what == word::join ? bits_bytes(n) : 0;
+      if (payload.size() < bits + reason_text_at) return;
+      if (what == word::join) {
+        r.joined[peer] = bytes(payload.begin() + 1, payload.end());
+      } else {
+        r.asked.insert(peer);
+      }
+      // Also where it has failed already: this rank may be at work on one that was made from it.
+      if (c != nullptr) {
+        const auto cause = payload.subspan(bits);
+        c->fail(reason_in(cause), text_in(cause), false, p2p::extent::offspring);
+      }
+      return advance(r);
+    }
+    case word::settled:
+      if (!r.called() || payload.size() != settled_bits_at + 2 * bits_bytes(n)) return;
+      return settle(r, bytes(payload.begin(), payload.end()));
+    case word::refused:
+      if (payload.size() < reason_text_at) return;
+      return settle(r, bytes(payload.begin(), payload.end()));
+    case word::give_up:
+      if (payload.size() < reason_text_at) return;
+      if (!r.open()) return answer();
+      if (!gathers(r)) {
+        const bytes same(payload.begin() + 1, payload.end());
+        return send(r, peer, word::refused, same);
+      }
+      r.asked.insert(peer);
+      r.why = reason_in(payload);
+      r.text = text_in(payload);
+      return settle(r, bytes());
+    case word::absent:
+      r.absent.insert(peer);
+      return advance(r);
+    case word::obituary:
+      return;
+  }
+}
+
+void agreement::peer_closed(int peer) noexcept {
+  for (const auto& [k, r] : rounds_) {
+    r->joined.erase(peer);
+    r->asked.erase(peer);
+    advance(*r);
+  }
+  if (world_.endpoint().peer_failed(peer)) spread(peer);
+}
+
+// Ranks that have no connection to the dead one would not hear of it. They look for themselves.
+void agreement::spread(int dead) noexcept {
+  bytes word_and_rank{static_cast<std::byte>(word::obituary)};
+  put(word_and_rank, static_cast<std::int32_t>(dead));
+  p2p::endpoint& e = world_.endpoint();
+  for (int peer = 0; peer < world_.info().size; ++peer)
+    if (peer != world_.info().rank && e.in_touch(peer) && !e.peer_gone(peer))
+      e.agree(0, peer, 0, word_and_rank);
+}
+
+void agreement::closed(const communicator_state& c) noexcept {
+  for (auto at_round = rounds_.begin(); at_round != rounds_.end();) {
+    round& r = *at_round->second;
+    if (r.name.first != c.message_context() || !r.open() || r.called()) {
+      ++at_round;
+      continue;
+    }
+    for (const auto& [peer, gone] : r.joined) send(r, peer, word::absent);
+    for (const int peer : r.asked) send(r, peer, word::absent);
+    at_round = rounds_.erase(at_round);
+  }
+}
+
+void agreement::end() noexcept {
+  for (const auto& [k, r] : rounds_)
+    if (caller* const who = std::exchange(r->who, nullptr))
+      who->refused(errc::shut_down, "the runtime has ended");
+  rounds_.clear();
+  settled_order_.clear();
+}
+
+}  // namespace tutti::comm

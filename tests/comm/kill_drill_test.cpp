@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// SIGKILL at random moments, in the middle of every collective and of messages: the survivors learn of it
+// soon, agree on who is left, and go on with right results. Nobody hangs.
+//
+// TUTTI_KILL_DRILL: how many kills for each transport (and loop, as a test of its own); 12 without.
+// TUTTI_TEST_SEED replays.
+#include "launch/launched.hpp"
+
+#include <doctest/doctest.h>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using tutti::launch::testing::ending;
+using tutti::launch::testing::launched;
+using tutti::launch::testing::temporary_directory;
+
+namespace {
+
+int number_from(const char* variable, int otherwise) {
+  const char* const given = std::getenv(variable);
+  return given != nullptr ? std::atoi(given) : otherwise;
+}
+
+struct figures {
+  std::vector<long> noticed_us, mended_us;
+  int kills = 0;
+};
+
+std::string summary(const char* what, std::vector<long> us) {
+  std::sort(us.begin(), us.end());
+  std::ostringstream text;
+  text << what << " median " << static_cast<double>(us[us.size() / 2]) / 1000 << " ms, 99 % "
+       << static_cast<double>(us[us.size() * 99 / 100]) / 1000 << " ms, worst "
+       << static_cast<double>(us.back()) / 1000 << " ms";
+  return text.str();
+}
+
+// One job, in which ranks are killed until one is left.
+void run_job(const std::string& transport, int ranks, std::uint64_t seed, figures& all) {
+  CAPTURE(transport);
+  CAPTURE(ranks);
+  CAPTURE(seed);
+  const temporary_directory here;
+  const int kills = ranks - 1;
+  launched job({"-n", std::to_string(ranks), "--tag-output", "never", "--on-failure", "continue",
+                TUTTI_KILL_DRILL_PATH, here.path() + "/deaths", std::to_string(seed), std::to_string(kills)},
+               {"TUTTI_TRANSPORTS=" + transport, "TUTTI_TIMEOUT=20"});
+  const ending end = job.finish();
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  CHECK(end.output.find("WRONG") == std::string::npos);
+  CHECK(end.output.find("is left") != std::string::npos);
+  CHECK(end.exit_code == 128 + 9);
+  int reports = 0;
+  std::istringstream lines(end.output);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string survivor, round, deed, noticed, mended;
+    int rank = 0, number = 0;
+    std::size_t elements = 0;
+    long noticed_us = 0, mended_us = 0;
+    if (!(words >> survivor >> rank >> round >> number >> deed >> elements >> noticed >> noticed_us >>
+          mended >> mended_us) ||
+        survivor != "survivor")
+      continue;
+    ++reports;
+    all.noticed_us.push_back(noticed_us);
+    all.mended_us.push_back(mended_us);
+  }
+  CHECK(reports == ranks * (ranks - 1) / 2);
+  all.kills += kills;
+}
+
+void drill(const std::string& transport, long target_ms) {
+  const int wanted = number_from("TUTTI_KILL_DRILL", 12);
+  const char* const given = std::getenv("TUTTI_TEST_SEED");
+  std::uint64_t seed =
+      given != nullptr
+          ? std::strtoull(given, nullptr, 0)
+          : static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count() % 1000000);
+  figures all;
+  for (int ranks = 5; all.kills < wanted; ranks = ranks == 7 ? 3 : ranks + 1) {
+    run_job(transport, ranks, seed, all);
+    seed += static_cast<std::uint64_t>(ranks - 1);
+  }
+  REQUIRE(!all.noticed_us.empty());
+  MESSAGE(transport << ": " << all.kills << " kills, " << all.noticed_us.size() << " survivors; "
+                    << summary("noticed:", all.noticed_us) << "; " << summary("shrink:", all.mended_us));
+  std::sort(all.noticed_us.begin(), all.noticed_us.end());
+  CHECK(all.noticed_us[all.noticed_us.size() / 2] < target_ms * 1000);
+}
+
+}  // namespace
+
+TEST_CASE("kill drill: shared memory") { drill("shm", 50); }
+TEST_CASE("kill drill: TCP") { drill("tcp", 200); }
