@@ -22,6 +22,8 @@
 namespace tutti {
 
 struct counters;
+template <class T>
+class task;
 namespace detail {
 struct communicator_access;
 }
@@ -350,6 +352,18 @@ class communicator {
   operation<communicator> shrink(call_site where = call_site::current()) const {
     return operation<communicator>(detail::call(detail::operation_kind::shrink, state_, where));
   }
+
+  // The other way on: all ranks again, those that have died too, started anew (tutti-run --on-failure
+  // restart). Every rank that is left calls it, on a communicator of its world; a rank that is started anew
+  // gets the same from tutti::run or init. Gives the world's communicator of a new epoch, with all ranks
+  // under their old numbers; nothing that was sent in an earlier one reaches it. What this world's
+  // communicators still had pending ends with errc::peer_failed, and further calls with
+  // errc::communicator_failed.
+  //
+  // Ranks meet at the store of their world again, which rank 0 keeps. errc::join_failed when not all have
+  // come within init_options::timeout, naming those that are missing, and when whatever started the ranks
+  // does not start them anew. More ranks may die meanwhile: it waits for those too.
+  task<communicator> rejoin() const;
 
   friend counters counters_of(const communicator& c);
   friend struct detail::communicator_access;

@@ -298,6 +298,8 @@ job resolve(const init_options& options) {
   const place found = place_of(options);
   take_place(found, j);
   j.job_id = found.job;
+  j.comes_again = base::env_integer("TUTTI_REJOIN", 0, 1).value_or(0) == 1;
+  j.restarts = static_cast<int>(base::env_integer("TUTTI_RESTART_COUNT", 0, INT_MAX).value_or(0));
   const int store_fd = take_store_fd();
   if (at_address) parse_master_url(method, j);
   if (at_file) j.meeting_file = parse_file_url(method);

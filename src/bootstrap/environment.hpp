@@ -27,6 +27,9 @@ struct job {
   // Of this start of the program, different for every other start: what is left of another is told by it.
   // Empty: nothing says.
   std::string job_id;
+  // Ranks that die are started anew, one by one, and meet the others again; this process so many times.
+  bool comes_again = false;
+  int restarts = 0;
   // The processes and their ranks are MPI's; rank and world_size are what the options and the environment say
   // of them, -1 where they say nothing.
   bool over_mpi = false;
@@ -34,9 +37,9 @@ struct job {
 };
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
-// TUTTI_RESTART_COUNT, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_BACKEND and TUTTI_STORE_FD;
-// without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp). With env://, the
-// ranks meet at
+// TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_BACKEND and
+// TUTTI_STORE_FD; without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp).
+// With env://, the ranks meet at
 //   MASTER_ADDR and MASTER_PORT, where both are set;
 //   else a file in a directory of this user, where a starter has started all ranks on one host and named the
 //   job; under torchrun, whose own store listens at MASTER_PORT: likewise on one host; else at the port

@@ -268,6 +268,13 @@ task<bool> is_over(store& through, core::time_point deadline) {
   co_return verdicts > 0;
 }
 
+task<bool> has_come(store& through, int rank, core::time_point deadline) {
+  // What the key holds, and if it is absent, nothing: without an error.
+  const store_exchange claim =
+      co_await through.compare_exchange(rank_key(rank), "", "", core::time_left(deadline));
+  co_return !claim.value.empty();
+}
+
 task<> supersede(store& through, core::time_point deadline) {
   co_await through.compare_exchange(verdict_key, "", std::string(superseded), core::time_left(deadline));
 }

@@ -35,6 +35,8 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::pe
                                                core::time_point deadline);
 // Whether an attempt has ended, in a world, a failure or as superseded.
 task<bool> is_over(store& through, core::time_point deadline);
+// Whether a process has come to an attempt with this rank.
+task<bool> has_come(store& through, int rank, core::time_point deadline);
 // Ends an attempt that has not ended: those that wait in it learn that the next one has begun.
 task<> supersede(store& through, core::time_point deadline);
 

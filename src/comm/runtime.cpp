@@ -53,7 +53,11 @@ task<communicator> init(runtime& rt, init_options options) {
     communicator world;
     std::exception_ptr failure;
     try {
-      world = co_await state.join(job, local.get(), server);
+      if (job.comes_again) {
+        world = co_await state.join_epoch(job, job.restarts, server);
+      } else {
+        world = co_await state.join(job, local.get(), server);
+      }
     } catch (...) {
       failure = std::current_exception();
     }
@@ -62,6 +66,10 @@ task<communicator> init(runtime& rt, init_options options) {
       co_await server->drain(farewell);
       std::rethrow_exception(failure);
     }
+    co_return world;
+  }
+  if (job.comes_again) {
+    communicator world = co_await state.join_epoch(job, job.restarts, nullptr);
     co_return world;
   }
   const std::unique_ptr<tcp_store> client = co_await tcp_store::connect(

@@ -2,6 +2,7 @@
 #include "comm/runtime_state.hpp"
 
 #include "base/log.hpp"
+#include "bootstrap/epoch_meeting.hpp"
 #include "bootstrap/file_meeting.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/compute_pool.hpp"
@@ -103,6 +104,29 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   co_return enter(std::move(info), std::move(ways), std::move(server));
 }
 
+task<communicator> runtime_state::join_epoch(bootstrap::job job, std::int64_t least,
+                                             std::shared_ptr<tcp_store_server> server) {
+  const core::time_point deadline = loop_.engine().env().now() + job.timeout;
+  base::set_log_rank(job.rank);
+  epoch_server_ = server;
+  core::peer_card mine = bootstrap::local_card(job.rank);
+  transports ways = listening_transports(loop_, job, mine);
+  core::world_info info =
+      co_await bootstrap::meet_in_epochs(loop_.executor(), job, mine, least, server, deadline);
+  check_reach(info, ways);
+  communicator joined = enter(std::move(info), std::move(ways), nullptr);
+  worlds_.back()->meet_again = [this, job](world& old) { return join_next_epoch(&old, job); };
+  co_return std::move(joined);
+}
+
+task<communicator> runtime_state::join_next_epoch(world* old, bootstrap::job job) {
+  // Who still waits in the old world would do so for ever.
+  old->fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old->describe(old->info().rank)));
+  communicator joined =
+      co_await join_epoch(std::move(job), std::int64_t{old->info().epoch} + 1, epoch_server_);
+  co_return std::move(joined);
+}
+
 communicator runtime_state::enter(core::world_info info, transports ways,
                                   std::shared_ptr<tcp_store_server> server) {
   const std::string& my_host = info.card(info.rank).host_id;
@@ -128,6 +152,7 @@ communicator runtime_state::enter(core::world_info info, transports ways,
 task<> runtime_state::leave(world* w) {
   try {
     co_await w->leave(loop_.engine().env().now() + linger);
+    if (epoch_server_ && worlds_.size() == 1) co_await epoch_server_->drain(linger);
   } catch (const std::exception& e) {
     base::log_warning(fmt::format("leaving the world: {}", e.what()));
   }

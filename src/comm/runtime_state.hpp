@@ -9,6 +9,7 @@
 #include "core/running_task.hpp"
 
 #include <boost/asio/io_context.hpp>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <tutti/communicator.hpp>
@@ -28,6 +29,10 @@ class runtime_state {
   // Joins the world of `job` through `store` (null: a world of one, or one that meets at a file), which
   // `server` (or null) serves to others.
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
+  // Joins the world of `job` in its epoch `least` or a later one, and again when that has failed. `server` is
+  // that of rank 0.
+  task<communicator> join_epoch(bootstrap::job job, std::int64_t least,
+                                std::shared_ptr<tcp_store_server> server);
   // Joins the world of all processes of this MPI job.
   task<communicator> join_mpi(bootstrap::job job);
   // Runs the io_context until `main` has ended and no world is being left any more.
@@ -41,8 +46,11 @@ class runtime_state {
   task<> tell_and_cut(std::exception_ptr failure);
   void check_end() noexcept;
 
+  task<communicator> join_next_epoch(world* old, bootstrap::job job);
+
   core::loop loop_;
   std::vector<std::unique_ptr<world>> worlds_;
+  std::shared_ptr<tcp_store_server> epoch_server_;  // of all epochs, on rank 0
   core::background_tasks tasks_;
   int leaving_ = 0;
   bool running_ = false;

@@ -76,6 +76,9 @@ class world final : public p2p::router {
   task<> flush(core::time_point deadline);
   void cut() noexcept;
 
+  // How the ranks of this world meet again. Empty: there is no way.
+  std::function<task<communicator>(world&)> meet_again;
+
   // Called when the last communicator has gone, from the loop.
   std::function<void(world&)> on_idle;
 

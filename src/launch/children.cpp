@@ -98,6 +98,11 @@ void children::signal_all(int signal) noexcept {
     if (!c->group_empty) ::kill(-c->pid, signal);
 }
 
+void children::kill_rest(pid_t pid) noexcept {
+  for (const auto& c : all_)
+    if (c->pid == pid && c->reaped && !c->group_empty) ::kill(-pid, SIGKILL);
+}
+
 bool children::all_ended() const {
   return std::all_of(all_.begin(), all_.end(), [](const auto& c) { return c->announced; });
 }

@@ -40,6 +40,8 @@ class children {
 
   // To the process groups of all ranks, also of those that have ended and left something behind.
   void signal_all(int signal) noexcept;
+  // What is left of a rank's group that has ended itself is killed.
+  void kill_rest(pid_t pid) noexcept;
   bool all_ended() const;
   bool all_gone() const;  // and nothing of their groups is left
   std::vector<int> running() const;

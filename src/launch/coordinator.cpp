@@ -119,6 +119,7 @@ void coordinator::on(int node, const event& what) {
 
 void coordinator::on_event(int node, const rank_failed& e) {
   if (phase_ != phase::running) return;
+  if (e.restart > 0) return to_.say(restart_notice(e.end, e.restart, options_.max_restarts));
   if (!first_failure_) {
     first_failure_ = e.end;
     first_failure_at_ = clock::now();
@@ -222,7 +223,7 @@ void coordinator::try_conclude() {
 
 bool coordinator::another_start(const outcome* cause) const {
   // A node that has gone has no launcher that could start its ranks.
-  return options_.on_failure == failure_policy::restart && restarts_ < options_.max_restarts &&
+  return options_.on_failure == failure_policy::restart_all && restarts_ < options_.max_restarts &&
          (reason_ == reason::failure || reason_ == reason::none) && losses_.empty() && cause != nullptr &&
          cause->exec_error == 0;
 }

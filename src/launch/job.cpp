@@ -30,7 +30,9 @@ job::job(const options& o, std::string path)
     : options_(o),
       secret_(job_secret(o)),
       ranks_(loop_, o, std::move(path), secret_,
-             {[this](const outcome& end, bool others_run) { above_->tell(rank_failed{end, others_run}); },
+             {[this](const outcome& end, bool others_run, int restart) {
+                above_->tell(rank_failed{end, others_run, restart});
+              },
               [this] { on_ranks_ended(); }}),
       output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }),
       signals_(loop_),

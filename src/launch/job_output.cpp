@@ -42,10 +42,10 @@ void job_output::begin_start(int restart_count) {
   pumps_.clear();
 }
 
-std::string job_output::log_name(int rank, const char* suffix) const {
-  return restart_count_ == 0
-             ? fmt::format("{}/rank-{}.{}", log_dir_, rank, suffix)
-             : fmt::format("{}/rank-{}.restart-{}.{}", log_dir_, rank, restart_count_, suffix);
+std::string job_output::log_name(int rank, int restarts, const char* suffix) const {
+  const int count = restart_count_ + restarts;
+  return count == 0 ? fmt::format("{}/rank-{}.{}", log_dir_, rank, suffix)
+                    : fmt::format("{}/rank-{}.restart-{}.{}", log_dir_, rank, count, suffix);
 }
 
 // Once for all: where one file has no room, the others have none either.
@@ -56,24 +56,24 @@ void job_output::log_failed(const std::string& name, int error) {
       name, std::strerror(error)));
 }
 
-base::unique_fd job_output::open_log(int rank, const char* suffix) const {
+base::unique_fd job_output::open_log(const std::string& name) const {
   if (log_dir_.empty()) return {};
-  const std::string name = log_name(rank, suffix);
   base::unique_fd file(::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
   if (!file)
     throw std::runtime_error(fmt::format("cannot write the log file '{}': {}", name, std::strerror(errno)));
   return file;
 }
 
-std::unique_ptr<output_pump> job_output::connect_stream(int rank, base::unique_fd& writer, output_sink& to,
-                                                        const char* suffix) {
+std::unique_ptr<output_pump> job_output::connect_stream(int rank, int restarts, base::unique_fd& writer,
+                                                        output_sink& to, const char* suffix) {
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   output_pump::route way;
   way.source.reset(ends[0]);
   writer.reset(ends[1]);
-  way.log = open_log(rank, suffix);
-  way.log_failed = [this, name = log_name(rank, suffix)](int error) { log_failed(name, error); };
+  const std::string log = log_name(rank, restarts, suffix);
+  way.log = open_log(log);
+  way.log_failed = [this, name = log](int error) { log_failed(name, error); };
   if (quiet_) way.shown_at = &nowhere_;
   auto pump =
       std::make_unique<output_pump>(loop_, rank, std::move(way), speakers_, to, [this] { pump_closed(); });
@@ -82,20 +82,21 @@ std::unique_ptr<output_pump> job_output::connect_stream(int rank, base::unique_f
   return pump;
 }
 
-job_output::rank_pipes job_output::connect(int rank) {
+job_output::rank_pipes job_output::connect(int rank, int restarts) {
   rank_pipes pipes;
   rank_pumps pumps{rank, nullptr, nullptr};
-  pumps.output = connect_stream(rank, pipes.output, output_, "out");
-  pumps.error = connect_stream(rank, pipes.error, error_sink(), "err");
+  pumps.output = connect_stream(rank, restarts, pipes.output, output_, "out");
+  pumps.error = connect_stream(rank, restarts, pipes.error, error_sink(), "err");
   pumps_.push_back(std::move(pumps));
   return pipes;
 }
 
 std::vector<std::string> job_output::last_error_lines(int rank, std::size_t count) const {
+  // The last, of a rank that was started anew.
   const auto found =
-      std::find_if(pumps_.begin(), pumps_.end(), [&](const rank_pumps& p) { return p.rank == rank; });
+      std::find_if(pumps_.rbegin(), pumps_.rend(), [&](const rank_pumps& p) { return p.rank == rank; });
   std::vector<std::string> lines;
-  if (found == pumps_.end()) return lines;
+  if (found == pumps_.rend()) return lines;
   std::string_view text = found->error->tail();
   while (!text.empty()) {
     const std::size_t newline = std::min(text.find('\n'), text.size());

@@ -26,7 +26,7 @@ class job_output {
     base::unique_fd output;
     base::unique_fd error;
   };
-  rank_pipes connect(int rank);
+  rank_pipes connect(int rank, int restarts = 0);  // of this rank alone: with logs of its own
 
   // What comes from here on is that of ranks that were started so many times before: it has logs of its own,
   // and what earlier ones said is forgotten.
@@ -62,10 +62,10 @@ class job_output {
     void write(std::string_view) override {}
   };
 
-  std::unique_ptr<output_pump> connect_stream(int rank, base::unique_fd& writer, output_sink& to,
-                                              const char* suffix);
-  std::string log_name(int rank, const char* suffix) const;
-  base::unique_fd open_log(int rank, const char* suffix) const;
+  std::unique_ptr<output_pump> connect_stream(int rank, int restarts, base::unique_fd& writer,
+                                              output_sink& to, const char* suffix);
+  std::string log_name(int rank, int restarts, const char* suffix) const;
+  base::unique_fd open_log(const std::string& name) const;
   void log_failed(const std::string& name, int error);
   output_sink& error_sink() { return separate_error_ ? *separate_error_ : output_; }
   void pump_closed();

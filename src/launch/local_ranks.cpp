@@ -72,6 +72,9 @@ void local_ranks::start(const plan& p, base::unique_fd store) {
   phase_ = phase::running;
   asked_rest_ = false;
   ends_.clear();
+  restarts_.assign(static_cast<std::size_t>(options_.ranks), 0);
+  to_come_again_.clear();
+  store_ = std::move(store);
   children_.clear();
   output_->begin_start(p.restart_count);
   rank_environment environment(options_, p, secret_);
@@ -80,7 +83,7 @@ void local_ranks::start(const plan& p, base::unique_fd store) {
   try {
     const base::unique_fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
     if (!null) throw std::system_error(errno, std::generic_category(), "/dev/null");
-    for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank, environment, store, null);
+    for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank, environment, null);
   } catch (const std::runtime_error& e) {
     kill();
     // Where none was started, none will be seen to end.
@@ -92,15 +95,15 @@ void local_ranks::start(const plan& p, base::unique_fd store) {
   }
 }
 
-void local_ranks::start_rank(int local_rank, const rank_environment& environment, base::unique_fd& store,
+void local_ranks::start_rank(int local_rank, const rank_environment& environment,
                              const base::unique_fd& null) {
   const int rank = plan_.first_rank + local_rank;
   const bool serves_store = rank == 0;
   process_spec spec;
   spec.path = path_;
   spec.arguments = options_.program;
-  spec.environment = environment.of_rank(local_rank, serves_store ? store.get() : -1);
-  spec.inherited = serves_store ? store.get() : -1;
+  spec.environment = environment.of_rank(local_rank, serves_store ? store_.get() : -1);
+  spec.inherited = serves_store ? store_.get() : -1;
   spec.in_foreground = lends_terminal_ && in_terminal_foreground();
   spec.descriptor_limit = descriptor_limit_;
   // A terminal cannot be shared with rank 0 while its group is in the background: a read would stop it
@@ -110,12 +113,13 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
   if (!reads_input) spec.input = null.get();
   job_output::rank_pipes pipes;
   if (!direct_) {
-    pipes = output_->connect(rank);
+    pipes = output_->connect(rank, restarts_[static_cast<std::size_t>(local_rank)]);
     spec.output = pipes.output.get();
     spec.error = pipes.error.get();
   }
   children_.start(rank, spec);
-  if (serves_store) store.reset();  // when rank 0 dies, its store is to be gone
+  // When rank 0 dies for good, its store is to be gone.
+  if (serves_store && plan_.on_failure != failure_policy::restart_rank) store_.reset();
 }
 
 void local_ranks::child_changed() { children_.reap(); }
@@ -127,16 +131,55 @@ void local_ranks::suspend(const std::function<void()>& stop_self) {
   children_.signal_all(SIGCONT);
 }
 
+bool local_ranks::comes_again(const outcome& end) const {
+  if (plan_.on_failure != failure_policy::restart_rank || phase_ != phase::running || !end.failed() ||
+      end.exec_error != 0)
+    return false;
+  // Without one that has finished, the others are never complete again.
+  const bool one_has_finished =
+      std::any_of(ends_.begin(), ends_.end(), [](const outcome& other) { return !other.failed(); });
+  return !one_has_finished &&
+         restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)] < plan_.max_restarts;
+}
+
+void local_ranks::start_again(int rank) {
+  std::erase(to_come_again_, rank);
+  if (phase_ != phase::running) return on_children_changed();
+  const int local_rank = rank - plan_.first_rank;
+  try {
+    plan p = plan_;
+    p.restart_count += restarts_[static_cast<std::size_t>(local_rank)];
+    rank_environment environment(options_, p, secret_);
+    if (const int columns = output_terminal_columns(); columns > 0) environment.show_terminal(columns);
+    const base::unique_fd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    if (!null) throw std::system_error(errno, std::generic_category(), "/dev/null");
+    start_rank(local_rank, environment, null);
+  } catch (const std::runtime_error& e) {
+    output_->say(fmt::format("tutti-run: cannot start rank {} anew: {}\n", rank, e.what()));
+    stop(SIGTERM);
+    on_children_changed();
+  }
+}
+
 void local_ranks::on_rank_end(outcome end) {
+  if (comes_again(end)) {
+    const int restart = ++restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)];
+    to_come_again_.push_back(end.rank);
+    children_.kill_rest(end.pid);
+    to_.failed(end, true, restart);
+    // From the loop: who tells of this end is in the middle of the list of children.
+    return boost::asio::post(deadline_.get_executor(), [this, rank = end.rank] { start_again(rank); });
+  }
   ends_.push_back(end);
   if (!end.failed() || phase_ != phase::running) return;
   const bool others_run = !children_.running().empty();
   if (plan_.on_failure != failure_policy::go_on || end.exec_error != 0) stop(SIGTERM);
-  to_.failed(end, others_run);
+  to_.failed(end, others_run, 0);
 }
 
 void local_ranks::on_children_changed() {
   if (phase_ == phase::idle || phase_ == phase::draining || !children_.all_ended()) return;
+  if (!to_come_again_.empty()) return;
   if (children_.all_gone()) return finish();
   // What the ranks left behind: none of the job's business once that is over, but while it is being stopped
   // it may still have something to save. A shell starts what runs in its background deaf to SIGINT.

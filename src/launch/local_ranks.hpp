@@ -29,8 +29,9 @@ namespace tutti::launch {
 class local_ranks {
  public:
   struct handlers {
-    // A rank has failed, not because it was stopped; whether others still run.
-    std::function<void(const outcome&, bool others_run)> failed;
+    // A rank has failed, not because it was stopped; whether others still run; the how-manieth time it is now
+    // started anew, or 0.
+    std::function<void(const outcome&, bool others_run, int restart)> failed;
     // Idle again.
     std::function<void()> ended;
   };
@@ -67,8 +68,10 @@ class local_ranks {
  private:
   enum class phase { idle, running, stopping, killing, draining };
 
-  void start_rank(int local_rank, const rank_environment& environment, base::unique_fd& store,
-                  const base::unique_fd& null);
+  void start_rank(int local_rank, const rank_environment& environment, const base::unique_fd& null);
+  // Whether a rank that has ended so is to join the others again.
+  bool comes_again(const outcome& end) const;
+  void start_again(int rank);
   void on_rank_end(outcome end);
   void on_children_changed();
   void give_up();
@@ -89,6 +92,9 @@ class local_ranks {
   plan plan_;
   bool asked_rest_ = false;  // what the ranks left behind was asked to end, too
   std::vector<outcome> ends_;
+  base::unique_fd store_;           // for rank 0; kept while it may come again
+  std::vector<int> restarts_;       // by local rank, in this start
+  std::vector<int> to_come_again_;  // ranks that have ended, and are about to be started anew
 };
 
 }  // namespace tutti::launch

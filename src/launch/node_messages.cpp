@@ -151,7 +151,7 @@ void fields(Stream& stream, part<Stream, start_ranks>& m) {
   stream.field(p.world_size);
   stream.field(p.first_rank);
   stream.field(p.store_port);
-  enumerator(stream, p.on_failure, failure_policy::restart);
+  enumerator(stream, p.on_failure, failure_policy::restart_all);
   duration(stream, p.grace);
   stream.field(p.notice);
 }
@@ -174,6 +174,7 @@ template <class Stream>
 void fields(Stream& stream, part<Stream, rank_failed>& m) {
   fields<Stream>(stream, m.end);
   stream.field(m.others_run);
+  stream.field(m.restart);
 }
 
 template <class Stream>

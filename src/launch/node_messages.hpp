@@ -42,10 +42,12 @@ using command = std::variant<start_ranks, stop_ranks, kill_ranks, job_over>;
 
 // ---- what nodes tell ----
 
-// Told at once. With --on-failure stop and restart the node is stopping its other ranks already.
+// Told at once. Unless the others are to go on, or the rank is started anew, the node is stopping its other
+// ranks already.
 struct rank_failed {
   outcome end;
   bool others_run = false;  // on this node
+  int restart = 0;          // the how-manieth of this rank now follows; 0: it is not started anew
 };
 // The node has seen a reason to stop the whole job, and is stopping its ranks already.
 struct stop_wanted {

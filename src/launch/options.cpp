@@ -21,6 +21,7 @@ constexpr const char* examples =
     "  tutti-run -n 4 ./hello                  four ranks on this machine\n"
     "  tutti-run -n 2 --log-dir logs ./train --epochs 3\n"
     "  tutti-run -n 4 --max-restarts 3 ./train starts all ranks again when one fails, three times\n"
+    "  tutti-run -n 4 --on-failure restart ./train   only the one that has failed; the others rejoin()\n"
     "  export TUTTI_SECRET=...                 the same text on both machines, then on each:\n"
     "  tutti-run -n 8 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500 ./train      (1 on the other)\n"
     "\n"
@@ -91,11 +92,13 @@ void check_restarts(options& o, bool policy_given, bool number_given) {
   if (number_given && (o.max_restarts < 0 || o.max_restarts > most_restarts))
     throw usage_error(
         fmt::format("--max-restarts {}: give a number from 0 to {}", o.max_restarts, most_restarts));
-  if (number_given && !policy_given && o.max_restarts > 0) o.on_failure = failure_policy::restart;
-  if (number_given && policy_given && o.on_failure != failure_policy::restart && o.max_restarts > 0)
+  if (number_given && !policy_given && o.max_restarts > 0) o.on_failure = failure_policy::restart_all;
+  const bool restarts =
+      o.on_failure == failure_policy::restart_all || o.on_failure == failure_policy::restart_rank;
+  if (number_given && policy_given && !restarts && o.max_restarts > 0)
     throw usage_error(
         fmt::format("--max-restarts {} contradicts --on-failure: leave one of them out", o.max_restarts));
-  if (!number_given && o.on_failure == failure_policy::restart) o.max_restarts = usual_restarts;
+  if (!number_given && restarts) o.max_restarts = usual_restarts;
 }
 
 }  // namespace
@@ -109,7 +112,8 @@ options parse_options(int argc, const char* const* argv) {
   double silence_seconds = 10;
   const std::map<std::string, failure_policy> policies = {{"stop", failure_policy::stop},
                                                           {"continue", failure_policy::go_on},
-                                                          {"restart", failure_policy::restart}};
+                                                          {"restart", failure_policy::restart_rank},
+                                                          {"restart-all", failure_policy::restart_all}};
   const std::map<std::string, tag_policy> tags = {
       {"auto", tag_policy::automatic}, {"always", tag_policy::always}, {"never", tag_policy::never}};
   std::string policy = "stop";
@@ -130,13 +134,15 @@ options parse_options(int argc, const char* const* argv) {
       ->type_name("HOST:PORT");
   app.add_option(
          "--on-failure", policy,
-         "what the first failing rank does to the others: stop (the default), continue, or restart: all "
-         "stop and are started again")
+         "what a failing rank does to the others: stop (the default); continue; restart: it alone is started "
+         "anew, and joins the others when they rejoin; restart-all: all stop and are started again")
       ->check(CLI::IsMember(policies))
       ->type_name("WHAT");
   const CLI::Option* restarts =
-      app.add_option("--max-restarts", o.max_restarts,
-                     "restarts before giving up (default 3); without --on-failure, restart is meant")
+      app.add_option(
+             "--max-restarts", o.max_restarts,
+             "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
+             "restart-all is meant")
           ->type_name("K");
   app.add_option("--log-dir", o.log_dir,
                  "also write each rank's output to DIR/rank-<r>.out and .err, after a restart to "

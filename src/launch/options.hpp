@@ -10,7 +10,8 @@
 
 namespace tutti::launch {
 
-enum class failure_policy { stop, go_on, restart };
+// restart_rank: only the one that has failed, to join the others again; restart_all: all are stopped before.
+enum class failure_policy { stop, go_on, restart_rank, restart_all };
 enum class tag_policy { automatic, always, never };
 
 struct host_and_port {

@@ -116,6 +116,11 @@ std::string failure_notice(const outcome& end) {
   return fmt::format("tutti-run: rank {} {} (pid {}); the others go on\n", end.rank, describe(end), end.pid);
 }
 
+std::string restart_notice(const outcome& end, int restart, int most) {
+  return fmt::format("tutti-run: rank {} {} (pid {}); it is started anew ({} of {})\n", end.rank,
+                     describe(end), end.pid, restart, most);
+}
+
 std::string start_error(const std::string& program, int error, const std::string& place) {
   std::string text = fmt::format("tutti-run: cannot start '{}'{}: {}.", program,
                                  place.empty() ? "" : fmt::format(" on {}", place), std::strerror(error));

@@ -58,8 +58,10 @@ struct failure_context {
 // Lines for the user: which rank failed first, how, what that often means, and how the others ended.
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
                            const failure_context& context);
-// One line at the moment of a failure after which the others go on.
+// One line at the moment of a failure after which the others go on; and of one after which the rank is
+// started anew.
 std::string failure_notice(const outcome& end);
+std::string restart_notice(const outcome& end, int restart, int most);
 // Why `program` could not be started, with the cure. `place`: where, if that may be a question.
 std::string start_error(const std::string& program, int error, const std::string& place = {});
 int start_error_exit_code(int error);

@@ -55,6 +55,7 @@ bool is_place_of_launcher(const std::string& variable) {
                                         "ROLE_WORLD_SIZE",
                                         "TUTTI_STORE_FD",
                                         "TUTTI_RESTART_COUNT",
+                                        "TUTTI_REJOIN",
                                         "TUTTI_MASTER_PORT",
                                         "OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_SIZE",
@@ -107,6 +108,7 @@ rank_environment::rank_environment(const options& o, const plan& p, const std::s
   set("TUTTI_JOB_ID", p.job_id);
   set("TUTTI_RESTART_COUNT", std::to_string(p.restart_count));
   set("TUTTI_MAX_RESTARTS", std::to_string(p.max_restarts));
+  if (p.on_failure == failure_policy::restart_rank) set("TUTTI_REJOIN", "1");
   set("TUTTI_SECRET", secret);
 }
 

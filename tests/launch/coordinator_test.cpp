@@ -208,7 +208,7 @@ TEST_SUITE("launch/coordinator") {
 
   TEST_CASE("restarts: with a store of their own, until there are no more") {
     options o = three_nodes();
-    o.on_failure = failure_policy::restart;
+    o.on_failure = failure_policy::restart_all;
     o.max_restarts = 2;
     desk d(o);
     d.all_join();
@@ -234,7 +234,7 @@ TEST_SUITE("launch/coordinator") {
 
   TEST_CASE("no restart after a signal, a lost node, or a program that cannot be started") {
     options o = three_nodes();
-    o.on_failure = failure_policy::restart;
+    o.on_failure = failure_policy::restart_all;
     o.max_restarts = 2;
     for (int what = 0; what < 3; ++what) {
       desk d(o);

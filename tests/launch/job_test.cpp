@@ -241,10 +241,11 @@ TEST_SUITE("launch/job") {
 
   TEST_CASE("--on-failure restart: all ranks again, with logs and a store of their own") {
     const testing::temporary_directory folder;
-    const ending end = launch({"-n", "2", "--on-failure", "restart", "--log-dir", folder.path(), "sh", "-c",
-                               "echo start $TUTTI_RESTART_COUNT of rank $RANK at $MASTER_PORT\n"
-                               "[ $TUTTI_RESTART_COUNT = 2 ] && exit 0\n"
-                               "[ $RANK = 1 ] && exit 6; exec sleep 1000"});
+    const ending end =
+        launch({"-n", "2", "--on-failure", "restart-all", "--log-dir", folder.path(), "sh", "-c",
+                "echo start $TUTTI_RESTART_COUNT of rank $RANK at $MASTER_PORT\n"
+                "[ $TUTTI_RESTART_COUNT = 2 ] && exit 0\n"
+                "[ $RANK = 1 ] && exit 6; exec sleep 1000"});
     CHECK(end.exit_code == 0);
     CHECK(contains(end.error, "tutti-run: restart 1 of 3: rank 1 exited with code 6 (pid "));
     CHECK(contains(end.error, "tutti-run: restart 2 of 3: rank 1 exited with code 6 (pid "));

@@ -31,7 +31,7 @@ plan a_plan() {
   p.world_size = 7;
   p.first_rank = 4;
   p.store_port = 65535;
-  p.on_failure = failure_policy::restart;
+  p.on_failure = failure_policy::restart_all;
   p.grace = 250ms;
   p.notice = "tutti-run: again\n";
   return p;
@@ -83,7 +83,7 @@ TEST_SUITE("launch/node_messages") {
     CHECK(p.world_size == 7);
     CHECK(p.first_rank == 4);
     CHECK(p.store_port == 65535);
-    CHECK(p.on_failure == failure_policy::restart);
+    CHECK(p.on_failure == failure_policy::restart_all);
     CHECK(p.grace == 250ms);
     CHECK(p.notice == "tutti-run: again\n");
 

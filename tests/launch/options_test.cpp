@@ -90,10 +90,12 @@ TEST_SUITE("launch/options") {
   TEST_CASE("restarts") {
     CHECK(parse({"-n", "1", "p"}).max_restarts == 0);
     const options usual = parse({"-n", "1", "--on-failure", "restart", "p"});
-    CHECK(usual.on_failure == failure_policy::restart);
+    CHECK(usual.on_failure == failure_policy::restart_rank);
     CHECK(usual.max_restarts == 3);
     CHECK(parse({"-n", "1", "--on-failure", "restart", "--max-restarts", "7", "p"}).max_restarts == 7);
-    CHECK(parse({"-n", "1", "--max-restarts", "2", "p"}).on_failure == failure_policy::restart);
+    CHECK(parse({"-n", "1", "--max-restarts", "2", "p"}).on_failure == failure_policy::restart_all);
+    CHECK(parse({"-n", "1", "--on-failure", "restart-all", "p"}).on_failure == failure_policy::restart_all);
+    CHECK(parse({"-n", "1", "--on-failure", "restart-all", "p"}).max_restarts == 3);
     CHECK(parse({"-n", "1", "--max-restarts", "0", "p"}).on_failure == failure_policy::stop);
     CHECK(mentions(refusal({"-n", "1", "--max-restarts", "2", "--on-failure", "stop", "p"}), "contradicts"));
     CHECK(mentions(refusal({"-n", "1", "--max-restarts", "-1", "p"}), "--max-restarts"));

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// communicator::rejoin: all ranks again, under a new epoch.
+#include "comm/communicator_state.hpp"
+#include "comm/world.hpp"
+
+#include <fmt/format.h>
+
+#include <tutti/communicator.hpp>
+#include <tutti/task.hpp>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+// By value: the handles keep the old world while the new one is made.
+task<communicator> meet_again(comm::communicator_state* state, communicator old) {
+  if (state == nullptr)
+    throw error(errc::invalid_argument, "rejoin: this communicator has no members here (it is empty)");
+  if (state->orphaned())
+    throw error(errc::shut_down, fmt::format("rejoin on {}: the runtime has ended", old.name()));
+  if (!state->loop().on_this_thread())
+    throw error(errc::wrong_thread,
+                fmt::format("rejoin on {}: called outside the communicator's loop thread; use "
+                            "boost::asio::co_spawn on communicator::get_executor()",
+                            old.name()));
+  comm::world& w = state->of_world();
+  if (!w.meet_again)
+    throw error(errc::not_supported,
+                fmt::format("rejoin on {}: nothing starts ranks of this job anew; start it with tutti-run "
+                            "--on-failure restart, or go on without them with shrink()",
+                            old.name()));
+  communicator joined = co_await w.meet_again(w);
+  co_return std::move(joined);
+}
+
+}  // namespace
+
+task<communicator> communicator::rejoin() const { return meet_again(state_.get(), *this); }
+
+}  // namespace tutti
