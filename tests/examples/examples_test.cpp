@@ -348,6 +348,32 @@ TEST_CASE("examples: asio_server trains, answers over HTTP, and ends in order wh
   CHECK((code == 0 || code == 128 + SIGTERM));
 }
 
+TEST_CASE("examples: survive goes on with those that are left, or with all again") {
+  struct {
+    const char* options;
+    const char* arguments;
+    int left;
+    int exit_code;
+  } const ways[] = {{"--on-failure continue", "--kill 2@300", 3, 137},
+                    {"--on-failure continue", "--kill 0@31", 3, 137},
+                    {"--on-failure restart", "--rejoin --kill 2@300", 4, 0},
+                    {"--on-failure restart", "--rejoin --kill 0@31", 4, 0}};
+  for (const auto& way : ways) {
+    const outcome run = run_command(std::string(TUTTI_RUN_PATH " -n 4 ") + way.options + " " +
+                                    example("survive") + " " + way.arguments);
+    CAPTURE(run.output);
+    CHECK(run.exit_code == way.exit_code);
+    const std::string ranks = std::to_string(way.left);
+    // Said by rank 0, unless that is the new one.
+    const bool new_one = way.left == 4 && std::string(way.arguments).find(" 0@") != std::string::npos;
+    CHECK(run.says("going on with " + ranks + " ranks") == !new_one);
+    CHECK(run.says("replicas identical: yes"));
+    const std::smatch last = run.line_like("epoch 30/30 on " + ranks + R"( ranks: (\d+\.\d+) % .*)");
+    REQUIRE(!last.empty());
+    CHECK(std::stod(last[1]) > 95);
+  }
+}
+
 TEST_CASE("examples: train_digits on MNIST images") {
   const std::string directory = mnist_directory();
   if (directory.empty()) TUTTI_SKIP("no MNIST images: name their directory in TUTTI_MNIST_DIR");
