@@ -13,10 +13,11 @@ struct counters {
   // Messages of this rank's world, those inside of collectives included.
   std::uint64_t sends = 0;
   std::uint64_t receives = 0;
-  std::uint64_t eager = 0;       // sent with the first frame
-  std::uint64_t rendezvous = 0;  // announced first: longer, or without credit for more unexpected ones
-  std::uint64_t fetched = 0;     // read by the receiver from the sender's memory
-  std::uint64_t unexpected = 0;  // came before their receive
+  std::uint64_t eager = 0;           // sent with the first frame
+  std::uint64_t rendezvous = 0;      // announced first: longer, or without credit for more unexpected ones
+  std::uint64_t fetched = 0;         // read by the receiver from the sender's memory
+  std::uint64_t unexpected = 0;      // came before their receive
+  std::uint64_t corrupt_frames = 0;  // damaged on the way; each has cost its connection
   // The loop.
   std::uint64_t turns = 0;
   std::uint64_t parks = 0;   // times that it slept

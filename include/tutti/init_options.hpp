@@ -41,6 +41,11 @@ struct init_options {
   // The same text on all ranks, known to nobody else. Empty: TUTTI_SECRET, which tutti-run sets. Without one,
   // tutti listens on loopback only, so that all ranks must be on one host.
   std::string secret;
+  // Every payload that goes over TCP has a checksum (CRC-32C), and is not delivered when it does not fit: the
+  // connection is reset, and what waits for that rank ends with errc::protocol. The headers of frames always
+  // have one. The same on all ranks. TUTTI_CHECKSUMS=1 says the same for a program that says nothing. Costs
+  // reading the payload once more on each side.
+  bool checksums = false;
 };
 
 }  // namespace tutti

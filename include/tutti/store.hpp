@@ -174,8 +174,9 @@ class file_store final : public store {
 
 // Serves one store to other processes, on the loop of the process that has it (rank 0).
 //
-// Every connection must first prove that it knows the secret; strangers are dropped after 5 s at the latest,
-// logged once, and at most 64 connections are between accept and proof at a time. Without a secret, only
+// Every connection must first prove that it knows the secret; strangers are dropped after 2 s at the latest,
+// logged once for each host, and at most 128 connections are between accept and proof at a time; those that
+// have been there longest make room for others. Without a secret, only
 // loopback addresses are listened on. Clients that leave are normal. Runs until it is destroyed, which must
 // not happen from inside one of its own requests; while it runs, its io_context has work.
 class tcp_store_server {
@@ -185,8 +186,7 @@ class tcp_store_server {
   // timed_out (of resolving).
   static task<std::unique_ptr<tcp_store_server>> listen(boost::asio::any_io_executor executor,
                                                         std::string host, std::uint16_t port,
-                                                        std::string secret,
-                                                        std::chrono::milliseconds timeout);
+                                                        std::string secret, std::chrono::milliseconds timeout);
   // Serves on a socket that listens already, and owns it from here on. Throws invalid_argument (no listening
   // TCP socket, which is then left alone; no secret and not loopback).
   static std::unique_ptr<tcp_store_server> adopt(boost::asio::any_io_executor executor,

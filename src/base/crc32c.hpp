@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checksum of frame headers on TCP and of records in event files.
+// The checksum of frames on TCP and of records in event files.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,12 @@ namespace tutti::base {
 
 // Castagnoli's CRC, by the processor's instruction where it has one.
 std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept;
+// Of what has the CRC `before` (0: nothing) and these bytes behind it.
+std::uint32_t crc32c_behind(std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept;
 // The same by table.
-std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes) noexcept;
+std::uint32_t crc32c_by_table(std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept;
+inline std::uint32_t crc32c_by_table(std::span<const std::uint8_t> bytes) noexcept {
+  return crc32c_by_table(0, bytes);
+}
 
 }  // namespace tutti::base

@@ -23,8 +23,8 @@ consteval crc_table crc_table_of(std::uint32_t polynomial) {
 }
 
 template <class Bytes>
-std::uint32_t crc_of(const crc_table& table, const Bytes& bytes) noexcept {
-  std::uint32_t crc = 0xFFFFFFFFU;
+std::uint32_t crc_of(const crc_table& table, const Bytes& bytes, std::uint32_t before = 0) noexcept {
+  std::uint32_t crc = ~before;
   for (const auto b : bytes) crc = (crc >> 8) ^ table[(crc ^ static_cast<std::uint8_t>(b)) & 0xFFU];
   return ~crc;
 }

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "core/wakeup.hpp"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -21,15 +22,8 @@ namespace tutti::bootstrap {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 
-namespace {
-
-constexpr int most_unproved = 64;
-constexpr auto time_to_prove = std::chrono::seconds(5);
-
-}  // namespace
-
 door::listener::listener(asio::any_io_executor executor, tcp::acceptor a)
-    : protocol(a.local_endpoint().protocol()), acceptor(std::move(a)), room(std::move(executor)) {}
+    : protocol(a.local_endpoint().protocol()), acceptor(std::move(a)), admission(executor) {}
 
 door::door(asio::any_io_executor executor, std::string name, std::string secret, core::purpose what,
            handler welcomed)
@@ -38,7 +32,8 @@ door::door(asio::any_io_executor executor, std::string name, std::string secret,
       secret_(std::move(secret)),
       what_(what),
       welcomed_(std::move(welcomed)),
-      report_([this](const std::string& from, const error& why) { log_stranger(from, why); }) {}
+      report_([this](const std::string& from, const error& why) { strangers_.report(from, why.what()); }),
+      strangers_(name_) {}
 
 void door::open(tcp::acceptor a) {
   listeners_.push_back(std::make_unique<listener>(executor_, std::move(a)));
@@ -55,8 +50,8 @@ void door::close() {
 
 task<> door::accept(listener& from) {
   for (;;) {
-    while (unproved_ >= most_unproved) {
-      co_await from.room.wait(core::time_point::max());
+    while (!from.admission.has_room()) {
+      co_await from.admission.wait_for_room();
     }
     base::unique_fd fd(
         ::accept4(from.acceptor.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -69,7 +64,7 @@ task<> door::accept(listener& from) {
       try {
         core::stream_socket socket(executor_, from.protocol, fd.get());
         fd.release();
-        visitors_.start(let_in(std::move(socket)));
+        visitors_.start(let_in(from, std::move(socket)));
       } catch (const boost::system::system_error& e) {
         base::log_warning(fmt::format("{} dropped a connection: {}", name_, e.what()));
       }
@@ -86,30 +81,14 @@ task<> door::accept(listener& from) {
       base::log_warning(fmt::format("{} cannot accept a connection now: {}; raise the limit (ulimit -n)",
                                     name_, base::errno_text(code)));
     // Out of descriptors or memory: what is there must go first, and this will not be told.
-    co_await from.room.wait(core::deadline_after(std::chrono::milliseconds(100)));
+    core::wakeup pause(executor_);
+    co_await pause.wait(core::deadline_after(std::chrono::milliseconds(100)));
   }
 }
 
-void door::log_stranger(const std::string& from, const error& why) {
-  const std::string text = fmt::format("{}: dropped a connection from {}: {}", name_, from, why.what());
-  if (std::exchange(reported_stranger_, true)) {
-    base::log_info(text);
-  } else {
-    base::log_warning(text + " (others will not be reported)");
-  }
-}
-
-task<bool> door::prove(core::stream_socket& socket, core::identity& who) {
-  struct place {
-    door& of;
-    explicit place(door& d) : of(d) { ++of.unproved_; }
-    ~place() {
-      --of.unproved_;
-      for (const auto& l : of.listeners_) l->room.notify();
-    }
-  } const taken(*this);
-  const std::string name = core::peer_text(socket);  // while it can still be told
-  const core::time_point deadline = core::deadline_after(time_to_prove);
+task<bool> door::prove(listener& by, core::stream_socket& socket, core::identity& who) {
+  const core::admission::visit here(by.admission, socket);
+  const core::time_point deadline = here.deadline();
   bool proved = false;
   try {
     const core::greeting from = co_await core::receive_greeting(socket, secret_, what_, 0, -1, deadline);
@@ -117,14 +96,18 @@ task<bool> door::prove(core::stream_socket& socket, core::identity& who) {
     who = from.peer;
     proved = true;
   } catch (const error& e) {
-    report_(name, e);
+    report_(here.from(), here.turned_out() ? error(errc::resources,
+                                                   "it had not proved who it is when there was no "
+                                                   "room for others")
+                                           : e);
   }
   co_return proved;
 }
 
-task<> door::let_in(core::stream_socket socket) {
+task<> door::let_in(listener& by, core::stream_socket accepted) {
+  core::stream_socket socket = std::move(accepted);
   core::identity who;
-  const bool proved = co_await prove(socket, who);
+  const bool proved = co_await prove(by, socket, who);
   if (proved) {
     welcomed_(std::move(socket), who);
     co_return;

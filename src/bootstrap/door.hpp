@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where strangers knock: accepts connections and lets those in who prove that they know the secret.
 //
-// Strangers are dropped after 5 s at the latest and logged once; at most 64 connections are between accept
-// and proof at a time.
+// What strangers may cost, says core/admission.hpp.
 #pragma once
 
+#include "core/admission.hpp"
 #include "core/background.hpp"
 #include "core/handshake.hpp"
-#include "core/wakeup.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <functional>
@@ -41,13 +40,12 @@ class door {
     listener(boost::asio::any_io_executor executor, boost::asio::ip::tcp::acceptor a);
     boost::asio::ip::tcp protocol;
     boost::asio::ip::tcp::acceptor acceptor;
-    core::wakeup room;  // one more connection may be accepted
+    core::admission admission;
   };
 
   task<> accept(listener& from);
-  task<> let_in(core::stream_socket socket);
-  task<bool> prove(core::stream_socket& socket, core::identity& who);
-  void log_stranger(const std::string& from, const error& why);
+  task<> let_in(listener& by, core::stream_socket socket);
+  task<bool> prove(listener& by, core::stream_socket& socket, core::identity& who);
 
   boost::asio::any_io_executor executor_;
   std::string name_;
@@ -56,8 +54,7 @@ class door {
   handler welcomed_;
   std::function<void(const std::string&, const error&)> report_;
   std::vector<std::unique_ptr<listener>> listeners_;
-  int unproved_ = 0;
-  bool reported_stranger_ = false;
+  core::stranger_log strangers_;
   bool reported_limit_ = false;
   core::background_tasks acceptors_;
   core::background_tasks visitors_;  // last: its tasks use the others

@@ -265,9 +265,17 @@ bool read_over_mpi(const init_options& options) {
   return said == "mpi";
 }
 
+bool read_checksums(const init_options& options) {
+  const auto said = base::env_integer("TUTTI_CHECKSUMS", 0, 1);
+  if (said == 0 && options.checksums)
+    refuse("TUTTI_CHECKSUMS=0 contradicts init_options::checksums, which is true: unset the variable");
+  return said == 1 || options.checksums;
+}
+
 void read_common(const init_options& options, job& j) {
   j.timeout = read_timeout(options);
   j.transports = read_transports(options);
+  j.checksums = read_checksums(options);
   j.secret = options.secret.empty() ? base::env_string("TUTTI_SECRET").value_or("") : options.secret;
 }
 

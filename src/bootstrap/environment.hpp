@@ -22,6 +22,7 @@ struct job {
   bool private_meeting = false;  // the file is in a directory that is made for the purpose
   int store_fd = -1;   // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
   std::string secret;  // empty: none, loopback only
+  bool checksums = false;
   std::chrono::milliseconds timeout{0};
   std::vector<std::string> transports;  // "shm", "tcp"; empty: all that work
   // Of this start of the program, different for every other start: what is left of another is told by it.
@@ -37,8 +38,9 @@ struct job {
 };
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
-// TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_BACKEND and
-// TUTTI_STORE_FD; without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp).
+// TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS,
+// TUTTI_BACKEND and TUTTI_STORE_FD; without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds
+// (starters.hpp).
 // With env://, the ranks meet at
 //   MASTER_ADDR and MASTER_PORT, where both are set;
 //   else a file in a directory of this user, where a starter has started all ranks on one host and named the

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -15,6 +16,8 @@ namespace {
 
 // Of answers that a client does not read. Four of the longest, so that a client may have some outstanding.
 constexpr std::size_t most_queued_bytes = 4 * longest_message;
+
+constexpr std::size_t first_piece_bytes = std::size_t{64} * 1024;
 
 std::span<const std::uint8_t> as_bytes(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
@@ -56,9 +59,14 @@ task<std::optional<std::string>> message_stream::receive() {
   if (length > longest_message)
     throw error(errc::protocol, fmt::format("{} announces a store message of {} bytes; {} are allowed",
                                             core::peer_text(socket_), length, longest_message));
-  std::string message(length, '\0');
-  co_await core::read_exactly(socket_, {reinterpret_cast<std::uint8_t*>(message.data()), length},
-                              core::time_point::max());
+  // Memory for what has come, not for what was announced.
+  std::string message;
+  while (message.size() < length) {
+    const std::size_t before = message.size();
+    message.resize(std::min<std::size_t>(length, std::max(first_piece_bytes, 2 * before)));
+    const std::span<std::uint8_t> all(reinterpret_cast<std::uint8_t*>(message.data()), message.size());
+    co_await core::read_exactly(socket_, all.subspan(before), core::time_point::max());
+  }
   co_return std::optional<std::string>(std::move(message));
 }
 

@@ -27,6 +27,8 @@ constexpr const char* verdict_key = "world";  // how it ended: the table, or why
 std::string rank_key(int rank) { return fmt::format("rank/{}", rank); }
 
 constexpr std::string_view failed_head = "failed1 ";
+constexpr std::string_view checked = "checksums";  // what a claim says of payload
+constexpr std::string_view unchecked = "plain";
 constexpr std::string_view superseded = "superseded1";
 // For the questions that follow a timeout.
 constexpr auto patience = std::chrono::seconds(5);
@@ -37,12 +39,13 @@ struct claimant {
   std::string host;
   std::string pid;
   std::string job;  // empty: nothing said
+  bool checksums = false;
 };
 
 // The random word tells processes apart that hosts and pids do not.
-std::string encode_claim(int number, const core::peer_card& mine, const std::string& job) {
-  return fmt::format("{} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
-                     encode_word(job), base::random_hex(8));
+std::string encode_claim(int number, const core::peer_card& mine, const job& who) {
+  return fmt::format("{} {} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
+                     encode_word(who.job_id), who.checksums ? checked : unchecked, base::random_hex(8));
 }
 
 claimant decode_claim(const std::string& text) {
@@ -58,13 +61,14 @@ claimant decode_claim(const std::string& text) {
   const auto number = [](const std::string& word, int& into) {
     return std::from_chars(word.data(), word.data() + word.size(), into).ec == std::errc{};
   };
-  if (words.size() != 6 || !number(words[0], c.number) || !number(words[1], c.rank))
+  if (words.size() != 7 || !number(words[0], c.number) || !number(words[1], c.rank))
     throw error(errc::protocol,
                 "the store holds a claim that this version of tutti does not write: build all ranks with "
                 "the same tutti, and let no other program use the store");
   c.host = decode_word(words[2]);
   c.pid = words[3];
   c.job = decode_word(words[4]);
+  c.checksums = words[5] == checked;
   return c;
 }
 
@@ -132,8 +136,8 @@ class participant {
   }
 
   task<> claim_size() {
-    const store_exchange first = co_await store_.compare_exchange(
-        size_key, "", encode_claim(who_.world_size, mine_, who_.job_id), left());
+    const store_exchange first =
+        co_await store_.compare_exchange(size_key, "", encode_claim(who_.world_size, mine_, who_), left());
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
     if (!other.job.empty() && !who_.job_id.empty() && other.job != who_.job_id)
@@ -145,20 +149,34 @@ class participant {
                                     "are one job, set TUTTI_JOB_ID to the same on all ranks, or unset it",
                                     mine_.host, mine_.pid, who_.job_id, other.rank, other.host, other.pid,
                                     other.job)));
-    if (other.number == who_.world_size) co_return;
-    const std::string why = fmt::format(
-        "rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there "
-        "are "
-        "{}: set WORLD_SIZE to the same on all ranks, or start the program with tutti-run",
-        other.rank, other.host, other.pid, other.number, mine_.rank, mine_.host, mine_.pid, who_.world_size);
+    const std::string why = disagreement(other);
+    if (why.empty()) co_return;
     // The others would wait in vain. A world that stands already is not disturbed.
     co_await store_.compare_exchange(verdict_key, "", std::string(failed_head) + why, left());
     throw error(errc::join_failed, of_me(why));
   }
 
+  // Empty: there is none.
+  std::string disagreement(const claimant& other) const {
+    if (other.checksums != who_.checksums) {
+      const auto said = [](bool on) { return on ? "with" : "without"; };
+      return fmt::format(
+          "rank {} (host {}, pid {}) runs {} checksums of payload, rank {} (host {}, pid {}) {}: set "
+          "TUTTI_CHECKSUMS, or init_options::checksums, to the same on all ranks",
+          other.rank, other.host, other.pid, said(other.checksums), mine_.rank, mine_.host, mine_.pid,
+          said(who_.checksums));
+    }
+    if (other.number == who_.world_size) return {};
+    return fmt::format(
+        "rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there "
+        "are "
+        "{}: set WORLD_SIZE to the same on all ranks, or start the program with tutti-run",
+        other.rank, other.host, other.pid, other.number, mine_.rank, mine_.host, mine_.pid, who_.world_size);
+  }
+
   task<> claim_rank() {
     const store_exchange first = co_await store_.compare_exchange(
-        rank_key(who_.rank), "", encode_claim(who_.rank, mine_, who_.job_id), left());
+        rank_key(who_.rank), "", encode_claim(who_.rank, mine_, who_), left());
     if (first.exchanged) co_return;
     const claimant other = decode_claim(first.value);
     throw error(
@@ -249,6 +267,7 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::pe
   info.rank = who.rank;
   info.size = who.world_size;
   info.secret = who.secret;
+  info.checksums = who.checksums;
   info.timeout = who.timeout;
   info.peers = std::move(table->cards);
   co_return std::optional<core::world_info>(std::move(info));

@@ -104,7 +104,9 @@ store_answer decode_answer(std::string_view message) {
   if (code > static_cast<std::uint8_t>(errc::system))
     throw error(errc::protocol, "a store message answers with an error that does not exist");
   answer.code = errc{code};
-  answer.flag = r.number<std::uint8_t>() != 0;
+  const auto flag = r.number<std::uint8_t>();
+  if (flag > 1) throw error(errc::protocol, "a store message has a flag that is neither set nor clear");
+  answer.flag = flag == 1;
   answer.amount = r.number<std::int64_t>();
   answer.text = r.text();
   r.finish();

@@ -36,6 +36,7 @@ counters counters_of(const communicator& c) {
   n.rendezvous = messages.rendezvous;
   n.fetched = messages.fetched;
   n.unexpected = messages.unexpected;
+  n.corrupt_frames = messages.corrupt_frames;
   const core::loop& loop = c.state_->loop();
   n.turns = loop.counters().turns;
   n.parks = loop.counters().parks;

@@ -97,6 +97,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     info.rank = job.rank;
     info.size = job.world_size;
     info.secret = job.secret;
+    info.checksums = job.checksums;
     info.timeout = job.timeout;
     info.peers.push_back(mine);
   }

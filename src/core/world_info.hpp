@@ -26,6 +26,7 @@ struct world_info {
   int size = 1;
   std::uint32_t epoch = 0;
   std::string secret;                    // empty: none, and then all addresses are loopback
+  bool checksums = false;                // of the payload of frames that go over a network
   std::chrono::milliseconds timeout{0};  // of connecting; the default of every operation
   std::vector<peer_card> peers;          // by rank
 

@@ -70,12 +70,12 @@ class reader {
     text = text_.substr(0, bytes);
     text_.remove_prefix(bytes);
   }
-  // Whatever is in a list has 8 bytes at least, so that no message makes more room than it is long.
+  // Whatever is in a list has 8 bytes at least.
   template <class T>
   std::size_t length_of(std::vector<T>& list) {
     const std::size_t count = length();
     if (count > text_.size() / 8) refuse();
-    list.resize(count);
+    list.clear();
     return count;
   }
   void end() const {
@@ -102,6 +102,13 @@ class reader {
 // T or const T, whichever the direction asks for.
 template <class Stream, class T>
 using part = std::conditional_t<Stream::reading, T, const T>;
+
+// Of a list that grows as it is read: no message makes more room than it has come to.
+template <class Stream>
+auto& element(auto& list, std::size_t i) {
+  if constexpr (Stream::reading) list.emplace_back();
+  return list[i];
+}
 
 template <class Stream>
 void enumerator(Stream& stream, auto& value, auto highest) {
@@ -189,9 +196,10 @@ void fields(Stream&, part<Stream, kill_wanted>&) {}
 
 template <class Stream>
 void fields(Stream& stream, part<Stream, ranks_ended>& m) {
-  for (std::size_t i = 0, count = stream.length_of(m.ends); i < count; ++i) fields<Stream>(stream, m.ends[i]);
+  for (std::size_t i = 0, count = stream.length_of(m.ends); i < count; ++i)
+    fields<Stream>(stream, element<Stream>(m.ends, i));
   for (std::size_t i = 0, count = stream.length_of(m.last_lines); i < count; ++i)
-    stream.field(m.last_lines[i]);
+    stream.field(element<Stream>(m.last_lines, i));
 }
 
 template <class Variant>

@@ -709,6 +709,7 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   if (g.why != errc::success) return;
   g.why = why;
   g.text = std::move(text);
+  if (why == errc::protocol) ++counters_.corrupt_frames;
   // Messages that had come whole can still be received; what was half way cannot.
   std::vector<receive*> receives;
   std::vector<send*> sends;

@@ -91,7 +91,8 @@ struct endpoint_counters {
   std::uint64_t eager = 0;
   std::uint64_t rendezvous = 0;
   std::uint64_t unexpected = 0;
-  std::uint64_t fetched = 0;     // receives whose message the link read from the sender's memory
+  std::uint64_t fetched = 0;  // receives whose message the link read from the sender's memory
+  std::uint64_t corrupt_frames = 0;
   std::uint64_t given_back = 0;  // messages whose receive ended early, and which were kept for another
 };
 

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 #include <cstdint>
 #include <random>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -17,5 +18,10 @@ TEST_CASE("CRC-32C of the check string, by instruction and by table") {
     bytes.resize(size);
     for (auto& b : bytes) b = static_cast<std::uint8_t>(random());
     CHECK(tutti::base::crc32c(bytes) == tutti::base::crc32c_by_table(bytes));
+    const std::span<const std::uint8_t> all(bytes);
+    const std::size_t cut = size / 3;
+    const std::uint32_t front = tutti::base::crc32c(all.first(cut));
+    CHECK(tutti::base::crc32c_behind(front, all.subspan(cut)) == tutti::base::crc32c(bytes));
+    CHECK(tutti::base::crc32c_by_table(front, all.subspan(cut)) == tutti::base::crc32c(bytes));
   }
 }

@@ -65,7 +65,9 @@ TEST_CASE("what tutti-run and torchrun set") {
                           {"TUTTI_SECRET", "s"},
                           {"TUTTI_JOB_ID", "job"},
                           {"TUTTI_TRANSPORTS", "tcp,shm"},
+                          {"TUTTI_CHECKSUMS", "1"},
                           {"TUTTI_TIMEOUT", "1.5"}});
+  CHECK(j.checksums);
   CHECK_FALSE(j.alone);
   CHECK(j.rank == 3);
   CHECK(j.world_size == 8);
@@ -232,6 +234,10 @@ TEST_CASE("options take part, and must not contradict") {
   check_refused({{"WORLD_SIZE", "3"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}},
                 {"init_options::world_size is 2", "WORLD_SIZE=3"}, o);
   check_refused({{"TUTTI_TRANSPORTS", "shm"}}, {"TUTTI_TRANSPORTS=shm", "init_options::transports"}, o);
+  CHECK_FALSE(j.checksums);
+  o.checksums = true;
+  CHECK(resolved({{"RANK", "1"}, {"MASTER_ADDR", "a"}, {"MASTER_PORT", "5"}}, o).checksums);
+  check_refused({{"TUTTI_CHECKSUMS", "0"}}, {"TUTTI_CHECKSUMS=0", "init_options::checksums"}, o);
 
   init_options only_rank;
   only_rank.rank = 1;
@@ -327,6 +333,7 @@ TEST_CASE("unknown methods, backends, transports and times are refused") {
   check_refused({{"TUTTI_BACKEND", "gloo"}}, {"TUTTI_BACKEND", "gloo", "mpi"});
   o.transports = {"rdma"};
   check_refused({}, {"rdma", "shm and tcp"}, o);
+  check_refused({{"TUTTI_CHECKSUMS", "2"}}, {"TUTTI_CHECKSUMS", "2"});
   check_refused({{"TUTTI_TRANSPORTS", "tcp,"}}, {"TUTTI_TRANSPORTS", "''"});
   check_refused({{"TUTTI_TRANSPORTS", "tcp, shm"}}, {"TUTTI_TRANSPORTS", "' shm'"});
   for (const char* time : {"0", "-1", "soon", "5s", "nan", "inf", "1e300"})

@@ -285,6 +285,28 @@ TEST_CASE("ranks that were told different world sizes end it for all, at once") 
   }
 }
 
+TEST_CASE("ranks that disagree about checksums end it for all, and a world knows what was agreed on") {
+  boost::asio::io_context unused;
+  for (const bool last : {false, true}) {
+    const memory_store shared(unused.get_executor());
+    std::atomic<int> with = 0;
+    const auto failures = test::run_threads(3, [&](int rank) {
+      boost::asio::io_context context;
+      memory_store mine(context.get_executor(), shared);
+      job who = job_of(rank, 3, 50s);
+      who.checksums = rank < 2 || last;
+      if (run_task(context, meet(mine, who, card_of(rank))).checksums) ++with;
+    });
+    CHECK(with == (last ? 3 : 0));
+    for (const failure& f : failures) {
+      CHECK_MESSAGE(f.code == (last ? errc::success : errc::join_failed), f.text);
+      if (last) continue;
+      CHECK_MESSAGE(f.says("rank 2 (host host2, pid 1002)"), f.text);
+      CHECK_MESSAGE(f.says("TUTTI_CHECKSUMS"), f.text);
+    }
+  }
+}
+
 TEST_CASE("a world that stands is not disturbed by who comes late with another size") {
   boost::asio::io_context context;
   memory_store store(context.get_executor());

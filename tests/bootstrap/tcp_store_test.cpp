@@ -403,23 +403,16 @@ TEST_CASE("silent strangers are dropped after a while, and hold places only so l
   const auto early = join(context, server->port());
   // More than may be between accept and proof.
   std::vector<std::unique_ptr<stranger>> crowd;
-  for (int i = 0; i < 70; ++i) crowd.push_back(std::make_unique<stranger>(server->port()));
+  for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<stranger>(server->port()));
   context.restart();
   context.poll();
   run_task(context, early->set("k", "v"));  // who is in already is not touched
-  SUBCASE("a place that gets free goes to who waits") {
-    for (int i = 0; i < 10; ++i) crowd[static_cast<std::size_t>(i)]->close();
-    const auto client = join(context, server->port());
-    run_task(context, client->set("k", "v"));
-  }
-  SUBCASE("all of them, in the end") {
-    const auto begin = std::chrono::steady_clock::now();
-    const auto client = join(context, server->port());
-    CHECK(std::chrono::steady_clock::now() - begin < 20s);
-    CHECK(crowd.front()->dropped(&context));
-    CHECK(crowd[60]->dropped(&context));
-    run_task(context, client->set("k", "v"));
-  }
+  // Those that have been there longest make room.
+  const auto begin = std::chrono::steady_clock::now();
+  const auto client = join(context, server->port());
+  CHECK(std::chrono::steady_clock::now() - begin < 10s);
+  run_task(context, client->set("k", "v"));
+  for (const auto& s : crowd) CHECK(s->dropped(&context));
 }
 
 namespace {

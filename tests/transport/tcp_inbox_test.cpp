@@ -18,11 +18,15 @@ struct stream {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     near = tutti::base::unique_fd(fds[0]);
     far = tutti::base::unique_fd(fds[1]);
+    from = tcp::socket_stream(near.get());
     in.open();
   }
-  static std::vector<std::byte> bytes_of(const frame& f, const std::vector<std::byte>& payload) {
+  static std::vector<std::byte> bytes_of(const frame& f, const std::vector<std::byte>& payload,
+                                         unsigned number = 0) {
     tcp::header h;
-    tcp::encode(f, h);
+    tcp::passage way;
+    way.number = static_cast<std::uint8_t>(number);
+    tcp::encode(f, h, way);
     const auto* at = reinterpret_cast<const std::byte*>(h.data());
     std::vector<std::byte> all(at, at + h.size());
     all.insert(all.end(), payload.begin(), payload.end());
@@ -44,11 +48,12 @@ struct stream {
   // Reads until there is no more.
   outcome receive() {
     for (;;) {
-      const outcome result = in.receive(near.get(), 1 << 20);
+      const outcome result = in.receive(from, 1 << 20);
       if (result != outcome::nearly_empty && result != outcome::more) return result;
     }
   }
   tutti::base::unique_fd near, far;
+  tcp::socket_stream from;
   recorder up;
   tcp::inbox in{3, up};
 };
@@ -68,12 +73,12 @@ TEST_CASE("tcp inbox: frames are put together from pieces of any size") {
   std::vector<std::byte> room(5000, std::byte{0});
   for (unsigned i = 0; i < 60; ++i) {
     const std::vector<std::byte> payload = pattern(i * 11, i);
-    const auto b = stream::bytes_of(head_of(frame_kind::eager, payload.size(), i), payload);
+    const auto b = stream::bytes_of(head_of(frame_kind::eager, payload.size(), i), payload, i);
     bytes.insert(bytes.end(), b.begin(), b.end());
   }
   frame data = head_of(frame_kind::data, 3000, 999);
   data.other_cookie = 1000;
-  const auto b = stream::bytes_of(data, pattern(3000, 5));
+  const auto b = stream::bytes_of(data, pattern(3000, 5), 60);
   bytes.insert(bytes.end(), b.begin(), b.end());
   std::mt19937 random(3);
   for (const unsigned largest : {1U, 7U, 64U, 65U, 300U, 70'000U}) {
@@ -102,9 +107,9 @@ TEST_CASE("tcp inbox: what has no room is read and dropped") {
   stream s;
   std::vector<std::byte> room(1100, std::byte{1});
   s.up.rooms[1] = {room.data(), 1000};
-  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 1), pattern(200'000, 1)));  // too long
-  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 2), pattern(200'000, 2)));  // for nobody
-  s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
+  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 1), pattern(200'000, 1)));     // too long
+  s.put(stream::bytes_of(head_of(frame_kind::data, 200'000, 2), pattern(200'000, 2), 1));  // for nobody
+  s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3), 2));
   CHECK(s.receive() == outcome::empty);
   CHECK(s.up.data_frames == 2);
   REQUIRE(s.up.frames.size() == 1);
@@ -128,7 +133,7 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
     s.up.rooms.clear();
     room.reset();
     s.put(all.data() + all.size() / 2, all.size() - all.size() / 2);
-    s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
+    s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3), 1));
     CHECK(s.receive() == outcome::empty);
     CHECK(s.up.data_frames == 1);
     CHECK(s.up.frames.size() == 1);
@@ -158,7 +163,7 @@ TEST_CASE("tcp inbox: a landing is moved in the middle of its frame, with what h
       REQUIRE(s.in.redirect(&owner, landing{third.data(), bytes, &other}));
       std::fill(second.begin(), second.end(), std::byte{2});
       s.put(all.data() + first + more, all.size() - first - more);
-      s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
+      s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3), 1));
       CHECK(s.receive() == outcome::empty);
       CHECK(s.up.data_frames == 1);
       CHECK(other.received == bytes);
@@ -175,9 +180,9 @@ TEST_CASE("tcp inbox: a landing is moved in the middle of its frame, with what h
 
 TEST_CASE("tcp inbox: the budget is kept, the rest comes later") {
   stream s;
-  const auto b = stream::bytes_of(head_of(frame_kind::eager, 1000, 1), pattern(1000, 1));
-  for (int i = 0; i < 80; ++i) s.put(b);  // more than one reading takes
-  CHECK(s.in.receive(s.near.get(), 1000) == outcome::more);
+  for (unsigned i = 0; i < 80; ++i)  // more than one reading takes
+    s.put(stream::bytes_of(head_of(frame_kind::eager, 1000, 1), pattern(1000, 1), i));
+  CHECK(s.in.receive(s.from, 1000) == outcome::more);
   CHECK(s.up.frames.size() < 80);
   CHECK(s.receive() == outcome::empty);
   CHECK(s.up.frames.size() == 80);
@@ -193,7 +198,7 @@ TEST_CASE("tcp inbox: the end of the stream, with and without a farewell") {
   }
   SUBCASE("with") {
     s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3)));
-    s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}));
+    s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}, 1));
     s.far.reset();
     CHECK(s.receive() == outcome::ended);
     CHECK(s.in.heard_leave());
@@ -221,11 +226,33 @@ TEST_CASE("tcp inbox: what no peer sends is refused") {
   }
   SUBCASE("frames behind the farewell") {
     s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}));
-    s.put(stream::bytes_of(head_of(frame_kind::clear, 0), {}));
+    s.put(stream::bytes_of(head_of(frame_kind::clear, 0), {}, 1));
+    CHECK(s.receive() == outcome::malformed);
+  }
+  SUBCASE("a frame that comes twice") {
+    s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}, 1));
+    CHECK(s.receive() == outcome::malformed);
+  }
+  SUBCASE("a checksum of payload that was not agreed on") {
+    tcp::passage way;
+    way.checked = true;
+    tcp::header h;
+    tcp::encode(head_of(frame_kind::eager, 4), h, way);
+    s.put(reinterpret_cast<const std::byte*>(h.data()), h.size());
     CHECK(s.receive() == outcome::malformed);
   }
   CHECK(s.in.complaint() != nullptr);
   CHECK(s.up.frames.empty());
+}
+
+TEST_CASE("tcp inbox: frames have to come in the order in which they were sent, each once") {
+  for (const unsigned third : {0U, 1U, 3U, 4U, 255U}) {
+    stream s;
+    for (const unsigned number : {0U, 1U, third})
+      s.put(stream::bytes_of(head_of(frame_kind::eager, 4, number), pattern(4, number), number));
+    CHECK(s.receive() == outcome::malformed);
+    CHECK(s.up.frames.size() == 2);
+  }
 }
 
 TEST_CASE("tcp inbox: muted it drops everything, stopped it reads nothing") {
@@ -239,7 +266,7 @@ TEST_CASE("tcp inbox: muted it drops everything, stopped it reads nothing") {
   s.up.finished = true;
   std::fill(room.begin(), room.end(), std::byte{9});
   s.put(all.data() + 500, all.size() - 500);
-  s.put(all);
+  s.put(stream::bytes_of(head_of(frame_kind::data, 1000, 1), pattern(1000, 1), 1));
   CHECK(s.receive() == outcome::empty);
   CHECK(room == std::vector<std::byte>(1000, std::byte{9}));
   s.in.stop();

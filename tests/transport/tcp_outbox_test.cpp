@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/outbox.hpp"
 
+#include "base/crc32c.hpp"
 #include "transport/tcp_fixture.hpp"
 
 #include <sys/socket.h>
@@ -17,6 +18,7 @@ struct stream {
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) == 0);
     near = tutti::base::unique_fd(fds[0]);
     far = tutti::base::unique_fd(fds[1]);
+    to = tcp::socket_stream(near.get());
     const int small = 16 * 1024;
     ::setsockopt(near.get(), SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
   }
@@ -29,10 +31,16 @@ struct stream {
     }
     while (raw.size() - at >= tcp::header_bytes) {
       frame f;
-      REQUIRE(tcp::decode(std::span<const std::uint8_t, 64>(raw.data() + at, 64), f) == nullptr);
+      tcp::passage way;
+      REQUIRE(tcp::decode(std::span<const std::uint8_t, 64>(raw.data() + at, 64), f, way) == nullptr);
+      REQUIRE(way.number == static_cast<std::uint8_t>(frames.size()));
       const std::size_t payload = tcp::payload_bytes(f);
       if (raw.size() - at < 64 + payload) break;
       const auto* bytes = reinterpret_cast<const std::byte*>(raw.data() + at + 64);
+      if (way.checked) {
+        ++checked;
+        REQUIRE(way.checksum == tutti::base::crc32c({raw.data() + at + 64, payload}));
+      }
       frames.push_back(arrived{0, f, std::vector<std::byte>(bytes, bytes + payload)});
       at += 64 + payload;
     }
@@ -41,7 +49,7 @@ struct stream {
   void pump(tcp::outbox& out) {
     for (int i = 0; i < 100'000; ++i) {
       tcp::outbox::list left;
-      const outcome result = out.send(near.get(), 1 << 20, left);
+      const outcome result = out.send(to, 1 << 20, left);
       REQUIRE(result != outcome::broken);
       while (outgoing* f = left.pop_front()) f->done(*f, true);
       read();
@@ -50,9 +58,11 @@ struct stream {
     FAIL("the outbox does not drain");
   }
   tutti::base::unique_fd near, far;
+  tcp::socket_stream to;
   std::vector<std::uint8_t> raw;
   std::size_t at = 0;
   std::vector<arrived> frames;
+  std::size_t checked = 0;  // of them
 };
 
 std::vector<std::byte> reassemble(const std::vector<arrived>& frames, std::uint64_t cookie,
@@ -76,7 +86,7 @@ TEST_CASE("tcp outbox: many small frames leave in one call, in order") {
   }
   tcp::outbox::list left;
   // One call is enough: with a second, this budget would be used up.
-  CHECK(out.send(s.near.get(), 1, left) == outcome::drained);
+  CHECK(out.send(s.to, 1, left) == outcome::drained);
   unsigned count = 0;
   while (outgoing* f = left.pop_front()) {
     CHECK(f == all[count].get());
@@ -99,7 +109,7 @@ TEST_CASE("tcp outbox: long data leave in slices, and messages pass between them
   data.head.other_cookie = 0;
   out.push(data);
   tcp::outbox::list left;
-  CHECK(out.send(s.near.get(), 1 << 20, left) == outcome::blocked);
+  CHECK(out.send(s.to, 1 << 20, left) == outcome::blocked);
   message note(frame_kind::clear, {}, 78);
   message text(frame_kind::eager, pattern(50'000, 2), 79);
   out.push(note);
@@ -174,7 +184,7 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
     out.push(half);
     out.push(next);
     tcp::outbox::list left;
-    REQUIRE(out.send(s.near.get(), 1 << 20, left) == outcome::blocked);
+    REQUIRE(out.send(s.to, 1 << 20, left) == outcome::blocked);
     CHECK(out.withdraw(half) == withdrawal::leaves);
     std::fill(half.bytes.begin(), half.bytes.end(), std::byte{0xDD});
     half.bytes.clear();
@@ -192,7 +202,7 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
     out.push(half);
     out.push(next);
     tcp::outbox::list left;
-    REQUIRE(out.send(s.near.get(), 1 << 20, left) == outcome::blocked);
+    REQUIRE(out.send(s.to, 1 << 20, left) == outcome::blocked);
     CHECK(out.withdraw(half) == withdrawal::gone);
     half.bytes.clear();
     half.bytes.shrink_to_fit();
@@ -208,7 +218,7 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
       message half(frame_kind::eager, pattern(60'000, round), round);
       out.push(half);
       tcp::outbox::list left;
-      out.send(s.near.get(), 1 << 20, left);
+      out.send(s.to, 1 << 20, left);
       out.withdraw(half);
       s.read();
     }
@@ -227,7 +237,7 @@ TEST_CASE("tcp outbox: a broken stream is an error, and clear() hands everything
   out.push(two);
   s.far.reset();
   tcp::outbox::list left;
-  CHECK(out.send(s.near.get(), 1 << 20, left) == outcome::broken);
+  CHECK(out.send(s.to, 1 << 20, left) == outcome::broken);
   CHECK(out.error() == EPIPE);
   tcp::outbox::list rest;
   out.clear(rest);
@@ -235,4 +245,24 @@ TEST_CASE("tcp outbox: a broken stream is an error, and clear() hands everything
   CHECK(rest.pop_front() == &one);
   CHECK(rest.pop_front() == &two);
   CHECK(rest.empty());
+}
+
+TEST_CASE("tcp outbox: checksums are those of what leaves, also of a frame that is finished from a copy") {
+  stream s;
+  tcp::outbox out(true);
+  message small(frame_kind::eager, pattern(1000, 1), 1);
+  message nothing(frame_kind::clear, {}, 2);
+  message long_data(frame_kind::data, pattern(1'000'000, 3), 3);
+  for (message* m : {&small, &nothing, &long_data}) out.push(*m);
+  tcp::outbox::list left;
+  REQUIRE(out.send(s.to, 1 << 20, left) == outcome::blocked);
+  while (outgoing* f = left.pop_front()) f->done(*f, true);
+  REQUIRE(out.withdraw(long_data));
+  std::fill(long_data.bytes.begin(), long_data.bytes.end(), std::byte{0});
+  s.read();
+  s.pump(out);
+  CHECK(s.frames.size() == 3);
+  CHECK(s.checked == 2);
+  const std::vector<std::byte> sent = pattern(1'000'000, 3);
+  CHECK(std::equal(s.frames[2].payload.begin(), s.frames[2].payload.end(), sent.begin()));
 }

@@ -118,8 +118,9 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
   const char* complaint = "a message too short for a frame";
   if (message.size() >= tcp::header_bytes) {
     const auto* const header = reinterpret_cast<const std::uint8_t*>(message.data());
+    tcp::passage way;  // MPI sees to that
     complaint =
-        tcp::decode(std::span<const std::uint8_t, tcp::header_bytes>(header, tcp::header_bytes), head);
+        tcp::decode(std::span<const std::uint8_t, tcp::header_bytes>(header, tcp::header_bytes), head, way);
     if (complaint == nullptr && tcp::payload_bytes(head) != message.size() - tcp::header_bytes)
       complaint = "a frame of another length than it says";
   }

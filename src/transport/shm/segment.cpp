@@ -35,9 +35,8 @@ mapping::~mapping() {
 }
 
 own_segment::own_segment(std::uint64_t world, int rank, int size, int local_ranks)
-    : fd_(::memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING)) {
-  const std::size_t bulk_bytes = bulk_ring_for(local_ranks);
-  const std::size_t total = channel_offset(size, bulk_bytes);
+    : fd_(::memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING)), bulk_bytes_(bulk_ring_for(local_ranks)) {
+  const std::size_t total = channel_offset(size, bulk_bytes_);
   if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(total)) != 0)
     throw error(errc::resources,
                 fmt::format("cannot make a shared segment of {} bytes: {}; set TUTTI_TRANSPORTS=tcp "
@@ -52,13 +51,12 @@ own_segment::own_segment(std::uint64_t world, int rank, int size, int local_rank
   h.world = world;
   h.rank = static_cast<std::uint32_t>(rank);
   h.channels = static_cast<std::uint32_t>(size);
-  h.bulk_ring_bytes = bulk_bytes;
+  h.bulk_ring_bytes = bulk_bytes_;
 }
 
 channel own_segment::open_channel(int sender) const {
-  const std::size_t bulk_bytes = header().bulk_ring_bytes;
-  return channel{mapping(fd_.get(), channel_offset(sender, bulk_bytes), channel_bytes(bulk_bytes)),
-                 bulk_bytes};
+  return channel{mapping(fd_.get(), channel_offset(sender, bulk_bytes_), channel_bytes(bulk_bytes_)),
+                 bulk_bytes_};
 }
 
 peer_segment::peer_segment(base::unique_fd fd, std::uint64_t world, int peer, int my_rank) {

@@ -60,6 +60,7 @@ class own_segment {
 
  private:
   base::unique_fd fd_;
+  std::size_t bulk_bytes_;  // not as the header says: others can write there
   mapping header_;
 };
 

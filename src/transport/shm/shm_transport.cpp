@@ -20,10 +20,13 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr auto handshake_time = std::chrono::seconds(10);
+// The kernel says whose processes call, so these are this user's: nobody is turned out for others.
+constexpr core::admission::limits visitors{256, std::chrono::seconds(10), std::chrono::seconds(10)};
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 
 }  // namespace
+
+shm_transport::shm_transport(core::loop& loop) : loop_(loop), admission_(loop.executor(), visitors) {}
 
 shm_transport::~shm_transport() { cut(); }
 
@@ -131,6 +134,9 @@ task<> shm_transport::connect(int peer) {
 
 task<> shm_transport::accept_all() {
   for (;;) {
+    while (!admission_.has_room()) {
+      co_await admission_.wait_for_room();
+    }
     bool pause = false;
     try {
       local::socket socket = co_await acceptor_->async_accept(asio::deferred);
@@ -151,7 +157,8 @@ task<> shm_transport::accept_all() {
 task<> shm_transport::serve(core::stream_socket accepted) {
   // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
   core::stream_socket socket = std::move(accepted);
-  const core::time_point deadline = loop_.engine().env().now() + handshake_time;
+  const core::admission::visit here(admission_, socket);
+  const core::time_point deadline = here.deadline();
   shm_link* welcomed = nullptr;
   try {
     if (!same_user(socket.native_handle())) co_return;
@@ -161,6 +168,8 @@ task<> shm_transport::serve(core::stream_socket accepted) {
     core::verdict answer = core::verdict::welcome;
     if (peer < 0 || peer >= info_->size || peer == info_->rank) {
       answer = core::verdict::wrong_rank;
+    } else if (from.peer.epoch != info_->epoch) {
+      answer = core::verdict::wrong_world;
     } else if (at(peer).closed()) {
       answer = core::verdict::duplicate;
     } else if (at(peer).open() || at(peer).accepting() || (at(peer).connecting() && info_->rank < peer)) {

@@ -3,6 +3,7 @@
 // life.
 #pragma once
 
+#include "core/admission.hpp"
 #include "core/background.hpp"
 #include "core/handshake.hpp"
 #include "transport/shm/shm_link.hpp"
@@ -18,7 +19,7 @@ namespace tutti::transport::shm {
 
 class shm_transport final : public transport, public core::source, public neighbours {
  public:
-  explicit shm_transport(core::loop& loop) : loop_(loop) {}
+  explicit shm_transport(core::loop& loop);
   ~shm_transport() override;
 
   const char* name() const noexcept override { return "shm"; }
@@ -64,6 +65,7 @@ class shm_transport final : public transport, public core::source, public neighb
 
   core::loop& loop_;
   std::optional<local::acceptor> acceptor_;
+  core::admission admission_;
   std::optional<own_segment> own_;
   base::unique_fd doorbell_;
   const core::world_info* info_ = nullptr;

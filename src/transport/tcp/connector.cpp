@@ -25,9 +25,8 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using phase = tcp_link::phase;
 
-// What strangers may cost: so long, and so many at a time. Those behind them wait in the kernel.
-constexpr auto handshake_limit = 5s;
-constexpr int handshakes_at_a_time = 64;
+// Taken from the kernel before the loop gets its turn.
+constexpr int accepted_at_a_time = 16;
 
 constexpr auto first_pause = 10ms;  // between attempts to connect
 constexpr auto longest_pause = 1000ms;
@@ -61,22 +60,11 @@ struct connector::setback {
   bool ended_early = false;  // and then the connection ended before the peer had said yes or no
 };
 
-// A place among the handshakes in progress.
-struct connector::occupied {
-  explicit occupied(connector& c) noexcept : of(c) { ++of.handshakes_; }
-  occupied(const occupied&) = delete;
-  ~occupied() {
-    --of.handshakes_;
-    of.handshake_over_.notify();
-  }
-  connector& of;
-};
-
 connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd listener)
     : loop_(loop),
       owner_(owner),
       acceptor_(loop.context()),
-      handshake_over_(loop.executor()),
+      admission_(loop.executor()),
       attempts_(static_cast<std::size_t>(owner.info().size)) {
   int family = AF_INET;
   socklen_t length = sizeof family;
@@ -263,7 +251,9 @@ void connector::stop_listening() noexcept {
 
 task<> connector::accept_all() {
   for (;;) {
-    while (handshakes_ >= handshakes_at_a_time) co_await handshake_over_.wait(core::time_point::max());
+    while (!admission_.has_room()) {
+      co_await admission_.wait_for_room();
+    }
     co_await acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
     const bool out_of_something = !accept_some();
     // Connected peers go on; newcomers wait in the kernel until there is room again.
@@ -272,7 +262,7 @@ task<> connector::accept_all() {
 }
 
 bool connector::accept_some() {
-  while (handshakes_ < handshakes_at_a_time) {
+  for (int i = 0; i < accepted_at_a_time && admission_.has_room(); ++i) {
     base::unique_fd fd(::accept4(acceptor_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd) {
       const int code = errno;
@@ -292,21 +282,22 @@ bool connector::accept_some() {
 }
 
 task<> connector::serve(core::stream_socket accepted) {
-  const occupied here(*this);
   // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
   core::stream_socket socket = std::move(accepted);
-  const std::string who = core::peer_text(socket);
+  const core::admission::visit here(admission_, socket);
   try {
-    co_await converse(socket);
+    co_await converse(socket, here.deadline());
   } catch (const error& e) {
     // A connection that ends half way is no stranger's: peers do that when both sides connect at once.
-    if (e.code() != errc::peer_failed) report_stranger(who, e.what());
+    if (here.turned_out())
+      strangers_.report(here.from(), "it had not proved who it is when there was no room for others");
+    else if (e.code() != errc::peer_failed)
+      strangers_.report(here.from(), e.what());
   }
 }
 
-task<> connector::converse(core::stream_socket& socket) {
+task<> connector::converse(core::stream_socket& socket, core::time_point deadline) {
   const core::world_info& info = owner_.info();
-  const core::time_point deadline = core::clock::now() + handshake_limit;
   const core::greeting from = co_await core::receive_greeting(socket, info.secret, core::purpose::tcp_link,
                                                               info.id, info.rank, deadline);
   const std::optional<core::verdict> answer = judge(from.peer);
@@ -362,12 +353,6 @@ void connector::abandon_accepting(tcp_link& l) noexcept {
   } else if (owner_.leaving()) {
     l.leave();
   }
-}
-
-void connector::report_stranger(const std::string& who, const char* what) noexcept {
-  if (std::exchange(stranger_reported_, true)) return;
-  base::log_warning(fmt::format(
-      "dropped a connection from {} to this rank's TCP port: {}. Further ones are not reported", who, what));
 }
 
 }  // namespace tutti::transport::tcp

@@ -4,11 +4,11 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "core/admission.hpp"
 #include "core/background.hpp"
 #include "core/handshake.hpp"
 #include "core/loop.hpp"
 #include "core/running_task.hpp"
-#include "core/wakeup.hpp"
 #include "transport/tcp/tcp_link.hpp"
 
 #include <boost/asio/ip/tcp.hpp>
@@ -33,7 +33,6 @@ class connector {
   void stop_listening() noexcept;
 
  private:
-  struct occupied;
   struct setback;
 
   task<> reach(tcp_link& l);
@@ -43,22 +42,20 @@ class connector {
   task<> accept_all();
   task<> pause(std::chrono::milliseconds how_long);
   task<> serve(core::stream_socket accepted);
-  task<> converse(core::stream_socket& socket);
+  task<> converse(core::stream_socket& socket, core::time_point deadline);
 
   bool accept_some();
   std::optional<core::verdict> judge(const core::identity& peer);
   void abandon_accepting(tcp_link& l) noexcept;
   void attach(tcp_link& l, core::stream_socket& socket);
-  void report_stranger(const std::string& who, const char* what) noexcept;
   void give_up(tcp_link& l, const setback& last);
 
   core::loop& loop_;
   tcp_transport& owner_;
   boost::asio::ip::tcp::acceptor acceptor_;
   int family_;
-  int handshakes_ = 0;  // incoming ones in progress
-  core::wakeup handshake_over_;
-  bool stranger_reported_ = false;
+  core::admission admission_;  // of those whose handshake is in progress
+  core::stranger_log strangers_{"this rank's TCP port"};
   bool shortage_reported_ = false;
   std::vector<std::unique_ptr<core::running_task>> attempts_;  // by peer
   core::background_tasks handshake_tasks_;

@@ -14,28 +14,30 @@ using base::get_little_endian;
 using base::put_little_endian;
 
 constexpr std::uint32_t magic = 0x66747474;  // "tttf"
-constexpr std::uint8_t version = 1;
+constexpr std::uint8_t version = 2;
+constexpr std::uint8_t checked_payload = 1;
 constexpr std::size_t checked_bytes = header_bytes - 4;
 
 }  // namespace
 
-void encode(const frame& f, header& into) noexcept {
+void encode(const frame& f, header& into, const passage& way) noexcept {
   std::uint8_t* const at = into.data();
   put_little_endian(at, magic);
   at[4] = version;
   at[5] = static_cast<std::uint8_t>(f.kind);
-  put_little_endian(at + 6, std::uint16_t{0});
+  at[6] = way.checked ? checked_payload : std::uint8_t{0};
+  at[7] = way.number;
   put_little_endian(at + 8, f.context);
   put_little_endian(at + 12, f.tag);
   put_little_endian(at + 16, f.length);
   put_little_endian(at + 24, f.cookie);
   put_little_endian(at + 32, f.other_cookie);
   std::memcpy(at + 40, f.fingerprint.data(), f.fingerprint.size());
-  put_little_endian(at + 56, std::uint32_t{0});
+  put_little_endian(at + 56, way.checked ? way.checksum : std::uint32_t{0});
   put_little_endian(at + 60, crc32c(std::span<const std::uint8_t>(at, checked_bytes)));
 }
 
-const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) noexcept {
+const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, passage& way) noexcept {
   const std::uint8_t* const at = from.data();
   if (get_little_endian<std::uint32_t>(at) != magic) return "bytes that do not begin a frame";
   if (at[4] != version) return "a frame of another version of tutti";
@@ -45,8 +47,10 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) n
       at[5] > static_cast<std::uint8_t>(frame_kind::agree) ||
       at[5] == static_cast<std::uint8_t>(frame_kind::taken))  // of memory that the peer can read
     return "a frame of an unknown kind";
-  if (get_little_endian<std::uint16_t>(at + 6) != 0 || get_little_endian<std::uint32_t>(at + 56) != 0)
-    return "a frame with unknown flags";
+  way.checked = at[6] == checked_payload;
+  way.number = at[7];
+  way.checksum = get_little_endian<std::uint32_t>(at + 56);
+  if (at[6] > checked_payload || (!way.checked && way.checksum != 0)) return "a frame with unknown flags";
   f.kind = static_cast<frame_kind>(at[5]);
   f.context = get_little_endian<std::uint32_t>(at + 8);
   f.tag = get_little_endian<std::int32_t>(at + 12);

@@ -2,9 +2,11 @@
 // A frame's header on the wire: 64 bytes, little endian, with a checksum of its own, so that a stream that
 // has lost its step is noticed before a length is believed.
 //
-//   0 magic   4 version   5 kind   6 flags (0)   8 context   12 tag   16 length   24 cookie   32 other cookie
-//   40 fingerprint (16)   56 reserved (0)   60 CRC-32C of bytes 0..59
-// Eager, data, fail and agree frames are followed by `length` bytes of payload, the others by none.
+//   0 magic   4 version   5 kind   6 flags   7 number   8 context   12 tag   16 length   24 cookie
+//   32 other cookie   40 fingerprint (16)   56 CRC-32C of the payload, or 0   60 CRC-32C of bytes 0..59
+// Eager, data, fail and agree frames are followed by `length` bytes of payload, the others by none. The flag
+// 1 says that the payload has a checksum. Frames of a connection are numbered, from 0 to 255 and again, so
+// that one that is lost, or comes twice or too early, is noticed.
 #pragma once
 
 #include "transport/link.hpp"
@@ -31,9 +33,16 @@ inline std::uint64_t payload_bytes(const frame& f) noexcept {
   return carries ? f.length : 0;
 }
 
-void encode(const frame& f, header& into) noexcept;
+// What belongs to a frame's way, not to the frame.
+struct passage {
+  std::uint8_t number = 0;
+  bool checked = false;        // the payload has a checksum,
+  std::uint32_t checksum = 0;  // this one
+};
+
+void encode(const frame& f, header& into, const passage& way = {}) noexcept;
 // Null when these bytes are a header that a peer of this version may send, and then `f` is that frame.
-// Otherwise what is wrong with them, for people; `f` is unspecified.
-const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f) noexcept;
+// Otherwise what is wrong with them, for people; `f` and `way` are unspecified.
+const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, passage& way) noexcept;
 
 }  // namespace tutti::transport::tcp

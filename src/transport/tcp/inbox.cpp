@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/inbox.hpp"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
+#include "base/crc32c.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -26,7 +25,7 @@ std::size_t inbox::staging_room() const noexcept {
   return (ends_long ? behind_long_payload_bytes : staging_bytes) - staged_;
 }
 
-inbox::outcome inbox::receive(int fd, std::size_t budget) noexcept {
+inbox::outcome inbox::receive(byte_stream& from, std::size_t budget) noexcept {
   for (;;) {
     if (stopped_) return outcome::stopped;
     iovec parts[2];
@@ -35,10 +34,7 @@ inbox::outcome inbox::receive(int fd, std::size_t budget) noexcept {
     if (direct_room > 0) parts[count++] = iovec{next_, direct_room};
     const std::size_t behind = staging_room();
     parts[count++] = iovec{staging_.get() + staged_, behind};
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t got = ::recvmsg(fd, &message, MSG_DONTWAIT);
+    const ssize_t got = from.read(parts, count);
     if (got < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome::empty;
@@ -49,6 +45,7 @@ inbox::outcome inbox::receive(int fd, std::size_t budget) noexcept {
     const auto bytes = static_cast<std::size_t>(got);
     received_bytes_ += bytes;
     const std::size_t direct = std::min(bytes, direct_room);
+    count_in(next_, direct);
     next_ += direct;
     to_land_ -= direct;
     to_come_ -= direct;
@@ -67,14 +64,14 @@ bool inbox::parse() noexcept {
     if (in_frame_) {
       const std::size_t here = std::min(to_come_, static_cast<std::size_t>(end - at));
       const std::size_t landing_here = std::min(here, to_land_);
+      count_in(at, here);
       if (landing_here > 0) std::memcpy(next_, at, landing_here);
       next_ += landing_here;
       to_land_ -= landing_here;
       to_come_ -= here;
       at += here;
       if (to_come_ > 0) break;
-      end_frame();
-      if (stopped_) return false;
+      if (!end_frame() || stopped_) return false;
     }
     if (static_cast<std::size_t>(end - at) < header_bytes) break;
     if (!begin_frame(at)) return false;
@@ -86,9 +83,16 @@ bool inbox::parse() noexcept {
 }
 
 bool inbox::begin_frame(const std::uint8_t* at) noexcept {
-  complaint_ = decode(std::span<const std::uint8_t, header_bytes>(at, header_bytes), head_);
+  complaint_ = decode(std::span<const std::uint8_t, header_bytes>(at, header_bytes), head_, way_);
   if (complaint_ == nullptr && heard_leave_) complaint_ = "a frame behind its last one";
+  if (complaint_ == nullptr && way_.number != next_number_)
+    complaint_ = "a frame whose number is not the next: one is missing, or comes twice";
+  if (complaint_ == nullptr && way_.checked != (checksums_ && payload_bytes(head_) > 0))
+    complaint_ =
+        checksums_ ? "a frame without a checksum of its payload" : "a checksum that was not agreed on";
   if (complaint_ != nullptr) return false;
+  ++next_number_;
+  checksum_ = 0;
   where_ = landing{};
   to_come_ = static_cast<std::size_t>(payload_bytes(head_));  // at most a slice
   to_land_ = 0;
@@ -107,9 +111,20 @@ bool inbox::begin_frame(const std::uint8_t* at) noexcept {
   return true;
 }
 
-void inbox::end_frame() noexcept {
+void inbox::count_in(const void* payload, std::size_t bytes) noexcept {
+  if (way_.checked)
+    checksum_ = base::crc32c_behind(checksum_, {static_cast<const std::uint8_t*>(payload), bytes});
+}
+
+// False: the payload is not what the peer has sent.
+bool inbox::end_frame() noexcept {
+  if (way_.checked && checksum_ != way_.checksum) {
+    complaint_ = "a frame whose payload has a wrong checksum";
+    return false;
+  }
   in_frame_ = false;
   if (up_ != nullptr && head_.kind != frame_kind::leave) up_->end(peer_, head_, where_);
+  return true;
 }
 
 bool inbox::redirect(void* owner, const landing& instead) noexcept {

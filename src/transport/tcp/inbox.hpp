@@ -4,6 +4,7 @@
 #pragma once
 
 #include "transport/link.hpp"
+#include "transport/tcp/byte_stream.hpp"
 #include "transport/tcp/header.hpp"
 
 #include <cstddef>
@@ -25,12 +26,14 @@ class inbox {
     stopped        // stop() was called meanwhile
   };
 
-  inbox(int peer, inbound& up) noexcept : peer_(peer), up_(&up) {}
+  // `checksums`: all payload comes with a checksum, and is not delivered without the right one.
+  inbox(int peer, inbound& up, bool checksums = false) noexcept
+      : peer_(peer), checksums_(checksums), up_(&up) {}
 
   // Makes the staging buffer; before the first receive(). Throws std::bad_alloc.
   void open();
-  // Reads about `budget` bytes from the non-blocking socket `fd` and delivers what they complete.
-  outcome receive(int fd, std::size_t budget) noexcept;
+  // Reads about `budget` bytes and delivers what they complete.
+  outcome receive(byte_stream& from, std::size_t budget) noexcept;
 
   // Payload of the current frame that was to go to `owner` goes to `instead`, also what has come of it, and
   // that frame's end() names the new owner. False: the current frame does not go to `owner`, or there is
@@ -53,10 +56,12 @@ class inbox {
   // Takes what is staged apart. False: the stream is malformed, or stop() was called.
   bool parse() noexcept;
   bool begin_frame(const std::uint8_t* at) noexcept;
-  void end_frame() noexcept;
+  bool end_frame() noexcept;
+  void count_in(const void* payload, std::size_t bytes) noexcept;
   std::size_t staging_room() const noexcept;
 
   const int peer_;
+  const bool checksums_;
   inbound* up_;  // null: muted
   std::unique_ptr<std::uint8_t[]> staging_;
   std::size_t staged_ = 0;  // bytes at the front of the staging buffer: less than a header, between calls
@@ -67,6 +72,9 @@ class inbox {
   std::byte* next_ = nullptr;  // where the next byte of payload lands
   std::size_t to_land_ = 0;    // payload still to come that lands there
   std::size_t to_come_ = 0;    // payload still to come in all
+  passage way_;
+  std::uint32_t checksum_ = 0;  // of what has come of it
+  std::uint8_t next_number_ = 0;
 
   int error_ = 0;
   const char* complaint_ = nullptr;

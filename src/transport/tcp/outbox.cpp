@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/outbox.hpp"
 
-#include <sys/socket.h>
-#include <sys/uio.h>
+#include "base/crc32c.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -15,6 +14,8 @@ namespace {
 constexpr std::size_t pieces_per_call = 16;
 // As much as a large socket buffer takes; what does not fit is not committed to.
 constexpr std::size_t bytes_per_call = std::size_t{1024} * 1024;
+// With checksums less: what the kernel does not take is gone through once more in the next call.
+constexpr std::size_t checked_bytes_per_call = slice_bytes;
 
 bool is_long(const outgoing& f) noexcept {
   return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
@@ -23,6 +24,11 @@ bool is_long(const outgoing& f) noexcept {
 }  // namespace
 
 struct outbox::batch {
+  batch(bool with_checksums, std::uint8_t first_number) noexcept
+      : checksums(with_checksums), number(first_number) {}
+
+  const bool checksums;
+  std::uint8_t number;  // of the next frame
   std::size_t count = 0;
   std::size_t bytes = 0;
   int parts = 0;
@@ -30,7 +36,9 @@ struct outbox::batch {
   header headers[pieces_per_call];
   iovec vector[2 * pieces_per_call];
 
-  bool full() const noexcept { return count == pieces_per_call || bytes >= bytes_per_call; }
+  bool full() const noexcept {
+    return count == pieces_per_call || bytes >= (checksums ? checked_bytes_per_call : bytes_per_call);
+  }
 
   void add_part(const void* at, std::size_t length) noexcept {
     if (length == 0) return;
@@ -57,9 +65,14 @@ struct outbox::batch {
       head.other_cookie += from;
     }
     const auto length = static_cast<std::size_t>(promised);
+    const std::byte* const payload = length > 0 ? f.payload + from : nullptr;
+    passage way;
+    way.number = number++;
+    way.checked = checksums && length > 0;
+    if (way.checked) way.checksum = base::crc32c({reinterpret_cast<const std::uint8_t*>(payload), length});
     header h;
-    encode(head, h);
-    add(piece{&f, length > 0 ? f.payload + from : nullptr, length, length, header_bytes}, h);
+    encode(head, h, way);
+    add(piece{&f, payload, length, length, header_bytes}, h);
     return length;
   }
 };
@@ -93,7 +106,9 @@ void outbox::settle(batch& b, std::size_t sent, list& left) noexcept {
   cut_short_ = piece{};
   for (std::size_t i = 0; i < b.count; ++i) {
     piece p = b.pieces[i];
-    const bool begun = sent > 0 || p.left() < header_bytes + p.promised;
+    const bool begun_before = p.left() < header_bytes + p.promised;
+    const bool begun = sent > 0 || begun_before;
+    if (begun && !begun_before) ++next_number_;
     if (sent < p.left()) {
       if (!begun) return;
       const std::size_t of_header = std::min(sent, p.header_left);
@@ -110,15 +125,12 @@ void outbox::settle(batch& b, std::size_t sent, list& left) noexcept {
   }
 }
 
-outbox::outcome outbox::send(int fd, std::size_t budget, list& left) noexcept {
+outbox::outcome outbox::send(byte_stream& to, std::size_t budget, list& left) noexcept {
   while (!empty()) {
     if (budget == 0) return outcome::more;
-    batch b;
+    batch b(checksums_, next_number_);
     gather(b);
-    msghdr message{};
-    message.msg_iov = b.vector;
-    message.msg_iovlen = static_cast<std::size_t>(b.parts);
-    const ssize_t sent = ::sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = to.write(b.vector, static_cast<std::size_t>(b.parts));
     if (sent < 0) {
       if (errno == EINTR) continue;
       if (errno == EAGAIN || errno == EWOULDBLOCK) return outcome::blocked;

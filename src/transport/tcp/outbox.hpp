@@ -8,6 +8,7 @@
 
 #include "base/intrusive_list.hpp"
 #include "transport/link.hpp"
+#include "transport/tcp/byte_stream.hpp"
 #include "transport/tcp/header.hpp"
 
 #include <cstddef>
@@ -27,11 +28,14 @@ class outbox {
     broken    // the stream has an error: see error()
   };
 
+  // `checksums`: all payload leaves with a checksum.
+  explicit outbox(bool checksums = false) noexcept : checksums_(checksums) {}
+
   bool empty() const noexcept { return cut_short_.left() == 0 && messages_.empty() && long_data_.empty(); }
   void push(outgoing& f) noexcept;
-  // Writes about `budget` bytes to the non-blocking socket `fd`. Frames of which the last byte has left go to
+  // Writes about `budget` bytes. Frames of which the last byte has left go to
   // `left`, in that order; their `done` is the caller's to call.
-  outcome send(int fd, std::size_t budget, list& left) noexcept;
+  outcome send(byte_stream& to, std::size_t budget, list& left) noexcept;
   // The errno of what broke the stream.
   int error() const noexcept { return error_; }
   std::uint64_t sent_bytes() const noexcept { return sent_bytes_; }
@@ -59,6 +63,8 @@ class outbox {
   void settle(batch& b, std::size_t sent, list& left) noexcept;
   void finish(const piece& p, list& left) noexcept;
 
+  const bool checksums_;
+  std::uint8_t next_number_ = 0;  // of the first frame that has not begun to leave
   list messages_;
   list long_data_;
   // What a call of the kernel has begun and not ended. Its frame, while there is one, is the first of its

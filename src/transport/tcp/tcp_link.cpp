@@ -20,7 +20,11 @@ constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 }  // namespace
 
 tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
-    : owner_(owner), peer_(peer), inbox_(peer, up), farewell_(*this) {
+    : owner_(owner),
+      peer_(peer),
+      outbox_(owner.info().checksums),
+      inbox_(peer, up, owner.info().checksums),
+      farewell_(*this) {
   farewell_.head.kind = frame_kind::leave;
   farewell_.done = [](outgoing& self, bool sent) noexcept {
     const int fd = static_cast<farewell&>(self).of.fd_.get();
@@ -41,7 +45,7 @@ bool tcp_link::submit(outgoing& f) noexcept {
     return false;
   }
   outbox::list left;
-  switch (outbox_.send(fd_.get(), bytes_per_turn, left)) {
+  switch (outbox_.send(stream_, bytes_per_turn, left)) {
     case outbox::outcome::drained:
       break;
     case outbox::outcome::blocked:
@@ -73,6 +77,7 @@ void tcp_link::attach(base::unique_fd connection) {
   inbox_.open();
   watch_ = owner_.backend().watch(connection.get(), *this);
   owner_.backend().count_hot(+1);
+  stream_ = socket_stream(connection.get());
   fd_ = std::move(connection);
   declined_.reset();
   at_ = phase::connected;
@@ -121,7 +126,7 @@ bool tcp_link::glance() noexcept {
 
 bool tcp_link::read(bool told) noexcept {
   const std::uint64_t before = inbox_.received_bytes();
-  const inbox::outcome result = inbox_.receive(fd_.get(), bytes_per_turn);
+  const inbox::outcome result = inbox_.receive(stream_, bytes_per_turn);
   if (inbox_.received_bytes() != before && at_ == phase::connected) owner_.expect_more(*this);
   switch (result) {
     case inbox::outcome::stopped:
@@ -144,9 +149,7 @@ bool tcp_link::read(bool told) noexcept {
       broke(inbox_.error());
       return true;
     case inbox::outcome::malformed:
-      close(errc::protocol,
-            fmt::format("{} sent {}: is every rank built with the same tutti? The connection was closed",
-                        owner_.describe(peer_), inbox_.complaint()));
+      corrupt(inbox_.complaint());
       return true;
   }
   return inbox_.received_bytes() != before;
@@ -159,7 +162,7 @@ bool tcp_link::write() noexcept {
     if (silent_ && outbox_.empty() && !farewell_.queued) queue_farewell();
     if (outbox_.empty()) break;
     outbox::list left;
-    const outbox::outcome result = outbox_.send(fd_.get(), bytes_per_turn, left);
+    const outbox::outcome result = outbox_.send(stream_, bytes_per_turn, left);
     switch (result) {
       case outbox::outcome::drained:
         break;
@@ -183,6 +186,18 @@ bool tcp_link::write() noexcept {
 void tcp_link::queue_farewell() noexcept {
   farewell_.queued = true;
   outbox_.push(farewell_);
+}
+
+// Nothing that comes after it can be told apart any more.
+void tcp_link::corrupt(const char* what) noexcept {
+  disconnect(true);
+  close(
+      errc::protocol,
+      fmt::format("corrupt frame from {}: {}; the connection was reset, and nothing of that frame was "
+                  "delivered. If all ranks are built with the same tutti, suspect the memory or the network "
+                  "hardware of the two hosts, and set TUTTI_CHECKSUMS=1 on all ranks to have payload "
+                  "checked as well",
+                  owner_.describe(peer_), what));
 }
 
 void tcp_link::broke(int code) noexcept {

@@ -83,6 +83,7 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   bool read(bool told) noexcept;
   bool write() noexcept;
   void queue_farewell() noexcept;
+  void corrupt(const char* what) noexcept;
   void broke(int code) noexcept;
   void close(errc why, std::string text) noexcept;
   void hand_back() noexcept;
@@ -95,6 +96,7 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   bool silent_ = false;  // nobody above is told anything any more
   int send_error_ = 0;   // sending has failed; what the peer had sent before is still read
   base::unique_fd fd_;
+  socket_stream stream_;  // over fd_
   base::unique_fd declined_;
   core::backend::handle watch_ = 0;
   outbox outbox_;

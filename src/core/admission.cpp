@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/admission.hpp"
+
+#include "base/log.hpp"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+namespace tutti::core {
+namespace {
+
+constexpr std::size_t most_reported = 32;
+
+// Of what this process may have open, strangers get an eighth at most.
+int affordable(int places) noexcept {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return places;
+  return static_cast<int>(std::clamp<rlim_t>(files.rlim_cur / 8, 4, static_cast<rlim_t>(places)));
+}
+
+// By host: a stranger calls from one port after the other.
+std::string_view source_of(const std::string& from) noexcept {
+  return std::string_view(from).substr(0, from.rfind(':'));
+}
+
+}  // namespace
+
+admission::admission(const boost::asio::any_io_executor& executor, limits most)
+    : most_{affordable(most.places), most.time, most.courtesy}, change_(executor) {}
+
+admission::visit::visit(admission& at, stream_socket& socket)
+    : of_(at), socket_(socket), from_(peer_text(socket)), since_(clock::now()) {
+  ++of_.present_;
+  of_.visits_.push_back(*this);
+}
+
+admission::visit::~visit() {
+  if (turned_out_) return;
+  --of_.present_;
+  unlink();
+  of_.change_.notify();
+}
+
+admission::visit* admission::most_expendable() noexcept {
+  visit* found = nullptr;
+  int most = 0;
+  for (visit* v = visits_.front(); v != nullptr; v = visits_.after(*v)) {
+    if (found != nullptr && source_of(v->from_) == source_of(found->from_)) continue;
+    int same = 0;
+    for (visit* other = v; other != nullptr; other = visits_.after(*other))
+      same += source_of(other->from_) == source_of(v->from_) ? 1 : 0;
+    if (same <= most) continue;  // a source's first is its oldest, and sees all of its others
+    most = same;
+    found = v;
+  }
+  return found;
+}
+
+bool admission::has_room() noexcept {
+  if (present_ < most_.places) return true;
+  visit* const v = most_expendable();
+  if (v == nullptr || clock::now() < v->since_ + most_.courtesy) return false;
+  v->unlink();
+  v->turned_out_ = true;
+  --present_;
+  ++turned_out_;
+  boost::system::error_code ignored;
+  v->socket_.cancel(ignored);
+  return true;
+}
+
+task<> admission::wait_for_room() {
+  const visit* const v = most_expendable();
+  const time_point until = v == nullptr ? time_point::max() : v->since_ + most_.courtesy;
+  co_await change_.wait(until);
+}
+
+void stranger_log::report(const std::string& from, const char* why) {
+  const std::string source(source_of(from));
+  if (reported_.size() >= most_reported ||
+      std::find(reported_.begin(), reported_.end(), source) != reported_.end()) {
+    base::log(base::log_level::debug, fmt::format("{}: dropped a connection from {}: {}", what_, from, why));
+    return;
+  }
+  reported_.push_back(source);
+  base::log_warning(fmt::format(
+      "{}: dropped a connection from {}: {}. Others from there are not reported{}", what_, from, why,
+      reported_.size() == most_reported ? ", nor from anywhere else: too many have called" : ""));
+}
+
+}  // namespace tutti::core

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What frames leave by and come from: the socket itself, or what is put between it and the frames.
+#pragma once
+
+#include <sys/socket.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+
+namespace tutti::transport::tcp {
+
+class byte_stream {
+ public:
+  virtual ~byte_stream() = default;
+  // Reads into `parts`, in order: how many bytes, 0 at the end of the stream, -1 with errno; EAGAIN: nothing
+  // now. Fewer than there is room for: most likely nothing more has come, and the descriptor tells when it
+  // does.
+  virtual ssize_t read(iovec* parts, std::size_t count) noexcept = 0;
+  // Takes bytes from `parts`, in order, which are not looked at again: how many, or -1 with errno; EAGAIN:
+  // none now. Fewer than all: the descriptor tells when it is worth going on.
+  virtual ssize_t write(const iovec* parts, std::size_t count) noexcept = 0;
+};
+
+// The socket itself. Does not own it.
+class socket_stream final : public byte_stream {
+ public:
+  socket_stream() noexcept = default;
+  explicit socket_stream(int fd) noexcept : fd_(fd) {}
+
+  ssize_t read(iovec* parts, std::size_t count) noexcept override {
+    msghdr message{};
+    message.msg_iov = parts;
+    message.msg_iovlen = count;
+    return ::recvmsg(fd_, &message, MSG_DONTWAIT);
+  }
+  ssize_t write(const iovec* parts, std::size_t count) noexcept override {
+    msghdr message{};
+    message.msg_iov = const_cast<iovec*>(parts);
+    message.msg_iovlen = count;
+    return ::sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+}  // namespace tutti::transport::tcp
