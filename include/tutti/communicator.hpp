@@ -364,6 +364,10 @@ class communicator {
   // come within init_options::timeout, naming those that are missing, and when whatever started the ranks
   // does not start them anew. More ranks may die meanwhile: it waits for those too.
   task<communicator> rejoin() const;
+  // The ranks for which operations of this rank wait at the moment, and which do not progress although they
+  // are not known to be dead: stopped, or busy outside of their loops; ascending. Looked at about twice a
+  // second. They may go on at any time, and then nothing is lost.
+  std::vector<int> suspected_ranks() const;
 
   friend counters counters_of(const communicator& c);
   friend struct detail::communicator_access;

@@ -38,6 +38,14 @@ struct init_options {
   // Subset of {"shm", "tcp"}; empty: TUTTI_TRANSPORTS (comma-separated), and without that all that work. When
   // a value is given here and in the environment, they must agree.
   std::vector<std::string> transports;
+  // For how long the host of a rank that is waited for may say nothing, although it is asked, before the rank
+  // counts as dead: what waits for it then ends with errc::peer_failed. A host answers while its ranks
+  // compute, are stopped or do not read. At least 500 ms; zero: never. TUTTI_SILENCE_LIMIT (in seconds, or
+  // "off") overrides it.
+  std::chrono::milliseconds silence_limit;
+  // For how long a rank that is waited for may be stopped (SIGSTOP, a debugger) before it counts as dead; on
+  // its own host, where that is known. Zero: never. TUTTI_SUSPECT_GRACE (in seconds, or "off") overrides it.
+  std::chrono::milliseconds suspect_grace;
   // The same text on all ranks, known to nobody else. Empty: TUTTI_SECRET, which tutti-run sets. Without one,
   // tutti listens on loopback only, so that all ranks must be on one host.
   std::string secret;

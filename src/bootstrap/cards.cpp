@@ -11,7 +11,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-constexpr std::string_view card_head = "card1";
+constexpr std::string_view card_head = "card2";
 constexpr std::string_view table_head = "world1";
 constexpr std::string_view empty_word = "~";
 constexpr std::size_t longest_word = 4096;
@@ -62,6 +62,7 @@ core::peer_card decode_card(std::string_view line) {
   core::peer_card card;
   card.rank = words.number<int>();
   card.pid = words.number<std::int64_t>();
+  card.pid_space = words.number<std::uint64_t>();
   card.host = words.word();
   card.host_id = words.word();
   card.shm_address = words.word();
@@ -127,9 +128,9 @@ std::string encode_card(const core::peer_card& card) {
     throw error(errc::invalid_argument, fmt::format("rank {} has {} addresses to publish; {} are allowed",
                                                     card.rank, card.tcp_endpoints.size(), most_endpoints));
   std::string line =
-      fmt::format("{} {} {} {} {} {} {} {}", card_head, card.rank, card.pid, encode_word(card.host),
-                  encode_word(card.host_id), encode_word(card.shm_address), encode_word(card.cpus),
-                  card.tcp_endpoints.size());
+      fmt::format("{} {} {} {} {} {} {} {} {}", card_head, card.rank, card.pid, card.pid_space,
+                  encode_word(card.host), encode_word(card.host_id), encode_word(card.shm_address),
+                  encode_word(card.cpus), card.tcp_endpoints.size());
   for (const std::string& endpoint : card.tcp_endpoints) line += ' ' + encode_word(endpoint);
   return line + '\n';
 }

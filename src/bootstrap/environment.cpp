@@ -22,7 +22,10 @@
 
 namespace tutti {
 
-init_options::init_options() : timeout(std::chrono::minutes(10)) {}
+init_options::init_options()
+    : timeout(std::chrono::minutes(10)),
+      silence_limit(std::chrono::seconds(3)),
+      suspect_grace(std::chrono::seconds(30)) {}
 
 namespace bootstrap {
 namespace {
@@ -215,6 +218,28 @@ std::chrono::milliseconds read_timeout(const init_options& options) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
+// A variable in seconds, or "off", in place of an option; zero means off.
+std::chrono::milliseconds read_limit(const char* name, std::chrono::milliseconds otherwise,
+                                     const char* option, std::chrono::milliseconds least) {
+  constexpr double most_seconds = 1e9;
+  const auto text = base::env_string(name);
+  if (!text) {
+    if (otherwise.count() != 0 && otherwise < least)
+      refuse(fmt::format("init_options::{} is {}: give at least {}, or zero for none", option,
+                         base::duration_text(otherwise), base::duration_text(least)));
+    return otherwise;
+  }
+  if (*text == "off" || *text == "0") return {};
+  double seconds = 0;
+  const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), seconds);
+  if (code != std::errc{} || end != text->data() + text->size() ||
+      !(seconds * 1000 >= static_cast<double>(least.count())) || !(seconds <= most_seconds))
+    refuse(
+        fmt::format("{}='{}' is not a time in seconds from {} up: set it to a number such as {}, or to off",
+                    name, *text, base::duration_text(least), 10));
+  return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
+}
+
 void check_transports(const std::vector<std::string>& names, const char* where) {
   for (const std::string& name : names)
     if (name != "shm" && name != "tcp")
@@ -274,6 +299,10 @@ bool read_checksums(const init_options& options) {
 
 void read_common(const init_options& options, job& j) {
   j.timeout = read_timeout(options);
+  j.silence_limit = read_limit("TUTTI_SILENCE_LIMIT", options.silence_limit, "silence_limit",
+                               std::chrono::milliseconds(500));
+  j.suspect_grace =
+      read_limit("TUTTI_SUSPECT_GRACE", options.suspect_grace, "suspect_grace", std::chrono::milliseconds(1));
   j.transports = read_transports(options);
   j.checksums = read_checksums(options);
   j.secret = options.secret.empty() ? base::env_string("TUTTI_SECRET").value_or("") : options.secret;

@@ -24,7 +24,9 @@ struct job {
   std::string secret;  // empty: none, loopback only
   bool checksums = false;
   std::chrono::milliseconds timeout{0};
-  std::vector<std::string> transports;  // "shm", "tcp"; empty: all that work
+  std::chrono::milliseconds silence_limit{0};  // zero: none
+  std::chrono::milliseconds suspect_grace{0};  // likewise
+  std::vector<std::string> transports;         // "shm", "tcp"; empty: all that work
   // Of this start of the program, different for every other start: what is left of another is told by it.
   // Empty: nothing says.
   std::string job_id;

@@ -46,6 +46,11 @@ std::string host_identity(const std::string& host, int rank) {
   return id;
 }
 
+std::uint64_t pid_space() {
+  struct stat space = {};
+  return ::stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
+}
+
 // As hexadecimal number, core 0 in its lowest bit; empty when the kernel does not say.
 std::string usable_cpus() {
   for (std::size_t cpus = 1024; cpus <= (1u << 20); cpus *= 2) {
@@ -75,6 +80,7 @@ core::peer_card local_card(int rank) {
   card.rank = rank;
   card.host = host_name();
   card.pid = ::getpid();
+  card.pid_space = pid_space();
   card.host_id = host_identity(card.host, rank);
   card.cpus = usable_cpus();
   return card;

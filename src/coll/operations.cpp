@@ -7,6 +7,7 @@
 #include "coll/messages.hpp"
 #include "coll/shrinking.hpp"
 #include "comm/communicator_state.hpp"
+#include "core/forked.hpp"
 
 #include <fmt/format.h>
 
@@ -43,9 +44,7 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
   // The loop of an orphan is gone.
   if (!c.orphaned() && !c.loop().on_this_thread()) {
     fail(errc::wrong_thread,
-         fmt::format("{} on {}: called outside the communicator's loop thread; use boost::asio::post or "
-                     "boost::asio::co_spawn on communicator::get_executor()",
-                     name_of(what_.kind), c.name()));
+         fmt::format("{} on {}: {}", name_of(what_.kind), c.name(), core::wrong_thread_words()));
     return true;
   }
   const bool mends = what_.kind == operation_kind::shrink;

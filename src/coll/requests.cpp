@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pool of request slots: one per thread, grown in blocks, never shrunk in steady state.
 #include "comm/communicator_state.hpp"
+#include "core/forked.hpp"
 
 #include <fmt/format.h>
 
@@ -58,12 +59,8 @@ void completed(operation_state& state) noexcept {
 
 request_slot* start_request(call what) {
   if (what.comm && !what.comm->orphaned() && !what.comm->loop().on_this_thread())
-    throw error(
-        errc::wrong_thread,
-        fmt::format(
-            "a request on {} was started outside the communicator's loop thread; use boost::asio::post or "
-            "boost::asio::co_spawn on communicator::get_executor()",
-            what.comm->name()));
+    throw error(errc::wrong_thread,
+                fmt::format("a request on {}: {}", what.comm->name(), core::wrong_thread_words()));
   request_slot* slot = pool().take();
   slot->waiter = nullptr;
   slot->owner = nullptr;

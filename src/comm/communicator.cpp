@@ -49,4 +49,8 @@ std::vector<int> communicator::failed_ranks() const {
   return state_ && !state_->orphaned() ? state_->failed_ranks() : std::vector<int>();
 }
 
+std::vector<int> communicator::suspected_ranks() const {
+  return state_ && !state_->orphaned() ? state_->suspected_ranks() : std::vector<int>();
+}
+
 }  // namespace tutti

@@ -361,6 +361,20 @@ void communicator_state::add_failed(const std::vector<int>& ranks) {
   agreed_failed_ = std::move(all);
 }
 
+std::vector<int> communicator_state::suspected_ranks() const {
+  std::vector<int> suspected;
+  for (int r = 0; r < size(); ++r)
+    if (world_->watch().suspects(world_rank(r))) suspected.push_back(r);
+  return suspected;
+}
+
+void communicator_state::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept {
+  if (board_ == nullptr) return;
+  for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c))
+    if (const int rank = board_->waits_for(c->sequence()); rank >= 0)
+      by_peer[static_cast<std::size_t>(world_rank(rank))] = p2p::waits::for_it;
+}
+
 // ---- waiting under the default timeout ----
 
 void communicator_state::watch(core::activity& a, bool has_deadline) noexcept {

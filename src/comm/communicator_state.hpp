@@ -119,6 +119,10 @@ class communicator_state final : public p2p::context_owner {
   void add_failed(const std::vector<int>& ranks);
   // Tells one shrink() of this communicator from the next, the same on all members.
   std::uint32_t next_round() noexcept { return ++rounds_; }
+  // Those that are waited for and do not progress, ascending.
+  std::vector<int> suspected_ranks() const;
+  // Raises `by_peer`, by rank of the world, for those that collectives with the board wait for.
+  void mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept;
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release_reference() noexcept;

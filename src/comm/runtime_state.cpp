@@ -101,6 +101,8 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     info.timeout = job.timeout;
     info.peers.push_back(mine);
   }
+  info.silence_limit = job.silence_limit;
+  info.suspect_grace = job.suspect_grace;
   check_reach(info, ways);
   co_return enter(std::move(info), std::move(ways), std::move(server));
 }

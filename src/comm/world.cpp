@@ -24,7 +24,8 @@ world::world(core::loop& loop, core::world_info info,
       links_(info_.peers.size(), nullptr),
       endpoint_(loop.engine(), *this, info_.rank, info_.size),
       agreement_(*this),
-      server_(std::move(server)) {
+      server_(std::move(server)),
+      watch_(*this) {
   loop_.hold();
   for (auto& t : transports_) t->open(info_, endpoint_);
   std::vector<int> everyone(static_cast<std::size_t>(info_.size));
@@ -60,6 +61,21 @@ transport::link& world::link_to(int peer) {
     }
   }
   return *slot;
+}
+
+transport::link* world::made_link(int peer) noexcept {
+  if (transport::link* const known = links_[static_cast<std::size_t>(peer)]) return known;
+  const core::peer_card& mine = info_.card(info_.rank);
+  for (auto& t : transports_)
+    if (t->reaches(mine, info_.card(peer))) return t->made_link(peer);
+  return nullptr;
+}
+
+void world::mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept {
+  endpoint_.mark_waited_for(by_peer);
+  for (const communicator_state* c : communicators_) c->mark_waited_for(by_peer);
+  for (std::size_t peer = 0; peer < by_peer.size(); ++peer)
+    if (links_[peer] != nullptr && links_[peer]->has_queue()) by_peer[peer] = p2p::waits::for_it;
 }
 
 transport::neighbours* world::memory_of(const std::vector<int>& members) const noexcept {

@@ -5,6 +5,7 @@
 #include "comm/agreement.hpp"
 #include "comm/board.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/peer_watch.hpp"
 #include "core/background.hpp"
 #include "core/world_info.hpp"
 #include "p2p/endpoint.hpp"
@@ -36,6 +37,12 @@ class world final : public p2p::router {
   const core::world_info& info() const noexcept { return info_; }
   p2p::endpoint& endpoint() noexcept { return endpoint_; }
   communicator_state& world_communicator() noexcept { return *world_communicator_; }
+
+  const peer_watch& watch() const noexcept { return watch_; }
+  // The link to a rank, where there is one yet, else null.
+  transport::link* made_link(int peer) noexcept;
+  // Raises `by_peer` to how this rank waits for each other one.
+  void mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept;
 
   // router
   transport::link& link_to(int peer) override;
@@ -95,6 +102,7 @@ class world final : public p2p::router {
   std::uint32_t given_out_ = 0;
   std::vector<std::unique_ptr<board>> retired_;  // to go when all have read them
   std::vector<std::unique_ptr<board>> failed_boards_;
+  peer_watch watch_;
 };
 
 }  // namespace tutti::comm

@@ -24,7 +24,17 @@ void activity::set_failure(errc code, std::string text) noexcept {
   text_ = std::make_unique<std::string>(std::move(text));
 }
 
-void engine::remove(source& s) noexcept { std::erase(sources_, &s); }
+void engine::remove(source& s) noexcept {
+  std::erase(sources_, &s);
+  std::erase(sleepers_, &s);
+}
+
+void engine::abandon() noexcept {
+  sources_.clear();
+  sleepers_.clear();
+  while (ready_.pop_front() != nullptr) {
+  }
+}
 
 bool engine::deliver() noexcept {
   bool any = false;
@@ -76,6 +86,7 @@ bool engine::tick() noexcept {
 bool engine::arm() noexcept {
   bool news = !ready_.empty();
   for (source* s : sources_) news |= s->arm();
+  for (source* s : sleepers_) news |= s->arm();
   news |= !ready_.empty();
   if (news) disarm();
   return news;

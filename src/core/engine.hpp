@@ -66,7 +66,12 @@ class engine {
   engine& operator=(const engine&) = delete;
 
   void add(source& s) { sources_.push_back(&s); }
+  // Not polled, and only armed: for what must be looked after while the loop sleeps.
+  void add_sleeper(source& s) { sleepers_.push_back(&s); }
   void remove(source& s) noexcept;
+
+  // This process is a fork of the one that the engine belongs to: nothing is polled or delivered any more.
+  void abandon() noexcept;
 
   // An activity now waits for something outside: the loop spins for it within its budget. Paired with
   // end_wait().
@@ -120,6 +125,7 @@ class engine {
   std::uint64_t cycles_then_ = 0;  // of the processor's counter when now_ was read
   timer_queue timers_;
   std::vector<source*> sources_;
+  std::vector<source*> sleepers_;
   base::intrusive_list<activity, ready_tag> ready_;
   std::size_t waiting_ = 0;
   std::uint64_t completions_ = 0;

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/loop.hpp"
 
+#include "base/log.hpp"
 #include "base/relax.hpp"
 #include "base/unique_fd.hpp"
+#include "core/forked.hpp"
+#include "core/kept_memory.hpp"
 
 #include <fcntl.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
+#include <mutex>
 #include <tutti/detail/asio_await.hpp>
+#include <vector>
 
 namespace tutti::core {
 namespace {
@@ -26,21 +33,94 @@ constexpr auto longest_turn = std::chrono::microseconds(200);
 
 thread_local loop* current_loop = nullptr;
 
+// The loops of this process, for what must be done to them in a child that it forks. The lock is held across
+// fork().
+struct all_loops {
+  std::mutex lock;
+  std::vector<loop*> list;
+};
+all_loops& loops() {
+  static auto* const all = new all_loops;  // outlives static objects of the program
+  return *all;
+}
+
+std::atomic<bool> a_child_of_a_rank{false};
+
+// Stands for a loop that was copied by fork().
+loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
+
+// The child has come back to the loop. Its sockets, rings and shared memory are its parent's: whatever it did
+// to them, closing in order included, would be done to the parent.
+[[noreturn]] void end_forked_child() noexcept {
+  base::log_error(
+      "this process was forked by a rank and has come back to the rank's loop, which is its parent's: it "
+      "ends "
+      "here. A forked child uses no communicator, and ends by exec or _exit; start processes before "
+      "tutti::run, "
+      "or by posix_spawn");
+  ::_exit(70);
+}
+
 }  // namespace
+
+bool forked_by_a_rank() noexcept { return a_child_of_a_rank.load(std::memory_order_relaxed); }
+
+const char* wrong_thread_words() noexcept {
+  return forked_by_a_rank() ? "called in a process that the rank has forked: a communicator is its parent's; "
+                              "let the child exec "
+                              "or _exit, and start processes before tutti::run, or by posix_spawn"
+                            : "called outside the communicator's loop thread; use boost::asio::post or "
+                              "boost::asio::co_spawn on "
+                              "communicator::get_executor()";
+}
 
 // Handlers hold a weak link to the loop: Asio may run or destroy them after it has gone.
 struct loop::turn_handler {
+  struct on_time;
   std::shared_ptr<loop*> owner;
   void operator()() const {
-    if (*owner != nullptr) (*owner)->turn();
+    if (loop* const l = alive(owner)) l->turn();
+  }
+  // Null: it has gone.
+  static loop* alive(const std::shared_ptr<loop*>& owner) {
+    if (*owner == forked) end_forked_child();
+    return *owner;
+  }
+
+  static void watch_forks() {
+    static const int registered = ::pthread_atfork(
+        [] { loops().lock.lock(); }, [] { loops().lock.unlock(); },
+        [] {
+          if (!loops().list.empty()) a_child_of_a_rank = true;
+          for (loop* const l : loops().list) {
+            *l->alive_ = forked;
+            l->bound_.store(false, std::memory_order_relaxed);  // no thread here is the loop's
+            l->engine_.abandon();
+            l->leaving_ = true;  // a turn that is under way ends now
+          }
+          current_loop = nullptr;
+          loops().list.clear();
+          loops().lock.unlock();
+        });
+    static_cast<void>(registered);
+  }
+  static void enlist(loop& l) {
+    watch_forks();
+    const std::scoped_lock hold(loops().lock);
+    loops().list.push_back(&l);
+  }
+  static void strike_off(loop& l) noexcept {
+    const std::scoped_lock hold(loops().lock);
+    std::erase(loops().list, &l);
   }
 };
 
 struct loop::wait_handler {
   std::shared_ptr<loop*> owner;
   void operator()(boost::system::error_code) const {
-    if (*owner == nullptr) return;
-    loop& l = **owner;
+    loop* const living = turn_handler::alive(owner);
+    if (living == nullptr) return;
+    loop& l = *living;
     l.wait_pending_ = false;
     if (l.scheduled_) return;
     l.get_up();
@@ -49,12 +129,28 @@ struct loop::wait_handler {
   }
 };
 
+// A rank that waits sleeps and is woken for its timers for as long as it may take, without memory for it.
+struct loop::turn_handler::on_time {
+  using allocator_type = kept_allocator<std::byte>;
+  allocator_type get_allocator() const noexcept { return {}; }
+
+  std::shared_ptr<loop*> owner;
+  void operator()(boost::system::error_code code) const {
+    loop* const l = turn_handler::alive(owner);
+    if (l == nullptr || code) return;
+    l->timer_at_ = time_point::max();
+    l->wake();
+  }
+};
+
 loop::loop(boost::asio::io_context& context, environment& env)
     : context_(context), engine_(env), timer_(context), alive_(std::make_shared<loop*>(this)) {
   engine_.set_on_wait([](void* self) noexcept { static_cast<loop*>(self)->wake(); }, this);
+  turn_handler::enlist(*this);
 }
 
 loop::~loop() {
+  turn_handler::strike_off(*this);
   *alive_ = nullptr;
   if (descriptor_) descriptor_->release();  // the descriptor is the backend's
   if (backend_) engine_.remove(*backend_);
@@ -115,7 +211,9 @@ void loop::turn() {
   bind_to_this_thread();
   ++counters_.turns;
   leaving_ = false;
-  if (stay_awake()) {
+  const bool awake = stay_awake();
+  if (leaving_ && *alive_ == forked) end_forked_child();
+  if (awake) {
     schedule();
     return;
   }
@@ -192,11 +290,7 @@ void loop::park() {
     // Only ever moved forward: a timer that comes early finds nothing due, and the next park sets it right.
     timer_at_ = next;
     timer_.expires_at(next);
-    timer_.async_wait([owner = alive_](boost::system::error_code code) {
-      if (*owner == nullptr || code) return;
-      (*owner)->timer_at_ = time_point::max();
-      (*owner)->wake();
-    });
+    timer_.async_wait(turn_handler::on_time{alive_});
   }
   ++counters_.parks;
   stall_watch_.pause();

@@ -12,10 +12,11 @@ namespace tutti::core {
 // How to reach one rank, published by it while the world forms.
 struct peer_card {
   int rank = -1;
-  std::string host;         // for people
-  std::int64_t pid = 0;     // for people
-  std::string host_id;      // equal: the ranks share memory and a network namespace
-  std::string shm_address;  // abstract AF_UNIX name of its listener (without the leading 0); empty: none
+  std::string host;             // for people
+  std::int64_t pid = 0;         // for people, and for ranks with the same pid_space
+  std::uint64_t pid_space = 0;  // equal, and not 0: the ranks know each other by their pids
+  std::string host_id;          // equal: the ranks share memory and a network namespace
+  std::string shm_address;      // abstract AF_UNIX name of its listener (without the leading 0); empty: none
   std::vector<std::string> tcp_endpoints;  // "address:port", numeric, "[v6]:port", best first; empty: none
   std::string cpus;                        // the cores it may use, as hexadecimal mask
 };
@@ -28,7 +29,11 @@ struct world_info {
   std::string secret;                    // empty: none, and then all addresses are loopback
   bool checksums = false;                // of the payload of frames that go over a network
   std::chrono::milliseconds timeout{0};  // of connecting; the default of every operation
-  std::vector<peer_card> peers;          // by rank
+  // After which a host that is waited for, and says nothing, counts as dead; zero: never.
+  std::chrono::milliseconds silence_limit{3000};
+  // After which a process that is waited for, and is stopped, counts as dead; zero: never.
+  std::chrono::milliseconds suspect_grace{30'000};
+  std::vector<peer_card> peers;  // by rank
 
   const peer_card& card(int rank_) const { return peers[static_cast<std::size_t>(rank_)]; }
 };

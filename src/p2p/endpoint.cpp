@@ -546,6 +546,9 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
       break;
     case frame_kind::leave:
       break;  // the link reports it with closed()
+    case frame_kind::pulse:
+    case frame_kind::alive:
+      break;  // between the links
   }
 }
 

@@ -36,6 +36,13 @@ struct whereabouts {
   int waits_for = -1;  // rank of the world, where it waits for one
 };
 
+// How a rank waits for another.
+enum class waits : std::uint8_t {
+  not_at_all,
+  for_any,  // of several, which other ranks may stand in for
+  for_it    // for this one
+};
+
 // What a message costs of the window for eager ones, beside its bytes: its node.
 inline constexpr std::uint64_t node_cost = 256;
 constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
@@ -168,6 +175,10 @@ class endpoint final : public transport::inbound {
   bool was_closed(std::uint32_t context) const noexcept {
     return closed_.contains(context) && !contexts_.contains(context);
   }
+
+  // Raises `by_peer`, by rank of the world, to how this rank waits for it; frames that the links have not
+  // sent yet are not looked at.
+  void mark_waited_for(std::vector<waits>& by_peer) noexcept;
 
   bool peer_gone(int peer) const noexcept {
     return peers_[static_cast<std::size_t>(peer)].why != errc::success;

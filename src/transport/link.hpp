@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
+#include "transport/vitals.hpp"
 
 #include <array>
 #include <cstddef>
@@ -30,8 +31,10 @@ enum class frame_kind : std::uint8_t {
   tell,   // the answer: `cookie`, one of the p2p layer's numbers; `other_cookie` is the last collective that
           // was called, `fingerprint` its fingerprint; `length`: 1 + the rank that it waits for, or 0
   taken,  // the receiver has read the announced message `cookie` from the sender's own memory: it is sent
-  agree   // the members of `context` agree on who is left of it, in their round `tag`; the payload is the
+  agree,  // the members of `context` agree on who is left of it, in their round `tag`; the payload is the
           // upper layers'
+  pulse,  // does the receiver's loop turn? Between links, not for the layer above
+  alive   // the answer
 };
 
 // Names the collective a frame is part of: its kind, root, element type, reduction and count.
@@ -130,6 +133,16 @@ class link {
   // Messages up to this many bytes are sent eagerly.
   virtual std::size_t eager_limit() const noexcept = 0;
   virtual bool closed() const noexcept = 0;
+  // Frames wait to leave, for room or for the connection.
+  virtual bool has_queue() const noexcept { return false; }
+
+  // The peer is waited for: how is it? Asks it, or its host, where that is needed for the answer, which the
+  // next look then has. Not from inside a call upward.
+  virtual vitals examine(const look&) noexcept { return {}; }
+  // It is waited for no more.
+  virtual void rest() noexcept {}
+  // Ends the link for this reason, from the next round of the loop on, as if the peer had died.
+  virtual void give_up(errc /*why*/, std::string /*text*/) noexcept {}
 };
 
 }  // namespace tutti::transport

@@ -36,6 +36,8 @@ class transport {
   virtual bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept = 0;
   // The link to a peer, made on the first call; the same for both directions. Lives as long as the transport.
   virtual link& link_to(int peer) = 0;
+  // That link, where it has been made, by either side; else null. What is not made here is not watched.
+  virtual link* made_link(int /*peer*/) noexcept { return nullptr; }
   // Not null when the peers it reaches can read each other's memory.
   virtual neighbours* memory() noexcept { return nullptr; }
   // Frames wait to leave, for room or for their connection.

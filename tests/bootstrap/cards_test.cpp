@@ -21,6 +21,7 @@ core::peer_card sample(int rank) {
   card.rank = rank;
   card.host = "a host\nwith \xff strange name %41 ~";
   card.pid = 1234567890123;
+  card.pid_space = 4026531836;
   card.host_id = "~";
   card.shm_address = "tutti-\x01";
   card.tcp_endpoints = {"10.0.0.1:4711", "[fe80::1]:4711", ""};
@@ -28,10 +29,17 @@ core::peer_card sample(int rank) {
   return card;
 }
 
+core::peer_card nobody() {
+  core::peer_card card;
+  card.rank = 0;
+  return card;
+}
+
 void check_equal(const core::peer_card& a, const core::peer_card& b) {
   CHECK(a.rank == b.rank);
   CHECK(a.host == b.host);
   CHECK(a.pid == b.pid);
+  CHECK(a.pid_space == b.pid_space);
   CHECK(a.host_id == b.host_id);
   CHECK(a.shm_address == b.shm_address);
   CHECK(a.tcp_endpoints == b.tcp_endpoints);
@@ -41,11 +49,11 @@ void check_equal(const core::peer_card& a, const core::peer_card& b) {
 }  // namespace
 
 TEST_CASE("cards come back as they were, whatever they hold") {
-  const std::string lines = encode_card(sample(1)) + encode_card(core::peer_card{0, {}, 0, {}, {}, {}, {}});
+  const std::string lines = encode_card(sample(1)) + encode_card(nobody());
   const auto cards = decode_cards(lines);
   REQUIRE(cards.size() == 2);
   check_equal(cards[0], sample(1));
-  check_equal(cards[1], core::peer_card{0, {}, 0, {}, {}, {}, {}});
+  check_equal(cards[1], nobody());
   CHECK(decode_cards("").empty());
 }
 

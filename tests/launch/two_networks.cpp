@@ -66,6 +66,11 @@ two_networks::~two_networks() {
 
 void two_networks::cut() { REQUIRE(run(1, "ip link set cable down")); }
 
+bool two_networks::slow_down(const std::string& how) {
+  const std::string command = "tc qdisc add dev cable root " + how + " 2>/dev/null";
+  return run(0, command) && run(1, command);
+}
+
 bool two_networks::run(int host, const std::string& command) const {
   const pid_t child = ::fork();
   REQUIRE(child >= 0);

@@ -24,6 +24,9 @@ class two_networks {
   static std::string address(int host) { return host == 0 ? "10.213.0.1" : "10.213.0.2"; }
   // From now on nothing comes through.
   void cut();
+  // From now on the cable is as a queueing discipline of `tc` makes it, in both directions; false: that one
+  // is not to be had here.
+  bool slow_down(const std::string& how);
 
  private:
   struct computer {

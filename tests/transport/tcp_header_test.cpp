@@ -119,8 +119,9 @@ TEST_CASE("tcp header: unknown kinds and flags are refused even with a good chec
   };
   CHECK(with(5, 5) == nullptr);
   // `taken` is for shared memory only.
-  const int beyond = static_cast<int>(frame_kind::agree) + 1;
-  for (const int kind : {0, static_cast<int>(frame_kind::taken), beyond, beyond + 1, 255})
+  const int memory_only = static_cast<int>(frame_kind::taken),
+            beyond = static_cast<int>(frame_kind::alive) + 1;
+  for (const int kind : {0, memory_only, beyond, beyond + 1, 255})
     CHECK(with(5, static_cast<std::uint8_t>(kind)) != nullptr);
   CHECK(with(4, 3) != nullptr);
   CHECK(with(6, 2) != nullptr);

@@ -29,7 +29,7 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   bool closed() const noexcept override { return closed_; }
 
   int peer() const noexcept { return peer_; }
-  bool has_queue() const noexcept { return !messages_.empty() || !long_data_.empty(); }
+  bool has_queue() const noexcept override { return !messages_.empty() || !long_data_.empty(); }
 
   // Sends what there is room for, and reports the end; true when anything happened. From the loop.
   bool work() noexcept;

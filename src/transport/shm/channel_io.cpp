@@ -147,6 +147,8 @@ bool channel_reader::peek(item& out) noexcept {
     case frame_kind::ask:
     case frame_kind::tell:
     case frame_kind::taken:
+    case frame_kind::pulse:
+    case frame_kind::alive:
     case frame_kind::data: {
       cookies c;
       std::memcpy(&c, l.body, sizeof c);

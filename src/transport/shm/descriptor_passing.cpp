@@ -66,7 +66,10 @@ std::optional<std::array<base::unique_fd, 2>> receive_descriptors(int socket) {
     std::array<base::unique_fd, 2> received{base::unique_fd(descriptors[0]), base::unique_fd(descriptors[1])};
     if (count == passed) return received;
   }
-  throw error(errc::protocol, "the peer sent no descriptors (or this process may open no more: `ulimit -n`)");
+  if ((message.msg_flags & MSG_CTRUNC) != 0)
+    throw error(errc::resources,
+                "this process may open no more descriptors for shared memory; raise `ulimit -n`");
+  throw error(errc::protocol, "the peer sent no descriptors");
 }
 
 bool send_region(int socket, int fd, const region_label& label) noexcept {

@@ -280,6 +280,20 @@ void shm_link::on_ready(bool readable, bool) noexcept {
   if (readable && at_ == phase::open) take_offers();
 }
 
+vitals shm_link::examine(const look& l) noexcept {
+  using condition = vitals::condition;
+  if (at_ != phase::open) return {};
+  const segment_header& there = outbox_->header();
+  const std::uint64_t beat = there.beat.load(std::memory_order_relaxed);
+  if (!std::exchange(examined_, true) || l.again || beat != beat_) {
+    beat_ = beat;
+    beat_at_ = l.now;
+    return {condition::well, {}};
+  }
+  if (there.armed.load(std::memory_order_relaxed) != 0) return {condition::resting, l.now - beat_at_};
+  return {condition::not_turning, l.now - beat_at_};
+}
+
 void shm_link::end(errc why, std::string text) noexcept {
   if (end_pending_ || at_ == phase::closed) return;
   end_reason_ = why;

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tutti::transport::shm {
@@ -60,7 +61,10 @@ class shm_link final : public link, public core::watcher {
   void begin_accept() noexcept { at_ = phase::accepting; }
   // The welcomed connection came to nothing.
   void abandon_accept();
-  bool has_queue() const noexcept { return !messages_.empty() || !data_.empty(); }
+  bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
+  vitals examine(const look& l) noexcept override;
+  void rest() noexcept override { examined_ = false; }
+  void give_up(errc why, std::string text) noexcept override { end(why, std::move(text)); }
 
   // The connection stands: both sides' memory is mapped. Throws tutti::error (errc::resources, protocol).
   void attach(peer_resources resources);
@@ -121,6 +125,10 @@ class shm_link final : public link, public core::watcher {
   unsigned attempts_ = 0;
   core::backend::handle watch_ = 0;
   bool watched_ = false;
+  // For examine().
+  bool examined_ = false;
+  std::uint64_t beat_ = 0;      // as last seen
+  core::time_point beat_at_{};  // when it was seen to change
 };
 
 }  // namespace tutti::transport::shm

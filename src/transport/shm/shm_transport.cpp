@@ -13,6 +13,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <utility>
 
 namespace tutti::transport::shm {
 
@@ -23,6 +25,15 @@ namespace {
 // The kernel says whose processes call, so these are this user's: nobody is turned out for others.
 constexpr core::admission::limits visitors{256, std::chrono::seconds(10), std::chrono::seconds(10)};
 constexpr auto accept_pause = std::chrono::milliseconds(50);
+// Between attempts to connect to a rank that is short of descriptors for the moment.
+constexpr auto first_pause = std::chrono::milliseconds(10);
+constexpr auto longest_pause = std::chrono::milliseconds(500);
+
+bool out_of_resources(const boost::system::error_code& code) noexcept {
+  const int e = code.value();
+  return code.category() == boost::system::system_category() &&
+         (e == EMFILE || e == ENFILE || e == ENOMEM || e == ENOBUFS);
+}
 
 }  // namespace
 
@@ -95,19 +106,46 @@ task<> shm_transport::connect(int peer) {
   shm_link& l = at(peer);
   const unsigned attempt = l.attempts();
   const core::time_point deadline = loop_.engine().env().now() + info_->timeout;
-  std::string why;
-  errc code = errc::peer_failed;
+  std::chrono::milliseconds pause = first_pause;
+  setback why;
+  for (;;) {
+    co_await reach(l, deadline, &why);
+    // The connection stands, or the peer's own has come meanwhile, or came to nothing and another attempt is
+    // on its way.
+    if (!l.connecting() || l.attempts() != attempt) co_return;
+    // A rank that takes a connection and lets go of it is there, and short of something. One that has ended
+    // takes none.
+    if (!why.ended_early || loop_.engine().env().now() + pause >= deadline) break;
+    asio::steady_timer later(loop_.context(), pause);
+    co_await later.async_wait(asio::deferred);
+    pause = std::min<std::chrono::milliseconds>(2 * pause, longest_pause);
+  }
+  if (why.code == errc::resources) {
+    l.end(why.code, fmt::format("cannot reach {} over shared memory: {}", describe(peer), why.text));
+  } else {
+    l.end(why.code,
+          fmt::format(
+              "cannot reach {} over shared memory: {}; it has ended, or never got as far as tutti::run: look "
+              "at its output",
+              describe(peer), why.text));
+  }
+}
+
+task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why) {
+  *why = setback();
+  bool connected = false;
   try {
     local::socket raw(loop_.context());
-    co_await raw.async_connect(local::endpoint(std::string(1, '\0') + info_->card(peer).shm_address),
+    co_await raw.async_connect(local::endpoint(std::string(1, '\0') + info_->card(l.peer()).shm_address),
                                asio::deferred);
+    connected = true;
     core::stream_socket socket(std::move(raw));
     core::identity mine;
     mine.what = core::purpose::shm_link;
     mine.world = info_->id;
     mine.epoch = info_->epoch;
     mine.rank = info_->rank;
-    const core::verdict answer = co_await core::greet(socket, info_->secret, mine, peer, deadline);
+    const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
     if (answer == core::verdict::welcome) {
       co_await exchange(l, std::move(socket), deadline);
       co_return;
@@ -116,20 +154,23 @@ task<> shm_transport::connect(int peer) {
     // open until its own stands, or it ends.
     std::array<std::uint8_t, 1> nothing{};
     co_await core::read_some(socket, nothing, deadline);
-    why = "it was about to connect itself, and ended before";
+    why->text = "it was about to connect itself, and ended before";
   } catch (const error& e) {
-    code = e.code() == errc::timed_out ? errc::timed_out : errc::peer_failed;
-    why = e.what();
+    why->code = e.code() == errc::timed_out || e.code() == errc::resources
+                    ? static_cast<errc>(e.code().value())
+                    : errc::peer_failed;
+    why->ended_early = connected && e.code() == errc::peer_failed;
+    why->text = e.what();
+  } catch (const boost::system::system_error& e) {
+    if (out_of_resources(e.code())) why->code = errc::resources;
+    why->text = e.code().message();
+    if (why->code == errc::resources) why->text += "; raise `ulimit -n`";
+  } catch (const std::bad_alloc&) {
+    why->code = errc::resources;
+    why->text = "out of memory";
   } catch (const std::exception& e) {
-    why = e.what();
+    why->text = e.what();
   }
-  // The peer's own connection has come meanwhile, or came to nothing and another attempt is on its way.
-  if (!l.connecting() || l.attempts() != attempt) co_return;
-  l.end(code,
-        fmt::format(
-            "cannot reach {} over shared memory: {}; it has ended, or never got as far as tutti::run: look "
-            "at its output",
-            describe(peer), why));
 }
 
 task<> shm_transport::accept_all() {
@@ -143,8 +184,10 @@ task<> shm_transport::accept_all() {
       tasks_.start(serve(core::stream_socket(std::move(socket))));
     } catch (const boost::system::system_error& e) {
       if (e.code() == asio::error::operation_aborted) co_return;
-      // Out of descriptors, most likely: connected peers go on, newcomers wait.
-      base::log_warning(fmt::format("cannot accept a connection: {}", e.code().message()));
+      // Out of descriptors, most likely: connected peers go on, newcomers wait in the kernel.
+      if (!std::exchange(shortage_reported_, true))
+        base::log_warning(
+            fmt::format("cannot accept connections for now: {}; raise `ulimit -n`", e.code().message()));
       pause = true;
     }
     if (pause) {
@@ -213,6 +256,8 @@ task<> shm_transport::exchange(shm_link& l, core::stream_socket socket, core::ti
 // ---- the loop ----
 
 bool shm_transport::poll() noexcept {
+  // Nobody else writes it: no need for an atomic addition.
+  own_->header().beat.store(++beat_, std::memory_order_relaxed);
   bool any = false;
   for (std::size_t i = 0; i < live_.size(); ++i) any |= live_[i]->poll();
   for (std::size_t i = 0; i < watchers_.size(); ++i) any |= watchers_[i]->poll();

@@ -10,6 +10,7 @@
 #include "transport/transport.hpp"
 
 #include <boost/asio/local/stream_protocol.hpp>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@ class shm_transport final : public transport, public core::source, public neighb
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
   link& link_to(int peer) override;
+  link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
   neighbours* memory() noexcept override { return this; }
   bool has_queue() const noexcept override;
   task<> leave(core::time_point deadline) override;
@@ -59,7 +61,15 @@ class shm_transport final : public transport, public core::source, public neighb
 
   task<> accept_all();
   task<> serve(core::stream_socket accepted);
+  // Why connecting has not worked.
+  struct setback {
+    errc code = errc::peer_failed;
+    std::string text;
+    bool ended_early = false;  // the peer took the connection, and let go of it before it stood
+  };
   task<> connect(int peer);
+  // One attempt.
+  task<> reach(shm_link& l, core::time_point deadline, setback* why);
   task<> exchange(shm_link& l, core::stream_socket socket, core::time_point deadline);
   shm_link& at(int peer);
 
@@ -74,6 +84,8 @@ class shm_transport final : public transport, public core::source, public neighb
   std::vector<shm_link*> live_;                   // those that were made
   std::vector<core::source*> watchers_;
   core::background_tasks tasks_;
+  std::uint64_t beat_ = 0;
+  bool shortage_reported_ = false;
   bool attached_ = false;  // in the engine, holding the loop
   bool leaving_ = false;
 };

@@ -4,6 +4,7 @@
 #include "base/env.hpp"
 #include "base/text.hpp"
 #include "transport/tcp/interface.hpp"
+#include "transport/tcp/kernel_view.hpp"
 
 #include <fmt/format.h>
 #include <netdb.h>
@@ -27,9 +28,6 @@ namespace {
 namespace ip = boost::asio::ip;
 
 constexpr int backlog = 4096;  // of connections not yet accepted; the kernel's own limit may be lower
-constexpr int idle_before_probes_s = 5;
-constexpr int between_probes_s = 1;
-constexpr int unanswered_probes = 3;
 
 // What is open to other hosts needs proof of who they are.
 void check_open(const ip::address& address, const std::string& set_by, bool authenticated) {
@@ -194,16 +192,11 @@ bool is_loopback(const std::string& endpoint) noexcept {
   return endpoint.starts_with("127.") || endpoint.starts_with("[::1]:");
 }
 
-void set_up_connection(int fd) noexcept {
-  // Each of these may fail without harm.
-  const auto set = [fd](int level, int option, int value) {
-    ::setsockopt(fd, level, option, &value, sizeof value);
-  };
-  set(IPPROTO_TCP, TCP_NODELAY, 1);
-  set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, idle_before_probes_s);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, between_probes_s);
-  set(IPPROTO_TCP, TCP_KEEPCNT, unanswered_probes);
+void set_up_connection(int fd, std::chrono::milliseconds silence_limit) noexcept {
+  // May fail without harm.
+  const int yes = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  set_up_keepalive(fd, silence_limit);
 }
 
 }  // namespace tutti::transport::tcp

@@ -7,6 +7,7 @@
 #include "core/socket_io.hpp"
 #include "transport/transport.hpp"
 
+#include <chrono>
 #include <string>
 
 namespace tutti::transport::tcp {
@@ -32,11 +33,11 @@ listener open_listener(const std::string& address);
 core::stream_endpoint parse_endpoint(const std::string& text);
 bool is_loopback(const std::string& endpoint) noexcept;
 
-// Options of a connected socket. No Nagle: frames leave as they are. Keepalive finds out in about 8 s that an
-// idle peer's host has gone. TCP_USER_TIMEOUT stays unset although it would bound the wait for an
-// acknowledgement: it also ends connections to peers that are alive but do not read for that long (measured:
-// a full receive window and a limit of 2 s, ETIMEDOUT after 2.5 s), and a rank that computes may well be slow
-// to read.
-void set_up_connection(int fd) noexcept;
+// Options of a connected socket. No Nagle: frames leave as they are. Keepalive finds out in some 8 s that an
+// idle peer's host has gone, also when nobody waits for it (see pulse.hpp for when somebody does).
+// TCP_USER_TIMEOUT stays unset although it would bound the wait for an acknowledgement: it also ends
+// connections to peers that are alive but do not read for that long (measured: a full receive window and a
+// limit of 2 s, ETIMEDOUT after 2.5 s), and a rank that computes may well be slow to read.
+void set_up_connection(int fd, std::chrono::milliseconds silence_limit) noexcept;
 
 }  // namespace tutti::transport::tcp

@@ -44,7 +44,7 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, p
   if (get_little_endian<std::uint32_t>(at + 60) != crc32c(from.first(checked_bytes)))
     return "a frame header with a wrong checksum";
   if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) ||
-      at[5] > static_cast<std::uint8_t>(frame_kind::agree) ||
+      at[5] > static_cast<std::uint8_t>(frame_kind::alive) ||
       at[5] == static_cast<std::uint8_t>(frame_kind::taken))  // of memory that the peer can read
     return "a frame of an unknown kind";
   way.checked = at[6] == checked_payload;

@@ -101,6 +101,8 @@ bool inbox::begin_frame(const std::uint8_t* at) noexcept {
     heard_leave_ = true;
     return true;
   }
+  if (head_.kind == frame_kind::pulse) asked_ = true;
+  if (is_between_links()) return true;
   if (up_ == nullptr) return true;
   const landing where = up_->begin(peer_, head_);
   if (stopped_) return false;
@@ -123,7 +125,8 @@ bool inbox::end_frame() noexcept {
     return false;
   }
   in_frame_ = false;
-  if (up_ != nullptr && head_.kind != frame_kind::leave) up_->end(peer_, head_, where_);
+  if (up_ != nullptr && head_.kind != frame_kind::leave && !is_between_links())
+    up_->end(peer_, head_, where_);
   return true;
 }
 

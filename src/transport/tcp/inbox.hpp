@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 namespace tutti::transport::tcp {
 
@@ -47,6 +48,8 @@ class inbox {
   int error() const noexcept { return error_; }
   const char* complaint() const noexcept { return complaint_; }
   bool heard_leave() const noexcept { return heard_leave_; }
+  // The peer has asked whether this rank's loop turns, since this was last called.
+  bool take_question() noexcept { return std::exchange(asked_, false); }
   // Much of a frame has not come yet.
   bool amid_long_payload() const noexcept { return in_frame_ && to_come_ >= long_rest_bytes; }
   std::uint64_t received_bytes() const noexcept { return received_bytes_; }
@@ -58,6 +61,9 @@ class inbox {
   bool begin_frame(const std::uint8_t* at) noexcept;
   bool end_frame() noexcept;
   void count_in(const void* payload, std::size_t bytes) noexcept;
+  bool is_between_links() const noexcept {
+    return head_.kind == frame_kind::pulse || head_.kind == frame_kind::alive;
+  }
   std::size_t staging_room() const noexcept;
 
   const int peer_;
@@ -79,6 +85,7 @@ class inbox {
   int error_ = 0;
   const char* complaint_ = nullptr;
   bool heard_leave_ = false;
+  bool asked_ = false;
   bool stopped_ = false;
   std::uint64_t received_bytes_ = 0;
 };

@@ -24,7 +24,11 @@ tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
       peer_(peer),
       outbox_(owner.info().checksums),
       inbox_(peer, up, owner.info().checksums),
-      farewell_(*this) {
+      farewell_(*this),
+      pulse_(owner.info().silence_limit) {
+  question_.head.kind = frame_kind::pulse;
+  answer_.head.kind = frame_kind::alive;
+  question_.done = answer_.done = [](outgoing&, bool) noexcept {};
   farewell_.head.kind = frame_kind::leave;
   farewell_.done = [](outgoing& self, bool sent) noexcept {
     const int fd = static_cast<farewell&>(self).of.fd_.get();
@@ -73,7 +77,7 @@ withdrawal tcp_link::withdraw(outgoing& f) noexcept {
 }
 
 void tcp_link::attach(base::unique_fd connection) {
-  set_up_connection(connection.get());
+  set_up_connection(connection.get(), owner_.info().silence_limit);
   inbox_.open();
   watch_ = owner_.backend().watch(connection.get(), *this);
   owner_.backend().count_hot(+1);
@@ -127,7 +131,10 @@ bool tcp_link::glance() noexcept {
 bool tcp_link::read(bool told) noexcept {
   const std::uint64_t before = inbox_.received_bytes();
   const inbox::outcome result = inbox_.receive(stream_, bytes_per_turn);
-  if (inbox_.received_bytes() != before && at_ == phase::connected) owner_.expect_more(*this);
+  if (inbox_.received_bytes() != before && at_ == phase::connected) {
+    owner_.expect_more(*this);
+    if (inbox_.take_question()) push(answer_);
+  }
   switch (result) {
     case inbox::outcome::stopped:
       return true;
@@ -181,6 +188,34 @@ bool tcp_link::write() noexcept {
     if (result != outbox::outcome::drained || at_ != phase::connected) break;
   }
   return outbox_.sent_bytes() != before;
+}
+
+void tcp_link::push(outgoing& f) noexcept {
+  if (f.linked() || silent_ || farewell_.queued) return;
+  outbox_.push(f);
+  owner_.activate(*this);
+}
+
+vitals tcp_link::examine(const look& l) noexcept {
+  kernel_view kernel;
+  if (at_ != phase::connected || silent_ || !view_kernel(fd_.get(), kernel)) return {};
+  if (!std::exchange(examined_, true)) watch_closely(fd_.get(), true);
+  const vitals found = pulse_.examine(l, kernel, question_.linked());
+  if (pulse_.to_ask()) {
+    push(question_);
+    pulse_.asked(l.now);
+  }
+  return found;
+}
+
+void tcp_link::rest() noexcept {
+  pulse_.rest();
+  if (std::exchange(examined_, false) && at_ == phase::connected) watch_closely(fd_.get(), false);
+}
+
+void tcp_link::give_up(errc why, std::string text) noexcept {
+  if (at_ == phase::connecting || at_ == phase::awaiting) owner_.stop_connecting(*this);
+  if (at_ != phase::accepting) fail(why, std::move(text));
 }
 
 void tcp_link::queue_farewell() noexcept {

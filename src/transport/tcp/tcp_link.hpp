@@ -8,6 +8,7 @@
 #include "transport/link.hpp"
 #include "transport/tcp/inbox.hpp"
 #include "transport/tcp/outbox.hpp"
+#include "transport/tcp/pulse.hpp"
 
 #include <string>
 
@@ -43,7 +44,10 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
 
   int peer() const noexcept { return peer_; }
   phase at() const noexcept { return at_; }
-  bool has_queue() const noexcept { return !outbox_.empty(); }
+  bool has_queue() const noexcept override { return !outbox_.empty(); }
+  vitals examine(const look& l) noexcept override;
+  void rest() noexcept override;
+  void give_up(errc why, std::string text) noexcept override;
 
   // For the connector: one of the phases before `connected`.
   void enter(phase p) noexcept { at_ = p; }
@@ -82,6 +86,8 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
 
   bool read(bool told) noexcept;
   bool write() noexcept;
+  // A frame of the link's own, unless it waits to leave already.
+  void push(outgoing& f) noexcept;
   void queue_farewell() noexcept;
   void corrupt(const char* what) noexcept;
   void broke(int code) noexcept;
@@ -94,7 +100,8 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   phase at_ = phase::idle;
   bool writable_ = false;
   bool silent_ = false;  // nobody above is told anything any more
-  int send_error_ = 0;   // sending has failed; what the peer had sent before is still read
+  bool examined_ = false;
+  int send_error_ = 0;  // sending has failed; what the peer had sent before is still read
   base::unique_fd fd_;
   socket_stream stream_;  // over fd_
   base::unique_fd declined_;
@@ -102,6 +109,9 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   outbox outbox_;
   inbox inbox_;
   farewell farewell_;
+  pulse pulse_;
+  outgoing question_;  // does your loop turn?
+  outgoing answer_;
   errc failure_ = errc::success;
   std::string failure_text_;
 };

@@ -27,6 +27,7 @@ class tcp_transport final : public transport, public core::source {
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
   link& link_to(int peer) override { return at(peer); }
+  link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
   // Nothing is delivered upward any more once this has begun; frames that could not leave in time are handed
   // back.
   bool has_queue() const noexcept override;

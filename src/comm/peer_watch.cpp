@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/peer_watch.hpp"
+
+#include "base/log.hpp"
+#include "comm/world.hpp"
+#include "core/process_state.hpp"
+#include "transport/tcp/pulse.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace tutti::comm {
+namespace {
+
+using namespace std::chrono_literals;
+using condition = transport::vitals::condition;
+using core::process_state;
+
+// A loop that does not turn for so long is busy, and one that is asked and does not answer for so long is
+// busy or stopped.
+constexpr core::duration too_long_without_turn = 900ms;
+constexpr core::duration too_long_without_answer = 400ms;
+// A look that comes so much later than it was to come: this rank itself has been busy or stopped.
+constexpr core::duration too_late = 400ms;
+
+std::string seconds(core::duration d) {
+  const double s = std::chrono::duration<double>(d).count();
+  return s < 10 ? fmt::format("{:.1f} s", s) : fmt::format("{:.0f} s", s);
+}
+
+}  // namespace
+
+peer_watch::peer_watch(world& w)
+    : world_(w),
+      period_(transport::tcp::pulse::period(w.info().silence_limit)),
+      timer_(&fire, this),
+      waited_for_(w.info().peers.size()),
+      peers_(w.info().peers.size()) {
+  // Alone there is nobody to wait for.
+  if (w.info().size > 1) w.loop().engine().add_sleeper(*this);
+}
+
+peer_watch::~peer_watch() { world_.loop().engine().remove(*this); }
+
+bool peer_watch::arm() noexcept {
+  core::engine& engine = world_.loop().engine();
+  if (engine.waiting() && !timer_.armed()) engine.timers().arm(timer_, engine.now() + period_);
+  return false;
+}
+
+void peer_watch::fire(void* self) noexcept {
+  auto& watch = *static_cast<peer_watch*>(self);
+  try {
+    watch.look_at_all();
+  } catch (const std::exception&) {
+    // Without memory for a line there is none, this time.
+  }
+  // A loop that spins for longer than this does not come by arm() in between.
+  core::loop& loop = watch.world_.loop();
+  if (loop.engine().waiting() || loop.spin().budget >= watch.period_)
+    loop.engine().timers().arm(watch.timer_, loop.engine().now() + watch.period_);
+}
+
+void peer_watch::look_at_all() {
+  transport::look how{world_.loop().engine().env().now()};
+  how.again = how.now - timer_.when() > too_late;
+  std::fill(waited_for_.begin(), waited_for_.end(), p2p::waits::not_at_all);
+  world_.mark_waited_for(waited_for_);
+  const int size = world_.info().size;
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == world_.info().rank) continue;
+    const p2p::waits waits = waited_for_[static_cast<std::size_t>(peer)];
+    if (waits == p2p::waits::not_at_all || world_.endpoint().peer_gone(peer)) {
+      forget(peer);
+    } else {
+      how.loop = waits == p2p::waits::for_it;
+      look_at(peer, how);
+    }
+  }
+}
+
+void peer_watch::forget(int peer) {
+  state& s = peers_[static_cast<std::size_t>(peer)];
+  if (transport::link* const l = world_.made_link(peer); std::exchange(s.examined, false) && l != nullptr)
+    l->rest();
+  trust(peer, world_.loop().engine().now());
+  s.ran_resting = false;
+}
+
+void peer_watch::look_at(int peer, const transport::look& how) {
+  state& s = peers_[static_cast<std::size_t>(peer)];
+  transport::link* const l = world_.made_link(peer);
+  transport::vitals v;
+  if (l != nullptr) {
+    s.examined = true;
+    v = l->examine(how);
+  }
+  if (v.is == condition::silent)
+    return give_up(peer, fmt::format("nothing has come from its host for {}: the host or the network between "
+                                     "has failed (init_options::silence_limit, TUTTI_SILENCE_LIMIT: {})",
+                                     seconds(v.since), seconds(world_.info().silence_limit)));
+  // Of several that may bring what is awaited, each may take its time.
+  if (!how.loop || v.is == condition::well) return trust(peer, how.now);
+  const process_state process =
+      same_numbering(peer) ? core::state_of_process(world_.info().card(peer).pid) : process_state::unknown;
+  if (process == process_state::stopped) {
+    suspect(peer, doubt::stopped, how.now, how.now);
+    const core::duration grace = world_.info().suspect_grace;
+    if (grace.count() > 0 && how.now - s.since >= grace)
+      give_up(peer, fmt::format("it has been stopped for {} (init_options::suspect_grace, "
+                                "TUTTI_SUSPECT_GRACE; \"off\" for debugging)",
+                                seconds(how.now - s.since)));
+    return;
+  }
+  // A handler of the program's own may compute while the loop sleeps.
+  const bool runs_resting = v.is == condition::resting && process == process_state::runs;
+  const bool not_turning = v.is == condition::not_turning || (runs_resting && s.ran_resting);
+  s.ran_resting = runs_resting;
+  if (not_turning) {
+    if (v.since >= too_long_without_turn) suspect(peer, doubt::busy, how.now - v.since, how.now);
+  } else if (v.is == condition::not_answering) {
+    const doubt what = process == process_state::unknown ? doubt::mute : doubt::busy;
+    if (v.since >= too_long_without_answer) suspect(peer, what, how.now - v.since, how.now);
+  } else {
+    trust(peer, how.now);
+  }
+}
+
+bool peer_watch::same_numbering(int peer) const noexcept {
+  const core::peer_card& mine = world_.info().card(world_.info().rank);
+  const core::peer_card& theirs = world_.info().card(peer);
+  // Ranks that are threads of one process stop together.
+  return mine.pid_space != 0 && mine.pid_space == theirs.pid_space && mine.host_id == theirs.host_id &&
+         mine.pid != theirs.pid;
+}
+
+void peer_watch::suspect(int peer, doubt what, core::time_point since, core::time_point now) {
+  state& s = peers_[static_cast<std::size_t>(peer)];
+  if (s.is != what) {
+    s.is = what;
+    s.since = since;
+    s.told = false;
+  }
+  // A rank that computes on its loop in every step is told of when it is worse than before, and not each
+  // time.
+  const core::duration lasts = now - s.since;
+  if (s.told || (what != doubt::stopped && lasts < 2 * s.told_of)) return;
+  s.told = true;
+  if (what != doubt::stopped) s.told_of = lasts;
+  const core::duration grace = world_.info().suspect_grace;
+  std::string cure;
+  switch (what) {
+    case doubt::stopped:
+      cure = grace.count() > 0
+                 ? fmt::format(
+                       "it counts as dead after {} (init_options::suspect_grace, TUTTI_SUSPECT_GRACE; "
+                       "\"off\" for debugging)",
+                       seconds(grace))
+                 : "it is waited for (TUTTI_SUSPECT_GRACE=off)";
+      break;
+    case doubt::busy:
+      cure =
+          "it computes, or is in a system call, outside of its loop; co_await tutti::compute(...) keeps the "
+          "loop turning";
+      break;
+    default:
+      cure =
+          "its host is there, so it computes outside of its loop (co_await tutti::compute(...) keeps the "
+          "loop turning), or is stopped";
+  }
+  base::log_warning(fmt::format("waiting for {}, which does not progress: {}; {}", world_.describe(peer),
+                                words(s, now), cure));
+}
+
+void peer_watch::trust(int peer, core::time_point now) {
+  state& s = peers_[static_cast<std::size_t>(peer)];
+  if (s.is == doubt::none) return;
+  if (s.told)
+    base::log_warning(fmt::format("{} goes on, after {}", world_.describe(peer), seconds(now - s.since)));
+  s.is = doubt::none;
+  s.told = false;
+}
+
+void peer_watch::give_up(int peer, const std::string& why) {
+  peers_[static_cast<std::size_t>(peer)].is = doubt::none;
+  // Made now if need be: that is where the end is reported from.
+  world_.link_to(peer).give_up(errc::peer_failed,
+                               fmt::format("{} is given up: {}", world_.describe(peer), why));
+}
+
+std::string peer_watch::words(const state& s, core::time_point now) const {
+  switch (s.is) {
+    case doubt::none:
+      return {};
+    case doubt::stopped:
+      return fmt::format("stopped (by SIGSTOP or a debugger) for {}", seconds(now - s.since));
+    case doubt::busy:
+      return fmt::format("its loop has not turned for {}", seconds(now - s.since));
+    case doubt::mute:
+      break;
+  }
+  return fmt::format("its loop has not answered for {}", seconds(now - s.since));
+}
+
+std::string peer_watch::words(int peer) const { return words(of(peer), world_.loop().engine().env().now()); }
+
+}  // namespace tutti::comm

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// Children that a rank forks: what is the rank's is not theirs.
+#pragma once
+
+namespace tutti::core {
+
+// Whether this process was forked by one that had a loop. It may have loops of its own since; those of its
+// parent are on no thread of it, and end it when it comes back to them.
+bool forked_by_a_rank() noexcept;
+
+// What a call from the wrong thread is told: "called outside …", with the cure; in a forked child, that.
+const char* wrong_thread_words() noexcept;
+
+}  // namespace tutti::core

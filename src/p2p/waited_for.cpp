@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which ranks this rank cannot go on without: read off what is posted and under way, so that no message pays
+// for it.
+#include "p2p/endpoint.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::p2p {
+
+void endpoint::mark_waited_for(std::vector<waits>& by_peer) noexcept {
+  const auto mark = [&by_peer](int peer, waits how) {
+    if (peer < 0 || static_cast<std::size_t>(peer) >= by_peer.size()) return;
+    waits& w = by_peer[static_cast<std::size_t>(peer)];
+    w = std::max(w, how);
+  };
+  const auto mark_source = [&](int source, const context_owner& owner) {
+    if (source >= 0) return mark(source, waits::for_it);
+    for (int p = 0; p < static_cast<int>(peers_.size()); ++p)
+      if (owner.has_member(p)) mark(p, waits::for_any);
+  };
+  for (const auto& [context, owner] : contexts_) {
+    bool any_seen = false;
+    matcher_.visit_posted(context, [&](const match::posted_receive& r) {
+      if (r.wanted.source < 0 && std::exchange(any_seen, true)) return;
+      mark_source(r.wanted.source, *owner);
+    });
+  }
+  for (const probe* p = probes_.front(); p != nullptr; p = probes_.after(*p)) {
+    const auto owner = contexts_.find(p->wanted.context);
+    if (owner != contexts_.end()) mark_source(p->wanted.source, *owner->second);
+  }
+  cookies_.for_each([&](const cookie_table::named& is) {
+    if (is.sending != nullptr) mark(is.sending->peer, waits::for_it);
+    if (is.receiving != nullptr) mark(is.receiving->peer, waits::for_it);
+  });
+  for (std::size_t p = 0; p < peers_.size(); ++p)
+    if (peers_[p].arriving != nullptr) mark(static_cast<int>(p), waits::for_it);
+}
+
+}  // namespace tutti::p2p

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel knows of a TCP connection: the peer's kernel acknowledges even while its process computes
+// or is stopped, so this tells a dead host from a busy one.
+#pragma once
+
+#include "core/environment.hpp"
+
+#include <chrono>
+#include <cstdint>
+
+namespace tutti::transport::tcp {
+
+struct kernel_view {
+  core::duration quiet{};          // since anything has come from the peer's host
+  core::duration data_quiet{};     // since data have
+  core::duration sent_quiet{};     // since data last left, the first time or again
+  std::uint64_t acknowledged = 0;  // bytes, from the beginning of the connection
+  std::uint64_t held = 0;          // bytes that the kernel has been given and are not acknowledged
+  bool in_flight = false;          // some of those have left
+  bool room = false;               // the peer has room for more, as far as is known
+  // Keepalive probes, or questions whether there is room again, in a row, that nobody has answered.
+  unsigned probes = 0;
+};
+
+// False: the kernel does not say.
+bool view_kernel(int fd, kernel_view& view) noexcept;
+
+// Makes the kernel ask an idle peer's every second, instead of every five, and back. It asks again twice and
+// more, `limit` in all at least, before it breaks the connection itself.
+void watch_closely(int fd, bool closely) noexcept;
+
+// Of a new connection: how it finds out by itself that the other host has gone.
+void set_up_keepalive(int fd, std::chrono::milliseconds limit) noexcept;
+
+}  // namespace tutti::transport::tcp

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Processes that ranks fork: they can do the rank no harm, and are told so.
+#include "support/local_world.hpp"
+
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+// Its exit code; 128 + the signal; -1: it has not ended within the patience, and was killed.
+int end_of(pid_t child) {
+  for (int i = 0; i < 30'000; ++i) {
+    int status = 0;
+    if (::waitpid(child, &status, WNOHANG) == child)
+      return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    ::usleep(1000);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  return -1;
+}
+
+task<> communicate(communicator world) {
+  double sum = 1;
+  co_await world.all_reduce(sum, tutti::sum);
+  TUTTI_EXPECT(sum == world.size());
+  std::vector<std::byte> there = filled(100'000, 7), back(there.size());
+  if (world.rank() == 0) co_await world.send(there, 1);
+  if (world.rank() == 1) {
+    co_await world.recv(back, 0);
+    TUTTI_EXPECT(back == there);
+  }
+}
+
+task<> child_calls(communicator world) {
+  co_await communicate(world);
+  if (world.rank() == 0) {
+    int ends[2];
+    TUTTI_EXPECT(::pipe(ends) == 0);
+    const pid_t child = ::fork();
+    TUTTI_EXPECT(child >= 0);
+    if (child == 0) {
+      double sum = 1;
+      const failure reduced = co_await failure_in(world.all_reduce(sum, tutti::sum));
+      const failure sent = co_await failure_in(world.send(sum, 1));
+      failure requested;
+      try {
+        request r = world.irecv(sum, 1);
+        co_await r;
+      } catch (...) {
+        requested = describe(std::current_exception());
+      }
+      const bool right = reduced.code == errc::wrong_thread && sent.code == errc::wrong_thread &&
+                         requested.code == errc::wrong_thread;
+      const std::string said = (right ? "right " : "wrong ") + reduced.text;
+      static_cast<void>(!::write(ends[1], said.data(), said.size()));
+      ::_exit(0);
+    }
+    ::close(ends[1]);
+    TUTTI_EXPECT(end_of(child) == 0);
+    std::string said(4000, ' ');
+    const ssize_t got = ::read(ends[0], said.data(), said.size());
+    ::close(ends[0]);
+    said.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    TUTTI_EXPECT(said.starts_with("right "));
+    TUTTI_EXPECT(said.find("in a process that the rank has forked") != std::string::npos);
+  }
+  co_await communicate(world);
+}
+
+task<> child_comes_back(communicator world) {
+  co_await communicate(world);
+  if (world.rank() == 0) {
+    const pid_t child = ::fork();
+    TUTTI_EXPECT(child >= 0);
+    if (child == 0) co_return;
+    TUTTI_EXPECT(end_of(child) == 70);
+  }
+  co_await communicate(world);
+}
+
+}  // namespace
+
+TEST_SUITE("comm/forked") {
+  TEST_CASE("a child that calls its parent's communicator is told, and the parent goes on") {
+    for (const std::string& transport : transports) run_local(2, over(transport), child_calls);
+  }
+
+  TEST_CASE("a child that comes back to its parent's loop ends there, and the parent goes on") {
+    for (const std::string& transport : transports) run_local(2, over(transport), child_comes_back);
+  }
+
+  TEST_CASE("a child may have a world of its own") {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      int code = 1;
+      try {
+        run_local(2, over("shm"), communicate);
+        code = 0;
+      } catch (...) {
+      }
+      ::_exit(code);
+    }
+    CHECK(end_of(child) == 0);
+  }
+}

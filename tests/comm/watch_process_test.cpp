@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks as processes that are stopped, compute, read late, are slow or fall silent: who waits for them names
+// them soon, and takes only the dead for dead.
+#include "launch/launched.hpp"
+#include "launch/two_networks.hpp"
+#include "support/skip.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+using tutti::launch::testing::count_of;
+using tutti::launch::testing::ending;
+using tutti::launch::testing::launched;
+using tutti::launch::testing::two_networks;
+using words = std::vector<std::string>;
+
+namespace {
+
+const std::string transports[] = {"shm", "tcp"};
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+// The number behind `word`, or a negative one.
+double number_after(const std::string& text, const std::string& word) {
+  const std::size_t at = text.find(word);
+  return at == std::string::npos ? -1 : std::strtod(text.c_str() + at + word.size(), nullptr);
+}
+
+words command(int ranks, const std::string& drill, words options = {}) {
+  options.insert(options.begin(), {"-n", std::to_string(ranks), "--tag-output", "never"});
+  options.insert(options.end(), {TUTTI_WATCH_DRILL_PATH, drill});
+  return options;
+}
+
+ending run(int ranks, const std::string& drill, words variables) {
+  return launched(command(ranks, drill), std::move(variables)).finish();
+}
+
+// One rank on each of two networks, which share nothing but the cable.
+struct two_hosts {
+  two_hosts(const two_networks& networks, const std::string& drill, words variables)
+      : first(arguments(0, networks, drill), with_secret(variables), networks.network(0)),
+        second(arguments(1, networks, drill), with_secret(variables), networks.network(1)) {}
+  static words arguments(int node, const two_networks& networks, const std::string& drill) {
+    return {"--nnodes", "2", "--node-rank", std::to_string(node), "--master", networks.address(0) + ":29500",
+            "--join-timeout", "20",
+            // The ranks are to find out, not the launchers.
+            "--node-timeout", "60", "--tag-output", "never", "--on-failure", "continue", "-n", "1",
+            TUTTI_WATCH_DRILL_PATH, drill};
+  }
+  static words with_secret(words variables) {
+    variables.push_back("TUTTI_SECRET=s");
+    return variables;
+  }
+  launched first, second;
+};
+
+}  // namespace
+
+TEST_CASE("watch: a rank that is stopped is suspected within a second, and goes on without loss") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const ending end = run(3, "stops", {"TUTTI_TRANSPORTS=" + transport});
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    const double after = number_after(end.output, "suspected after ");
+    MESSAGE(transport << ": a stopped rank was suspected after " << after << " s");
+    CHECK(after > 0);
+    CHECK(after <= 1.2);
+    CHECK(contains(end.output, "it is back\n"));
+    CHECK(contains(end.output, "sum right\n"));
+    CHECK(contains(end.output, "suspects 0\n"));
+    CHECK(contains(end.error, "tutti[0] warning: waiting for rank 1 (host "));
+    CHECK(contains(end.error, "stopped (by SIGSTOP or a debugger) for "));
+    CHECK(count_of(end.error, "goes on, after ") >= 1);
+  }
+}
+
+TEST_CASE("watch: a rank that stays stopped is given up when its grace is over") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    launched job(command(3, "stays_stopped", {"--on-failure", "continue"}),
+                 {"TUTTI_TRANSPORTS=" + transport, "TUTTI_SUSPECT_GRACE=1.5"});
+    job.wait_for("heard after", 2);
+    job.wait_for("\n", 3);
+    const auto stopped = static_cast<pid_t>(number_after(job.output(), "pid "));
+    REQUIRE(stopped > 0);
+    ::kill(stopped, SIGKILL);
+    const ending end = job.finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    for (const int rank : {0, 2}) {
+      const std::string begin = "rank " + std::to_string(rank) + " heard after ";
+      const double after = number_after(end.output, begin);
+      CHECK(after >= 1.4);
+      CHECK(after <= 4);
+    }
+    CHECK(count_of(end.output, "peer_failed: ") == 2);
+    CHECK(count_of(end.output, "rank 1 (host ") >= 2);
+    CHECK(contains(end.output, "it has been stopped for 1."));
+  }
+}
+
+TEST_CASE("watch: a rank that computes on its loop is named, and waited for") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const ending end = run(2, "computes", {"TUTTI_TRANSPORTS=" + transport, "TUTTI_SUSPECT_GRACE=0.2"});
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    const double after = number_after(end.output, "rank 0 suspected after ");
+    MESSAGE(transport << ": a rank that computes was suspected after " << after << " s");
+    CHECK(after > 0);
+    CHECK(after <= 2);
+    CHECK(contains(end.output, "rank 0 goes on after "));
+    CHECK(contains(end.output, "suspects 0"));
+    CHECK(contains(end.error, "its loop has not "));
+  }
+}
+
+TEST_CASE("watch: waiting costs next to nothing, and idling nothing") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const ending waited = run(2, "rests", {"TUTTI_TRANSPORTS=" + transport});
+    CAPTURE(waited.output);
+    CAPTURE(waited.error);
+    CHECK(waited.exit_code == 0);
+    CHECK(waited.error.empty());
+    // Four seconds, at a little more than two looks a second, and as many answers.
+    const double parks = number_after(waited.output, "parks ");
+    CHECK(parks >= 1);
+    CHECK(parks <= 24);
+    CHECK(number_after(waited.output, "cpu ") < 0.5);
+    const ending idled = run(2, "idles", {"TUTTI_TRANSPORTS=" + transport});
+    CAPTURE(idled.output);
+    CHECK(idled.exit_code == 0);
+    for (const std::string rank : {"rank 0 parks ", "rank 1 parks "})
+      CHECK(number_after(idled.output, rank) <= 5);
+  }
+}
+
+TEST_CASE("watch: a rank that reads nothing for eight seconds is alive") {
+  const ending end = run(2, "reads_late", {"TUTTI_TRANSPORTS=tcp", "TUTTI_SILENCE_LIMIT=0.5"});
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  CHECK(contains(end.output, "sent\n"));
+}
+
+TEST_CASE("watch: a cable is cut: who waits knows within the limit") {
+  std::string why_not;
+  for (const std::string limit : {"", "0.5"}) {
+    CAPTURE(limit);
+    const auto networks = two_networks::make(why_not);
+    if (!networks) TUTTI_SKIP(why_not);
+    const double most = limit.empty() ? 3.1 : 0.8;
+    two_hosts hosts(*networks, "falls_silent",
+                    limit.empty() ? words() : words{"TUTTI_SILENCE_LIMIT=" + limit});
+    hosts.first.wait_for("ready\n");
+    hosts.second.wait_for("ready\n");
+    networks->cut();
+    // Each launcher still waits for the other.
+    for (launched* each : {&hosts.first, &hosts.second}) {
+      each->wait_for(" heard at ");
+      each->wait_for("\n", 2);
+      CAPTURE(each->output());
+      const double after = number_after(each->output(), ", ");
+      MESSAGE("limit " << (limit.empty() ? "3" : limit) << " s: silence was noticed after " << after << " s");
+      CHECK(after > 0.3);
+      CHECK(after <= most);
+      CHECK(contains(each->output(), "peer_failed: "));
+      CHECK(contains(each->output(), "nothing has come from its host for "));
+      CHECK(contains(each->output(), " (host "));
+    }
+  }
+}
+
+TEST_CASE("watch: a network that is slow and far is no dead one") {
+  std::string why_not;
+  const auto networks = two_networks::make(why_not);
+  if (!networks) TUTTI_SKIP(why_not);
+  if (!networks->slow_down("netem delay 50ms rate 2mbit") &&
+      !networks->slow_down("tbf rate 2mbit burst 16kb latency 400ms"))
+    TUTTI_SKIP("this kernel, or this user, cannot slow a network down (tc with netem or tbf)");
+  two_hosts hosts(*networks, "crawls", {"TUTTI_SILENCE_LIMIT=1"});
+  for (launched* each : {&hosts.first, &hosts.second}) {
+    const ending end = each->finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(contains(end.output, "sum right\n"));
+    CHECK(end.error.empty());
+    CHECK(number_after(end.output, "grown by ") <= 64);
+  }
+}

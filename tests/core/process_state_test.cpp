@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/process_state.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+
+using tutti::core::process_state;
+using tutti::core::state_of_process;
+
+namespace {
+
+// A process in a state that it enters by itself, soon.
+class victim {
+ public:
+  template <class F>
+  explicit victim(F body) : pid_(::fork()) {
+    if (pid_ != 0) return;
+    body();
+    ::_exit(0);
+  }
+  victim(const victim&) = delete;
+  ~victim() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  pid_t pid() const { return pid_; }
+  // Changes of state that waitid() reports have happened when it returns.
+  void wait_for(int what) const {
+    siginfo_t news{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(pid_), &news, what | WNOWAIT) == 0);
+  }
+  bool comes_to(process_state state) const {
+    for (int i = 0; i < 30'000; ++i) {
+      if (state_of_process(pid_) == state) return true;
+      ::usleep(1000);
+    }
+    return false;
+  }
+
+ private:
+  const pid_t pid_;
+};
+
+}  // namespace
+
+TEST_SUITE("core/process_state") {
+  TEST_CASE("a process that computes, sleeps, is stopped and goes on") {
+    const victim computing([] {
+      std::atomic<unsigned> rounds{0};
+      for (;;) ++rounds;
+    });
+    CHECK(computing.comes_to(process_state::runs));
+    ::kill(computing.pid(), SIGSTOP);
+    computing.wait_for(WSTOPPED);
+    CHECK(state_of_process(computing.pid()) == process_state::stopped);
+    ::kill(computing.pid(), SIGCONT);
+    computing.wait_for(WCONTINUED);
+    CHECK(computing.comes_to(process_state::runs));
+    const victim sleeping([] { ::pause(); });
+    CHECK(sleeping.comes_to(process_state::sleeps));
+  }
+
+  TEST_CASE("one that has ended, and one that never was") {
+    const victim ended([] {});
+    ended.wait_for(WEXITED);
+    CHECK(state_of_process(ended.pid()) == process_state::gone);
+    CHECK(state_of_process(0) == process_state::unknown);
+    CHECK(state_of_process(-1) == process_state::unknown);
+    CHECK(state_of_process(std::int64_t{1} << 40) == process_state::unknown);
+  }
+}

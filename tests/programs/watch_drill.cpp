@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that stop, compute, read slowly or fall silent, for comm/watch_process_test: `watch_drill NAME`.
+// Rank 1 does it; rank 0 waits for it and prints what it sees.
+#include <signal.h>
+#include <unistd.h>
+
+#include <sys/resource.h>
+#include <algorithm>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <string_view>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+// The same on all ranks of one machine.
+double now_s() { return std::chrono::duration<double>(clock_type::now().time_since_epoch()).count(); }
+
+auto nap(boost::asio::steady_timer& timer, std::chrono::milliseconds d) {
+  timer.expires_after(d);
+  return timer.async_wait(boost::asio::deferred);
+}
+
+bool suspects_victim(const tutti::communicator& world) {
+  const std::vector<int> suspects = world.suspected_ranks();
+  return std::find(suspects.begin(), suspects.end(), 1) != suspects.end();
+}
+
+// Looks 20 times a second whether the victim is suspected, until it is or `patience` has passed.
+tutti::task<double> seconds_until_suspected(tutti::communicator world, double from) {
+  boost::asio::steady_timer timer(world.get_executor());
+  for (int i = 0; i < 400; ++i) {
+    if (suspects_victim(world)) co_return now_s() - from;
+    co_await nap(timer, 50ms);
+  }
+  co_return -1;
+}
+
+void say_resources() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  std::printf("cpu %.3f\n", static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+                                1e-6 * static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec));
+}
+
+// The victim says who it is and when it stops; then it is stopped, and continued when it is suspected.
+tutti::task<> stops(tutti::communicator world) {
+  std::vector<double> sum(1000, world.rank() + 1.0);
+  co_await world.all_reduce(sum, tutti::sum);
+  double word = 0;
+  if (world.rank() == 1) {
+    std::vector<double> mine = {static_cast<double>(::getpid()), now_s()};
+    co_await world.send(mine, 0);
+    ::raise(SIGSTOP);
+    co_await world.send(word, 0);
+  } else if (world.rank() == 0) {
+    std::vector<double> its(2);
+    co_await world.recv(its, 1);
+    tutti::request waiting = world.irecv(word, 1);
+    const double after = co_await seconds_until_suspected(world, its[1]);
+    std::printf("suspected after %.3f\n", after);
+    ::kill(static_cast<pid_t>(its[0]), SIGCONT);
+    co_await waiting;
+    std::printf("it is back\n");
+  }
+  std::fill(sum.begin(), sum.end(), world.rank() + 1.0);
+  co_await world.all_reduce(sum, tutti::sum);
+  const double right = world.size() * (world.size() + 1) / 2.0;
+  // The next look.
+  boost::asio::steady_timer timer(world.get_executor());
+  co_await nap(timer, 1s);
+  if (world.rank() == 0) {
+    std::printf("sum %s\n", sum.front() == right && sum.back() == right ? "right" : "wrong");
+    std::printf("suspects %zu\n", world.suspected_ranks().size());
+  }
+}
+
+// All wait in a collective for one that is stopped for good.
+tutti::task<> stays_stopped(tutti::communicator world) {
+  double sum = 1;
+  co_await world.all_reduce(sum, tutti::sum);
+  if (world.rank() == 1) {
+    std::printf("pid %d\n", ::getpid());
+    std::fflush(stdout);
+    ::raise(SIGSTOP);
+    // Continued after it has been given up.
+    ::_exit(0);
+  }
+  const double from = now_s();
+  std::string heard;
+  try {
+    co_await world.all_reduce(sum, tutti::sum);
+  } catch (const tutti::error& e) {
+    heard = std::string(e.code() == tutti::errc::peer_failed ? "peer_failed" : "other") + ": " + e.what();
+  }
+  std::printf("rank %d heard after %.3f %s\n", world.rank(), now_s() - from, heard.c_str());
+}
+
+tutti::task<> computes(tutti::communicator world) {
+  double sum = 1;
+  co_await world.all_reduce(sum, tutti::sum);
+  if (world.rank() == 1) {
+    const double from = now_s();
+    while (now_s() < from + 2.5) {
+    }
+  }
+  tutti::request reducing;
+  const double from = now_s();
+  if (world.rank() != 1) {
+    reducing = tutti::start(world.all_reduce(sum, tutti::sum));
+    const double after = co_await seconds_until_suspected(world, from);
+    std::printf("rank %d suspected after %.3f\n", world.rank(), after);
+    co_await reducing;
+    const double all = now_s() - from;
+    boost::asio::steady_timer timer(world.get_executor());
+    co_await nap(timer, 1s);
+    std::printf("rank %d goes on after %.3f, suspects %zu\n", world.rank(), all,
+                world.suspected_ranks().size());
+  } else {
+    co_await world.all_reduce(sum, tutti::sum);
+  }
+}
+
+// Rank 0 waits for a message for some seconds in which nothing happens.
+tutti::task<> rests(tutti::communicator world) {
+  boost::asio::steady_timer timer(world.get_executor());
+  std::vector<std::byte> data(1024);
+  co_await world.barrier();
+  if (world.rank() == 1) {
+    co_await nap(timer, 4s);
+    co_await world.send(data, 0);
+  } else if (world.rank() == 0) {
+    const tutti::counters before = tutti::counters_of(world);
+    co_await world.recv(data, 1);
+    const tutti::counters after = tutti::counters_of(world);
+    std::printf("parks %llu\n", static_cast<unsigned long long>(after.parks - before.parks));
+    say_resources();
+  }
+  co_await world.barrier();
+}
+
+// Nothing is pending anywhere for some seconds.
+tutti::task<> idles(tutti::communicator world) {
+  boost::asio::steady_timer timer(world.get_executor());
+  co_await world.barrier();
+  const tutti::counters before = tutti::counters_of(world);
+  co_await nap(timer, 3s);
+  const tutti::counters after = tutti::counters_of(world);
+  std::printf("rank %d parks %llu\n", world.rank(),
+              static_cast<unsigned long long>(after.parks - before.parks));
+  co_await world.barrier();
+}
+
+// The victim neither reads nor turns for a while: the sender's window is full all that time.
+tutti::task<> reads_late(tutti::communicator world) {
+  std::vector<std::byte> data(48 << 20);
+  boost::asio::steady_timer timer(world.get_executor());
+  co_await world.barrier();
+  if (world.rank() == 0) {
+    for (int i = 0; i < 3; ++i) co_await world.send(data, 1);
+    std::printf("sent\n");
+  } else if (world.rank() == 1) {
+    tutti::request first = world.irecv(data, 0);
+    co_await nap(timer, 20ms);
+    const double from = now_s();
+    while (now_s() < from + 8) {
+    }
+    co_await first;
+    for (int i = 1; i < 3; ++i) co_await world.recv(data, 0);
+  }
+  co_await world.barrier();
+}
+
+long resident_mib() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  return used.ru_maxrss / 1024;
+}
+
+// Over a network that takes its time: sums, and then more than it carries in a moment.
+tutti::task<> crawls(tutti::communicator world) {
+  std::vector<double> data(16 << 10);
+  bool right = true;
+  const long before = resident_mib();
+  for (int round = 0; round < 3; ++round) {
+    std::fill(data.begin(), data.end(), world.rank() + 1.0);
+    co_await world.all_reduce(data, tutti::sum);
+    right = right && data.front() == 3 && data.back() == 3;
+  }
+  std::vector<std::byte> much(1 << 20);
+  if (world.rank() == 0) co_await world.send(much, 1);
+  if (world.rank() == 1) co_await world.recv(much, 0);
+  co_await world.barrier();
+  std::printf("sum %s\ngrown by %ld\n", right ? "right" : "wrong", resident_mib() - before);
+}
+
+// The ranks exchange messages without end; every survivor says when and how it heard the end.
+tutti::task<> falls_silent(tutti::communicator world) {
+  const int peer = world.size() - 1 - world.rank();
+  std::vector<double> mine(1 << 10), theirs(1 << 10);
+  co_await world.barrier();
+  std::string heard;
+  double last = now_s();
+  try {
+    for (int round = 0;; ++round) {
+      tutti::request receiving = world.irecv(theirs, peer);
+      co_await world.send(mine, peer);
+      co_await receiving;
+      if (round == 100) {
+        std::printf("ready\n");
+        std::fflush(stdout);
+      }
+      last = now_s();
+    }
+  } catch (const tutti::error& e) {
+    heard = std::string(e.code() == tutti::errc::peer_failed ? "peer_failed" : "other") + ": " + e.what();
+  }
+  std::printf("rank %d heard at %.3f, %.3f after the last message: %s\n", world.rank(), now_s(),
+              now_s() - last, heard.c_str());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view name = argc > 1 ? argv[1] : "";
+  tutti::task<> (*drill)(tutti::communicator) = nullptr;
+  if (name == "stops") drill = stops;
+  if (name == "stays_stopped") drill = stays_stopped;
+  if (name == "computes") drill = computes;
+  if (name == "rests") drill = rests;
+  if (name == "idles") drill = idles;
+  if (name == "reads_late") drill = reads_late;
+  if (name == "crawls") drill = crawls;
+  if (name == "falls_silent") drill = falls_silent;
+  if (drill == nullptr) return 2;
+  try {
+    tutti::run(drill);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "rank failed: %s\n", e.what());
+    return 3;
+  }
+  return 0;
+}
