@@ -23,6 +23,7 @@
 #include <tutti/runtime.hpp>
 #include <tutti/scope.hpp>
 #include <tutti/shared_memory.hpp>
+#include <tutti/sleep.hpp>
 #include <tutti/status.hpp>
 #include <tutti/task.hpp>
 #include <tutti/when_all.hpp>

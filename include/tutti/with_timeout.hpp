@@ -76,7 +76,7 @@ auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {
 template <class A, class Rep, class Period>
 auto with_timeout(A&& awaitable, std::chrono::duration<Rep, Period> timeout) {
   const auto d = std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout);
-  return detail::within<A>(std::forward<A>(awaitable), std::chrono::steady_clock::now() + d, d);
+  return detail::within<A>(std::forward<A>(awaitable), detail::loop_time() + d, d);
 }
 
 }  // namespace tutti

@@ -113,6 +113,9 @@ class communicator_state final : public p2p::context_owner {
   // Why no collective can succeed any more (a member has died), or empty.
   const std::string& dead_member() const noexcept { return dead_member_; }
 
+  // What is pending here and for whom it waits, for people; empty: nothing.
+  std::string pending() const;
+
   // Those whose link has ended otherwise than by their leaving, and those that the members have agreed on;
   // ascending.
   std::vector<int> failed_ranks() const;

@@ -77,6 +77,7 @@ void check_reach(const core::world_info& info, const transports& ways) {
 }  // namespace
 
 runtime_state::~runtime_state() {
+  stop();
   tasks_.clear();
   worlds_.clear();
 }
@@ -196,45 +197,47 @@ void runtime_state::check_end() noexcept {
   loop_.context().stop();
 }
 
+void runtime_state::start(task<> main) {
+  running_ = true;
+  main_ended_ = false;
+  main_failure_ = nullptr;
+  loop_.bind_to_this_thread();
+  const auto ended = [](void* owner, std::exception_ptr failure) noexcept {
+    auto& self = *static_cast<runtime_state*>(owner);
+    self.main_failure_ = failure;
+    if (failure) {
+      self.failing_ = true;
+      ++self.leaving_;
+      boost::asio::post(self.loop_.context(),
+                        [&self] { self.tasks_.start(self.tell_and_cut(self.main_failure_)); });
+    }
+    // The parameters of main, handles among them, go with its frame, which must not be destroyed from inside.
+    boost::asio::post(self.loop_.context(), [&self] {
+      self.main_.stop();
+      self.main_ended_ = true;
+      self.check_end();
+    });
+  };
+  first_step_.emplace(std::move(main));
+  boost::asio::post(loop_.context(), [this, ended] {
+    if (first_step_) main_.start(*std::exchange(first_step_, std::nullopt), ended, this);
+  });
+}
+
 void runtime_state::run_to_end(task<> main) {
   boost::asio::io_context& context = loop_.context();
   if (running_ || context.get_executor().running_in_this_thread())
     throw error(errc::invalid_argument,
                 "runtime::run was called from inside its own loop; await the task there instead");
-  struct outcome {
-    runtime_state* self;
-    core::running_task task;
-    std::exception_ptr failure;
-  } result{this, {}, nullptr};
-  running_ = true;
-  main_ended_ = false;
-  loop_.bind_to_this_thread();
-  const auto ended = [](void* owner, std::exception_ptr failure) noexcept {
-    auto& o = *static_cast<outcome*>(owner);
-    o.failure = failure;
-    if (failure) {
-      o.self->failing_ = true;
-      ++o.self->leaving_;
-      boost::asio::post(o.self->loop_.context(),
-                        [&o] { o.self->tasks_.start(o.self->tell_and_cut(o.failure)); });
-    }
-    // The parameters of main, handles among them, go with its frame, which must not be destroyed from inside.
-    boost::asio::post(o.self->loop_.context(), [&o] {
-      o.task.stop();
-      o.self->main_ended_ = true;
-      o.self->check_end();
-    });
-  };
   {
     const auto work = boost::asio::make_work_guard(context);
-    boost::asio::post(context,
-                      [&result, &main, ended] { result.task.start(std::move(main), ended, &result); });
+    start(std::move(main));
     if (context.stopped()) context.restart();
     try {
       context.run();
     } catch (...) {
       // A handler of the user's threw through run(): main ends here.
-      result.task.stop();
+      stop();
       running_ = false;
       throw;
     }
@@ -242,11 +245,11 @@ void runtime_state::run_to_end(task<> main) {
   context.restart();
   running_ = false;
   if (!main_ended_) {
-    result.task.stop();
+    stop();
     throw error(errc::shut_down,
                 "the io_context was stopped before the task given to runtime::run had ended");
   }
-  if (result.failure) std::rethrow_exception(result.failure);
+  if (main_failure_) std::rethrow_exception(std::exchange(main_failure_, nullptr));
 }
 
 }  // namespace tutti::comm

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <optional>
 #include <tutti/communicator.hpp>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
@@ -21,7 +22,8 @@ namespace tutti::comm {
 
 class runtime_state {
  public:
-  explicit runtime_state(boost::asio::io_context& context) : loop_(context) {}
+  explicit runtime_state(boost::asio::io_context& context, core::environment& env = core::environment::real())
+      : loop_(context, env) {}
   ~runtime_state();
 
   core::loop& loop() noexcept { return loop_; }
@@ -35,13 +37,27 @@ class runtime_state {
                                 std::shared_ptr<tcp_store_server> server);
   // Joins the world of all processes of this MPI job.
   task<communicator> join_mpi(bootstrap::job job);
-  // Runs the io_context until `main` has ended and no world is being left any more.
-  void run_to_end(task<> main);
-
- private:
   // The world has been formed, and `ways` reach all of it.
   communicator enter(core::world_info info, std::vector<std::unique_ptr<transport::transport>> ways,
                      std::shared_ptr<tcp_store_server> server);
+  // Runs the io_context until `main` has ended and no world is being left any more.
+  void run_to_end(task<> main);
+
+  // The same in steps, for who runs the loop himself: main begins from the io_context ...
+  void start(task<> main);
+  // ... has come to its end ...
+  bool at_end() const noexcept { return main_ended_ && leaving_ == 0; }
+  // ... with this. Null: normally.
+  const std::exception_ptr& failure() const noexcept { return main_failure_; }
+  // Destroys it wherever it waits.
+  void stop() noexcept {
+    first_step_.reset();
+    main_.stop();
+  }
+  // Those it is in, also while they are being left.
+  const std::vector<std::unique_ptr<world>>& worlds() const noexcept { return worlds_; }
+
+ private:
   task<> leave(world* w);
   task<> tell_and_cut(std::exception_ptr failure);
   void check_end() noexcept;
@@ -52,6 +68,9 @@ class runtime_state {
   std::vector<std::unique_ptr<world>> worlds_;
   std::shared_ptr<tcp_store_server> epoch_server_;  // of all epochs, on rank 0
   core::background_tasks tasks_;
+  std::optional<task<>> first_step_;  // main, before it has begun
+  core::running_task main_;
+  std::exception_ptr main_failure_;
   int leaving_ = 0;
   bool running_ = false;
   bool main_ended_ = false;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/world.hpp"
 
+#include "core/pause.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/deferred.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <numeric>
 
 namespace tutti::comm {
@@ -148,14 +148,12 @@ task<> world::leave(core::time_point deadline) {
   // What is on the boards is read by the others without this rank's help, but not after it has taken them
   // down. Who is slower than this finds them as long as the process lives, and what it has mapped for longer.
   const core::time_point patience = std::min(deadline, loop_.engine().env().now() + patience_with_readers);
-  boost::asio::steady_timer pause(loop_.context());
   for (;;) {
     retire(nullptr, false);
     bool waits = !retired_.empty();
     for (const communicator_state* c : communicators_) waits = waits || c->board_is_read();
     if (!waits || loop_.engine().env().now() >= patience) break;
-    pause.expires_after(std::chrono::milliseconds(1));
-    co_await pause.async_wait(boost::asio::deferred);
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
   for (auto& t : transports_) co_await t->leave(deadline);
 }
@@ -165,14 +163,21 @@ void world::fail(const std::string& text) noexcept {
     c->fail(errc::peer_failed, text, true);
 }
 
+std::string world::pending() const {
+  std::string text;
+  for (const communicator_state* c : communicators_) {
+    const std::string one = c->pending();
+    if (!one.empty()) text += (text.empty() ? "" : "; ") + one;
+  }
+  return text;
+}
+
 task<> world::flush(core::time_point deadline) {
   const auto waits = [this] {
     return std::any_of(transports_.begin(), transports_.end(), [](const auto& t) { return t->has_queue(); });
   };
-  boost::asio::steady_timer pause(loop_.context());
   while (waits() && loop_.engine().env().now() < deadline) {
-    pause.expires_after(std::chrono::milliseconds(1));
-    co_await pause.async_wait(boost::asio::deferred);
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
 }
 

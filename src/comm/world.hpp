@@ -79,6 +79,8 @@ class world final : public p2p::router {
   task<> leave(core::time_point deadline);
   // Every communicator fails, here and on its other members, with errc::peer_failed and this text.
   void fail(const std::string& text) noexcept;
+  // What its communicators wait for here, for people; empty: nothing.
+  std::string pending() const;
   // Completes when all that is queued has left, or at the deadline.
   task<> flush(core::time_point deadline);
   void cut() noexcept;

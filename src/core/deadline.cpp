@@ -51,6 +51,11 @@ deadline::~deadline() {
   static_cast<core::loop*>(loop_)->release();
 }
 
+std::chrono::steady_clock::time_point loop_time() noexcept {
+  core::loop* const loop = core::loop::current();
+  return loop != nullptr ? loop->engine().env().now() : core::clock::now();
+}
+
 boost::asio::io_context::executor_type executor_of_this_thread() {
   core::loop* const loop = core::loop::current();
   if (loop == nullptr)

@@ -144,7 +144,7 @@ struct loop::turn_handler::on_time {
 };
 
 loop::loop(boost::asio::io_context& context, environment& env)
-    : context_(context), engine_(env), timer_(context), alive_(std::make_shared<loop*>(this)) {
+    : context_(context), engine_(env), alive_(std::make_shared<loop*>(this)) {
   engine_.set_on_wait([](void* self) noexcept { static_cast<loop*>(self)->wake(); }, this);
   turn_handler::enlist(*this);
 }
@@ -186,7 +186,7 @@ void loop::release() noexcept {
     boost::system::error_code ignored;
     descriptor_->cancel(ignored);
   }
-  timer_.cancel();
+  if (timer_) timer_->cancel();
   timer_at_ = time_point::max();
 }
 
@@ -218,6 +218,12 @@ void loop::turn() {
     return;
   }
   park();
+}
+
+bool loop::step() noexcept {
+  bind_to_this_thread();
+  const bool fired = engine_.tick();
+  return engine_.poll() || fired;
 }
 
 bool loop::tick() noexcept {
@@ -289,8 +295,9 @@ void loop::park() {
   if (next < timer_at_) {
     // Only ever moved forward: a timer that comes early finds nothing due, and the next park sets it right.
     timer_at_ = next;
-    timer_.expires_at(next);
-    timer_.async_wait(turn_handler::on_time{alive_});
+    if (!timer_) timer_.emplace(context_);
+    timer_->expires_at(next);
+    timer_->async_wait(turn_handler::on_time{alive_});
   }
   ++counters_.parks;
   stall_watch_.pause();

@@ -20,6 +20,7 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 namespace tutti::core {
 
@@ -48,6 +49,13 @@ class loop {
   // Holds the loop alive: while there is any hold, the io_context has work. From the loop thread.
   void hold() noexcept;
   void release() noexcept;
+
+  // From now on the io_context is not where turns come from: whoever calls step() is the loop, and gives the
+  // io_context's handlers their turn. Before anything else; such a loop never sleeps and needs no descriptor.
+  void set_stepped() noexcept { stepped_ = scheduled_ = true; }
+  bool stepped() const noexcept { return stepped_; }
+  // One round of a stepped loop, which is this thread's from here on; true when anything happened.
+  bool step() noexcept;
 
   // Makes the next turn happen soon; from the loop thread.
   void wake() noexcept;
@@ -84,7 +92,7 @@ class loop {
   core::engine engine_;
   std::unique_ptr<core::backend> backend_;
   std::unique_ptr<boost::asio::posix::stream_descriptor> descriptor_;
-  boost::asio::steady_timer timer_;
+  std::optional<boost::asio::steady_timer> timer_;  // from the first sleep on: it costs three descriptors
   time_point timer_at_ = time_point::max();
   spin_policy spin_;
   loop_counters counters_;
@@ -97,6 +105,7 @@ class loop {
   bool parked_ = false;        // doorbells are armed
   bool wait_pending_ = false;  // an async_wait on the descriptor is outstanding
   bool leaving_ = false;
+  bool stepped_ = false;  // then scheduled_ stays true
 };
 
 }  // namespace tutti::core

@@ -724,13 +724,22 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   });
   drop_arriving(peer);
   for (send* s : sends) fail(*s, g.why, g.text);
-  for (receive* r : receives) fail(*r, g.why, g.text);
+  // Who leaves has ended its sends. One of which nothing has come was taken back, and the answer that says so
+  // will not come any more: its receive waits again.
+  std::vector<receive*> again;
+  for (receive* r : receives)
+    if (why == errc::peer_left && r->received == 0 && r->expected == fingerprint{}) {
+      again.push_back(r);
+    } else {
+      fail(*r, g.why, g.text);
+    }
   for (unexpected* u : half_way) discard(*u);
   for (unexpected* u = announced_.front(); u != nullptr;) {
     unexpected* next = announced_.after(*u);
     if (u->peer == peer) discard(*u);
     u = next;
   }
+  for (receive* r : again) wait_again(*r);
   ++gone_;
   // A receive from any source goes on while a member that may send is left; a member's death is reported to
   // it at once.

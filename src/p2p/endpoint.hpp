@@ -167,6 +167,16 @@ class endpoint final : public transport::inbound {
   void ask(std::uint32_t context, int peer, std::uint32_t sequence) noexcept;
   // A rank of the world from which a receive of collective `sequence` is posted, or -1.
   int waits_for(std::uint32_t context, std::uint32_t sequence) noexcept;
+  // f(source, tag) for every receive posted for `context`; how many there are.
+  template <class F>
+  std::size_t posted(std::uint32_t context, F f) const {
+    std::size_t n = 0;
+    matcher_.visit_posted(context, [&](const match::posted_receive& r) {
+      f(r.wanted.source, r.wanted.tag);
+      ++n;
+    });
+    return n;
+  }
   // The oldest message from `source` that waits for a receive, whatever its tag; false: there is none.
   bool waiting_message(std::uint32_t context, int source, status& found) noexcept;
 

@@ -9,6 +9,10 @@
 
 namespace tutti::detail {
 
+// The time by which this thread's runtime goes: steady_clock's, but in a simulation; without a runtime,
+// steady_clock's.
+std::chrono::steady_clock::time_point loop_time() noexcept;
+
 // Stops `scope` with errc::timed_out at `when`, unless it is destroyed before. `asked`: the time that the
 // user gave, for the text; zero where it was a point in time. On the loop of this thread's runtime, which it
 // keeps going; throws errc::wrong_thread where there is none.

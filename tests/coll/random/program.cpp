@@ -21,21 +21,17 @@ std::uint64_t mixed(std::uint64_t a, std::uint64_t b) {
 
 class generator {
  public:
-  explicit generator(std::uint64_t seed) : random_(seed) {
+  generator(std::uint64_t seed, setting where, std::size_t steps, std::size_t most_bytes)
+      : random_(seed), steps_(steps), most_bytes_(most_bytes) {
     made_.seed = seed;
-    constexpr const char* hosts[] = {"a,b", "a,b,a", "a,a,b,b", "a,b,a,b,b"};
-    const auto ranks = 2 + seed % 4;
-    const auto transport = seed / 4 % 3;
-    made_.where.ranks = static_cast<int>(ranks);
-    made_.where.transport = transport == 0 ? "shm" : transport == 1 ? "tcp" : "mixed";
-    if (transport == 2) made_.where.hosts = hosts[ranks - 2];
-    made_.groups.emplace_back(ranks);
+    made_.where = std::move(where);
+    made_.groups.emplace_back(static_cast<std::size_t>(made_.where.ranks));
     std::iota(made_.groups[0].begin(), made_.groups[0].end(), 0);
     alive_ = {0};
   }
 
   program make() {
-    while (made_.steps.size() < steps_of_a_program) {
+    while (made_.steps.size() < steps_) {
       step s;
       s.number = made_.steps.size();
       s.group = alive_[random_.below(alive_.size())];
@@ -68,7 +64,8 @@ class generator {
   // Mostly short; sometimes around the limits of the protocols.
   std::size_t size_of_letter() {
     constexpr std::size_t limits[] = {4095, 4096, 4097, 65'535, 65'536, 65'537, 150'001};
-    return random_.one_in(4) ? limits[random_.below(std::size(limits))] : random_.below(200);
+    return random_.one_in(4) ? std::min(most_bytes_, limits[random_.below(std::size(limits))])
+                             : random_.below(200);
   }
 
   void add_messages(step& s) {
@@ -102,7 +99,7 @@ class generator {
         kind::gather_v,   kind::all_gather_v, kind::reduce_scatter_v, kind::all_to_all_v};
     s.what = action::collective;
     s.kind = kinds[random_.below(std::size(kinds))];
-    s.count = random_.one_in(5) ? 1000 + random_.below(20'000) : random_.below(60);
+    s.count = random_.one_in(5) ? std::min(most_bytes_ / 4, 1000 + random_.below(20'000)) : random_.below(60);
     s.root = static_cast<int>(random_.below(size_of(s)));
     s.op = static_cast<fold>(random_.below(4));
     s.in_place = random_.one_in(3) && s.kind != kind::all_to_all_v;
@@ -150,6 +147,8 @@ class generator {
   }
 
   random_numbers random_;
+  const std::size_t steps_;
+  const std::size_t most_bytes_;
   program made_;
   std::vector<int> alive_;
 };
@@ -181,7 +180,20 @@ std::uint32_t folded(fold op, std::uint32_t a, std::uint32_t b) {
 
 }  // namespace
 
-program random_program(std::uint64_t seed) { return generator(seed).make(); }
+program random_program(std::uint64_t seed) {
+  constexpr const char* hosts[] = {"a,b", "a,b,a", "a,a,b,b", "a,b,a,b,b"};
+  const auto ranks = 2 + seed % 4;
+  const auto transport = seed / 4 % 3;
+  setting where;
+  where.ranks = static_cast<int>(ranks);
+  where.transport = transport == 0 ? "shm" : transport == 1 ? "tcp" : "mixed";
+  if (transport == 2) where.hosts = hosts[ranks - 2];
+  return random_program(seed, std::move(where), steps_of_a_program, 150'001);
+}
+
+program random_program(std::uint64_t seed, setting where, std::size_t steps, std::size_t most_bytes) {
+  return generator(seed, std::move(where), steps, most_bytes).make();
+}
 
 bytes text_of(const program& p, const step& s, std::size_t letter) {
   return filled(s.letters[letter].size, mixed(p.seed, s.number * 8 + letter));

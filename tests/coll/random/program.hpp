@@ -76,6 +76,9 @@ struct program {
 // World and steps depend on the seed alone; consecutive seeds go through all transports and numbers of ranks.
 program random_program(std::uint64_t seed);
 
+// One for a world of the caller's, with as many steps, whose buffers have `most_bytes` or so.
+program random_program(std::uint64_t seed, setting where, std::size_t steps, std::size_t most_bytes);
+
 // ---- the serial model ----
 
 using elements = std::vector<std::uint32_t>;
