@@ -107,7 +107,9 @@ std::vector<backend> make_backends() {
 }  // namespace
 
 std::string stand_in(const std::string& library) {
-  const std::string built = library == "cuda" ? TUTTI_FAKE_CUDA_PATH : TUTTI_FAKE_NCCL_PATH;
+  const std::string built = library == "cuda"   ? TUTTI_FAKE_CUDA_PATH
+                            : library == "nccl" ? TUTTI_FAKE_NCCL_PATH
+                                                : TUTTI_FAKE_ONECCL_PATH;
   const char* const elsewhere = std::getenv("TUTTI_FAKES_DIR");
   return elsewhere == nullptr ? built : elsewhere + built.substr(built.rfind('/'));
 }

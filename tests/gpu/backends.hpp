@@ -32,7 +32,8 @@ struct backend {
   std::function<bench()> make;
 };
 
-// The file of the stand-in for libcuda or libnccl: where it was built, or in TUTTI_FAKES_DIR.
+// The file of the stand-in for libcuda, libnccl or oneCCL's libccl: where it was built, or in
+// TUTTI_FAKES_DIR.
 std::string stand_in(const std::string& library);
 
 // The stand-in for libcuda, by its own functions.

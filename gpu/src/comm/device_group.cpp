@@ -361,24 +361,6 @@ class visit_operation {
   meeting::visit& visit_;
 };
 
-double factor_in(const tutti::detail::reduction& op, element_type type) noexcept {
-  const auto as = [&op]<class T>(T) {
-    T value;
-    std::memcpy(&value, op.state.data(), sizeof value);
-    return static_cast<double>(value);
-  };
-  switch (type) {
-    case element_type::int8: return as(std::int8_t{});
-    case element_type::uint8: return as(std::uint8_t{});
-    case element_type::int16: return as(std::int16_t{});
-    case element_type::uint16: return as(std::uint16_t{});
-    case element_type::int32: return as(std::int32_t{});
-    case element_type::uint32: return as(std::uint32_t{});
-    case element_type::float64: return as(double{});
-    default: return as(float{});
-  }
-}
-
 }  // namespace
 
 task<> device_group::on_one_device(work_state* w, lanes use, std::shared_ptr<meeting::visit> here) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
 #include <tutti/error.hpp>
 
 namespace tutti::gpu {
@@ -17,6 +18,24 @@ device verbs::on() const noexcept { return group_ ? device(group_->shared_on()) 
 std::shared_ptr<detail::target> verbs::as_target() const { return group_; }
 
 namespace detail {
+
+double factor_in(const tutti::detail::reduction& op, element_type type) noexcept {
+  const auto as = [&op]<class T>(T) {
+    T value;
+    std::memcpy(&value, op.state.data(), sizeof value);
+    return static_cast<double>(value);
+  };
+  switch (type) {
+    case element_type::int8: return as(std::int8_t{});
+    case element_type::uint8: return as(std::uint8_t{});
+    case element_type::int16: return as(std::int16_t{});
+    case element_type::uint16: return as(std::uint16_t{});
+    case element_type::int32: return as(std::int32_t{});
+    case element_type::uint32: return as(std::uint32_t{});
+    case element_type::float64: return as(double{});
+    default: return as(float{});
+  }
+}
 
 std::size_t group::block_of(const call& c, int size) noexcept {
   switch (c.kind) {

@@ -67,6 +67,9 @@ class mark : waiter {
   awaiter* waiting_ = nullptr;
 };
 
+// The factor of a premul_sum, of elements whose factors fit into a double.
+double factor_in(const tutti::detail::reduction& op, element_type type) noexcept;
+
 class group : public target, public std::enable_shared_from_this<group> {
  public:
   group(std::shared_ptr<attachment> on, std::string name, int rank, int size)

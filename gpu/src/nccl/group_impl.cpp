@@ -17,9 +17,7 @@ using gpu::detail::call;
 using gpu::detail::verb;
 using gpu::detail::work_state;
 
-constexpr int control_tag = 0;
 constexpr auto for_ever = std::chrono::hours(24 * 365);
-constexpr auto longest_inquiry = std::chrono::milliseconds(200);
 constexpr auto patience_after_farewell = std::chrono::seconds(2);
 
 const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexcept {
@@ -196,10 +194,8 @@ group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_
     : group(std::move(on), std::move(name), control.rank(), control.size()),
       lane_(std::move(l)),
       core_(std::move(c)),
-      control_(std::move(control)),
-      answers_(static_cast<std::size_t>(size())),
-      gone_(static_cast<std::size_t>(size()), false),
-      timer_(on_->get_executor()) {
+      timer_(on_->get_executor()),
+      companions_(*this, std::move(control)) {
   const auto make = [this] {
     return std::make_shared<gpu::detail::stream_state>(on_, on_->driver().make_stream(true), true);
   };
@@ -210,11 +206,8 @@ group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_
 group_impl::~group_impl() {
   forget_done();
   const bool idle = pending_.empty() && failure_ == errc::success;
-  note farewell;
-  farewell.kind = note::bye;
   if (!idle) fail_all(errc::cancelled, fmt::format("the last handle of {} has gone", name()), true);
-  for (int peer = 0; peer < size(); ++peer)
-    if (peer != rank() && !gone_[static_cast<std::size_t>(peer)]) tell(peer, farewell);
+  companions_.say_farewell();
   if (idle) {
     // Finalising waits for the other ranks of the node: not here.
     struct end : job {
@@ -232,11 +225,6 @@ group_impl::~group_impl() {
     lane_->submit(std::move(last));
   }
   end_all("the communicator has gone");
-}
-
-void group_impl::listen() {
-  for (int peer = 0; peer < size(); ++peer)
-    if (peer != rank()) hearing_.spawn(hear(peer));
 }
 
 void group_impl::check_usable() const {
@@ -314,40 +302,12 @@ void group_impl::look_at_deadlines() noexcept {
   const pending& oldest = pending_.front();
   if (std::chrono::steady_clock::now() < oldest.deadline) return arm_timer();
   if (std::exchange(explaining_, true)) return;
-  hearing_.spawn(explain(oldest.sequence, fmt::format("{} #{}", title(oldest.work->what), oldest.sequence), on_->timeout()));
+  tasks_.spawn(explain(oldest.sequence, fmt::format("{} #{}", title(oldest.work->what), oldest.sequence), on_->timeout()));
 }
 
 // Asks the others how far they are, so that the error names who is missing.
 task<> group_impl::explain(std::uint64_t sequence, std::string what, std::chrono::milliseconds limit) {
-  note question;
-  question.kind = note::ask;
-  question.sequence = sequence;
-  for (auto& a : answers_) a.reset();
-  for (int peer = 0; peer < size(); ++peer)
-    if (peer != rank()) tell(peer, question);
-  boost::asio::steady_timer patience(on_->get_executor(), longest_inquiry);
-  const auto until = std::chrono::steady_clock::now() + longest_inquiry;
-  const auto all = [this] {
-    for (int peer = 0; peer < size(); ++peer)
-      if (peer != rank() && !answers_[static_cast<std::size_t>(peer)]) return false;
-    return true;
-  };
-  while (!all() && std::chrono::steady_clock::now() < until) {
-    patience.expires_after(std::chrono::milliseconds(5));
-    co_await patience.async_wait(boost::asio::deferred);
-  }
-  std::string findings;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    const std::optional<note>& a = answers_[static_cast<std::size_t>(peer)];
-    if (!a) {
-      findings += fmt::format("; rank {} does not answer", peer);
-    } else if (a->sequence < sequence) {
-      findings += a->sequence == 0 ? fmt::format("; rank {} has not called it, nor anything before", peer)
-                                   : fmt::format("; rank {} has not called it: its last was {} #{}", peer,
-                                                 name_of(static_cast<verb>(a->verb)), a->sequence);
-    }
-  }
+  std::string findings = co_await companions_.who_is_missing(sequence);
   if (findings.empty()) findings = "; all ranks have called it: it is slower than the time limit allows, or a GPU hangs";
   fail_all(errc::timed_out, fmt::format("{}: not done within {} ms{}", what, limit.count(), findings), true);
 }
@@ -363,54 +323,15 @@ task<> group_impl::see_to_the_end(int peer, std::uint64_t last) {
            false);
 }
 
-task<> group_impl::hear(int peer) {
-  const auto at = static_cast<std::size_t>(peer);
-  for (;;) {
-    note got;
-    errc why = errc::success;
-    std::string text;
-    try {
-      // Silence is no failure here, however long.
-      co_await with_timeout(control_.recv(got, peer, control_tag), for_ever);
-    } catch (const error& e) {
-      why = static_cast<errc>(e.code().value());
-      text = e.what();
-    }
-    if (why != errc::success) {
-      gone_[at] = true;
-      if (why != errc::cancelled && why != errc::shut_down)
-        fail_all(why, fmt::format("{}: rank {} is gone: {}", name(), peer, text), false);
-      co_return;
-    }
-    if (got.kind == note::ask) {
-      note mine;
-      mine.kind = note::answer;
-      mine.sequence = sequence_;
-      mine.verb = static_cast<std::int32_t>(last_);
-      tell(peer, mine);
-    } else if (got.kind == note::answer) {
-      answers_[at] = got;
-    } else if (got.kind == note::failed) {
-      got.text[sizeof got.text - 1] = '\0';
-      fail_all(static_cast<errc>(got.why), fmt::format("rank {} says: {}", peer, got.text), false, got.keep != 0);
-    } else if (got.kind == note::bye) {
-      gone_[at] = true;
-      forget_done();
-      if (!pending_.empty()) hearing_.spawn(see_to_the_end(peer, sequence_));
-      co_return;
-    }
-  }
+void group_impl::peer_gone(int peer, errc why, const std::string& text) noexcept {
+  fail_all(why, fmt::format("{}: rank {} is gone: {}", name(), peer, text), false);
 }
-
-void group_impl::tell(int peer, const note& n) noexcept {
-  while (!telling_.empty() && telling_.front().second.done()) telling_.pop_front();
-  try {
-    auto kept = std::make_unique<note>(n);
-    request sending = control_.isend(*kept, peer, control_tag);
-    telling_.emplace_back(std::move(kept), std::move(sending));
-  } catch (const error&) {
-    // It has gone; hear() finds out.
-  }
+void group_impl::peer_left(int peer) noexcept {
+  forget_done();
+  if (!pending_.empty()) tasks_.spawn(see_to_the_end(peer, sequence_));
+}
+void group_impl::peer_failed(int peer, errc why, const std::string& text, bool keep) noexcept {
+  fail_all(why, fmt::format("rank {} says: {}", peer, text), false, keep);
 }
 
 void group_impl::fail_all(errc why, const std::string& text, bool also_others, bool keep) noexcept {
@@ -418,15 +339,7 @@ void group_impl::fail_all(errc why, const std::string& text, bool also_others, b
   failure_ = why;
   failure_text_ = text;
   timer_.cancel();
-  if (also_others) {
-    note bad;
-    bad.kind = note::failed;
-    bad.why = static_cast<std::int32_t>(why);
-    bad.keep = keep ? 1 : 0;
-    std::strncpy(bad.text, text.c_str(), sizeof bad.text - 1);
-    for (int peer = 0; peer < size(); ++peer)
-      if (peer != rank() && !gone_[static_cast<std::size_t>(peer)]) tell(peer, bad);
-  }
+  if (also_others) companions_.say_failed(why, text, keep);
   for (pending& p : pending_) {
     p.work->stop = nullptr;
     p.work->fail(why, text);

@@ -2,21 +2,24 @@
 // A NCCL communicator as one rank knows it: what is pending, what the other ranks say beside NCCL, and how it ends.
 #pragma once
 
+#include "comm/companions.hpp"
 #include "comm/group.hpp"
+#include "comm/lane.hpp"
 #include "nccl/api.hpp"
-#include "nccl/lane.hpp"
 
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <string>
 #include <tutti/nccl.hpp>
 #include <tutti/scope.hpp>
-#include <vector>
 
 namespace tutti::nccl {
+
+using gpu::detail::job;
+using gpu::detail::lane;
+using gpu::detail::lane_operation;
 
 // What lane and loop share of it.
 struct core {
@@ -30,19 +33,19 @@ struct core {
   std::atomic<bool> in_call{false};   // the lane is inside NCCL
 };
 
-class group_impl final : public gpu::detail::group {
+class group_impl final : public gpu::detail::group, gpu::detail::companions::owner {
  public:
   group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<lane> l, std::shared_ptr<core> c,
              tutti::communicator control, std::string name);
   ~group_impl() override;
 
   // After construction: hears what the others say.
-  void listen();
+  void listen() { companions_.listen(); }
   std::shared_ptr<gpu::detail::work_state> start(gpu::detail::call what) override;
 
   const std::shared_ptr<core>& shared_core() const noexcept { return core_; }
   const std::shared_ptr<lane>& shared_lane() const noexcept { return lane_; }
-  const tutti::communicator& control() const noexcept { return control_; }
+  const tutti::communicator& control() const noexcept { return companions_.control(); }
   void check_usable() const;
   // Ends all that is pending; with `tell`, on the other ranks as well. `keep`: NCCL's communicator is revoked, not aborted,
   // where it can be.
@@ -54,30 +57,21 @@ class group_impl final : public gpu::detail::group {
     std::shared_ptr<gpu::detail::work_state> work;
     std::chrono::steady_clock::time_point deadline;
   };
-  // Beside NCCL, by the host's communicator.
-  struct note {
-    enum : std::int32_t { ask = 1, answer, bye, failed };
-    std::int32_t kind = 0;
-    std::int32_t verb = 0;
-    std::uint64_t sequence = 0;
-    std::int32_t why = 0;
-    std::int32_t keep = 0;   // it was revoked, not aborted
-    char text[232] = {};
-  };
   class operation_job;
 
   void check_supported(const gpu::detail::call& c) const;
-  task<> hear(int peer);
+  gpu::detail::companions::position where() const noexcept override { return {sequence_, last_}; }
+  void peer_gone(int peer, errc why, const std::string& text) noexcept override;
+  void peer_left(int peer) noexcept override;
+  void peer_failed(int peer, errc why, const std::string& text, bool keep) noexcept override;
   task<> see_to_the_end(int peer, std::uint64_t last);
   task<> explain(std::uint64_t sequence, std::string what, std::chrono::milliseconds limit);
-  void tell(int peer, const note& n) noexcept;
   void arm_timer() noexcept;
   void look_at_deadlines() noexcept;
   void forget_done() noexcept;
 
   std::shared_ptr<lane> lane_;
   std::shared_ptr<core> core_;
-  tutti::communicator control_;
   std::shared_ptr<gpu::detail::stream_state> stream_;   // NCCL's work, enqueued by the lane
   std::shared_ptr<gpu::detail::stream_state> side_;     // opens gates, enqueued by the loop
   std::deque<pending> pending_;
@@ -85,12 +79,10 @@ class group_impl final : public gpu::detail::group {
   gpu::detail::verb last_ = gpu::detail::verb::barrier;
   errc failure_ = errc::success;
   std::string failure_text_;
-  std::vector<std::optional<note>> answers_;
-  std::vector<bool> gone_;
   bool explaining_ = false;
   boost::asio::steady_timer timer_;
-  std::deque<std::pair<std::unique_ptr<note>, request>> telling_;
-  scope hearing_;
+  gpu::detail::companions companions_;
+  scope tasks_;
 };
 
 }  // namespace tutti::nccl

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread of a device's that calls a library that blocks, in order, so that the loop never does.
+// A thread beside the loop that calls a library that blocks, in order, so that the loop never does.
 #pragma once
 
 #include "device/attachment.hpp"
@@ -16,7 +16,7 @@
 #include <thread>
 #include <tutti/error.hpp>
 
-namespace tutti::nccl {
+namespace tutti::gpu::detail {
 
 // One call, or a few that belong together.
 class job {
@@ -28,18 +28,20 @@ class job {
   virtual void finished() noexcept {}
 };
 
-class lane final : gpu::detail::attachment::listener {
+class lane final : attachment::listener {
  public:
   // One for each device of a loop.
-  static std::shared_ptr<lane> of(const std::shared_ptr<gpu::detail::attachment>& on);
-  explicit lane(std::shared_ptr<gpu::detail::attachment> on);
+  static std::shared_ptr<lane> of(const std::shared_ptr<attachment>& on);
+  explicit lane(std::shared_ptr<attachment> on);
   lane(const lane&) = delete;
   lane& operator=(const lane&) = delete;
   // Waits until the thread has ended, 10 s at most: then it is left alone with what it is in.
   ~lane();
 
   void submit(std::shared_ptr<job> j);
-  gpu::detail::attachment& on() const noexcept { return *on_; }
+  // Its thread may never come out of what it is in: nobody waits for it at the end.
+  void leave_behind() noexcept { hopeless_ = true; }
+  attachment& on() const noexcept { return *on_; }
 
  private:
   struct shared {
@@ -50,16 +52,17 @@ class lane final : gpu::detail::attachment::listener {
     std::atomic<std::size_t> news{0};   // jobs in `done`
     bool ending = false;
     bool ended = false;
-    std::shared_ptr<const gpu::detail::bell> waker;
-    std::shared_ptr<gpu::detail::driver> driver;
+    std::shared_ptr<const bell> waker;
+    std::shared_ptr<detail::driver> driver;
   };
   static void work(std::shared_ptr<shared> s);
   bool poll() noexcept override;
 
-  std::shared_ptr<gpu::detail::attachment> on_;
+  std::shared_ptr<attachment> on_;
   std::shared_ptr<shared> shared_;
   std::thread thread_;
   std::size_t pending_ = 0;   // submitted and not finished
+  bool hopeless_ = false;
 };
 
 // co_await lane_operation(lane, f): f() runs on the lane; what it throws is thrown from the await. An await that ends early lets
@@ -68,7 +71,7 @@ class lane_operation {
  public:
   lane_operation(std::shared_ptr<lane> on, std::function<void()> f) : lane_(std::move(on)), f_(std::move(f)) {}
 
-  class awaiter : gpu::detail::suspended {
+  class awaiter : suspended {
    public:
     awaiter(std::shared_ptr<lane> on, std::function<void()> f);
     ~awaiter();
@@ -96,4 +99,4 @@ class lane_operation {
   std::function<void()> f_;
 };
 
-}  // namespace tutti::nccl
+}  // namespace tutti::gpu::detail

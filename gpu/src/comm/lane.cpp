@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl/lane.hpp"
+#include "comm/lane.hpp"
 
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <utility>
 
-namespace tutti::nccl {
+namespace tutti::gpu::detail {
 
-std::shared_ptr<lane> lane::of(const std::shared_ptr<gpu::detail::attachment>& on) {
+std::shared_ptr<lane> lane::of(const std::shared_ptr<attachment>& on) {
   // An attachment belongs to one loop thread.
-  static thread_local std::map<const gpu::detail::attachment*, std::weak_ptr<lane>> all;
+  static thread_local std::map<const attachment*, std::weak_ptr<lane>> all;
   std::erase_if(all, [](const auto& e) { return e.second.expired(); });
   std::shared_ptr<lane> found = all[on.get()].lock();
   if (!found) all[on.get()] = found = std::make_shared<lane>(on);
   return found;
 }
 
-lane::lane(std::shared_ptr<gpu::detail::attachment> on) : on_(std::move(on)), shared_(std::make_shared<shared>()) {
+lane::lane(std::shared_ptr<attachment> on) : on_(std::move(on)), shared_(std::make_shared<shared>()) {
   shared_->waker = on_->shared_bell();
   shared_->driver = on_->shared_driver();
   thread_ = std::thread([s = shared_] { work(s); });
@@ -32,13 +32,13 @@ lane::~lane() {
     std::unique_lock lock(shared_->mutex);
     shared_->ending = true;
     shared_->changed.notify_all();
-    const auto until = std::chrono::system_clock::now() + std::chrono::seconds(10);
+    const auto until = std::chrono::system_clock::now() + (hopeless_ ? std::chrono::seconds(0) : std::chrono::seconds(10));
     ended = shared_->changed.wait_until(lock, until, [this] { return shared_->ended; });
   }
   if (ended) {
     thread_.join();
   } else {
-    std::fprintf(stderr, "tutti: a call of a library on %s does not return; its thread is left behind\n", on_->driver().name().c_str());
+    if (!hopeless_) std::fprintf(stderr, "tutti: a call of a library on %s does not return; its thread is left behind\n", on_->driver().name().c_str());
     thread_.detach();
   }
 }
@@ -99,15 +99,15 @@ struct lane_operation::awaiter::piece final : job {
     } catch (...) {
       failure = std::current_exception();
     }
-    f = nullptr;
+    // What it holds goes with the piece: on the loop.
   }
   void finished() noexcept override {
     if (waiting != nullptr) on->resume_soon(*std::exchange(waiting, nullptr));
   }
   std::function<void()> f;
   std::exception_ptr failure;
-  gpu::detail::attachment* on = nullptr;
-  gpu::detail::waiter* waiting = nullptr;
+  attachment* on = nullptr;
+  waiter* waiting = nullptr;
 };
 
 lane_operation::awaiter::awaiter(std::shared_ptr<lane> on, std::function<void()> f)
@@ -130,4 +130,4 @@ void lane_operation::awaiter::await_resume() const {
   if (piece_->failure) std::rethrow_exception(piece_->failure);
 }
 
-}  // namespace tutti::nccl
+}  // namespace tutti::gpu::detail

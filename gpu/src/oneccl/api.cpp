@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oneccl/api.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace tutti::oneccl::abi {
+namespace {
+
+struct opened {
+  std::unique_ptr<table> calls;
+  std::string why;
+};
+
+template <class F>
+bool find(void* library, const char* symbol, F*& to) {
+  to = reinterpret_cast<F*>(::dlsym(library, symbol));
+  return to != nullptr;
+}
+
+opened open(const std::string& told) {
+  opened o;
+  void* library = nullptr;
+  if (!told.empty()) {
+    library = ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
+  } else {
+    // The one that is there already, such as PyTorch's.
+    library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  }
+  if (library == nullptr) {
+    const char* const said = ::dlerror();
+    o.why = fmt::format(
+        "{} cannot be opened ({}): install oneCCL (oneccl and oneccl-cpu of PyPI; ./run setup-oneccl), or "
+        "say where "
+        "it is with TUTTI_ONECCL_LIBRARY; without it, gpu::init makes a device communicator that needs none",
+        told.empty() ? "libccl.so.2" : told, said == nullptr ? "no reason given" : said);
+    return o;
+  }
+  auto calls = std::make_unique<table>();
+  std::string missing;
+  const auto need = [&](bool found, const char* symbol) {
+    if (!found) missing += std::string(missing.empty() ? "" : ", ") + symbol;
+  };
+#define TUTTI_ONECCL_FIND(member, symbol, parameters) need(find(library, #symbol, calls->member), #symbol);
+  TUTTI_ONECCL_CALLS(TUTTI_ONECCL_FIND)
+#undef TUTTI_ONECCL_FIND
+  need(find(library, "onecclGetErrorString", calls->error_string), "onecclGetErrorString");
+  if (!missing.empty()) {
+    o.why = fmt::format("{} is no oneCCL 2021.17 or later: it lacks {}", told.empty() ? "libccl.so.2" : told,
+                        missing);
+    return o;
+  }
+  find(library, "onecclGetLastError", calls->last_error);
+  calls->get_version(&calls->version);
+  o.calls = std::move(calls);
+  return o;
+}
+
+}  // namespace
+
+std::string words_of(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::string table::explain(result code, communicator* c) const {
+  const char* const words = error_string(code);
+  const char* const more = last_error == nullptr || c == nullptr ? nullptr : last_error(c);
+  return fmt::format("oneCCL {}: {} ({}){}{}", words_of(version), words == nullptr ? "error" : words, code,
+                     more == nullptr || *more == '\0' ? "" : ": ", more == nullptr ? "" : more);
+}
+
+const table* load(std::string& why) {
+  static std::mutex mutex;
+  static std::map<std::string, opened> all;
+  const char* const told = std::getenv("TUTTI_ONECCL_LIBRARY");
+  const std::string path = told == nullptr ? "" : told;
+  const std::lock_guard lock(mutex);
+  auto found = all.find(path);
+  if (found == all.end()) found = all.emplace(path, open(path)).first;
+  why = found->second.why;
+  return found->second.calls.get();
+}
+
+int type_of(element_type type) noexcept {
+  switch (type) {
+    case element_type::int8:
+      return int8;
+    case element_type::uint8:
+      return uint8;
+    case element_type::int32:
+      return int32;
+    case element_type::uint32:
+      return uint32;
+    case element_type::int64:
+      return int64;
+    case element_type::uint64:
+      return uint64;
+    case element_type::float16:
+      return float16;
+    case element_type::float32:
+      return float32;
+    case element_type::float64:
+      return float64;
+    case element_type::bfloat16:
+      return bfloat16;
+    default:
+      return -1;
+  }
+}
+
+int operation_of(reduce_kind kind) noexcept {
+  switch (kind) {
+    case reduce_kind::sum:
+      return sum;
+    case reduce_kind::product:
+      return product;
+    case reduce_kind::min:
+      return min;
+    case reduce_kind::max:
+      return max;
+    default:
+      return -1;
+  }
+}
+
+}  // namespace tutti::oneccl::abi

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public side of oneCCL: making communicators.
+#include "oneccl/group_impl.hpp"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+
+#include <functional>
+#include <tutti/tutti.hpp>
+#include <utility>
+
+namespace tutti::oneccl {
+namespace {
+
+using gpu::detail::lane;
+using gpu::detail::lane_operation;
+
+const abi::table& loaded() {
+  std::string why;
+  const abi::table* const calls = abi::load(why);
+  if (calls == nullptr) throw error(errc::not_supported, "no oneCCL: " + why);
+  return *calls;
+}
+
+void check(const abi::table& calls, abi::result code, const char* what) {
+  if (code != abi::success)
+    throw error(errc::device_failed,
+                fmt::format("{}: {} (CCL_LOG_LEVEL=info says more; it needs libfabric, libfabric1 of Debian)",
+                            what, calls.explain(code, nullptr)));
+}
+
+// How oneCCL finds its peers, where nobody has said it. It looks at the environment when it is first called.
+void see_to_environment(bool has_queue) {
+  const auto otherwise = [](const char* name, const char* value) { ::setenv(name, value, 0); };
+  if (!has_queue) otherwise("CCL_PLUGIN", "ONECCL_LEGACY_CPU");
+  if (::getenv("LOCAL_RANK") == nullptr || ::getenv("LOCAL_WORLD_SIZE") == nullptr) return;
+  otherwise("CCL_PROCESS_LAUNCHER", "torchrun");
+  otherwise("CCL_ATL_TRANSPORT", "ofi");
+}
+
+// A collective call that makes a communicator; the host's time limit ends the wait for it, not the call.
+task<abi::communicator*> make(std::shared_ptr<lane> on, std::chrono::milliseconds limit, std::string what,
+                              std::function<abi::communicator*()> f) {
+  auto result = std::make_shared<abi::communicator*>(nullptr);
+  const std::function<void()> run = [result, f] { *result = f(); };
+  bool late = false;
+  try {
+    lane_operation calling(on, run);
+    co_await with_timeout(std::move(calling), limit);
+  } catch (const error& e) {
+    if (e.code() != errc::timed_out) throw;
+    late = true;
+  }
+  if (late) {
+    on->leave_behind();
+    throw error(
+        errc::timed_out,
+        fmt::format(
+            "{}: oneCCL has not connected the ranks within {} ms: one of them has not called it, two of "
+            "them are threads of one process, or they cannot reach each other (CCL_LOG_LEVEL=info says "
+            "more; FI_PROVIDER=tcp, FI_TCP_IFACE choose the way)",
+            what, limit.count()));
+  }
+  co_return *result;
+}
+
+communicator with(gpu::device on, std::shared_ptr<lane> l, std::shared_ptr<core> c,
+                  tutti::communicator control, std::string name) {
+  auto group = std::make_shared<group_impl>(on.shared_state(), std::move(l), std::move(c), std::move(control),
+                                            std::move(name));
+  group->listen();
+  return communicator(std::move(group));
+}
+
+}  // namespace
+
+std::string why_not() {
+  std::string why;
+  abi::load(why);
+  return why;
+}
+int version() noexcept {
+  std::string why;
+  const abi::table* const calls = abi::load(why);
+  return calls == nullptr ? 0 : calls->version;
+}
+
+communicator::communicator(std::shared_ptr<group_impl> impl) noexcept : verbs(impl), impl_(std::move(impl)) {}
+
+task<communicator> communicator::split(int color, int key) const {
+  const std::shared_ptr<group_impl> self = impl_;
+  if (!self) throw error(errc::invalid_argument, "split of an empty oneCCL communicator");
+  self->check_usable();
+  tutti::communicator control = co_await self->control().split(color, key);
+  const std::shared_ptr<core> parent = self->shared_core();
+  const std::function<abi::communicator*()> f = [parent, color, key] {
+    abi::communicator* child = nullptr;
+    check(parent->calls,
+          parent->calls.split(parent->handle, color < 0 ? abi::no_color : color, key, &child, nullptr),
+          "onecclCommSplit");
+    return child;
+  };
+  const std::string name = fmt::format("{}/split", self->name());
+  abi::communicator* const made = co_await make(self->shared_lane(), self->on().timeout(), name, f);
+  if (!control) co_return communicator();
+  std::shared_ptr<core> of(new core{parent->calls, made, parent->queue});
+  co_return with(gpu::device(self->shared_on()), self->shared_lane(), std::move(of), std::move(control),
+                 name);
+}
+
+task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue queue) {
+  if (!world || !on) throw error(errc::invalid_argument, "oneccl::init: an empty communicator, or no device");
+  on.state().check();
+  const abi::table& calls = loaded();
+  see_to_environment(queue.handle != nullptr);
+  tutti::communicator control = co_await world.duplicate();
+  const auto l = std::make_shared<lane>(on.shared_state());
+  // The id, and whether there is one: a rank 0 that has failed must not leave the others waiting.
+  struct invitation {
+    abi::unique_id id{};
+    int code = 0;
+    int version = 0;
+  };
+  auto mine = std::make_shared<invitation>();
+  mine->version = calls.version;
+  const bool device = queue.handle != nullptr;
+  const int ordinal = on.ordinal();
+  if (world.rank() == 0) {
+    const std::function<void()> f = [mine, device, ordinal, &calls] {
+      if (device) mine->code = calls.set_device(static_cast<std::uint32_t>(ordinal));
+      if (mine->code == abi::success) mine->code = calls.get_unique_id(&mine->id);
+    };
+    co_await lane_operation(l, f);
+  }
+  co_await control.broadcast(*mine, 0);
+  check(calls, mine->code, "onecclGetUniqueId on rank 0");
+  if (mine->version != calls.version)
+    throw error(errc::mismatch,
+                fmt::format("oneccl::init: rank {} has oneCCL {}, rank 0 has {}: all ranks need the same",
+                            world.rank(), abi::words_of(calls.version), abi::words_of(mine->version)));
+  const int rank = world.rank(), size = world.size();
+  const std::function<abi::communicator*()> f = [mine, device, ordinal, rank, size, &calls] {
+    abi::communicator* c = nullptr;
+    if (device && rank != 0)
+      check(calls, calls.set_device(static_cast<std::uint32_t>(ordinal)), "onecclSetDevice");
+    check(calls, calls.init(&c, static_cast<std::size_t>(size), mine->id, rank), "onecclCommInitRank");
+    return c;
+  };
+  abi::communicator* const handle = co_await make(l, on.state().timeout(), "oneccl::init", f);
+  std::shared_ptr<core> of(new core{calls, handle, std::move(queue)});
+  communicator made =
+      with(on, l, std::move(of), std::move(control), fmt::format("oneCCL of {}", world.name()));
+  // The ranks are connected when it is first used: now, not in the middle of the program.
+  gpu::stream s(on);
+  gpu::pinned_buffer<int> one(on, 1);
+  one[0] = 0;
+  co_await made.all_reduce(gpu::device_span<int>(one.data(), 1), sum, s);
+  co_return made;
+}
+
+}  // namespace tutti::oneccl

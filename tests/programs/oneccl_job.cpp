@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a job that uses the real oneCCL, on memory of the host and of an emulated device; every result
+// is checked.
+#include <cmath>
+#include <cstdio>
+#include <tutti/emulated.hpp>
+#include <tutti/oneccl.hpp>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+namespace {
+
+using tutti::communicator;
+using tutti::task;
+namespace gpu = tutti::gpu;
+
+int wrong = 0;
+void expect(bool right, const char* what, int rank) {
+  if (right) return;
+  ++wrong;
+  std::printf("rank %d: %s is wrong\n", rank, what);
+}
+
+float number(int rank, std::size_t i) {
+  return static_cast<float>((static_cast<int>(i) * 7 + rank * 3) % 11 + 1);
+}
+
+// On memory of the device, or of the host, as `span` gives it.
+task<> collectives(communicator world, tutti::oneccl::communicator comm, gpu::stream s, bool on_host) {
+  const gpu::device dev = comm.on();
+  const int me = comm.rank(), ranks = comm.size(), root = ranks - 1;
+  const std::size_t n = 1000, size = static_cast<std::size_t>(ranks), at = static_cast<std::size_t>(me) * n;
+  gpu::device_buffer<float> device_in(dev, n * size), device_out(dev, n * size);
+  gpu::pinned_buffer<float> host_in(dev, n * size), host_out(dev, n * size);
+  const auto in = on_host ? gpu::device_span<float>(host_in.data(), n * size) : device_in.span();
+  const auto out = on_host ? gpu::device_span<float>(host_out.data(), n * size) : device_out.span();
+  std::vector<float> mine(n * size), got(n * size);
+  for (std::size_t i = 0; i < mine.size(); ++i) mine[i] = number(me, i);
+  const auto sum_at = [ranks](std::size_t i) {
+    float all = 0;
+    for (int r = 0; r < ranks; ++r) all += number(r, i);
+    return all;
+  };
+  co_await s.upload(in, mine);
+  const auto first = in.first(n);
+  const auto result = out.first(n);
+
+  co_await comm.all_reduce(first, result, tutti::sum, s);
+  co_await s.download(got, out);
+  for (std::size_t i = 0; i < n; ++i) expect(got[i] == sum_at(i), "all_reduce", me);
+  co_await comm.all_reduce(first, result, tutti::avg, s);
+  co_await s.download(got, out);
+  expect(std::abs(got[5] - sum_at(5) / static_cast<float>(ranks)) < 1e-4f, "avg", me);
+  co_await comm.all_reduce(first, result, tutti::premul_sum(0.5f), s);
+  co_await s.download(got, out);
+  expect(got[6] == sum_at(6) / 2, "premul_sum", me);
+  co_await comm.reduce(first, result, tutti::sum, root, s);
+  co_await s.download(got, out);
+  if (me == root) expect(got[999] == sum_at(999), "reduce", me);
+  co_await comm.broadcast(result, root, s);
+  co_await s.download(got, out);
+  expect(got[999] == sum_at(999), "broadcast", me);
+  co_await comm.all_gather(first, out, s);
+  co_await s.download(got, out);
+  for (std::size_t r = 0; r < size; ++r)
+    expect(got[r * n + 7] == number(static_cast<int>(r), 7), "all_gather", me);
+  co_await comm.reduce_scatter(in, result, tutti::sum, s);
+  co_await s.download(got, out);
+  for (std::size_t i = 0; i < n; ++i) expect(got[i] == sum_at(at + i), "reduce_scatter", me);
+  co_await comm.all_to_all(in, out, s);
+  co_await s.download(got, out);
+  for (std::size_t r = 0; r < size; ++r)
+    for (std::size_t i = 0; i < n; ++i)
+      expect(got[r * n + i] == number(static_cast<int>(r), at + i), "all_to_all", me);
+  co_await comm.gather(first, out, root, s);
+  co_await s.download(got, out);
+  if (me == root)
+    for (std::size_t r = 0; r < size; ++r)
+      expect(got[r * n + 8] == number(static_cast<int>(r), 8), "gather", me);
+  co_await comm.scatter(in, result, root, s);
+  co_await s.download(got, out);
+  expect(got[9] == number(root, at + 9), "scatter", me);
+  if (me == 0) co_await comm.send(first, 1, s);
+  if (me == 1) {
+    co_await comm.recv(result, 0, s);
+    co_await s.download(got, out);
+    expect(got[10] == number(0, 10), "recv", me);
+  }
+  co_await world.barrier();
+}
+
+task<int> job(communicator world) {
+  const gpu::device dev = tutti::emulated::open(world);
+  const gpu::stream s(dev);
+  tutti::oneccl::communicator comm = co_await tutti::oneccl::init(world, dev);
+  co_await collectives(world, comm, s, false);
+  co_await collectives(world, comm, s, true);
+  co_await world.all_reduce(wrong, tutti::sum);
+  if (world.rank() == 0)
+    std::printf("oneCCL %d, %d ranks: %s\n", tutti::oneccl::version(), world.size(),
+                wrong == 0 ? "all right" : "WRONG");
+  co_return wrong == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+int main() {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  return tutti::run(job);
+}
