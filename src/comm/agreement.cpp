@@ -341,6 +341,19 @@ std::string agreement::missing(const round& r) const {
   return fmt::format("shrink was not called by {}", names);
 }
 
+void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept {
+  for (const auto& [name, r] : rounds_) {
+    if (!r->open() || !r->called()) continue;
+    const bool from_all = gathers(*r);
+    for (const int m : r->members) {
+      if (m == world_.info().rank || has_gone(*r, m)) continue;
+      if (from_all && (r->joined.contains(m) || r->asked.contains(m))) continue;
+      by_peer[static_cast<std::size_t>(m)] = p2p::waits::for_it;
+      if (!from_all) break;  // the one that gathers
+    }
+  }
+}
+
 // ---- what others say ----
 
 void agreement::received(int peer, std::uint32_t context, std::uint32_t number,

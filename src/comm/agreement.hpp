@@ -13,6 +13,7 @@
 #pragma once
 
 #include "core/timer_queue.hpp"
+#include "p2p/endpoint.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -61,6 +62,8 @@ class agreement {
   void received(int peer, std::uint32_t context, std::uint32_t number,
                 std::span<const std::byte> payload) noexcept;
   void peer_closed(int peer) noexcept;
+  // Raises `by_peer` for the members whose word a shrink() of this rank waits for.
+  void mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept;
   // Its last handle has gone: this rank takes no part in its rounds.
   void closed(const communicator_state& c) noexcept;
   // The world ends: whoever waits is refused with errc::shut_down.

@@ -73,6 +73,7 @@ transport::link* world::made_link(int peer) noexcept {
 
 void world::mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept {
   endpoint_.mark_waited_for(by_peer);
+  agreement_.mark_waited_for(by_peer);
   for (const communicator_state* c : communicators_) c->mark_waited_for(by_peer);
   for (std::size_t peer = 0; peer < by_peer.size(); ++peer)
     if (links_[peer] != nullptr && links_[peer]->has_queue()) by_peer[peer] = p2p::waits::for_it;

@@ -157,6 +157,18 @@ TEST_CASE("watch: a rank that reads nothing for eight seconds is alive") {
   CHECK(contains(end.output, "sent\n"));
 }
 
+TEST_CASE("watch: the rank that serves the store dies, and groups without it go on") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    launched job(command(3, "loses_its_store", {"--on-failure", "continue"}),
+                 {"TUTTI_TRANSPORTS=" + transport});
+    const ending end = job.finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(count_of(end.output, "without the store: right\n") == 2);
+  }
+}
+
 TEST_CASE("watch: a cable is cut: who waits knows within the limit") {
   std::string why_not;
   for (const std::string limit : {"", "0.5"}) {

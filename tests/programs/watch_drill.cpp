@@ -179,6 +179,29 @@ tutti::task<> reads_late(tutti::communicator world) {
   co_await world.barrier();
 }
 
+// Rank 0, which serves the store, is killed; those that do not wait for it do not notice.
+tutti::task<> loses_its_store(tutti::communicator world) {
+  const std::vector<int> others = {1, 2};
+  tutti::communicator rest = co_await world.group(others);
+  if (world.rank() == 0) {
+    int ready = 0;
+    co_await world.recv(ready, 1);
+    ::raise(SIGKILL);
+  }
+  double sum = 1;
+  co_await rest.all_reduce(sum, tutti::sum);
+  if (world.rank() == 1) co_await world.send(world.rank(), 0);
+  boost::asio::steady_timer timer(world.get_executor());
+  while (world.failed_ranks().empty()) co_await nap(timer, 5ms);
+  bool right = true;
+  for (int round = 0; round < 200; ++round) {
+    sum = 1;
+    co_await rest.all_reduce(sum, tutti::sum);
+    right = right && sum == 2;
+  }
+  std::printf("rank %d without the store: %s\n", world.rank(), right ? "right" : "wrong");
+}
+
 long resident_mib() {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
@@ -238,6 +261,7 @@ int main(int argc, char** argv) {
   if (name == "rests") drill = rests;
   if (name == "idles") drill = idles;
   if (name == "reads_late") drill = reads_late;
+  if (name == "loses_its_store") drill = loses_its_store;
   if (name == "crawls") drill = crawls;
   if (name == "falls_silent") drill = falls_silent;
   if (drill == nullptr) return 2;
