@@ -117,6 +117,8 @@ task<> shm_transport::connect(int peer) {
   } catch (const error& e) {
     code = e.code() == errc::timed_out ? errc::timed_out : errc::peer_failed;
     why = e.what();
+  } catch (const boost::system::system_error& e) {
+    why = e.code().message();  // what() adds a place in Asio's sources
   } catch (const std::exception& e) {
     why = e.what();
   }
