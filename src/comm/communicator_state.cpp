@@ -300,6 +300,11 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
   }
   failure_ = why;
   failure_text_ = text;
+  // The dead one is a member of what this was made from, too, which may hear of it later.
+  for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
+    c = world_->find(2 * c->parent_);
+    if (c != nullptr && c->dead_member_.empty()) c->dead_member_ = text;
+  }
   // Of this rank's own making, or the end of what is pending: somebody here hears of it.
   reported_ = tell || !running_.empty() || !waiting_.empty() || !patient_.empty();
   if (tell)

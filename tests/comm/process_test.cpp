@@ -82,6 +82,9 @@ TEST_CASE("processes: a rank is killed in the middle of an all_reduce") {
 TEST_CASE("processes: a rank is killed while others wait for its message") {
   check_survivors("killed_while_waited_for", "peer_failed", "recv", 128 + SIGKILL);
 }
+TEST_CASE("processes: a rank is killed to which nobody has a connection") {
+  check_survivors("killed_before_any_message", "peer_failed", "recv", 128 + SIGKILL);
+}
 TEST_CASE("processes: a rank is killed while its long messages stream out") {
   check_survivors("killed_while_sending", "peer_failed", "recv", 128 + SIGKILL);
 }

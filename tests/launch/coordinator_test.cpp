@@ -232,6 +232,24 @@ TEST_SUITE("launch/coordinator") {
     CHECK(contains(d.last<job_over>(0).report, "given up after 2 restarts"));
   }
 
+  TEST_CASE("a rank that its node starts anew is told of, and stops nobody") {
+    options o = three_nodes();
+    o.on_failure = failure_policy::restart_rank;
+    o.max_restarts = 2;
+    desk d(o);
+    d.all_join();
+    CHECK(d.last<start_ranks>(1).what.on_failure == failure_policy::restart_rank);
+    d.c.on(1, rank_failed{exited(1, 9, 3ms), true, 1});
+    CHECK(d.said == "tutti-run: rank 1 exited with code 9 (pid 101); it is started anew (1 of 2)\n");
+    for (int node = 0; node < 3; ++node) CHECK(std::holds_alternative<start_ranks>(d.sent[node].back()));
+    // There are no more of them.
+    d.c.on(1, rank_failed{exited(1, 9, 3ms), true, 0});
+    CHECK(d.last<stop_ranks>(0).signal == SIGTERM);
+    for (int node = 2; node >= 0; --node)
+      d.ends(node, node == 1 ? std::vector{exited(1, 9, 3ms)} : std::vector<outcome>{});
+    CHECK(d.last<job_over>(0).exit_code == 9);
+  }
+
   TEST_CASE("no restart after a signal, a lost node, or a program that cannot be started") {
     options o = three_nodes();
     o.on_failure = failure_policy::restart_all;

@@ -239,7 +239,7 @@ TEST_SUITE("launch/job") {
     CHECK(job.finish().output == "0 read one\n0 read two\n");
   }
 
-  TEST_CASE("--on-failure restart: all ranks again, with logs and a store of their own") {
+  TEST_CASE("--on-failure restart-all: all ranks again, with logs and a store of their own") {
     const testing::temporary_directory folder;
     const ending end =
         launch({"-n", "2", "--on-failure", "restart-all", "--log-dir", folder.path(), "sh", "-c",
@@ -258,6 +258,41 @@ TEST_SUITE("launch/job") {
       return text.substr(text.rfind(' '));
     };
     CHECK(port("/rank-1.out") != port("/rank-1.restart-1.out"));
+  }
+
+  TEST_CASE("--on-failure restart: the failed rank alone, with logs of its own and the same store") {
+    const testing::temporary_directory folder;
+    const ending end =
+        launch({"-n", "2", "--on-failure", "restart", "--log-dir", folder.path(), "sh", "-c",
+                "echo start $TUTTI_RESTART_COUNT of rank $RANK, rejoin $TUTTI_REJOIN at $MASTER_PORT\n"
+                "[ $RANK = 1 ] && [ $TUTTI_RESTART_COUNT -lt 2 ] && exit 6\n"
+                "[ $RANK = 1 ] && touch " +
+                    folder.path() +
+                    "/end\n"
+                    "until [ -e " +
+                    folder.path() + "/end ]; do sleep 0.02; done"});
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(contains(end.error, "tutti-run: rank 1 exited with code 6 (pid "));
+    CHECK(contains(end.error, "; it is started anew (1 of 3)\n"));
+    CHECK(contains(end.error, "; it is started anew (2 of 3)\n"));
+    CHECK(testing::count_of(end.error, "\n") == 2);
+    const std::string first = testing::contents(folder.path() + "/rank-1.out");
+    CHECK(contains(first, "start 0 of rank 1, rejoin 1 at "));
+    const std::string where = first.substr(first.rfind(' '));
+    CHECK(testing::contents(folder.path() + "/rank-1.restart-1.out") ==
+          "start 1 of rank 1, rejoin 1 at" + where);
+    CHECK(testing::contents(folder.path() + "/rank-1.restart-2.out") ==
+          "start 2 of rank 1, rejoin 1 at" + where);
+    CHECK(testing::contents(folder.path() + "/rank-0.out") == "start 0 of rank 0, rejoin 1 at" + where);
+  }
+
+  TEST_CASE("--on-failure restart ends with the restarts, and with it the others") {
+    const ending end = launch({"-n", "2", "--on-failure", "restart", "--max-restarts", "2", "sh", "-c",
+                               "[ $RANK = 1 ] && exit $((10 + TUTTI_RESTART_COUNT)); exec sleep 1000"});
+    CHECK(end.exit_code == 12);
+    CHECK(testing::count_of(end.error, "it is started anew") == 2);
+    CHECK(contains(end.error, "tutti-run: rank 1 failed first: it exited with code 12"));
   }
 
   TEST_CASE("restarts end, with the code of the last failure") {

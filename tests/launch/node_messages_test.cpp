@@ -47,7 +47,7 @@ std::vector<std::string> messages() {
           encode(command(stop_ranks{SIGTERM})),
           encode(command(kill_ranks{})),
           encode(command(job_over{3, "done\n"})),
-          encode(event(rank_failed{an_end(), true})),
+          encode(event(rank_failed{an_end(), true, 0})),
           encode(event(stop_wanted{stop_wanted::reason::cannot_start, 0, "why"})),
           encode(event(kill_wanted{})),
           encode(event(ended))};
@@ -93,8 +93,9 @@ TEST_SUITE("launch/node_messages") {
     CHECK(over.report == "x");
 
     const rank_failed failed =
-        std::get<rank_failed>(decode_event(encode(event(rank_failed{an_end(), true}))));
+        std::get<rank_failed>(decode_event(encode(event(rank_failed{an_end(), true, 2}))));
     CHECK(failed.others_run);
+    CHECK(failed.restart == 2);
     CHECK(failed.end.rank == 3);
     CHECK(failed.end.pid == 1234);
     CHECK(failed.end.signal == SIGSEGV);

@@ -59,6 +59,18 @@ tutti::task<> killed_while_waited_for(tutti::communicator world) {
   co_await waiting;
 }
 
+// Nobody has a connection to it: that of those that wait for it is made for this.
+tutti::task<> killed_before_any_message(tutti::communicator world) {
+  if (world.rank() == victim) die();
+  int never = 0, done = 0;
+  const auto r =
+      co_await tutti::as_result(world.recv(never, world.rank() == 0 ? victim : tutti::any_source, 1));
+  // Nobody leaves while the other still waits for anyone.
+  if (world.rank() == 0) co_await world.recv(done, 2, 2);
+  if (world.rank() == 2) co_await world.send(done, 0, 2);
+  throw tutti::error(static_cast<tutti::errc>(r.error.value()), r.message);
+}
+
 // Where the stream is cut is a matter of chance: the survivors' receives and sends go on until one fails.
 tutti::task<> killed_while_sending(tutti::communicator world) {
   std::vector<std::byte> data(long_bytes);
@@ -130,6 +142,7 @@ struct drill {
 constexpr drill drills[] = {
     {"killed_in_all_reduce", &killed_in_all_reduce},
     {"killed_while_waited_for", &killed_while_waited_for},
+    {"killed_before_any_message", &killed_before_any_message},
     {"killed_while_sending", &killed_while_sending},
     {"killed_while_receiving", &killed_while_receiving},
     {"returns_early", &returns_early},

@@ -4,9 +4,11 @@
 #include "base/shared_memory.hpp"
 #include "transport/shm/shm_transport.hpp"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -16,6 +18,8 @@ namespace {
 constexpr int frames_per_poll = 32;
 // Copied in one go before the loop gets its turn: bounds how late anything else can be.
 constexpr std::size_t copied_per_poll = 4 * slice_bytes;
+// For the parent of a process that has died to take note.
+constexpr auto patience_with_parent = std::chrono::milliseconds(5);
 
 }  // namespace
 
@@ -251,14 +255,7 @@ bool shm_link::poll() noexcept {
     if (at_ == phase::open && has_queue()) any |= flush();
     if (at_ == phase::open && hung_up_ && !reader_.has_next() && !reads_.busy()) {
       // All that the peer wrote before its end has been read.
-      if (peer_leaves_) {
-        end(errc::peer_left, owner_.describe(peer_) + " has finished and left");
-      } else {
-        end(errc::peer_failed, owner_.describe(peer_) +
-                                   " died or was killed: its shared-memory connection hung up; "
-                                   "look at its output and at `dmesg`");
-      }
-      any = true;
+      any |= end_of_peer();
     }
     if (any) return true;
   }
@@ -267,6 +264,35 @@ bool shm_link::poll() noexcept {
     return true;
   }
   return false;
+}
+
+// False: how it has ended is not known yet. A connection closes a moment before its process has ended.
+bool shm_link::end_of_peer() noexcept {
+  const std::string who = owner_.describe(peer_);
+  if (peer_leaves_) {
+    end(errc::peer_left, who + " has finished and left");
+    return true;
+  }
+  if (!std::exchange(asked_, true)) {
+    process_.look_at(socket_.get());
+    ask_until_ = core::clock::now() + patience_with_parent;
+  }
+  const std::string how = process_.end();
+  if (how.empty() && process_.may_tell() && core::clock::now() < ask_until_) return false;
+  if (how.empty()) {
+    end(errc::peer_failed, who +
+                               " died or was killed: its shared-memory connection hung up; look at its "
+                               "output and at `dmesg`");
+  } else if (how.starts_with("exited")) {
+    end(errc::peer_failed, fmt::format("{} {} without taking leave: its own output says why", who, how));
+  } else {
+    end(errc::peer_failed,
+        fmt::format("{} died: it {}; look at its output{}", who, how,
+                    how.find("signal 9") != std::string::npos
+                        ? ", and, if nobody killed it, at `dmesg` for the out-of-memory killer"
+                        : ""));
+  }
+  return true;
 }
 
 bool shm_link::prepare_sleep() noexcept {

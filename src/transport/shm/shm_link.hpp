@@ -4,10 +4,12 @@
 
 #include "base/unique_fd.hpp"
 #include "core/backend.hpp"
+#include "core/environment.hpp"
 #include "transport/link.hpp"
 #include "transport/shm/channel_io.hpp"
 #include "transport/shm/direct_reads.hpp"
 #include "transport/shm/direct_slots.hpp"
+#include "transport/shm/peer_process.hpp"
 #include "transport/shm/peer_regions.hpp"
 #include "transport/shm/segment.hpp"
 
@@ -99,6 +101,7 @@ class shm_link final : public link, public core::watcher {
   void take_offers() noexcept;
   bool read_direct() noexcept;
   void report_end() noexcept;
+  bool end_of_peer() noexcept;
 
   shm_transport& owner_;
   const int peer_;
@@ -107,6 +110,9 @@ class shm_link final : public link, public core::watcher {
   bool peer_leaves_ = false;
   bool end_pending_ = false;
   bool reported_ = false;
+  bool asked_ = false;  // how the peer has ended
+  core::time_point ask_until_{};
+  peer_process process_;
   errc end_reason_ = errc::success;
   std::string end_text_;
   direct_reads reads_;                                     // before the queues: its frames are in them

@@ -163,7 +163,7 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
     why->text = e.what();
   } catch (const boost::system::system_error& e) {
     if (out_of_resources(e.code())) why->code = errc::resources;
-    why->text = e.code().message();
+    why->text = e.code().message();  // what() adds a place in Asio's sources
     if (why->code == errc::resources) why->text += "; raise `ulimit -n`";
   } catch (const std::bad_alloc&) {
     why->code = errc::resources;
