@@ -38,6 +38,13 @@ else()
   message(STATUS "tutti: loop epoll only; for io_uring: apt-get install liburing-dev")
 endif()
 
+find_package(OpenSSL 3 QUIET)
+if(OpenSSL_FOUND)
+  message(STATUS "tutti: TLS by OpenSSL ${OPENSSL_VERSION}")
+else()
+  message(STATUS "tutti: no TLS; for it: apt-get install libssl-dev")
+endif()
+
 # Every MPI that pkg-config knows; where it knows none, the one that CMake finds. Targets tutti::mpi_<name>.
 set(tutti_mpis "")
 # A sanitizer would look into MPI as well.

@@ -54,6 +54,15 @@ struct init_options {
   // have one. The same on all ranks. TUTTI_CHECKSUMS=1 says the same for a program that says nothing. Costs
   // reading the payload once more on each side.
   bool checksums = false;
+  // Connections over TCP, also to the store, are encrypted (TLS 1.3), and nobody in between can read or
+  // change anything. The same on all ranks. Without the files below each process makes itself a certificate;
+  // the secret is what ranks know each other by. TUTTI_TLS=1 says the same for a program that says nothing.
+  bool tls = false;
+  // Files in PEM, all three or none; see make_tls_identity(). Empty: TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY,
+  // TUTTI_TLS_AUTHORITY. "%r" in a name stands for the rank.
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string tls_authority;
 };
 
 }  // namespace tutti

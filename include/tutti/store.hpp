@@ -4,6 +4,7 @@
 
 #include <tutti/detail/asio_config.hpp>
 #include <tutti/task.hpp>
+#include <tutti/tls.hpp>
 
 #include <boost/asio/any_io_executor.hpp>
 #include <chrono>
@@ -186,11 +187,13 @@ class tcp_store_server {
   // timed_out (of resolving).
   static task<std::unique_ptr<tcp_store_server>> listen(boost::asio::any_io_executor executor,
                                                         std::string host, std::uint16_t port,
-                                                        std::string secret, std::chrono::milliseconds timeout);
+                                                        std::string secret, std::chrono::milliseconds timeout,
+                                                        tls_identity tls = nullptr);
   // Serves on a socket that listens already, and owns it from here on. Throws invalid_argument (no listening
   // TCP socket, which is then left alone; no secret and not loopback).
   static std::unique_ptr<tcp_store_server> adopt(boost::asio::any_io_executor executor,
-                                                 int listening_descriptor, std::string secret);
+                                                 int listening_descriptor, std::string secret,
+                                                 tls_identity tls = nullptr);
   tcp_store_server(const tcp_store_server&) = delete;
   tcp_store_server& operator=(const tcp_store_server&) = delete;
   ~tcp_store_server();
@@ -218,7 +221,8 @@ class tcp_store final : public store {
   // invalid_argument (no secret and not loopback; no such host).
   static task<std::unique_ptr<tcp_store>> connect(boost::asio::any_io_executor executor, std::string host,
                                                   std::uint16_t port, std::string secret, int rank,
-                                                  std::chrono::milliseconds timeout);
+                                                  std::chrono::milliseconds timeout,
+                                                  tls_identity tls = nullptr);
   // Closes the connection. No operation may be pending.
   ~tcp_store() override;
 

@@ -26,6 +26,7 @@
 #include <tutti/sleep.hpp>
 #include <tutti/status.hpp>
 #include <tutti/task.hpp>
+#include <tutti/tls.hpp>
 #include <tutti/when_all.hpp>
 #include <tutti/when_any.hpp>
 #include <tutti/with_timeout.hpp>

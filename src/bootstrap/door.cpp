@@ -106,6 +106,7 @@ task<bool> door::prove(listener& by, core::stream_socket& socket, core::identity
 
 task<> door::let_in(listener& by, core::stream_socket accepted) {
   core::stream_socket socket = std::move(accepted);
+  socket.secure_with(tls_);
   core::identity who;
   const bool proved = co_await prove(by, socket, who);
   if (proved) {

@@ -30,6 +30,8 @@ class door {
   void open(boost::asio::ip::tcp::acceptor listener);
   // Stops listening; those who are proving themselves are let in or dropped as before.
   void close();
+  // Connections go through TLS. Before the first open().
+  void secure_with(tls_identity identity) noexcept { tls_ = std::move(identity); }
   // In place of the log, for every stranger: where it called from, and why it was not let in.
   void report_strangers(std::function<void(const std::string& from, const error& why)> to) {
     report_ = std::move(to);
@@ -50,6 +52,7 @@ class door {
   boost::asio::any_io_executor executor_;
   std::string name_;
   std::string secret_;
+  tls_identity tls_;
   core::purpose what_;
   handler welcomed_;
   std::function<void(const std::string&, const error&)> report_;

@@ -290,11 +290,27 @@ bool read_over_mpi(const init_options& options) {
   return said == "mpi";
 }
 
-bool read_checksums(const init_options& options) {
-  const auto said = base::env_integer("TUTTI_CHECKSUMS", 0, 1);
-  if (said == 0 && options.checksums)
-    refuse("TUTTI_CHECKSUMS=0 contradicts init_options::checksums, which is true: unset the variable");
-  return said == 1 || options.checksums;
+bool read_switch(const char* variable, bool option, const char* option_name) {
+  const auto said = base::env_integer(variable, 0, 1);
+  if (said == 0 && option)
+    refuse(fmt::format("{}=0 contradicts init_options::{}, which is true: unset the variable", variable,
+                       option_name));
+  return said == 1 || option;
+}
+
+std::string read_file_name(const char* variable, const std::string& option, int rank) {
+  std::string name = option.empty() ? base::env_string(variable).value_or("") : option;
+  const std::size_t at = name.find("%r");
+  if (at != std::string::npos) name.replace(at, 2, std::to_string(rank));
+  return name;
+}
+
+// Once the rank is known.
+void read_tls(const init_options& options, job& j) {
+  if (!read_switch("TUTTI_TLS", options.tls, "tls")) return;
+  j.tls = make_tls_identity(read_file_name("TUTTI_TLS_CERTIFICATE", options.tls_certificate, j.rank),
+                            read_file_name("TUTTI_TLS_KEY", options.tls_key, j.rank),
+                            read_file_name("TUTTI_TLS_AUTHORITY", options.tls_authority, j.rank));
 }
 
 void read_common(const init_options& options, job& j) {
@@ -304,7 +320,7 @@ void read_common(const init_options& options, job& j) {
   j.suspect_grace =
       read_limit("TUTTI_SUSPECT_GRACE", options.suspect_grace, "suspect_grace", std::chrono::milliseconds(1));
   j.transports = read_transports(options);
-  j.checksums = read_checksums(options);
+  j.checksums = read_switch("TUTTI_CHECKSUMS", options.checksums, "checksums");
   j.secret = options.secret.empty() ? base::env_string("TUTTI_SECRET").value_or("") : options.secret;
 }
 
@@ -334,6 +350,7 @@ job resolve(const init_options& options) {
         method));
   const place found = place_of(options);
   take_place(found, j);
+  read_tls(options, j);
   j.job_id = found.job;
   j.comes_again = base::env_integer("TUTTI_REJOIN", 0, 1).value_or(0) == 1;
   j.restarts = static_cast<int>(base::env_integer("TUTTI_RESTART_COUNT", 0, INT_MAX).value_or(0));
@@ -361,6 +378,7 @@ job local_job(int rank, int ranks, const init_options& options) {
                 "init_options::backend at \"native\", or use tutti::run under mpirun");
   read_common(options, j);
   j.rank = j.local_rank = rank;
+  read_tls(options, j);
   j.world_size = j.local_world_size = ranks;
   j.alone = ranks == 1;
   return j;

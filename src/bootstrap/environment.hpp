@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <tutti/init_options.hpp>
+#include <tutti/tls.hpp>
 #include <vector>
 
 namespace tutti::bootstrap {
@@ -23,6 +24,7 @@ struct job {
   int store_fd = -1;   // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
   std::string secret;  // empty: none, loopback only
   bool checksums = false;
+  tls_identity tls;  // null: none
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds silence_limit{0};  // zero: none
   std::chrono::milliseconds suspect_grace{0};  // likewise
@@ -41,9 +43,9 @@ struct job {
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
 // TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS,
-// TUTTI_BACKEND and TUTTI_STORE_FD; without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds
-// (starters.hpp).
-// With env://, the ranks meet at
+// TUTTI_TLS, TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND and TUTTI_STORE_FD;
+// without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp). With env://, the
+// ranks meet at
 //   MASTER_ADDR and MASTER_PORT, where both are set;
 //   else a file in a directory of this user, where a starter has started all ranks on one host and named the
 //   job; under torchrun, whose own store listens at MASTER_PORT: likewise on one host; else at the port

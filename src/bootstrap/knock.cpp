@@ -17,10 +17,12 @@ bool worth_another_try(const error& e) {
 
 // One connection to one address, proved on both sides.
 task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::stream_endpoint at,
-                                const std::string& secret, core::identity mine, core::time_point deadline) {
+                                const std::string& secret, tls_identity tls, core::identity mine,
+                                core::time_point deadline) {
   // A host that swallows packets may not use up the time of the other addresses.
   const core::time_point connected_by = std::min(deadline, core::deadline_after(std::chrono::seconds(5)));
   core::stream_socket socket = co_await core::connect(executor, at, connected_by);
+  socket.secure_with(std::move(tls));
   // The whole time: behind a listener that the launcher holds, rank 0 may not have started yet.
   co_await core::greet(socket, secret, mine, 0, deadline);
   co_return std::move(socket);
@@ -29,7 +31,7 @@ task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::str
 }  // namespace
 
 task<std::optional<core::stream_socket>> knock(boost::asio::any_io_executor executor, endpoints addresses,
-                                               std::string secret, core::identity mine,
+                                               std::string secret, tls_identity tls, core::identity mine,
                                                core::time_point deadline, std::string* last_failure) {
   *last_failure = "no attempt was made";
   core::wakeup pause(executor);
@@ -38,7 +40,7 @@ task<std::optional<core::stream_socket>> knock(boost::asio::any_io_executor exec
     for (const auto& address : addresses) {
       std::optional<core::stream_socket> socket;
       try {
-        socket.emplace(co_await reach(executor, address, secret, mine, deadline));
+        socket.emplace(co_await reach(executor, address, secret, tls, mine, deadline));
       } catch (const error& e) {
         if (!worth_another_try(e)) throw;
         *last_failure = e.what();

@@ -15,7 +15,7 @@ namespace tutti::bootstrap {
 // last failure in `last_failure`, which outlives the task. Throws what no further attempt would cure:
 // unauthorized, protocol, join_failed, cancelled.
 task<std::optional<core::stream_socket>> knock(boost::asio::any_io_executor executor, endpoints addresses,
-                                               std::string secret, core::identity mine,
+                                               std::string secret, tls_identity tls, core::identity mine,
                                                core::time_point deadline, std::string* last_failure);
 
 }  // namespace tutti::bootstrap

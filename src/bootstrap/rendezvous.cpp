@@ -27,8 +27,6 @@ constexpr const char* verdict_key = "world";  // how it ended: the table, or why
 std::string rank_key(int rank) { return fmt::format("rank/{}", rank); }
 
 constexpr std::string_view failed_head = "failed1 ";
-constexpr std::string_view checked = "checksums";  // what a claim says of payload
-constexpr std::string_view unchecked = "plain";
 constexpr std::string_view superseded = "superseded1";
 // For the questions that follow a timeout.
 constexpr auto patience = std::chrono::seconds(5);
@@ -38,14 +36,19 @@ struct claimant {
   int rank = 0;
   std::string host;
   std::string pid;
-  std::string job;  // empty: nothing said
-  bool checksums = false;
+  std::string job;   // empty: nothing said
+  std::string ways;  // checksums and TLS, in a word
 };
+
+// What all must have or none, as a word of a claim.
+std::string ways_of(const job& who) {
+  return fmt::format("{}{}", who.checksums ? "+checksums" : "-checksums", who.tls ? "+tls" : "-tls");
+}
 
 // The random word tells processes apart that hosts and pids do not.
 std::string encode_claim(int number, const core::peer_card& mine, const job& who) {
   return fmt::format("{} {} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
-                     encode_word(who.job_id), who.checksums ? checked : unchecked, base::random_hex(8));
+                     encode_word(who.job_id), encode_word(ways_of(who)), base::random_hex(8));
 }
 
 claimant decode_claim(const std::string& text) {
@@ -68,7 +71,7 @@ claimant decode_claim(const std::string& text) {
   c.host = decode_word(words[2]);
   c.pid = words[3];
   c.job = decode_word(words[4]);
-  c.checksums = words[5] == checked;
+  c.ways = decode_word(words[5]);
   return c;
 }
 
@@ -158,14 +161,12 @@ class participant {
 
   // Empty: there is none.
   std::string disagreement(const claimant& other) const {
-    if (other.checksums != who_.checksums) {
-      const auto said = [](bool on) { return on ? "with" : "without"; };
+    if (other.ways != ways_of(who_))
       return fmt::format(
-          "rank {} (host {}, pid {}) runs {} checksums of payload, rank {} (host {}, pid {}) {}: set "
-          "TUTTI_CHECKSUMS, or init_options::checksums, to the same on all ranks",
-          other.rank, other.host, other.pid, said(other.checksums), mine_.rank, mine_.host, mine_.pid,
-          said(who_.checksums));
-    }
+          "rank {} (host {}, pid {}) has {}, rank {} (host {}, pid {}) has {}: set TUTTI_CHECKSUMS and "
+          "TUTTI_TLS, or "
+          "init_options::checksums and tls, to the same on all ranks",
+          other.rank, other.host, other.pid, other.ways, mine_.rank, mine_.host, mine_.pid, ways_of(who_));
     if (other.number == who_.world_size) return {};
     return fmt::format(
         "rank {} (host {}, pid {}) was told that there are {} ranks, rank {} (host {}, pid {}) that there "
@@ -268,6 +269,7 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::pe
   info.size = who.world_size;
   info.secret = who.secret;
   info.checksums = who.checksums;
+  info.tls = who.tls;
   info.timeout = who.timeout;
   info.peers = std::move(table->cards);
   co_return std::optional<core::world_info>(std::move(info));

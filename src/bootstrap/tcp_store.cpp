@@ -206,7 +206,7 @@ task<std::size_t> tcp_store::do_append(std::string key, std::string text, millis
 
 task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor executor, std::string host,
                                                     std::uint16_t port, std::string secret, int rank,
-                                                    std::chrono::milliseconds timeout) {
+                                                    std::chrono::milliseconds timeout, tls_identity tls) {
   const core::time_point deadline = core::deadline_after(timeout);
   const std::string place = bootstrap::host_and_port(host, port);
   bootstrap::endpoints addresses = co_await bootstrap::resolve_host(executor, host, port, deadline);
@@ -218,8 +218,8 @@ task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor
   mine.what = core::purpose::store;
   mine.rank = rank;
   std::string last_failure;
-  std::optional<core::stream_socket> socket =
-      co_await bootstrap::knock(executor, std::move(addresses), secret, mine, deadline, &last_failure);
+  std::optional<core::stream_socket> socket = co_await bootstrap::knock(
+      executor, std::move(addresses), secret, std::move(tls), mine, deadline, &last_failure);
   if (!socket)
     throw error(
         errc::join_failed,

@@ -40,7 +40,8 @@ constexpr int most_requests = 4096;  // outstanding at once, from one client
 }  // namespace
 
 struct tcp_store_server::impl {
-  impl(asio::any_io_executor e, std::string s) : executor(e), secret(std::move(s)), empty(e) {}
+  impl(asio::any_io_executor e, std::string s, tls_identity t)
+      : executor(e), secret(std::move(s)), tls(std::move(t)), empty(e) {}
 
   void listen_on(const tcp& protocol, base::unique_fd fd);
   void start();
@@ -50,6 +51,7 @@ struct tcp_store_server::impl {
 
   asio::any_io_executor executor;
   std::string secret;
+  tls_identity tls;
   std::uint16_t port = 0;
   std::unique_ptr<memory_store> local;
   std::vector<std::unique_ptr<tcp::acceptor>> listeners;
@@ -74,6 +76,7 @@ void tcp_store_server::impl::start() {
                                            [this](core::stream_socket socket, const core::identity&) {
                                              connections.start(serve(std::move(socket)));
                                            });
+  door->secure_with(tls);
   for (auto& listener : listeners) door->open(std::move(*listener));
   listeners.clear();
 }
@@ -222,7 +225,8 @@ base::unique_fd listen_at(const tcp::endpoint& at, const std::string& place) {
 task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_executor executor,
                                                                  std::string host, std::uint16_t port,
                                                                  std::string secret,
-                                                                 std::chrono::milliseconds timeout) {
+                                                                 std::chrono::milliseconds timeout,
+                                                                 tls_identity tls) {
   const std::string place = bootstrap::host_and_port(host, port);
   bootstrap::endpoints addresses =
       co_await bootstrap::resolve_host(executor, host, port, core::deadline_after(timeout));
@@ -237,7 +241,7 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
                  tcp::endpoint(asio::ip::address_v6::any(), port)};
   }
 
-  auto made = std::make_unique<impl>(executor, std::move(secret));
+  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls));
   for (tcp::endpoint at : addresses) {
     // With port 0, the port that the first address was given serves for all.
     if (port == 0 && !made->listeners.empty()) at.port(made->listeners.front()->local_endpoint().port());
@@ -254,7 +258,8 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
 }
 
 std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor executor,
-                                                          int listening_descriptor, std::string secret) {
+                                                          int listening_descriptor, std::string secret,
+                                                          tls_identity tls) {
   base::unique_fd fd(listening_descriptor);
   int listens = 0;
   socklen_t length = sizeof listens;
@@ -276,7 +281,7 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
     bootstrap::throw_needs_secret(fmt::format("the store's address {}", core::endpoint_text(at)));
   ::fcntl(fd.get(), F_SETFD, FD_CLOEXEC);
   ::fcntl(fd.get(), F_SETFL, ::fcntl(fd.get(), F_GETFL) | O_NONBLOCK);
-  auto made = std::make_unique<impl>(executor, std::move(secret));
+  auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls));
   made->listen_on(at.protocol(), std::move(fd));
   return std::unique_ptr<tcp_store_server>(new tcp_store_server(std::move(made)));
 }

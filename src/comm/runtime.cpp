@@ -44,10 +44,10 @@ task<communicator> init(runtime& rt, init_options options) {
   if (job.rank == 0) {
     std::shared_ptr<tcp_store_server> server;
     if (job.store_fd >= 0) {
-      server = tcp_store_server::adopt(executor, job.store_fd, job.secret);
+      server = tcp_store_server::adopt(executor, job.store_fd, job.secret, job.tls);
     } else {
       server = co_await tcp_store_server::listen(executor, job.master_host, job.master_port, job.secret,
-                                                 job.timeout);
+                                                 job.timeout, job.tls);
     }
     const std::unique_ptr<memory_store> local = server->local();
     communicator world;
@@ -73,7 +73,7 @@ task<communicator> init(runtime& rt, init_options options) {
     co_return world;
   }
   const std::unique_ptr<tcp_store> client = co_await tcp_store::connect(
-      executor, job.master_host, job.master_port, job.secret, job.rank, job.timeout);
+      executor, job.master_host, job.master_port, job.secret, job.rank, job.timeout, job.tls);
   communicator world = co_await state.join(job, client.get(), nullptr);
   co_return world;
 }

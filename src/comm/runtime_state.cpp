@@ -99,6 +99,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     info.size = job.world_size;
     info.secret = job.secret;
     info.checksums = job.checksums;
+    info.tls = job.tls;
     info.timeout = job.timeout;
     info.peers.push_back(mine);
   }

@@ -14,9 +14,10 @@ namespace {
 
 // A line end in the middle: what text protocols and text-mode transfers spoil is seen at once.
 constexpr std::array<std::uint8_t, 8> magic = {'t', 'u', 't', 't', 'i', '\r', '\n', 0};
-constexpr std::uint16_t version = 1;
+constexpr std::uint16_t version = 2;
+constexpr std::uint8_t uses_tls = 1;  // a flag of the preamble
 
-constexpr std::size_t preamble_bytes = 12;  // magic, version, purpose or 0, 0
+constexpr std::size_t preamble_bytes = 12;  // magic, version, purpose or 0, flags
 constexpr std::size_t nonce_bytes = 32;
 constexpr std::size_t proof_bytes = sizeof(base::digest);
 constexpr std::size_t offer_bytes = preamble_bytes + nonce_bytes;
@@ -28,23 +29,32 @@ using offer = std::array<std::uint8_t, offer_bytes>;
 using claim = std::array<std::uint8_t, claim_bytes + proof_bytes>;
 using answer_frame = std::array<std::uint8_t, answer_bytes>;
 
-void put_preamble(std::uint8_t* at, std::uint8_t what) noexcept {
+void put_preamble(std::uint8_t* at, std::uint8_t what, const stream_socket& socket) noexcept {
   std::copy(magic.begin(), magic.end(), at);
   base::put_little_endian(at + 8, version);
   at[10] = what;
-  at[11] = 0;
+  at[11] = socket.identity() ? uses_tls : std::uint8_t{0};
 }
 
 std::uint16_t version_of(const std::uint8_t* preamble) noexcept {
   return base::get_little_endian<std::uint16_t>(preamble + 8);
 }
 
-base::digest proof_of_claim(const std::string& secret, const offer& offered, const claim& claimed) {
+// Also of the TLS session, if there is one: a proof that is given in one is none in another, such as the one
+// that somebody in between has with the other side.
+base::digest proof_of_claim(const std::string& secret, const stream_socket& socket, const offer& offered,
+                            const claim& claimed) {
   constexpr std::size_t label = 16;
-  std::array<std::uint8_t, label + offer_bytes + claim_bytes> all{};
+  std::array<std::uint8_t, label + offer_bytes + claim_bytes + sizeof(tls_session::binding_bytes)> all{};
   std::memcpy(all.data(), "tutti connects", 14);
   std::memcpy(all.data() + label, offered.data(), offer_bytes);
   std::memcpy(all.data() + label + offer_bytes, claimed.data(), claim_bytes);
+  if (const tls_session* const session = socket.tls()) {
+    tls_session::binding_bytes binding{};
+    if (!session->bind(binding))
+      throw error(errc::system, "OpenSSL cannot bind a TLS session to its connection: is it version 3?");
+    std::memcpy(all.data() + label + offer_bytes + claim_bytes, binding.data(), binding.size());
+  }
   return base::hmac_sha256(secret, all);
 }
 
@@ -63,6 +73,37 @@ base::digest proof_of_answer(const std::string& secret, const std::array<std::ui
               fmt::format("{} speaks version {} of tutti's handshake, this program version {}: build all "
                           "ranks with the same tutti",
                           peer_text(socket), theirs, version));
+}
+
+// Both sides see this, and neither goes on.
+void check_tls(const stream_socket& socket, const std::uint8_t* preamble) {
+  const bool theirs = (preamble[11] & uses_tls) != 0;
+  const bool mine = socket.identity() != nullptr;
+  if (theirs == mine) return;
+  throw error(
+      errc::protocol,
+      fmt::format("{} {} TLS, and this process {}: set TUTTI_TLS, or init_options::tls, to the "
+                  "same on all ranks",
+                  peer_text(socket), theirs ? "uses" : "does not use", mine ? "uses it" : "does not use it"));
+}
+
+void check_rank_of_certificate(const stream_socket& socket, std::int32_t rank) {
+  if (socket.tls() == nullptr || rank < 0 || socket.tls()->allows_rank(rank)) return;
+  throw error(
+      errc::unauthorized,
+      fmt::format("{} is not rank {}: its certificate (TUTTI_TLS_CERTIFICATE there) is for other ranks",
+                  peer_text(socket), rank));
+}
+
+// Byte by byte as they come, so that what is no tutti does not keep us waiting for a whole preamble.
+task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* complaint, time_point deadline) {
+  for (std::size_t read = 0; read < preamble_bytes;) {
+    const std::size_t got = co_await read_some(socket, {into + read, preamble_bytes - read}, deadline);
+    if (got == 0) throw error(errc::peer_failed, fmt::format("{} closed the connection", peer_text(socket)));
+    read += got;
+    if (!std::equal(into, into + std::min(read, magic.size()), magic.begin()))
+      throw error(errc::protocol, fmt::format(fmt::runtime(complaint), peer_text(socket)));
+  }
 }
 
 [[noreturn]] void throw_verdict(const stream_socket& socket, verdict answer, const identity& mine,
@@ -121,18 +162,21 @@ task<> turn_stranger_away(stream_socket& socket, verdict answer, time_point dead
 task<verdict> greet(stream_socket& socket, const std::string& secret, identity mine, std::int32_t wanted_rank,
                     time_point deadline) {
   claim claimed{};
-  put_preamble(claimed.data(), static_cast<std::uint8_t>(mine.what));
+  put_preamble(claimed.data(), static_cast<std::uint8_t>(mine.what), socket);
   co_await write_all(socket, std::span(claimed).first(preamble_bytes), deadline);
 
   offer offered{};
   // The preamble first: what is no tutti may never send more.
-  co_await read_exactly(socket, std::span(offered).first(preamble_bytes), deadline);
-  if (!std::equal(magic.begin(), magic.end(), offered.begin()))
-    throw error(errc::protocol,
-                fmt::format("something that is not tutti listens at {}: choose another port, or stop it",
-                            peer_text(socket)));
+  co_await read_preamble(socket, offered.data(),
+                         "something that is not tutti listens at {}: choose another port, or stop it",
+                         deadline);
   if (version_of(offered.data()) != version) throw_version(socket, version_of(offered.data()));
+  check_tls(socket, offered.data());
   co_await read_exactly(socket, std::span(offered).subspan(preamble_bytes), deadline);
+  if (socket.identity()) {
+    co_await start_tls(socket, tls_session::side::connecting, deadline);
+    check_rank_of_certificate(socket, wanted_rank);
+  }
 
   std::uint8_t* at = claimed.data();
   base::put_little_endian(at + 12, mine.epoch);
@@ -140,7 +184,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   base::put_little_endian(at + 24, mine.rank);
   base::put_little_endian(at + 28, wanted_rank);
   base::fill_random(std::span(claimed).subspan(32, nonce_bytes));
-  const base::digest proof = proof_of_claim(secret, offered, claimed);
+  const base::digest proof = proof_of_claim(secret, socket, offered, claimed);
   std::copy(proof.begin(), proof.end(), claimed.begin() + claim_bytes);
   co_await write_all(socket, std::span(claimed).subspan(preamble_bytes), deadline);
 
@@ -165,22 +209,22 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
 task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purpose expected,
                                 std::uint64_t world, std::int32_t my_rank, time_point deadline) {
   offer offered{};
-  put_preamble(offered.data(), 0);
+  put_preamble(offered.data(), 0, socket);
   base::fill_random(std::span(offered).subspan(preamble_bytes));
   co_await write_all(socket, offered, deadline);
 
   claim claimed{};
   // The preamble first, so that a stranger who sends less than a claim is seen at once.
-  co_await read_exactly(socket, std::span(claimed).first(preamble_bytes), deadline);
-  if (!std::equal(magic.begin(), magic.end(), claimed.begin()))
-    throw error(errc::protocol, fmt::format("{} does not speak tutti's protocol", peer_text(socket)));
+  co_await read_preamble(socket, claimed.data(), "{} does not speak tutti's protocol", deadline);
   if (version_of(claimed.data()) != version) {
     co_await turn_stranger_away(socket, verdict::wrong_version, deadline);
     throw_version(socket, version_of(claimed.data()));
   }
+  check_tls(socket, claimed.data());
+  if (socket.identity()) co_await start_tls(socket, tls_session::side::accepting, deadline);
   co_await read_exactly(socket, std::span(claimed).subspan(preamble_bytes), deadline);
 
-  const base::digest proof = proof_of_claim(secret, offered, claimed);
+  const base::digest proof = proof_of_claim(secret, socket, offered, claimed);
   if (!base::equal_in_constant_time(std::span(claimed).subspan(claim_bytes), proof)) {
     co_await turn_stranger_away(socket, verdict::unauthorized, deadline);
     throw error(errc::unauthorized,
@@ -197,6 +241,7 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   from.peer.rank = base::get_little_endian<std::int32_t>(at + 24);
   const auto wanted = base::get_little_endian<std::int32_t>(at + 28);
 
+  check_rank_of_certificate(socket, from.peer.rank);
   // A purpose that is not ours means that an address went to the wrong kind of listener: another world's,
   // then.
   if (from.peer.what != expected || from.peer.world != world) {

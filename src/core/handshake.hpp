@@ -11,6 +11,10 @@
 // made when its listener closed: only what is sent into it brings the reset. Without that it would wait until
 // its deadline.
 //
+// Where both sides use TLS (the preambles say so) it starts behind the nonce A, and the proofs cover a value
+// that only the two ends of that session have: who sits in between has two sessions, and no proof that fits
+// both.
+//
 // Fixed sizes throughout: nothing is allocated for a peer before its proof has been checked, and a replayed
 // proof fails for want of nonce A. The two proofs begin with different words, so that neither can be sent
 // back as the other. Without a secret the key is empty: the exchange then tells worlds and ranks apart and

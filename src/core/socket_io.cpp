@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
 #include <cerrno>
@@ -30,6 +31,11 @@ namespace asio = boost::asio;
 }
 
 [[noreturn]] void throw_broken(const stream_socket& socket, int code) {
+  if (code == EBADMSG && socket.tls() != nullptr)
+    throw error(errc::unauthorized,
+                fmt::format("{} ended TLS: {}; look at the certificates and authorities of both sides "
+                            "(TUTTI_TLS_CERTIFICATE, TUTTI_TLS_AUTHORITY), their dates, and the clocks",
+                            peer_text(socket), socket.tls()->complaint()));
   if (code == EBADF) throw error(errc::cancelled, "the connection was closed on this side");
   throw error(errc::peer_failed,
               fmt::format("the connection to {} broke: {}", peer_text(socket), base::errno_text(code)));
@@ -59,9 +65,26 @@ task<> wait_ready(stream_socket& socket, stream_socket::wait_type what, time_poi
 
 }  // namespace
 
+namespace {
+
+ssize_t receive(stream_socket& socket, std::span<std::uint8_t> into) noexcept {
+  if (socket.tls() == nullptr) return ::recv(socket.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
+  iovec part{into.data(), into.size()};
+  return socket.tls()->read(&part, 1);
+}
+
+ssize_t send(stream_socket& socket, std::span<const std::uint8_t> from) noexcept {
+  if (socket.tls() == nullptr)
+    return ::send(socket.native_handle(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const iovec part{const_cast<std::uint8_t*>(from.data()), from.size()};
+  return socket.tls()->write(&part, 1);
+}
+
+}  // namespace
+
 task<std::size_t> read_some(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline) {
   for (;;) {
-    const ssize_t got = ::recv(socket.native_handle(), into.data(), into.size(), MSG_DONTWAIT);
+    const ssize_t got = receive(socket, into);
     if (got >= 0) co_return static_cast<std::size_t>(got);
     if (errno == EINTR) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(socket, errno);
@@ -82,8 +105,7 @@ task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_po
 
 task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time_point deadline) {
   while (!from.empty()) {
-    const ssize_t sent =
-        ::send(socket.native_handle(), from.data(), from.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t sent = send(socket, from);
     if (sent >= 0) {
       from = from.subspan(static_cast<std::size_t>(sent));
       continue;
@@ -91,6 +113,60 @@ task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time
     if (errno == EINTR) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(socket, errno);
     co_await wait_ready(socket, stream_socket::wait_write, deadline);
+  }
+  while (socket.tls() != nullptr && socket.tls()->flush() != 0) {
+    if (errno != EAGAIN && errno != EWOULDBLOCK) throw_broken(socket, errno);
+    co_await wait_ready(socket, stream_socket::wait_write, deadline);
+  }
+}
+
+namespace {
+
+// The other side may still be sending: closing now would reset the connection, and take from it what it has
+// been told.
+task<> let_complaint_arrive(stream_socket& socket, time_point deadline) {
+  constexpr auto patience = std::chrono::milliseconds(500);
+  constexpr std::size_t most_bytes = std::size_t{64} * 1024;
+  ::shutdown(socket.native_handle(), SHUT_WR);
+  std::uint8_t sink[4096];
+  const time_point until = std::min(deadline, clock::now() + patience);
+  std::size_t read = 0;
+  try {
+    for (std::size_t got = 1; got > 0 && read < most_bytes; read += got) {
+      got = co_await read_some(socket, sink, until);
+    }
+  } catch (const error&) {
+  }
+}
+
+}  // namespace
+
+task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadline) {
+  const std::string who = peer_text(socket);
+  std::unique_ptr<tls_session> session = socket.identity()->open(socket.native_handle(), side);
+  for (;;) {
+    switch (session->shake_hands()) {
+      case tls_session::step::done:
+        socket.session_ = std::move(session);
+        co_return;
+      case tls_session::step::wait_to_read:
+        co_await wait_ready(socket, stream_socket::wait_read, deadline);
+        break;
+      case tls_session::step::wait_to_write:
+        co_await wait_ready(socket, stream_socket::wait_write, deadline);
+        break;
+      case tls_session::step::ended:
+        throw error(errc::peer_failed, fmt::format("{} closed the connection before TLS had begun", who));
+      case tls_session::step::failed: {
+        const std::string why = session->complaint();
+        co_await let_complaint_arrive(socket, deadline);
+        throw error(
+            errc::unauthorized,
+            fmt::format("no TLS session with {}: {}; look at the certificates and authorities of both sides "
+                        "(TUTTI_TLS_CERTIFICATE, TUTTI_TLS_AUTHORITY), their dates, and the clocks",
+                        who, why));
+      }
+    }
   }
 }
 

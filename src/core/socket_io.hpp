@@ -7,19 +7,39 @@
 #pragma once
 
 #include "core/environment.hpp"
+#include "core/tls.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <tutti/error.hpp>
 #include <tutti/task.hpp>
+#include <utility>
 
 namespace tutti::core {
 
-using stream_socket = boost::asio::generic::stream_protocol::socket;
+// A socket, and what secures it.
+class stream_socket : public boost::asio::generic::stream_protocol::socket {
+ public:
+  using boost::asio::generic::stream_protocol::socket::socket;
+
+  // From the handshake on, if `identity` is not null, what is read and written below goes through TLS.
+  void secure_with(tls_identity identity) noexcept { identity_ = std::move(identity); }
+  const tls_identity& identity() const noexcept { return identity_; }
+  // Null: not, or not yet.
+  tls_session* tls() const noexcept { return session_.get(); }
+  std::unique_ptr<tls_session> take_tls() noexcept { return std::move(session_); }
+
+ private:
+  friend task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadline);
+
+  tls_identity identity_;
+  std::unique_ptr<tls_session> session_;
+};
 using stream_endpoint = boost::asio::generic::stream_protocol::endpoint;
 
 // In all of these the socket outlives the task, and expiry of the deadline cancels whatever else waits on
@@ -33,6 +53,10 @@ task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_po
 task<std::size_t> read_some(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline);
 // Completes when the kernel has all of `from`. It stays valid meanwhile.
 task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time_point deadline);
+
+// Completes when the session stands that the socket's identity asks for. Throws unauthorized (a certificate
+// that is not accepted, here or there) and protocol as well.
+task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadline);
 
 // A connected socket: non-blocking, closed on exec, without Nagle's delay.
 task<stream_socket> connect(boost::asio::any_io_executor executor, stream_endpoint to, time_point deadline);

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <tutti/tls.hpp>
 #include <vector>
 
 namespace tutti::core {
@@ -27,6 +28,7 @@ struct world_info {
   int size = 1;
   std::uint32_t epoch = 0;
   std::string secret;                    // empty: none, and then all addresses are loopback
+  tls_identity tls;                      // of connections over a network; null: none
   bool checksums = false;                // of the payload of frames that go over a network
   std::chrono::milliseconds timeout{0};  // of connecting; the default of every operation
   // After which a host that is waited for, and says nothing, counts as dead; zero: never.

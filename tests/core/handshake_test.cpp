@@ -280,7 +280,7 @@ TEST_CASE("a listener that does not know the secret cannot pass for one that doe
   const auto impostor = [](core::stream_socket& socket) -> task<> {
     bytes offer = bytes_of(std::string("tutti\r\n\0", 8));
     offer.resize(offer_bytes, 0);
-    offer[8] = 1;
+    offer[8] = 2;
     co_await core::write_all(socket, offer, soon());
     bytes claim(claim_bytes);
     co_await core::read_exactly(socket, claim, soon());

@@ -34,6 +34,7 @@ struct vendor {
 const std::vector<vendor> vendors{
     {"liburing", {"src/core/uring_backend"}},
     {"nettle/", {"src/base/hmac"}},
+    {"openssl/", {"src/core/tls_openssl", "tests/support/certificates"}},
     {"CLI/", {"src/launch/", "src/report/main", "examples/", "perf/"}},
     {"Eigen/", {"examples/train_digits/", "examples/train_mnist/", "tests/examples/"}},
     {"fmt/", {"src/", "tests/", "gpu/src/"}},

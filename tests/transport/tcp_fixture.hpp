@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -181,6 +182,8 @@ class ranks_over {
       info.size = size;
       info.secret = secret;
       info.timeout = timeout;
+      // The same tests, through TLS.
+      if (std::getenv("TUTTI_TEST_TLS") != nullptr) info.tls = tutti::make_tls_identity();
       info.peers = cards;
     }
   }

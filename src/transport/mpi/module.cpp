@@ -2,6 +2,7 @@
 #include "transport/mpi/module.hpp"
 
 #include "base/env.hpp"
+#include "base/module_folders.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -23,22 +24,6 @@ std::vector<std::string> module_names() {
   if (base::env_string("PMI_RANK") && !base::env_string("OMPI_COMM_WORLD_RANK"))
     std::swap(names[0], names[1]);
   return names;
-}
-
-std::vector<fs::path> module_folders() {
-  std::vector<fs::path> folders;
-  std::error_code failed;
-  const fs::path program = fs::read_symlink("/proc/self/exe", failed);
-  if (!failed) {
-    const fs::path beside = program.parent_path();
-    folders.push_back(beside);
-    if (beside.filename() == "bin") {
-      folders.push_back(beside.parent_path() / TUTTI_INSTALL_LIBDIR);
-      if (folders.back().filename() != "lib") folders.push_back(beside.parent_path() / "lib");
-    }
-  }
-  folders.emplace_back(TUTTI_INSTALL_FULL_LIBDIR);
-  return folders;
 }
 
 // Null when it cannot be opened, and `why` says why.
@@ -69,8 +54,7 @@ const calls& open_module() {
         "built with this tutti",
         *named, why));
   }
-  std::string looked_in;
-  const std::vector<fs::path> folders = module_folders();
+  const std::vector<fs::path> folders = base::module_folders();
   for (const std::string& name : module_names())
     for (const fs::path& folder : folders) {
       std::error_code failed;
@@ -82,14 +66,13 @@ const calls& open_module() {
         "backend \"mpi\": its module cannot be opened: {}; install the MPI that tutti was built with, or "
         "build tutti again",
         why));
-  for (const fs::path& folder : folders) looked_in += (looked_in.empty() ? "" : ", ") + folder.string();
   refuse(fmt::format(
       "backend \"mpi\" needs the module libtutti_mpi_openmpi.so or libtutti_mpi_mpich.so, which is built "
       "with "
       "tutti where MPI is installed: apt-get install libopenmpi-dev openmpi-bin (or libmpich-dev mpich), "
       "configure and build tutti again, and put the module beside the program or set TUTTI_MPI_MODULE to "
       "its path; looked in {}",
-      looked_in));
+      base::list_of(folders)));
 }
 
 }  // namespace tutti::transport::mpi

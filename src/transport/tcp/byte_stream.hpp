@@ -2,11 +2,15 @@
 // What frames leave by and come from: the socket itself, or what is put between it and the frames.
 #pragma once
 
+#include "core/tls.hpp"
+
 #include <sys/socket.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <memory>
+#include <utility>
 
 namespace tutti::transport::tcp {
 
@@ -20,6 +24,25 @@ class byte_stream {
   // Takes bytes from `parts`, in order, which are not looked at again: how many, or -1 with errno; EAGAIN:
   // none now. Fewer than all: the descriptor tells when it is worth going on.
   virtual ssize_t write(const iovec* parts, std::size_t count) noexcept = 0;
+  // Sends what write() has taken and the kernel has not: 0 when nothing of it is left, else -1 with errno.
+  virtual int flush() noexcept { return 0; }
+  virtual bool flushed() const noexcept { return true; }
+};
+
+// Through TLS.
+class tls_stream final : public byte_stream {
+ public:
+  explicit tls_stream(std::unique_ptr<core::tls_session> session) noexcept : session_(std::move(session)) {}
+
+  ssize_t read(iovec* parts, std::size_t count) noexcept override { return session_->read(parts, count); }
+  ssize_t write(const iovec* parts, std::size_t count) noexcept override {
+    return session_->write(parts, count);
+  }
+  int flush() noexcept override { return session_->flush(); }
+  bool flushed() const noexcept override { return session_->flushed(); }
+
+ private:
+  std::unique_ptr<core::tls_session> session_;
 };
 
 // The socket itself. Does not own it.

@@ -98,7 +98,7 @@ void connector::attach(tcp_link& l, core::stream_socket& socket) {
   boost::system::error_code code;
   const int fd = socket.release(code);
   if (code) throw error(errc::system, fmt::format("cannot take over the connection: {}", code.message()));
-  l.attach(base::unique_fd(fd));
+  l.attach(base::unique_fd(fd), socket.take_tls());
 }
 
 task<> connector::reach(tcp_link& l) {
@@ -143,6 +143,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
       const core::stream_endpoint to = parse_endpoint(endpoints[i]);
       core::stream_socket socket = co_await core::connect(loop_.executor(), to, until);
       answered = true;
+      socket.secure_with(info.tls);
       answer = co_await core::greet(socket, info.secret, mine, l.peer(), until);
       if (answer == core::verdict::welcome) attach(l, socket);
       if (answer == core::verdict::use_other) declined->emplace(std::move(socket));
@@ -284,6 +285,7 @@ bool connector::accept_some() {
 task<> connector::serve(core::stream_socket accepted) {
   // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
   core::stream_socket socket = std::move(accepted);
+  socket.secure_with(owner_.info().tls);
   const core::admission::visit here(admission_, socket);
   try {
     co_await converse(socket, here.deadline());

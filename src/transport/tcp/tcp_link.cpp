@@ -31,8 +31,9 @@ tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
   question_.done = answer_.done = [](outgoing&, bool) noexcept {};
   farewell_.head.kind = frame_kind::leave;
   farewell_.done = [](outgoing& self, bool sent) noexcept {
-    const int fd = static_cast<farewell&>(self).of.fd_.get();
-    if (sent && fd >= 0) ::shutdown(fd, SHUT_WR);
+    auto& last = static_cast<farewell&>(self);
+    last.leaves = sent;
+    if (sent) last.of.flush();
   };
 }
 
@@ -49,7 +50,7 @@ bool tcp_link::submit(outgoing& f) noexcept {
     return false;
   }
   outbox::list left;
-  switch (outbox_.send(stream_, bytes_per_turn, left)) {
+  switch (outbox_.send(*stream_, bytes_per_turn, left)) {
     case outbox::outcome::drained:
       break;
     case outbox::outcome::blocked:
@@ -76,12 +77,17 @@ withdrawal tcp_link::withdraw(outgoing& f) noexcept {
   return outcome.value_or(withdrawal::gone);
 }
 
-void tcp_link::attach(base::unique_fd connection) {
+void tcp_link::attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls) {
   set_up_connection(connection.get(), owner_.info().silence_limit);
+  std::unique_ptr<tls_stream> secured;
+  if (tls) secured = std::make_unique<tls_stream>(std::move(tls));
   inbox_.open();
   watch_ = owner_.backend().watch(connection.get(), *this);
   owner_.backend().count_hot(+1);
-  stream_ = socket_stream(connection.get());
+  socket_ = socket_stream(connection.get());
+  stream_ = &socket_;
+  if (secured) stream_ = secured.get();
+  secured_ = std::move(secured);
   fd_ = std::move(connection);
   declined_.reset();
   at_ = phase::connected;
@@ -130,7 +136,7 @@ bool tcp_link::glance() noexcept {
 
 bool tcp_link::read(bool told) noexcept {
   const std::uint64_t before = inbox_.received_bytes();
-  const inbox::outcome result = inbox_.receive(stream_, bytes_per_turn);
+  const inbox::outcome result = inbox_.receive(*stream_, bytes_per_turn);
   if (inbox_.received_bytes() != before && at_ == phase::connected) {
     owner_.expect_more(*this);
     if (inbox_.take_question()) push(answer_);
@@ -165,11 +171,12 @@ bool tcp_link::read(bool told) noexcept {
 bool tcp_link::write() noexcept {
   if (!writable_ || send_error_ != 0) return false;
   const std::uint64_t before = outbox_.sent_bytes();
+  if (!flush()) return false;
   for (;;) {
     if (silent_ && outbox_.empty() && !farewell_.queued) queue_farewell();
     if (outbox_.empty()) break;
     outbox::list left;
-    const outbox::outcome result = outbox_.send(stream_, bytes_per_turn, left);
+    const outbox::outcome result = outbox_.send(*stream_, bytes_per_turn, left);
     switch (result) {
       case outbox::outcome::drained:
         break;
@@ -218,6 +225,21 @@ void tcp_link::give_up(errc why, std::string text) noexcept {
   if (at_ != phase::accepting) fail(why, std::move(text));
 }
 
+// What the stream has taken. False: not all of it has left.
+bool tcp_link::flush() noexcept {
+  if (stream_->flush() != 0) {
+    writable_ = false;
+    if (errno != EAGAIN && errno != EWOULDBLOCK) {
+      send_error_ = errno;
+      owner_.activate(*this);
+    }
+    return false;
+  }
+  // Once: every call of shutdown() makes the descriptor tell something.
+  if (std::exchange(farewell_.leaves, false) && fd_) ::shutdown(fd_.get(), SHUT_WR);
+  return true;
+}
+
 void tcp_link::queue_farewell() noexcept {
   farewell_.queued = true;
   outbox_.push(farewell_);
@@ -236,6 +258,7 @@ void tcp_link::corrupt(const char* what) noexcept {
 }
 
 void tcp_link::broke(int code) noexcept {
+  if (code == EBADMSG) return corrupt("TLS finds it changed on the way");
   const std::string who = owner_.describe(peer_);
   if (inbox_.heard_leave()) {
     close(errc::peer_left, fmt::format("{} has finished and left", who));

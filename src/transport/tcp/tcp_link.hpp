@@ -10,6 +10,7 @@
 #include "transport/tcp/outbox.hpp"
 #include "transport/tcp/pulse.hpp"
 
+#include <memory>
 #include <string>
 
 namespace tutti::transport::tcp {
@@ -44,7 +45,7 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
 
   int peer() const noexcept { return peer_; }
   phase at() const noexcept { return at_; }
-  bool has_queue() const noexcept override { return !outbox_.empty(); }
+  bool has_queue() const noexcept override { return !outbox_.empty() || !stream_->flushed(); }
   vitals examine(const look& l) noexcept override;
   void rest() noexcept override;
   void give_up(errc why, std::string text) noexcept override;
@@ -57,7 +58,7 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
   // The connection stands. Throws errc::resources, and then the link is as before.
-  void attach(base::unique_fd connection);
+  void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
   // The link is at its end, which is reported from the next work().
   void fail(errc why, std::string text) noexcept;
 
@@ -82,12 +83,14 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
     explicit farewell(tcp_link& l) noexcept : of(l) {}
     tcp_link& of;
     bool queued = false;
+    bool leaves = false;  // the stream has taken it; when that has sent it, nothing follows
   };
 
   bool read(bool told) noexcept;
   bool write() noexcept;
   // A frame of the link's own, unless it waits to leave already.
   void push(outgoing& f) noexcept;
+  bool flush() noexcept;
   void queue_farewell() noexcept;
   void corrupt(const char* what) noexcept;
   void broke(int code) noexcept;
@@ -103,7 +106,9 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   bool examined_ = false;
   int send_error_ = 0;  // sending has failed; what the peer had sent before is still read
   base::unique_fd fd_;
-  socket_stream stream_;  // over fd_
+  socket_stream socket_;  // fd_
+  std::unique_ptr<tls_stream> secured_;
+  byte_stream* stream_ = &socket_;  // one of the two
   base::unique_fd declined_;
   core::backend::handle watch_ = 0;
   outbox outbox_;
