@@ -18,6 +18,13 @@ elseif(NOT TUTTI_SANITIZE STREQUAL "")
   message(FATAL_ERROR "TUTTI_SANITIZE is '${TUTTI_SANITIZE}'; it is one of address, thread, or empty")
 endif()
 
+if(TUTTI_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    message(FATAL_ERROR "TUTTI_FUZZ needs clang, for libFuzzer: configure with --preset fuzz")
+  endif()
+  list(APPEND tutti_sanitizer_flags -fsanitize=fuzzer-no-link)
+endif()
+
 # Language level, warnings and sanitizers of one of tutti's own targets.
 function(tutti_compile_as_ours target)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF)

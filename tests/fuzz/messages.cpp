@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is said behind the handshake: to and by the store, among launchers, and the table of a world.
+#include "bootstrap/cards.hpp"
+#include "bootstrap/message_stream.hpp"
+#include "bootstrap/store_wire.hpp"
+#include "core/running_task.hpp"
+#include "fuzz/targets.hpp"
+#include "launch/node_messages.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
+#include <exception>
+#include <optional>
+#include <string>
+#include <tutti/error.hpp>
+
+namespace tutti::fuzz {
+namespace {
+
+std::string_view text_of(bytes input) { return {reinterpret_cast<const char*>(input.data()), input.size()}; }
+
+// What is understood means what it says: encoded again it is the same.
+template <class Decode>
+void check_round_trip(std::string_view message, std::size_t prefix, Decode decode) {
+  std::string again;
+  try {
+    again = encode(decode(message));
+  } catch (const error& e) {
+    TUTTI_INVARIANT(e.code() == errc::protocol);
+    return;
+  }
+  TUTTI_INVARIANT(std::string_view(again).substr(prefix) == message);
+}
+
+task<> read_messages(bootstrap::message_stream* stream, std::size_t* messages, bool* over) {
+  try {
+    for (;;) {
+      const std::optional<std::string> message = co_await stream->receive();
+      if (!message) break;
+      ++*messages;
+    }
+  } catch (const error&) {
+  }
+  *over = true;
+}
+
+void stream_of_messages(bytes input) {
+  int fds[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds) != 0) std::abort();
+  boost::asio::io_context context{1};
+  core::stream_socket socket(context);
+  socket.assign(boost::asio::local::stream_protocol(), fds[0]);
+  bootstrap::message_stream stream(std::move(socket));
+  (void)!::send(fds[1], input.data(), input.size(), MSG_NOSIGNAL);
+  ::close(fds[1]);
+  std::size_t messages = 0;
+  bool over = false;
+  core::running_task running;
+  running.start(read_messages(&stream, &messages, &over), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  for (int i = 0; i < 100 && !over; ++i) {
+    context.restart();
+    context.poll();
+  }
+  TUTTI_INVARIANT(over);
+  TUTTI_INVARIANT(messages <= input.size() / 4);
+}
+
+}  // namespace
+
+void store_messages(bytes input) {
+  reader in(input);
+  const auto mode = in.value<std::uint8_t>();
+  const bytes rest = in.rest();
+  constexpr std::size_t length_bytes = 4;
+  switch (mode % 3) {
+    case 0:
+      check_round_trip(text_of(rest), length_bytes, bootstrap::decode_request);
+      break;
+    case 1:
+      check_round_trip(text_of(rest), length_bytes, bootstrap::decode_answer);
+      break;
+    default:
+      stream_of_messages(rest);
+  }
+}
+
+void launcher_messages(bytes input) {
+  reader in(input);
+  const auto mode = in.value<std::uint8_t>();
+  const std::string_view message = text_of(in.rest());
+  switch (mode % 3) {
+    case 0:
+      check_round_trip(message, 0, launch::decode_hello);
+      break;
+    case 1:
+      check_round_trip(message, 0, launch::decode_command);
+      break;
+    default:
+      check_round_trip(message, 0, launch::decode_event);
+  }
+}
+
+void world_table(bytes input) {
+  reader in(input);
+  const auto size = in.value<std::uint8_t>();
+  const std::string_view text = text_of(in.rest());
+  try {
+    const bootstrap::world_table table = bootstrap::decode_table(text, size);
+    TUTTI_INVARIANT(table.cards.size() == size);
+    for (int rank = 0; rank < size; ++rank)
+      TUTTI_INVARIANT(table.cards[static_cast<std::size_t>(rank)].rank == rank);
+    const bootstrap::world_table again = bootstrap::decode_table(bootstrap::encode_table(table), size);
+    TUTTI_INVARIANT(again.id == table.id);
+  } catch (const error& e) {
+    TUTTI_INVARIANT(e.code() == errc::protocol || e.code() == errc::invalid_argument);
+  }
+  try {
+    for (const core::peer_card& card : bootstrap::decode_cards(text)) {
+      TUTTI_INVARIANT(card.rank >= 0 && card.tcp_endpoints.size() <= 64);
+      bootstrap::encode_card(card);
+    }
+  } catch (const error& e) {
+    TUTTI_INVARIANT(e.code() == errc::protocol || e.code() == errc::invalid_argument);
+  }
+}
+
+}  // namespace tutti::fuzz

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is fuzzed: everything that reads bytes which another process has written. Each target takes any bytes,
+// and aborts the program when an invariant breaks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace tutti::fuzz {
+
+using bytes = std::span<const std::uint8_t>;
+
+void frame_header(bytes input);
+void frame_stream(bytes input);
+void handshake_accepting(bytes input);
+void handshake_connecting(bytes input);
+void launcher_messages(bytes input);
+void shm_messages(bytes input);
+void store_messages(bytes input);
+void world_table(bytes input);
+
+struct target {
+  std::string_view name;
+  void (*run)(bytes input);
+};
+inline constexpr target targets[] = {
+    {"frame_header", frame_header},
+    {"frame_stream", frame_stream},
+    {"handshake_accepting", handshake_accepting},
+    {"handshake_connecting", handshake_connecting},
+    {"launcher_messages", launcher_messages},
+    {"shm_messages", shm_messages},
+    {"store_messages", store_messages},
+    {"world_table", world_table},
+};
+
+[[noreturn]] inline void fail(const char* what, int line) {
+  std::fprintf(stderr, "invariant broken in line %d: %s\n", line, what);
+  std::abort();
+}
+#define TUTTI_INVARIANT(condition)                               \
+  do {                                                           \
+    if (!(condition)) ::tutti::fuzz::fail(#condition, __LINE__); \
+  } while (false)
+
+// Values taken off the front of an input; zero when it is used up.
+class reader {
+ public:
+  explicit reader(bytes input) noexcept : rest_(input) {}
+  bool empty() const noexcept { return rest_.empty(); }
+  template <class T>
+  T value() noexcept {
+    T v{};
+    const bytes from = take(sizeof v);
+    std::memcpy(&v, from.data(), from.size());
+    return v;
+  }
+  // As many of `count` as there are.
+  bytes take(std::size_t count) noexcept {
+    const bytes taken = rest_.first(count < rest_.size() ? count : rest_.size());
+    rest_ = rest_.subspan(taken.size());
+    return taken;
+  }
+  bytes rest() noexcept { return take(rest_.size()); }
+
+ private:
+  bytes rest_;
+};
+
+}  // namespace tutti::fuzz
