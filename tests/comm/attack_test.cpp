@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// Strangers at every port while ranks work: everything completes, and who belongs here joins.
+#include "common/strangers.hpp"
+#include "support/local_world.hpp"
+#include "support/skip.hpp"
+
+#include <doctest/doctest.h>
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <string>
+#include <thread>
+#include <tutti/store.hpp>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+init_options secured(bool tls) {
+  init_options o = over("tcp");
+  o.secret = "known to the ranks";
+  o.tls = tls;
+  return o;
+}
+
+// Sums until told to stop; how many.
+task<> sum_until(communicator world, const std::atomic<bool>* stop, std::atomic<int>* rounds) {
+  for (int round = 0;; ++round) {
+    std::vector<int> x(1000, round + world.rank());
+    int over = *stop ? 1 : 0;
+    co_await world.all_reduce(x, sum);
+    co_await world.all_reduce(over, max);
+    const int expected = world.size() * round + world.size() * (world.size() - 1) / 2;
+    for (const int value : x) TUTTI_EXPECT(value == expected);
+    if (world.rank() == 0) rounds->store(round + 1);
+    if (over != 0) co_return;
+  }
+}
+
+task<> serve(std::promise<std::uint16_t>* port, const std::atomic<bool>* stop,
+             boost::asio::io_context* context) {
+  const std::unique_ptr<tcp_store_server> server =
+      co_await tcp_store_server::listen(context->get_executor(), "127.0.0.1", 0, "known to the ranks", 20s);
+  port->set_value(server->port());
+  const std::unique_ptr<memory_store> own = server->local();
+  while (!*stop) {
+    try {
+      co_await own->get("never", 5ms);
+    } catch (const error&) {
+    }
+  }
+}
+
+task<> use_store(std::uint16_t port, boost::asio::io_context* context) {
+  const std::unique_ptr<tcp_store> client =
+      co_await tcp_store::connect(context->get_executor(), "127.0.0.1", port, "known to the ranks", 1, 20s);
+  for (int i = 0; i < 20; ++i) {
+    co_await client->set("k", std::to_string(i));
+    const std::string back = co_await client->get("k", 20s);
+    TUTTI_EXPECT(back == std::to_string(i));
+  }
+}
+
+void attack(bool tls) {
+  std::atomic<bool> stop = false;
+  std::atomic<int> rounds = 0;
+  std::exception_ptr failed;
+  std::thread ranks([&] {
+    try {
+      run_local(4, secured(tls), [&](communicator world) { return sum_until(world, &stop, &rounds); });
+    } catch (...) {
+      failed = std::current_exception();
+    }
+  });
+  std::promise<std::uint16_t> port;
+  std::thread store([&] {
+    boost::asio::io_context context;
+    run_task(context, serve(&port, &stop, &context));
+  });
+  const std::uint16_t store_port = port.get_future().get();
+  while (rounds == 0 && !failed) std::this_thread::yield();
+  const std::vector<std::uint16_t> ports = perf::listening_ports();
+  CHECK(ports.size() == 5);
+  perf::strangers crowd(ports);
+  const int before = rounds;
+  const auto begin = std::chrono::steady_clock::now();
+  int joined = 0;
+  while (crowd.calls() < 1500 && std::chrono::steady_clock::now() - begin < 30s) {
+    // Those who belong here: at the store, and as a world of their own, beside the first.
+    boost::asio::io_context context;
+    run_task(context, use_store(store_port, &context));
+    std::atomic<bool> at_once = true;
+    std::atomic<int> once = 0;
+    run_local(3, secured(tls), [&](communicator world) { return sum_until(world, &at_once, &once); });
+    CHECK(once == 1);
+    ++joined;
+  }
+  crowd.stop();
+  CHECK(crowd.calls() >= 300);
+  CHECK(crowd.learnt_bytes() == 0);
+  CHECK(joined > 0);
+  CHECK(rounds > before);
+  stop = true;
+  ranks.join();
+  store.join();
+  if (failed) std::rethrow_exception(failed);
+}
+
+}  // namespace
+
+TEST_CASE("attack: a thousand strangers a second at every port disturb nobody") { attack(false); }
+
+TEST_CASE("attack: nor do they with TLS") {
+#ifdef TUTTI_HAVE_TLS
+  attack(true);
+#else
+  TUTTI_SKIP("built without OpenSSL; for it: apt-get install libssl-dev");
+#endif
+}
