@@ -5,6 +5,7 @@
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
+#include <tutti/status.hpp>
 
 #include <coroutine>
 #include <exception>
@@ -23,6 +24,7 @@ struct compute_job {
   void (*run)(compute_job&) noexcept = nullptr;       // on a pool thread
   void (*finished)(compute_job&) noexcept = nullptr;  // on the loop thread
   void* ticket = nullptr;                             // for submit and wait
+  call_site where;                                    // of the call, in the user's program
 };
 // Throws errc::wrong_thread when this thread runs no runtime's loop.
 void submit_compute(compute_job& job);
@@ -34,8 +36,8 @@ class compute_awaiter : compute_job {
   using result = std::invoke_result_t<F&>;
 
  public:
-  explicit compute_awaiter(F f) : f_(std::move(f)) {}
-  compute_awaiter(compute_awaiter&& other) : f_(std::move(other.f_)) {}
+  compute_awaiter(F f, call_site place) : f_(std::move(f)) { where = place; }
+  compute_awaiter(compute_awaiter&& other) : f_(std::move(other.f_)) { where = other.where; }
   ~compute_awaiter() {
     if (ticket != nullptr) wait_compute(*this);
   }
@@ -84,7 +86,7 @@ class compute_awaiter : compute_job {
 // blocks until f has returned. Costs two hand-overs between threads (some microseconds), no allocation beyond
 // Asio's recycled ones.
 template <class F>
-auto compute(F&& f) {
+auto compute(F&& f, call_site where = call_site::current()) {
   using function = std::decay_t<F>;
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 13
   static_assert(
@@ -93,7 +95,7 @@ auto compute(F&& f) {
       "expression; name it first: `auto work = [...] {...}; co_await tutti::compute(work);`, or capture by "
       "reference");
 #endif
-  return detail::compute_awaiter<function>(std::forward<F>(f));
+  return detail::compute_awaiter<function>(std::forward<F>(f), where);
 }
 
 }  // namespace tutti

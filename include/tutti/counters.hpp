@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 namespace tutti {
 
@@ -27,5 +29,32 @@ struct counters {
 
 // Of the rank that `c` belongs to, as of now. On its loop thread. All zero for an empty communicator.
 counters counters_of(const communicator& c);
+
+// Messages between this rank and another of its world, those inside of collectives included (but for what
+// collectives of one host do in memory that they share).
+struct peer_counters {
+  int rank = -1;  // of the world
+  std::uint64_t sends = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t receives = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t without_credit =
+      0;  // sends that were announced only because the receiver had too many unread
+};
+// Of every rank that anything went to or came from, in the order of ranks. As counters_of.
+std::vector<peer_counters> peer_counters_of(const communicator& c);
+
+// Calls of one verb, on all communicators of this rank.
+struct operation_counters {
+  std::string name;  // "all_reduce"
+  std::uint64_t calls = 0;
+  std::chrono::nanoseconds waited{0};  // from call to end, of those that were not over at once
+};
+// Of every verb that was called. As counters_of.
+std::vector<operation_counters> operation_counters_of(const communicator& c);
+
+// All of these in the text format of Prometheus, with a label `rank`, for an endpoint of the program's own or
+// a file that a collector reads. As counters_of; empty for an empty communicator.
+std::string prometheus_text(const communicator& c);
 
 }  // namespace tutti

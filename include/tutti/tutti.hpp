@@ -12,6 +12,7 @@
 #include <tutti/compute.hpp>
 #include <tutti/counters.hpp>
 #include <tutti/error.hpp>
+#include <tutti/explain.hpp>
 #include <tutti/generator.hpp>
 #include <tutti/half.hpp>
 #include <tutti/init_options.hpp>
@@ -27,6 +28,7 @@
 #include <tutti/status.hpp>
 #include <tutti/task.hpp>
 #include <tutti/tls.hpp>
+#include <tutti/trace.hpp>
 #include <tutti/when_all.hpp>
 #include <tutti/when_any.hpp>
 #include <tutti/with_timeout.hpp>

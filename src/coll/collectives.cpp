@@ -5,7 +5,9 @@
 #include "coll/board_posting.hpp"
 #include "coll/choice.hpp"
 #include "coll/execution.hpp"
+#include "coll/on_record.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/explain.hpp"
 #include "core/running_task.hpp"
 
 #include <fmt/format.h>
@@ -28,8 +30,10 @@ void succeed(operation_state& state, const communicator_state& c) noexcept {
 
 class collective_machine final : public core::activity, public comm::running_collective {
  public:
-  collective_machine(operation_state& s, communicator_state& c, std::uint32_t sequence) noexcept
+  collective_machine(operation_state& s, communicator_state& c, std::uint32_t sequence,
+                     flight::handle on_record) noexcept
       : operation_(s), comm_(c), sequence_(sequence) {
+    record = on_record;
     user = this;
     on_done = [](core::activity& a) noexcept {
       auto& self = *static_cast<collective_machine*>(a.user);
@@ -39,6 +43,7 @@ class collective_machine final : public core::activity, public comm::running_col
     };
     on_expire = [](core::activity& a) noexcept {
       auto& self = *static_cast<collective_machine*>(a.user);
+      comm::report_hang(self.comm_.of_world());
       self.comm_.explain_and_fail(
           self.sequence_, errc::timed_out,
           fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), timeout_text(self.comm_),
@@ -52,6 +57,7 @@ class collective_machine final : public core::activity, public comm::running_col
     body_.start(std::move(body), &ended, this);
     if (ended_) return true;
     waits_ = true;
+    comm_.recorder().stays(record);
     comm_.engine().begin_wait();
     comm_.watch(*this, operation_.has_deadline());
     return false;
@@ -82,6 +88,7 @@ class collective_machine final : public core::activity, public comm::running_col
 
   void finish() noexcept {
     operation_state& state = operation_;
+    if (!comm_.orphaned()) comm_.recorder().end(record, state_of(failure()));
     if (failure() != errc::success) {
       const errc why = failure();
       std::string text = take_text();
@@ -151,17 +158,18 @@ bool is_empty(const communicator_state& c, const call& what) noexcept {
 task<> nothing() { co_return; }
 
 // Few bytes on a board that is free: often over before a machine would be made. True: complete.
-bool start_posting(operation_state& state, communicator_state& c, const collective& place,
-                   const posted& what) {
+bool start_posting(operation_state& state, communicator_state& c, const collective& place, const posted& what,
+                   flight::handle record) {
   comm::board& b = c.shared_board();
   b.begin(place.sequence(), place.print());
   posting_at_once posting(place, what);
   if (posting.run()) {
     b.finish();
+    c.recorder().end_at_once(record, flight::state::done);
     succeed(state, c);
     return true;
   }
-  auto* machine = new (state.machine_storage()) collective_machine(state, c, place.sequence());
+  auto* machine = new (state.machine_storage()) collective_machine(state, c, place.sequence(), record);
   state.set_machine(machine);
   if (!machine->start(posting.rest())) return false;
   machine->finish();
@@ -186,10 +194,11 @@ bool start_collective(operation_state& state) {
     return true;
   }
   const collective place(c, sequence, print);
+  const flight::handle record = put_on_record(c, what, sequence);
   if (static_cast<algorithm>(d.algorithm) == algorithm::shared_memory && c.shared_board().free() &&
       !is_empty(c, what))
-    if (const auto posting = posted_for(what, place)) return start_posting(state, c, place, *posting);
-  auto* machine = new (state.machine_storage()) collective_machine(state, c, sequence);
+    if (const auto posting = posted_for(what, place)) return start_posting(state, c, place, *posting, record);
+  auto* machine = new (state.machine_storage()) collective_machine(state, c, sequence, record);
   state.set_machine(machine);
   if (!machine->start(is_empty(c, what) ? nothing()
                                         : execute(state, place, static_cast<algorithm>(d.algorithm))))
@@ -218,6 +227,7 @@ void abandon_collective(operation_state&, void* which) noexcept {
   const std::string text = fmt::format("{} on {} was dropped before its end on {}", m->describe(),
                                        m->comm().name(), m->comm().describe(m->comm().rank()));
   communicator_state& c = m->comm();
+  if (!c.orphaned()) c.recorder().end(m->record, flight::state::cancelled);
   m->detach();
   m->~collective_machine();
   if (was_running) c.fail(errc::cancelled, text, true);

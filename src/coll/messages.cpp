@@ -2,7 +2,9 @@
 #include "coll/messages.hpp"
 
 #include "coll/arguments.hpp"
+#include "coll/on_record.hpp"
 #include "comm/communicator_state.hpp"
+#include "comm/explain.hpp"
 
 #include <fmt/format.h>
 
@@ -32,12 +34,15 @@ template <class Activity>
 struct machine {
   operation_state& operation;
   Activity activity;
+  const flight::handle record;
 
-  explicit machine(operation_state& s) noexcept : operation(s) {
+  machine(operation_state& s, flight::handle h) noexcept : operation(s), record(h) {
+    if constexpr (std::is_same_v<Activity, p2p::receive>) activity.record = h;
     activity.user = this;
     activity.on_done = [](core::activity& a) noexcept {
       auto& self = *static_cast<machine*>(a.user);
       operation_state& state = self.operation;
+      state.what().comm->recorder().end(self.record, state_of(a.failure()));
       self.finish();
       state.complete();
     };
@@ -47,6 +52,7 @@ struct machine {
       if (c.failed()) {
         self.end(c.failure(), c.failure_text());
       } else {
+        comm::report_hang(c.of_world());
         self.end(errc::timed_out, timeout_text(c) + why_nothing_came(c, self.operation.what()));
       }
     };
@@ -85,14 +91,17 @@ static_assert(sizeof(probe_machine) <= operation_state::machine_bytes);
 
 template <class Machine, class Start>
 bool start_on(operation_state& state, Start start) noexcept {
-  auto* made = new (state.machine_storage()) Machine(state);
+  communicator_state& c = *state.what().comm;
+  auto* made = new (state.machine_storage()) Machine(state, put_on_record(c, state.what(), 0));
   state.set_machine(made);
   if (start(made->activity)) {
+    c.recorder().end_at_once(made->record, state_of(made->activity.failure()));
     made->finish();
     return true;
   }
-  if (state.what().peer == any_source) state.what().comm->expect_anyone();
-  state.what().comm->watch(made->activity, state.has_deadline());
+  if (state.what().peer == any_source) c.expect_anyone();
+  c.recorder().stays(made->record);
+  c.watch(made->activity, state.has_deadline());
   return false;
 }
 
@@ -127,6 +136,7 @@ bool start_message(operation_state& state) {
           state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
     default:
       return start_on<receive_machine>(state, [&](p2p::receive& r) {
+        r.recorder = &c.recorder();
         return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
                                   none);
       });
@@ -143,7 +153,11 @@ void stop_message(operation_state& state, errc why, const std::string& text) noe
 void abandon_message(operation_state& state, void* which) noexcept {
   with_machine(state.what().kind, which, [&state](auto& m) {
     using machine_type = std::remove_reference_t<decltype(m)>;
-    if (!state.what().comm->orphaned()) state.what().comm->endpoint().release(m.activity);
+    communicator_state& c = *state.what().comm;
+    if (!c.orphaned()) {
+      c.recorder().end(m.record, flight::state::cancelled);
+      c.endpoint().release(m.activity);
+    }
     m.~machine_type();
   });
 }

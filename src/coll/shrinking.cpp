@@ -2,6 +2,7 @@
 #include "coll/shrinking.hpp"
 
 #include "coll/arguments.hpp"
+#include "coll/on_record.hpp"
 #include "comm/agreement.hpp"
 #include "comm/world.hpp"
 
@@ -27,7 +28,9 @@ std::string shrunk_name(const std::string& old, std::uint32_t id) {
 
 class shrink_machine final : public core::activity, public comm::agreement::caller {
  public:
-  shrink_machine(operation_state& s, communicator_state& c) noexcept : operation_(s), comm_(c) {
+  shrink_machine(operation_state& s, communicator_state& c) noexcept
+      : operation_(s), comm_(c), record_(put_on_record(c, s.what(), 0)) {
+    comm_.recorder().stays(record_);
     user = this;
     on_done = [](core::activity& a) noexcept {
       auto& self = *static_cast<shrink_machine*>(a.user);
@@ -52,6 +55,7 @@ class shrink_machine final : public core::activity, public comm::agreement::call
 
   void finish() noexcept {
     operation_state& state = operation_;
+    comm_.recorder().end(record_, state_of(failure()));
     if (failure() == errc::success) {
       try {
         comm_.add_failed(failed_);
@@ -72,6 +76,7 @@ class shrink_machine final : public core::activity, public comm::agreement::call
   }
   // What was settled is not taken up here.
   void drop() noexcept {
+    comm_.recorder().end(record_, flight::state::cancelled);
     if (waits_) {
       comm_.of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
                                                               comm_.name(), comm_.describe(comm_.rank())));
@@ -97,6 +102,7 @@ class shrink_machine final : public core::activity, public comm::agreement::call
 
   operation_state& operation_;
   communicator_state& comm_;
+  const flight::handle record_;
   bool waits_ = true;
   std::uint32_t id_ = 0;
   std::vector<int> members_;

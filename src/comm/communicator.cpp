@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <tutti/communicator.hpp>
-#include <tutti/counters.hpp>
 
 namespace tutti {
 
@@ -24,25 +23,6 @@ void communicator::abort() {
                             name()));
   state_->fail(errc::cancelled, fmt::format("{} was aborted by {}", name(), state_->describe(rank())), true,
                p2p::extent::offspring);
-}
-
-counters counters_of(const communicator& c) {
-  counters n;
-  if (!c.state_ || c.state_->orphaned()) return n;
-  const p2p::endpoint_counters& messages = c.state_->endpoint().counters();
-  n.sends = messages.sends;
-  n.receives = messages.receives;
-  n.eager = messages.eager;
-  n.rendezvous = messages.rendezvous;
-  n.fetched = messages.fetched;
-  n.unexpected = messages.unexpected;
-  n.corrupt_frames = messages.corrupt_frames;
-  const core::loop& loop = c.state_->loop();
-  n.turns = loop.counters().turns;
-  n.parks = loop.counters().parks;
-  n.stalls = loop.stalls().stalls;
-  n.longest_stall = loop.stalls().longest;
-  return n;
 }
 
 std::vector<int> communicator::failed_ranks() const {

@@ -2,6 +2,7 @@
 #include "comm/communicator_state.hpp"
 
 #include "comm/world.hpp"
+#include "flight/recorder.hpp"
 
 #include <fmt/format.h>
 
@@ -16,6 +17,8 @@ namespace tutti::comm {
 
 // Long against any collective between ranks that agree, short for a person.
 constexpr auto notice_after = std::chrono::milliseconds(200);
+// How often it is put on record for whom a collective waits, once it has lasted that long.
+constexpr auto record_waits_every = std::chrono::seconds(1);
 
 // Whoever waits for a rank this long makes sure that it would notice its end.
 constexpr auto look_after = std::chrono::milliseconds(20);
@@ -75,6 +78,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
     : world_(&w),
       loop_(w.loop()),
       endpoint_(&w.endpoint()),
+      recorder_(&w.loop().recorder()),
       id_(id),
       parent_(parent),
       name_(std::move(name)),
@@ -95,6 +99,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
   where_ = topology(host_ids, rank_);
   if (transport::neighbours* const near = w.memory_of(members_))
     board_ = std::make_unique<comm::board>(loop_, *near, members_, rank_);
+  record_place_ = recorder_->open_communicator(id_, rank_, size(), name_);
   endpoint_->open_context(message_context(), *this);
   endpoint_->open_context(collective_context(), *this);
   endpoint_->tell_early_failure(message_context(), *this);
@@ -117,6 +122,7 @@ std::uint32_t communicator_state::next_sequence(const p2p::fingerprint& mine) no
   const std::uint32_t sequence = next_sequence_;
   // Tags are not negative: 31 bits, then from the beginning.
   next_sequence_ = sequence == 0x7fffffff ? 1 : sequence + 1;
+  recorder_->called(record_place_, sequence);
   place& p = places_[sequence % remembered];
   const bool seen = !p.started && p.sequence == sequence && p.peer >= 0;
   const place early = p;
@@ -159,7 +165,8 @@ void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::f
 void communicator_state::add(running_collective& c) noexcept {
   running_.push_back(c);
   c.since = engine().recent();
-  if (!notice_timer_.armed()) engine().timers().arm(notice_timer_, c.since + notice_after);
+  if (!notice_timer_.armed() || notice_timer_.when() > c.since + notice_after)
+    engine().timers().arm(notice_timer_, c.since + notice_after);
 }
 
 // Ranks in different collectives may each wait for the other to begin, so that no frame ever meets the other
@@ -169,6 +176,7 @@ void communicator_state::add(running_collective& c) noexcept {
 void communicator_state::give_notices(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   const core::time_point now = c.engine().now();
+  c.record_waits();
   for (running_collective* r = c.running_.front(); r != nullptr; r = c.running_.after(*r)) {
     if (r->noticed) continue;
     if (r->since + notice_after > now) {
@@ -182,6 +190,13 @@ void communicator_state::give_notices(void* self) noexcept {
     if (const int rank = c.board_ != nullptr ? c.board_->waits_for(r->sequence()) : -1; rank >= 0)
       c.endpoint_->give_notice(c.collective_context(), c.world_rank(rank), r->sequence(), p.print);
   }
+  if (!c.running_.empty()) c.engine().timers().arm(c.notice_timer_, now + record_waits_every);
+}
+
+// For whoever explains why all wait: within a collective that all have called, only its ranks know.
+void communicator_state::record_waits() noexcept {
+  for (const running_collective* r = running_.front(); r != nullptr; r = running_.after(*r))
+    if (r->record.number != 0) recorder_->waits_for(r->record, where(r->sequence()).waits_for);
 }
 
 // ---- who has not come ----
@@ -305,6 +320,7 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
     c = world_->find(2 * c->parent_);
     if (c != nullptr && c->dead_member_.empty()) c->dead_member_ = text;
   }
+  recorder_->communicator_failed(record_place_);
   // Of this rank's own making, or the end of what is pending: somebody here hears of it.
   reported_ = tell || !running_.empty() || !waiting_.empty() || !patient_.empty();
   if (tell)
@@ -460,6 +476,7 @@ void communicator_state::last_reference_gone() noexcept {
     delete this;
     return;
   }
+  recorder_->close_communicator(record_place_);
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   w->retire(std::move(board_), failed());
@@ -474,6 +491,7 @@ void communicator_state::orphan() noexcept {
   notice_timer_.cancel();
   look_timer_.cancel();
   inquiry_timer_.cancel();
+  recorder_->close_communicator(record_place_);
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   endpoint_ = nullptr;

@@ -8,6 +8,7 @@
 #include "comm/scratch.hpp"
 #include "comm/topology.hpp"
 #include "core/loop.hpp"
+#include "flight/handle.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <array>
@@ -19,6 +20,10 @@
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
+
+namespace tutti::flight {
+class recorder;
+}
 
 namespace tutti::comm {
 
@@ -35,6 +40,7 @@ class running_collective : public base::list_hook<running_tag> {
   virtual std::uint32_t sequence() const noexcept = 0;
 
   core::time_point since{};  // set by communicator_state::add
+  flight::handle record{};   // where it is on record; it may be none
   bool noticed = false;
 
  protected:
@@ -62,6 +68,7 @@ class communicator_state final : public p2p::context_owner {
   core::loop& loop() const noexcept { return loop_; }
   core::engine& engine() const noexcept { return loop_.engine(); }
   p2p::endpoint& endpoint() const noexcept { return *endpoint_; }
+  flight::recorder& recorder() const noexcept { return *recorder_; }  // while it is no orphan
   // Null once the runtime has ended while handles were left.
   bool orphaned() const noexcept { return world_ == nullptr; }
   std::uint32_t message_context() const noexcept { return 2 * id_; }
@@ -170,13 +177,16 @@ class communicator_state final : public p2p::context_owner {
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
   static void look_around(void* self) noexcept;
+  void record_waits() noexcept;
 
   world* world_;
   core::loop& loop_;
   p2p::endpoint* endpoint_;
+  flight::recorder* recorder_;
   const std::uint32_t id_;
   const std::uint32_t parent_;
   const std::string name_;
+  std::size_t record_place_;  // of this communicator
   const std::vector<int> members_;
   std::vector<int> ranks_;  // by world rank; -1: not a member
   int rank_ = -1;

@@ -5,6 +5,7 @@
 #include "bootstrap/cards.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
+#include "flight/recordings.hpp"
 #include "transport/mpi/mpi_transport.hpp"
 #include "transport/mpi/process.hpp"
 #include "transport/self/self_transport.hpp"
@@ -62,6 +63,8 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   const boost::asio::any_io_executor executor = loop_.executor();
   co_await here.start(executor, job.timeout);
   base::set_log_rank(here.size() > 1 ? here.rank() : -1);
+  flight::explain_at_signal();
+  loop_.recorder().joining(here.rank(), here.size());
   check_place(job, here);
   const core::peer_card mine = bootstrap::local_card(here.rank());
   const std::string card = card_of(mine, loop_.engine().env().random());

@@ -6,6 +6,7 @@
 #include "bootstrap/file_meeting.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/compute_pool.hpp"
+#include "flight/recordings.hpp"
 #include "transport/self/self_transport.hpp"
 #include "transport/shm/shm_transport.hpp"
 #include "transport/tcp/tcp_transport.hpp"
@@ -86,6 +87,8 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
                                        std::shared_ptr<tcp_store_server> server) {
   const core::time_point deadline = loop_.engine().env().now() + job.timeout;
   base::set_log_rank(job.world_size > 1 ? job.rank : -1);
+  flight::explain_at_signal();
+  loop_.recorder().joining(job.rank, job.world_size);
   core::peer_card mine = bootstrap::local_card(job.rank);
   transports ways = listening_transports(loop_, job, mine);
   core::world_info info;
@@ -139,6 +142,7 @@ communicator runtime_state::enter(core::world_info info, transports ways,
   for (const core::peer_card& peer : info.peers)
     if (peer.host_id == my_host) masks.push_back(peer.cpus);
   const int local_ranks = static_cast<int>(masks.size());
+  loop_.recorder().joined(info.id);
   loop_.set_spin(core::spin_policy::choose(local_ranks, core::usable_cores(masks)));
   core::set_compute_ranks(local_ranks);
 
@@ -162,6 +166,7 @@ task<> runtime_state::leave(world* w) {
     base::log_warning(fmt::format("leaving the world: {}", e.what()));
   }
   std::erase_if(worlds_, [w](const std::unique_ptr<world>& one) { return one.get() == w; });
+  if (worlds_.empty()) loop_.recorder().ended(flight::phase::left, "");
   --leaving_;
   check_end();
 }
@@ -176,6 +181,7 @@ task<> runtime_state::tell_and_cut(std::exception_ptr failure) {
     words = e.what();
   } catch (...) {
   }
+  loop_.recorder().ended(flight::phase::failed, words);
   const core::time_point deadline = loop_.engine().env().now() + farewell;
   std::vector<world*> failing;  // the others are being left already
   for (const auto& w : worlds_)

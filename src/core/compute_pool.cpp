@@ -5,6 +5,7 @@
 
 #include "core/loop.hpp"
 #include "core/spin_policy.hpp"
+#include "flight/recordings.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -49,6 +50,8 @@ struct compute_ticket {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return left; });
   }
+  std::shared_ptr<flight::seat> seat;
+  flight::handle record;
   std::mutex mutex;
   std::condition_variable changed;
   bool left = false;       // the pool's thread touches neither the job nor the io_context any more
@@ -66,6 +69,11 @@ void submit_compute(compute_job& job) {
                 "that runs there");
   auto ticket = std::make_shared<compute_ticket>();
   job.ticket = new ticket_ptr(ticket);
+  ticket->seat = loop->seat().shared_from_this();
+  flight::recorder& recorder = ticket->seat->recorder();
+  recorder.compute_begun();
+  ticket->record = recorder.begin_activity(flight::kind_compute, recorder.text_of(job.where.file_name()),
+                                           job.where.line(), recorder.now());
   // The result comes by a handler: the io_context must not run out of work meanwhile.
   auto work = boost::asio::make_work_guard(loop->executor());
   if (loop->stepped()) {
@@ -80,7 +88,13 @@ void submit_compute(compute_job& job) {
     return;
   }
   boost::asio::post(core::pool(), [ticket, &job, work = std::move(work)]() mutable {
+    flight::seat::set_current(ticket->seat.get());
+    const std::uint64_t start = ticket->seat->recorder().now();
     job.run(job);
+    flight::seat::set_current(nullptr);
+    ticket->seat->recorder().end_activity(ticket->record, flight::state::done, start,
+                                          ticket->seat->recorder().now());
+    ticket->seat->recorder().compute_ended();
     const auto executor = work.get_executor();
     boost::asio::post(executor, [ticket, &job, work = std::move(work)] {
       // The loop may come here before the pool's thread has left post(), and what follows may end the

@@ -6,6 +6,7 @@
 #include "base/unique_fd.hpp"
 #include "core/forked.hpp"
 #include "core/kept_memory.hpp"
+#include "flight/recordings.hpp"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -163,7 +164,26 @@ void loop::bind_to_this_thread() noexcept {
   thread_.store(::pthread_self(), std::memory_order_relaxed);
   bound_.store(true, std::memory_order_relaxed);
   current_loop = this;
+  if (flight::seat::current() != seat_.get()) flight::seat::set_current(seat_.get());
 }
+
+flight::seat& loop::seat() {
+  if (seat_ == nullptr) {
+    environment& env = engine_.env();
+    const bool real = &env == &environment::real();
+    // Of a simulated rank, the simulation's time.
+    const auto simulated = [](const void* e) noexcept -> std::uint64_t {
+      return static_cast<std::uint64_t>(
+          const_cast<environment*>(static_cast<const environment*>(e))->now().time_since_epoch().count());
+    };
+    seat_ = flight::seat::take(real, real ? nullptr : +simulated, &env);
+    recorder_ = &seat_->recorder();
+    flight::seat::set_current(seat_.get());
+  }
+  return *seat_;
+}
+
+flight::recorder& loop::recorder() { return seat().recorder(); }
 
 backend& loop::backend() {
   if (!backend_) {
@@ -199,6 +219,7 @@ void loop::wake() noexcept {
 void loop::get_up() noexcept {
   if (!parked_) return;
   parked_ = false;
+  if (recorder_ != nullptr) recorder_->woke_up();
   engine_.disarm();
 }
 
@@ -229,6 +250,7 @@ bool loop::step() noexcept {
 bool loop::tick() noexcept {
   const bool fired = engine_.tick();
   stall_watch_.look(engine_.now(), engine_.waiting());
+  if (recorder_ != nullptr) recorder_->turned(recorder_->now());
   return fired;
 }
 
@@ -260,6 +282,8 @@ bool loop::stay_awake() {
     }
     if (spin_.yields) {
       ::sched_yield();
+      // Others may have had the core for long: that is no computation here.
+      if (recorder_ != nullptr) recorder_->turned(recorder_->now());
     } else {
       base::relax();
     }
@@ -301,6 +325,7 @@ void loop::park() {
   }
   ++counters_.parks;
   stall_watch_.pause();
+  if (recorder_ != nullptr) recorder_->fell_asleep();
   parked_ = true;
   scheduled_ = false;
   if (!wait_pending_) {

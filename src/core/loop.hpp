@@ -22,6 +22,11 @@
 #include <memory>
 #include <optional>
 
+namespace tutti::flight {
+class recorder;
+class seat;
+}  // namespace tutti::flight
+
 namespace tutti::core {
 
 struct loop_counters {
@@ -42,6 +47,10 @@ class loop {
   // Made on the first call, which must come from the loop thread: an io_uring belongs to the thread that made
   // it.
   core::backend& backend();
+
+  // What happens on this loop is on record here. From the loop thread.
+  flight::seat& seat();
+  flight::recorder& recorder();
 
   void set_spin(const spin_policy& policy) noexcept { spin_ = policy; }
   const spin_policy& spin() const noexcept { return spin_; }
@@ -97,8 +106,10 @@ class loop {
   spin_policy spin_;
   loop_counters counters_;
   stall_watch stall_watch_;
-  std::shared_ptr<loop*> alive_;     // handlers that come after the loop has gone find null here
-  std::atomic<pthread_t> thread_{};  // read by other threads, which ask whether they are this one
+  std::shared_ptr<flight::seat> seat_;
+  flight::recorder* recorder_ = nullptr;  // the seat's
+  std::shared_ptr<loop*> alive_;          // handlers that come after the loop has gone find null here
+  std::atomic<pthread_t> thread_{};       // read by other threads, which ask whether they are this one
   std::atomic<bool> bound_{false};
   int holds_ = 0;
   bool scheduled_ = false;     // a turn is posted, or running

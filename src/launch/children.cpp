@@ -17,12 +17,12 @@ children::children(boost::asio::io_context& loop, handlers to) : loop_(loop), to
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
 
-void children::start(int rank, const process_spec& spec) {
+pid_t children::start(int rank, const process_spec& spec) {
   process started = spawn(spec, guardian_, reports_);
   all_.push_back(std::make_unique<child>(child{rank, started.pid, std::nullopt}));
   child& c = *all_.back();
   unreaped_[c.pid] = &c;
-  if (!started.pidfd) return;
+  if (!started.pidfd) return c.pid;
   // Deaths are taken from here and not from waitid(), which returns the dead in the order of their birth.
   c.death.emplace(loop_);
   c.death->assign(started.pidfd.get());
@@ -33,6 +33,7 @@ void children::start(int rank, const process_spec& spec) {
                         announce(c);
                         to_.changed();
                       });
+  return c.pid;
 }
 
 void children::clear() {

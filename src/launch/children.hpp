@@ -31,8 +31,8 @@ class children {
   };
   children(boost::asio::io_context& loop, handlers to);
 
-  // Throws std::system_error when no process can be made.
-  void start(int rank, const process_spec& spec);
+  // The new process. Throws std::system_error when none can be made.
+  pid_t start(int rank, const process_spec& spec);
   // All have gone: makes ready for another start of the ranks.
   void clear();
   // To be called at SIGCHLD.

@@ -66,6 +66,7 @@ void coordinator::start() {
     node.ended = false;
     node.ends.clear();
     node.last_lines.clear();
+    node.last_operations.clear();
   }
   phase_ = phase::running;
   reason_ = reason::none;
@@ -164,6 +165,7 @@ void coordinator::on_event(int node, const ranks_ended& e) {
   state.ended = true;
   state.ends = e.ends;
   state.last_lines = e.last_lines;
+  state.last_operations = e.last_operations;
   try_conclude();
 }
 
@@ -336,7 +338,9 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
     context.grace = options_.grace;
     context.place = place_of(cause->rank);
     context.several_nodes = several();
-    context.last_lines = nodes_[static_cast<std::size_t>(node_of(cause->rank))].last_lines;
+    const node_state& there = nodes_[static_cast<std::size_t>(node_of(cause->rank))];
+    context.last_lines = there.last_lines;
+    context.last_operations = there.last_operations;
     text += failure_report(*cause, ends, context);
     if (restarts_ > 0)
       text += fmt::format("tutti-run: given up after {} restart{}\n", restarts_, restarts_ == 1 ? "" : "s");

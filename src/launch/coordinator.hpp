@@ -66,6 +66,7 @@ class coordinator {
     int first_rank = 0;
     std::vector<outcome> ends;
     std::vector<std::string> last_lines;
+    std::vector<std::string> last_operations;
     bool finished() const { return ended || lost; }
   };
 
@@ -80,6 +81,9 @@ class coordinator {
   void on_event(int node, const stop_wanted& e);
   void on_event(int node, const kill_wanted& e);
   void on_event(int node, const ranks_ended& e);
+  void on_event(int, const explanation_wanted&) {}  // head_node's to answer
+  void on_event(int, const records_told&) {}
+  void on_event(int, const clock_asked&) {}
 
   bool several() const { return nodes_.size() > 1; }
   int world_size() const;

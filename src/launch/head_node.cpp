@@ -9,6 +9,7 @@
 #include <tutti/error.hpp>
 #include <utility>
 
+#include "base/cycles.hpp"
 #include "base/text.hpp"
 #include "launch/rank_environment.hpp"
 
@@ -48,6 +49,8 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
                         if (!cancelled) coordinator_.overdue();
                       });
                     }}),
+      explanations_(loop, {[this] { return told_nodes(); }, [this](int node) { send(node, tell_records{}); },
+                           [this](std::string_view lines) { to_.say(lines); }}),
       join_deadline_(loop),
       end_deadline_(loop) {
   if (o.nodes == 1) {
@@ -64,6 +67,16 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
 }
 
 head_node::~head_node() = default;
+
+void head_node::tell(const event& what) {
+  if (!explanations_.take(0, what)) coordinator_.on(0, what);
+}
+
+std::vector<int> head_node::told_nodes() const {
+  std::vector<int> all{0};
+  for (const auto& [node, unused] : nodes_) all.push_back(node);
+  return all;
+}
 
 void head_node::begin() {
   if (options_.nodes > 1) {
@@ -103,8 +116,13 @@ void head_node::arrived(std::unique_ptr<bootstrap::control_link> link) {
 }
 
 void head_node::on_message(visitor& from, std::string_view message) {
+  if (from.refused) return;
   if (from.node >= 0) {
-    if (nodes_.contains(from.node)) coordinator_.on(from.node, decode_event(message));
+    if (!nodes_.contains(from.node)) return;
+    const event what = decode_event(message);
+    if (const auto* const asked = std::get_if<clock_asked>(&what))
+      return send(from.node, clock_told{asked->asked_ns, base::steady_ns()});
+    if (!explanations_.take(from.node, what)) coordinator_.on(from.node, what);
     return;
   }
   const hello who = decode_hello(message);
@@ -134,6 +152,7 @@ void head_node::on_lost(visitor& who, const std::string& why) {
   const auto known = nodes_.find(who.node);
   if (known == nodes_.end() || known->second != &who) return;
   nodes_.erase(known);
+  explanations_.lost(who.node);
   coordinator_.lost(who.node, why);
   end_if_told();
 }

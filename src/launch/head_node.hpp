@@ -16,6 +16,7 @@
 #include "bootstrap/control_link.hpp"
 #include "launch/coordination.hpp"
 #include "launch/coordinator.hpp"
+#include "launch/explanations.hpp"
 #include "launch/options.hpp"
 #include "launch/store_socket.hpp"
 
@@ -33,7 +34,7 @@ class head_node : public coordination {
   ~head_node() override;
 
   void begin() override;
-  void tell(const event& what) override { coordinator_.on(0, what); }
+  void tell(const event& what) override;
   void lose_patience() override;
   base::unique_fd take_store() override { return std::move(store_.fd); }
 
@@ -46,6 +47,7 @@ class head_node : public coordination {
   void stranger(const std::string& from, const std::string& why);
   void join_overdue();
   void send(int node, const command& what);
+  std::vector<int> told_nodes() const;
   void end_if_told();
   int open_store();
 
@@ -57,6 +59,7 @@ class head_node : public coordination {
   bool only_this_machine_ = false;        // can reach the meeting sockets
   store_socket store_;                    // of the start to come
   coordinator coordinator_;
+  explanations explanations_;
   boost::asio::steady_timer join_deadline_;
   boost::asio::steady_timer end_deadline_;
   std::optional<command> last_command_;  // for this node, once the others have theirs

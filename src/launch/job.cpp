@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <stdexcept>
@@ -17,7 +18,8 @@ namespace tutti::launch {
 namespace {
 
 constexpr std::size_t repeated_lines = 10;
-constexpr int killing_interrupt = 2;  // the second Ctrl-C kills, further ones wait for nobody
+constexpr std::size_t told_at_once = 64;  // ranks in one message
+constexpr int killing_interrupt = 2;      // the second Ctrl-C kills, further ones wait for nobody
 
 std::string host_name() {
   std::array<char, 256> name{};
@@ -36,8 +38,14 @@ job::job(const options& o, std::string path)
               [this] { on_ranks_ended(); }}),
       output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }),
       signals_(loop_),
-      timeout_(loop_) {
+      timeout_(loop_),
+      silence_(loop_) {
   ranks_.write_to(output_);
+  if (!o.trace.empty()) {
+    if (ranks_.records().memory() == nullptr)
+      throw std::runtime_error("--trace: there is no memory that ranks could share (memfd_create)");
+    trace_ = std::make_unique<job_trace>(o, *ranks_.records().memory(), host_name());
+  }
   const hello own{o.nodes, o.node_rank, o.ranks, host_name(), ::getpid()};
   if (o.node_rank == 0)
     above_ = std::make_unique<head_node>(
@@ -53,6 +61,8 @@ int job::run() {
   for (const int signal : forwarded_signals()) signals_.add(signal);
   if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
   signals_.add(SIGCHLD);
+  // Also where a shell has put tutti-run into its background: it does not end anything.
+  signals_.add(SIGQUIT);
   listen();
   if (options_.timeout.count() > 0) {
     timeout_.expires_after(options_.timeout);
@@ -60,6 +70,7 @@ int job::run() {
       if (!cancelled) stop_all(stop_wanted::reason::timeout, SIGTERM);
     });
   }
+  if (options_.explain_after.count() > 0) watch_for_silence();
   above_->begin();
   loop_.run();
   return exit_code_;
@@ -74,6 +85,7 @@ void job::execute(const command& what) {
 
 void job::execute_one(const start_ranks& what) {
   if (!what.what.notice.empty()) output_.say(what.what.notice);
+  if (trace_ != nullptr) trace_->begin(what.what.first_rank);
   try {
     ranks_.start(what.what, above_->take_store());
   } catch (const std::runtime_error& e) {
@@ -87,11 +99,33 @@ void job::execute_one(const start_ranks& what) {
 void job::execute_one(const job_over& what) {
   over_ = true;
   timeout_.cancel();
+  silence_.cancel();
   exit_code_ = what.exit_code == 0 && output_.incomplete() ? 1 : what.exit_code;
   std::string text = needs_no_words() ? "" : what.report;
   text += output_.losses();
+  if (trace_ != nullptr) text += trace_->finish();
   if (!text.empty()) output_.say(text);
   output_.drain([this] { loop_.stop(); });
+}
+
+void job::execute_one(const tell_records&) {
+  std::vector<flight::rank_snapshot> ranks = ranks_.records().read();
+  std::size_t done = 0;
+  do {
+    records_told part;
+    const std::size_t end = std::min(ranks.size(), done + told_at_once);
+    for (; done < end; ++done) {
+      if (options_.nodes > 1) ranks[done].host = host_name();
+      part.ranks.push_back(std::move(ranks[done]));
+    }
+    part.last = done == ranks.size();
+    above_->tell(part);
+  } while (done < ranks.size());
+}
+
+// Also after the ranks have started: the last node to come is told to start before it is told the time.
+void job::execute_one(const clock_told&) {
+  if (trace_ != nullptr) trace_->set_clock_offset(above_->clock_offset_ns());
 }
 
 bool job::needs_no_words() const {
@@ -108,7 +142,28 @@ void job::on_ranks_ended() {
   const outcome* const cause = first_cause(what.ends);
   if (cause != nullptr && (options_.nodes > 1 || output_.hard_to_find()))
     what.last_lines = output_.last_error_lines(cause->rank, repeated_lines);
+  if (cause != nullptr) what.last_operations = ranks_.records().last_operations(cause->rank);
   above_->tell(what);
+}
+
+// Says who waits for whom when for so long no rank has begun or ended anything, and some wait.
+void job::watch_for_silence() {
+  const auto now = std::chrono::steady_clock::now();
+  const std::uint64_t progress = ranks_.records().progress();
+  if (progress != progress_) {
+    progress_ = progress;
+    progress_at_ = now;
+    silence_said_ = false;
+  } else if (!silence_said_ && now - progress_at_ >= options_.explain_after &&
+             ranks_.records().any_pending()) {
+    silence_said_ = true;
+    above_->tell(explanation_wanted{});
+  }
+  silence_.expires_after(std::clamp<std::chrono::milliseconds>(
+      options_.explain_after / 4, std::chrono::milliseconds(50), std::chrono::milliseconds(1000)));
+  silence_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (!cancelled && !over_) watch_for_silence();
+  });
 }
 
 void job::stop_all(stop_wanted::reason why, int signal) {
@@ -142,6 +197,10 @@ void job::on_signal(int signal) {
       ::raise(SIGTSTP);
       if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
     });
+  if (signal == SIGQUIT && ranks_.records().descriptor() >= 0) {
+    if (!over_) above_->tell(explanation_wanted{});
+    return;
+  }
   if (!ends_job(signal)) return ranks_.pass_on(signal);
   if (over_) return loop_.stop();  // the ranks are gone, and so is whoever should read their output
   if (signal == SIGINT) ++interrupts_;

@@ -11,6 +11,7 @@
 
 #include "launch/coordination.hpp"
 #include "launch/job_output.hpp"
+#include "launch/job_trace.hpp"
 #include "launch/local_ranks.hpp"
 #include "launch/node_messages.hpp"
 #include "launch/options.hpp"
@@ -32,10 +33,13 @@ class job {
   void execute_one(const stop_ranks& what) { ranks_.stop(what.signal); }
   void execute_one(const kill_ranks&) { ranks_.kill(); }
   void execute_one(const job_over& what);
+  void execute_one(const tell_records&);
+  void execute_one(const clock_told&);
 
   void listen();
   void on_signal(int signal);
   void on_ranks_ended();
+  void watch_for_silence();
   void stop_all(stop_wanted::reason why, int signal);
   // The single rank is a program like any that the shell starts, and the user has seen it end.
   bool needs_no_words() const;
@@ -45,8 +49,13 @@ class job {
   boost::asio::io_context loop_{1};
   local_ranks ranks_;
   job_output output_;
+  std::unique_ptr<job_trace> trace_;
   boost::asio::signal_set signals_;
   boost::asio::steady_timer timeout_;
+  boost::asio::steady_timer silence_;  // until the ranks are looked at again
+  std::uint64_t progress_ = 0;         // as of the last look
+  std::chrono::steady_clock::time_point progress_at_{};
+  bool silence_said_ = false;
   std::unique_ptr<coordination> above_;
   int interrupts_ = 0;
   bool over_ = false;

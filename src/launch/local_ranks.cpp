@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <bit>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <csignal>
@@ -13,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/env.hpp"
 #include "launch/signals.hpp"
 #include "launch/terminal.hpp"
 
@@ -34,6 +36,14 @@ std::optional<rlimit> raise_descriptor_limit(const options& o) {
   const rlimit raised{std::min(wanted, limit.rlim_max), limit.rlim_max};
   if (::setrlimit(RLIMIT_NOFILE, &raised) != 0) return std::nullopt;
   return limit;
+}
+
+std::size_t flight_operations(const options& o) {
+  const auto given =
+      base::env_integer("TUTTI_FLIGHT_OPERATIONS", flight::least_operations, flight::most_operations);
+  const std::size_t wanted =
+      given ? std::bit_ceil(static_cast<std::size_t>(*given)) : flight::usual_operations;
+  return o.trace.empty() ? wanted : std::max(wanted, flight::traced_operations);
 }
 
 std::string_view cure(int error) {
@@ -62,6 +72,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       descriptor_limit_(raise_descriptor_limit(o)),
       children_(loop,
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
+      records_(o.ranks, flight_operations(o)),
       deadline_(loop),
       // Of several nodes, node 0 is told the last words of each rank, and Ctrl-C is for all of them.
       direct_(o.nodes == 1 && o.ranks == 1 && o.log_dir.empty() && o.tag_output != tag_policy::always),
@@ -77,6 +88,7 @@ void local_ranks::start(const plan& p, base::unique_fd store) {
   store_ = std::move(store);
   children_.clear();
   output_->begin_start(p.restart_count);
+  records_.begin_start(p.first_rank, p.world_size);
   rank_environment environment(options_, p, secret_);
   if (const int columns = output_terminal_columns(); columns > 0) environment.show_terminal(columns);
   int local_rank = 0;
@@ -103,6 +115,8 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
   spec.path = path_;
   spec.arguments = options_.program;
   spec.environment = environment.of_rank(local_rank, serves_store ? store_.get() : -1);
+  spec.records = records_.descriptor();
+  if (spec.records >= 0) spec.environment.push_back(records_.variable(local_rank));
   spec.inherited = serves_store ? store_.get() : -1;
   spec.in_foreground = lends_terminal_ && in_terminal_foreground();
   spec.descriptor_limit = descriptor_limit_;
@@ -117,7 +131,8 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
     spec.output = pipes.output.get();
     spec.error = pipes.error.get();
   }
-  children_.start(rank, spec);
+  records_.starting(local_rank);
+  records_.started(local_rank, children_.start(rank, spec));
   // When rank 0 dies for good, its store is to be gone.
   if (serves_store && plan_.on_failure != failure_policy::restart_rank) store_.reset();
 }
@@ -162,6 +177,7 @@ void local_ranks::start_again(int rank) {
 }
 
 void local_ranks::on_rank_end(outcome end) {
+  records_.ended(end);
   if (comes_again(end)) {
     const int restart = ++restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)];
     to_come_again_.push_back(end.rank);

@@ -23,6 +23,7 @@
 #include "launch/outcome.hpp"
 #include "launch/plan.hpp"
 #include "launch/rank_environment.hpp"
+#include "launch/rank_records.hpp"
 
 namespace tutti::launch {
 
@@ -57,6 +58,9 @@ class local_ranks {
   // Stops as the job does, so that a shell sees it, and goes on with it; `stop_self` returns when continued.
   void suspend(const std::function<void()>& stop_self);
 
+  // What the ranks have put on record.
+  const rank_records& records() const { return records_; }
+
   bool idle() const { return phase_ == phase::idle; }
   // Of the last start, in the order in which they came.
   const std::vector<outcome>& ends() const { return ends_; }
@@ -83,6 +87,7 @@ class local_ranks {
   handlers to_;
   std::optional<rlimit> descriptor_limit_;  // what the ranks get, where the launcher itself needed more
   children children_;
+  rank_records records_;
   job_output* output_ = nullptr;
   boost::asio::steady_timer deadline_;  // of the grace, then of the kernel to carry out SIGKILL
   bool direct_;

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <utility>
 
+#include "base/cycles.hpp"
 #include "launch/outcome.hpp"
 #include "launch/signals.hpp"
 
@@ -14,6 +15,7 @@ namespace tutti::launch {
 namespace {
 
 constexpr int node_lost_exit_code = 1;
+constexpr int enough_clock_answers = 8;
 // For node 0, beyond the grace, to hear from all nodes and to tell how the job ended: more than it needs to
 // count a node as lost that does not answer.
 constexpr std::chrono::seconds time_to_tell{30};
@@ -34,6 +36,7 @@ member_node::member_node(boost::asio::io_context& loop, const options& o, const 
                  link_->start({[this](std::string_view message) { on_message(message); },
                                [this](const std::string& why) { on_lost(why); }});
                  link_->send(encode(own_));
+                 if (!options_.trace.empty()) ask_clock();
                },
                [this](const std::string& why) {
                  end_alone(
@@ -82,9 +85,21 @@ void member_node::lose_patience() {
   if (!over_) on_lost("not waited for any longer");
 }
 
+void member_node::ask_clock() { link_->send(encode(event(clock_asked{base::steady_ns()}))); }
+
 void member_node::on_message(std::string_view message) {
   if (over_) return;
   const command what = decode_command(message);
+  if (const auto* const told = std::get_if<clock_told>(&what)) {
+    const std::int64_t now = base::steady_ns();
+    const std::int64_t round_trip = now - told->asked_ns;
+    if (clock_answers_++ == 0 || round_trip < best_round_trip_ns_) {
+      best_round_trip_ns_ = round_trip;
+      clock_offset_ns_ = told->clock_ns - (told->asked_ns + round_trip / 2);
+    }
+    if (clock_answers_ < enough_clock_answers) ask_clock();
+    return execute(what);
+  }
   if (const auto* const start = std::get_if<start_ranks>(&what)) {
     grace_ = start->what.grace;
     ranks_run_ = true;
@@ -95,7 +110,7 @@ void member_node::on_message(std::string_view message) {
     over_ = true;
     patience_.cancel();
     link_->finish();  // and the other side closes
-  } else {
+  } else if (!std::holds_alternative<tell_records>(what)) {
     stopping_ = true;
   }
   execute(what);

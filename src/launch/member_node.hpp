@@ -24,6 +24,7 @@ class member_node : public coordination {
   void begin() override;
   void tell(const event& what) override;
   void lose_patience() override;
+  std::int64_t clock_offset_ns() const override { return clock_offset_ns_; }
 
  private:
   void on_message(std::string_view message);
@@ -31,6 +32,7 @@ class member_node : public coordination {
   void execute(const command& what);
   void end_alone(int exit_code, const std::string& report);
   void end_if_ranks_have();
+  void ask_clock();
 
   boost::asio::io_context& loop_;
   const options& options_;
@@ -38,6 +40,10 @@ class member_node : public coordination {
   std::function<void(const command&)> execute_;
   boost::asio::steady_timer patience_;
   std::chrono::milliseconds grace_{0};  // that node 0 has told
+  // The answer that was quickest is nearest to the truth.
+  int clock_answers_ = 0;
+  std::int64_t best_round_trip_ns_ = 0;
+  std::int64_t clock_offset_ns_ = 0;
   bool ranks_run_ = false;
   bool stopping_ = false;
   bool over_ = false;        // node 0 has said so, or has gone

@@ -14,7 +14,7 @@ namespace tutti::launch {
 namespace {
 
 // Goes up when the meaning of any message changes.
-constexpr std::uint16_t version = 1;
+constexpr std::uint16_t version = 2;
 
 // A message is the number of its kind and its fields in order: integers of 8 bytes, texts and lists with
 // their length before them. One function for each kind lists its fields, for both directions.
@@ -172,6 +172,20 @@ template <class Stream>
 void fields(Stream&, part<Stream, kill_ranks>&) {}
 
 template <class Stream>
+void fields(Stream&, part<Stream, tell_records>&) {}
+
+template <class Stream>
+void fields(Stream& stream, part<Stream, clock_told>& m) {
+  stream.field(m.asked_ns);
+  stream.field(m.clock_ns);
+}
+
+template <class Stream>
+void fields(Stream& stream, part<Stream, clock_asked>& m) {
+  stream.field(m.asked_ns);
+}
+
+template <class Stream>
 void fields(Stream& stream, part<Stream, job_over>& m) {
   stream.field(m.exit_code);
   stream.field(m.report);
@@ -200,6 +214,74 @@ void fields(Stream& stream, part<Stream, ranks_ended>& m) {
     fields<Stream>(stream, element<Stream>(m.ends, i));
   for (std::size_t i = 0, count = stream.length_of(m.last_lines); i < count; ++i)
     stream.field(element<Stream>(m.last_lines, i));
+  for (std::size_t i = 0, count = stream.length_of(m.last_operations); i < count; ++i)
+    stream.field(element<Stream>(m.last_operations, i));
+}
+
+template <class Stream>
+void fields(Stream&, part<Stream, explanation_wanted>&) {}
+
+template <class Stream>
+void fields(Stream& stream, part<Stream, flight::operation_snapshot>& m) {
+  stream.field(m.number);
+  stream.field(m.kind);
+  enumerator(stream, m.how, flight::state::cancelled);
+  stream.field(m.start_ns);
+  stream.field(m.end_ns);
+  stream.field(m.bytes);
+  stream.field(m.moved);
+  stream.field(m.communicator);
+  stream.field(m.sequence);
+  stream.field(m.peer);
+  stream.field(m.tag);
+  stream.field(m.waits_for);
+  stream.field(m.text);
+  stream.field(m.line);
+}
+
+template <class Stream>
+void fields(Stream& stream, part<Stream, flight::communicator_snapshot>& m) {
+  stream.field(m.id);
+  stream.field(m.rank);
+  stream.field(m.size);
+  stream.field(m.last);
+  stream.field(m.failed);
+  stream.field(m.name);
+}
+
+template <class Stream>
+void list(Stream& stream, auto& items) {
+  for (std::size_t i = 0, count = stream.length_of(items); i < count; ++i)
+    fields<Stream>(stream, element<Stream>(items, i));
+}
+
+template <class Stream>
+void fields(Stream& stream, part<Stream, flight::rank_snapshot>& m) {
+  stream.field(m.rank);
+  stream.field(m.world_size);
+  stream.field(m.pid);
+  enumerator(stream, m.at, flight::phase::failed);
+  enumerator(stream, m.thread, flight::thread_state::gone);
+  stream.field(m.now_ns);
+  stream.field(m.since_ns);
+  stream.field(m.turned_ns);
+  stream.field(m.asleep_ns);
+  stream.field(m.started);
+  stream.field(m.ended);
+  stream.field(m.compute_running);
+  stream.field(m.host);
+  stream.field(m.words);
+  stream.field(m.end);
+  list(stream, m.pending);
+  list(stream, m.recent);
+  list(stream, m.doing);
+  list(stream, m.communicators);
+}
+
+template <class Stream>
+void fields(Stream& stream, part<Stream, records_told>& m) {
+  list(stream, m.ranks);
+  stream.field(m.last);
 }
 
 template <class Variant>

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "flight/snapshot.hpp"
 #include "launch/outcome.hpp"
 #include "launch/plan.hpp"
 
@@ -38,7 +39,14 @@ struct job_over {
   int exit_code = 0;
   std::string report;
 };
-using command = std::variant<start_ranks, stop_ranks, kill_ranks, job_over>;
+// Tell what the ranks are at.
+struct tell_records {};
+// The answer to clock_asked: what node 0's clock said then, in nanoseconds.
+struct clock_told {
+  std::int64_t asked_ns = 0;
+  std::int64_t clock_ns = 0;
+};
+using command = std::variant<start_ranks, stop_ranks, kill_ranks, job_over, tell_records, clock_told>;
 
 // ---- what nodes tell ----
 
@@ -60,10 +68,23 @@ struct stop_wanted {
 struct kill_wanted {};
 // All ranks of this start have ended, and nothing they have started is left.
 struct ranks_ended {
-  std::vector<outcome> ends;            // in the order in which they came
-  std::vector<std::string> last_lines;  // on the standard error of the one that failed first
+  std::vector<outcome> ends;                 // in the order in which they came
+  std::vector<std::string> last_lines;       // on the standard error of the one that failed first
+  std::vector<std::string> last_operations;  // of that one
 };
-using event = std::variant<rank_failed, stop_wanted, kill_wanted, ranks_ended>;
+// What does node 0's clock say? With this node's own.
+struct clock_asked {
+  std::int64_t asked_ns = 0;
+};
+// Somebody wants to know who waits for whom.
+struct explanation_wanted {};
+// The answer to tell_records, in several parts where there are many.
+struct records_told {
+  std::vector<flight::rank_snapshot> ranks;
+  bool last = true;
+};
+using event = std::variant<rank_failed, stop_wanted, kill_wanted, ranks_ended, explanation_wanted,
+                           records_told, clock_asked>;
 
 std::string encode(const hello& message);
 std::string encode(const command& message);

@@ -9,6 +9,8 @@
 #include <map>
 #include <memory>
 
+#include "base/env.hpp"
+
 namespace tutti::launch {
 namespace {
 
@@ -107,6 +109,7 @@ options parse_options(int argc, const char* const* argv) {
   options o;
   std::string master;
   double timeout_seconds = 0;
+  double explain_seconds = 0;
   double grace_seconds = 5;
   double join_seconds = 600;
   double silence_seconds = 10;
@@ -154,6 +157,15 @@ options parse_options(int argc, const char* const* argv) {
          "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)")
       ->check(CLI::IsMember(tags))
       ->type_name("WHEN");
+  app.add_option("--trace", o.trace,
+                 "write a time line of all ranks' operations, computations and spans, for Perfetto or "
+                 "chrome://tracing; node K of several writes FILE.node-K")
+      ->type_name("FILE");
+  app.add_option(
+         "--explain-after", explain_seconds,
+         "say who waits for whom when no rank has begun or ended an operation for so long (default 0: "
+         "only at Ctrl-\\, that is SIGQUIT)")
+      ->type_name("SECONDS");
   app.add_option("--timeout", timeout_seconds, "stop the job after so many seconds (default 0: never)")
       ->type_name("SECONDS");
   app.add_option("--grace", grace_seconds, "time between asking a rank to end and killing it (default 5)")
@@ -207,6 +219,8 @@ options parse_options(int argc, const char* const* argv) {
         "--secret-fd: give the number of an open descriptor, as in --secret-fd 3 3<secret-file");
   o.tag_output = tags.at(tag);
   o.timeout = milliseconds_of("--timeout", timeout_seconds);
+  if (o.trace.empty()) o.trace = base::env_string("TUTTI_TRACE").value_or("");
+  o.explain_after = milliseconds_of("--explain-after", explain_seconds);
   o.grace = milliseconds_of("--grace", grace_seconds);
   o.join_timeout = milliseconds_of("--join-timeout", join_seconds);
   o.node_timeout = milliseconds_of("--node-timeout", silence_seconds);

@@ -29,9 +29,11 @@ struct options {
   failure_policy on_failure = failure_policy::stop;
   int max_restarts = 0;
   tag_policy tag_output = tag_policy::automatic;
-  std::string log_dir;                   // empty: no log files
-  bool quiet = false;                    // the ranks' output goes to the log files alone
-  std::chrono::milliseconds timeout{0};  // of the whole job; 0: none
+  std::string trace;                           // file; empty: none
+  std::chrono::milliseconds explain_after{0};  // of no progress; 0: never
+  std::string log_dir;                         // empty: no log files
+  bool quiet = false;                          // the ranks' output goes to the log files alone
+  std::chrono::milliseconds timeout{0};        // of the whole job; 0: none
   std::chrono::milliseconds grace{5000};
   std::chrono::milliseconds join_timeout{600000};  // for all nodes to come
   std::chrono::milliseconds node_timeout{10000};   // of a node's silence

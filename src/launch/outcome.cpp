@@ -95,6 +95,10 @@ std::string failure_report(const outcome& cause, const std::vector<outcome>& end
     text += fmt::format("tutti-run: the last lines on the standard error of rank {}:\n", cause.rank);
     for (const std::string& line : context.last_lines) text += fmt::format("  | {}\n", line);
   }
+  if (!context.last_operations.empty()) {
+    text += fmt::format("tutti-run: the last operations of rank {}:\n", cause.rank);
+    for (const std::string& line : context.last_operations) text += fmt::format("  > {}\n", line);
+  }
 
   std::vector<std::pair<std::string, std::vector<int>>> lots;
   for (const outcome& end : ends) {

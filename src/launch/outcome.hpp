@@ -54,6 +54,7 @@ struct failure_context {
   bool several_nodes = false;
   std::vector<std::string>
       last_lines;  // of the cause's standard error; empty when the user has just seen them
+  std::vector<std::string> last_operations;  // of the cause, the newest first; empty when none is known
 };
 // Lines for the user: which rank failed first, how, what that often means, and how the others ended.
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,

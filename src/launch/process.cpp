@@ -48,7 +48,8 @@ struct child_plan {
     const int wanted[] = {spec.input, spec.output, spec.error};
     for (int stream = 0; stream < 3; ++stream)
       if (wanted[stream] >= 0 && ::dup2(wanted[stream], stream) < 0) give_up();
-    if (spec.inherited >= 0) ::fcntl(spec.inherited, F_SETFD, 0);
+    for (const int kept : {spec.inherited, spec.records})
+      if (kept >= 0) ::fcntl(kept, F_SETFD, 0);
     if (spec.descriptor_limit) ::setrlimit(RLIMIT_NOFILE, &*spec.descriptor_limit);
     restore_signals_for_program(mask);
     ::execve(spec.path.c_str(), argv.data(), envp.data());

@@ -23,7 +23,9 @@ struct process_spec {
   int input = -1;  // what becomes standard input, output and error; -1: the launcher's own
   int output = -1;
   int error = -1;
-  int inherited = -1;          // one more descriptor that the program keeps, under its number
+  // Two more descriptors that the program keeps, under their numbers.
+  int inherited = -1;
+  int records = -1;
   bool in_foreground = false;  // its group takes over the terminal on the launcher's standard input
   std::optional<rlimit> descriptor_limit;
 };

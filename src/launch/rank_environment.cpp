@@ -54,6 +54,7 @@ bool is_place_of_launcher(const std::string& variable) {
                                         "ROLE_RANK",
                                         "ROLE_WORLD_SIZE",
                                         "TUTTI_STORE_FD",
+                                        "TUTTI_FLIGHT",
                                         "TUTTI_RESTART_COUNT",
                                         "TUTTI_REJOIN",
                                         "TUTTI_MASTER_PORT",

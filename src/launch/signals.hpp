@@ -16,6 +16,7 @@ std::string signal_name(int signal);
 // nohup, or by a shell that starts it in the background).
 std::vector<int> forwarded_signals();
 bool ignored(int signal) noexcept;
+// SIGQUIT makes the launcher say who waits for whom, and is passed on only where it cannot.
 // True for those after which the ranks get their grace and then SIGKILL.
 constexpr bool ends_job(int signal) noexcept {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;

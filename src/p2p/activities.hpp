@@ -4,12 +4,17 @@
 #pragma once
 
 #include "core/engine.hpp"
+#include "flight/handle.hpp"
 #include "match/matcher.hpp"
 #include "transport/link.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+
+namespace tutti::flight {
+class recorder;
+}
 
 namespace tutti::p2p {
 
@@ -62,6 +67,9 @@ struct receive : core::activity, match::posted_receive, landing_owner {
   std::size_t received = 0;
   unexpected* claimed = nullptr;
   fingerprint expected{};
+  // Where it is told how much of a long message has come; null: nowhere.
+  flight::recorder* recorder = nullptr;
+  flight::handle record;
 };
 
 struct probe_tag;

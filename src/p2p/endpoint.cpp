@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "p2p/endpoint.hpp"
 
+#include "flight/recorder.hpp"
+
 #include "base/log.hpp"
 
 #include <fmt/format.h>
@@ -89,6 +91,8 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
     return true;
   }
   other.in_touch = true;
+  ++other.counters.sends;
+  other.counters.bytes_sent += bytes;
   transport::link& link = routes_.link_to(peer);
   s.head = frame{};
   s.head.context = context;
@@ -110,6 +114,7 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
     }
   } else {
     ++counters_.rendezvous;
+    if (bytes <= link.eager_limit()) ++other.counters.without_credit;
     s.head.kind = frame_kind::announce;
     s.cookie = cookies_.insert(s);
     s.head.cookie = s.cookie;
@@ -504,17 +509,23 @@ landing endpoint::begin_data(int peer, const frame& head) noexcept {
 
 void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
   switch (head.kind) {
-    case frame_kind::eager:
-      state_of(peer).arriving = nullptr;
+    case frame_kind::eager: {
+      peer_state& from = state_of(peer);
+      from.arriving = nullptr;
+      ++from.counters.receives;
+      from.counters.bytes_received += head.length;
       end_eager(peer, head, where);
       break;
+    }
     case frame_kind::announce:
+      ++state_of(peer).counters.receives;
       end_announce(peer, head);
       break;
     case frame_kind::clear:
       end_clear(peer, head);
       break;
     case frame_kind::data:
+      state_of(peer).counters.bytes_received += head.length;
       end_data(head, where);
       break;
     case frame_kind::withdraw:
@@ -619,6 +630,7 @@ void endpoint::end_data(const frame& head, const landing& where) noexcept {
   }
   auto& r = *static_cast<receive*>(owner);
   r.received += head.length;
+  if (r.recorder != nullptr) r.recorder->moved(r.record, head.length);
   if (r.received >= r.result.bytes) finish(r);
 }
 

@@ -92,6 +92,15 @@ class router {
   ~router() = default;
 };
 
+// Messages and their bytes between this rank and another.
+struct peer_counters {
+  std::uint64_t sends = 0;
+  std::uint64_t bytes_sent = 0;
+  std::uint64_t receives = 0;
+  std::uint64_t bytes_received = 0;
+  std::uint64_t without_credit = 0;  // that were short enough to go at once, and waited for their receive
+};
+
 struct endpoint_counters {
   std::uint64_t sends = 0;
   std::uint64_t receives = 0;
@@ -202,6 +211,9 @@ class endpoint final : public transport::inbound {
   // Whether anything was sent to `peer`, or came from it.
   bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
   const endpoint_counters& counters() const noexcept { return counters_; }
+  const peer_counters& counters_with(int peer) const noexcept {
+    return peers_[static_cast<std::size_t>(peer)].counters;
+  }
   endpoint_usage usage() const noexcept;
   core::engine& engine() noexcept { return engine_; }
   int rank() const noexcept { return rank_; }
@@ -216,6 +228,7 @@ class endpoint final : public transport::inbound {
   struct peer_state {
     errc why = errc::success;  // of the link's end
     bool in_touch = false;
+    peer_counters counters;
     std::string text;
     std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited
     std::uint64_t owed = 0;       // cost of those that were taken here since the last credit

@@ -70,3 +70,49 @@ TEST_CASE("computing on the loop thread is counted as a stall, on the pool it is
     TUTTI_EXPECT(n.longest_stall >= 40ms);
   });
 }
+
+TEST_CASE("messages and bytes are counted by peer, calls by verb, and all of it is text for Prometheus") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    run_local(3, over(transport), [](communicator world) -> task<> {
+      std::vector<char> bytes(100'000);
+      if (world.rank() == 0) {
+        co_await world.send(bytes, 2);
+        co_await world.send(bytes[0], 2);
+      } else if (world.rank() == 2) {
+        co_await world.recv(bytes, 0);
+        co_await world.recv(bytes[0], 0);
+      }
+      if (world.rank() != 1) {
+        const int other = 2 - world.rank();
+        bool found = false;
+        for (const peer_counters& p : peer_counters_of(world)) {
+          if (p.rank != other) continue;
+          found = true;
+          TUTTI_EXPECT((world.rank() == 0 ? p.sends : p.receives) >= 2);
+          TUTTI_EXPECT((world.rank() == 0 ? p.bytes_sent : p.bytes_received) >= 100'001);
+        }
+        TUTTI_EXPECT(found);
+      }
+      co_await world.barrier();
+      bool barrier = false;
+      for (const operation_counters& o : operation_counters_of(world)) {
+        if (o.name == "barrier") barrier = o.calls == 1;
+        TUTTI_EXPECT(o.calls > 0);
+        TUTTI_EXPECT(o.waited.count() >= 0);
+      }
+      TUTTI_EXPECT(barrier);
+      const std::string text = prometheus_text(world);
+      const std::string rank = std::to_string(world.rank());
+      TUTTI_EXPECT(text.find("# TYPE tutti_sends_total counter\ntutti_sends_total{rank=\"" + rank + "\"} ") !=
+                   std::string::npos);
+      TUTTI_EXPECT(text.find("tutti_operations_total{rank=\"" + rank + "\",operation=\"barrier\"} 1\n") !=
+                   std::string::npos);
+      if (world.rank() == 0)
+        TUTTI_EXPECT(text.find("tutti_peer_sends_total{rank=\"0\",peer=\"2\"} ") != std::string::npos);
+      TUTTI_EXPECT(text.back() == '\n');
+    });
+  }
+  CHECK(prometheus_text(communicator()).empty());
+  CHECK(peer_counters_of(communicator()).empty());
+}

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,6 +45,12 @@ class launched {
   void close_output() { output_.reset(); }
   void write_input(std::string_view text) const;
   const std::string& output() const { return result_.output; }
+  const std::string& error() const { return result_.error; }
+  // Reads for so long, or until both streams have ended.
+  void read_for(std::chrono::milliseconds time);
+  // Sends a signal again and again until standard error holds `text`; fails the test when that does not
+  // happen.
+  void ask(int number, std::string_view text);
 
   // Reads both streams to their ends and waits for the process.
   ending finish();

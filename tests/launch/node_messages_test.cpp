@@ -37,11 +37,45 @@ plan a_plan() {
   return p;
 }
 
+records_told some_records() {
+  records_told told;
+  tutti::flight::rank_snapshot r;
+  r.rank = 5;
+  r.world_size = 7;
+  r.pid = 99;
+  r.at = tutti::flight::phase::member;
+  r.thread = tutti::flight::thread_state::stopped;
+  r.now_ns = 10'000;
+  r.host = "box";
+  r.end = "was killed";
+  tutti::flight::operation_snapshot o;
+  o.number = 12;
+  o.how = tutti::flight::state::pending;
+  o.sequence = 41;
+  o.peer = -1;
+  o.waits_for = 2;
+  o.text = "train.cpp";
+  o.line = 81;
+  r.pending = {o, o};
+  r.recent = {o};
+  r.doing = {o};
+  tutti::flight::communicator_snapshot c;
+  c.id = 16;
+  c.last = 40;
+  c.failed = true;
+  c.name = "half";
+  r.communicators = {c};
+  told.ranks = {r, tutti::flight::rank_snapshot{}};
+  told.last = false;
+  return told;
+}
+
 // Of each kind one.
 std::vector<std::string> messages() {
   ranks_ended ended;
   ended.ends = {an_end(), outcome{}};
   ended.last_lines = {"oh", "", "no"};
+  ended.last_operations = {"recv from rank 0"};
   return {encode(hello{2, 1, 8, "box", 77}),
           encode(command(start_ranks{a_plan()})),
           encode(command(stop_ranks{SIGTERM})),
@@ -50,7 +84,12 @@ std::vector<std::string> messages() {
           encode(event(rank_failed{an_end(), true, 0})),
           encode(event(stop_wanted{stop_wanted::reason::cannot_start, 0, "why"})),
           encode(event(kill_wanted{})),
-          encode(event(ended))};
+          encode(event(ended)),
+          encode(command(tell_records{})),
+          encode(command(clock_told{5, 7})),
+          encode(event(explanation_wanted{})),
+          encode(event(clock_asked{5})),
+          encode(event(some_records()))};
 }
 
 void decode_all(const std::string& text) {
@@ -107,10 +146,35 @@ TEST_SUITE("launch/node_messages") {
     ranks_ended ended;
     ended.ends = {an_end(), outcome{}};
     ended.last_lines = {"oh", "", "no"};
+    ended.last_operations = {"recv from rank 0"};
     const ranks_ended back = std::get<ranks_ended>(decode_event(encode(event(ended))));
     REQUIRE(back.ends.size() == 2);
     CHECK(back.ends[0].pid == 1234);
     CHECK(back.last_lines == ended.last_lines);
+    CHECK(back.last_operations == ended.last_operations);
+
+    const records_told told = std::get<records_told>(decode_event(encode(event(some_records()))));
+    CHECK_FALSE(told.last);
+    REQUIRE(told.ranks.size() == 2);
+    const tutti::flight::rank_snapshot& r = told.ranks[0];
+    CHECK(r.rank == 5);
+    CHECK(r.pid == 99);
+    CHECK(r.at == tutti::flight::phase::member);
+    CHECK(r.thread == tutti::flight::thread_state::stopped);
+    CHECK(r.host == "box");
+    CHECK(r.end == "was killed");
+    REQUIRE(r.pending.size() == 2);
+    CHECK(r.pending[1].sequence == 41);
+    CHECK(r.pending[1].waits_for == 2);
+    CHECK(r.pending[1].where() == "train.cpp:81");
+    CHECK(r.recent.size() == 1);
+    CHECK(r.doing.size() == 1);
+    REQUIRE(r.communicators.size() == 1);
+    CHECK(r.communicators[0].last == 40);
+    CHECK(r.communicators[0].failed);
+    CHECK(r.communicators[0].name == "half");
+    CHECK(std::get<clock_asked>(decode_event(encode(event(clock_asked{5})))).asked_ns == 5);
+    CHECK(std::get<clock_told>(decode_command(encode(command(clock_told{5, 7})))).clock_ns == 7);
   }
 
   TEST_CASE("what was cut short or has something behind it is refused") {

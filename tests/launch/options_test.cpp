@@ -33,13 +33,34 @@ TEST_SUITE("launch/options") {
     CHECK(plain.nodes == 1);
     CHECK(plain.grace == 5000ms);
     CHECK(plain.timeout == 0ms);
+    CHECK(plain.trace.empty());
+    CHECK(plain.explain_after == 0ms);
     CHECK(plain.on_failure == failure_policy::stop);
     CHECK(plain.tag_output == tag_policy::automatic);
     CHECK(plain.program == std::vector<std::string>{"./hello"});
 
-    const options full = parse({"--np=2", "--nnodes", "3", "--node-rank", "2", "--master", "10.0.0.1:29500",
-                                "--on-failure", "continue", "--log-dir", "logs", "--tag-output", "never",
-                                "--timeout", "1.5", "--grace", "0", "prog"});
+    const options full = parse({"--np=2",
+                                "--nnodes",
+                                "3",
+                                "--node-rank",
+                                "2",
+                                "--master",
+                                "10.0.0.1:29500",
+                                "--on-failure",
+                                "continue",
+                                "--log-dir",
+                                "logs",
+                                "--tag-output",
+                                "never",
+                                "--timeout",
+                                "1.5",
+                                "--trace",
+                                "t.json",
+                                "--explain-after",
+                                "2.5",
+                                "--grace",
+                                "0",
+                                "prog"});
     CHECK(full.ranks == 2);
     CHECK(full.nodes == 3);
     CHECK(full.node_rank == 2);
@@ -50,6 +71,8 @@ TEST_SUITE("launch/options") {
     CHECK(full.log_dir == "logs");
     CHECK(full.tag_output == tag_policy::never);
     CHECK(full.timeout == 1500ms);
+    CHECK(full.trace == "t.json");
+    CHECK(full.explain_after == 2500ms);
     CHECK(full.grace == 0ms);
     CHECK(parse({"--nproc-per-node", "3", "p"}).ranks == 3);
     CHECK(parse({"-n3", "p"}).ranks == 3);
@@ -134,8 +157,8 @@ TEST_SUITE("launch/options") {
     }
     for (const char* option :
          {"--np", "--nproc-per-node", "--nnodes", "--node-rank", "--master", "--on-failure", "--max-restarts",
-          "--log-dir", "--quiet", "--tag-output", "--timeout", "--grace", "--join-timeout", "--node-timeout",
-          "--secret-fd", "Usage: tutti-run -n RANKS"})
+          "--log-dir", "--quiet", "--tag-output", "--trace", "--explain-after", "--timeout", "--grace",
+          "--join-timeout", "--node-timeout", "--secret-fd", "Usage: tutti-run -n RANKS"})
       CHECK(mentions(text, option));
   }
 }

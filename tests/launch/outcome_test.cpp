@@ -78,6 +78,7 @@ TEST_SUITE("launch/outcome") {
     context.grace = 5000ms;
     context.place = "box";
     context.last_lines = {"oh", "no"};
+    context.last_operations = {"recv from rank 1: never ended", "barrier #4 on world"};
     outcome stopped = signalled(1, SIGTERM, 12ms);
     stopped.asked_with = SIGTERM;
     outcome killed = signalled(2, SIGKILL, 5013ms);
@@ -92,6 +93,9 @@ TEST_SUITE("launch/outcome") {
           "tutti-run: the last lines on the standard error of rank 0:\n"
           "  | oh\n"
           "  | no\n"
+          "tutti-run: the last operations of rank 0:\n"
+          "  > recv from rank 1: never ended\n"
+          "  > barrier #4 on world\n"
           "tutti-run: rank 3: ended without error\n"
           "tutti-run: rank 1: stopped by tutti-run\n"
           "tutti-run: rank 2: killed by tutti-run: still there 5 s after SIGTERM\n");

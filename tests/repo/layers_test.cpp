@@ -18,13 +18,16 @@ using findings = std::vector<std::string>;
 const std::vector<std::string> sources_and_headers{".cpp", ".hpp"};
 
 // Rows from the bottom. A layer includes its own row and the rows below.
-const std::map<std::string, int> row_of_layer{{"base", 0},      {"core", 1},      {"match", 2},
-                                              {"transport", 2}, {"bootstrap", 2}, {"p2p", 3},
-                                              {"comm", 4},      {"coll", 5},      {"train", 6}};
+const std::map<std::string, int> row_of_layer{{"base", 0},      {"flight", 0},    {"core", 1}, {"match", 2},
+                                              {"transport", 2}, {"bootstrap", 2}, {"p2p", 3},  {"comm", 4},
+                                              {"coll", 5},      {"train", 6}};
 // These are narrower than their row: matching is pure data, the launcher is a program beside the library.
-const std::map<std::string, std::set<std::string>> narrow_layers{{"match", {"match", "base"}},
-                                                                 {"launch", {"launch", "bootstrap", "base"}},
-                                                                 {"report", {"report", "train", "base"}}};
+const std::map<std::string, std::set<std::string>> narrow_layers{
+    {"base", {"base"}},
+    {"flight", {"flight", "base"}},
+    {"match", {"match", "base"}},
+    {"launch", {"launch", "bootstrap", "flight", "base"}},
+    {"report", {"report", "train", "base"}}};
 
 // Libraries of others, and the rooms they may be used in (prefixes of paths).
 struct vendor {
@@ -44,7 +47,8 @@ const std::vector<vendor> vendors{
     {"oneapi/", {"tests/gpu/oneccl_abi_test"}},
     {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
-    {"nlohmann/", {"perf/common/", "src/report/", "tests/perf/", "tests/train/", "tests/report/"}},
+    {"nlohmann/",
+     {"perf/common/", "src/report/", "tests/perf/", "tests/train/", "tests/report/", "tests/launch/"}},
     {"doctest/", {"tests/"}},
 };
 

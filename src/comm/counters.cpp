@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_state.hpp"
+#include "comm/identity.hpp"
+#include "comm/world.hpp"
+#include "flight/recorder.hpp"
+#include "flight/snapshot.hpp"
+
+#include <fmt/format.h>
+
+#include <string_view>
+#include <tutti/counters.hpp>
+#include <tutti/detail/operation_state.hpp>
+
+namespace tutti {
+namespace {
+
+comm::communicator_state* living(const communicator& c) noexcept {
+  comm::communicator_state* const state = detail::communicator_access::state_of(c);
+  return state == nullptr || state->orphaned() ? nullptr : state;
+}
+
+// One metric: what it is, then a line for each set of labels.
+class metric {
+ public:
+  metric(std::string& text, std::string_view name, std::string_view type, std::string_view help)
+      : text_(text), name_(name) {
+    text_ += fmt::format("# HELP {0} {2}\n# TYPE {0} {1}\n", name, type, help);
+  }
+  void add(const std::string& labels, double value) {
+    text_ += fmt::format("{}{{{}}} {}\n", name_, labels, value);
+  }
+  void add(const std::string& labels, std::uint64_t value) {
+    text_ += fmt::format("{}{{{}}} {}\n", name_, labels, value);
+  }
+
+ private:
+  std::string& text_;
+  std::string_view name_;
+};
+
+double seconds(std::chrono::nanoseconds time) { return static_cast<double>(time.count()) / 1e9; }
+
+}  // namespace
+
+counters counters_of(const communicator& c) {
+  counters n;
+  const comm::communicator_state* const state = living(c);
+  if (state == nullptr) return n;
+  const p2p::endpoint_counters& messages = state->endpoint().counters();
+  n.sends = messages.sends;
+  n.receives = messages.receives;
+  n.eager = messages.eager;
+  n.rendezvous = messages.rendezvous;
+  n.fetched = messages.fetched;
+  n.unexpected = messages.unexpected;
+  n.corrupt_frames = messages.corrupt_frames;
+  const core::loop& loop = state->loop();
+  n.turns = loop.counters().turns;
+  n.parks = loop.counters().parks;
+  n.stalls = loop.stalls().stalls;
+  n.longest_stall = loop.stalls().longest;
+  return n;
+}
+
+std::vector<peer_counters> peer_counters_of(const communicator& c) {
+  std::vector<peer_counters> all;
+  comm::communicator_state* const state = living(c);
+  if (state == nullptr) return all;
+  const int size = state->of_world().info().size;
+  for (int rank = 0; rank < size; ++rank) {
+    const p2p::peer_counters& n = state->endpoint().counters_with(rank);
+    if (n.sends + n.receives == 0) continue;
+    peer_counters p;
+    p.rank = rank;
+    p.sends = n.sends;
+    p.bytes_sent = n.bytes_sent;
+    p.receives = n.receives;
+    p.bytes_received = n.bytes_received;
+    p.without_credit = n.without_credit;
+    all.push_back(p);
+  }
+  return all;
+}
+
+std::vector<operation_counters> operation_counters_of(const communicator& c) {
+  std::vector<operation_counters> all;
+  comm::communicator_state* const state = living(c);
+  if (state == nullptr) return all;
+  const flight::time_map times(state->recorder().memory().head());
+  const auto& by_kind = state->recorder().by_kind();
+  for (std::size_t kind = 0; kind < by_kind.size(); ++kind) {
+    if (by_kind[kind].calls == 0) continue;
+    operation_counters one;
+    one.name = detail::name_of(static_cast<detail::operation_kind>(kind));
+    one.calls = by_kind[kind].calls;
+    one.waited = std::chrono::nanoseconds(times.duration_ns(by_kind[kind].waited));
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::string prometheus_text(const communicator& c) {
+  comm::communicator_state* const state = living(c);
+  if (state == nullptr) return {};
+  const counters n = counters_of(c);
+  const std::string rank = fmt::format("rank=\"{}\"", state->of_world().info().rank);
+  std::string text;
+  const auto one = [&](std::string_view name, std::string_view help, auto value) {
+    metric(text, name, "counter", help).add(rank, value);
+  };
+  one("tutti_sends_total", "Messages sent.", n.sends);
+  one("tutti_receives_total", "Messages received.", n.receives);
+  one("tutti_eager_total", "Messages sent with their first frame.", n.eager);
+  one("tutti_rendezvous_total", "Messages announced first.", n.rendezvous);
+  one("tutti_fetched_total", "Messages read from the memory of their sender.", n.fetched);
+  one("tutti_unexpected_total", "Messages that came before their receive.", n.unexpected);
+  one("tutti_corrupt_frames_total", "Frames that were damaged on the way.", n.corrupt_frames);
+  one("tutti_turns_total", "Turns of the loop.", n.turns);
+  one("tutti_parks_total", "Times that the loop slept.", n.parks);
+  one("tutti_stalls_total", "Computations of 10 ms or more on the loop thread.", n.stalls);
+  metric(text, "tutti_longest_stall_seconds", "gauge", "The longest computation on the loop thread.")
+      .add(rank, seconds(n.longest_stall));
+
+  const std::vector<peer_counters> peers = peer_counters_of(c);
+  const auto of_peers = [&](std::string_view name, std::string_view help,
+                            std::uint64_t peer_counters::* what) {
+    metric m(text, name, "counter", help);
+    for (const peer_counters& p : peers) m.add(fmt::format("{},peer=\"{}\"", rank, p.rank), p.*what);
+  };
+  of_peers("tutti_peer_sends_total", "Messages sent to a rank.", &peer_counters::sends);
+  of_peers("tutti_peer_sent_bytes_total", "Bytes sent to a rank.", &peer_counters::bytes_sent);
+  of_peers("tutti_peer_receives_total", "Messages received from a rank.", &peer_counters::receives);
+  of_peers("tutti_peer_received_bytes_total", "Bytes received from a rank.", &peer_counters::bytes_received);
+  of_peers("tutti_peer_without_credit_total", "Sends that waited for their receive for want of credit.",
+           &peer_counters::without_credit);
+
+  const std::vector<operation_counters> operations = operation_counters_of(c);
+  const auto label = [&](const operation_counters& o) {
+    return fmt::format("{},operation=\"{}\"", rank, o.name);
+  };
+  metric calls(text, "tutti_operations_total", "counter", "Calls of a verb.");
+  for (const operation_counters& o : operations) calls.add(label(o), o.calls);
+  metric waited(text, "tutti_operation_seconds_total", "counter", "Time from calls to their ends.");
+  for (const operation_counters& o : operations) waited.add(label(o), seconds(o.waited));
+  return text;
+}
+
+}  // namespace tutti

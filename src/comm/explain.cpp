@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/explain.hpp"
+
+#include "base/log.hpp"
+#include "comm/communicator_state.hpp"
+#include "comm/identity.hpp"
+#include "comm/world.hpp"
+#include "flight/explanation.hpp"
+#include "flight/recordings.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
+#include <tutti/explain.hpp>
+
+namespace tutti::comm {
+namespace {
+
+constexpr std::int64_t quiet_ns = 5'000'000'000;
+constexpr std::size_t recent = 1;
+
+struct search {
+  std::uint64_t world;
+  std::vector<flight::rank_snapshot> found;
+};
+
+// Ranks that time out do so together. One of them says what all wait for; the others wait until it has read
+// that before they change it.
+constexpr int most_waits = 50;
+
+struct process_reports {
+  std::atomic<std::int64_t> last{0};
+  std::atomic<bool> reading{false};
+} in_process;
+
+bool may_report(flight::recordings* node) {
+  if (node != nullptr) return node->may_report(quiet_ns);
+  const std::int64_t now = base::steady_ns();
+  std::int64_t before = in_process.last.load();
+  return (before == 0 || now - before > quiet_ns) && in_process.last.compare_exchange_strong(before, now);
+}
+
+void set_reading(flight::recordings* node, bool on) {
+  if (node != nullptr) return node->set_reading(on);
+  in_process.reading = on;
+}
+
+bool is_reading(const flight::recordings* node) {
+  return node != nullptr ? node->is_reading() : in_process.reading.load();
+}
+
+}  // namespace
+
+std::string explain_world(std::uint64_t world, int size) {
+  search s{world, {}};
+  flight::for_each_recording(
+      [](void* owner, flight::recording_view memory) {
+        auto& of = *static_cast<search*>(owner);
+        flight::rank_snapshot r = flight::read(memory, recent);
+        // Who is still joining has no world yet.
+        if (r.at != flight::phase::none && (r.world == of.world || r.at == flight::phase::joining))
+          of.found.push_back(std::move(r));
+      },
+      &s);
+  std::sort(s.found.begin(), s.found.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  std::string text = flight::explain(s.found);
+  const auto known = static_cast<int>(s.found.size());
+  if (known < size)
+    text += fmt::format("({} of {} ranks can be seen from here{})\n", known, size,
+                        flight::seat::current() != nullptr && flight::seat::current()->node() == nullptr
+                            ? "; under tutti-run all of a host can, and Ctrl-\\ there shows all"
+                            : "; Ctrl-\\ in tutti-run shows all");
+  return text;
+}
+
+void report_hang(world& w) noexcept {
+  try {
+    // Under simulated time a timeout is no news for a person.
+    if (&w.loop().engine().env() != &core::environment::real()) return;
+    if (!base::log_enabled(base::log_level::warning)) return;
+    flight::recordings* const node = w.loop().seat().node();
+    if (!may_report(node)) {
+      for (int i = 0; i < most_waits && is_reading(node); ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      return;
+    }
+    set_reading(node, true);
+    std::string text;
+    try {
+      text = fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", w.info().rank,
+                         explain_world(w.info().id, w.info().size));
+    } catch (const std::exception&) {
+      // No memory for it: then without.
+    }
+    set_reading(node, false);
+    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text.data(), text.size());
+  } catch (const std::exception&) {
+    // No memory to say it in.
+  }
+}
+
+}  // namespace tutti::comm
+
+namespace tutti {
+
+std::string explain(const communicator& c) {
+  comm::communicator_state* const state = detail::communicator_access::state_of(c);
+  if (state == nullptr || state->orphaned()) return {};
+  const core::world_info& info = state->of_world().info();
+  return comm::explain_world(info.id, info.size);
+}
+
+}  // namespace tutti

@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flight/explanation.hpp"
+
+#include "flight/wait_graph.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/status.hpp>
+
+namespace tutti::flight {
+namespace {
+
+using detail::operation_kind;
+
+constexpr std::size_t most_shown = 4;  // pending operations of a rank
+constexpr std::size_t most_circles = 4;
+constexpr std::size_t most_culprits = 4;
+constexpr std::size_t most_missing = 8;
+
+std::string ranks_text(std::vector<int> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (std::size_t begin = 0; begin < ranks.size();) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (begin != 0) text += ", ";
+    text +=
+        end - begin == 1 ? std::to_string(ranks[begin]) : fmt::format("{}-{}", ranks[begin], ranks[end - 1]);
+    begin = end;
+  }
+  return text;
+}
+
+const communicator_snapshot* communicator_of(std::uint32_t id, const rank_snapshot& of) {
+  const auto found = std::find_if(of.communicators.begin(), of.communicators.end(),
+                                  [id](const communicator_snapshot& c) { return c.id == id; });
+  return found == of.communicators.end() ? nullptr : &*found;
+}
+
+std::string name_of_communicator(std::uint32_t id, const rank_snapshot& of) {
+  if (const communicator_snapshot* const c = communicator_of(id, of)) return c->name;
+  return id == 0 ? "world" : fmt::format("communicator {}", id);
+}
+
+// "rank 3", as of the world where that is known.
+std::string peer_text(const operation_snapshot& o, const rank_snapshot& of, const wait_graph& graph) {
+  if (o.peer < 0) return "any rank";
+  if (const int world = graph.world_rank(o.communicator, o.peer); world >= 0)
+    return fmt::format("rank {}", world);
+  return fmt::format("rank {} of {}", o.peer, name_of_communicator(o.communicator, of));
+}
+
+bool has_root(operation_kind kind) {
+  switch (kind) {
+    case operation_kind::broadcast:
+    case operation_kind::reduce:
+    case operation_kind::scatter:
+    case operation_kind::gather:
+    case operation_kind::scatter_v:
+    case operation_kind::gather_v:
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::string describe(const operation_snapshot& o, const rank_snapshot& of, const wait_graph& graph) {
+  const auto kind = static_cast<operation_kind>(o.kind);
+  const std::string comm = name_of_communicator(o.communicator, of);
+  std::string text;
+  if (kind > operation_kind::probe && o.sequence == 0) {
+    text = fmt::format("{} on {}", name_of_kind(o.kind), comm);
+  } else if (o.sequence == 0) {
+    const char* const way = kind == operation_kind::send ? "to" : "from";
+    text = fmt::format("{} {} {}, {} on {}", name_of_kind(o.kind), way, peer_text(o, of, graph),
+                       o.tag == any_tag ? std::string("any tag") : fmt::format("tag {}", o.tag), comm);
+  } else {
+    text = fmt::format("{} #{} on {}", name_of_kind(o.kind), o.sequence, comm);
+    if (has_root(kind) && o.peer >= 0) text += fmt::format(", root {}", o.peer);
+  }
+  if (o.bytes != 0) text += fmt::format(", {}", bytes_text(o.bytes));
+  if (o.moved != 0 && o.how == state::pending)
+    text += fmt::format(" ({} of them have come)", bytes_text(o.moved));
+  if (const std::string where = o.where(); !where.empty()) text += fmt::format(", at {}", where);
+  return text;
+}
+
+// What a rank is at, in words that are the same for ranks in the same situation: times are apart.
+struct row {
+  row() = default;
+  explicit row(std::string words) : before(std::move(words)) {}
+  row(std::string first, std::int64_t time, std::string last)
+      : before(std::move(first)), timed(true), ns(time), after(std::move(last)) {}
+  std::string before;
+  bool timed = false;  // else there is no more
+  std::int64_t ns = 0;
+  std::string after;
+};
+using rows = std::vector<row>;
+
+row activity_row(const rank_snapshot& r) {
+  switch (activity_of(r)) {
+    case activity_kind::not_there:
+      return row("has not joined: it has called neither tutti::run nor tutti::init yet");
+    case activity_kind::joining:
+      return {"has been joining the world for ", r.now_ns - r.since_ns, ""};
+    case activity_kind::left:
+      return row("has left: its part is over");
+    case activity_kind::failed:
+      return row(fmt::format("has failed: {}", r.words));
+    case activity_kind::gone:
+      return row(r.end.empty() ? "has gone: its process has ended" : fmt::format("has gone: it {}", r.end));
+    case activity_kind::stopped:
+      return {"is stopped (SIGSTOP, Ctrl-Z or a debugger; kill -CONT lets it go on): its loop last turned ",
+              r.now_ns - std::max(r.turned_ns, r.asleep_ns), " ago"};
+    case activity_kind::computing:
+      return {"computes on its loop thread: the loop has not turned for ", r.now_ns - r.turned_ns, ""};
+    case activity_kind::blocked:
+      return {
+          "blocks its loop thread (in a system call or a lock that is not tutti's): the loop has not "
+          "turned for ",
+          r.now_ns - r.turned_ns, ""};
+    case activity_kind::in_handler:
+      return {"computes in a handler of its own on the loop thread; the loop last turned ",
+              r.now_ns - r.asleep_ns, " ago"};
+    case activity_kind::working:
+      break;
+  }
+  return {};
+}
+
+bool hides_operations(activity_kind k) { return k == activity_kind::not_there || k == activity_kind::left; }
+
+rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
+  rows all;
+  const activity_kind is = activity_of(r);
+  if (is != activity_kind::working) all.push_back(activity_row(r));
+  if (hides_operations(is)) return all;
+  const bool held_up = is == activity_kind::working;
+  for (const operation_snapshot& a : r.doing) {
+    const std::string where =
+        a.kind == kind_span ? fmt::format("is in \"{}\" for ", a.text) : "computes on the pool for ";
+    all.push_back({where, r.now_ns - a.start_ns, ""});
+  }
+  std::size_t shown = 0;
+  for (const operation_snapshot& o : r.pending) {
+    if (++shown > most_shown) break;
+    std::string what = fmt::format(" {} {}", held_up ? "in" : "", describe(o, r, graph));
+    if (o.sequence != 0) {
+      const std::vector<int> missing = graph.waited_for(r, o);
+      if (!missing.empty()) what += fmt::format(": for {}", ranks_text(missing));
+    } else if (graph.has_met(r, o)) {
+      what += ": on its way";
+    }
+    all.push_back({held_up ? "waits " : "pending there: since ", r.now_ns - o.start_ns,
+                   held_up ? what : what.substr(1)});
+  }
+  if (r.pending.size() > most_shown)
+    all.push_back(row(fmt::format("and {} more", r.pending.size() - most_shown)));
+  if (r.pending.empty() && held_up && r.doing.empty())
+    all.push_back(row("waits for no operation of tutti's"));
+  if ((r.pending.empty() || !held_up) && !r.recent.empty())
+    all.push_back({fmt::format("last: {}, which {} ", describe(r.recent.front(), r, graph),
+                               r.recent.front().how == state::done ? "ended" : "failed"),
+                   r.now_ns - r.recent.front().end_ns, " ago"});
+  return all;
+}
+
+std::string text_of(const row& one, std::int64_t ns) {
+  return one.timed ? one.before + seconds_text(ns) + one.after : one.before;
+}
+
+// Ranks in the same situation are one line, with the longest of their times.
+std::string table(const std::vector<rank_snapshot>& ranks, const wait_graph& graph) {
+  struct group {
+    std::vector<int> ranks;
+    rows lines;
+    int pid = 0;
+    std::string host;
+  };
+  std::vector<group> groups;
+  std::map<std::string, std::size_t> places;
+  for (const rank_snapshot& r : ranks) {
+    rows lines = rows_of(r, graph);
+    std::string key;
+    for (const row& one : lines) key += one.before + '\1' + one.after + '\n';
+    const auto [place, is_new] = places.emplace(key, groups.size());
+    if (is_new) {
+      groups.push_back({{r.rank}, std::move(lines), r.pid, r.host});
+      continue;
+    }
+    group& g = groups[place->second];
+    g.ranks.push_back(r.rank);
+    for (std::size_t i = 0; i < lines.size(); ++i) g.lines[i].ns = std::max(g.lines[i].ns, lines[i].ns);
+  }
+  std::string text;
+  for (const group& g : groups) {
+    std::string who = ranks_text(g.ranks);
+    if (g.ranks.size() > 1) who += ": each";
+    if (g.ranks.size() == 1 && g.pid > 0)
+      who += fmt::format(" (pid {}{})", g.pid, g.host.empty() ? "" : " on " + g.host);
+    for (std::size_t i = 0; i < g.lines.size(); ++i)
+      text += fmt::format("  {} {}\n", i == 0 ? who : std::string(who.size(), ' '),
+                          text_of(g.lines[i], g.lines[i].ns));
+  }
+  return text;
+}
+
+std::string missing_lines(const wait_graph& graph) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const missing_ranks& m : graph.missing()) {
+    if (++shown > most_missing) break;
+    text += fmt::format("{} #{} on {} has not been called by {}", name_of_kind(m.operation->kind), m.sequence,
+                        name_of_communicator(m.communicator, *m.of), ranks_text(m.ranks));
+    std::string last;
+    if (const rank_snapshot* const r = graph.find(m.ranks.front()))
+      if (const communicator_snapshot* const c = communicator_of(m.communicator, *r))
+        last = c->last == 0 ? fmt::format(" (rank {} has called none there yet)", r->rank)
+                            : fmt::format(" (the last that rank {} called there was #{})", r->rank, c->last);
+    text += last + "\n";
+  }
+  return text;
+}
+
+std::string circle_lines(const wait_graph& graph) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const std::vector<int>& circle : graph.circles()) {
+    if (++shown > most_circles) break;
+    text += "a circle: ";
+    for (std::size_t i = 0; i < circle.size(); ++i) {
+      const int next = circle[(i + 1) % circle.size()];
+      const auto& edges = graph.edges_of(circle[i]);
+      const auto why = std::find_if(edges.begin(), edges.end(),
+                                    [next](const wait_graph::edge& e) { return e.to == next; });
+      const std::string in = why == edges.end()
+                                 ? ""
+                                 : fmt::format(" ({}{}{})", name_of_kind(why->why->kind),
+                                               why->why->where().empty() ? "" : " at ", why->why->where());
+      text += i == 0 ? fmt::format("rank {} waits for {}{}", circle[i], next, in)
+                     : fmt::format(", {} for {}{}", circle[i], next, in);
+    }
+    text += ": none of them can go on\n";
+  }
+  return text;
+}
+
+std::string culprit_lines(const wait_graph& graph) {
+  std::string text;
+  std::size_t shown = 0;
+  for (const auto& [rank, who] : graph.culprits()) {
+    if (++shown > most_culprits) break;
+    const rank_snapshot* const r = graph.find(rank);
+    if (r == nullptr) {
+      text += fmt::format("{} wait{} for rank {}, of which nothing is known here (another host?)\n",
+                          ranks_text(who), who.size() == 1 ? "s" : "", rank);
+      continue;
+    }
+    const rows lines = rows_of(*r, graph);
+    text +=
+        fmt::format("{} wait{} for rank {}, which {}\n", ranks_text(who), who.size() == 1 ? "s" : "", rank,
+                    lines.empty() ? "does nothing that is known" : text_of(lines.front(), lines.front().ns));
+  }
+  return text;
+}
+
+}  // namespace
+
+const char* name_of_kind(std::uint8_t kind) noexcept {
+  switch (kind) {
+    case kind_compute:
+      return "compute";
+    case kind_span:
+      return "span";
+    case kind_asleep:
+      return "asleep";
+    default:
+      return detail::name_of(static_cast<operation_kind>(kind));
+  }
+}
+
+std::string seconds_text(std::int64_t ns) {
+  const auto ms = static_cast<double>(std::max<std::int64_t>(ns, 0)) / 1e6;
+  if (ms < 1) return fmt::format("{:.3g} us", ms * 1000);
+  if (ms < 999.5) return fmt::format("{:.3g} ms", ms);
+  return ms < 600'000 ? fmt::format("{:.1f} s", ms / 1000) : fmt::format("{:.0f} min", ms / 60'000);
+}
+
+std::string bytes_text(std::uint64_t bytes) {
+  if (bytes == 1) return "1 byte";
+  if (bytes < 1024) return fmt::format("{} bytes", bytes);
+  constexpr const char* units[] = {"KiB", "MiB", "GiB", "TiB"};
+  double amount = static_cast<double>(bytes) / 1024;
+  std::size_t unit = 0;
+  while (amount >= 1024 && unit < 3) {
+    amount /= 1024;
+    ++unit;
+  }
+  return fmt::format("{:.3g} {}", amount, units[unit]);
+}
+
+std::string describe(const operation_snapshot& operation, const rank_snapshot& of,
+                     const std::vector<rank_snapshot>& all) {
+  return describe(operation, of, wait_graph(all));
+}
+
+std::string explain(const std::vector<rank_snapshot>& ranks) {
+  const wait_graph graph(ranks);
+  return table(ranks, graph) + missing_lines(graph) + circle_lines(graph) + culprit_lines(graph);
+}
+
+std::string last_operations(const rank_snapshot& rank, std::size_t most, const std::string& indent) {
+  const std::vector<rank_snapshot> alone{rank};
+  const wait_graph graph(alone);
+  std::string text;
+  std::size_t shown = 0;
+  for (const operation_snapshot& o : rank.pending) {
+    if (shown++ == most) return text;
+    text += fmt::format("{}{}: begun {} before, never ended\n", indent, describe(o, rank, graph),
+                        seconds_text(rank.now_ns - o.start_ns));
+  }
+  for (const operation_snapshot& o : rank.recent) {
+    if (shown++ == most) return text;
+    const char* const how = o.how == state::done        ? "ended"
+                            : o.how == state::cancelled ? "was cancelled"
+                                                        : "failed";
+    text += fmt::format("{}{}: {} {} before\n", indent, describe(o, rank, graph), how,
+                        seconds_text(rank.now_ns - o.end_ns));
+  }
+  return text;
+}
+
+}  // namespace tutti::flight

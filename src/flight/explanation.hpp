@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who waits for whom: from what the ranks' recordings say to a table for a person.
+#pragma once
+
+#include "flight/snapshot.hpp"
+
+#include <string>
+#include <vector>
+
+namespace tutti::flight {
+
+// Lines: what each rank does or waits for and since when, which ranks have not called which collective, whom
+// the others wait for, and ranks that wait for each other in a circle. `ranks` may be some of a world.
+std::string explain(const std::vector<rank_snapshot>& ranks);
+
+// "all_reduce #41 on world, 1.0 MiB, at train.cpp:81".
+std::string describe(const operation_snapshot& operation, const rank_snapshot& of,
+                     const std::vector<rank_snapshot>& all);
+const char* name_of_kind(std::uint8_t kind) noexcept;
+
+// The last operations of a rank that has failed, the newest first, as lines with `indent` before each; empty
+// when it had none.
+std::string last_operations(const rank_snapshot& rank, std::size_t most, const std::string& indent);
+
+std::string seconds_text(std::int64_t ns);    // "350 ms", "12.1 s"
+std::string bytes_text(std::uint64_t bytes);  // "64 bytes", "1.5 MiB"
+
+}  // namespace tutti::flight

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flight/process_trace.hpp"
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "flight/recordings.hpp"
+#include "flight/trace_writer.hpp"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+
+namespace tutti::flight {
+namespace {
+
+constexpr std::chrono::milliseconds between_looks{10};
+constexpr std::int64_t usual_mib = 1024;
+
+class process_trace;
+process_trace* instance = nullptr;
+
+// All of `writer_` is reached under the lock that for_each_recording holds.
+class process_trace {
+ public:
+  explicit process_trace(std::string path) : path_(std::move(path)), thread_([this] { work(); }) {}
+  ~process_trace() {
+    instance = nullptr;
+    if (::getpid() != process_) {  // a child that has neither the thread nor the ranks
+      thread_.detach();
+      return;
+    }
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    thread_.join();
+    look_at_all();
+    if (writer_ != nullptr) writer_->finish();
+  }
+
+  void look(const recording_view& of) {
+    const head& h = of.head();
+    if (h.ready.load(std::memory_order_acquire) != magic) return;
+    const auto at = static_cast<phase>(h.phase_.load(std::memory_order_acquire));
+    if (at == phase::none) return;
+    const auto rank = static_cast<int>(high_of(h.rank.load(std::memory_order_relaxed)));
+    if (writer_ == nullptr) {
+      // When one is a member, all of this process have begun to join: they are the world, or a part of it.
+      if (at == phase::joining || failed_) return;
+      const auto size = static_cast<std::size_t>(low_of(h.rank.load(std::memory_order_relaxed)));
+      std::set<int> ranks;
+      for_each_recording_locked(
+          [](void* found, recording_view other) {
+            const head& there = other.head();
+            if (there.ready.load(std::memory_order_acquire) == magic &&
+                there.phase_.load(std::memory_order_acquire) != 0)
+              static_cast<std::set<int>*>(found)->insert(
+                  static_cast<int>(high_of(there.rank.load(std::memory_order_relaxed))));
+          },
+          &ranks);
+      open(ranks.size() >= size ? path_ : path_ + ".rank-" + std::to_string(rank));
+      if (writer_ == nullptr) return;
+    }
+    writer_->look(rank, of, "");
+    writer_->flush();
+  }
+  void over(const recording_view& of) {
+    look(of);
+    if (writer_ != nullptr)
+      writer_->over(static_cast<int>(high_of(of.head().rank.load(std::memory_order_relaxed))));
+  }
+
+ private:
+  void open(const std::string& path) {
+    const auto mib = base::env_integer("TUTTI_TRACE_MIB", 1, 1 << 20).value_or(usual_mib);
+    try {
+      writer_ = std::make_unique<trace_writer>(path, trace_clock{}, static_cast<std::uint64_t>(mib) << 20);
+    } catch (const std::exception& e) {
+      failed_ = true;
+      base::log_warning(std::string("TUTTI_TRACE: no trace is written: ") + e.what());
+    }
+  }
+  void look_at_all() {
+    for_each_recording([](void* self, recording_view of) { static_cast<process_trace*>(self)->look(of); },
+                       this);
+  }
+  void work() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+      lock.unlock();
+      try {
+        look_at_all();
+      } catch (const std::exception&) {
+        // No memory now; what is missed is counted as lost.
+      }
+      lock.lock();
+      wake_.wait_for(lock, between_looks, [this] { return stopping_; });
+    }
+  }
+
+  const std::string path_;
+  const pid_t process_ = ::getpid();
+  bool failed_ = false;
+  std::unique_ptr<trace_writer> writer_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+bool trace_this_process() {
+  static const std::optional<std::string> path = base::env_string("TUTTI_TRACE");
+  if (!path) return false;
+  static process_trace trace(*path);
+  instance = &trace;
+  return true;
+}
+
+void write_last(const recording_view& of) noexcept {
+  try {
+    if (instance != nullptr) instance->over(of);
+  } catch (const std::exception&) {
+    // No memory for the last of a trace.
+  }
+}
+
+}  // namespace tutti::flight

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flight recorder of one rank: its last operations, always on. An operation costs some stores into two
+// lines of cache, one that is not over at once a reading of the processor's counter; no allocation, lock or
+// system call.
+//
+// Operations, communicators and the loop are written by the loop thread; activities by any thread.
+#pragma once
+
+#include "base/cycles.hpp"
+#include "flight/handle.hpp"
+#include "flight/layout.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string_view>
+
+namespace tutti::flight {
+
+// What is known of an operation when it starts.
+struct operation_facts {
+  std::uint8_t kind = 0;  // detail::operation_kind
+  std::uint32_t communicator = 0;
+  std::uint32_t sequence = 0;  // of a collective
+  int peer = -1;               // or root, rank of the communicator
+  int tag = -1;
+  std::uint64_t bytes = 0;
+  const char* file = nullptr;  // that lives as long as the program
+  std::uint32_t line = 0;
+};
+
+class recorder {
+ public:
+  // Without a clock, the processor's counter is read. `memory` is zero, or was another rank's that has gone.
+  explicit recorder(recording_view memory, std::uint64_t (*clock)(const void*) noexcept = nullptr,
+                    const void* clock_owner = nullptr) noexcept;
+  recorder(const recorder&) = delete;
+  recorder& operator=(const recorder&) = delete;
+
+  std::uint64_t now() const noexcept { return clock_ == nullptr ? base::cycles() : clock_(clock_owner_); }
+  recording_view memory() const noexcept { return memory_; }
+
+  // ---- operations ----
+  // Unless traced, times are those of the loop's last turn, some microseconds old, but for the start of what
+  // stays.
+
+  handle begin(const operation_facts& what) noexcept {
+    std::uint32_t place = next_place_;
+    if (is_pending(operations_[place])) place = pass_over_pending(place);
+    next_place_ = (place + 1) & operations_mask_;
+    const std::uint64_t number = ++started_;
+    ++by_kind_[what.kind % kinds].calls;
+    write(operations_[place], number, what.kind, text_of(what.file), what.line, what.bytes,
+          both(what.communicator, what.sequence),
+          both(static_cast<std::uint32_t>(what.peer), static_cast<std::uint32_t>(what.tag)),
+          traced_ ? now() : last_turn_);
+    head_.started.store(number, std::memory_order_relaxed);
+    return {number, place};
+  }
+  // It was not over at once: since when it is pending is looked at exactly.
+  void stays(handle h) noexcept {
+    if (!traced_) operations_[h.place].start.store(now(), std::memory_order_relaxed);
+  }
+  void end(handle h, state how) noexcept {
+    entry& e = operations_[h.place];
+    const std::uint64_t start = e.start.load(std::memory_order_relaxed);
+    const std::uint64_t when = std::max(start, coarse_now());
+    if (end_at(h, how, when))
+      by_kind_[(e.what.load(std::memory_order_relaxed) >> 56) % kinds].waited += when - start;
+  }
+  void end_at_once(handle h, state how) noexcept { end_at(h, how, coarse_now()); }
+  // It is seen to wait for this rank of the world (-1: for none in particular).
+  void waits_for(handle h, int world_rank) noexcept;
+  // So many of its bytes have come.
+  void moved(handle h, std::uint64_t bytes) noexcept;
+
+  // By kind of operation; of those that were not over at once, the time from their starts to their ends, in
+  // cycles.
+  static constexpr std::size_t kinds = 64;
+  struct totals {
+    std::uint64_t calls = 0;
+    std::uint64_t waited = 0;
+  };
+  const std::array<totals, kinds>& by_kind() const noexcept { return by_kind_; }
+
+  // ---- activities, from any thread ----
+
+  handle begin_activity(std::uint8_t kind, std::uint32_t text, std::uint32_t line,
+                        std::uint64_t start) noexcept;
+  void end_activity(handle h, state how, std::uint64_t start, std::uint64_t end) noexcept;
+  void compute_begun() noexcept { head_.compute_running.fetch_add(1, std::memory_order_relaxed); }
+  void compute_ended() noexcept { head_.compute_running.fetch_sub(1, std::memory_order_relaxed); }
+
+  // The number of a file's name, which lives as long as the program; `no_text` when the table is full.
+  std::uint32_t text_of(const char* file) noexcept {
+    const std::size_t at = hash(file);
+    return keys_[at].load(std::memory_order_acquire) == file ? static_cast<std::uint32_t>(at)
+                                                             : find_text(file, at);
+  }
+  // Of a text that need not.
+  std::uint32_t text_of(std::string_view words) noexcept;
+
+  // ---- communicators ----
+
+  static constexpr std::size_t no_place = communicators;
+  std::size_t open_communicator(std::uint32_t id, int rank, int size, std::string_view name) noexcept;
+  void called(std::size_t place, std::uint32_t sequence) noexcept {
+    if (place != no_place) communicators_[place].last.store(sequence, std::memory_order_relaxed);
+  }
+  void communicator_failed(std::size_t place) noexcept {
+    if (place != no_place) communicators_[place].failed.store(1, std::memory_order_relaxed);
+  }
+  void close_communicator(std::size_t place) noexcept;
+
+  // ---- the rank and its loop ----
+
+  void joining(int rank, int size) noexcept;
+  void joined(std::uint64_t world) noexcept;
+  void ended(phase how, std::string_view why) noexcept;
+  void turned(std::uint64_t cycles) noexcept {
+    last_turn_ = cycles;
+    head_.turned.store(cycles, std::memory_order_relaxed);
+  }
+  void fell_asleep() noexcept;
+  void woke_up() noexcept;
+  // Times are to be exact, and when the loop sleeps is an activity, too.
+  void trace(bool on) noexcept { traced_ = on; }
+  bool traced() const noexcept { return traced_; }
+
+ private:
+  std::uint64_t coarse_now() const noexcept { return traced_ ? now() : last_turn_; }
+  static bool is_pending(const entry& e) noexcept {
+    return static_cast<state>(e.mark.load(std::memory_order_relaxed) & 0xff) == state::pending;
+  }
+  std::uint32_t pass_over_pending(std::uint32_t place) const noexcept;
+  static std::size_t hash(const char* file) noexcept {
+    const auto bits = reinterpret_cast<std::uintptr_t>(file);
+    return (bits ^ bits >> 8) % texts;
+  }
+  std::uint32_t find_text(const char* file, std::size_t from) noexcept;
+  std::uint32_t add_text(std::size_t at, const char* key, std::string_view words) noexcept;
+
+  static void write(entry& e, std::uint64_t number, std::uint8_t kind, std::uint32_t text, std::uint32_t line,
+                    std::uint64_t bytes, std::uint64_t place, std::uint64_t whom,
+                    std::uint64_t start) noexcept {
+    e.mark.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    e.start.store(start, std::memory_order_relaxed);
+    e.end.store(0, std::memory_order_relaxed);
+    e.bytes.store(bytes, std::memory_order_relaxed);
+    e.what.store(static_cast<std::uint64_t>(kind) << 56 | static_cast<std::uint64_t>(text) << 40 | line,
+                 std::memory_order_relaxed);
+    e.place.store(place, std::memory_order_relaxed);
+    e.whom.store(whom, std::memory_order_relaxed);
+    e.detail.store(0, std::memory_order_relaxed);
+    e.mark.store(number << 8 | static_cast<std::uint64_t>(state::pending), std::memory_order_release);
+  }
+  bool end_at(handle h, state how, std::uint64_t when) noexcept {
+    entry& e = operations_[h.place];
+    head_.ended.store(++ended_, std::memory_order_relaxed);
+    if (e.mark.load(std::memory_order_relaxed) >> 8 != h.number) return false;
+    e.end.store(when, std::memory_order_relaxed);
+    e.mark.store(h.number << 8 | static_cast<std::uint64_t>(how), std::memory_order_release);
+    return true;
+  }
+
+  const recording_view memory_;
+  flight::head& head_;
+  communicator_entry* const communicators_;
+  text_entry* const texts_;
+  entry* const operations_;
+  entry* const activities_;
+  const std::uint32_t operations_mask_;
+  const std::uint32_t activities_mask_;
+  std::uint64_t (*const clock_)(const void*) noexcept;
+  const void* const clock_owner_;
+  std::uint32_t next_place_ = 0;
+  std::uint64_t started_ = 0;
+  std::uint64_t ended_ = 0;
+  std::array<totals, kinds> by_kind_{};
+  bool traced_ = false;
+  std::uint64_t last_turn_ = 0;
+  std::uint64_t slept_since_ = 0;
+  std::array<std::atomic<const char*>, texts> keys_{};
+  std::mutex adding_;  // of texts
+};
+
+}  // namespace tutti::flight

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flight/recordings.hpp"
+
+#include "base/env.hpp"
+#include "flight/process_trace.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <mutex>
+#include <stdexcept>
+#include <string_view>
+#include <system_error>
+#include <tutti/detail/operation_state.hpp>
+
+namespace tutti::flight {
+namespace {
+
+constexpr const char* variable = "TUTTI_FLIGHT";
+constexpr const char* size_variable = "TUTTI_FLIGHT_OPERATIONS";
+constexpr int most_ranks = 65536;
+
+void* map_memory(std::size_t bytes, int flags, int fd) {
+  void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (at == MAP_FAILED) throw std::system_error(errno, std::generic_category(), "mmap");
+  return at;
+}
+
+std::size_t wanted_operations() {
+  const auto given = base::env_integer(size_variable, static_cast<std::int64_t>(least_operations),
+                                       static_cast<std::int64_t>(most_operations));
+  return given ? std::bit_ceil(static_cast<std::size_t>(*given)) : usual_operations;
+}
+
+// ---- the seats of this process ----
+
+constexpr std::size_t most_seats = 256;
+
+// Read by a signal handler: no lock there.
+std::array<std::atomic<recorder*>, most_seats> seats{};
+std::atomic<int> launcher_pid{0};
+std::mutex seats_mutex;
+std::weak_ptr<recordings> node_memory;
+bool node_seat_taken = false;
+thread_local seat* current_seat = nullptr;
+
+}  // namespace
+
+// ---- the memory of a node ----
+
+struct recordings::title {
+  word ready;  // magic
+  word ranks;
+  word operations;
+  word launcher;
+  word traced;
+  word reported;  // nanoseconds
+  word reading;
+};
+
+recordings::recordings(int ranks, shape s)
+    : fd_(::memfd_create("tutti-flight", MFD_CLOEXEC | MFD_ALLOW_SEALING)), ranks_(ranks), shape_(s) {
+  if (!fd_) throw std::system_error(errno, std::generic_category(), "memfd_create");
+  bytes_ = page_bytes + static_cast<std::size_t>(ranks) * s.bytes();
+  if (::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
+    throw std::system_error(errno, std::generic_category(), "the flight recorder's memory");
+  // Nobody can cut it short under the others.
+  ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  map();
+  title& t = front();
+  t.ranks.store(static_cast<std::uint64_t>(ranks), std::memory_order_relaxed);
+  t.operations.store(s.operations, std::memory_order_relaxed);
+  t.launcher.store(static_cast<std::uint64_t>(::getpid()), std::memory_order_relaxed);
+  t.ready.store(magic, std::memory_order_release);
+}
+
+recordings::recordings(int fd) : fd_(::fcntl(fd, F_DUPFD_CLOEXEC, 0)) {
+  struct stat status{};
+  if (!fd_ || ::fstat(fd_.get(), &status) != 0 || status.st_size < static_cast<off_t>(page_bytes))
+    throw std::runtime_error("no memory for a flight recorder");
+  bytes_ = static_cast<std::size_t>(status.st_size);
+  map();
+  const title& t = front();
+  const std::uint64_t ranks = t.ranks.load(std::memory_order_relaxed);
+  shape_.operations = t.operations.load(std::memory_order_relaxed);
+  const bool right = t.ready.load(std::memory_order_acquire) == magic && ranks > 0 && ranks <= most_ranks &&
+                     std::has_single_bit(shape_.operations) && shape_.operations >= least_operations &&
+                     shape_.operations <= most_operations && bytes_ == page_bytes + ranks * shape_.bytes();
+  if (!right) {
+    ::munmap(memory_, bytes_);
+    throw std::runtime_error("memory of another version's flight recorder");
+  }
+  ranks_ = static_cast<int>(ranks);
+}
+
+recordings::~recordings() {
+  if (memory_ != nullptr) ::munmap(memory_, bytes_);
+}
+
+void recordings::map() { memory_ = static_cast<std::byte*>(map_memory(bytes_, MAP_SHARED, fd_.get())); }
+
+recordings::title& recordings::front() const noexcept { return *reinterpret_cast<title*>(memory_); }
+
+recording_view recordings::of(int local_rank) const noexcept {
+  return {memory_ + page_bytes + static_cast<std::size_t>(local_rank) * shape_.bytes(), shape_};
+}
+
+void recordings::clear() noexcept {
+  for (int i = 0; i < ranks_; ++i) of(i).head().ready.store(0, std::memory_order_relaxed);
+}
+
+pid_t recordings::launcher() const noexcept {
+  return static_cast<pid_t>(front().launcher.load(std::memory_order_relaxed));
+}
+
+bool recordings::traced() const noexcept { return front().traced.load(std::memory_order_relaxed) != 0; }
+
+void recordings::set_traced(bool on) noexcept { front().traced.store(on ? 1 : 0, std::memory_order_relaxed); }
+
+bool recordings::may_report(std::int64_t quiet_ns) noexcept {
+  const auto now = static_cast<std::uint64_t>(base::steady_ns());
+  std::uint64_t last = front().reported.load(std::memory_order_relaxed);
+  if (last != 0 && now - last <= static_cast<std::uint64_t>(quiet_ns)) return false;
+  return front().reported.compare_exchange_strong(last, now, std::memory_order_relaxed);
+}
+
+void recordings::set_reading(bool on) noexcept {
+  front().reading.store(on ? 1 : 0, std::memory_order_release);
+}
+
+bool recordings::is_reading() const noexcept { return front().reading.load(std::memory_order_acquire) != 0; }
+
+std::string variable_for(const recordings& all, int local_rank) {
+  return std::string(variable) + "=" + std::to_string(all.descriptor()) + ":" + std::to_string(local_rank);
+}
+
+// ---- seats ----
+
+namespace {
+
+// The launcher's memory and this process's place there; null where there is none.
+std::shared_ptr<recordings> node_of_environment(int& place) {
+  const auto text = base::env_string(variable);
+  if (!text) return nullptr;
+  int fd = -1;
+  const char* const end = text->data() + text->size();
+  const auto [colon, wrong] = std::from_chars(text->data(), end, fd);
+  if (wrong != std::errc() || colon == end || *colon != ':' ||
+      std::from_chars(colon + 1, end, place).ec != std::errc() || fd < 0)
+    return nullptr;
+  try {
+    auto all = std::make_shared<recordings>(fd);
+    if (place < 0 || place >= all->ranks()) return nullptr;
+    // What this process starts is not this rank.
+    ::fcntl(fd, F_SETFD, FD_CLOEXEC);
+    return all;
+  } catch (const std::exception&) {
+    return nullptr;  // the descriptor was closed on the way here, as by a shell between: then without
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<seat> seat::take(bool real_clock, std::uint64_t (*clock)(const void*) noexcept,
+                                 const void* clock_owner) {
+  const bool alone_traced = real_clock && base::env_string(variable) == std::nullopt && trace_this_process();
+  const std::lock_guard lock(seats_mutex);
+  std::shared_ptr<seat> made(new seat);
+  recording_view memory;
+  if (real_clock && !node_seat_taken) {
+    int place = -1;
+    made->node_ = node_of_environment(place);
+    if (made->node_ != nullptr) {
+      node_seat_taken = true;
+      node_memory = made->node_;
+      memory = made->node_->of(place);
+      launcher_pid.store(made->node_->launcher(), std::memory_order_relaxed);
+    }
+  }
+  if (!memory) {
+    shape s{real_clock ? wanted_operations() : least_operations};
+    if (alone_traced) s.operations = std::max(s.operations, traced_operations);
+    made->own_bytes_ = s.bytes();
+    made->own_ =
+        map_memory(made->own_bytes_, MAP_PRIVATE | MAP_ANONYMOUS | (real_clock ? MAP_POPULATE : 0), -1);
+    memory = recording_view(made->own_, s);
+  }
+  made->recorder_ = std::make_unique<flight::recorder>(memory, clock, clock_owner);
+  made->recorder_->trace(made->node_ != nullptr ? made->node_->traced() : alone_traced);
+  for (auto& s : seats) {
+    flight::recorder* free = nullptr;
+    if (s.compare_exchange_strong(free, made->recorder_.get(), std::memory_order_release)) break;
+  }
+  return made;
+}
+
+seat* seat::current() noexcept { return current_seat; }
+void seat::set_current(seat* s) noexcept { current_seat = s; }
+
+seat::~seat() {
+  if (current_seat == this) current_seat = nullptr;
+  const std::lock_guard lock(seats_mutex);
+  for (auto& s : seats) {
+    flight::recorder* mine = recorder_.get();
+    if (s.compare_exchange_strong(mine, nullptr, std::memory_order_acq_rel)) break;
+  }
+  write_last(recorder_->memory());
+  recorder_.reset();
+  if (own_ != nullptr) ::munmap(own_, own_bytes_);
+  if (node_ != nullptr) node_seat_taken = false;
+}
+
+void for_each_recording(void (*f)(void* owner, recording_view), void* owner) {
+  const std::lock_guard lock(seats_mutex);
+  for_each_recording_locked(f, owner);
+}
+
+void for_each_recording_locked(void (*f)(void* owner, recording_view), void* owner) {
+  const std::shared_ptr<recordings> node = node_memory.lock();
+  for (int i = 0; node != nullptr && i < node->ranks(); ++i) f(owner, node->of(i));
+  for (const auto& s : seats) {
+    recorder* const one = s.load(std::memory_order_acquire);
+    if (one == nullptr) continue;
+    const recording_view memory = one->memory();
+    bool of_node = false;
+    for (int i = 0; node != nullptr && i < node->ranks(); ++i)
+      of_node |= &node->of(i).head() == &memory.head();
+    if (!of_node) f(owner, memory);
+  }
+}
+
+// ---- the signal ----
+
+namespace {
+
+// Text put together without memory of anybody else's, for a signal handler.
+class line {
+ public:
+  line& operator<<(const char* text) noexcept {
+    while (*text != '\0' && used_ < sizeof text_) text_[used_++] = *text++;
+    return *this;
+  }
+  line& operator<<(std::int64_t number) noexcept {
+    char digits[24];
+    const auto end = std::to_chars(digits, digits + sizeof digits - 1, number).ptr;
+    *end = '\0';
+    return *this << digits;
+  }
+  void write_to(int fd) noexcept {
+    for (std::size_t done = 0; done < used_;) {
+      const ssize_t bytes = ::write(fd, text_ + done, used_ - done);
+      if (bytes <= 0) break;
+      done += static_cast<std::size_t>(bytes);
+    }
+    used_ = 0;
+  }
+
+ private:
+  char text_[512];
+  std::size_t used_ = 0;
+};
+
+void write_pending(const recorder& of) noexcept {
+  const recording_view memory = of.memory();
+  const flight::head& h = memory.head();
+  constexpr auto relaxed = std::memory_order_relaxed;
+  const std::uint64_t now_cycles = of.now();
+  const auto base_cycles = h.base_cycles.load(relaxed);
+  const auto passed =
+      static_cast<double>(base::steady_ns() - static_cast<std::int64_t>(h.base_ns.load(relaxed)));
+  const double ns_per_cycle =
+      now_cycles > base_cycles ? passed / static_cast<double>(now_cycles - base_cycles) : 0;
+  const auto rank = static_cast<std::int64_t>(high_of(h.rank.load(relaxed)));
+  line out;
+  bool any = false;
+  for (std::size_t i = 0; i < memory.sizes().operations; ++i) {
+    const entry& e = memory.operations()[i];
+    if (static_cast<state>(e.mark.load(std::memory_order_acquire) & 0xff) != state::pending) continue;
+    const std::uint64_t what = e.what.load(relaxed);
+    const std::uint64_t text = what >> 40 & 0xffff;
+    const double ms = static_cast<double>(now_cycles - e.start.load(relaxed)) * ns_per_cycle / 1e6;
+    out << "tutti[" << rank << "] waits for " << static_cast<std::int64_t>(ms) << " ms in "
+        << detail::name_of(static_cast<detail::operation_kind>(what >> 56));
+    if (const auto sequence = low_of(e.place.load(relaxed)); sequence != 0)
+      out << " #" << static_cast<std::int64_t>(sequence);
+    else
+      out << ", peer " << static_cast<std::int32_t>(high_of(e.whom.load(relaxed))) << ", tag "
+          << static_cast<std::int32_t>(low_of(e.whom.load(relaxed)));
+    if (text < texts)
+      out << " at " << memory.text_entries()[text].text << ":"
+          << static_cast<std::int64_t>(what & 0xffffffff);
+    out << "\n";
+    out.write_to(STDERR_FILENO);
+    any = true;
+  }
+  if (!any) {
+    out << "tutti[" << rank << "] waits for no operation\n";
+    out.write_to(STDERR_FILENO);
+  }
+}
+
+void on_signal(int) noexcept {
+  const int error = errno;
+  if (const int launcher = launcher_pid.load(std::memory_order_relaxed); launcher > 0) {
+    ::kill(launcher, SIGQUIT);
+  } else {
+    for (const auto& s : seats)
+      if (const recorder* const one = s.load(std::memory_order_acquire); one != nullptr) write_pending(*one);
+  }
+  errno = error;
+}
+
+}  // namespace
+
+void explain_at_signal() noexcept {
+  struct sigaction now{};
+  if (::sigaction(SIGUSR1, nullptr, &now) != 0 || (now.sa_flags & SA_SIGINFO) != 0 ||
+      now.sa_handler != SIG_DFL)
+    return;
+  struct sigaction ours{};
+  ours.sa_handler = &on_signal;
+  ours.sa_flags = SA_RESTART;
+  ::sigaction(SIGUSR1, &ours, nullptr);
+}
+
+}  // namespace tutti::flight

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where recordings lie. The launcher of a node makes one piece of memory for all its ranks, which outlives
+// each of them and which each can read (TUTTI_FLIGHT names it); a rank without one writes into memory of its
+// own.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "flight/layout.hpp"
+#include "flight/recorder.hpp"
+
+#include <sys/types.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tutti::flight {
+
+// The recordings of a node's ranks.
+class recordings {
+ public:
+  // Throws std::system_error.
+  recordings(int ranks, shape s);
+  // What TUTTI_FLIGHT names. Throws std::runtime_error when it is no such memory.
+  explicit recordings(int fd);
+  recordings(const recordings&) = delete;
+  recordings& operator=(const recordings&) = delete;
+  ~recordings();
+
+  int descriptor() const noexcept { return fd_.get(); }
+  int ranks() const noexcept { return ranks_; }
+  recording_view of(int local_rank) const noexcept;
+  // Nobody has written yet: for another start of the ranks.
+  void clear() noexcept;
+  // The process that explains when it gets SIGQUIT.
+  pid_t launcher() const noexcept;
+  // Loops record when they sleep, too.
+  bool traced() const noexcept;
+  void set_traced(bool on) noexcept;
+  // True for the first who asks within `quiet_ns`: of many ranks that have the same to tell, one shall.
+  bool may_report(std::int64_t quiet_ns) noexcept;
+  // Who may is reading, and has read: others that are about to change what is on record wait for that, some
+  // milliseconds at most.
+  void set_reading(bool on) noexcept;
+  bool is_reading() const noexcept;
+
+ private:
+  struct title;
+  title& front() const noexcept;
+  void map();
+  base::unique_fd fd_;
+  int ranks_ = 0;
+  shape shape_;
+  std::byte* memory_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// The variable that names `all` to the rank `local_rank`.
+std::string variable_for(const recordings& all, int local_rank);
+
+// One rank's place in this process: its memory and its recorder.
+class seat : public std::enable_shared_from_this<seat> {
+ public:
+  // In the launcher's memory, where there is one and no other rank of this process has it; else in its own.
+  // `clock`: as of the recorder's.
+  static std::shared_ptr<seat> take(bool real_clock, std::uint64_t (*clock)(const void*) noexcept = nullptr,
+                                    const void* clock_owner = nullptr);
+  ~seat();
+  flight::recorder& recorder() noexcept { return *recorder_; }
+  // The launcher's memory, or null.
+  recordings* node() const noexcept { return node_.get(); }
+  // That of the rank for which this thread works, or null.
+  static seat* current() noexcept;
+  static void set_current(seat* s) noexcept;
+
+ private:
+  seat() = default;
+  std::shared_ptr<recordings> node_;
+  void* own_ = nullptr;
+  std::size_t own_bytes_ = 0;
+  std::unique_ptr<flight::recorder> recorder_;
+};
+
+// Calls f with the recording of every rank that this process can read. They stay while f runs.
+void for_each_recording(void (*f)(void* owner, recording_view), void* owner);
+
+// The same, from inside of what is called under that lock.
+void for_each_recording_locked(void (*f)(void* owner, recording_view), void* owner);
+
+// From now on SIGUSR1, unless the program handles it, makes the launcher explain, or, without one, this
+// process write what its operations wait for to standard error.
+void explain_at_signal() noexcept;
+
+}  // namespace tutti::flight

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flight/snapshot.hpp"
+
+#include "base/cycles.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <thread>
+
+namespace tutti::flight {
+namespace {
+
+constexpr std::size_t most_pending = 64;
+constexpr std::size_t most_doing = 16;
+
+// What the kernel has counted of a thread's time on a core; 0 where it does not.
+std::uint64_t processor_ns(const std::string& thread) {
+  char text[128];
+  const int fd = ::open((thread + "/schedstat").c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  const ssize_t bytes = ::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  if (bytes <= 0) return 0;
+  text[bytes] = '\0';
+  return std::strtoull(text, nullptr, 10);
+}
+
+constexpr std::int64_t surely_asleep_ns = 300'000'000;
+constexpr std::chrono::milliseconds second_look{10};
+constexpr std::uint64_t has_run_ns = 2'000'000;
+
+// Whether the loop's thread computes for some milliseconds while its loop sleeps.
+bool keeps_running(const head& h) {
+  const std::uint64_t owner = h.owner.load(std::memory_order_relaxed);
+  const std::uint64_t asleep = h.asleep.load(std::memory_order_relaxed);
+  const std::string thread = fmt::format("/proc/{}/task/{}", high_of(owner), low_of(owner));
+  const std::uint64_t before = processor_ns(thread);
+  std::this_thread::sleep_for(second_look);
+  return h.asleep.load(std::memory_order_relaxed) == asleep && processor_ns(thread) > before + has_run_ns;
+}
+
+std::string text_at(const char* from, std::size_t room) { return std::string(from, ::strnlen(from, room)); }
+
+}  // namespace
+
+time_map::time_map(const head& of) noexcept
+    : base_cycles_(of.base_cycles.load(std::memory_order_relaxed)),
+      base_ns_(static_cast<std::int64_t>(of.base_ns.load(std::memory_order_relaxed))),
+      now_ns_(base::steady_ns()) {
+  const std::uint64_t cycles = base::cycles();
+  // A recorder with a clock of its own counts nanoseconds.
+  const bool counts_ns = base_cycles_ == static_cast<std::uint64_t>(base_ns_);
+  ns_per_cycle_ = counts_ns || cycles <= base_cycles_
+                      ? 1
+                      : static_cast<double>(now_ns_ - base_ns_) / static_cast<double>(cycles - base_cycles_);
+}
+
+std::int64_t time_map::ns(std::uint64_t cycles) const noexcept {
+  const auto passed = static_cast<double>(static_cast<std::int64_t>(cycles - base_cycles_)) * ns_per_cycle_;
+  // What is read may be anything: half a century either way is as good as more.
+  constexpr double most = 1.6e18;
+  return std::clamp(base_ns_, -static_cast<std::int64_t>(most), static_cast<std::int64_t>(most)) +
+         static_cast<std::int64_t>(std::clamp(passed, -most, most));
+}
+
+std::string operation_snapshot::where() const {
+  if (text.empty()) return {};
+  return fmt::format("{}:{}", text.substr(text.find_last_of('/') + 1), line);
+}
+
+bool read(const entry& from, std::uint64_t& mark, operation_snapshot& into, const recording_view& of,
+          const time_map& times) {
+  constexpr auto relaxed = std::memory_order_relaxed;
+  mark = from.mark.load(std::memory_order_acquire);
+  const auto how = static_cast<state>(mark & 0xff);
+  if (how == state::none || how > state::cancelled) return false;
+  const std::uint64_t start = from.start.load(relaxed), end = from.end.load(relaxed),
+                      bytes = from.bytes.load(relaxed), what = from.what.load(relaxed),
+                      place = from.place.load(relaxed), whom = from.whom.load(relaxed),
+                      detail = from.detail.load(relaxed);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (from.mark.load(relaxed) != mark) return false;
+  into.number = mark >> 8;
+  into.how = how;
+  into.kind = static_cast<std::uint8_t>(what >> 56);
+  into.start_ns = times.ns(start);
+  into.end_ns = how == state::pending ? 0 : times.ns(end);
+  into.bytes = bytes;
+  into.moved = detail & 0xffff'ffff'ffff;
+  into.waits_for = static_cast<int>(detail >> 48) - 1;
+  into.communicator = high_of(place);
+  into.sequence = low_of(place);
+  into.peer = static_cast<int>(high_of(whom));
+  into.tag = static_cast<int>(low_of(whom));
+  into.line = low_of(what);
+  const std::uint64_t text = what >> 40 & 0xffff;
+  into.text.clear();
+  if (text < texts) {
+    const text_entry& t = of.text_entries()[text];
+    if (t.ready.load(std::memory_order_acquire) == 1) into.text = text_at(t.text, sizeof t.text);
+  }
+  return true;
+}
+
+rank_snapshot read(const recording_view& from, std::size_t recent) {
+  rank_snapshot r;
+  const head& h = from.head();
+  if (h.ready.load(std::memory_order_acquire) != magic) return r;
+  constexpr auto relaxed = std::memory_order_relaxed;
+  const time_map times(h);
+  r.at = static_cast<phase>(std::min<std::uint64_t>(h.phase_.load(std::memory_order_acquire),
+                                                    static_cast<std::uint64_t>(phase::failed)));
+  r.rank = static_cast<int>(high_of(h.rank.load(relaxed)));
+  r.world_size = static_cast<int>(low_of(h.rank.load(relaxed)));
+  r.world = h.world.load(relaxed);
+  r.pid = static_cast<int>(high_of(h.owner.load(relaxed)));
+  r.thread = state_of_thread(r.pid, static_cast<int>(low_of(h.owner.load(relaxed))));
+  r.now_ns = times.now_ns();
+  r.since_ns = times.ns(h.joined.load(relaxed));
+  r.turned_ns = times.ns(h.turned.load(relaxed));
+  if (const std::uint64_t asleep = h.asleep.load(relaxed); asleep != 0) r.asleep_ns = times.ns(asleep);
+  // A thread that runs although its loop sleeps may just be on its way up.
+  if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > surely_asleep_ns && r.thread == thread_state::running &&
+      !keeps_running(h))
+    r.thread = thread_state::sleeping;
+  r.started = h.started.load(relaxed);
+  r.ended = h.ended.load(relaxed);
+  r.compute_running = h.compute_running.load(relaxed);
+  if (r.at == phase::failed) r.words = text_at(h.words, sizeof h.words);
+
+  std::uint64_t mark = 0;
+  operation_snapshot one;
+  for (std::size_t i = 0; i < from.sizes().operations; ++i)
+    if (read(from.operations()[i], mark, one, from, times))
+      (one.how == state::pending ? r.pending : r.recent).push_back(one);
+  for (std::size_t i = 0; i < from.sizes().activities(); ++i)
+    if (read(from.activities()[i], mark, one, from, times) && one.how == state::pending)
+      r.doing.push_back(one);
+  const auto older = [](const operation_snapshot& a, const operation_snapshot& b) {
+    return a.number < b.number;
+  };
+  std::sort(r.pending.begin(), r.pending.end(), older);
+  std::sort(r.doing.begin(), r.doing.end(), older);
+  std::sort(r.recent.begin(), r.recent.end(),
+            [](const operation_snapshot& a, const operation_snapshot& b) { return a.number > b.number; });
+  if (r.recent.size() > recent) r.recent.resize(recent);
+  if (r.pending.size() > most_pending) r.pending.resize(most_pending);
+  if (r.doing.size() > most_doing) r.doing.resize(most_doing);
+
+  for (std::size_t i = 0; i < communicators; ++i) {
+    const communicator_entry& c = from.communicator_entries()[i];
+    const std::uint64_t key = c.key.load(std::memory_order_acquire);
+    if (key == 0 || key >> 63 != 0) continue;
+    communicator_snapshot s;
+    s.id = static_cast<std::uint32_t>(key - 1);
+    s.rank = static_cast<int>(high_of(c.place.load(relaxed)));
+    s.size = static_cast<int>(low_of(c.place.load(relaxed)));
+    s.last = static_cast<std::uint32_t>(c.last.load(relaxed));
+    s.failed = c.failed.load(relaxed) != 0;
+    s.name = text_at(c.name, sizeof c.name);
+    r.communicators.push_back(std::move(s));
+  }
+  // Of those with one number the living one counts: ranks that have come together again begin to count anew.
+  std::stable_partition(r.communicators.begin(), r.communicators.end(),
+                        [](const communicator_snapshot& c) { return !c.failed; });
+  return r;
+}
+
+thread_state state_of_thread(int pid, int tid) {
+  if (pid <= 0) return thread_state::unknown;
+  char text[512];
+  const std::string name = fmt::format("/proc/{}/task/{}/stat", pid, tid);
+  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    if (errno != ENOENT && errno != ESRCH) return thread_state::unknown;
+    return ::kill(pid, 0) != 0 && errno == ESRCH ? thread_state::gone : thread_state::unknown;
+  }
+  const ssize_t bytes = ::read(fd, text, sizeof text);
+  ::close(fd);
+  if (bytes <= 0) return thread_state::gone;
+  // The name is in parentheses and may hold any.
+  const std::string_view all(text, static_cast<std::size_t>(bytes));
+  const std::size_t after = all.rfind(')');
+  if (after == std::string_view::npos || after + 2 >= all.size()) return thread_state::unknown;
+  switch (all[after + 2]) {
+    case 'R':
+      return thread_state::running;
+    case 'T':
+    case 't':
+      return thread_state::stopped;
+    case 'Z':
+    case 'X':
+      return thread_state::gone;
+    default:
+      return thread_state::sleeping;
+  }
+}
+
+}  // namespace tutti::flight

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a recording says at one moment, as values: read by another process, sent between launchers, explained.
+#pragma once
+
+#include "flight/layout.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tutti::flight {
+
+// How cycles of this machine are nanoseconds of its clock.
+class time_map {
+ public:
+  explicit time_map(const head& of) noexcept;
+  std::int64_t ns(std::uint64_t cycles) const noexcept;
+  std::int64_t duration_ns(std::uint64_t cycles) const noexcept {
+    return static_cast<std::int64_t>(static_cast<double>(cycles) * ns_per_cycle_);
+  }
+  std::int64_t now_ns() const noexcept { return now_ns_; }
+
+ private:
+  std::uint64_t base_cycles_;
+  std::int64_t base_ns_;
+  std::int64_t now_ns_;
+  double ns_per_cycle_;
+};
+
+struct operation_snapshot {
+  std::uint64_t number = 0;
+  std::uint8_t kind = 0;
+  state how = state::none;
+  std::int64_t start_ns = 0;
+  std::int64_t end_ns = 0;  // of one that has ended
+  std::uint64_t bytes = 0;
+  std::uint64_t moved = 0;
+  std::uint32_t communicator = 0;  // of activities the thread
+  std::uint32_t sequence = 0;      // of a collective; 0: a message
+  int peer = -1;
+  int tag = -1;
+  int waits_for = -1;  // rank of the world
+  std::string text;    // the file of the call, or the span's name
+  std::uint32_t line = 0;
+
+  std::string where() const;  // "train.cpp:81", or empty
+};
+
+struct communicator_snapshot {
+  std::uint32_t id = 0;
+  int rank = -1;
+  int size = 0;
+  std::uint32_t last = 0;  // the last collective that was called
+  bool failed = false;
+  std::string name;
+};
+
+// What the kernel says of a rank's loop thread.
+enum class thread_state : std::uint8_t { unknown, running, sleeping, stopped, gone };
+
+struct rank_snapshot {
+  int rank = -1;  // of the world
+  int world_size = 0;
+  std::uint64_t world = 0;
+  int pid = 0;
+  phase at = phase::none;
+  thread_state thread = thread_state::unknown;
+  std::int64_t now_ns = 0;
+  std::int64_t since_ns = 0;   // it has been joining, or a member
+  std::int64_t turned_ns = 0;  // the loop's last turn
+  std::int64_t asleep_ns = 0;  // since when the loop sleeps; 0: it does not
+  std::uint64_t started = 0;
+  std::uint64_t ended = 0;
+  std::uint64_t compute_running = 0;
+  std::string host;                         // empty: this one
+  std::string words;                        // why it failed
+  std::string end;                          // how the process ended, from whoever saw it; empty: it has not
+  std::vector<operation_snapshot> pending;  // oldest first
+  std::vector<operation_snapshot> recent;   // that have ended, the last first
+  std::vector<operation_snapshot> doing;    // activities that have not ended
+  std::vector<communicator_snapshot> communicators;
+};
+
+// Reads one entry; false: it is free, or was being written.
+bool read(const entry& from, std::uint64_t& mark, operation_snapshot& into, const recording_view& of,
+          const time_map& times);
+// Of a recording in which no rank has written, phase::none and no more. At most `recent` operations that have
+// ended.
+rank_snapshot read(const recording_view& from, std::size_t recent);
+thread_state state_of_thread(int pid, int tid);
+
+}  // namespace tutti::flight

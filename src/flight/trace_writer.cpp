@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flight/trace_writer.hpp"
+
+#include "base/cycles.hpp"
+#include "flight/explanation.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
+#include <system_error>
+
+namespace tutti::flight {
+namespace {
+
+// As far as a recorder passes over places that are taken.
+constexpr std::size_t most_passed_over = 64;
+constexpr std::size_t flush_at = 1 << 16;
+constexpr std::size_t most_arrivals = 4096;
+constexpr std::size_t most_lanes = 64;
+
+// Tracks of a rank: a hundred lanes for each group, so that what overlaps lies side by side.
+enum group { asleep = 1, operations = 100, spans = 200, computations = 300 };
+
+const char* state_name(state how) {
+  switch (how) {
+    case state::failed:
+      return "failed";
+    case state::cancelled:
+      return "cancelled";
+    case state::done:
+      return "done";
+    default:
+      return "never ended";
+  }
+}
+
+}  // namespace
+
+std::string json_string(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\')
+      quoted += fmt::format("\\{}", c);
+    else if (byte < 0x20 || byte >= 0x7f)
+      quoted += fmt::format("\\u{:04x}", byte);  // bytes beyond ASCII as if they were Latin-1: always valid
+    else
+      quoted += c;
+  }
+  return quoted + '"';
+}
+
+trace_writer::trace_writer(const std::string& path, trace_clock clock, std::uint64_t most_bytes)
+    : file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)),
+      clock_(clock),
+      most_bytes_(most_bytes) {
+  if (!file_) throw std::system_error(errno, std::generic_category(), path);
+  buffer_ = "[\n{\"name\":\"tutti\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"format\":1}}";
+}
+
+trace_writer::~trace_writer() { finish(); }
+
+trace_writer::totals trace_writer::counts() const noexcept { return counts_; }
+
+double trace_writer::microseconds(std::int64_t ns) const noexcept {
+  return static_cast<double>(ns + clock_.clock_offset_ns - clock_.origin_ns) / 1000;
+}
+
+void trace_writer::put(std::string_view event) {
+  if (bytes_ + buffer_.size() + event.size() > most_bytes_) {
+    ++counts_.left_out;
+    return;
+  }
+  ++counts_.events;
+  buffer_ += ",\n";
+  buffer_ += event;
+  if (buffer_.size() >= flush_at) flush();
+}
+
+void trace_writer::flush() {
+  std::size_t done = 0;
+  while (counts_.error == 0 && done < buffer_.size()) {
+    const ssize_t bytes = ::write(file_.get(), buffer_.data() + done, buffer_.size() - done);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) {
+      counts_.error = errno;
+      break;
+    }
+    done += static_cast<std::size_t>(bytes);
+  }
+  bytes_ += buffer_.size();
+  buffer_.clear();
+}
+
+void trace_writer::look(int rank, const recording_view& of, std::string_view host) {
+  const head& h = of.head();
+  if (finished_ || h.ready.load(std::memory_order_acquire) != magic) return;
+  const std::uint64_t recorder = h.base_cycles.load(std::memory_order_relaxed);
+  rank_state& state = ranks_[rank];
+  if (state.recorder != recorder) {
+    // The rank was started again. What its predecessor left open has been overwritten.
+    state = rank_state{};
+    state.recorder = recorder;
+    state.memory = of;
+    std::string name = fmt::format("rank {}", rank);
+    const std::uint64_t pid = high_of(h.owner.load(std::memory_order_relaxed));
+    name += host.empty() ? fmt::format(" (pid {})", pid) : fmt::format(" (pid {} on {})", pid, host);
+    put(fmt::format(R"({{"name":"process_name","ph":"M","pid":{},"tid":0,"args":{{"name":{}}}}})", rank,
+                    json_string(name)));
+    put(fmt::format(
+        R"({{"name":"process_sort_index","ph":"M","pid":{0},"tid":0,"args":{{"sort_index":{0}}}}})", rank));
+  }
+  if (state.over) return;
+  const time_map times(h);
+  drain(rank, state, state.activities, of.activities(), of.sizes().activities(), times);
+  drain(rank, state, state.operations, of.operations(), of.sizes().operations, times);
+}
+
+void trace_writer::drain(int rank, rank_state& state, ring& r, const entry* entries, std::size_t count,
+                         const time_map& times) {
+  operation_snapshot o;
+  std::uint64_t mark = 0;
+  for (auto i = r.open.begin(); i != r.open.end();) {
+    const bool there = read(entries[i->first], mark, o, state.memory, times);
+    if (there && o.number == i->second && o.how == state::pending) {
+      ++i;
+      continue;
+    }
+    if (there && o.number == i->second)
+      write_event(rank, state, o, true, times.now_ns());
+    else if (there)
+      ++counts_.lost;
+    else {  // being written at this moment
+      ++i;
+      continue;
+    }
+    i = r.open.erase(i);
+  }
+  std::size_t passed = 0;
+  for (std::size_t place = r.place; passed < most_passed_over; place = (place + 1) % count) {
+    // Free, or being written: later ones may be there already, but this one comes first.
+    if (!read(entries[place], mark, o, state.memory, times)) break;
+    if (o.number <= r.seen) {
+      ++passed;
+      continue;
+    }
+    counts_.lost += o.number - r.seen - 1;  // the ring has gone round
+    passed = 0;
+    r.seen = o.number;
+    r.place = (place + 1) % count;
+    if (o.how == state::pending)
+      r.open.emplace(place, o.number);
+    else
+      write_event(rank, state, o, true, times.now_ns());
+  }
+}
+
+const communicator_snapshot* trace_writer::communicator(rank_state& state, std::uint32_t id) {
+  const auto known = state.communicators.find(id);
+  if (known != state.communicators.end()) return &known->second;
+  for (std::size_t i = 0; i < communicators; ++i) {
+    const communicator_entry& c = state.memory.communicator_entries()[i];
+    const std::uint64_t key = c.key.load(std::memory_order_acquire) & ~(std::uint64_t{1} << 63);
+    if (key != std::uint64_t{1} + id) continue;
+    communicator_snapshot s;
+    s.id = id;
+    s.rank = static_cast<int>(high_of(c.place.load(std::memory_order_relaxed)));
+    s.size = static_cast<int>(low_of(c.place.load(std::memory_order_relaxed)));
+    s.name.assign(c.name, std::find(std::begin(c.name), std::end(c.name), '\0'));
+    return &(state.communicators[id] = std::move(s));
+  }
+  return nullptr;
+}
+
+int trace_writer::lane(int rank, rank_state& state, int group, const char* name, std::int64_t start,
+                       std::int64_t end) {
+  std::vector<std::int64_t>& ends = state.lanes[group];
+  std::size_t i = 0;
+  while (i < ends.size() && ends[i] > start && i + 1 < most_lanes) ++i;
+  if (i == ends.size()) ends.push_back(end);
+  ends[i] = end;
+  const int track = group + static_cast<int>(i);
+  if (state.named.insert(track).second) {
+    const std::string title = i == 0 ? name : fmt::format("{} {}", name, i + 1);
+    put(fmt::format(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":{}}}}})", rank,
+                    track, json_string(title)));
+    put(fmt::format(R"({{"name":"thread_sort_index","ph":"M","pid":{},"tid":{},"args":{{"sort_index":{}}}}})",
+                    rank, track, track));
+  }
+  return track;
+}
+
+void trace_writer::write_event(int rank, rank_state& state, const operation_snapshot& o, bool ended,
+                               std::int64_t now_ns) {
+  const std::int64_t end = std::max(ended ? o.end_ns : now_ns, o.start_ns);
+  int track = 0;
+  const char* category = "operation";
+  std::string name = name_of_kind(o.kind), arguments;
+  const auto say = [&arguments](const std::string& one) {
+    arguments += (arguments.empty() ? "" : ",") + one;
+  };
+  switch (o.kind) {
+    case kind_asleep:
+      category = "loop";
+      track = lane(rank, state, group::asleep, "loop asleep", o.start_ns, end);
+      break;
+    case kind_compute:
+      category = "compute";
+      track = lane(rank, state, group::computations, "compute", o.start_ns, end);
+      say(fmt::format(R"("at":{})", json_string(o.where())));
+      break;
+    case kind_span:
+      category = "span";
+      name = o.text;
+      track = lane(rank, state, group::spans, "program", o.start_ns, end);
+      say(fmt::format(R"("line":{})", o.line));
+      break;
+    default: {
+      track = lane(rank, state, group::operations, "operations", o.start_ns, end);
+      const communicator_snapshot* const c = communicator(state, o.communicator);
+      say(fmt::format(R"("communicator":{},"bytes":{})",
+                      json_string(c != nullptr ? c->name : fmt::format("{}", o.communicator)), o.bytes));
+      if (o.sequence != 0) say(fmt::format(R"("sequence":{})", o.sequence));
+      if (o.sequence == 0) say(fmt::format(R"("peer":{},"tag":{})", o.peer, o.tag));
+      if (!o.text.empty()) say(fmt::format(R"("at":{})", json_string(o.where())));
+      if (o.sequence != 0 && c != nullptr) note_arrival(rank, *c, o);
+    }
+  }
+  if (!ended || o.how != state::done)
+    say(fmt::format(R"("state":"{}")", state_name(ended ? o.how : state::pending)));
+  put(fmt::format(
+      R"({{"name":{},"cat":"{}","ph":"X","ts":{:.3f},"dur":{:.3f},"pid":{},"tid":{},"args":{{{}}}}})",
+      json_string(name), category, microseconds(o.start_ns), static_cast<double>(end - o.start_ns) / 1000,
+      rank, track, arguments));
+}
+
+// Who came last to a collective is what the others have waited for.
+void trace_writer::note_arrival(int rank, const communicator_snapshot& c, const operation_snapshot& o) {
+  if (c.size < 2) return;
+  arrivals& a = arrivals_[{o.communicator, o.sequence}];
+  if (a.came == 0 || o.start_ns < a.first_ns) a.first_ns = o.start_ns;
+  if (a.came == 0 || o.start_ns > a.last_ns) {
+    a.last_ns = o.start_ns;
+    a.last_rank = rank;
+  }
+  a.size = c.size;
+  if (++a.came == a.size) {
+    const std::int64_t behind = a.last_ns - a.first_ns;
+    ++collectives_;
+    lateness& l = last_to_come_[a.last_rank];
+    ++l.times;
+    l.behind_ns += behind;
+    put(fmt::format(
+        R"({{"name":"last to come","cat":"operation","ph":"i","s":"p","ts":{:.3f},"pid":{},"tid":{},"args":{{"communicator":{},"sequence":{},"behind_us":{:.3f}}}}})",
+        microseconds(a.last_ns), a.last_rank, static_cast<int>(group::operations), json_string(c.name),
+        o.sequence, static_cast<double>(behind) / 1000));
+    arrivals_.erase({o.communicator, o.sequence});
+  }
+  if (arrivals_.size() > most_arrivals) arrivals_.erase(arrivals_.begin());
+}
+
+void trace_writer::close_open(int rank, rank_state& state) {
+  const time_map times(state.memory.head());
+  operation_snapshot o;
+  std::uint64_t mark = 0;
+  const auto close = [&](ring& r, const entry* entries) {
+    for (const auto& [place, number] : r.open)
+      if (read(entries[place], mark, o, state.memory, times) && o.number == number)
+        write_event(rank, state, o, o.how != state::pending, times.now_ns());
+    r.open.clear();
+  };
+  close(state.operations, state.memory.operations());
+  close(state.activities, state.memory.activities());
+}
+
+void trace_writer::over(int rank) {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return;
+  close_open(rank, found->second);
+  found->second.over = true;
+}
+
+void trace_writer::finish() {
+  if (std::exchange(finished_, true)) return;
+  for (auto& [rank, state] : ranks_)
+    if (!state.over) close_open(rank, state);
+  buffer_ += "\n]\n";
+  flush();
+}
+
+}  // namespace tutti::flight

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// The time line of a job in Chrome's trace format (an array of events; Perfetto and chrome://tracing read
+// it): operations, computations, the program's spans and the loop's sleep, of all ranks whose recordings can
+// be read. What has been seen is in the file after each look, also when the ranks or this process are killed.
+#pragma once
+
+#include "base/unique_fd.hpp"
+#include "flight/snapshot.hpp"
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tutti::flight {
+
+// Times of this machine's clock are moved by `clock_offset_ns`, and counted from `origin_ns` of the moved
+// clock.
+struct trace_clock {
+  std::int64_t origin_ns = 0;
+  std::int64_t clock_offset_ns = 0;
+};
+
+class trace_writer {
+ public:
+  // Throws std::system_error when the file cannot be made. Beyond `most_bytes` events are only counted.
+  trace_writer(const std::string& path, trace_clock clock, std::uint64_t most_bytes);
+  trace_writer(const trace_writer&) = delete;
+  trace_writer& operator=(const trace_writer&) = delete;
+  ~trace_writer();
+
+  // Of what is written from now on.
+  void set_clock_offset(std::int64_t ns) noexcept { clock_.clock_offset_ns = ns; }
+  // Writes what has ended since the last look at this rank. Has to come before a rank has begun as many
+  // operations as its ring has places; what was too fast is counted as lost.
+  void look(int rank, const recording_view& of, std::string_view host);
+  // The memory of that rank goes: writes what has not ended.
+  void over(int rank);
+  // Hands what was written to the kernel.
+  void flush();
+  // Writes what has never ended, and ends the file.
+  void finish();
+
+  struct totals {
+    std::uint64_t events = 0;
+    std::uint64_t lost = 0;      // overwritten before they were looked at
+    std::uint64_t left_out = 0;  // beyond the size of the file
+    int error = 0;               // errno of writing; nothing more was written then
+  };
+  totals counts() const noexcept;
+  // Of collectives that all their ranks were seen to call: how often each rank came last, and how far behind
+  // the first, in all.
+  struct lateness {
+    std::uint64_t times = 0;
+    std::int64_t behind_ns = 0;
+  };
+  const std::map<int, lateness>& last_to_come() const noexcept { return last_to_come_; }
+  std::uint64_t collectives() const noexcept { return collectives_; }
+
+ private:
+  struct ring {
+    std::uint64_t seen = 0;  // the highest number
+    std::size_t place = 0;
+    std::map<std::size_t, std::uint64_t> open;  // place and number of those that are pending
+  };
+  struct rank_state {
+    std::uint64_t recorder = 0;  // which one: a rank that was started again has another
+    bool over = false;           // its memory has gone
+    ring operations, activities;
+    std::map<int, std::vector<std::int64_t>> lanes;  // by group: the end of the last event on each
+    std::set<int> named;
+    recording_view memory;
+    std::map<std::uint32_t, communicator_snapshot> communicators;
+  };
+  struct arrivals {
+    int size = 0, came = 0;
+    int last_rank = -1;
+    std::int64_t first_ns = 0, last_ns = 0;
+  };
+
+  void drain(int rank, rank_state& state, ring& r, const entry* entries, std::size_t count,
+             const time_map& times);
+  void close_open(int rank, rank_state& state);
+  void write_event(int rank, rank_state& state, const operation_snapshot& o, bool ended, std::int64_t now_ns);
+  void note_arrival(int rank, const communicator_snapshot& c, const operation_snapshot& o);
+  int lane(int rank, rank_state& state, int group, const char* name, std::int64_t start, std::int64_t end);
+  void put(std::string_view event);
+  double microseconds(std::int64_t ns) const noexcept;
+  const communicator_snapshot* communicator(rank_state& state, std::uint32_t id);
+
+  base::unique_fd file_;
+  trace_clock clock_;
+  std::uint64_t most_bytes_;
+  std::string buffer_;
+  std::uint64_t bytes_ = 0;
+  totals counts_;
+  std::map<int, rank_state> ranks_;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, arrivals> arrivals_;
+  std::map<int, lateness> last_to_come_;
+  std::uint64_t collectives_ = 0;
+  bool finished_ = false;
+};
+
+// `text` as a JSON string, quotes and all.
+std::string json_string(std::string_view text);
+
+}  // namespace tutti::flight

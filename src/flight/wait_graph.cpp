@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "flight/wait_graph.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/status.hpp>
+
+namespace tutti::flight {
+namespace {
+
+using detail::operation_kind;
+
+operation_kind kind_of(const operation_snapshot& o) { return static_cast<operation_kind>(o.kind); }
+bool is_message(const operation_snapshot& o) { return kind_of(o) <= operation_kind::probe; }
+
+const communicator_snapshot* find_communicator(const rank_snapshot& r, std::uint32_t id) {
+  const auto found = std::find_if(r.communicators.begin(), r.communicators.end(),
+                                  [id](const communicator_snapshot& c) { return c.id == id; });
+  return found == r.communicators.end() ? nullptr : &*found;
+}
+
+// Numbers begin again after 2^31.
+bool has_called(std::uint32_t last, std::uint32_t sequence) { return last - sequence < 0x40000000U; }
+
+}  // namespace
+
+activity_kind activity_of(const rank_snapshot& r) {
+  if (!r.end.empty() || r.thread == thread_state::gone)
+    return r.at == phase::left && r.end.empty() ? activity_kind::left : activity_kind::gone;
+  switch (r.at) {
+    case phase::none:
+      return activity_kind::not_there;
+    case phase::left:
+      return activity_kind::left;
+    case phase::failed:
+      return activity_kind::failed;
+    case phase::joining:
+    case phase::member:
+      break;
+  }
+  if (r.thread == thread_state::stopped) return activity_kind::stopped;
+  if (r.asleep_ns == 0 && r.now_ns - r.turned_ns > longest_turn_ns)
+    return r.thread == thread_state::sleeping ? activity_kind::blocked : activity_kind::computing;
+  if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > longest_turn_ns && r.thread == thread_state::running)
+    return activity_kind::in_handler;
+  return r.at == phase::joining ? activity_kind::joining : activity_kind::working;
+}
+
+wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) : ranks_(ranks) {
+  for (const rank_snapshot& r : ranks) {
+    by_rank_[r.rank] = &r;
+    for (const communicator_snapshot& c : r.communicators) world_ranks_.try_emplace({c.id, c.rank}, r.rank);
+  }
+  // Who has not called what others are in.
+  std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
+  for (const rank_snapshot& r : ranks)
+    for (const operation_snapshot& o : r.pending) {
+      if (is_message(o) || !seen.emplace(o.communicator, o.sequence).second) continue;
+      missing_ranks m{o.communicator, o.sequence, &o, &r, {}};
+      for (const rank_snapshot& other : ranks) {
+        const communicator_snapshot* const c = find_communicator(other, o.communicator);
+        // Of the world every rank is a member, also one that has not come yet, or has gone.
+        if (c == nullptr ? o.communicator == 0 : !has_called(c->last, o.sequence))
+          m.ranks.push_back(other.rank);
+      }
+      std::sort(m.ranks.begin(), m.ranks.end());
+      if (!m.ranks.empty()) missing_.push_back(std::move(m));
+    }
+  for (const rank_snapshot& r : ranks) {
+    std::vector<edge>& edges = edges_[r.rank];
+    if (activity_of(r) != activity_kind::working || r.compute_running > 0) continue;
+    for (const operation_snapshot& o : r.pending)
+      for (const int to : waited_for(r, o))
+        if (to != r.rank && !in_collective(to, o)) edges.push_back({to, &o});
+  }
+}
+
+const std::vector<wait_graph::edge>& wait_graph::edges_of(int rank) const {
+  static const std::vector<edge> none;
+  const auto found = edges_.find(rank);
+  return found == edges_.end() ? none : found->second;
+}
+
+const rank_snapshot* wait_graph::find(int rank) const {
+  const auto found = by_rank_.find(rank);
+  return found == by_rank_.end() ? nullptr : found->second;
+}
+
+int wait_graph::world_rank(std::uint32_t communicator, int rank) const {
+  if (rank < 0) return -1;
+  if (communicator == 0) return rank;
+  const auto found = world_ranks_.find({communicator, rank});
+  return found == world_ranks_.end() ? -1 : found->second;
+}
+
+bool wait_graph::has_met(const rank_snapshot& of, const operation_snapshot& o) const {
+  if (!is_message(o)) return false;
+  const rank_snapshot* const other = find(world_rank(o.communicator, o.peer));
+  if (other == nullptr) return false;
+  const bool sends = kind_of(o) == operation_kind::send;
+  return std::any_of(other->pending.begin(), other->pending.end(), [&](const operation_snapshot& p) {
+    if (!is_message(p) || p.communicator != o.communicator) return false;
+    if (kind_of(p) != (sends ? operation_kind::receive : operation_kind::send)) return false;
+    const operation_snapshot& receive = sends ? p : o;
+    const operation_snapshot& send = sends ? o : p;
+    return (p.peer == any_source || world_rank(p.communicator, p.peer) == of.rank) &&
+           (receive.tag == any_tag || receive.tag == send.tag);
+  });
+}
+
+// Ranks that are in the same collective wait for each other by its nature.
+bool wait_graph::in_collective(int rank, const operation_snapshot& o) const {
+  const rank_snapshot* const r = find(rank);
+  return !is_message(o) && r != nullptr &&
+         std::any_of(r->pending.begin(), r->pending.end(), [&](const operation_snapshot& p) {
+           return p.communicator == o.communicator && p.sequence == o.sequence;
+         });
+}
+
+std::vector<int> wait_graph::waited_for(const rank_snapshot& of, const operation_snapshot& o) const {
+  if (is_message(o)) {
+    const int peer = world_rank(o.communicator, o.peer);
+    if (peer < 0 || has_met(of, o)) return {};
+    return {peer};
+  }
+  for (const missing_ranks& m : missing_)
+    if (m.communicator == o.communicator && m.sequence == o.sequence) return m.ranks;
+  if (o.waits_for >= 0) return {o.waits_for};
+  return {};
+}
+
+std::vector<std::vector<int>> wait_graph::circles() const {
+  std::vector<std::vector<int>> found;
+  std::set<int> done;
+  for (const auto& [start, unused] : edges_) {
+    // Depth first, with the way from `start` at hand.
+    std::vector<std::pair<int, std::size_t>> way;
+    std::set<int> on_way;
+    if (done.contains(start)) continue;
+    way.emplace_back(start, 0);
+    on_way.insert(start);
+    while (!way.empty()) {
+      auto& [rank, next] = way.back();
+      const std::vector<edge>& edges = edges_of(rank);
+      if (next == edges.size()) {
+        done.insert(rank);
+        on_way.erase(rank);
+        way.pop_back();
+        continue;
+      }
+      const int to = edges[next++].to;
+      if (on_way.contains(to)) {
+        std::vector<int> circle;
+        const auto from = std::find_if(way.begin(), way.end(), [to](const auto& w) { return w.first == to; });
+        for (auto w = from; w != way.end(); ++w) circle.push_back(w->first);
+        std::rotate(circle.begin(), std::min_element(circle.begin(), circle.end()), circle.end());
+        for (const auto& w : way) done.insert(w.first);
+        found.push_back(std::move(circle));
+        break;
+      }
+      if (!done.contains(to)) {
+        way.emplace_back(to, 0);
+        on_way.insert(to);
+      }
+    }
+  }
+  return found;
+}
+
+std::vector<std::pair<int, std::vector<int>>> wait_graph::culprits() const {
+  std::map<int, std::set<int>> waiters;  // by whom they end up waiting for
+  for (const auto& [start, edges] : edges_) {
+    if (edges.empty()) continue;
+    std::set<int> seen{start};
+    std::vector<int> open{start};
+    while (!open.empty()) {
+      const int rank = open.back();
+      open.pop_back();
+      const std::vector<edge>& next = edges_of(rank);
+      if (next.empty()) waiters[rank].insert(start);
+      for (const edge& e : next)
+        if (seen.insert(e.to).second) open.push_back(e.to);
+    }
+  }
+  std::vector<std::pair<int, std::vector<int>>> all;
+  for (const auto& [rank, who] : waiters) all.emplace_back(rank, std::vector<int>(who.begin(), who.end()));
+  std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
+    return a.second.size() != b.second.size() ? a.second.size() > b.second.size() : a.first < b.first;
+  });
+  return all;
+}
+
+}  // namespace tutti::flight

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rank waits for which, derived from the pending operations of all of them. Pure data.
+#pragma once
+
+#include "flight/snapshot.hpp"
+
+#include <cstddef>
+#include <map>
+#include <utility>
+#include <vector>
+
+namespace tutti::flight {
+
+// A collective that some ranks are in and others have not called.
+struct missing_ranks {
+  std::uint32_t communicator;
+  std::uint32_t sequence;
+  const operation_snapshot* operation;  // of one who waits in it
+  const rank_snapshot* of;
+  std::vector<int> ranks;  // of the world
+};
+
+class wait_graph {
+ public:
+  explicit wait_graph(const std::vector<rank_snapshot>& ranks);
+
+  struct edge {
+    int to;  // rank of the world
+    const operation_snapshot* why;
+  };
+  // Of a rank that is stopped, computes or has gone: none, since what it has pending does not hold it up.
+  const std::vector<edge>& edges_of(int rank) const;
+  // All that the operation waits for, where that is known; empty: unknown, or its message is on its way.
+  std::vector<int> waited_for(const rank_snapshot& of, const operation_snapshot& operation) const;
+  // Its other half is pending, too.
+  bool has_met(const rank_snapshot& of, const operation_snapshot& operation) const;
+
+  const std::vector<missing_ranks>& missing() const noexcept { return missing_; }
+  // Each as ranks of which every one waits for the next, and the last for the first.
+  std::vector<std::vector<int>> circles() const;
+  // Those that others wait for, directly or through others, and that wait for none themselves; with who
+  // waits.
+  std::vector<std::pair<int, std::vector<int>>> culprits() const;
+
+  bool in_collective(int rank, const operation_snapshot& operation) const;
+  const rank_snapshot* find(int rank) const;
+  int world_rank(std::uint32_t communicator, int rank) const;  // -1: not known
+
+ private:
+  const std::vector<rank_snapshot>& ranks_;
+  std::map<int, const rank_snapshot*> by_rank_;
+  std::map<std::pair<std::uint32_t, int>, int> world_ranks_;
+  std::map<int, std::vector<edge>> edges_;
+  std::vector<missing_ranks> missing_;
+};
+
+// What a rank is seen to be at.
+enum class activity_kind {
+  not_there,  // no rank has written yet
+  joining,
+  left,
+  failed,  // its main has thrown
+  gone,    // its process has ended
+  stopped,
+  computing,   // its loop has not turned for a while, and its thread runs
+  blocked,     // likewise, and its thread sleeps
+  in_handler,  // the loop sleeps, and yet its thread runs
+  working,     // all is well: it waits for its operations, or for nothing of ours
+};
+activity_kind activity_of(const rank_snapshot& rank);
+
+// The loop turns at least that often, unless something else has its thread.
+inline constexpr std::int64_t longest_turn_ns = 300'000'000;
+
+}  // namespace tutti::flight

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// --trace: a thread of the launcher's reads what its ranks put on record and writes their time line. The
+// ranks themselves write no file and wait for none.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "flight/recordings.hpp"
+#include "flight/trace_writer.hpp"
+#include "launch/options.hpp"
+
+namespace tutti::launch {
+
+class job_trace {
+ public:
+  // The file of this node: the user's own on node 0, FILE.node-<k> elsewhere. Throws std::runtime_error when
+  // it cannot be made. `ranks` outlives this.
+  job_trace(const options& o, flight::recordings& ranks, const std::string& host);
+  ~job_trace();
+
+  // The first rank of this node, once it is known.
+  void begin(int first_rank);
+  // How far node 0's clock is ahead of this one's.
+  void set_clock_offset(std::int64_t ns);
+  // All ranks have ended. Lines for the user: what is in the file, and who came last to collectives.
+  std::string finish();
+
+ private:
+  void work();
+  void look();
+  void stop();
+
+  flight::recordings& ranks_;
+  std::string path_;
+  std::string host_;
+  bool several_nodes_;
+  std::uint64_t most_bytes_;
+  std::unique_ptr<flight::trace_writer> writer_;
+  int first_rank_ = 0;
+  std::int64_t clock_offset_ns_ = 0;
+  bool stopping_ = false;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::thread thread_;
+};
+
+}  // namespace tutti::launch

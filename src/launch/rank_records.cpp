@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/rank_records.hpp"
+
+#include <algorithm>
+#include <sstream>
+#include <system_error>
+
+#include "flight/explanation.hpp"
+
+namespace tutti::launch {
+namespace {
+
+constexpr std::size_t most_last = 6;
+constexpr std::size_t recent = 8;
+
+}  // namespace
+
+rank_records::rank_records(int ranks, std::size_t operations) : places_(static_cast<std::size_t>(ranks)) {
+  try {
+    all_ = std::make_unique<flight::recordings>(ranks, flight::shape{operations});
+  } catch (const std::system_error&) {
+    // A kernel or a limit that does not allow it: the job itself needs none of this.
+  }
+}
+
+std::string rank_records::variable(int local_rank) const {
+  return all_ == nullptr ? "" : flight::variable_for(*all_, local_rank);
+}
+
+void rank_records::begin_start(int first_rank, int world_size) {
+  first_rank_ = first_rank;
+  world_size_ = world_size;
+  std::fill(places_.begin(), places_.end(), place{});
+  if (all_ != nullptr) all_->clear();
+}
+
+void rank_records::starting(int local_rank) {
+  places_[static_cast<std::size_t>(local_rank)] = place{};
+  // What a predecessor has left is of no interest any more.
+  if (all_ != nullptr) all_->of(local_rank).head().ready.store(0, std::memory_order_relaxed);
+}
+
+void rank_records::started(int local_rank, pid_t pid) {
+  places_[static_cast<std::size_t>(local_rank)].pid = pid;
+}
+
+void rank_records::ended(const outcome& end) {
+  const int local = end.rank - first_rank_;
+  if (local < 0 || local >= static_cast<int>(places_.size())) return;
+  place& p = places_[static_cast<std::size_t>(local)];
+  p.end = read(static_cast<std::size_t>(local));
+  if (end.failed() || p.end.at != flight::phase::left) p.end.end = describe(end);
+  p.over = true;
+}
+
+flight::rank_snapshot rank_records::read(std::size_t local_rank) const {
+  const place& p = places_[local_rank];
+  if (p.over) return p.end;
+  flight::rank_snapshot r;
+  if (all_ != nullptr) r = flight::read(all_->of(static_cast<int>(local_rank)), recent);
+  r.rank = first_rank_ + static_cast<int>(local_rank);
+  r.world_size = world_size_;
+  if (r.at == flight::phase::none) r.pid = p.pid;
+  return r;
+}
+
+std::vector<flight::rank_snapshot> rank_records::read() const {
+  std::vector<flight::rank_snapshot> ranks;
+  for (std::size_t i = 0; i < places_.size(); ++i) ranks.push_back(read(i));
+  return ranks;
+}
+
+std::vector<std::string> rank_records::last_operations(int rank) const {
+  std::vector<std::string> lines;
+  const int local = rank - first_rank_;
+  if (local < 0 || local >= static_cast<int>(places_.size())) return lines;
+  const place& p = places_[static_cast<std::size_t>(local)];
+  if (!p.over || p.end.at == flight::phase::none) return lines;
+  std::istringstream text(flight::last_operations(p.end, most_last, ""));
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
+}
+
+std::uint64_t rank_records::progress() const {
+  std::uint64_t sum = 0;
+  for (int i = 0; all_ != nullptr && i < all_->ranks(); ++i) {
+    const flight::head& h = all_->of(i).head();
+    for (const flight::word* w :
+         {&h.ready, &h.phase_, &h.started, &h.ended, &h.activities, &h.compute_running})
+      sum += w->load(std::memory_order_relaxed);
+  }
+  return sum;
+}
+
+bool rank_records::any_pending() const {
+  for (int i = 0; all_ != nullptr && i < all_->ranks(); ++i) {
+    const flight::head& h = all_->of(i).head();
+    if (h.ready.load(std::memory_order_acquire) == flight::magic &&
+        h.started.load(std::memory_order_relaxed) != h.ended.load(std::memory_order_relaxed))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The flight recorders of this node's ranks, in memory of the launcher's: it can read them when a rank
+// computes, is stopped, or has been killed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "flight/recordings.hpp"
+#include "flight/snapshot.hpp"
+#include "launch/outcome.hpp"
+
+namespace tutti::launch {
+
+class rank_records {
+ public:
+  // `operations`: of each rank. Where there is no memory for it, ranks keep their own and nothing is read
+  // here.
+  rank_records(int ranks, std::size_t operations);
+
+  int descriptor() const { return all_ != nullptr ? all_->descriptor() : -1; }
+  // "TUTTI_FLIGHT=..." for a rank; empty where there is none.
+  std::string variable(int local_rank) const;
+  flight::recordings* memory() const { return all_.get(); }
+
+  // The ranks start, or start again.
+  void begin_start(int first_rank, int world_size);
+  void starting(int local_rank);
+  void started(int local_rank, pid_t pid);
+  // Keeps what the rank's recorder says at this moment.
+  void ended(const outcome& end);
+
+  // As of now, of every rank of this node.
+  std::vector<flight::rank_snapshot> read() const;
+  // Of a rank that has ended: what it did last, as lines without their ends.
+  std::vector<std::string> last_operations(int rank) const;
+
+  // Goes up whenever an operation of any rank starts or ends.
+  std::uint64_t progress() const;
+  bool any_pending() const;
+
+ private:
+  struct place {
+    pid_t pid = -1;
+    flight::rank_snapshot end;  // of one that has ended
+    bool over = false;
+  };
+  flight::rank_snapshot read(std::size_t local_rank) const;
+
+  std::unique_ptr<flight::recordings> all_;
+  std::vector<place> places_;
+  int first_rank_ = 0;
+  int world_size_ = 0;
+};
+
+}  // namespace tutti::launch

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// tutti::explain: a program asks itself who waits for whom.
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <thread>
+#include <tutti/explain.hpp>
+#include <tutti/trace.hpp>
+
+using namespace tutti;
+using namespace tutti::test;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("explain: what is pending, of all ranks of this process, from any thread") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    run_local(2, over(transport), [](communicator world) -> task<> {
+      int first = 0, second = 0;
+      const int other = 1 - world.rank();
+      request waiting = world.irecv(first, other, 5);
+      co_await world.barrier();
+      // Both receives are posted: by what the loop says, and by what another thread reads.
+      std::string text = explain(world);
+      TUTTI_EXPECT(contains(text, "in recv from rank 1, tag 5 on world, 4 bytes, at explain_test.cpp:"));
+      TUTTI_EXPECT(contains(text, "in recv from rank 0, tag 5 on world, 4 bytes, at explain_test.cpp:"));
+      TUTTI_EXPECT(contains(text, "a circle: rank 0 waits for 1"));
+      std::thread reader([&] { text = explain(world); });
+      reader.join();
+      TUTTI_EXPECT(contains(text, "in recv from rank 1, tag 5 on world"));
+      co_await world.barrier();
+      co_await world.send(second, other, 5);
+      co_await waiting;
+      TUTTI_EXPECT(first == 0);
+    });
+  }
+}
+
+TEST_CASE("explain: a split's ranks are named as those of the world, and spans by their names") {
+  run_local(3, over("shm"), [](communicator world) -> task<> {
+    communicator pair = co_await world.split(world.rank() == 0 ? -1 : 0, world.rank());
+    const trace_span span(world.rank() == 2 ? "last of all" : "others");
+    int x = 0;
+    request waiting;
+    if (pair) waiting = pair.irecv(x, 1 - pair.rank(), 0);
+    co_await world.barrier();
+    const std::string text = explain(world);
+    TUTTI_EXPECT(contains(text, "in recv from rank 2, tag 0 on "));
+    TUTTI_EXPECT(contains(text, "in recv from rank 1, tag 0 on "));
+    TUTTI_EXPECT(contains(text, "is in \"last of all\" for "));
+    co_await world.barrier();
+    if (pair) {
+      int y = 1;
+      co_await pair.send(y, 1 - pair.rank(), 0);
+      co_await waiting;
+    }
+  });
+}
+
+TEST_CASE("explain: of an empty communicator there is nothing to say") {
+  CHECK(explain(communicator()).empty());
+}
+
+TEST_CASE("explain: a span on a thread that works for no rank does nothing") {
+  std::thread([] { const trace_span span("nobody's"); }).join();
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+// From what ranks have on record to who waits for whom.
+#include "flight/explanation.hpp"
+
+#include "flight/wait_graph.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/status.hpp>
+#include <vector>
+
+using namespace tutti::flight;
+using tutti::detail::operation_kind;
+
+namespace {
+
+constexpr std::int64_t second = 1'000'000'000;
+constexpr std::int64_t now = 1000 * second;
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+rank_snapshot rank(int number, int size, std::uint32_t last = 0) {
+  rank_snapshot r;
+  r.rank = number;
+  r.world_size = size;
+  r.at = phase::member;
+  r.thread = thread_state::sleeping;
+  r.now_ns = now;
+  r.turned_ns = now - 5 * second;
+  r.asleep_ns = now - 5 * second;
+  communicator_snapshot world;
+  world.rank = number;
+  world.size = size;
+  world.last = last;
+  world.name = "world";
+  r.communicators.push_back(world);
+  return r;
+}
+
+operation_snapshot operation(operation_kind kind, int peer, int tag = tutti::any_tag) {
+  operation_snapshot o;
+  o.kind = static_cast<std::uint8_t>(kind);
+  o.how = state::pending;
+  o.start_ns = now - 2 * second;
+  o.peer = peer;
+  o.tag = tag;
+  o.bytes = 2048;
+  o.text = "/home/me/train.cpp";
+  o.line = 81;
+  return o;
+}
+
+operation_snapshot collective(operation_kind kind, std::uint32_t sequence) {
+  operation_snapshot o = operation(kind, -1);
+  o.sequence = sequence;
+  return o;
+}
+
+}  // namespace
+
+TEST_CASE("explanation: a circle through messages and a collective") {
+  std::vector<rank_snapshot> ranks{rank(0, 3, 5), rank(1, 3, 4), rank(2, 3, 5)};
+  ranks[0].pending = {collective(operation_kind::all_reduce, 5)};
+  ranks[1].pending = {operation(operation_kind::receive, 2, 9)};
+  ranks[2].pending = {collective(operation_kind::all_reduce, 5)};
+  const wait_graph graph(ranks);
+  REQUIRE(graph.circles().size() == 1);
+  CHECK(graph.circles()[0] == std::vector<int>{1, 2});
+  REQUIRE(graph.missing().size() == 1);
+  CHECK(graph.missing()[0].ranks == std::vector<int>{1});
+  const std::string text = explain(ranks);
+  CHECK(contains(text, "rank 1 waits 2.0 s in recv from rank 2, tag 9 on world, 2 KiB, at train.cpp:81\n"));
+  CHECK(contains(
+      text, "ranks 0, 2: each waits 2.0 s in all_reduce #5 on world, 2 KiB, at train.cpp:81: for rank 1\n"));
+  CHECK(contains(
+      text,
+      "all_reduce #5 on world has not been called by rank 1 (the last that rank 1 called there was #4)\n"));
+  CHECK(contains(
+      text,
+      "a circle: rank 1 waits for 2 (recv at train.cpp:81), 2 for 1 (all_reduce at train.cpp:81): none "
+      "of them can go on\n"));
+}
+
+TEST_CASE("explanation: a send and a receive that have met are no circle") {
+  std::vector<rank_snapshot> ranks{rank(0, 2), rank(1, 2)};
+  ranks[0].pending = {operation(operation_kind::send, 1, 3)};
+  ranks[1].pending = {operation(operation_kind::receive, 0, 3)};
+  CHECK(wait_graph(ranks).circles().empty());
+  CHECK(contains(explain(ranks), "in send to rank 1, tag 3 on world, 2 KiB, at train.cpp:81: on its way"));
+  ranks[1].pending[0].peer = tutti::any_source;
+  ranks[1].pending[0].tag = tutti::any_tag;
+  CHECK(wait_graph(ranks).circles().empty());
+  ranks[1].pending[0].tag = 4;
+  ranks[1].pending[0].peer = 0;
+  CHECK(wait_graph(ranks).circles() == std::vector<std::vector<int>>{{0, 1}});
+}
+
+TEST_CASE("explanation: who waits for a rank that is stopped, computes or is dead is in no circle with it") {
+  for (const int how : {0, 1, 2, 3}) {
+    std::vector<rank_snapshot> ranks{rank(0, 2), rank(1, 2)};
+    ranks[0].pending = {operation(operation_kind::receive, 1)};
+    ranks[1].pending = {operation(operation_kind::receive, 0)};
+    std::string words;
+    if (how == 0) {
+      ranks[1].thread = thread_state::stopped;
+      words = "which is stopped (SIGSTOP";
+    } else if (how == 1) {
+      ranks[1].asleep_ns = 0;
+      ranks[1].thread = thread_state::running;
+      words = "which computes on its loop thread: the loop has not turned for 5.0 s";
+    } else if (how == 2) {
+      ranks[1].end = "was killed by SIGKILL (signal 9)";
+      words = "which has gone: it was killed by SIGKILL (signal 9)";
+    } else {
+      ranks[1].compute_running = 1;
+      words = "which waits 2.0 s in recv from rank 0";
+    }
+    CHECK(wait_graph(ranks).circles().empty());
+    const std::string text = explain(ranks);
+    CAPTURE(text);
+    CHECK(contains(text, "rank 0 waits for rank 1, " + words));
+  }
+}
+
+TEST_CASE("explanation: ranks of a communicator are named as ranks of the world") {
+  std::vector<rank_snapshot> ranks{rank(0, 3), rank(1, 3), rank(2, 3)};
+  for (const int r : {1, 2}) {
+    communicator_snapshot half;
+    half.id = 9;
+    half.rank = r - 1;
+    half.size = 2;
+    half.name = "half";
+    ranks[static_cast<std::size_t>(r)].communicators.push_back(half);
+  }
+  operation_snapshot o = operation(operation_kind::receive, 1, 0);
+  o.communicator = 9;
+  ranks[1].pending = {o};
+  CHECK(contains(explain(ranks), "in recv from rank 2, tag 0 on half"));
+  ranks.pop_back();
+  CHECK(contains(explain(ranks), "in recv from rank 1 of half, tag 0 on half"));
+}
+
+TEST_CASE("explanation: what a collective that all have called waits for is what its rank has seen") {
+  std::vector<rank_snapshot> ranks{rank(0, 2, 5), rank(1, 2, 5)};
+  ranks[0].pending = {collective(operation_kind::barrier, 5)};
+  ranks[0].pending[0].waits_for = 1;
+  CHECK(contains(explain(ranks), "barrier #5 on world, 2 KiB, at train.cpp:81: for rank 1"));
+  CHECK(wait_graph(ranks).missing().empty());
+  // Both are in it: slow, but no deadlock.
+  ranks[1].pending = {collective(operation_kind::barrier, 5)};
+  ranks[1].pending[0].waits_for = 0;
+  CHECK(wait_graph(ranks).circles().empty());
+}
+
+TEST_CASE("explanation: sequence numbers begin again after 2^31") {
+  std::vector<rank_snapshot> ranks{rank(0, 2, 1), rank(1, 2, 0x7fffffff)};
+  ranks[0].pending = {collective(operation_kind::barrier, 1)};
+  REQUIRE(wait_graph(ranks).missing().size() == 1);
+  CHECK(wait_graph(ranks).missing()[0].ranks == std::vector<int>{1});
+}
+
+TEST_CASE("explanation: a thousand ranks in one situation are one line") {
+  std::vector<rank_snapshot> ranks;
+  for (int r = 0; r < 1000; ++r) {
+    ranks.push_back(rank(r, 1000, r == 500 ? 6 : 7));
+    if (r != 500) ranks.back().pending = {collective(operation_kind::all_gather, 7)};
+    ranks.back().pid = 10'000 + r;
+  }
+  const std::string text = explain(ranks);
+  CHECK(std::count(text.begin(), text.end(), '\n') < 8);
+  CHECK(contains(text, "ranks 0-499, 501-999: each waits 2.0 s in all_gather #7"));
+  CHECK(contains(text, "rank 500 (pid 10500) waits for no operation of tutti's"));
+}
+
+TEST_CASE("explanation: the last operations of a rank, the newest first") {
+  rank_snapshot r = rank(1, 2);
+  r.pending = {operation(operation_kind::receive, 0, 5)};
+  operation_snapshot over = collective(operation_kind::all_reduce, 40);
+  over.how = state::done;
+  over.end_ns = now - second / 2;
+  r.recent = {over};
+  CHECK(last_operations(r, 5, "> ") ==
+        "> recv from rank 0, tag 5 on world, 2 KiB, at train.cpp:81: begun 2.0 s before, never ended\n"
+        "> all_reduce #40 on world, 2 KiB, at train.cpp:81: ended 500 ms before\n");
+  CHECK(last_operations(rank_snapshot{}, 5, "").empty());
+}
+
+TEST_CASE("explanation: times and sizes in words") {
+  CHECK(seconds_text(1'500) == "1.5 us");
+  CHECK(seconds_text(350'000'000) == "350 ms");
+  CHECK(seconds_text(12'100'000'000) == "12.1 s");
+  CHECK(bytes_text(1) == "1 byte");
+  CHECK(bytes_text(1023) == "1023 bytes");
+  CHECK(bytes_text(3 << 19) == "1.5 MiB");
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that a launcher makes, a rank finds, and that outlives the rank.
+#include "flight/recordings.hpp"
+
+#include "flight/snapshot.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <stdexcept>
+
+using namespace tutti::flight;
+
+TEST_CASE("recordings: what a process has put on record can be read after it was killed") {
+  const recordings all(3, shape{});
+  CHECK(all.ranks() == 3);
+  CHECK(read(all.of(1), 5).at == phase::none);
+  const pid_t child = ::fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const std::string variable = variable_for(all, 1);
+    ::setenv("TUTTI_FLIGHT", variable.substr(variable.find('=') + 1).c_str(), 1);
+    const std::shared_ptr<seat> mine = seat::take(true);
+    if (mine->node() == nullptr || mine->node()->launcher() != ::getppid()) ::_exit(1);
+    mine->recorder().joining(1, 3);
+    operation_facts facts;
+    facts.tag = 77;
+    facts.file = __FILE__;
+    mine->recorder().begin(facts);
+    ::kill(::getpid(), SIGKILL);
+  }
+  int status = 0;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(WIFSIGNALED(status));
+  const rank_snapshot r = read(all.of(1), 5);
+  CHECK(r.at == phase::joining);
+  CHECK(r.pid == child);
+  CHECK(r.thread == thread_state::gone);
+  REQUIRE(r.pending.size() == 1);
+  CHECK(r.pending[0].tag == 77);
+  CHECK(r.pending[0].where().starts_with("recordings_test.cpp:"));
+  CHECK(read(all.of(0), 5).at == phase::none);
+}
+
+TEST_CASE("recordings: a second rank of a process has memory of its own") {
+  const recordings all(1, shape{});
+  const std::string variable = variable_for(all, 0);
+  ::setenv("TUTTI_FLIGHT", variable.substr(variable.find('=') + 1).c_str(), 1);
+  const std::shared_ptr<seat> first = seat::take(true);
+  const std::shared_ptr<seat> second = seat::take(true);
+  ::unsetenv("TUTTI_FLIGHT");
+  CHECK(first->node() != nullptr);
+  CHECK(second->node() == nullptr);
+  first->recorder().joining(0, 2);
+  second->recorder().joining(1, 2);
+  std::vector<int> seen;
+  for_each_recording(
+      [](void* owner, recording_view memory) {
+        static_cast<std::vector<int>*>(owner)->push_back(read(memory, 0).rank);
+      },
+      &seen);
+  CHECK(std::count(seen.begin(), seen.end(), 0) == 1);
+  CHECK(std::count(seen.begin(), seen.end(), 1) == 1);
+}
+
+TEST_CASE("recordings: what is no such memory is refused") {
+  CHECK_THROWS_AS(recordings(-1), std::runtime_error);
+  const tutti::base::unique_fd small(::memfd_create("small", MFD_CLOEXEC));
+  CHECK_THROWS_AS(recordings(small.get()), std::runtime_error);
+  REQUIRE(::ftruncate(small.get(), 1 << 20) == 0);
+  CHECK_THROWS_AS(recordings(small.get()), std::runtime_error);
+  for (const char* text : {"", "x", "5", "5:", "99999:0", "0:0", "5:x"}) {
+    ::setenv("TUTTI_FLIGHT", text, 1);
+    const std::shared_ptr<seat> one = seat::take(true);
+    CHECK(one->node() == nullptr);
+  }
+  ::unsetenv("TUTTI_FLIGHT");
+}
+
+TEST_CASE("recordings: of many with the same to report, one does") {
+  recordings all(1, shape{});
+  CHECK(all.may_report(1'000'000'000'000));
+  CHECK_FALSE(all.may_report(1'000'000'000'000));
+}
