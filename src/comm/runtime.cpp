@@ -143,16 +143,21 @@ void run_local_main(int ranks, init_options options, any_main main) {
   boost::asio::io_context unused;
   const memory_store shared(unused.get_executor());
   first_error first;
+  const auto run_rank = [&](int rank) {
+    try {
+      runtime rt;
+      rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
+    } catch (...) {
+      first.offer(std::current_exception());
+    }
+  };
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      try {
-        runtime rt;
-        rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
-      } catch (...) {
-        first.offer(std::current_exception());
-      }
-    });
+  threads.reserve(static_cast<std::size_t>(ranks));
+  try {
+    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
+  } catch (...) {
+    // No thread, or no memory for one: the ranks that there are wait for this one until their timeout.
+    first.offer(std::current_exception());
   }
   for (std::thread& t : threads) t.join();
   if (first.error) std::rethrow_exception(first.error);

@@ -3,10 +3,27 @@
 
 #include "base/env.hpp"
 #include "base/log.hpp"
+#include "base/unique_fd.hpp"
 
 #include <fmt/format.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
 
 namespace tutti::core {
+namespace {
+
+// A ring takes this many at most.
+bool short_of_descriptors() noexcept {
+  base::unique_fd taken[4];
+  for (base::unique_fd& fd : taken) {
+    fd.reset(::eventfd(0, EFD_CLOEXEC));
+    if (!fd && (errno == EMFILE || errno == ENFILE)) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 std::unique_ptr<backend> make_backend() {
   const std::string wanted = base::env_string("TUTTI_LOOP").value_or("auto");
@@ -16,6 +33,10 @@ std::unique_ptr<backend> make_backend() {
   if (wanted == "epoll") return make_epoll_backend();
   std::string why;
   if (auto ring = make_uring_backend(why)) return ring;
+  if (wanted == "io_uring" && short_of_descriptors())
+    throw error(
+        errc::resources,
+        fmt::format("this process may open no more descriptors for io_uring ({}); raise `ulimit -n`", why));
   if (wanted == "io_uring")
     throw error(
         errc::not_supported,

@@ -122,6 +122,11 @@ task<> shm_transport::connect(int peer) {
   }
   if (why.code == errc::resources) {
     l.end(why.code, fmt::format("cannot reach {} over shared memory: {}", describe(peer), why.text));
+  } else if (why.code == errc::timed_out) {
+    l.end(why.code,
+          fmt::format("cannot reach {} over shared memory: {}: it computes without returning to its loop, is "
+                      "stopped, or is short of descriptors (`ulimit -n`), which its output says",
+                      describe(peer), why.text));
   } else {
     l.end(why.code,
           fmt::format(
