@@ -93,7 +93,7 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
       through = server->local();
     } else {
       through = co_await tcp_store::connect(executor, who.master_host, who.master_port, who.secret, who.rank,
-                                            core::time_left(deadline));
+                                            core::time_left(deadline), who.tls);
     }
     std::optional<error> trouble;
     try {

@@ -90,7 +90,7 @@ class upper_layer final : public transport::inbound {
 
 frame frame_from(reader& in) {
   frame f;
-  f.kind = static_cast<frame_kind>(1 + in.value<std::uint8_t>() % 13);
+  f.kind = static_cast<frame_kind>(1 + in.value<std::uint8_t>() % 14);
   f.context = in.value<std::uint16_t>();
   f.tag = in.value<std::int8_t>();
   f.cookie = in.value<std::uint16_t>();
