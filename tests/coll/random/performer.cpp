@@ -16,7 +16,6 @@ constexpr std::uint32_t blank = 0xA5A5A5A5;
 struct flight {
   const step* of = nullptr;
   int rank = 0;  // of the group
-  std::vector<request> requests;
   std::vector<status> results;
   // messages
   std::vector<std::size_t> sent;  // letters
@@ -28,6 +27,7 @@ struct flight {
   elements out;
   std::span<std::uint32_t> result;
   elements wanted;
+  std::vector<request> requests;  // go first: they refer to what is above
 };
 
 template <class Op>
