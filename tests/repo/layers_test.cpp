@@ -20,7 +20,7 @@ const std::vector<std::string> sources_and_headers{".cpp", ".hpp"};
 // Rows from the bottom. A layer includes its own row and the rows below.
 const std::map<std::string, int> row_of_layer{{"base", 0},      {"flight", 0},    {"core", 1}, {"match", 2},
                                               {"transport", 2}, {"bootstrap", 2}, {"p2p", 3},  {"comm", 4},
-                                              {"coll", 5},      {"train", 6}};
+                                              {"coll", 5},      {"train", 6},     {"sim", 6}};
 // These are narrower than their row: matching is pure data, the launcher is a program beside the library.
 const std::map<std::string, std::set<std::string>> narrow_layers{
     {"base", {"base"}},

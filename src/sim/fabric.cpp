@@ -1,0 +1,523 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/fabric.hpp"
+
+#include "sim/sim_transport.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace tutti::sim {
+
+using tutti::transport::frame;
+using tutti::transport::frame_kind;
+using tutti::transport::outgoing;
+using tutti::transport::withdrawal;
+
+namespace {
+
+std::uint64_t payload_of(const frame& f) noexcept {
+  const bool carries =
+      f.kind == frame_kind::eager || f.kind == frame_kind::data || f.kind == frame_kind::fail;
+  return carries ? f.length : 0;
+}
+
+std::uint64_t key_of(int a, int b) noexcept {
+  const auto low = static_cast<std::uint64_t>(std::min(a, b));
+  return low << 32 | static_cast<std::uint64_t>(std::max(a, b));
+}
+
+nanoseconds later(nanoseconds t, nanoseconds by) noexcept {
+  return by > end_of_time - t ? end_of_time : t + by;
+}
+
+}  // namespace
+
+fabric::fabric(const options& o)
+    : options_(o),
+      events_(o.noise.shuffle, scrambled(o.seed + 1)),
+      numbers_(scrambled(o.seed + 2)),
+      ports_(static_cast<std::size_t>(o.ranks)) {
+  for (const death& d : o.faults.deaths)
+    if (d.frames > 0) at(d.rank).dies_at_frame = d.frames;
+}
+
+fabric::~fabric() = default;
+
+void fabric::want_step(int rank, nanoseconds when) {
+  port& p = at(rank);
+  when = std::max({when, now_, p.cpu_free});
+  if (p.step_at <= when) return;
+  p.step_at = when;
+  event e;
+  e.at = when;
+  e.rank = rank;
+  events_.add(e);
+}
+
+fabric::path fabric::between(int a, int b) const noexcept {
+  const network& n = options_.network;
+  const bool local =
+      options_.ranks_per_host > 1 && a / options_.ranks_per_host == b / options_.ranks_per_host;
+  const double rate = local ? n.local_bytes_per_second : n.bytes_per_second;
+  return {(local ? n.local_latency : n.latency).count(), rate > 0 ? 1e9 / rate : 0, local};
+}
+
+connection* fabric::find(int a, int b) noexcept {
+  const auto found = connections_.find(key_of(a, b));
+  return found == connections_.end() ? nullptr : &found->second;
+}
+
+packet* fabric::new_packet(int from, int to) {
+  if (free_packets_.empty()) {
+    packets_.push_back(std::make_unique<packet>());
+    free_packets_.push_back(packets_.back().get());
+    free_packets_.reserve(packets_.size());
+  }
+  packet* const p = free_packets_.back();
+  free_packets_.pop_back();
+  p->from = from;
+  p->to = to;
+  p->payload.clear();
+  p->is_end = false;
+  p->come = 0;
+  p->in_parts = false;
+  return p;
+}
+
+void fabric::free(packet* p) noexcept { free_packets_.push_back(p); }
+
+// ---- sending ----
+
+bool fabric::submit(sim_link& link, outgoing& o) {
+  const int rank = link.owner_.rank();
+  port& p = at(rank);
+  o.progress = 0;
+  const std::uint64_t bytes = payload_of(o.head);
+  const bool is_long = o.head.kind == frame_kind::data && bytes > options_.network.slice;
+  const auto queue = [&] {
+    (is_long ? link.long_data_ : link.messages_).push_back(o);
+    return false;
+  };
+  ++p.frames;
+  p.bytes += bytes;
+  if (p.frames == p.dies_at_frame) p.dying = true;
+  if (p.dying || p.gone) return queue();
+  if (link.at_ == sim_link::phase::closed) {
+    link.owner_.ended_.push_back(&link);
+    want_step(rank, now_);
+    return queue();
+  }
+  p.cpu_free = std::max(p.cpu_free, now_) + options_.network.overhead.count();
+  if (link.at_ == sim_link::phase::idle) connect(link);
+  if (link.at_ != sim_link::phase::open) return queue();
+  const bool local = between(rank, link.peer_).local;
+  const bool is_free = p.out_free[local ? 1 : 0] <= p.cpu_free && !numbers_.happens(options_.noise.busy);
+  if (!link.waiting() && is_free && !is_long) {
+    transmit(link, o.head, o.payload, static_cast<std::size_t>(bytes));
+    return true;
+  }
+  if (!link.base::list_hook<sending_tag>::linked()) link.owner_.sending_.push_back(link);
+  want_step(rank, p.out_free[local ? 1 : 0]);
+  return queue();
+}
+
+withdrawal fabric::withdraw(sim_link& link, outgoing& o) noexcept {
+  const port& p = at(link.owner_.rank());
+  const bool first = link.messages_.front() == &o || link.long_data_.front() == &o;
+  const bool goes = first && !p.dying && !p.gone && link.at_ == sim_link::phase::open &&
+                    numbers_.happens(options_.noise.unstoppable);
+  static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).unlink();
+  if (!goes) return withdrawal::gone;
+  // As on a stream where it had begun to leave: what its header has promised is finished.
+  if (o.head.kind != frame_kind::data) {
+    transmit(link, o.head, o.payload, static_cast<std::size_t>(payload_of(o.head)));
+    return withdrawal::leaves;
+  }
+  frame head = o.head;
+  head.length = std::min<std::uint64_t>(o.head.length - o.progress, options_.network.slice);
+  head.other_cookie += o.progress;
+  transmit(link, head, o.payload + o.progress, static_cast<std::size_t>(head.length));
+  return o.progress + head.length >= o.head.length ? withdrawal::leaves : withdrawal::gone;
+}
+
+// One frame, or one slice; the frame's owner hears of its end.
+bool fabric::send_front(sim_link& link) {
+  outgoing* const o = link.messages_.front() != nullptr ? link.messages_.front() : link.long_data_.front();
+  if (o == nullptr) return false;
+  const std::uint64_t all = payload_of(o->head);
+  frame head = o->head;
+  std::uint64_t bytes = all;
+  if (head.kind == frame_kind::data) {
+    head.length = bytes = std::min<std::uint64_t>(all - o->progress, options_.network.slice);
+    head.other_cookie += o->progress;
+  }
+  transmit(link, head, bytes > 0 ? o->payload + o->progress : nullptr, static_cast<std::size_t>(bytes));
+  o->progress += bytes;
+  if (o->progress < all) return true;
+  static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(*o).unlink();
+  o->done(*o, true);
+  return true;
+}
+
+bool fabric::send_waiting(sim_transport& of) {
+  port& p = at(of.rank());
+  bool any = false;
+  // In turns; a link whose port is not free keeps its place.
+  base::intrusive_list<sim_link, sending_tag> later_ones;
+  while (sim_link* const link = of.sending_.pop_front()) {
+    if (p.dying) break;
+    const bool local = between(of.rank(), link->peer_).local;
+    if (p.out_free[local ? 1 : 0] > now_) {
+      later_ones.push_back(*link);
+      want_step(of.rank(), p.out_free[local ? 1 : 0]);
+      continue;
+    }
+    any |= send_front(*link);
+    if (link->at_ != sim_link::phase::open) continue;
+    if (link->waiting()) {
+      if (!link->base::list_hook<sending_tag>::linked()) of.sending_.push_back(*link);
+    } else if (link->silent_) {
+      send_farewell(*link);
+    }
+  }
+  while (sim_link* const link = later_ones.pop_front())
+    if (!link->base::list_hook<sending_tag>::linked()) of.sending_.push_back(*link);
+  return any;
+}
+
+void fabric::send_farewell(sim_link& link) {
+  if (std::exchange(link.said_farewell_, true)) return;
+  frame head;
+  head.kind = frame_kind::leave;
+  ++at(link.owner_.rank()).frames;
+  transmit(link, head, nullptr, 0);
+}
+
+void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std::size_t bytes) {
+  const int from = link.owner_.rank();
+  const int to = link.peer_;
+  const noise& n = options_.noise;
+  connection& c = *find(from, to);
+  connection::direction& way = c.from(from);
+  const path over = between(from, to);
+  port& p = at(from);
+  nanoseconds& out_free = p.out_free[over.local ? 1 : 0];
+  const auto on_wire = static_cast<nanoseconds>(
+      std::llround(static_cast<double>(bytes + options_.network.header_bytes) * over.nanoseconds_per_byte));
+  const nanoseconds occupies = on_wire + (over.local ? 0 : options_.network.gap.count());
+  const nanoseconds departs = std::max({p.cpu_free, out_free, now_});
+  out_free = departs + occupies;
+  nanoseconds arrives = departs + on_wire + over.latency + numbers_.up_to(n.jitter.count());
+  if (numbers_.happens(n.stragglers)) arrives += n.straggling.count();
+
+  const std::uint64_t number = ++way.sent;
+  hash_.add(static_cast<std::uint64_t>(now_));
+  hash_.add(static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to));
+  hash_.add(static_cast<std::uint64_t>(head.kind) << 56 ^ static_cast<std::uint64_t>(head.context) << 32 ^
+            static_cast<std::uint32_t>(head.tag));
+  hash_.add(head.length ^ head.cookie << 20 ^ head.other_cookie << 40);
+  hash_.add(std::span(payload, bytes));
+
+  nanoseconds heals = 0;
+  if (separated(from, to, departs, heals)) {
+    if (heals == end_of_time) return;  // the connection is given up
+    arrives = std::max(arrives, later(heals, over.latency));
+  }
+  if (c.at == connection::phase::ended) return;  // this side does not know it yet
+  arrives = std::max(arrives, way.last_arrival + 1);
+  way.last_arrival = arrives;
+
+  packet* const made = new_packet(from, to);
+  made->head = head;
+  made->payload.assign(payload, payload + bytes);
+  made->number = number;
+  made->occupies = occupies;
+  if (is_corrupted(from, to, number)) {
+    made->is_end = true;
+    made->why = errc::protocol;
+    made->text = fmt::format(
+        "{} sent bytes that are no frame: is every rank built with the same tutti? The connection "
+        "was closed",
+        link.owner_.describe(from));
+    c.at = connection::phase::ended;
+    way.told = true;
+    way.cut_from = number + 1;
+    tell_end(c, from, errc::peer_failed,
+             fmt::format(
+                 "{} closed the connection without taking leave: it died or was killed; its own output and "
+                 "exit code say why",
+                 link.owner_.describe(to)));
+  } else if (bytes > 1 && numbers_.happens(n.split)) {
+    made->in_parts = true;
+    event rest;
+    rest.kind = event::what::at_port;
+    rest.at = way.last_arrival = arrives + 1 + numbers_.up_to(std::max<nanoseconds>(n.jitter.count(), 1000));
+    rest.rank = to;
+    rest.carries = made;
+    events_.add(rest);
+  }
+  event e;
+  e.kind = event::what::at_port;
+  e.at = arrives;
+  e.rank = to;
+  e.carries = made;
+  events_.add(e);
+}
+
+// ---- connections ----
+
+void fabric::connect(sim_link& link) {
+  const int rank = link.owner_.rank();
+  connection made;
+  made.low = std::min(rank, link.peer_);
+  made.high = std::max(rank, link.peer_);
+  const auto [place, is_new] = connections_.try_emplace(key_of(rank, link.peer_), made);
+  link.at_ = sim_link::phase::connecting;
+  connection& c = place->second;
+  if (!is_new && c.at == connection::phase::connecting) return;  // the peer's attempt will do
+  c = made;
+  event e;
+  e.kind = event::what::established;
+  e.rank = rank;
+  e.other = link.peer_;
+  e.at = now_ + options_.network.connecting.count() + numbers_.up_to(options_.noise.jitter.count());
+  nanoseconds heals = 0;
+  if (separated(rank, link.peer_, now_, heals))
+    e.at = heals == end_of_time ? now_ + options_.network.silence.count() : later(e.at, heals - now_);
+  events_.add(e);
+}
+
+void fabric::establish(int rank, int other) {
+  connection* const c = find(rank, other);
+  if (c == nullptr || c->at != connection::phase::connecting) return;
+  nanoseconds heals = 0;
+  const bool cut_off = separated(rank, other, now_, heals);
+  if (at(rank).gone && at(other).gone) return;
+  const int alive = at(rank).gone ? other : rank;
+  const int peer = alive == rank ? other : rank;
+  sim_transport& mine = *at(alive).transport;
+  if (cut_off || at(peer).gone) {
+    c->at = connection::phase::ended;
+    const std::string text =
+        cut_off ? fmt::format("could not connect to {}: no answer within {} ms", mine.describe(peer),
+                              options_.network.silence.count() / 1'000'000)
+                : fmt::format("could not connect to {}: it has ended", mine.describe(peer));
+    tell_end(*c, alive, cut_off ? errc::timed_out : errc::peer_failed, text);
+    if (!at(peer).gone && at(peer).transport->at(alive).at_ == sim_link::phase::connecting)
+      tell_end(*c, peer, errc::timed_out,
+               fmt::format("could not connect to {}: no answer within {} ms", mine.describe(alive),
+                           options_.network.silence.count() / 1'000'000));
+    return;
+  }
+  c->at = connection::phase::open;
+  for (const int side : {rank, other}) {
+    sim_transport& t = *at(side).transport;
+    sim_link& link = t.at(side == rank ? other : rank);
+    ++at(side).connections;
+    if (link.at_ == sim_link::phase::closed) {
+      // It has been told to leave before.
+      tell_end(*c, side == rank ? other : rank, errc::peer_left,
+               fmt::format("{} has finished and left", mine.describe(side)));
+      continue;
+    }
+    link.at_ = sim_link::phase::open;
+    if (link.waiting()) {
+      if (!link.base::list_hook<sending_tag>::linked()) t.sending_.push_back(link);
+    } else if (link.silent_) {
+      send_farewell(link);
+    }
+    want_step(side, now_);
+  }
+}
+
+void fabric::tell_end(connection& c, int told, errc why, std::string text) {
+  const int from = told == c.low ? c.high : c.low;
+  connection::direction& way = c.from(from);
+  if (std::exchange(way.told, true) || at(told).gone) return;
+  packet* const p = new_packet(from, told);
+  p->is_end = true;
+  p->why = why;
+  p->text = std::move(text);
+  p->number = 0;
+  p->occupies = 0;
+  event e;
+  e.kind = event::what::at_port;
+  e.at = std::max(now_ + between(c.low, c.high).latency, way.last_arrival) + 1;
+  e.rank = told;
+  e.carries = p;
+  way.last_arrival = e.at;
+  events_.add(e);
+}
+
+void fabric::hang_up(sim_link& link, errc why, std::string text) {
+  connection* const c = find(link.owner_.rank(), link.peer_);
+  if (c == nullptr || c->at == connection::phase::ended) return;
+  c->at = connection::phase::ended;
+  tell_end(*c, link.peer_, why, std::move(text));
+}
+
+void fabric::bury(int rank, const std::string& text) {
+  port& p = at(rank);
+  if (std::exchange(p.gone, true)) return;
+  if (p.transport == nullptr) return;
+  for (const auto& link : p.transport->links_) {
+    connection* const c = find(rank, link->peer_);
+    if (c == nullptr || c->at != connection::phase::open) continue;  // attempts find nobody
+    c->at = connection::phase::ended;
+    tell_end(*c, link->peer_, errc::peer_failed, text);
+  }
+}
+
+void fabric::break_off(connection& c, const std::string& text, bool loses) {
+  const bool was_open = c.at == connection::phase::open;
+  c.at = connection::phase::ended;
+  for (const int side : {c.low, c.high}) {
+    connection::direction& way = c.from(side);
+    if (loses && was_open)
+      way.cut_from = std::min(way.cut_from, way.delivered + 1 + numbers_.below(way.sent - way.delivered + 1));
+    const int other = side == c.low ? c.high : c.low;
+    if (at(other).gone) continue;
+    tell_end(c, other, errc::peer_failed,
+             fmt::format("the connection to {} broke ({}): its host or the network between has failed",
+                         at(other).transport->describe(side), text));
+  }
+}
+
+void fabric::disconnect(const disconnection& d) {
+  connection* const c = find(d.a, d.b);
+  if (c != nullptr && c->at == connection::phase::open) break_off(*c, "reset", d.loses);
+}
+
+void fabric::give_up(const partition& p) {
+  std::vector<std::uint64_t> keys;  // in an order that does not depend on the table's
+  for (const auto& [key, c] : connections_) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  const auto inside = [&p](int r) { return std::find(p.ranks.begin(), p.ranks.end(), r) != p.ranks.end(); };
+  for (const std::uint64_t key : keys) {
+    connection& c = connections_.at(key);
+    if (inside(c.low) != inside(c.high) && c.at == connection::phase::open)
+      break_off(c, fmt::format("nothing came for {} ms", options_.network.silence.count() / 1'000'000), true);
+  }
+}
+
+bool fabric::separated(int a, int b, nanoseconds when, nanoseconds& until) const noexcept {
+  bool any = false;
+  for (const partition& p : options_.faults.partitions) {
+    if (when < p.from.count() || when >= p.until.count()) continue;
+    const auto inside = [&p](int r) { return std::find(p.ranks.begin(), p.ranks.end(), r) != p.ranks.end(); };
+    if (inside(a) == inside(b)) continue;
+    any = true;
+    const bool given_up = p.until == never || p.until - p.from > options_.network.silence;
+    until = std::max(until, given_up ? end_of_time : static_cast<nanoseconds>(p.until.count()));
+  }
+  return any;
+}
+
+bool fabric::is_corrupted(int from, int to, std::uint64_t number) const noexcept {
+  return std::any_of(options_.faults.corruptions.begin(), options_.faults.corruptions.end(),
+                     [&](const corruption& c) { return c.from == from && c.to == to && c.frame == number; });
+}
+
+// ---- arriving ----
+
+void fabric::at_port(packet* p) {
+  port& to = at(p->to);
+  if (to.gone) return;
+  const bool local = between(p->from, p->to).local;
+  nanoseconds& in_free = to.in_free[local ? 1 : 0];
+  // Never two at once: what comes first through the port stays first.
+  const nanoseconds through = std::max(now_, in_free + std::max<nanoseconds>(p->occupies, 1));
+  in_free = through;
+  p->occupies = 0;  // of one in parts, the rest takes no more
+  if (through == now_) return arrived(p);
+  event e;
+  e.kind = event::what::arrived;
+  e.at = through;
+  e.rank = p->to;
+  e.carries = p;
+  events_.add(e);
+}
+
+void fabric::arrived(packet* p) {
+  port& to = at(p->to);
+  if (to.gone) return;
+  if (!p->is_end) {
+    connection::direction& way = find(p->from, p->to)->from(p->from);
+    if (p->number >= way.cut_from) return;
+    way.delivered = std::max(way.delivered, p->number);
+  }
+  to.inbox.push_back(p);
+  if (!to.delivering) take_next(p->to);
+}
+
+void fabric::take_next(int rank) {
+  port& p = at(rank);
+  if (p.inbox.empty() || p.gone) return;
+  p.delivering = true;
+  p.cpu_free = std::max(now_, p.cpu_free) + options_.network.overhead.count();
+  event e;
+  e.kind = event::what::deliver;
+  e.at = p.cpu_free;
+  e.rank = rank;
+  events_.add(e);
+}
+
+bool fabric::deliver(int rank) {
+  port& p = at(rank);
+  if (p.gone) return false;
+  if (p.cpu_free > now_) {  // it was made to stand still
+    event e;
+    e.kind = event::what::deliver;
+    e.at = p.cpu_free;
+    e.rank = rank;
+    events_.add(e);
+    return false;
+  }
+  p.may_deliver = true;
+  return true;
+}
+
+void fabric::go_on(int rank) {
+  at(rank).delivering = false;
+  take_next(rank);
+}
+
+void fabric::delivered(packet* p) noexcept {
+  if (!at(p->to).gone) free(p);
+}
+
+// ---- time of a rank ----
+
+namespace {
+// Long after the beginning of time, which has a meaning of its own.
+constexpr core::time_point beginning{std::chrono::hours(24 * 365)};
+}  // namespace
+
+rank_environment::rank_environment(fabric& f, int rank)
+    : fabric_(f), numbers_(scrambled(f.settings().seed * 0x10001 + static_cast<std::uint64_t>(rank) + 3)) {
+  for (const skew& s : f.settings().faults.skews) {
+    if (s.rank != rank) continue;
+    ahead_ += s.ahead.count();
+    drift_ += s.drift_ppm * 1e-6;
+  }
+}
+
+core::time_point rank_environment::local(nanoseconds t) const noexcept {
+  return beginning +
+         std::chrono::nanoseconds(t + ahead_ + static_cast<nanoseconds>(static_cast<double>(t) * drift_));
+}
+
+nanoseconds rank_environment::moment_of(core::time_point t) const noexcept {
+  if (t == core::time_point::max()) return end_of_time;
+  const nanoseconds wanted =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(t - beginning).count() - ahead_;
+  if (drift_ == 0) return wanted;
+  auto guess = static_cast<nanoseconds>(static_cast<double>(wanted) / (1 + drift_));
+  while (local(guess) < t) ++guess;
+  return guess;
+}
+
+}  // namespace tutti::sim

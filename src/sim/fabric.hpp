@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The network of a simulation: ports, connections, frames on their way, and what goes wrong with them.
+//
+// LogGP: a frame of b bytes takes its sender's processor for o; leaves when the port is free; keeps it for
+// g + bG; is at the other port after L + bG; passes it at the same rate; and takes the receiver's processor
+// for o.
+#pragma once
+
+#include "core/environment.hpp"
+#include "sim/event_queue.hpp"
+#include "transport/link.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <tutti/sim.hpp>
+#include <unordered_map>
+#include <vector>
+
+namespace tutti::sim {
+
+class sim_link;
+class sim_transport;
+
+// A frame on its way, or news of a connection's end.
+struct packet {
+  int from = 0;
+  int to = 0;
+  transport::frame head;
+  std::vector<std::byte> payload;
+  bool is_end = false;  // the connection's; with the reason:
+  errc why = errc::success;
+  std::string text;
+  std::uint64_t number = 0;  // in its direction
+  nanoseconds occupies = 0;  // the receiver's port
+  std::size_t come = 0;      // of the payload, when it comes in parts
+  bool in_parts = false;
+};
+
+// Both directions between two ranks.
+struct connection {
+  struct direction {
+    nanoseconds last_arrival = 0;
+    std::uint64_t sent = 0;
+    std::uint64_t delivered = 0;
+    std::uint64_t cut_from = ~std::uint64_t{0};  // frames with this number and later ones are lost
+    bool told = false;                           // its receiver has been, or is being told of the end
+  };
+  enum class phase { connecting, open, ended };
+  phase at = phase::connecting;
+  int low = 0;
+  int high = 0;
+  direction up;    // low to high
+  direction down;  // high to low
+  direction& from(int rank) noexcept { return rank == low ? up : down; }
+};
+
+// One rank, as far as the network sees it.
+struct port {
+  sim_transport* transport = nullptr;
+  nanoseconds out_free[2] = {};  // of the network, and within the host
+  nanoseconds in_free[2] = {};
+  nanoseconds cpu_free = 0;
+  nanoseconds step_at = end_of_time;  // the next step that is planned
+  std::deque<packet*> inbox;          // through the port, waiting for the processor
+  bool delivering = false;            // a deliver event is planned
+  bool may_deliver = false;           // within a step: one packet is to be handed over
+  bool dying = false;                 // within its last step
+  bool gone = false;                  // dead, or it has left
+  std::uint64_t dies_at_frame = 0;
+  std::uint64_t frames = 0;
+  std::uint64_t bytes = 0;
+  int connections = 0;
+};
+
+class fabric {
+ public:
+  explicit fabric(const options& o);
+  ~fabric();
+
+  nanoseconds now() const noexcept { return now_; }
+  void set_now(nanoseconds t) noexcept { now_ = t; }
+  event_queue& events() noexcept { return events_; }
+  event_hash& hash() noexcept { return hash_; }
+  random_numbers& numbers() noexcept { return numbers_; }
+  const options& settings() const noexcept { return options_; }
+  port& at(int rank) noexcept { return ports_[static_cast<std::size_t>(rank)]; }
+
+  // The rank's loop shall turn then, or as soon after it as its processor is free.
+  void want_step(int rank, nanoseconds when);
+
+  // ---- for links ----
+  bool submit(sim_link& link, transport::outgoing& o);
+  transport::withdrawal withdraw(sim_link& link, transport::outgoing& o) noexcept;
+  // Sends what waits and may leave by now; true when that was anything.
+  bool send_waiting(sim_transport& of);
+  void send_farewell(sim_link& link);
+  // This side lets go of the connection; the other hears it.
+  void hang_up(sim_link& link, errc why, std::string text);
+
+  // ---- events ----
+  void establish(int rank, int other);
+  void at_port(packet* p);
+  void arrived(packet* p);
+  // The processor has its next packet: true when a step shall hand it over.
+  bool deliver(int rank);
+  void go_on(int rank);                // with what else has arrived
+  void delivered(packet* p) noexcept;  // handed over
+  // The rank has gone without a word: dead, or cut.
+  void bury(int rank, const std::string& text);
+  void disconnect(const disconnection& d);
+  void give_up(const partition& p);
+
+  packet* new_packet(int from, int to);
+  void free(packet* p) noexcept;
+
+ private:
+  struct path {
+    nanoseconds latency;
+    double nanoseconds_per_byte;
+    bool local;
+  };
+  path between(int a, int b) const noexcept;
+  connection* find(int a, int b) noexcept;
+  void connect(sim_link& link);
+  void transmit(sim_link& link, transport::frame head, const std::byte* payload, std::size_t bytes);
+  bool send_front(sim_link& link);
+  // The receiver of this direction is told the end behind all that is still under way.
+  void tell_end(connection& c, int told, errc why, std::string text);
+  void break_off(connection& c, const std::string& text, bool loses);
+  bool separated(int a, int b, nanoseconds when, nanoseconds& until) const noexcept;
+  bool is_corrupted(int from, int to, std::uint64_t number) const noexcept;
+  void take_next(int rank);
+
+  const options& options_;
+  nanoseconds now_ = 0;
+  event_queue events_;
+  event_hash hash_;
+  random_numbers numbers_;
+  std::vector<port> ports_;
+  std::unordered_map<std::uint64_t, connection> connections_;
+  std::vector<std::unique_ptr<packet>> packets_;
+  std::vector<packet*> free_packets_;
+};
+
+// A rank's clock, and its randomness.
+class rank_environment final : public core::environment {
+ public:
+  rank_environment(fabric& f, int rank);
+  core::time_point now() noexcept override { return local(fabric_.now()); }
+  std::uint64_t random() noexcept override { return numbers_.next(); }
+  // The first moment of the simulation at which this clock shows `t` or more.
+  nanoseconds moment_of(core::time_point t) const noexcept;
+
+ private:
+  core::time_point local(nanoseconds t) const noexcept;
+  fabric& fabric_;
+  random_numbers numbers_;
+  nanoseconds ahead_ = 0;
+  double drift_ = 0;
+};
+
+}  // namespace tutti::sim

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tutti/sim.hpp>
+
+namespace tutti::sim {
+
+bool report::stuck() const noexcept {
+  return std::any_of(ranks.begin(), ranks.end(), [](const rank_report& r) { return r.how == ending::stuck; });
+}
+
+bool report::all_returned() const noexcept {
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [](const rank_report& r) { return r.how == ending::returned; });
+}
+
+std::string report::words() const {
+  std::string text =
+      fmt::format("seed {}: {} ranks, {} us, {} frames with {} bytes, {} events, hash {:016x}{}\n", seed,
+                  ranks.size(), static_cast<double>(time.count()) / 1000, frames, bytes, events, hash,
+                  repeatable ? "" : " (real time was waited for: another run may differ)");
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const rank_report& r = ranks[i];
+    switch (r.how) {
+      case ending::returned:
+        text += fmt::format("rank {} returned {}\n", i, r.code);
+        break;
+      case ending::threw:
+        text += fmt::format("rank {} threw: {}\n", i, r.text);
+        break;
+      case ending::killed:
+        text += fmt::format("rank {} was killed\n", i);
+        break;
+      case ending::stuck:
+        text += fmt::format("rank {} waits for ever: {}\n", i, r.text);
+        break;
+    }
+  }
+  return text;
+}
+
+}  // namespace tutti::sim

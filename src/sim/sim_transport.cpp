@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/sim_transport.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tutti/detail/flow.hpp>
+#include <utility>
+
+namespace tutti::sim {
+
+using tutti::transport::frame_kind;
+using tutti::transport::landing;
+using tutti::transport::outgoing;
+using tutti::transport::withdrawal;
+
+sim_link::sim_link(sim_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
+
+bool sim_link::submit(outgoing& o) noexcept {
+  if (said_farewell_ || (silent_ && at_ == phase::closed)) return false;
+  return owner_.fabric_.submit(*this, o);
+}
+
+withdrawal sim_link::withdraw(outgoing& o) noexcept {
+  if (!static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).linked()) return withdrawal::gone;
+  return owner_.fabric_.withdraw(*this, o);
+}
+
+bool sim_link::redirect_landing(void* owner, const landing& instead) noexcept {
+  if (half_way_ == nullptr || where_.owner != owner) return false;
+  const std::size_t here = std::min({half_way_->come, where_.room, instead.room});
+  if (here > 0) std::memcpy(instead.at, where_.at, here);
+  where_ = instead;
+  return true;
+}
+
+std::size_t sim_link::eager_limit() const noexcept { return owner_.fabric_.settings().network.eager_limit; }
+
+void sim_link::receive(packet* p) noexcept {
+  fabric& f = owner_.fabric_;
+  if (at_ == phase::closed || (silent_ && !p->is_end && p->head.kind != frame_kind::leave)) {
+    // Of one that comes in parts the rest is on its way, and the packet with it.
+    if (!std::exchange(p->in_parts, false)) f.delivered(p);
+    return;
+  }
+  if (p->is_end) {
+    const errc why = p->why;
+    std::string text = std::move(p->text);
+    f.delivered(p);
+    close(why, std::move(text));
+    return;
+  }
+  if (p->head.kind == frame_kind::leave) {
+    f.delivered(p);
+    const std::string text = owner_.describe(peer_) + " has finished and left";
+    f.hang_up(*this, errc::peer_left,
+              fmt::format("{} has finished and left", owner_.describe(owner_.rank())));
+    close(errc::peer_left, text);
+    return;
+  }
+  tutti::transport::inbound& up = *owner_.up_;
+  const std::size_t until = p->in_parts && p->come == 0 ? p->payload.size() / 2 : p->payload.size();
+  if (half_way_ == nullptr) where_ = up.begin(peer_, p->head);
+  const std::size_t end = std::min(where_.room, until);
+  if (end > p->come) std::memcpy(where_.at + p->come, p->payload.data() + p->come, end - p->come);
+  p->come = until;
+  if (p->in_parts) {
+    p->in_parts = false;  // the rest is on its way, and the packet with it
+    half_way_ = p;
+    return;
+  }
+  half_way_ = nullptr;
+  const tutti::transport::frame head = p->head;
+  f.delivered(p);
+  up.end(peer_, head, std::exchange(where_, landing{}));
+}
+
+void sim_link::close(errc why, std::string text) noexcept {
+  if (at_ == phase::closed) return;
+  at_ = phase::closed;
+  base::list_hook<sending_tag>::unlink();
+  half_way_ = nullptr;
+  where_ = landing{};
+  hand_back();
+  if (!silent_) owner_.up_->closed(peer_, why, std::move(text));
+  owner_.changed();
+}
+
+void sim_link::hand_back() noexcept {
+  frames rest;
+  rest.splice_back(messages_);
+  rest.splice_back(long_data_);
+  while (outgoing* o = rest.pop_front()) o->done(*o, false);
+}
+
+void sim_link::forget() noexcept {
+  while (messages_.pop_front() != nullptr) {
+  }
+  while (long_data_.pop_front() != nullptr) {
+  }
+}
+
+void sim_link::leave() noexcept {
+  silent_ = true;
+  where_ = landing{};
+  if (at_ == phase::idle) at_ = phase::closed;
+  if (at_ == phase::open && !waiting()) owner_.fabric_.send_farewell(*this);
+}
+
+sim_transport::sim_transport(fabric& f, core::loop& loop, int rank) noexcept
+    : fabric_(f),
+      loop_(loop),
+      rank_(rank),
+      leave_timer_(
+          [](void* self) noexcept {
+            tutti::detail::resume_bounded(std::exchange(static_cast<sim_transport*>(self)->waiting_, {}));
+          },
+          this) {}
+
+void sim_transport::open(const core::world_info& info, tutti::transport::inbound& up) {
+  info_ = &info;
+  up_ = &up;
+  fabric_.at(rank_).transport = this;
+  loop_.engine().add(*this);
+  loop_.hold();
+  attached_ = true;
+}
+
+sim_link& sim_transport::at(int peer) {
+  sim_link*& l = by_peer_[peer];
+  if (l == nullptr) {
+    links_.push_back(std::make_unique<sim_link>(*this, peer));
+    l = links_.back().get();
+    if (leaving_ || !attached_) {
+      l->silent_ = true;
+      l->at_ = sim_link::phase::closed;
+    }
+  }
+  return *l;
+}
+
+std::string sim_transport::describe(int peer) const {
+  const core::peer_card& card = info_->card(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+}
+
+bool sim_transport::has_queue() const noexcept {
+  return std::any_of(links_.begin(), links_.end(),
+                     [](const auto& l) { return !l->closed() && l->waiting(); });
+}
+
+bool sim_transport::any_open() const noexcept {
+  return std::any_of(links_.begin(), links_.end(), [](const auto& l) { return !l->closed(); });
+}
+
+bool sim_transport::poll() noexcept {
+  bool any = fabric_.send_waiting(*this);
+  for (sim_link* l : std::exchange(ended_, {})) {
+    l->hand_back();
+    any = true;
+  }
+  port& p = fabric_.at(rank_);
+  if (std::exchange(p.may_deliver, false) && !p.inbox.empty()) {
+    packet* const next = p.inbox.front();
+    p.inbox.pop_front();
+    at(next->from).receive(next);
+    any = true;
+  }
+  return any;
+}
+
+void sim_transport::changed() noexcept {
+  // From the loop, and not from inside a link.
+  if (waiting_) loop_.engine().timers().arm(leave_timer_, loop_.engine().env().now());
+}
+
+task<> sim_transport::leave(core::time_point deadline) {
+  if (!attached_) co_return;
+  leaving_ = true;
+  for (const auto& l : links_) l->leave();
+  struct news {
+    explicit news(sim_transport& t, core::time_point d) noexcept : of(t), until(d) {}
+    sim_transport& of;
+    core::time_point until;
+    bool await_ready() const noexcept { return false; }
+    void await_suspend(std::coroutine_handle<> h) const {
+      of.waiting_ = h;
+      of.loop_.engine().timers().arm(of.leave_timer_, until);
+    }
+    void await_resume() const noexcept {}
+  };
+  while (attached_ && any_open() && loop_.engine().env().now() < deadline) co_await news(*this, deadline);
+  for (const auto& l : links_) {
+    if (l->closed()) continue;
+    fabric_.hang_up(*l, l->said_farewell_ ? errc::peer_left : errc::peer_failed,
+                    describe(rank_) + " has given up waiting for its last messages to be read");
+    l->close(errc::peer_left, "");
+  }
+  detach();
+}
+
+void sim_transport::cut() noexcept {
+  leaving_ = true;
+  if (attached_)
+    fabric_.bury(rank_,
+                 fmt::format("{} closed the connection without taking leave: it died or was killed; its own "
+                             "output and exit code say why",
+                             describe(rank_)));
+  for (const auto& l : links_) {
+    l->silent_ = true;
+    l->forget();
+    l->half_way_ = nullptr;
+    l->base::list_hook<sending_tag>::unlink();
+    l->at_ = sim_link::phase::closed;
+  }
+  detach();
+}
+
+void sim_transport::detach() noexcept {
+  if (!std::exchange(attached_, false)) return;
+  fabric_.at(rank_).gone = true;
+  leave_timer_.cancel();
+  loop_.engine().remove(*this);
+  loop_.release();
+}
+
+}  // namespace tutti::sim

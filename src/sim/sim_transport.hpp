@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated network as one rank's transport.
+#pragma once
+
+#include "base/intrusive_list.hpp"
+#include "sim/fabric.hpp"
+#include "transport/transport.hpp"
+
+#include <coroutine>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace tutti::sim {
+
+class sim_transport;
+
+struct sending_tag;
+
+class sim_link final : public transport::link, public base::list_hook<sending_tag> {
+ public:
+  enum class phase { idle, connecting, open, closed };
+
+  sim_link(sim_transport& owner, int peer) noexcept;
+
+  const char* transport_name() const noexcept override { return "sim"; }
+  bool submit(transport::outgoing& o) noexcept override;
+  transport::withdrawal withdraw(transport::outgoing& o) noexcept override;
+  bool redirect_landing(void* owner, const transport::landing& instead) noexcept override;
+  std::size_t eager_limit() const noexcept override;
+  bool closed() const noexcept override { return at_ == phase::closed; }
+
+ private:
+  friend class fabric;
+  friend class sim_transport;
+  using frames = base::intrusive_list<transport::outgoing, transport::outgoing_tag>;
+
+  bool waiting() const noexcept { return !messages_.empty() || !long_data_.empty(); }
+  void receive(packet* p) noexcept;
+  // The end of the link has come, from the network.
+  void close(errc why, std::string text) noexcept;
+  void hand_back() noexcept;
+  void forget() noexcept;
+  void leave() noexcept;
+
+  sim_transport& owner_;
+  const int peer_;
+  phase at_ = phase::idle;
+  bool silent_ = false;         // nobody above is told anything any more
+  bool said_farewell_ = false;  // nothing follows
+  frames messages_;
+  frames long_data_;            // with slices between which messages pass
+  packet* half_way_ = nullptr;  // the frame of which a part has come
+  transport::landing where_;
+};
+
+class sim_transport final : public transport::transport, public core::source {
+ public:
+  sim_transport(fabric& f, core::loop& loop, int rank) noexcept;
+  ~sim_transport() override { cut(); }
+
+  const char* name() const noexcept override { return "sim"; }
+  void listen(core::peer_card&, const tutti::transport::listen_wish&) override {}
+  void open(const core::world_info& info, tutti::transport::inbound& up) override;
+  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override {
+    return mine.rank != peer.rank;
+  }
+  tutti::transport::link& link_to(int peer) override { return at(peer); }
+  bool has_queue() const noexcept override;
+  task<> leave(core::time_point deadline) override;
+  void cut() noexcept override;
+
+  bool poll() noexcept override;
+
+  int rank() const noexcept { return rank_; }
+  sim_link& at(int peer);
+  std::string describe(int peer) const;
+
+ private:
+  friend class fabric;
+  friend class sim_link;
+  void detach() noexcept;
+  void changed() noexcept;
+  bool any_open() const noexcept;
+
+  fabric& fabric_;
+  core::loop& loop_;
+  const int rank_;
+  const core::world_info* info_ = nullptr;
+  tutti::transport::inbound* up_ = nullptr;
+  bool attached_ = false;
+  bool leaving_ = false;
+  std::unordered_map<int, sim_link*> by_peer_;
+  std::vector<std::unique_ptr<sim_link>> links_;         // in the order of their making
+  base::intrusive_list<sim_link, sending_tag> sending_;  // open, and with frames that wait for the port
+  std::vector<sim_link*> ended_;                         // with frames to be handed back
+  std::coroutine_handle<> waiting_;                      // leave()
+  core::timer leave_timer_;
+};
+
+}  // namespace tutti::sim

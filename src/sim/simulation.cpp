@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/simulation.hpp"
+
+#include "base/log.hpp"
+#include "transport/self/self_transport.hpp"
+
+#include <fmt/format.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+#include <utility>
+
+namespace tutti::sim {
+namespace {
+
+// What a rank may do without time going on; then it has taken a microsecond.
+constexpr int rounds_at_once = 256;
+constexpr nanoseconds busy_step = 1000;
+
+std::size_t heap_in_use() noexcept {
+  const auto info = ::mallinfo2();
+  return info.uordblks + info.hblkhd;
+}
+
+core::world_info world_for(const options& o, int rank, std::uint64_t id) {
+  core::world_info info;
+  info.id = id;
+  info.rank = rank;
+  info.size = o.ranks;
+  info.timeout = o.timeout;
+  info.peers.resize(static_cast<std::size_t>(o.ranks));
+  for (int r = 0; r < o.ranks; ++r) {
+    core::peer_card& card = info.peers[static_cast<std::size_t>(r)];
+    card.rank = r;
+    card.host = fmt::format("sim{}", r / std::max(1, o.ranks_per_host));
+    card.pid = 1000 + r;
+    card.host_id = card.host;
+    card.cpus = "1";
+  }
+  return info;
+}
+
+}  // namespace
+
+struct simulation::member {
+  member(fabric& f, int r) : rank(r), environment(f, r), runtime(context, environment) {
+    runtime.loop().set_stepped();
+  }
+  const int rank;
+  boost::asio::io_context context{1};
+  rank_environment environment;
+  comm::runtime_state runtime;
+  int code = 0;
+  bool begun = false;
+  bool ended = false;
+  bool dead = false;
+  nanoseconds ended_at = 0;
+};
+
+namespace {
+
+// `world` goes with the frame, when main's exception has been seen: with main's own handles alone, a rank
+// whose main throws would leave like one that has finished.
+task<> main_of(tutti::detail::any_main* main, communicator world, int* code) {
+  *code = co_await (*main)(world);
+}
+
+}  // namespace
+
+simulation::simulation(const options& o, tutti::detail::any_main& main)
+    : options_(o), main_(main), fabric_(o), memory_before_(heap_in_use()) {
+  random_numbers numbers(scrambled(o.seed + 4));
+  const std::uint64_t id = numbers.next();
+  for (int r = 0; r < o.ranks; ++r) {
+    members_.push_back(std::make_unique<member>(fabric_, r));
+    member& m = *members_.back();
+    m.runtime.loop().bind_to_this_thread();
+    std::vector<std::unique_ptr<transport::transport>> ways;
+    ways.push_back(std::make_unique<transport::self::self_transport>(m.runtime.loop()));
+    ways.push_back(std::make_unique<sim_transport>(fabric_, m.runtime.loop(), r));
+    communicator world = m.runtime.enter(world_for(o, r, id), std::move(ways), nullptr);
+    m.runtime.start(main_of(&main_, std::move(world), &m.code));
+    fabric_.want_step(r, numbers.up_to(o.noise.start.count()));
+  }
+  running_ = members_.size();
+  const auto plan = [this](event::what kind, int rank, duration when, std::size_t index) {
+    if (when == never) return;
+    event e;
+    e.kind = kind;
+    e.at = when.count();
+    e.rank = rank;
+    e.index = index;
+    fabric_.events().add(e);
+  };
+  const faults& f = o.faults;
+  for (std::size_t i = 0; i < f.deaths.size(); ++i)
+    if (f.deaths[i].frames == 0) plan(event::what::death, f.deaths[i].rank, f.deaths[i].at, i);
+  for (std::size_t i = 0; i < f.disconnections.size(); ++i)
+    plan(event::what::disconnection, f.disconnections[i].a, f.disconnections[i].at, i);
+  for (std::size_t i = 0; i < f.partitions.size(); ++i) {
+    const partition& p = f.partitions[i];
+    if (p.until == never || p.until - p.from > o.network.silence)
+      plan(event::what::silence, 0, p.from + o.network.silence, i);
+  }
+  for (std::size_t i = 0; i < f.standstills.size(); ++i)
+    plan(event::what::standstill, f.standstills[i].rank, f.standstills[i].from, i);
+}
+
+simulation::~simulation() {
+  for (const auto& m : members_) {
+    m->runtime.loop().bind_to_this_thread();
+    m->runtime.stop();
+  }
+  for (const auto& m : members_) {
+    m->runtime.loop().bind_to_this_thread();
+    for (const auto& w : m->runtime.worlds()) w->cut();
+  }
+  members_.clear();
+  base::set_log_rank(-1);
+}
+
+void simulation::measure_memory() noexcept {
+  const std::size_t now = heap_in_use();
+  if (memory_ == 0 && now > memory_before_) memory_ = now - memory_before_;
+}
+
+void simulation::step(member& m) {
+  port& p = fabric_.at(m.rank);
+  if (m.dead || m.ended) return;
+  core::loop& loop = m.runtime.loop();
+  loop.bind_to_this_thread();
+  base::set_log_rank(m.rank);
+  int rounds = 0;
+  for (bool any = true; any && !p.dying && rounds < rounds_at_once; ++rounds) {
+    any = loop.step();
+    m.context.restart();
+    any |= m.context.poll() > 0;
+  }
+  if (p.dying) {
+    m.dead = true;
+    --running_;
+    fabric_.bury(
+        m.rank,
+        fmt::format("rank {} (host sim{}, pid {}) closed the connection without taking leave: it died "
+                    "or was killed; its own output and exit code say why",
+                    m.rank, m.rank / std::max(1, options_.ranks_per_host), 1000 + m.rank));
+    return;
+  }
+  if (m.runtime.at_end()) {
+    measure_memory();
+    m.ended = true;
+    m.ended_at = fabric_.now();
+    --running_;
+    return;
+  }
+  if (rounds == rounds_at_once) fabric_.want_step(m.rank, fabric_.now() + busy_step);
+  const nanoseconds next = m.environment.moment_of(loop.engine().timers().next());
+  if (next != end_of_time) fabric_.want_step(m.rank, next);
+}
+
+void simulation::handle(const event& e) {
+  member& m = *members_[static_cast<std::size_t>(e.rank)];
+  port& p = fabric_.at(e.rank);
+  switch (e.kind) {
+    case event::what::step:
+      if (p.step_at != e.at) return;  // planned anew meanwhile
+      p.step_at = end_of_time;
+      if (p.cpu_free > e.at) {
+        fabric_.want_step(e.rank, p.cpu_free);
+        return;
+      }
+      fabric_.hash().add(static_cast<std::uint64_t>(e.at) * 64 + static_cast<std::uint64_t>(e.rank));
+      step(m);
+      return;
+    case event::what::established:
+      return fabric_.establish(e.rank, e.other);
+    case event::what::at_port:
+      return fabric_.at_port(e.carries);
+    case event::what::arrived:
+      return fabric_.arrived(e.carries);
+    case event::what::deliver:
+      if (!fabric_.deliver(e.rank)) return;
+      step(m);
+      p.may_deliver = false;
+      fabric_.go_on(e.rank);
+      return;
+    case event::what::death:
+      if (m.ended || m.dead) return;
+      p.dying = true;
+      step(m);
+      return;
+    case event::what::disconnection:
+      return fabric_.disconnect(options_.faults.disconnections[e.index]);
+    case event::what::silence:
+      return fabric_.give_up(options_.faults.partitions[e.index]);
+    case event::what::standstill:
+      p.cpu_free =
+          std::max(p.cpu_free, static_cast<nanoseconds>(options_.faults.standstills[e.index].until.count()));
+      return;
+  }
+}
+
+bool simulation::wait_for_real_time() {
+  const auto until = std::chrono::steady_clock::now() + options_.patience;
+  for (;;) {
+    bool any = false;
+    for (const auto& m : members_) {
+      if (m->ended || m->dead) continue;
+      m->runtime.loop().bind_to_this_thread();
+      m->context.restart();
+      if (m->context.poll() > 0) {
+        fabric_.want_step(m->rank, fabric_.now());
+        return true;
+      }
+      any |= !m->context.stopped();
+    }
+    if (!any || std::chrono::steady_clock::now() >= until) return false;
+    repeatable_ = false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+report simulation::run() {
+  event_queue& events = fabric_.events();
+  while (running_ > 0) {
+    if (events.empty()) {
+      if (!wait_for_real_time()) break;
+      continue;
+    }
+    const event e = events.take();
+    if (e.at > options_.limit.count()) break;
+    fabric_.set_now(std::max(fabric_.now(), e.at));
+    ++events_;
+    handle(e);
+  }
+  measure_memory();
+  return conclude();
+}
+
+report simulation::conclude() const {
+  report r;
+  r.seed = options_.seed;
+  r.events = events_;
+  r.hash = const_cast<fabric&>(fabric_).hash().value();
+  r.repeatable = repeatable_;
+  r.bytes_per_rank = memory_ / members_.size();
+  for (const auto& m : members_) {
+    const port& p = const_cast<fabric&>(fabric_).at(m->rank);
+    rank_report one;
+    one.code = m->code;
+    one.frames = p.frames;
+    one.bytes = p.bytes;
+    one.connections = p.connections;
+    one.ended = duration(m->ended_at);
+    if (m->dead) {
+      one.how = ending::killed;
+    } else if (!m->ended) {
+      one.how = ending::stuck;
+      for (const auto& w : m->runtime.worlds()) one.text += (one.text.empty() ? "" : "; ") + w->pending();
+      if (one.text.empty()) one.text = "nothing of tutti's: a channel, or something of the program's own";
+    } else if (m->runtime.failure()) {
+      one.how = ending::threw;
+      one.failure = m->runtime.failure();
+      try {
+        std::rethrow_exception(one.failure);
+      } catch (const error& e) {
+        one.reason = static_cast<errc>(e.code().value());
+        one.text = e.what();
+      } catch (const std::exception& e) {
+        one.text = e.what();
+      } catch (...) {
+        one.text = "an exception that is no std::exception";
+      }
+    } else {
+      one.how = ending::returned;
+    }
+    r.time = std::max(r.time, one.ended);
+    r.frames += one.frames;
+    r.bytes += one.bytes;
+    r.ranks.push_back(std::move(one));
+  }
+  return r;
+}
+
+namespace detail {
+
+report run(const options& o, tutti::detail::any_main main) {
+  if (o.ranks < 1)
+    throw error(errc::invalid_argument, fmt::format("a simulation of {} ranks; give 1 or more", o.ranks));
+  const auto check = [&o](int rank, const char* what) {
+    if (rank < 0 || rank >= o.ranks)
+      throw error(errc::invalid_argument,
+                  fmt::format("{} of rank {} in a simulation of {} ranks", what, rank, o.ranks));
+  };
+  for (const death& d : o.faults.deaths) check(d.rank, "a death");
+  for (const standstill& s : o.faults.standstills) check(s.rank, "a standstill");
+  for (const disconnection& d : o.faults.disconnections) check(std::min(d.a, d.b), "a disconnection");
+  for (const disconnection& d : o.faults.disconnections) check(std::max(d.a, d.b), "a disconnection");
+  simulation s(o, main);
+  return s.run();
+}
+
+}  // namespace detail
+}  // namespace tutti::sim

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each kind of fault, alone: who hears of it, when, and with which words.
+#include "sim/scenarios.hpp"
+#include "support/instrumented.hpp"
+
+#include <doctest/doctest.h>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+task<> sums(communicator world) { co_await sum_up(std::move(world), 5, 6); }
+
+sim::options world_of(int ranks) {
+  sim::options o;
+  o.ranks = ranks;
+  o.timeout = 1h;
+  return o;
+}
+
+task<> reduce_for_long(communicator world) {
+  for (int i = 0; i < 2000; ++i) {
+    std::uint64_t one = 1;
+    co_await world.all_reduce(one, sum);
+    if (one != static_cast<std::uint64_t>(world.size())) throw std::runtime_error("a wrong sum");
+    co_await sleep_for(1ms);
+  }
+}
+
+void expect_ended_by(const sim::report& r, int rank, errc why, const std::string& words) {
+  const sim::rank_report& one = r.ranks[static_cast<std::size_t>(rank)];
+  CHECK_MESSAGE(one.how == sim::ending::threw, r.words());
+  CHECK_MESSAGE((one.reason == why || one.reason == errc::communicator_failed), r.words());
+  CHECK_MESSAGE(one.text.find(words) != std::string::npos, r.words());
+}
+
+}  // namespace
+
+TEST_CASE("simulator: a rank dies at every frame that it sends") {
+  for (const int ranks : {2, 3, 4, 5}) {
+    for (const int victim : {0, ranks - 1}) {
+      bool dies = true;
+      std::uint64_t frame = 1;
+      for (; dies && frame < 500; frame += instrumented ? 5 : 1) {
+        sim::options o = world_of(ranks);
+        o.network.eager_limit = 256;  // both protocols
+        o.faults.deaths.push_back({victim, sim::never, frame});
+        const sim::report r = sim::run(o, sums);
+        CAPTURE(frame);
+        CHECK_NOTHROW(judge(o, r, "sums"));
+        dies = r.ranks[static_cast<std::size_t>(victim)].how == sim::ending::killed;
+        // Who has not finished by then knows who is dead, and soon. (The last to leave lingers for 5 s.)
+        for (const sim::rank_report& one : r.ranks) {
+          if (one.how != sim::ending::threw) continue;
+          CHECK_MESSAGE(one.text.find("rank " + std::to_string(victim) + " (host") != std::string::npos,
+                        r.words());
+          CHECK_MESSAGE(one.ended < 1s, r.words());
+        }
+      }
+      CHECK(frame > 10);
+      CHECK(frame < 500);
+    }
+  }
+}
+
+TEST_CASE("simulator: a death at a time") {
+  sim::options o = world_of(4);
+  o.faults.deaths.push_back({2, 300ms, 0});
+  const sim::report r = sim::run(o, reduce_for_long);
+  CHECK(r.ranks[2].how == sim::ending::killed);
+  for (const int survivor : {0, 1, 3}) {
+    expect_ended_by(r, survivor, errc::peer_failed, "rank 2 (host sim2, pid 1002)");
+    CHECK(r.ranks[static_cast<std::size_t>(survivor)].ended < 400ms);
+  }
+}
+
+TEST_CASE("simulator: a broken connection, and one that breaks by a wrong byte") {
+  sim::options o = world_of(3);
+  o.faults.disconnections.push_back({0, 1, 200ms, true});
+  const sim::report broken = sim::run(o, reduce_for_long);
+  CHECK_FALSE(broken.stuck());
+  for (int rank = 0; rank < 3; ++rank)
+    expect_ended_by(broken, rank, errc::peer_failed, "the connection to rank");
+
+  sim::options wrong = world_of(2);
+  wrong.faults.corruptions.push_back({1, 0, 20});
+  const sim::report r = sim::run(wrong, reduce_for_long);
+  CHECK_FALSE(r.stuck());
+  // The one who sees it may end by its own reason or by what the other says.
+  CHECK_MESSAGE(r.ranks[0].text.find("bytes that are no frame") != std::string::npos, r.words());
+  CHECK(r.ranks[1].how == sim::ending::threw);
+}
+
+TEST_CASE("simulator: a partition that heals is waited out, one that does not is noticed") {
+  sim::options heals = world_of(4);
+  heals.faults.partitions.push_back({{0, 3}, 100ms, 2s});
+  const sim::report waited = sim::run(heals, reduce_for_long);
+  CHECK_MESSAGE(waited.all_returned(), waited.words());
+  CHECK(waited.time > 3900ms);
+
+  sim::options stays = world_of(4);
+  stays.faults.partitions.push_back({{0, 3}, 100ms, sim::never});
+  const sim::report r = sim::run(stays, reduce_for_long);
+  CHECK_FALSE(r.stuck());
+  for (const sim::rank_report& one : r.ranks) {
+    CHECK(one.how == sim::ending::threw);
+    CHECK(one.ended > 3s);
+    CHECK_MESSAGE(one.ended < 9s, r.words());
+  }
+}
+
+TEST_CASE("simulator: standing still is no death, and clocks that differ are no failure") {
+  sim::options o = world_of(4);
+  o.faults.standstills.push_back({1, 50ms, 900ms});
+  const sim::report slow = sim::run(o, reduce_for_long);
+  CHECK_MESSAGE(slow.all_returned(), slow.words());
+
+  sim::options skewed = world_of(4);
+  skewed.faults.skews.push_back({1, 2h, 300});
+  skewed.faults.skews.push_back({2, 0s, -300});
+  skewed.timeout = 1s;
+  const sim::report r = sim::run(skewed, reduce_for_long);
+  CHECK_MESSAGE(r.all_returned(), r.words());
+}

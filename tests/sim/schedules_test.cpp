@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many schedules, half of them with faults: nobody waits for ever, and nothing wrong is taken for a success.
+// TUTTI_SIM_SCHEDULES: how many, TUTTI_SIM_SEED: which one.
+#include "sim/scenarios.hpp"
+#include "support/instrumented.hpp"
+
+#include <doctest/doctest.h>
+#include <cstdlib>
+
+using namespace tutti;
+using namespace tutti::test;
+
+TEST_CASE("simulator: schedules") {
+  const char* const wanted = std::getenv("TUTTI_SIM_SCHEDULES");
+  const std::uint64_t schedules = wanted != nullptr ? std::strtoull(wanted, nullptr, 0)
+                                  : instrumented    ? 500
+                                                    : 10'000;
+  CHECK_NOTHROW(sim::explore(1, schedules, run_schedule));
+}

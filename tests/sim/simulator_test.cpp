@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs in the simulator: what they see of time, how they end, and what is said of those that do not.
+#include "sim/scenarios.hpp"
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <stdexcept>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+sim::options world_of(int ranks) {
+  sim::options o;
+  o.ranks = ranks;
+  return o;
+}
+
+task<> greet(communicator world) {
+  int text = world.rank();
+  if (world.rank() == 0) {
+    co_await world.send(text, 1);
+  } else {
+    co_await world.recv(text, 0);
+    TUTTI_EXPECT(text == 0);
+  }
+}
+
+task<int> number_of(communicator world) {
+  co_await world.barrier();
+  co_return world.rank() + 10;
+}
+
+task<> sleep_through(communicator world) {
+  const auto start = now();
+  co_await sleep_for(world.rank() * 3h);
+  TUTTI_EXPECT(now() - start == world.rank() * 3h);
+  co_await world.barrier();
+  TUTTI_EXPECT(now() - start >= 6h);
+}
+
+task<> time_out(communicator world) {
+  if (world.rank() == 1) co_return;
+  int x = 0;
+  const auto start = now();
+  const auto late = co_await as_result(with_timeout(world.recv(x, 1), 40min));
+  TUTTI_EXPECT(late.error == errc::timed_out);
+  TUTTI_EXPECT(now() - start == 40min);
+}
+
+task<> wait_both(communicator world) {
+  int x = 0;
+  co_await world.recv(x, 1 - world.rank(), 7);
+}
+
+task<> wait_at_channel(communicator world) {
+  channel<int> never_sent(1);
+  if (world.rank() == 1) co_await never_sent.receive();
+}
+
+task<> fail_on_one(communicator world) {
+  if (world.rank() == 1) throw std::runtime_error("no more paper");
+  co_await world.barrier();
+}
+
+task<> wait_for_asio(communicator world) {
+  boost::asio::steady_timer timer(world.get_executor(), 20ms);
+  co_await timer.async_wait(boost::asio::deferred);
+  co_await world.barrier();
+}
+
+task<> compute_something(communicator world) {
+  const int mine = co_await compute([] { return 6 * 7; });
+  int all = mine;
+  co_await world.all_reduce(all, sum);
+  TUTTI_EXPECT(all == 42 * world.size());
+}
+
+task<> race(communicator world) {
+  int x = 0;
+  const auto start = now();
+  const auto first = co_await when_any(world.recv(x, any_source), sleep_for(5ms));
+  TUTTI_EXPECT(first.index() == 1);
+  TUTTI_EXPECT(now() - start == 5ms);
+}
+
+}  // namespace
+
+TEST_CASE("simulator: a message, and its price") {
+  const sim::report r = sim::run(world_of(2), greet);
+  CHECK_MESSAGE(r.all_returned(), r.words());
+  CHECK(r.time > 5us);
+  CHECK(r.time < 1s);
+  CHECK(r.ranks[0].connections == 1);
+  CHECK(r.frames >= 3);  // the message, and a farewell from each
+  CHECK(r.bytes == sizeof(int));
+}
+
+TEST_CASE("simulator: what main returns") {
+  const sim::report r = sim::run(world_of(3), number_of);
+  REQUIRE(r.all_returned());
+  for (int rank = 0; rank < 3; ++rank) CHECK(r.ranks[static_cast<std::size_t>(rank)].code == rank + 10);
+}
+
+TEST_CASE("simulator: hours of sleep pass at once, and end a timeout to the nanosecond") {
+  sim::options patient = world_of(3);
+  patient.timeout = 10h;
+  const sim::report slept = sim::run(patient, sleep_through);
+  CHECK_MESSAGE(slept.all_returned(), slept.words());
+  CHECK(slept.time >= 6h);
+  const sim::report timed = sim::run(world_of(3), race);
+  CHECK_MESSAGE(timed.all_returned(), timed.words());
+}
+
+TEST_CASE("simulator: a timeout is reached when nothing else can happen") {
+  sim::options o = world_of(2);
+  o.timeout = 10min;
+  const sim::report r = sim::run(o, wait_both);
+  CHECK_FALSE(r.stuck());
+  CHECK(r.time >= 10min);
+  CHECK(r.time < 11min);
+  for (const sim::rank_report& one : r.ranks) {
+    CHECK(one.how == sim::ending::threw);
+    CHECK(one.reason == errc::timed_out);
+  }
+}
+
+TEST_CASE("simulator: with_timeout is virtual") {
+  sim::options o = world_of(3);
+  o.timeout = 10h;
+  // Rank 2 keeps the world open; the message from rank 1 never comes.
+  const sim::report r = sim::run(
+      o, [](communicator world) { return world.rank() == 1 ? sleep_through(world) : time_out(world); });
+  CHECK(r.ranks[0].how == sim::ending::returned);
+}
+
+TEST_CASE("simulator: who waits for ever is named, with what it waits for") {
+  sim::options o = world_of(2);
+  o.limit = 1s;  // before the timeout
+  const sim::report r = sim::run(o, wait_both);
+  CHECK(r.stuck());
+  CHECK(r.ranks[0].text.find("recv(source 1, tag 7)") != std::string::npos);
+  CHECK(r.words().find("rank 1 waits for ever: on world: recv(source 0, tag 7)") != std::string::npos);
+
+  sim::options quick = world_of(2);
+  const sim::report channel_only = sim::run(quick, wait_at_channel);
+  CHECK(channel_only.ranks[0].how == sim::ending::returned);
+  CHECK(channel_only.ranks[1].how == sim::ending::stuck);
+}
+
+TEST_CASE("simulator: an exception of main ends the others, with its text") {
+  const sim::report r = sim::run(world_of(3), fail_on_one);
+  for (const sim::rank_report& one : r.ranks) {
+    CHECK(one.how == sim::ending::threw);
+    CHECK(one.text.find("no more paper") != std::string::npos);
+  }
+  CHECK(r.ranks[0].reason == errc::peer_failed);
+  CHECK(r.time < 2s);
+}
+
+TEST_CASE("simulator: computation takes no time, and Asio's timers take their own") {
+  const sim::report computed = sim::run(world_of(4), compute_something);
+  CHECK_MESSAGE(computed.all_returned(), computed.words());
+  CHECK(computed.repeatable);
+  const sim::report waited = sim::run(world_of(2), wait_for_asio);
+  CHECK_MESSAGE(waited.all_returned(), waited.words());
+  CHECK_FALSE(waited.repeatable);
+}
+
+TEST_CASE("simulator: settings that make no sense are refused") {
+  CHECK_THROWS_AS(sim::run(world_of(0), greet), error);
+  sim::options o = world_of(2);
+  o.faults.deaths.push_back({2, 1us, 0});
+  CHECK_THROWS_AS(sim::run(o, greet), error);
+}
