@@ -12,11 +12,12 @@ pack() {
   local dir=$1 build=$root/build/device
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O2 -DNDEBUG' -DTUTTI_BUILD_TESTS=ON \
     -DTUTTI_MPI=OFF >/dev/null
-  cmake --build "$build" -j"${TUTTI_JOBS:-$(nproc)}" --target gpu_test tutti_fake_cuda tutti_fake_nccl gpu-perf gpu_overlap gpu_ring_all_reduce gpu_train tutti-run
+  cmake --build "$build" -j"${TUTTI_JOBS:-$(nproc)}" --target gpu_test tutti_fake_cuda tutti_fake_nccl tutti_fake_oneccl gpu-perf gpu_overlap gpu_ring_all_reduce gpu_train tutti-run
   rm -rf "$dir"
   mkdir -p "$dir/bin" "$dir/lib" "$dir/data"
   cp "$build"/tests/gpu_test "$build"/bin/gpu-perf "$build"/bin/tutti-run "$build"/examples/bin/gpu_{overlap,ring_all_reduce,train} "$dir/bin"
-  cp "$build"/gpu/libtutti_fake_{cuda,nccl}.so "$dir/lib"
+  cp "$build"/gpu/libtutti_fake_{cuda,nccl,oneccl}.so "$dir/lib"
+  cp "$build"/gpu/libtutti_level_zero_driver.so "$dir/lib" 2>/dev/null || true   # where Level Zero's headers are
   cp "$root/examples/data/digits.csv.gz" "$dir/data"
   # What these are linked with, the C library aside.
   ldd "$dir"/bin/* "$dir"/lib/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |

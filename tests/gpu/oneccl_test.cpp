@@ -2,12 +2,9 @@
 // oneCCL as awaitables, on a stand-in: every collective on memory of devices and of the host, messages,
 // splitting, queues; what ends stuck operations, and what is said.
 #include "gpu/backends.hpp"
-#include "support/command.hpp"
-#include "support/skip.hpp"
 
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include <doctest/doctest.h>
 #include <cmath>
@@ -369,7 +366,7 @@ TEST_CASE("many operations of oneCCL's are in flight") {
 }
 TEST_CASE("a rank that does not call oneCCL is named when the time is over") {
   const stage on;
-  const auto failures = tutti::test::failures_of(3, within(1s), missing_rank);
+  const auto failures = tutti::test::failures_of(3, within(3s), missing_rank);
   for (const auto& f : failures) CHECK_MESSAGE(f.code == errc::success, f.text);
 }
 TEST_CASE("a rank that dies ends what is stuck in oneCCL on the others") {
@@ -405,19 +402,3 @@ TEST_CASE("without oneCCL, asking for it says what is missing") {
   });
   ::unsetenv("TUTTI_ONECCL_LIBRARY");
 }
-
-#ifdef TUTTI_ONECCL_JOB_PATH
-// The real one, where ./run setup-oneccl has put it, or where TUTTI_ONECCL_LIBRARY says; between processes.
-TEST_CASE("the real oneCCL between 2 to 4 processes") {
-  const char* const told = ::getenv("TUTTI_ONECCL_LIBRARY");
-  const std::string library = told != nullptr ? told : TUTTI_ONECCL_ROOT "/lib/libccl.so.2";
-  if (::access(library.c_str(), R_OK) != 0) TUTTI_SKIP("no " + library + " (./run setup-oneccl)");
-  for (const int ranks : {2, 3, 4}) {
-    const auto result =
-        tutti::test::run_shell("TUTTI_ONECCL_LIBRARY=" + library + " timeout 120 " TUTTI_RUN_PATH " -n " +
-                               std::to_string(ranks) + " " TUTTI_ONECCL_JOB_PATH);
-    CHECK_MESSAGE(result.exit_code == 0, result.output);
-    CHECK_MESSAGE(result.says(std::to_string(ranks) + " ranks: all right"), result.output);
-  }
-}
-#endif

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One rank of a job that uses the real oneCCL, on memory of the host and of an emulated device; every result
 // is checked.
+#include <signal.h>
+
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <string>
 #include <tutti/emulated.hpp>
 #include <tutti/oneccl.hpp>
 #include <tutti/tutti.hpp>
@@ -102,9 +106,29 @@ task<int> job(communicator world) {
   co_return wrong == 0 ? 0 : 1;
 }
 
+task<int> drill(communicator world) {
+  const gpu::device dev = tutti::emulated::open(world);
+  const gpu::stream s(dev);
+  tutti::oneccl::communicator comm = co_await tutti::oneccl::init(world, dev);
+  gpu::device_buffer<float> a(dev, 1000);
+  co_await s.fill(a, std::byte{0});
+  co_await comm.all_reduce(a, tutti::sum, s);
+  co_await world.barrier();
+  if (world.rank() == world.size() - 1) ::raise(SIGKILL);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto result = co_await tutti::as_result(comm.all_reduce(a, tutti::sum, s));
+  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
+  const bool told =
+      result.error == tutti::errc::peer_failed || result.error == tutti::errc::communicator_failed;
+  std::printf("rank %d: %s after %.0f ms: %s\n", world.rank(), told ? "told" : "NOT TOLD", took.count(),
+              result.message.c_str());
+  co_await s.reached();
+  co_return told ? 0 : 1;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  return tutti::run(job);
+  return argc > 1 && std::string(argv[1]) == "die" ? tutti::run(drill) : tutti::run(job);
 }

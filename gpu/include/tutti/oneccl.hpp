@@ -43,7 +43,8 @@ struct sycl_queue {
 // No operation waits for ever: after the time limit of the communicator that this was made from, and when a
 // rank has died or left, everything pending ends with errc::timed_out, errc::peer_failed or errc::peer_left,
 // and the communicator is of no more use; the text names the ranks that had not called the operation. oneCCL
-// cannot abort: the thread stays in its call, and device memory given as a span with it.
+// cannot abort: the thread stays in its call, and device memory given as a span with it; where a connection
+// of its own breaks, oneCCL may end the process (2022.2 does).
 class communicator : public gpu::verbs {
  public:
   communicator() noexcept = default;
@@ -60,8 +61,9 @@ class communicator : public gpu::verbs {
 // Made by all ranks of `world` together. The id goes over `world`, and a first collective connects the ranks.
 // Where the program has not said it, oneCCL is told to work without a GPU (CCL_PLUGIN=ONECCL_LEGACY_CPU, when
 // there is no queue), and, under tutti-run, to connect by libfabric (CCL_ATL_TRANSPORT=ofi) and to find
-// LOCAL_RANK and LOCAL_WORLD_SIZE in the environment (CCL_PROCESS_LAUNCHER=torchrun). Errors:
-// errc::not_supported without oneCCL, errc::device_failed with its words, errc::timed_out.
+// LOCAL_RANK and LOCAL_WORLD_SIZE in the environment (CCL_PROCESS_LAUNCHER=torchrun), and to yield where
+// there are fewer cores than its threads (CCL_YIELD=sched_yield). Errors: errc::not_supported without oneCCL,
+// errc::device_failed with its words, errc::timed_out.
 task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue queue = {});
 
 }  // namespace tutti::oneccl

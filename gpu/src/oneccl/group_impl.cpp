@@ -218,22 +218,21 @@ task<> group_impl::run(running* r, std::uint64_t sequence, std::shared_ptr<void>
     why = errc::resources;
     text = e.what();
   }
-  const bool asked = r->stopped != errc::success;
-  if (why == errc::cancelled && asked) {
-    why = r->stopped;
-    text = r->reason;
-  }
-  if (why == errc::timed_out && !asked) {
+  if (why == errc::timed_out && r->stopped == errc::success) {
     std::string missing;
     try {
       missing = co_await companions_.who_is_missing(sequence);
-    } catch (const error&) {
-      // Ended meanwhile.
+    } catch (const std::exception&) {
+      // Stopped meanwhile: another rank has found out first.
     }
     if (missing.empty())
       missing = "; all ranks have called it: it is slower than the time limit allows, or one does not get on";
     text = fmt::format("{} #{}: not done within {} ms{}", title(w->what), sequence, on_->timeout().count(),
                        missing);
+  }
+  if ((why == errc::cancelled || why == errc::timed_out) && r->stopped != errc::success) {
+    why = r->stopped;
+    text = r->reason;
   }
   if (why != errc::success) {
     w->stop = nullptr;

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The real oneCCL between processes, on memory of the host and of emulated devices: where ./run setup-oneccl
+// has put it, or where TUTTI_ONECCL_LIBRARY says.
+#include "support/command.hpp"
+#include "support/skip.hpp"
+
+#include <doctest/doctest.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <string>
+
+namespace {
+
+std::string real_library() {
+  const char* const told = ::getenv("TUTTI_ONECCL_LIBRARY");
+  return told != nullptr ? told : TUTTI_ONECCL_ROOT "/lib/libccl.so.2";
+}
+
+}  // namespace
+
+TEST_CASE("the real oneCCL between 2 to 4 processes") {
+  const std::string library = real_library();
+  if (::access(library.c_str(), R_OK) != 0) TUTTI_SKIP("no " + library + " (./run setup-oneccl)");
+  for (const int ranks : {2, 3, 4}) {
+    const auto result =
+        tutti::test::run_shell("TUTTI_ONECCL_LIBRARY=" + library + " timeout 120 " TUTTI_RUN_PATH " -n " +
+                               std::to_string(ranks) + " " TUTTI_ONECCL_JOB_PATH);
+    CHECK_MESSAGE(result.exit_code == 0, result.output);
+    CHECK_MESSAGE(result.says(std::to_string(ranks) + " ranks: all right"), result.output);
+  }
+}
+
+TEST_CASE("processes in the real oneCCL hear of one that is killed") {
+  const std::string library = real_library();
+  if (::access(library.c_str(), R_OK) != 0) TUTTI_SKIP("no " + library + " (./run setup-oneccl)");
+  const auto result = tutti::test::run_shell("TUTTI_ONECCL_LIBRARY=" + library +
+                                             " timeout 120 " TUTTI_RUN_PATH
+                                             " --on-failure continue -n 3 " TUTTI_ONECCL_JOB_PATH " die");
+  for (const int rank : {0, 1})
+    CHECK_MESSAGE(result.says("rank " + std::to_string(rank) + ": told after"), result.output);
+  CHECK_MESSAGE(result.says("rank 2 is gone"), result.output);
+  // How they end is oneCCL's affair: its own threads may end a process whose connection has broken.
+}
