@@ -45,7 +45,7 @@ void lines(reader& in) {
     l.stamp.store(expected | (resumes ? stamp : in.value<std::uint32_t>()), std::memory_order_relaxed);
     shm::channel_reader::item item;
     if (!from.peek(item)) break;
-    TUTTI_INVARIANT(item.head.kind >= frame_kind::eager && item.head.kind <= frame_kind::agree);
+    TUTTI_INVARIANT(item.head.kind >= frame_kind::eager && item.head.kind <= frame_kind::alive);
     if (item.payload != nullptr) {
       TUTTI_INVARIANT(item.payload >= begins && item.payload <= ends);
       TUTTI_INVARIANT(item.head.length <= static_cast<std::size_t>(ends - item.payload));
