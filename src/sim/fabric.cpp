@@ -2,6 +2,7 @@
 #include "sim/fabric.hpp"
 
 #include "sim/sim_transport.hpp"
+#include "transport/tcp/header.hpp"
 
 #include <fmt/format.h>
 
@@ -15,14 +16,9 @@ using tutti::transport::frame;
 using tutti::transport::frame_kind;
 using tutti::transport::outgoing;
 using tutti::transport::withdrawal;
+using tutti::transport::tcp::payload_bytes;
 
 namespace {
-
-std::uint64_t payload_of(const frame& f) noexcept {
-  const bool carries =
-      f.kind == frame_kind::eager || f.kind == frame_kind::data || f.kind == frame_kind::fail;
-  return carries ? f.length : 0;
-}
 
 std::uint64_t key_of(int a, int b) noexcept {
   const auto low = static_cast<std::uint64_t>(std::min(a, b));
@@ -95,7 +91,7 @@ bool fabric::submit(sim_link& link, outgoing& o) {
   const int rank = link.owner_.rank();
   port& p = at(rank);
   o.progress = 0;
-  const std::uint64_t bytes = payload_of(o.head);
+  const std::uint64_t bytes = payload_bytes(o.head);
   const bool is_long = o.head.kind == frame_kind::data && bytes > options_.network.slice;
   const auto queue = [&] {
     (is_long ? link.long_data_ : link.messages_).push_back(o);
@@ -133,7 +129,7 @@ withdrawal fabric::withdraw(sim_link& link, outgoing& o) noexcept {
   if (!goes) return withdrawal::gone;
   // As on a stream where it had begun to leave: what its header has promised is finished.
   if (o.head.kind != frame_kind::data) {
-    transmit(link, o.head, o.payload, static_cast<std::size_t>(payload_of(o.head)));
+    transmit(link, o.head, o.payload, static_cast<std::size_t>(payload_bytes(o.head)));
     return withdrawal::leaves;
   }
   frame head = o.head;
@@ -147,7 +143,7 @@ withdrawal fabric::withdraw(sim_link& link, outgoing& o) noexcept {
 bool fabric::send_front(sim_link& link) {
   outgoing* const o = link.messages_.front() != nullptr ? link.messages_.front() : link.long_data_.front();
   if (o == nullptr) return false;
-  const std::uint64_t all = payload_of(o->head);
+  const std::uint64_t all = payload_bytes(o->head);
   frame head = o->head;
   std::uint64_t bytes = all;
   if (head.kind == frame_kind::data) {
