@@ -296,10 +296,14 @@ TEST_CASE("tls: a bit changed on the way ends the connection") {
   const auto pass_on = [](core::stream_socket& from, core::stream_socket& to, std::size_t flip) -> task<> {
     bytes some(4096);
     std::size_t passed = 0;
-    for (std::size_t got = 1; got > 0; passed += got) {
-      got = co_await core::read_some(from, some, soon());
-      if (flip >= passed && flip < passed + got) some[flip - passed] ^= 4;
-      co_await core::write_all(to, std::span(some).first(got), soon());
+    try {
+      for (std::size_t got = 1; got > 0; passed += got) {
+        // Nobody closes what it has failed on here; the way back ends by this.
+        got = co_await core::read_some(from, some, core::deadline_after(2s));
+        if (flip >= passed && flip < passed + got) some[flip - passed] ^= 4;
+        co_await core::write_all(to, std::span(some).first(got), soon());
+      }
+    } catch (const error&) {
     }
     to.close();
   };
