@@ -81,6 +81,11 @@ asio::awaitable<void> serve(tcp::acceptor* door, const progress* now) {
 
 // Minimises |x - target|^2, of which each rank sees its own noisy gradient.
 tutti::task<> train(tutti::runtime* rt, settings s, progress* now) {
+  // Before the others can get anywhere: a signal to the job may come as soon as one of them says something.
+  asio::signal_set signals(rt->get_executor(), SIGTERM, SIGINT);
+  signals.async_wait([now](boost::system::error_code code, int) {
+    if (!code) now->stop = true;
+  });
   tutti::communicator world = co_await tutti::init(*rt);
 
   tcp::acceptor door(rt->get_executor());
@@ -90,10 +95,6 @@ tutti::task<> train(tutti::runtime* rt, settings s, progress* now) {
     std::printf("status at http://127.0.0.1:%u/\n", static_cast<unsigned>(door.local_endpoint().port()));
     std::fflush(stdout);
   }
-  asio::signal_set signals(rt->get_executor(), SIGTERM, SIGINT);
-  signals.async_wait([now](boost::system::error_code code, int) {
-    if (!code) now->stop = true;
-  });
 
   std::vector<double> x(s.elements, 0.0);
   std::vector<double> gradient(s.elements);
