@@ -49,9 +49,9 @@ task<> taken_as_they_came(communicator world, std::size_t bytes) {
     int& of_this = taken[static_cast<std::size_t>(st.source)];
     TUTTI_EXPECT(st.tag == of_this);
     ++of_this;
-    // A message of the next round may be read from its sender before the last one of this round from another.
+    // Each sender has a connection of its own, and on a busy machine one may be read some rounds late.
     const auto [least, most] = std::minmax_element(taken.begin() + 1, taken.end());
-    TUTTI_EXPECT(*most - *least <= 2);
+    TUTTI_EXPECT(*most - *least <= rounds / 4);
   }
 }
 
