@@ -23,7 +23,7 @@ gpu::device open_on(Loop& of, int wanted) {
   const abi::table& calls = loaded();
   const int ordinal = gpu::detail::ordinal_for(wanted, calls.devices(), "cuda");
   return gpu::detail::open_once(of, &calls, ordinal,
-                                [&] { return std::make_shared<cuda_driver>(shared_context::find(calls, ordinal)); });
+                                [&] { return std::make_shared<cuda_driver>(gpu::detail::shared_context_of<shared_context>(calls, ordinal)); });
 }
 
 }  // namespace

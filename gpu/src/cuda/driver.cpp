@@ -122,16 +122,6 @@ shared_context::~shared_context() {
   calls.release(device);
 }
 
-std::shared_ptr<shared_context> shared_context::find(const abi::table& calls, int ordinal) {
-  static std::mutex mutex;
-  static std::map<std::pair<const abi::table*, int>, std::weak_ptr<shared_context>> all;
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<shared_context>& place = all[{&calls, ordinal}];
-  std::shared_ptr<shared_context> found = place.lock();
-  if (!found) place = found = std::make_shared<shared_context>(calls, ordinal);
-  return found;
-}
-
 abi::function* shared_context::kernel(reduce_kind kind, element_type type) {
   const char* const wanted = gpu::kernels::kernel_name(kind, type);
   if (module_ == nullptr || wanted == nullptr) return nullptr;

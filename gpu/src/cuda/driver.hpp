@@ -24,8 +24,6 @@ class shared_context {
   shared_context& operator=(const shared_context&) = delete;
   ~shared_context();
 
-  static std::shared_ptr<shared_context> find(const abi::table& calls, int ordinal);
-
   // Null: not there.
   abi::function* kernel(reduce_kind kind, element_type type);
   void free_later(void* memory, gpu::memory_kind kind) noexcept;

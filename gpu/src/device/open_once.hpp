@@ -12,10 +12,12 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <tutti/communicator.hpp>
 #include <tutti/error.hpp>
 #include <tutti/runtime.hpp>
+#include <utility>
 
 namespace tutti::gpu::detail {
 
@@ -33,6 +35,18 @@ inline int ordinal_for(int wanted, int count, const char* kind) {
 
 inline boost::asio::execution_context& loop_of(const communicator& c) { return c.get_executor().context(); }
 inline boost::asio::execution_context& loop_of(runtime& rt) { return rt.context(); }
+
+// What all loops of the process have of one device, as long as one of them has it. From any thread.
+template <class Context, class Table>
+std::shared_ptr<Context> shared_context_of(const Table& calls, int ordinal) {
+  static std::mutex mutex;
+  static std::map<std::pair<const Table*, int>, std::weak_ptr<Context>> all;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<Context>& place = all[{&calls, ordinal}];
+  std::shared_ptr<Context> found = place.lock();
+  if (!found) place = found = std::make_shared<Context>(calls, ordinal);
+  return found;
+}
 
 // What is open on this loop, or what `make_driver` gives. `library` tells the numbers of one library from
 // those of others.

@@ -1,27 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "level_zero/api.hpp"
 
+#include "device/library.hpp"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <map>
 #include <memory>
-#include <mutex>
 
 namespace tutti::level_zero::abi {
 namespace {
 
-struct opened {
-  std::unique_ptr<table> calls;  // null: why not
-  std::string why;
-};
-
-template <class F>
-bool find(void* library, const char* symbol, F*& to) {
-  to = reinterpret_cast<F*>(::dlsym(library, symbol));
-  return to != nullptr;
-}
+using gpu::detail::find_call;
+using gpu::detail::reason_of_loader;
+using opened = gpu::detail::opened_library<table>;
 
 void find_gpus(table& calls) {
   std::uint32_t count = 0;
@@ -46,18 +39,17 @@ opened open(const std::string& path) {
   opened o;
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    const char* const said = ::dlerror();
     o.why = fmt::format(
         "{} cannot be opened ({}): install Level Zero's loader (libze1, or level-zero) and the driver of the "
         "GPU "
         "(TUTTI_LEVEL_ZERO_LIBRARY names another file)",
-        path, said == nullptr ? "no reason given" : said);
+        path, reason_of_loader());
     return o;
   }
   auto calls = std::make_unique<table>();
   std::string missing;
 #define TUTTI_LEVEL_ZERO_FIND(member, symbol, parameters) \
-  if (!find(library, #symbol, calls->member)) missing += std::string(missing.empty() ? "" : ", ") + #symbol;
+  if (!find_call(library, #symbol, calls->member)) missing += std::string(missing.empty() ? "" : ", ") + #symbol;
   TUTTI_LEVEL_ZERO_CALLS(TUTTI_LEVEL_ZERO_FIND)
 #undef TUTTI_LEVEL_ZERO_FIND
   if (!missing.empty()) {
@@ -65,7 +57,7 @@ opened open(const std::string& path) {
                         path, missing);
     return o;
   }
-#define TUTTI_LEVEL_ZERO_FIND(member, symbol, parameters) find(library, #symbol, calls->member);
+#define TUTTI_LEVEL_ZERO_FIND(member, symbol, parameters) find_call(library, #symbol, calls->member);
   TUTTI_LEVEL_ZERO_OPTIONAL_CALLS(TUTTI_LEVEL_ZERO_FIND)
 #undef TUTTI_LEVEL_ZERO_FIND
   if (const result code = calls->init(gpu_only); code != success) {
@@ -148,15 +140,7 @@ std::string table::explain(result code, driver* of) const {
 }
 
 const table* load(std::string& why) {
-  static std::mutex mutex;
-  static std::map<std::string, opened> all;
-  const char* const told = std::getenv("TUTTI_LEVEL_ZERO_LIBRARY");
-  const std::string path = told != nullptr && *told != '\0' ? told : "libze_loader.so.1";
-  const std::lock_guard lock(mutex);
-  auto found = all.find(path);
-  if (found == all.end()) found = all.emplace(path, open(path)).first;
-  why = found->second.why;
-  return found->second.calls.get();
+  return gpu::detail::load_library("TUTTI_LEVEL_ZERO_LIBRARY", "libze_loader.so.1", why, &open);
 }
 
 }  // namespace tutti::level_zero::abi

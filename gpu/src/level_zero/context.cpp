@@ -150,16 +150,6 @@ shared_context::~shared_context() {
   calls.context_destroy(context);
 }
 
-std::shared_ptr<shared_context> shared_context::find(const abi::table& calls, int ordinal) {
-  static std::mutex mutex;
-  static std::map<std::pair<const abi::table*, int>, std::weak_ptr<shared_context>> all;
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<shared_context>& place = all[{&calls, ordinal}];
-  std::shared_ptr<shared_context> found = place.lock();
-  if (!found) place = found = std::make_shared<shared_context>(calls, ordinal);
-  return found;
-}
-
 void shared_context::check(abi::result code, const char* what) const {
   if (code == abi::success) return;
   errc as = errc::system;

@@ -61,8 +61,6 @@ class shared_context {
   shared_context& operator=(const shared_context&) = delete;
   ~shared_context();
 
-  static std::shared_ptr<shared_context> find(const abi::table& calls, int ordinal);
-
   // What a driver calls an event: the moment that was recorded last; null: none.
   struct mark {
     std::shared_ptr<moment> latest;

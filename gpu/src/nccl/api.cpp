@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl/api.hpp"
 
+#include "device/library.hpp"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <map>
 #include <memory>
-#include <mutex>
 
 namespace tutti::nccl::abi {
 namespace {
 
-struct opened {
-  std::unique_ptr<table> calls;
-  std::string why;
-};
-
-template <class F>
-bool find(void* library, const char* symbol, F*& to) {
-  to = reinterpret_cast<F*>(::dlsym(library, symbol));
-  return to != nullptr;
-}
+using gpu::detail::find_call;
+using gpu::detail::reason_of_loader;
+using opened = gpu::detail::opened_library<table>;
 
 opened open(const std::string& told) {
   opened o;
@@ -35,10 +27,9 @@ opened open(const std::string& told) {
       if (library == nullptr) library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);
   }
   if (library == nullptr) {
-    const char* const said = ::dlerror();
     o.why = fmt::format("{} cannot be opened ({}): install NCCL (libnccl2, or nvidia-nccl of PyPI), or say where it is with "
                         "TUTTI_NCCL_LIBRARY; without it, gpu::init makes a device communicator that needs none",
-                        told.empty() ? "libnccl.so.2" : told, said == nullptr ? "no reason given" : said);
+                        told.empty() ? "libnccl.so.2" : told, reason_of_loader());
     return o;
   }
   auto calls = std::make_unique<table>();
@@ -46,20 +37,20 @@ opened open(const std::string& told) {
   const auto need = [&](bool found, const char* symbol) {
     if (!found) missing += std::string(missing.empty() ? "" : ", ") + symbol;
   };
-#define TUTTI_NCCL_FIND(member, symbol, parameters) need(find(library, symbol, calls->member), symbol);
+#define TUTTI_NCCL_FIND(member, symbol, parameters) need(find_call(library, symbol, calls->member), symbol);
   TUTTI_NCCL_CALLS(TUTTI_NCCL_FIND)
 #undef TUTTI_NCCL_FIND
-  need(find(library, "ncclGetErrorString", calls->error_string), "ncclGetErrorString");
+  need(find_call(library, "ncclGetErrorString", calls->error_string), "ncclGetErrorString");
   if (missing.empty()) calls->get_version(&calls->version);
   if (!missing.empty() || calls->version < oldest_version) {
     o.why = fmt::format("NCCL {} is too old: tutti needs 2.18 or later{}{}", words_of(calls->version), missing.empty() ? "" : "; it lacks ",
                         missing);
     return o;
   }
-#define TUTTI_NCCL_FIND(member, symbol, parameters) find(library, symbol, calls->member);
+#define TUTTI_NCCL_FIND(member, symbol, parameters) find_call(library, symbol, calls->member);
   TUTTI_NCCL_OPTIONAL_CALLS(TUTTI_NCCL_FIND)
 #undef TUTTI_NCCL_FIND
-  find(library, "ncclGetLastError", calls->last_error);
+  find_call(library, "ncclGetLastError", calls->last_error);
   o.calls = std::move(calls);
   return o;
 }
@@ -78,15 +69,7 @@ std::string table::explain(result code, communicator* c) const {
 }
 
 const table* load(std::string& why) {
-  static std::mutex mutex;
-  static std::map<std::string, opened> all;
-  const char* const told = std::getenv("TUTTI_NCCL_LIBRARY");
-  const std::string path = told == nullptr ? "" : told;
-  const std::lock_guard lock(mutex);
-  auto found = all.find(path);
-  if (found == all.end()) found = all.emplace(path, open(path)).first;
-  why = found->second.why;
-  return found->second.calls.get();
+  return gpu::detail::load_library("TUTTI_NCCL_LIBRARY", "", why, &open);
 }
 
 int type_of(element_type type) noexcept {

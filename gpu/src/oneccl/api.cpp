@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oneccl/api.hpp"
 
+#include "device/library.hpp"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <map>
 #include <memory>
-#include <mutex>
 
 namespace tutti::oneccl::abi {
 namespace {
 
-struct opened {
-  std::unique_ptr<table> calls;
-  std::string why;
-};
-
-template <class F>
-bool find(void* library, const char* symbol, F*& to) {
-  to = reinterpret_cast<F*>(::dlsym(library, symbol));
-  return to != nullptr;
-}
+using gpu::detail::find_call;
+using gpu::detail::reason_of_loader;
+using opened = gpu::detail::opened_library<table>;
 
 opened open(const std::string& told) {
   opened o;
@@ -34,12 +26,11 @@ opened open(const std::string& told) {
     if (library == nullptr) library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_LOCAL);
   }
   if (library == nullptr) {
-    const char* const said = ::dlerror();
     o.why = fmt::format(
         "{} cannot be opened ({}): install oneCCL (oneccl and oneccl-cpu of PyPI; ./run setup-oneccl), or "
         "say where "
         "it is with TUTTI_ONECCL_LIBRARY; without it, gpu::init makes a device communicator that needs none",
-        told.empty() ? "libccl.so.2" : told, said == nullptr ? "no reason given" : said);
+        told.empty() ? "libccl.so.2" : told, reason_of_loader());
     return o;
   }
   auto calls = std::make_unique<table>();
@@ -47,16 +38,16 @@ opened open(const std::string& told) {
   const auto need = [&](bool found, const char* symbol) {
     if (!found) missing += std::string(missing.empty() ? "" : ", ") + symbol;
   };
-#define TUTTI_ONECCL_FIND(member, symbol, parameters) need(find(library, #symbol, calls->member), #symbol);
+#define TUTTI_ONECCL_FIND(member, symbol, parameters) need(find_call(library, #symbol, calls->member), #symbol);
   TUTTI_ONECCL_CALLS(TUTTI_ONECCL_FIND)
 #undef TUTTI_ONECCL_FIND
-  need(find(library, "onecclGetErrorString", calls->error_string), "onecclGetErrorString");
+  need(find_call(library, "onecclGetErrorString", calls->error_string), "onecclGetErrorString");
   if (!missing.empty()) {
     o.why = fmt::format("{} is no oneCCL 2021.17 or later: it lacks {}", told.empty() ? "libccl.so.2" : told,
                         missing);
     return o;
   }
-  find(library, "onecclGetLastError", calls->last_error);
+  find_call(library, "onecclGetLastError", calls->last_error);
   calls->get_version(&calls->version);
   o.calls = std::move(calls);
   return o;
@@ -76,15 +67,7 @@ std::string table::explain(result code, communicator* c) const {
 }
 
 const table* load(std::string& why) {
-  static std::mutex mutex;
-  static std::map<std::string, opened> all;
-  const char* const told = std::getenv("TUTTI_ONECCL_LIBRARY");
-  const std::string path = told == nullptr ? "" : told;
-  const std::lock_guard lock(mutex);
-  auto found = all.find(path);
-  if (found == all.end()) found = all.emplace(path, open(path)).first;
-  why = found->second.why;
-  return found->second.calls.get();
+  return gpu::detail::load_library("TUTTI_ONECCL_LIBRARY", "", why, &open);
 }
 
 int type_of(element_type type) noexcept {
