@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/engine.hpp"
 
-#include <algorithm>
+#include "base/cycles.hpp"
 
-#if defined(__x86_64__)
-#include <x86intrin.h>
-#endif
+#include <algorithm>
 
 namespace tutti::core {
 namespace {
@@ -64,7 +62,7 @@ time_point engine::recent() noexcept {
 #if defined(__x86_64__)
   // A third of the price of the clock. Only a simulated environment has another notion of time than the
   // processor.
-  if (&environment_ == &environment::real() && __rdtsc() - cycles_then_ < cycles_that_do_not_matter)
+  if (&environment_ == &environment::real() && base::cycles() - cycles_then_ < cycles_that_do_not_matter)
     return now_;
 #endif
   read_clock();
@@ -74,7 +72,7 @@ time_point engine::recent() noexcept {
 void engine::read_clock() noexcept {
   now_ = environment_.now();
 #if defined(__x86_64__)
-  cycles_then_ = __rdtsc();
+  cycles_then_ = base::cycles();
 #endif
 }
 
