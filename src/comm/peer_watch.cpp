@@ -2,8 +2,8 @@
 #include "comm/peer_watch.hpp"
 
 #include "base/log.hpp"
+#include "base/process_state.hpp"
 #include "comm/world.hpp"
-#include "core/process_state.hpp"
 #include "transport/tcp/pulse.hpp"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using condition = transport::vitals::condition;
-using core::process_state;
+using base::process_state;
 
 // A loop that does not turn for so long is busy, and one that is asked and does not answer for so long is
 // busy or stopped.
@@ -106,7 +106,7 @@ void peer_watch::look_at(int peer, const transport::look& how) {
   // Of several that may bring what is awaited, each may take its time.
   if (!how.loop || v.is == condition::well) return trust(peer, how.now);
   const process_state process =
-      same_numbering(peer) ? core::state_of_process(world_.info().card(peer).pid) : process_state::unknown;
+      same_numbering(peer) ? base::state_of_process(world_.info().card(peer).pid) : process_state::unknown;
   if (process == process_state::stopped) {
     suspect(peer, doubt::stopped, how.now, how.now);
     const core::duration grace = world_.info().suspect_grace;

@@ -5,11 +5,9 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -123,15 +121,15 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   r.world_size = static_cast<int>(low_of(h.rank.load(relaxed)));
   r.world = h.world.load(relaxed);
   r.pid = static_cast<int>(high_of(h.owner.load(relaxed)));
-  r.thread = state_of_thread(r.pid, static_cast<int>(low_of(h.owner.load(relaxed))));
+  r.thread = base::state_of_thread(r.pid, static_cast<int>(low_of(h.owner.load(relaxed))));
   r.now_ns = times.now_ns();
   r.since_ns = times.ns(h.joined.load(relaxed));
   r.turned_ns = times.ns(h.turned.load(relaxed));
   if (const std::uint64_t asleep = h.asleep.load(relaxed); asleep != 0) r.asleep_ns = times.ns(asleep);
   // A thread that runs although its loop sleeps may just be on its way up.
-  if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > surely_asleep_ns && r.thread == thread_state::running &&
+  if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > surely_asleep_ns && r.thread == base::process_state::runs &&
       !keeps_running(h))
-    r.thread = thread_state::sleeping;
+    r.thread = base::process_state::sleeps;
   r.started = h.started.load(relaxed);
   r.ended = h.ended.load(relaxed);
   r.compute_running = h.compute_running.load(relaxed);
@@ -173,36 +171,6 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   std::stable_partition(r.communicators.begin(), r.communicators.end(),
                         [](const communicator_snapshot& c) { return !c.failed; });
   return r;
-}
-
-thread_state state_of_thread(int pid, int tid) {
-  if (pid <= 0) return thread_state::unknown;
-  char text[512];
-  const std::string name = fmt::format("/proc/{}/task/{}/stat", pid, tid);
-  const int fd = ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    if (errno != ENOENT && errno != ESRCH) return thread_state::unknown;
-    return ::kill(pid, 0) != 0 && errno == ESRCH ? thread_state::gone : thread_state::unknown;
-  }
-  const ssize_t bytes = ::read(fd, text, sizeof text);
-  ::close(fd);
-  if (bytes <= 0) return thread_state::gone;
-  // The name is in parentheses and may hold any.
-  const std::string_view all(text, static_cast<std::size_t>(bytes));
-  const std::size_t after = all.rfind(')');
-  if (after == std::string_view::npos || after + 2 >= all.size()) return thread_state::unknown;
-  switch (all[after + 2]) {
-    case 'R':
-      return thread_state::running;
-    case 'T':
-    case 't':
-      return thread_state::stopped;
-    case 'Z':
-    case 'X':
-      return thread_state::gone;
-    default:
-      return thread_state::sleeping;
-  }
 }
 
 }  // namespace tutti::flight

@@ -2,6 +2,7 @@
 // What a recording says at one moment, as values: read by another process, sent between launchers, explained.
 #pragma once
 
+#include "base/process_state.hpp"
 #include "flight/layout.hpp"
 
 #include <cstddef>
@@ -56,16 +57,13 @@ struct communicator_snapshot {
   std::string name;
 };
 
-// What the kernel says of a rank's loop thread.
-enum class thread_state : std::uint8_t { unknown, running, sleeping, stopped, gone };
-
 struct rank_snapshot {
   int rank = -1;  // of the world
   int world_size = 0;
   std::uint64_t world = 0;
   int pid = 0;
   phase at = phase::none;
-  thread_state thread = thread_state::unknown;
+  base::process_state thread = base::process_state::unknown;  // of the loop
   std::int64_t now_ns = 0;
   std::int64_t since_ns = 0;   // it has been joining, or a member
   std::int64_t turned_ns = 0;  // the loop's last turn
@@ -88,6 +86,5 @@ bool read(const entry& from, std::uint64_t& mark, operation_snapshot& into, cons
 // Of a recording in which no rank has written, phase::none and no more. At most `recent` operations that have
 // ended.
 rank_snapshot read(const recording_view& from, std::size_t recent);
-thread_state state_of_thread(int pid, int tid);
 
 }  // namespace tutti::flight

@@ -26,7 +26,7 @@ bool has_called(std::uint32_t last, std::uint32_t sequence) { return last - sequ
 }  // namespace
 
 activity_kind activity_of(const rank_snapshot& r) {
-  if (!r.end.empty() || r.thread == thread_state::gone)
+  if (!r.end.empty() || r.thread == base::process_state::gone)
     return r.at == phase::left && r.end.empty() ? activity_kind::left : activity_kind::gone;
   switch (r.at) {
     case phase::none:
@@ -39,10 +39,10 @@ activity_kind activity_of(const rank_snapshot& r) {
     case phase::member:
       break;
   }
-  if (r.thread == thread_state::stopped) return activity_kind::stopped;
+  if (r.thread == base::process_state::stopped) return activity_kind::stopped;
   if (r.asleep_ns == 0 && r.now_ns - r.turned_ns > longest_turn_ns)
-    return r.thread == thread_state::sleeping ? activity_kind::blocked : activity_kind::computing;
-  if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > longest_turn_ns && r.thread == thread_state::running)
+    return r.thread == base::process_state::sleeps ? activity_kind::blocked : activity_kind::computing;
+  if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > longest_turn_ns && r.thread == base::process_state::runs)
     return activity_kind::in_handler;
   return r.at == phase::joining ? activity_kind::joining : activity_kind::working;
 }

@@ -209,9 +209,14 @@ template <class Stream>
 void fields(Stream&, part<Stream, kill_wanted>&) {}
 
 template <class Stream>
+void list(Stream& stream, auto& items) {
+  for (std::size_t i = 0, count = stream.length_of(items); i < count; ++i)
+    fields<Stream>(stream, element<Stream>(items, i));
+}
+
+template <class Stream>
 void fields(Stream& stream, part<Stream, ranks_ended>& m) {
-  for (std::size_t i = 0, count = stream.length_of(m.ends); i < count; ++i)
-    fields<Stream>(stream, element<Stream>(m.ends, i));
+  list(stream, m.ends);
   for (std::size_t i = 0, count = stream.length_of(m.last_lines); i < count; ++i)
     stream.field(element<Stream>(m.last_lines, i));
   for (std::size_t i = 0, count = stream.length_of(m.last_operations); i < count; ++i)
@@ -250,18 +255,12 @@ void fields(Stream& stream, part<Stream, flight::communicator_snapshot>& m) {
 }
 
 template <class Stream>
-void list(Stream& stream, auto& items) {
-  for (std::size_t i = 0, count = stream.length_of(items); i < count; ++i)
-    fields<Stream>(stream, element<Stream>(items, i));
-}
-
-template <class Stream>
 void fields(Stream& stream, part<Stream, flight::rank_snapshot>& m) {
   stream.field(m.rank);
   stream.field(m.world_size);
   stream.field(m.pid);
   enumerator(stream, m.at, flight::phase::failed);
-  enumerator(stream, m.thread, flight::thread_state::gone);
+  enumerator(stream, m.thread, base::process_state::gone);
   stream.field(m.now_ns);
   stream.field(m.since_ns);
   stream.field(m.turned_ns);

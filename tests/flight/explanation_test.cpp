@@ -28,7 +28,7 @@ rank_snapshot rank(int number, int size, std::uint32_t last = 0) {
   r.rank = number;
   r.world_size = size;
   r.at = phase::member;
-  r.thread = thread_state::sleeping;
+  r.thread = tutti::base::process_state::sleeps;
   r.now_ns = now;
   r.turned_ns = now - 5 * second;
   r.asleep_ns = now - 5 * second;
@@ -106,11 +106,11 @@ TEST_CASE("explanation: who waits for a rank that is stopped, computes or is dea
     ranks[1].pending = {operation(operation_kind::receive, 0)};
     std::string words;
     if (how == 0) {
-      ranks[1].thread = thread_state::stopped;
+      ranks[1].thread = tutti::base::process_state::stopped;
       words = "which is stopped (SIGSTOP";
     } else if (how == 1) {
       ranks[1].asleep_ns = 0;
-      ranks[1].thread = thread_state::running;
+      ranks[1].thread = tutti::base::process_state::runs;
       words = "which computes on its loop thread: the loop has not turned for 5.0 s";
     } else if (how == 2) {
       ranks[1].end = "was killed by SIGKILL (signal 9)";

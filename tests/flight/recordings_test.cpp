@@ -39,7 +39,7 @@ TEST_CASE("recordings: what a process has put on record can be read after it was
   const rank_snapshot r = read(all.of(1), 5);
   CHECK(r.at == phase::joining);
   CHECK(r.pid == child);
-  CHECK(r.thread == thread_state::gone);
+  CHECK(r.thread == tutti::base::process_state::gone);
   REQUIRE(r.pending.size() == 1);
   CHECK(r.pending[0].tag == 77);
   CHECK(r.pending[0].where().starts_with("recordings_test.cpp:"));

@@ -44,7 +44,7 @@ records_told some_records() {
   r.world_size = 7;
   r.pid = 99;
   r.at = tutti::flight::phase::member;
-  r.thread = tutti::flight::thread_state::stopped;
+  r.thread = tutti::base::process_state::stopped;
   r.now_ns = 10'000;
   r.host = "box";
   r.end = "was killed";
@@ -160,7 +160,7 @@ TEST_SUITE("launch/node_messages") {
     CHECK(r.rank == 5);
     CHECK(r.pid == 99);
     CHECK(r.at == tutti::flight::phase::member);
-    CHECK(r.thread == tutti::flight::thread_state::stopped);
+    CHECK(r.thread == tutti::base::process_state::stopped);
     CHECK(r.host == "box");
     CHECK(r.end == "was killed");
     REQUIRE(r.pending.size() == 2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/process_state.hpp"
+#include "base/process_state.hpp"
 
 #include <doctest/doctest.h>
 #include <signal.h>
@@ -8,8 +8,8 @@
 
 #include <atomic>
 
-using tutti::core::process_state;
-using tutti::core::state_of_process;
+using tutti::base::process_state;
+using tutti::base::state_of_process;
 
 namespace {
 
@@ -47,7 +47,7 @@ class victim {
 
 }  // namespace
 
-TEST_SUITE("core/process_state") {
+TEST_SUITE("base/process_state") {
   TEST_CASE("a process that computes, sleeps, is stopped and goes on") {
     const victim computing([] {
       std::atomic<unsigned> rounds{0};

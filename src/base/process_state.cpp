@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "base/process_state.hpp"
+
+#include "base/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace tutti::base {
+namespace {
+
+struct reading {
+  enum class outcome { read, no_file, ended_meanwhile } how;
+  process_state state = process_state::unknown;
+};
+
+// "77 (name) S ...", and the name may hold anything.
+process_state state_in(const char* text) noexcept {
+  const char* const name_ends = std::strrchr(text, ')');
+  if (name_ends == nullptr || name_ends[1] != ' ') return process_state::unknown;
+  switch (name_ends[2]) {
+    case '\0':
+      return process_state::unknown;
+    case 'R':
+      return process_state::runs;
+    case 'T':
+    case 't':
+      return process_state::stopped;
+    case 'Z':
+    case 'X':
+      return process_state::gone;
+    default:
+      return process_state::sleeps;
+  }
+}
+
+// errno says why there is no file.
+reading read_state(const char* path) noexcept {
+  const unique_fd file(::open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return {reading::outcome::no_file};
+  char text[128];
+  ssize_t got;
+  do {
+    got = ::read(file.get(), text, sizeof text - 1);
+  } while (got < 0 && errno == EINTR);
+  if (got <= 0) return {reading::outcome::ended_meanwhile};
+  text[got] = '\0';
+  return {reading::outcome::read, state_in(text)};
+}
+
+}  // namespace
+
+process_state state_of_process(std::int64_t pid) noexcept {
+  if (pid <= 0) return process_state::unknown;
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/%lld/stat", static_cast<long long>(pid));
+  return read_state(path).state;
+}
+
+process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept {
+  if (pid <= 0) return process_state::unknown;
+  char path[80];
+  std::snprintf(path, sizeof path, "/proc/%lld/task/%lld/stat", static_cast<long long>(pid),
+                static_cast<long long>(tid));
+  const reading r = read_state(path);
+  switch (r.how) {
+    case reading::outcome::read:
+      return r.state;
+    case reading::outcome::ended_meanwhile:
+      return process_state::gone;
+    case reading::outcome::no_file:
+      break;
+  }
+  if (errno != ENOENT && errno != ESRCH) return process_state::unknown;
+  return ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH ? process_state::gone
+                                                                   : process_state::unknown;
+}
+
+}  // namespace tutti::base

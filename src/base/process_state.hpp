@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernel says about a process of this host, or a thread of one.
+#pragma once
+
+#include <cstdint>
+
+namespace tutti::base {
+
+enum class process_state : std::uint8_t {
+  unknown,  // there is none of this number, or nothing can be read about it
+  runs,     // it (of a process: its first thread) has a processor, or waits for one
+  sleeps,
+  stopped,  // by SIGSTOP or SIGTSTP, or by a debugger
+  gone      // it has ended; of a process: and has not been collected
+};
+
+// Of what has these numbers in this process's own numbering. Some microseconds. A thread is `gone` with its
+// process, too, however long ago that ended.
+process_state state_of_process(std::int64_t pid) noexcept;
+process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept;
+
+}  // namespace tutti::base
