@@ -121,7 +121,7 @@ tutti::task<perf::row> measure_size(tutti::communicator world, perf::options cho
 tutti::task<std::string> transport_of(tutti::communicator world) {
   const char* const backend = std::getenv("TUTTI_BACKEND");
   if (backend != nullptr && std::string_view(backend) == "mpi") co_return "mpi";
-  double shares = perf::maps_memory_named("memfd:tutti") ? 1 : 0;
+  double shares = perf::maps_memory_named("memfd:tutti (") ? 1 : 0;
   co_await world.all_reduce(shares, tutti::sum);
   if (shares == 0) co_return "tcp";
   co_return shares == world.size() ? "shm" : "shm and tcp";
