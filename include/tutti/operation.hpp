@@ -34,7 +34,7 @@ class [[nodiscard(
   using value_type = T;
   using signature = detail::signature_of<T>;
 
-  explicit operation(detail::call what) noexcept : state_(std::move(what)) {}
+  explicit operation(detail::call&& what) noexcept : state_(std::move(what)) {}
   // Only before it is used.
   operation(operation&& other) noexcept : state_(other.state_.what()) {}
 

@@ -24,7 +24,7 @@ namespace tutti {
 class [[nodiscard("dropping a request cancels it")]] request {
  public:
   request() noexcept = default;
-  explicit request(detail::call what) : slot_(detail::start_request(std::move(what))) {}
+  explicit request(detail::call&& what) : slot_(detail::start_request(std::move(what))) {}
   request(request&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
   request& operator=(request&& other) noexcept {
     if (this != &other) {
@@ -130,7 +130,7 @@ class [[nodiscard("dropping a request cancels it")]] request {
 // Starts a lazy operation now. Its buffers must stay until the request has been awaited or dropped.
 template <class T>
 request start(operation<T> op) {
-  return request(op.what());
+  return request(detail::call(op.what()));
 }
 
 }  // namespace tutti

@@ -12,6 +12,14 @@ namespace tutti::coll {
 // Why the call cannot be meant, or empty. Looks at this rank's arguments only.
 std::string bad_argument(const comm::communicator_state& c, const detail::call& what);
 
+// Whether there is nothing to say of a message, as far as a few comparisons tell; else ask bad_argument.
+inline bool plainly_good(const comm::communicator_state& c, const detail::call& what) noexcept {
+  return what.kind <= detail::operation_kind::receive &&
+         static_cast<unsigned>(what.peer) < static_cast<unsigned>(c.size()) &&
+         (what.tag >= 0 || (what.tag == any_tag && what.kind == detail::operation_kind::receive)) &&
+         (what.in.data != nullptr || what.in.count == 0) && (what.out.data != nullptr || what.out.count == 0);
+}
+
 // "send of 8 bytes to rank 1 (host a, pid 7), tag 0 on world, rank 0".
 std::string title(const comm::communicator_state& c, const detail::call& what);
 

@@ -57,9 +57,9 @@ class collective_machine final : public core::activity, public comm::running_col
     body_.start(std::move(body), &ended, this);
     if (ended_) return true;
     waits_ = true;
-    comm_.recorder().stays(record);
+    const std::uint64_t cycles = comm_.recorder().stays(record);
     comm_.engine().begin_wait();
-    comm_.watch(*this, operation_.has_deadline());
+    comm_.watch(*this, operation_.has_deadline(), cycles);
     return false;
   }
 

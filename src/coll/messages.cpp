@@ -100,8 +100,8 @@ bool start_on(operation_state& state, Start start) noexcept {
     return true;
   }
   if (state.what().peer == any_source) c.expect_anyone();
-  c.recorder().stays(made->record);
-  c.watch(made->activity, state.has_deadline());
+  const std::uint64_t cycles = c.recorder().stays(made->record);
+  c.watch(made->activity, state.has_deadline(), cycles);
   return false;
 }
 

@@ -53,10 +53,12 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
          fmt::format("{}: the communicator failed earlier: {}", coll::title(c, what_), c.failure_text()));
     return true;
   }
-  if (std::string wrong = coll::bad_argument(c, what_); !wrong.empty()) {
-    fail(errc::invalid_argument,
-         fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
-    return true;
+  if (!coll::plainly_good(c, what_)) {
+    if (std::string wrong = coll::bad_argument(c, what_); !wrong.empty()) {
+      fail(errc::invalid_argument,
+           fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
+      return true;
+    }
   }
   try {
     if (const coll::buffer_checks checks = coll::checks_of_buffers(); checks != coll::buffer_checks::off) {

@@ -57,7 +57,7 @@ void completed(operation_state& state) noexcept {
 
 }  // namespace
 
-request_slot* start_request(call what) {
+request_slot* start_request(call&& what) {
   if (what.comm && !what.comm->orphaned() && !what.comm->loop().on_this_thread())
     throw error(errc::wrong_thread,
                 fmt::format("a request on {}: {}", what.comm->name(), core::wrong_thread_words()));

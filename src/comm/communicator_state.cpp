@@ -419,13 +419,14 @@ std::string communicator_state::pending() const {
 
 // ---- waiting under the default timeout ----
 
-void communicator_state::watch(core::activity& a, bool has_deadline) noexcept {
-  if (!look_timer_.armed()) engine().timers().arm(look_timer_, engine().recent() + look_after);
+void communicator_state::watch(core::activity& a, bool has_deadline, std::uint64_t cycles) noexcept {
+  const core::time_point now = engine().recent(cycles);
+  if (!look_timer_.armed()) engine().timers().arm(look_timer_, now + look_after);
   if (has_deadline) {
     patient_.push_back(a);
     return;
   }
-  a.started = engine().recent() + core::engine::age_of_recent;  // a timeout never comes early
+  a.started = now + core::engine::age_of_recent;  // a timeout never comes early
   waiting_.push_back(a);
   if (!timer_.armed()) engine().timers().arm(timer_, a.started + timeout_);
 }

@@ -99,7 +99,8 @@ class communicator_state final : public p2p::context_owner {
   // `a` now waits under the communicator's timeout, after which its on_expire is called, or, when it
   // `has_deadline`, for as long as it takes. When the communicator fails, on_expire is called too. It leaves
   // by unlinking.
-  void watch(core::activity& a, bool has_deadline) noexcept;
+  // `cycles`: a reading of base::cycles() of just now, or 0.
+  void watch(core::activity& a, bool has_deadline, std::uint64_t cycles) noexcept;
 
   bool failed() const noexcept { return failure_ != errc::success; }
   errc failure() const noexcept { return failure_; }

@@ -58,12 +58,11 @@ bool engine::poll() noexcept {
   return any;
 }
 
-time_point engine::recent() noexcept {
+time_point engine::recent([[maybe_unused]] std::uint64_t cycles) noexcept {
 #if defined(__x86_64__)
   // A third of the price of the clock. Only a simulated environment has another notion of time than the
   // processor.
-  if (&environment_ == &environment::real() && base::cycles() - cycles_then_ < cycles_that_do_not_matter)
-    return now_;
+  if (in_real_time_ && cycles - cycles_then_ < cycles_that_do_not_matter) return now_;
 #endif
   read_clock();
   return now_;

@@ -4,6 +4,7 @@
 // thread.
 #pragma once
 
+#include "base/cycles.hpp"
 #include "base/intrusive_list.hpp"
 #include "core/environment.hpp"
 #include "core/timer_queue.hpp"
@@ -61,7 +62,8 @@ class source {
 
 class engine {
  public:
-  explicit engine(environment& e) noexcept : environment_(e), now_(e.now()) {}
+  explicit engine(environment& e) noexcept
+      : environment_(e), in_real_time_(&e == &environment::real()), now_(e.now()) {}
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 
@@ -111,7 +113,9 @@ class engine {
   // At most `age_of_recent` old, whatever the loop's thread has done since the last tick; mostly without
   // reading the clock.
   static constexpr std::chrono::microseconds age_of_recent{100};
-  time_point recent() noexcept;
+  time_point recent() noexcept { return recent(base::cycles()); }
+  // The same with a reading of base::cycles() of just now; 0: there is none.
+  time_point recent(std::uint64_t cycles) noexcept;
   environment& env() noexcept { return environment_; }
   timer_queue& timers() noexcept { return timers_; }
   std::uint64_t completions() const noexcept { return completions_; }
@@ -121,6 +125,7 @@ class engine {
   void read_clock() noexcept;
 
   environment& environment_;
+  [[maybe_unused]] const bool in_real_time_;
   time_point now_;
   std::uint64_t cycles_then_ = 0;  // of the processor's counter when now_ was read
   timer_queue timers_;

@@ -61,9 +61,13 @@ class recorder {
     head_.started.store(number, std::memory_order_relaxed);
     return {number, place};
   }
-  // It was not over at once: since when it is pending is looked at exactly.
-  void stays(handle h) noexcept {
-    if (!traced_) operations_[h.place].start.store(now(), std::memory_order_relaxed);
+  // It was not over at once: since when it is pending is looked at exactly. The processor's counter, or 0
+  // where that was not read.
+  std::uint64_t stays(handle h) noexcept {
+    if (traced_) return 0;
+    const std::uint64_t when = now();
+    operations_[h.place].start.store(when, std::memory_order_relaxed);
+    return clock_ == nullptr ? when : 0;
   }
   void end(handle h, state how) noexcept {
     entry& e = operations_[h.place];

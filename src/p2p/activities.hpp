@@ -8,7 +8,6 @@
 #include "match/matcher.hpp"
 #include "transport/link.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -20,7 +19,7 @@ namespace tutti::p2p {
 
 class endpoint;
 
-using fingerprint = std::array<std::byte, 16>;
+using fingerprint = transport::fingerprint_bytes;
 
 // What a landing's owner pointer points to.
 struct landing_owner {

@@ -7,6 +7,7 @@
 #include "transport/vitals.hpp"
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -38,7 +39,14 @@ enum class frame_kind : std::uint8_t {
 };
 
 // Names the collective a frame is part of: its kind, root, element type, reduction and count.
-using fingerprint_bytes = std::array<std::byte, 16>;
+struct fingerprint_bytes : std::array<std::byte, 16> {
+  // Two words; std::array's own goes byte by byte, on the way of every message.
+  friend constexpr bool operator==(const fingerprint_bytes& a, const fingerprint_bytes& b) noexcept {
+    using words = std::array<std::uint64_t, 2>;
+    const auto x = std::bit_cast<words>(a), y = std::bit_cast<words>(b);
+    return ((x[0] ^ y[0]) | (x[1] ^ y[1])) == 0;
+  }
+};
 
 struct frame {
   frame_kind kind = frame_kind::eager;

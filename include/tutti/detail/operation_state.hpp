@@ -121,7 +121,8 @@ class operation_state {
  public:
   using completion = void (*)(operation_state&) noexcept;
 
-  explicit operation_state(call what) noexcept : what_(std::move(what)) {}
+  explicit operation_state(call&& what) noexcept : what_(std::move(what)) {}
+  explicit operation_state(const call& what) noexcept : what_(what) {}
   operation_state(const operation_state&) = delete;
   operation_state& operator=(const operation_state&) = delete;
   ~operation_state() {
