@@ -93,11 +93,8 @@ class shrink_machine final : public core::activity, public comm::agreement::call
     comm_.engine().complete(*this);
   }
   void tell_not_made() noexcept {
-    for (const int member : members_)
-      if (member != comm_.world_rank(comm_.rank()))
-        comm_.endpoint().announce_failure(
-            2 * id_, member, errc::cancelled,
-            fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank())));
+    comm_.of_world().survivors().decline(
+        id_, members_, fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank())));
   }
 
   operation_state& operation_;

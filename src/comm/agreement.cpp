@@ -14,6 +14,11 @@ namespace {
 
 // What a gatherer that runs its loop needs, many times over.
 constexpr auto patience_with_gatherer = std::chrono::milliseconds(200);
+// What it has for others to say whether the round has been settled, before it gives up for all.
+constexpr auto patience_of_gatherer = std::chrono::milliseconds(100);
+
+// Of two that have lost each other one has died, mostly, and its end is on its way to the gatherer, too.
+constexpr auto patience_with_doubts = std::chrono::milliseconds(500);
 
 // Rounds that are over: who comes late is told how they ended.
 constexpr std::size_t rounds_remembered = 1024;
@@ -64,7 +69,13 @@ constexpr std::size_t settled_id_at = 1, settled_bits_at = 5;
 }  // namespace
 
 struct agreement::round {
-  round(agreement& a, key k) : of(a), name(k), timer(&expire, this) {}
+  round(agreement& a, key k)
+      : of(a), name(k), timer(&expire, this), doubts([](void* r) noexcept { decide(r); }, this) {}
+  static void decide(void* self) noexcept {
+    auto& r = *static_cast<round*>(self);
+    r.doubts_over = true;
+    r.of.advance(r);
+  }
 
   agreement& of;
   const key name;
@@ -86,6 +97,8 @@ struct agreement::round {
   std::string text;
   bytes outcome;  // as it is told to others; empty: none yet
   core::timer timer;
+  core::timer doubts;
+  bool doubts_over = false;
 
   bool open() const noexcept { return outcome.empty(); }
   bool called() const noexcept { return who != nullptr || abandoned; }
@@ -157,7 +170,9 @@ void agreement::advance(round& r) noexcept {
   if (!r.open() || !r.called()) return;
   for (const int m : r.members) {
     if (m == world_.info().rank) {
-      if (r.leaving) return settle(r, bytes());
+      // Those before it may have settled the round, and told others, before they went: these have to be
+      // asked.
+      if (r.leaving && m == r.members.front()) return settle(r, bytes());
       return gather(r);
     }
     if (has_gone(r, m)) continue;
@@ -185,10 +200,12 @@ void agreement::gather(round& r) noexcept {
     if (m == self) {
       in.push_back(i);
     } else if (!has_gone(r, m)) {
-      if (!r.joined.contains(m)) return;
+      // Who asks, or gives up, knows of no outcome either.
+      if (!r.joined.contains(m) && !(r.leaving && r.asked.contains(m))) return;
       in.push_back(i);
     }
   }
+  if (r.leaving) return settle(r, bytes());
   // Where two of them have lost each other, one is left out: the one that has lost most.
   const auto lost = [&](std::size_t a, std::size_t b) {
     const auto told = r.joined.find(r.members[a]);
@@ -205,6 +222,11 @@ void agreement::gather(round& r) noexcept {
       }
     }
     if (worst == n) break;
+    if (!r.doubts_over) {
+      core::engine& engine = world_.loop().engine();
+      if (!r.doubts.armed()) engine.timers().arm(r.doubts, engine.env().now() + patience_with_doubts);
+      return;
+    }
     std::erase(in, worst);
   }
   bytes outcome{static_cast<std::byte>(word::settled)};
@@ -240,6 +262,7 @@ void agreement::settle(round& r, bytes outcome) noexcept {
   }
   r.outcome = std::move(outcome);
   r.timer.cancel();
+  r.doubts.cancel();
   std::set<int> waiting = std::move(r.asked);
   for (const auto& [peer, gone] : r.joined) waiting.insert(peer);
   r.joined.clear();
@@ -270,9 +293,7 @@ void agreement::tell_caller(round& r) noexcept {
   if (who == nullptr) {
     // The others count on this rank, which does not want any more.
     r.abandoned = false;
-    for (const int m : members)
-      if (here && m != world_.info().rank)
-        world_.endpoint().announce_failure(2 * id, m, errc::cancelled, r.text);
+    if (here) decline(id, members, r.text);
     return;
   }
   if (here) return who->settled(id, std::move(members), std::move(dead));
@@ -297,6 +318,15 @@ void agreement::abandon(caller& who, const std::string& text) noexcept {
   leave_round(*r, errc::cancelled, text);
 }
 
+void agreement::decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept {
+  p2p::endpoint& e = world_.endpoint();
+  e.renounce_context(2 * id);
+  e.renounce_context(2 * id + 1);
+  stay_out(2 * id);
+  for (const int m : members)
+    if (m != world_.info().rank) e.announce_failure(2 * id, m, errc::cancelled, text);
+}
+
 void agreement::leave_round(round& r, errc why, const std::string& text) noexcept {
   if (!r.open() || r.leaving) return;
   r.leaving = true;
@@ -304,7 +334,8 @@ void agreement::leave_round(round& r, errc why, const std::string& text) noexcep
   r.text = text;
   r.gatherer = -1;  // who gathers is to hear it
   core::engine& engine = world_.loop().engine();
-  engine.timers().arm(r.timer, engine.env().now() + patience_with_gatherer);
+  engine.timers().arm(r.timer,
+                      engine.env().now() + (gathers(r) ? patience_of_gatherer : patience_with_gatherer));
   advance(r);
 }
 
@@ -375,7 +406,7 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
   }
   round& r = at(context, number);
   const auto answer = [&] { world_.endpoint().agree(context, peer, number, r.outcome); };
-  const std::size_t n = r.called() ? r.members.size() : c != nullptr ? c->members().size() : 0;
+  const std::size_t n = !r.members.empty() ? r.members.size() : c != nullptr ? c->members().size() : 0;
   switch (what) {
     case word::join:
     case word::invite: {
@@ -397,8 +428,13 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
       return advance(r);
     }
     case word::settled:
-      if (!r.called() || payload.size() != settled_bits_at + 2 * bits_bytes(n)) return;
-      return settle(r, bytes(payload.begin(), payload.end()));
+      if (r.members.empty() || payload.size() != settled_bits_at + 2 * bits_bytes(n)) return;
+      if (r.open()) return settle(r, bytes(payload.begin(), payload.end()));
+      // This rank had stopped waiting for it.
+      if (static_cast<word>(r.outcome[0]) == word::settled) return;
+      r.outcome.assign(payload.begin(), payload.end());
+      r.abandoned = true;
+      return tell_caller(r);
     case word::refused:
       if (payload.size() < reason_text_at) return;
       return settle(r, bytes(payload.begin(), payload.end()));
@@ -410,6 +446,7 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
         return send(r, peer, word::refused, same);
       }
       r.asked.insert(peer);
+      if (r.called()) return leave_round(r, reason_in(payload), text_in(payload));
       r.why = reason_in(payload);
       r.text = text_in(payload);
       return settle(r, bytes());
@@ -440,10 +477,13 @@ void agreement::spread(int dead) noexcept {
       e.agree(0, peer, 0, word_and_rank);
 }
 
-void agreement::closed(const communicator_state& c) noexcept {
+void agreement::closed(const communicator_state& c) noexcept { stay_out(c.message_context()); }
+
+// Whoever has asked this rank, which has not called, for its word in a round of this communicator.
+void agreement::stay_out(std::uint32_t context) noexcept {
   for (auto at_round = rounds_.begin(); at_round != rounds_.end();) {
     round& r = *at_round->second;
-    if (r.name.first != c.message_context() || !r.open() || r.called()) {
+    if (r.name.first != context || !r.open() || r.called()) {
       ++at_round;
       continue;
     }

@@ -58,6 +58,9 @@ class agreement {
   void give_up(caller& who, errc why, const std::string& text) noexcept;
   // The same for one that is not told any more.
   void abandon(caller& who, const std::string& text) noexcept;
+  // This rank does not take up the communicator `id` of these members (ranks of the world), although it was
+  // settled. The others are told, and go on without it when they shrink that one.
+  void decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept;
 
   void received(int peer, std::uint32_t context, std::uint32_t number,
                 std::span<const std::byte> payload) noexcept;
@@ -82,6 +85,7 @@ class agreement {
   void settle(round& r, bytes outcome) noexcept;
   void tell_caller(round& r) noexcept;
   void leave_round(round& r, errc why, const std::string& text) noexcept;
+  void stay_out(std::uint32_t context) noexcept;
   bool has_gone(const round& r, int member) const noexcept;
   bool gathers(const round& r) const noexcept;
   std::string missing(const round& r) const;

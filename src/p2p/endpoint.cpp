@@ -58,15 +58,28 @@ void endpoint::close_context(std::uint32_t context) noexcept {
   fail_posted(context, errc::shut_down, "the communicator was closed");
   end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down,
              "the communicator was closed");
+  drop_unexpected(context);
+  matcher_.close_context(context);
+  contexts_.erase(context);
+  untold_.erase(context);
+  remember_closed(context);
+}
+
+void endpoint::renounce_context(std::uint32_t context) noexcept {
+  drop_unexpected(context);
+  remember_closed(context);
+}
+
+void endpoint::drop_unexpected(std::uint32_t context) noexcept {
   matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
     auto& u = static_cast<unexpected&>(m);
     if (u.cookie != 0) stop_arriving(u);
     // Otherwise the link still writes to it: end() or the link's end retires it.
     if (u.complete) retire(u);
   });
-  matcher_.close_context(context);
-  contexts_.erase(context);
-  untold_.erase(context);
+}
+
+void endpoint::remember_closed(std::uint32_t context) noexcept {
   // What still comes for it comes soon: its members have closed it, or are about to.
   if (closed_order_.size() == closed_remembered) {
     closed_.erase(closed_order_.front());

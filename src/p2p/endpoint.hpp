@@ -129,6 +129,8 @@ class endpoint final : public transport::inbound {
 
   void open_context(std::uint32_t context, context_owner& owner);
   void close_context(std::uint32_t context) noexcept;
+  // It will not be opened here, although others count on it: as if it had been closed.
+  void renounce_context(std::uint32_t context) noexcept;
   // A peer that had the context before this rank may have failed in it already: then `owner` hears of it now.
   void tell_early_failure(std::uint32_t context, context_owner& owner) noexcept;
 
@@ -243,6 +245,8 @@ class endpoint final : public transport::inbound {
   // any rank has been told of yet, the first to come is.
   int gone_source(std::uint32_t context, int source) noexcept;
   void drop_arriving(int peer) noexcept;
+  void drop_unexpected(std::uint32_t context) noexcept;
+  void remember_closed(std::uint32_t context) noexcept;
 
   // early_ends.cpp
   bool take_back(send& s) noexcept;

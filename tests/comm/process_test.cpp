@@ -84,6 +84,7 @@ TEST_CASE("processes: a rank is killed while others wait for its message") {
 }
 TEST_CASE("processes: a rank is killed to which nobody has a connection") {
   check_survivors("killed_before_any_message", "peer_failed", "recv", 128 + SIGKILL);
+  check_survivors("killed_before_any_message_that_is_probed_for", "peer_failed", "probe", 128 + SIGKILL);
 }
 TEST_CASE("processes: a rank is killed while its long messages stream out") {
   check_survivors("killed_while_sending", "peer_failed", "recv", 128 + SIGKILL);

@@ -59,15 +59,27 @@ tutti::task<> killed_while_waited_for(tutti::communicator world) {
   co_await waiting;
 }
 
+// Nobody leaves while the other still waits for anyone.
+tutti::task<> survivors_meet(tutti::communicator world) {
+  int done = 0;
+  if (world.rank() == 0) co_await world.recv(done, 2, 2);
+  if (world.rank() == 2) co_await world.send(done, 0, 2);
+}
+
 // Nobody has a connection to it: that of those that wait for it is made for this.
 tutti::task<> killed_before_any_message(tutti::communicator world) {
   if (world.rank() == victim) die();
-  int never = 0, done = 0;
+  int never = 0;
   const auto r =
       co_await tutti::as_result(world.recv(never, world.rank() == 0 ? victim : tutti::any_source, 1));
-  // Nobody leaves while the other still waits for anyone.
-  if (world.rank() == 0) co_await world.recv(done, 2, 2);
-  if (world.rank() == 2) co_await world.send(done, 0, 2);
+  co_await survivors_meet(world);
+  throw tutti::error(static_cast<tutti::errc>(r.error.value()), r.message);
+}
+
+tutti::task<> killed_before_any_message_that_is_probed_for(tutti::communicator world) {
+  if (world.rank() == victim) die();
+  const auto r = co_await tutti::as_result(world.probe(world.rank() == 0 ? victim : tutti::any_source, 1));
+  co_await survivors_meet(world);
   throw tutti::error(static_cast<tutti::errc>(r.error.value()), r.message);
 }
 
@@ -143,6 +155,7 @@ constexpr drill drills[] = {
     {"killed_in_all_reduce", &killed_in_all_reduce},
     {"killed_while_waited_for", &killed_while_waited_for},
     {"killed_before_any_message", &killed_before_any_message},
+    {"killed_before_any_message_that_is_probed_for", &killed_before_any_message_that_is_probed_for},
     {"killed_while_sending", &killed_while_sending},
     {"killed_while_receiving", &killed_while_receiving},
     {"returns_early", &returns_early},

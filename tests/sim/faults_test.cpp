@@ -29,6 +29,22 @@ task<> reduce_for_long(communicator world) {
   }
 }
 
+// Rank 0 waits in some way for rank 2, with which nobody has exchanged anything.
+task<> wait_unacquainted(communicator world, int way) {
+  int never = 0;
+  if (world.rank() != 0) {
+    co_await world.recv(never, 0, 7);
+  } else if (way == 0) {
+    co_await world.recv(never, 2);
+  } else if (way == 1) {
+    co_await world.probe(2);
+  } else if (way == 2) {
+    co_await world.recv(never, any_source);
+  } else {
+    co_await world.probe(any_source);
+  }
+}
+
 void expect_ended_by(const sim::report& r, int rank, errc why, const std::string& words) {
   const sim::rank_report& one = r.ranks[static_cast<std::size_t>(rank)];
   CHECK_MESSAGE(one.how == sim::ending::threw, r.words());
@@ -73,6 +89,21 @@ TEST_CASE("simulator: a death at a time") {
   for (const int survivor : {0, 1, 3}) {
     expect_ended_by(r, survivor, errc::peer_failed, "rank 2 (host sim2, pid 1002)");
     CHECK(r.ranks[static_cast<std::size_t>(survivor)].ended < 400ms);
+  }
+}
+
+TEST_CASE("simulator: who waits for a rank that it has never exchanged anything with hears of its death") {
+  for (int way = 0; way < 4; ++way) {
+    // Before anybody looks for it, while they do, and long after.
+    for (const sim::duration at : {sim::duration(0us), sim::duration(20'030us), sim::duration(5s)}) {
+      CAPTURE(way);
+      CAPTURE(at.count());
+      sim::options o = world_of(3);
+      o.faults.deaths.push_back({2, at, 0});
+      const sim::report r = sim::run(o, [way](communicator world) { return wait_unacquainted(world, way); });
+      expect_ended_by(r, 0, errc::peer_failed, "rank 2 (host sim2, pid 1002)");
+      CHECK_MESSAGE(r.ranks[0].ended < at + 100ms, r.words());
+    }
   }
 }
 

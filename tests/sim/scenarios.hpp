@@ -33,7 +33,6 @@ program program_for(const sim::options& o, std::size_t steps, std::size_t most_b
 // std::runtime_error, with all that is known, unless it ended as it must: nobody waits for ever or until a
 // timeout, nobody has seen a wrong result, and without faults everybody has returned.
 void run_schedule(std::uint64_t seed);
-// `may_meet_late`: ranks may begin to wait for others before they have exchanged anything with them.
-void judge(const sim::options& o, const sim::report& r, const std::string& what, bool may_meet_late = false);
+void judge(const sim::options& o, const sim::report& r, const std::string& what);
 
 }  // namespace tutti::test

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks die at every step of the agreement on who goes on, whoever gathers it included; and what becomes of
+// who drops what was agreed on.
+#include "sim/scenarios.hpp"
+#include "sim/survivors.hpp"
+#include "support/instrumented.hpp"
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+#include <algorithm>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr std::uint64_t stride = instrumented ? 5 : 1;
+
+sim::options world_of(int ranks) {
+  sim::options o;
+  o.ranks = ranks;
+  o.timeout = 1h;
+  return o;
+}
+
+std::uint64_t frames_of(const sim::report& r, int rank) {
+  return r.ranks[static_cast<std::size_t>(rank)].frames;
+}
+
+// `victims` die, the first at frame `frame`; each further one at every frame that it sends then.
+void die_one_after_the_other(const sim::options& so_far, const survival& plan, std::vector<int> victims) {
+  const sim::report r = run_survival(so_far, plan, true);
+  if (victims.empty()) return;
+  const int next = victims.front();
+  victims.erase(victims.begin());
+  for (std::uint64_t frame = 1; frame <= frames_of(r, next); frame += stride) {
+    sim::options o = so_far;
+    o.faults.deaths.push_back({next, sim::never, frame});
+    CAPTURE(o.faults.words());
+    CHECK_NOTHROW(die_one_after_the_other(o, plan, victims));
+  }
+}
+
+task<bool> sums_well(communicator c) {
+  int ranks = 1;
+  const auto r = co_await as_result(c.all_reduce(ranks, sum));
+  co_return !r.error && ranks == c.size();
+}
+
+// Rank 1 drops its shrink() after a while, and stays. `counted_on`: that was too late for the others.
+task<> one_drops_it(communicator world, std::chrono::nanoseconds after, bool* counted_on) {
+  if (world.rank() == 1) {
+    bool made = false;
+    {
+      request dropped = start(world.shrink());
+      co_await sleep_for(after);
+      made = dropped.done();
+    }
+    if (!made) co_await sleep_for(1min);
+    co_return;
+  }
+  const auto begin = now();
+  communicator left = std::move(world);
+  bool well = false;
+  for (int round = 0; !well; ++round) {
+    const auto next = co_await as_result(left.shrink());
+    if (next.error) {
+      TUTTI_EXPECT(round == 0);
+      TUTTI_EXPECT((next.error == errc::cancelled));
+      continue;
+    }
+    *counted_on = *counted_on || (round == 0 && next.value.size() == 3);
+    left = next.value;
+    well = co_await sums_well(left);
+  }
+  TUTTI_EXPECT(left.size() == 2);
+  // Else it is its program that does not call shrink() any more.
+  TUTTI_EXPECT((!*counted_on || now() - begin < 1s));
+}
+
+}  // namespace
+
+TEST_CASE("simulator: a rank dies at every step of sums and of shrink") {
+  for (const int ranks : {2, 3, 5}) {
+    for (const int victim : {0, 1, ranks - 1}) {
+      CAPTURE(ranks);
+      CAPTURE(victim);
+      survival plan;
+      plan.sums = 3;
+      plan.count = 100;
+      sim::options o = world_of(ranks);
+      o.network.eager_limit = 256;
+      die_one_after_the_other(o, plan, {victim});
+      plan.meets = plan.asks = true;
+      plan.seed = static_cast<std::uint64_t>(victim);
+      die_one_after_the_other(o, plan, {victim});
+    }
+  }
+}
+
+TEST_CASE("simulator: while ranks agree on who goes on, another one dies, also the one that gathers") {
+  survival plan;
+  plan.sums = 1;
+  for (const auto& victims : {std::vector<int>{0, 1}, {1, 0}, {3, 0}, {0, 3}})
+    die_one_after_the_other(world_of(4), plan, victims);
+}
+
+TEST_CASE("simulator: ranks that give shrink up, or drop it, end it for all or for none") {
+  for (std::uint64_t seed = 1; seed <= (instrumented ? 50 : 500); ++seed) {
+    CAPTURE(seed);
+    survival plan;
+    plan.seed = seed;
+    plan.asks = plan.gives_up = true;
+    sim::options o = small_world(seed);
+    CHECK_NOTHROW(run_survival(o, plan, true));
+  }
+}
+
+TEST_CASE("simulator: who drops what shrink gave it is left out of the next") {
+  int counted = 0;
+  for (std::chrono::nanoseconds after = 0us; after < 300us; after += 2us) {
+    CAPTURE(after.count());
+    bool counted_on = false;
+    const sim::report r = sim::run(
+        world_of(3), [&](communicator world) { return one_drops_it(std::move(world), after, &counted_on); });
+    CHECK_MESSAGE(r.all_returned(), r.words());
+    if (counted_on) ++counted;
+  }
+  CHECK(counted > 0);
+}
