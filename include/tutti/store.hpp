@@ -223,6 +223,13 @@ class tcp_store final : public store {
                                                   std::uint16_t port, std::string secret, int rank,
                                                   std::chrono::milliseconds timeout,
                                                   tls_identity tls = nullptr);
+  // The same where the server has listened since before this was called: when it refuses, it has gone, and
+  // nobody waits for it. Throws join_failed at once then.
+  static task<std::unique_ptr<tcp_store>> connect_to_listening(boost::asio::any_io_executor executor,
+                                                               std::string host, std::uint16_t port,
+                                                               std::string secret, int rank,
+                                                               std::chrono::milliseconds timeout,
+                                                               tls_identity tls = nullptr);
   // Closes the connection. No operation may be pending.
   ~tcp_store() override;
 

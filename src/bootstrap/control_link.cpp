@@ -146,7 +146,8 @@ struct control_caller::impl {
       mine.what = core::purpose::launcher;
       mine.rank = node;
       std::string last_failure;
-      socket = co_await knock(executor, std::move(addresses), secret, nullptr, mine, deadline, &last_failure);
+      socket = co_await knock(executor, std::move(addresses), secret, nullptr, mine, listener::may_come,
+                              deadline, &last_failure);
       if (!socket)
         why = fmt::format("nobody was there within {} ({})", base::duration_text(timeout), last_failure);
     } catch (const error& e) {

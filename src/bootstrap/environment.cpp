@@ -199,6 +199,14 @@ int take_store_fd() {
   return static_cast<int>(*fd);
 }
 
+// The port where the store listens already, or 0. For the first world of this process: for another one rank 0
+// has to listen anew.
+std::int64_t take_listening_port() {
+  const std::int64_t port = base::env_integer("TUTTI_STORE_LISTENS", 1, 65535).value_or(0);
+  ::unsetenv("TUTTI_STORE_LISTENS");
+  return port;
+}
+
 std::chrono::milliseconds read_timeout(const init_options& options) {
   constexpr double most_seconds = 1e9;
   const auto text = base::env_string("TUTTI_TIMEOUT");
@@ -355,6 +363,7 @@ job resolve(const init_options& options) {
   j.comes_again = base::env_integer("TUTTI_REJOIN", 0, 1).value_or(0) == 1;
   j.restarts = static_cast<int>(base::env_integer("TUTTI_RESTART_COUNT", 0, INT_MAX).value_or(0));
   const int store_fd = take_store_fd();
+  const std::int64_t listening_port = take_listening_port();
   if (at_address) parse_master_url(method, j);
   if (at_file) j.meeting_file = parse_file_url(method);
   if ((at_address || at_file) && j.alone)
@@ -366,6 +375,7 @@ job resolve(const init_options& options) {
   read_master(found, j);
   // Another address than the launcher's has another listener.
   if (j.rank == 0 && !j.master_host.empty()) j.store_fd = store_fd;
+  j.store_listens = !j.master_host.empty() && j.master_port == listening_port;
   return j;
 }
 

@@ -21,8 +21,9 @@ struct job {
   std::uint16_t master_port = 0;
   std::string meeting_file;
   bool private_meeting = false;  // the file is in a directory that is made for the purpose
-  int store_fd = -1;   // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
-  std::string secret;  // empty: none, loopback only
+  int store_fd = -1;  // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
+  bool store_listens = false;  // since before this process began: who is refused there finds nobody later
+  std::string secret;          // empty: none, loopback only
   bool checksums = false;
   tls_identity tls;  // null: none
   std::chrono::milliseconds timeout{0};
@@ -43,7 +44,8 @@ struct job {
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
 // TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS,
-// TUTTI_TLS, TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND and TUTTI_STORE_FD;
+// TUTTI_TLS, TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND, TUTTI_STORE_FD and
+// TUTTI_STORE_LISTENS;
 // without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp). With env://, the
 // ranks meet at
 //   MASTER_ADDR and MASTER_PORT, where both are set;
@@ -51,8 +53,9 @@ struct job {
 //   job; under torchrun, whose own store listens at MASTER_PORT: likewise on one host; else at the port
 //   TUTTI_MASTER_PORT, by default MASTER_PORT + 1.
 // The descriptor is taken: closed on exec from here on, and its variable unset, so that no other process
-// believes it has it. Throws errc::invalid_argument for what is missing, contradictory or unknown; the text
-// names the variables and the cure.
+// believes it has it; so is TUTTI_STORE_LISTENS, which is true of the first world only. Throws
+// errc::invalid_argument for what is missing, contradictory or unknown; the text names the variables and the
+// cure.
 job resolve(const init_options& options);
 
 // The job of one thread of run_local(): the environment's ranks, addresses and backend do not apply, the rest

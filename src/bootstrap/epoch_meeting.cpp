@@ -92,8 +92,7 @@ task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job
     if (server != nullptr) {
       through = server->local();
     } else {
-      through = co_await tcp_store::connect(executor, who.master_host, who.master_port, who.secret, who.rank,
-                                            core::time_left(deadline), who.tls);
+      through = co_await store_of_rank_0(executor, who, deadline);
     }
     std::optional<error> trouble;
     try {

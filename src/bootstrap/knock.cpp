@@ -32,21 +32,27 @@ task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::str
 
 task<std::optional<core::stream_socket>> knock(boost::asio::any_io_executor executor, endpoints addresses,
                                                std::string secret, tls_identity tls, core::identity mine,
-                                               core::time_point deadline, std::string* last_failure) {
+                                               listener whom, core::time_point deadline,
+                                               std::string* last_failure) {
   *last_failure = "no attempt was made";
   core::wakeup pause(executor);
   for (auto back_off = std::chrono::milliseconds(5);;
        back_off = std::min(back_off * 2, std::chrono::milliseconds(250))) {
+    std::size_t refused = 0;
     for (const auto& address : addresses) {
       std::optional<core::stream_socket> socket;
       try {
         socket.emplace(co_await reach(executor, address, secret, tls, mine, deadline));
+      } catch (const core::connection_refused& e) {
+        ++refused;
+        *last_failure = e.what();
       } catch (const error& e) {
         if (!worth_another_try(e)) throw;
         *last_failure = e.what();
       }
       if (socket) co_return std::move(socket);
     }
+    if (whom == listener::has_come && refused == addresses.size()) co_return std::nullopt;
     const core::time_point next = std::min(deadline, core::deadline_after(back_off));
     co_await pause.wait(next);
     if (core::clock::now() >= deadline) co_return std::nullopt;

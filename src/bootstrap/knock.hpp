@@ -11,11 +11,18 @@
 
 namespace tutti::bootstrap {
 
-// A connection to one of `addresses`, proved on both sides; nullopt when the deadline has passed, with the
-// last failure in `last_failure`, which outlives the task. Throws what no further attempt would cure:
+enum class listener {
+  may_come,  // later than this
+  has_come   // before this: where nobody listens, nobody will
+};
+
+// A connection to one of `addresses`, proved on both sides; nullopt when the deadline has passed, or when
+// all of them refuse and the listener has come, with the last failure in `last_failure`, which outlives the
+// task. Throws what no further attempt would cure:
 // unauthorized, protocol, join_failed, cancelled.
 task<std::optional<core::stream_socket>> knock(boost::asio::any_io_executor executor, endpoints addresses,
                                                std::string secret, tls_identity tls, core::identity mine,
-                                               core::time_point deadline, std::string* last_failure);
+                                               listener whom, core::time_point deadline,
+                                               std::string* last_failure);
 
 }  // namespace tutti::bootstrap

@@ -248,6 +248,14 @@ class participant {
 
 }  // namespace
 
+task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
+                                             core::time_point deadline) {
+  const auto connect = who.store_listens ? &tcp_store::connect_to_listening : &tcp_store::connect;
+  std::unique_ptr<store> found = co_await connect(executor, who.master_host, who.master_port, who.secret,
+                                                  who.rank, core::time_left(deadline), who.tls);
+  co_return std::move(found);
+}
+
 task<std::optional<core::world_info>> try_meet(store& through, job who, core::peer_card mine,
                                                core::time_point deadline) {
   participant me(through, who, mine, deadline);

@@ -7,6 +7,8 @@
 #include "core/environment.hpp"
 #include "core/world_info.hpp"
 
+#include <boost/asio/any_io_executor.hpp>
+#include <memory>
 #include <optional>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
@@ -16,6 +18,10 @@ namespace tutti::bootstrap {
 // Who this process is, without addresses. TUTTI_HOST_ID pretends another host: ranks whose values differ do
 // not share memory.
 core::peer_card local_card(int rank);
+
+// The store of rank 0, for another rank. Errors as those of tcp_store::connect.
+task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
+                                             core::time_point deadline);
 
 // Completes on every rank with the same world when all job.world_size ranks have come. `through` outlives the
 // task.

@@ -204,30 +204,74 @@ task<std::size_t> tcp_store::do_append(std::string key, std::string text, millis
   co_return static_cast<std::size_t>(answer.amount);
 }
 
-task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor executor, std::string host,
-                                                    std::uint16_t port, std::string secret, int rank,
-                                                    std::chrono::milliseconds timeout, tls_identity tls) {
-  const core::time_point deadline = core::deadline_after(timeout);
-  const std::string place = bootstrap::host_and_port(host, port);
+namespace {
+
+task<std::optional<core::stream_socket>> enter(boost::asio::any_io_executor executor, std::string host,
+                                               std::uint16_t port, std::string secret, int rank,
+                                               core::time_point deadline, tls_identity tls,
+                                               bootstrap::listener server, std::string* last_failure) {
   bootstrap::endpoints addresses = co_await bootstrap::resolve_host(executor, host, port, deadline);
   if (secret.empty()) {
     std::erase_if(addresses, [](const auto& address) { return !bootstrap::is_loopback(address.address()); });
-    if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store at {}", place));
+    if (addresses.empty())
+      bootstrap::throw_needs_secret(fmt::format("the store at {}", bootstrap::host_and_port(host, port)));
   }
   core::identity mine;
   mine.what = core::purpose::store;
   mine.rank = rank;
-  std::string last_failure;
   std::optional<core::stream_socket> socket = co_await bootstrap::knock(
-      executor, std::move(addresses), secret, std::move(tls), mine, deadline, &last_failure);
+      executor, std::move(addresses), secret, std::move(tls), mine, server, deadline, last_failure);
+  co_return std::move(socket);
+}
+
+}  // namespace
+
+task<std::unique_ptr<tcp_store>> tcp_store::connect(boost::asio::any_io_executor executor, std::string host,
+                                                    std::uint16_t port, std::string secret, int rank,
+                                                    std::chrono::milliseconds timeout, tls_identity tls) {
+  const std::string place = bootstrap::host_and_port(host, port);
+  std::string last_failure;
+  std::optional<core::stream_socket> socket =
+      co_await enter(executor, host, port, secret, rank, core::deadline_after(timeout), std::move(tls),
+                     bootstrap::listener::may_come, &last_failure);
   if (!socket)
+    throw error(errc::join_failed, fmt::format("rank {} cannot join: rank 0 has not come, or has ended "
+                                               "already: it does not serve the store at {} "
+                                               "within {} ({}); start it there, look at its output, and see "
+                                               "that MASTER_ADDR and MASTER_PORT are "
+                                               "the same on all ranks",
+                                               rank, place, base::duration_text(timeout), last_failure));
+  std::unique_ptr<tcp_store> made(new tcp_store(
+      std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
+  made->set_timeout(timeout);
+  co_return std::move(made);
+}
+
+task<std::unique_ptr<tcp_store>> tcp_store::connect_to_listening(boost::asio::any_io_executor executor,
+                                                                 std::string host, std::uint16_t port,
+                                                                 std::string secret, int rank,
+                                                                 std::chrono::milliseconds timeout,
+                                                                 tls_identity tls) {
+  const std::string place = bootstrap::host_and_port(host, port);
+  const core::time_point deadline = core::deadline_after(timeout);
+  std::string last_failure;
+  std::optional<core::stream_socket> socket =
+      co_await enter(executor, host, port, secret, rank, deadline, std::move(tls),
+                     bootstrap::listener::has_come, &last_failure);
+  if (!socket && core::clock::now() < deadline)
     throw error(
         errc::join_failed,
         fmt::format(
-            "rank {} cannot join: rank 0 has not come: it does not serve the store at {} within {} ({}); "
-            "start it there, look at its output, and see that MASTER_ADDR and MASTER_PORT are the same "
-            "on all ranks",
-            rank, place, base::duration_text(timeout), last_failure));
+            "rank {} cannot join: rank 0, which served the store at {}, has ended or has given up joining "
+            "({}), and without it no ranks can meet: look at its output, and start the job anew; ranks that "
+            "have a world can go on without the others (communicator::shrink), and ranks that take long to "
+            "come need a longer TUTTI_TIMEOUT on all",
+            rank, place, last_failure));
+  if (!socket)
+    throw error(errc::join_failed,
+                fmt::format("rank {} cannot join: rank 0 does not answer at {} within {} ({}); look at its "
+                            "output",
+                            rank, place, base::duration_text(timeout), last_failure));
   std::unique_ptr<tcp_store> made(new tcp_store(
       std::make_unique<impl>(executor, fmt::format("tcp_store at {}", place), std::move(*socket))));
   made->set_timeout(timeout);

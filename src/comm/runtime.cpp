@@ -2,7 +2,9 @@
 // The public runtime, joining, and the ways to start a program.
 #include "base/log.hpp"
 #include "bootstrap/environment.hpp"
+#include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
+#include "core/wakeup.hpp"
 
 #include <fmt/format.h>
 
@@ -72,8 +74,8 @@ task<communicator> init(runtime& rt, init_options options) {
     communicator world = co_await state.join_epoch(job, job.restarts, nullptr);
     co_return world;
   }
-  const std::unique_ptr<tcp_store> client = co_await tcp_store::connect(
-      executor, job.master_host, job.master_port, job.secret, job.rank, job.timeout, job.tls);
+  const std::unique_ptr<store> client =
+      co_await bootstrap::store_of_rank_0(executor, job, core::deadline_after(job.timeout));
   communicator world = co_await state.join(job, client.get(), nullptr);
   co_return world;
 }

@@ -198,9 +198,12 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
     socklen_t length = sizeof code;
     if (::getsockopt(native, SOL_SOCKET, SO_ERROR, &code, &length) != 0) code = errno;
   }
-  if (code != 0)
-    throw error(errc::peer_failed,
-                fmt::format("cannot connect to {}: {}", endpoint_text(to), base::errno_text(code)));
+  if (code != 0) {
+    const std::string why =
+        fmt::format("cannot connect to {}: {}", endpoint_text(to), base::errno_text(code));
+    if (code == ECONNREFUSED) throw connection_refused(errc::peer_failed, why);
+    throw error(errc::peer_failed, why);
+  }
   if (family == AF_INET || family == AF_INET6) {
     const int on = 1;
     ::setsockopt(native, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -58,7 +58,13 @@ task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time
 // that is not accepted, here or there) and protocol as well.
 task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadline);
 
-// A connected socket: non-blocking, closed on exec, without Nagle's delay.
+// The host is there, and nobody listens.
+struct connection_refused final : error {
+  using error::error;
+};
+
+// A connected socket: non-blocking, closed on exec, without Nagle's delay. Throws connection_refused
+// (peer_failed) as well.
 task<stream_socket> connect(boost::asio::any_io_executor executor, stream_endpoint to, time_point deadline);
 
 // "127.0.0.1:4711", "[::1]:4711", "@abstract-name", "/a/path": for error texts.

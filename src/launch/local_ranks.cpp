@@ -187,6 +187,8 @@ void local_ranks::on_rank_end(outcome end) {
     return boost::asio::post(deadline_.get_executor(), [this, rank = end.rank] { start_again(rank); });
   }
   ends_.push_back(end);
+  // Who waits to be let in there must not wait for ever.
+  if (end.rank == 0) store_.reset();
   if (!end.failed() || phase_ != phase::running) return;
   const bool others_run = !children_.running().empty();
   if (plan_.on_failure != failure_policy::go_on || end.exec_error != 0) stop(SIGTERM);

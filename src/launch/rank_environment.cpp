@@ -54,6 +54,7 @@ bool is_place_of_launcher(const std::string& variable) {
                                         "ROLE_RANK",
                                         "ROLE_WORLD_SIZE",
                                         "TUTTI_STORE_FD",
+                                        "TUTTI_STORE_LISTENS",
                                         "TUTTI_FLIGHT",
                                         "TUTTI_RESTART_COUNT",
                                         "TUTTI_REJOIN",
@@ -106,6 +107,8 @@ rank_environment::rank_environment(const options& o, const plan& p, const std::s
   // As this node knows node 0: hosts may have another name on another network.
   set("MASTER_ADDR", o.master ? o.master->host : "127.0.0.1");
   set("MASTER_PORT", std::to_string(p.store_port));
+  // The launcher of node 0 has opened it, and keeps it as long as rank 0 may come.
+  set("TUTTI_STORE_LISTENS", std::to_string(p.store_port));
   set("TUTTI_JOB_ID", p.job_id);
   set("TUTTI_RESTART_COUNT", std::to_string(p.restart_count));
   set("TUTTI_MAX_RESTARTS", std::to_string(p.max_restarts));

@@ -373,6 +373,25 @@ TEST_CASE("the launcher's descriptor goes to rank 0, and to no other program") {
                 {"TUTTI_STORE_FD=987654", "tutti-run"});
 }
 
+TEST_CASE("a store that listens already does so for the first world, at the port that was meant") {
+  {
+    const variables v({{"RANK", "1"},
+                       {"WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "127.0.0.1"},
+                       {"MASTER_PORT", "5"},
+                       {"TUTTI_STORE_LISTENS", "5"}});
+    CHECK(bootstrap::resolve(init_options()).store_listens);
+    CHECK(std::getenv("TUTTI_STORE_LISTENS") == nullptr);
+    CHECK_FALSE(bootstrap::resolve(init_options()).store_listens);
+  }
+  CHECK_FALSE(resolved({{"RANK", "1"},
+                        {"WORLD_SIZE", "2"},
+                        {"MASTER_ADDR", "127.0.0.1"},
+                        {"MASTER_PORT", "6"},
+                        {"TUTTI_STORE_LISTENS", "5"}})
+                  .store_listens);
+}
+
 TEST_CASE("ranks that are threads have their places from the caller") {
   init_options o;
   o.timeout = 3s;

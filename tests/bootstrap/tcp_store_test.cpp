@@ -210,6 +210,24 @@ TEST_CASE("a server that never comes is an error that says where it was looked f
   CHECK(silent.code == errc::join_failed);
 }
 
+TEST_CASE("where a server has listened, nobody waits for one that has gone") {
+  boost::asio::io_context context;
+  const auto at = [&context](std::uint16_t port) {
+    run_task(context,
+             tcp_store::connect_to_listening(context.get_executor(), "127.0.0.1", port, secret, 1, 20s));
+  };
+  const served there;
+  CHECK_NOTHROW(at(there.port));
+  const reserved gone;
+  const auto start = std::chrono::steady_clock::now();
+  const failure f = failure_of([&] { at(gone.port); });
+  CHECK(f.code == errc::join_failed);
+  CHECK_MESSAGE(
+      f.says("rank 0, which served the store at 127.0.0.1:" + std::to_string(gone.port) + ", has ended"),
+      f.text);
+  CHECK(std::chrono::steady_clock::now() - start < 10s);
+}
+
 TEST_CASE("what goes on when the server goes") {
   boost::asio::io_context context;
   auto server = serve(context);

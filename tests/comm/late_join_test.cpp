@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who comes when rank 0 and its store have gone is told so at once, and disturbs nobody.
+#include "launch/launched.hpp"
+
+#include <doctest/doctest.h>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+using tutti::launch::testing::count_of;
+using tutti::launch::testing::ending;
+using tutti::launch::testing::launched;
+using tutti::launch::testing::temporary_directory;
+
+namespace {
+
+// Far below the minute that they would wait for a rank 0 that may yet come.
+constexpr double at_once_s = 15;
+
+ending run(int ranks, const std::string& name, const std::string& on_failure) {
+  const temporary_directory folder;
+  return launched({"-n", std::to_string(ranks), "--tag-output", "never", "--on-failure", on_failure,
+                   TUTTI_LATE_JOIN_PATH, name, folder.path()},
+                  {"TUTTI_TIMEOUT=60"})
+      .finish();
+}
+
+void check_told(const ending& end, int rank) {
+  const std::string begin = "rank " + std::to_string(rank) + " join_failed after ";
+  const std::size_t at = end.output.find(begin);
+  REQUIRE(at != std::string::npos);
+  const double after = std::strtod(end.output.c_str() + at + begin.size(), nullptr);
+  MESSAGE("rank " << rank << " was told after " << after << " s");
+  CHECK(after < at_once_s);
+  const std::string line = end.output.substr(at, end.output.find('\n', at) - at);
+  CAPTURE(line);
+  CHECK(line.find("rank 0") != std::string::npos);
+  CHECK(line.find("look at its output") != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("late join: rank 0 has died before it served the store") {
+  const ending end = run(3, "dies_before_it_serves", "continue");
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  check_told(end, 1);
+  check_told(end, 2);
+  CHECK(count_of(end.output, "start the job anew") == 2);
+}
+
+TEST_CASE("late join: rank 0 has died while it served the store") {
+  const ending end = run(3, "dies_while_it_serves", "continue");
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  check_told(end, 1);
+  check_told(end, 2);
+  CHECK(count_of(end.output, "start the job anew") >= 1);
+}
+
+TEST_CASE("late join: rank 0 has finished, and a group goes on while another rank wants to meet all again") {
+  const ending end = run(4, "finishes", "restart");
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  check_told(end, 1);
+  CHECK(count_of(end.output, "communicator::shrink") == 1);
+  CHECK(count_of(end.output, " sums: right\n") == 2);
+}

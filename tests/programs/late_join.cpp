@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that want to join when rank 0, which serves the store, has gone, for comm/late_join_test: `late_join
+// NAME DIRECTORY`. What ranks have to know of each other beside tutti are files in the directory.
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+namespace {
+
+using clock_type = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+std::string directory;
+
+bool is_there(const std::string& name) { return std::filesystem::exists(directory + "/" + name); }
+void make(const std::string& name) { std::ofstream(directory + "/" + name) << '\n'; }
+
+// False: not within the bound.
+bool wait_for(const std::string& name) {
+  const auto most = clock_type::now() + 30s;
+  while (!is_there(name) && clock_type::now() < most) std::this_thread::sleep_for(1ms);
+  return is_there(name);
+}
+
+[[noreturn]] void die() {
+  ::kill(::getpid(), SIGKILL);
+  for (;;) ::pause();
+}
+
+void say(int rank, const char* what, clock_type::time_point since, const char* text) {
+  const double after = std::chrono::duration<double>(clock_type::now() - since).count();
+  std::printf("rank %d %s after %.3f s: %s\n", rank, what, after, text);
+  std::fflush(stdout);
+}
+
+tutti::task<> join(tutti::runtime* rt) { const tutti::communicator world = co_await tutti::init(*rt); }
+
+// Rank 0 dies, before or after it has begun to serve; rank 1 joins meanwhile, rank 2 when both have gone.
+int dies_early(bool serves) {
+  const int rank = std::atoi(std::getenv("RANK"));
+  if (rank == 0) {
+    if (!serves) die();
+    std::thread([] {
+      if (wait_for("joining")) die();
+    }).detach();
+  }
+  if (rank == 1) make("joining");
+  if (rank == 2 && !wait_for("failed")) return 3;
+  const auto since = clock_type::now();
+  try {
+    tutti::runtime runtime;
+    runtime.run(join(&runtime));
+  } catch (const tutti::error& e) {
+    say(rank, e.code() == tutti::errc::join_failed ? "join_failed" : "another error", since, e.what());
+  }
+  if (rank == 1) make("failed");
+  return 0;
+}
+
+// Rank 0 finishes and leaves. Rank 1 wants to meet all again; ranks 2 and 3 have a group of their own, in
+// which they work until it has been told that it cannot.
+tutti::task<> finishes(tutti::communicator world) {
+  const std::vector<int> others = {2, 3};
+  tutti::communicator pair = co_await world.group(others);
+  co_await world.barrier();
+  const int rank = world.rank();
+  if (rank == 0) co_return;
+  if (rank == 1) {
+    int never = 0;
+    (void)co_await tutti::as_result(world.recv(never, 0, 7));
+    const auto since = clock_type::now();
+    const auto again = co_await tutti::as_result(world.rejoin());
+    say(rank, again.error == tutti::errc::join_failed ? "join_failed" : "another outcome", since,
+        again.message.c_str());
+    make("told");
+    co_return;
+  }
+  const auto most = clock_type::now() + 60s;
+  bool right = true;
+  for (int over = 0; over == 0;) {
+    over = pair.rank() == 0 && (is_there("told") || clock_type::now() > most) ? 1 : 0;
+    std::vector<int> ones(100, 1);
+    co_await pair.all_reduce(ones, tutti::sum);
+    right = right && ones.front() == 2 && ones.back() == 2;
+    co_await pair.all_reduce(over, tutti::max);
+  }
+  std::printf("rank %d sums: %s\n", rank, right && is_there("told") ? "right" : "wrong");
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  const std::string_view name = argv[1];
+  directory = argv[2];
+  if (name == "dies_before_it_serves") return dies_early(false);
+  if (name == "dies_while_it_serves") return dies_early(true);
+  if (name == "finishes") return tutti::run(finishes);
+  return 2;
+}
