@@ -24,6 +24,7 @@ using base::process_state;
 // busy or stopped.
 constexpr core::duration too_long_without_turn = 900ms;
 constexpr core::duration too_long_without_answer = 400ms;
+constexpr core::duration shortest_period = 20ms;
 // A look that comes so much later than it was to come: this rank itself has been busy or stopped.
 constexpr core::duration too_late = 400ms;
 
@@ -62,10 +63,11 @@ void peer_watch::fire(void* self) noexcept {
   // A loop that spins for longer than this does not come by arm() in between.
   core::loop& loop = watch.world_.loop();
   if (loop.engine().waiting() || loop.spin().budget >= watch.period_)
-    loop.engine().timers().arm(watch.timer_, loop.engine().now() + watch.period_);
+    loop.engine().timers().arm(watch.timer_, loop.engine().now() + watch.next_);
 }
 
 void peer_watch::look_at_all() {
+  next_ = period_;
   transport::look how{world_.loop().engine().env().now()};
   how.again = how.now - timer_.when() > too_late;
   std::fill(waited_for_.begin(), waited_for_.end(), p2p::waits::not_at_all);
@@ -96,7 +98,8 @@ void peer_watch::look_at(int peer, const transport::look& how) {
   transport::link* const l = world_.made_link(peer);
   transport::vitals v;
   if (l != nullptr) {
-    s.examined = true;
+    // Looks begin one period after waiting does.
+    if (!std::exchange(s.examined, true)) s.waited_from = how.now - period_;
     v = l->examine(how);
   }
   if (v.is == condition::silent)
@@ -121,7 +124,12 @@ void peer_watch::look_at(int peer, const transport::look& how) {
   const bool not_turning = v.is == condition::not_turning || (runs_resting && s.ran_resting);
   s.ran_resting = runs_resting;
   if (not_turning) {
-    if (v.since >= too_long_without_turn) suspect(peer, doubt::busy, how.now - v.since, how.now);
+    const core::duration since = std::min(v.since, how.now - s.waited_from);
+    if (since >= too_long_without_turn) {
+      suspect(peer, doubt::busy, how.now - since, how.now);
+    } else if (v.is == condition::not_turning) {
+      next_ = std::min(next_, std::max(too_long_without_turn - since, shortest_period));
+    }
   } else if (v.is == condition::not_answering) {
     const doubt what = process == process_state::unknown ? doubt::mute : doubt::busy;
     if (v.since >= too_long_without_answer) suspect(peer, what, how.now - v.since, how.now);

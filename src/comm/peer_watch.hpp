@@ -2,7 +2,8 @@
 // Looks after the ranks that this rank waits for: which of them do not progress, and which are dead without
 // anybody having said so.
 //
-// While operations wait and the loop sleeps it looks about twice a second, at no cost in between. A peer that
+// While operations wait and the loop sleeps it looks about twice a second, at no cost in between; once more,
+// when a peer is about to have done nothing for too long. A peer that
 // does not progress is a suspect, and named once; it is dead when its host says nothing within the silence
 // limit, or when its process is stopped, as the kernel of a shared host knows, for the grace. One that is
 // only busy is never dead: a rank may well compute for a minute without a turn of its loop, and from another
@@ -38,7 +39,8 @@ class peer_watch final : public core::source {
   struct state {
     bool examined = false;
     doubt is = doubt::none;
-    bool told = false;         // of this episode
+    bool told = false;  // of this episode
+    core::time_point waited_from{};
     bool ran_resting = false;  // at the last look: its process ran, while its loop said that it sleeps
     core::time_point since{};  // of the episode
     core::duration told_of{};  // the longest that was told of busy ones
@@ -57,6 +59,7 @@ class peer_watch final : public core::source {
 
   world& world_;
   const core::duration period_;
+  core::duration next_{};  // until the next look
   core::timer timer_;
   std::vector<p2p::waits> waited_for_;
   std::vector<state> peers_;

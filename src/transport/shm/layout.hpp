@@ -9,6 +9,8 @@
 // sparse: only what is touched takes memory, and a sender maps nothing but the header and its own channel.
 #pragma once
 
+#include "core/environment.hpp"
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +18,7 @@
 namespace tutti::transport::shm {
 
 inline constexpr std::uint32_t segment_magic = 0x74757474;  // "tutt"
-inline constexpr std::uint32_t layout_version = 3;
+inline constexpr std::uint32_t layout_version = 4;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t line_bytes = 64;
 inline constexpr std::size_t lines_per_channel = 128;
@@ -36,8 +38,9 @@ struct segment_header {
   std::uint64_t bulk_ring_bytes;
   // Set by the owner before it sleeps; who clears it rings the owner's eventfd.
   alignas(apart) std::atomic<std::uint32_t> armed;
-  // Counts the owner's looks at its channels: while it stands still the owner sleeps, computes or is stopped.
-  alignas(apart) std::atomic<std::uint64_t> beat;
+  // When the owner last looked at its channels, by the host's clock: while it stands still the owner sleeps,
+  // computes or is stopped.
+  alignas(apart) std::atomic<core::duration::rep> beat;
 };
 
 // A message that the owner of the channel may read from the sender's own pages. The sender fills a slot and

@@ -310,14 +310,19 @@ vitals shm_link::examine(const look& l) noexcept {
   using condition = vitals::condition;
   if (at_ != phase::open) return {};
   const segment_header& there = outbox_->header();
-  const std::uint64_t beat = there.beat.load(std::memory_order_relaxed);
-  if (!std::exchange(examined_, true) || l.again || beat != beat_) {
-    beat_ = beat;
-    beat_at_ = l.now;
-    return {condition::well, {}};
+  const core::duration::rep beat = there.beat.load(std::memory_order_relaxed);
+  const bool first = !std::exchange(examined_, true);
+  const core::time_point before = std::exchange(looked_at_, l.now);
+  const bool turned = std::exchange(beat_, beat) != beat;
+  if (first || turned || l.again) {
+    // Ranks of one host read one clock; should they not, it was since the last look.
+    const core::time_point said = std::min(core::time_point(core::duration(beat)), l.now);
+    beat_at_ = l.again ? l.now : first ? said : std::max(said, before);
   }
-  if (there.armed.load(std::memory_order_relaxed) != 0) return {condition::resting, l.now - beat_at_};
-  return {condition::not_turning, l.now - beat_at_};
+  const core::duration since = l.now - beat_at_;
+  if (l.again || (turned && !first)) return {condition::well, {}};
+  if (there.armed.load(std::memory_order_relaxed) != 0) return {condition::resting, since};
+  return {condition::not_turning, since};
 }
 
 void shm_link::end(errc why, std::string text) noexcept {

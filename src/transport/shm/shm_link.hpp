@@ -133,8 +133,9 @@ class shm_link final : public link, public core::watcher {
   bool watched_ = false;
   // For examine().
   bool examined_ = false;
-  std::uint64_t beat_ = 0;      // as last seen
-  core::time_point beat_at_{};  // when it was seen to change
+  core::duration::rep beat_ = 0;  // as last seen
+  core::time_point beat_at_{};    // when that was, as far as this side can tell
+  core::time_point looked_at_{};
 };
 
 }  // namespace tutti::transport::shm

@@ -84,7 +84,6 @@ class shm_transport final : public transport, public core::source, public neighb
   std::vector<shm_link*> live_;                   // those that were made
   std::vector<core::source*> watchers_;
   core::background_tasks tasks_;
-  std::uint64_t beat_ = 0;
   bool shortage_reported_ = false;
   bool attached_ = false;  // in the engine, holding the loop
   bool leaving_ = false;
