@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "base/process_state.hpp"
 #include "comm/world.hpp"
+#include "flight/recordings.hpp"
 #include "transport/tcp/pulse.hpp"
 
 #include <fmt/format.h>
@@ -27,6 +28,12 @@ constexpr core::duration too_long_without_answer = 400ms;
 constexpr core::duration shortest_period = 20ms;
 // A look that comes so much later than it was to come: this rank itself has been busy or stopped.
 constexpr core::duration too_late = 400ms;
+
+// Of another host's processes the launcher there knows whether they are stopped, and has it passed on.
+bool told_to_be_stopped(world& w, int peer) {
+  const flight::recordings* const node = w.loop().seat().node();
+  return node != nullptr && node->is_stopped(peer, w.info().card(peer).pid);
+}
 
 std::string seconds(core::duration d) {
   const double s = std::chrono::duration<double>(d).count();
@@ -108,8 +115,9 @@ void peer_watch::look_at(int peer, const transport::look& how) {
                                      seconds(v.since), seconds(world_.info().silence_limit)));
   // Of several that may bring what is awaited, each may take its time.
   if (!how.loop || v.is == condition::well) return trust(peer, how.now);
-  const process_state process =
+  process_state process =
       same_numbering(peer) ? base::state_of_process(world_.info().card(peer).pid) : process_state::unknown;
+  if (process == process_state::unknown && told_to_be_stopped(world_, peer)) process = process_state::stopped;
   if (process == process_state::stopped) {
     suspect(peer, doubt::stopped, how.now, how.now);
     const core::duration grace = world_.info().suspect_grace;

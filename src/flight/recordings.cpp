@@ -28,6 +28,12 @@ namespace {
 constexpr const char* variable = "TUTTI_FLIGHT";
 constexpr const char* size_variable = "TUTTI_FLIGHT_OPERATIONS";
 constexpr int most_ranks = 65536;
+constexpr std::size_t most_stopped = 64;
+
+// Never 0, which is nobody.
+std::uint64_t name_of(int rank, std::int64_t pid) noexcept {
+  return both(static_cast<std::uint64_t>(pid), static_cast<std::uint32_t>(rank) + 1);
+}
 
 void* map_memory(std::size_t bytes, int flags, int fd) {
   void* const at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, fd, 0);
@@ -65,6 +71,7 @@ struct recordings::title {
   word traced;
   word reported;  // nanoseconds
   word reading;
+  word stopped[most_stopped];  // name_of() those
 };
 
 recordings::recordings(int ranks, shape s)
@@ -115,6 +122,7 @@ recording_view recordings::of(int local_rank) const noexcept {
 }
 
 void recordings::clear() noexcept {
+  for (word& w : front().stopped) w.store(0, std::memory_order_relaxed);
   for (int i = 0; i < ranks_; ++i) of(i).head().ready.store(0, std::memory_order_relaxed);
 }
 
@@ -138,6 +146,20 @@ void recordings::set_reading(bool on) noexcept {
 }
 
 bool recordings::is_reading() const noexcept { return front().reading.load(std::memory_order_acquire) != 0; }
+
+void recordings::set_stopped(int rank, std::int64_t pid, bool on) noexcept {
+  if (is_stopped(rank, pid) == on) return;
+  const std::uint64_t name = name_of(rank, pid);
+  for (word& w : front().stopped)
+    if (w.load(std::memory_order_relaxed) == (on ? 0 : name))
+      return w.store(on ? name : 0, std::memory_order_relaxed);
+}
+
+bool recordings::is_stopped(int rank, std::int64_t pid) const noexcept {
+  const std::uint64_t name = name_of(rank, pid);
+  return std::any_of(std::begin(front().stopped), std::end(front().stopped),
+                     [name](const word& w) { return w.load(std::memory_order_relaxed) == name; });
+}
 
 std::string variable_for(const recordings& all, int local_rank) {
   return std::string(variable) + "=" + std::to_string(all.descriptor()) + ":" + std::to_string(local_rank);

@@ -42,6 +42,10 @@ class recordings {
   // milliseconds at most.
   void set_reading(bool on) noexcept;
   bool is_reading() const noexcept;
+  // A process of another node's, as its launcher has seen it: stopped (SIGSTOP, a debugger), or going on. Of
+  // many that are stopped at once, some are not known.
+  void set_stopped(int rank, std::int64_t pid, bool on) noexcept;
+  bool is_stopped(int rank, std::int64_t pid) const noexcept;
 
  private:
   struct title;

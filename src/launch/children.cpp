@@ -119,6 +119,19 @@ std::vector<int> children::running() const {
   return ranks;
 }
 
+std::vector<children::halt> children::halts() {
+  std::vector<halt> found;
+  for (const auto& [pid, c] : unreaped_) {
+    siginfo_t info{};
+    while (::waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED | WCONTINUED | WNOHANG) == 0 &&
+           info.si_pid != 0) {
+      found.push_back({c->rank, pid, info.si_code != CLD_CONTINUED});
+      info = siginfo_t{};
+    }
+  }
+  return found;
+}
+
 bool children::only_one_stopped() const noexcept {
   siginfo_t info{};
   return all_.size() == 1 &&

@@ -48,6 +48,13 @@ class children {
   // Of the only rank: it has stopped (Ctrl-Z, or a read from a terminal that is not its own) since the last
   // call.
   bool only_one_stopped() const noexcept;
+  // Ranks that have been stopped, or go on, since the last call, in order.
+  struct halt {
+    int rank;
+    pid_t pid;
+    bool stopped;
+  };
+  std::vector<halt> halts();
   pid_t only_group() const { return all_.empty() ? -1 : all_.front()->pid; }
 
  private:

@@ -169,6 +169,11 @@ void coordinator::on_event(int node, const ranks_ended& e) {
   try_conclude();
 }
 
+void coordinator::on_event(int node, const rank_stopped& e) {
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    if (static_cast<int>(n) != node && !nodes_[n].finished()) to_.send(static_cast<int>(n), e);
+}
+
 void coordinator::lost(int node, const std::string& why) {
   node_state& state = nodes_[static_cast<std::size_t>(node)];
   if (phase_ == phase::over || state.lost) return;

@@ -81,6 +81,7 @@ class coordinator {
   void on_event(int node, const stop_wanted& e);
   void on_event(int node, const kill_wanted& e);
   void on_event(int node, const ranks_ended& e);
+  void on_event(int node, const rank_stopped& e);
   void on_event(int, const explanation_wanted&) {}  // head_node's to answer
   void on_event(int, const records_told&) {}
   void on_event(int, const clock_asked&) {}

@@ -35,7 +35,10 @@ job::job(const options& o, std::string path)
              {[this](const outcome& end, bool others_run, int restart) {
                 above_->tell(rank_failed{end, others_run, restart});
               },
-              [this] { on_ranks_ended(); }}),
+              [this] { on_ranks_ended(); },
+              [this](const children::halt& h) {
+                if (!over_) above_->tell(rank_stopped{h.rank, h.pid, h.stopped});
+              }}),
       output_(loop_, o, [this] { stop_all(stop_wanted::reason::reader_gone, SIGTERM); }),
       signals_(loop_),
       timeout_(loop_),
@@ -121,6 +124,11 @@ void job::execute_one(const tell_records&) {
     part.last = done == ranks.size();
     above_->tell(part);
   } while (done < ranks.size());
+}
+
+void job::execute_one(const rank_stopped& what) {
+  if (flight::recordings* const all = ranks_.records().memory())
+    all->set_stopped(what.rank, what.pid, what.stopped);
 }
 
 // Also after the ranks have started: the last node to come is told to start before it is told the time.

@@ -34,6 +34,7 @@ class job {
   void execute_one(const kill_ranks&) { ranks_.kill(); }
   void execute_one(const job_over& what);
   void execute_one(const tell_records&);
+  void execute_one(const rank_stopped& what);
   void execute_one(const clock_told&);
 
   void listen();

@@ -137,7 +137,11 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
   if (serves_store && plan_.on_failure != failure_policy::restart_rank) store_.reset();
 }
 
-void local_ranks::child_changed() { children_.reap(); }
+void local_ranks::child_changed() {
+  children_.reap();
+  if (options_.nodes == 1) return;
+  for (const children::halt& h : children_.halts()) to_.halted(h);
+}
 
 void local_ranks::suspend(const std::function<void()>& stop_self) {
   if (lends_terminal_) take_terminal_back_from(children_.only_group());

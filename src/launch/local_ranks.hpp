@@ -35,6 +35,8 @@ class local_ranks {
     std::function<void(const outcome&, bool others_run, int restart)> failed;
     // Idle again.
     std::function<void()> ended;
+    // Told where there are other nodes.
+    std::function<void(const children::halt&)> halted;
   };
   // Forks a guardian: to be made early, while there is little to copy.
   local_ranks(boost::asio::io_context& loop, const options& o, std::string path, std::string secret,

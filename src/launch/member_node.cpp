@@ -110,7 +110,7 @@ void member_node::on_message(std::string_view message) {
     over_ = true;
     patience_.cancel();
     link_->finish();  // and the other side closes
-  } else if (!std::holds_alternative<tell_records>(what)) {
+  } else if (!std::holds_alternative<tell_records>(what) && !std::holds_alternative<rank_stopped>(what)) {
     stopping_ = true;
   }
   execute(what);

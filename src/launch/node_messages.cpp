@@ -14,7 +14,7 @@ namespace tutti::launch {
 namespace {
 
 // Goes up when the meaning of any message changes.
-constexpr std::uint16_t version = 2;
+constexpr std::uint16_t version = 3;
 
 // A message is the number of its kind and its fields in order: integers of 8 bytes, texts and lists with
 // their length before them. One function for each kind lists its fields, for both directions.
@@ -173,6 +173,13 @@ void fields(Stream&, part<Stream, kill_ranks>&) {}
 
 template <class Stream>
 void fields(Stream&, part<Stream, tell_records>&) {}
+
+template <class Stream>
+void fields(Stream& stream, part<Stream, rank_stopped>& m) {
+  stream.field(m.rank);
+  stream.field(m.pid);
+  stream.field(m.stopped);
+}
 
 template <class Stream>
 void fields(Stream& stream, part<Stream, clock_told>& m) {

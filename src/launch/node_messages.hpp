@@ -41,12 +41,20 @@ struct job_over {
 };
 // Tell what the ranks are at.
 struct tell_records {};
+// Told and passed on: this process of a rank has been stopped (SIGSTOP, a debugger), or goes on. Ranks of
+// other nodes cannot see that.
+struct rank_stopped {
+  int rank = 0;
+  int pid = 0;
+  bool stopped = false;
+};
 // The answer to clock_asked: what node 0's clock said then, in nanoseconds.
 struct clock_told {
   std::int64_t asked_ns = 0;
   std::int64_t clock_ns = 0;
 };
-using command = std::variant<start_ranks, stop_ranks, kill_ranks, job_over, tell_records, clock_told>;
+using command =
+    std::variant<start_ranks, stop_ranks, kill_ranks, job_over, tell_records, clock_told, rank_stopped>;
 
 // ---- what nodes tell ----
 
@@ -84,7 +92,7 @@ struct records_told {
   bool last = true;
 };
 using event = std::variant<rank_failed, stop_wanted, kill_wanted, ranks_ended, explanation_wanted,
-                           records_told, clock_asked>;
+                           records_told, clock_asked, rank_stopped>;
 
 std::string encode(const hello& message);
 std::string encode(const command& message);

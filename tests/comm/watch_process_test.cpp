@@ -111,6 +111,49 @@ TEST_CASE("watch: a rank that stays stopped is given up when its grace is over")
   }
 }
 
+TEST_CASE("watch: a rank of another host that stays stopped is given up, too, as its launcher knows it") {
+  std::string why_not;
+  const auto networks = two_networks::make(why_not);
+  if (!networks) TUTTI_SKIP(why_not);
+  two_hosts hosts(*networks, "stays_stopped", {"TUTTI_SUSPECT_GRACE=1.5", "TUTTI_HOST_ID=a,b"});
+  hosts.first.wait_for("heard after");
+  hosts.first.wait_for("\n");
+  hosts.second.wait_for("pid ");
+  hosts.second.wait_for("\n");
+  const auto stopped = static_cast<pid_t>(number_after(hosts.second.output(), "pid "));
+  REQUIRE(stopped > 0);
+  ::kill(stopped, SIGKILL);
+  const ending end = hosts.first.finish();
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  const double after = number_after(end.output, "heard after ");
+  CHECK(after >= 1.4);
+  CHECK(after <= 20);
+  CHECK(contains(end.output, "peer_failed: "));
+  CHECK(contains(end.output, "it has been stopped for "));
+  CHECK(contains(end.error, "stopped (by SIGSTOP or a debugger) for "));
+  hosts.second.finish();
+}
+
+TEST_CASE("watch: a rank of another host that computes, or goes on in time, is not given up") {
+  std::string why_not;
+  for (const std::string drill : {"computes", "stops"}) {
+    CAPTURE(drill);
+    const auto networks = two_networks::make(why_not);
+    if (!networks) TUTTI_SKIP(why_not);
+    const bool stops = drill == "stops";
+    two_hosts hosts(*networks, drill,
+                    {stops ? "TUTTI_SUSPECT_GRACE=20" : "TUTTI_SUSPECT_GRACE=0.2", "TUTTI_HOST_ID=a,b"});
+    const ending end = hosts.first.finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(hosts.second.finish().exit_code == 0);
+    CHECK(contains(end.output, "suspects 0"));
+    CHECK(contains(end.error, stops ? "stopped (by SIGSTOP or a debugger) for " : "its loop has not "));
+  }
+}
+
 TEST_CASE("watch: a rank that computes on its loop is named, and waited for") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);

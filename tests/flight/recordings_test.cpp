@@ -46,6 +46,26 @@ TEST_CASE("recordings: what a process has put on record can be read after it was
   CHECK(read(all.of(0), 5).at == phase::none);
 }
 
+TEST_CASE("recordings: which ranks of other nodes are stopped") {
+  recordings all(1, shape{});
+  CHECK_FALSE(all.is_stopped(0, 0));
+  all.set_stopped(3, 100, true);
+  all.set_stopped(3, 100, true);
+  all.set_stopped(4, 200, true);
+  CHECK(all.is_stopped(3, 100));
+  CHECK_FALSE(all.is_stopped(3, 101));
+  CHECK_FALSE(all.is_stopped(2, 100));
+  all.set_stopped(3, 100, false);
+  CHECK_FALSE(all.is_stopped(3, 100));
+  CHECK(all.is_stopped(4, 200));
+  // More than there is room for.
+  for (int r = 10; r < 1000; ++r) all.set_stopped(r, r, true);
+  CHECK(all.is_stopped(10, 10));
+  CHECK(all.is_stopped(4, 200));
+  all.clear();
+  CHECK_FALSE(all.is_stopped(4, 200));
+}
+
 TEST_CASE("recordings: a second rank of a process has memory of its own") {
   const recordings all(1, shape{});
   const std::string variable = variable_for(all, 0);

@@ -278,6 +278,22 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(1).report == "tutti-run: no port\n");
   }
 
+  TEST_CASE("a rank that is stopped is told to the nodes that cannot see it") {
+    desk d(three_nodes());
+    d.all_join();
+    d.c.on(1, rank_stopped{2, 77, true});
+    for (const int node : {0, 2}) {
+      CHECK(d.last<rank_stopped>(node).rank == 2);
+      CHECK(d.last<rank_stopped>(node).pid == 77);
+      CHECK(d.last<rank_stopped>(node).stopped);
+    }
+    CHECK(std::holds_alternative<start_ranks>(d.sent[1].back()));
+    d.ends(0, {});
+    d.c.on(1, rank_stopped{2, 77, false});
+    CHECK(d.last<rank_stopped>(0).stopped);
+    CHECK_FALSE(d.last<rank_stopped>(2).stopped);
+  }
+
   TEST_CASE("continue: a failure and a lost node are told, and the others go on") {
     options o = three_nodes();
     o.on_failure = failure_policy::go_on;

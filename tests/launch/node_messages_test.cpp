@@ -86,6 +86,8 @@ std::vector<std::string> messages() {
           encode(event(kill_wanted{})),
           encode(event(ended)),
           encode(command(tell_records{})),
+          encode(command(rank_stopped{5, 1234, true})),
+          encode(event(rank_stopped{5, 1234, false})),
           encode(command(clock_told{5, 7})),
           encode(event(explanation_wanted{})),
           encode(event(clock_asked{5})),
@@ -174,6 +176,10 @@ TEST_SUITE("launch/node_messages") {
     CHECK(r.communicators[0].failed);
     CHECK(r.communicators[0].name == "half");
     CHECK(std::get<clock_asked>(decode_event(encode(event(clock_asked{5})))).asked_ns == 5);
+    const auto stopped = std::get<rank_stopped>(decode_command(encode(command(rank_stopped{5, 1234, true}))));
+    CHECK(stopped.rank == 5);
+    CHECK(stopped.pid == 1234);
+    CHECK(stopped.stopped);
     CHECK(std::get<clock_told>(decode_command(encode(command(clock_told{5, 7})))).clock_ns == 7);
   }
 
