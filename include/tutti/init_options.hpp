@@ -43,8 +43,9 @@ struct init_options {
   // compute, are stopped or do not read. At least 500 ms; zero: never. TUTTI_SILENCE_LIMIT (in seconds, or
   // "off") overrides it.
   std::chrono::milliseconds silence_limit;
-  // For how long a rank that is waited for may be stopped (SIGSTOP, a debugger) before it counts as dead; on
-  // its own host, where that is known. Zero: never. TUTTI_SUSPECT_GRACE (in seconds, or "off") overrides it.
+  // For how long a rank that is waited for may be stopped (SIGSTOP, a debugger) before it counts as dead: on
+  // this host, and on others where tutti-run has started it. Zero: never. TUTTI_SUSPECT_GRACE (in seconds, or
+  // "off") overrides it.
   std::chrono::milliseconds suspect_grace;
   // The same text on all ranks, known to nobody else. Empty: TUTTI_SECRET, which tutti-run sets. Without one,
   // tutti listens on loopback only, so that all ranks must be on one host.

@@ -6,7 +6,8 @@
 // that round with the same words. When the gatherer dies, the others join the next; that one asks all that
 // live, and so hears from any of them what has been settled already. So nobody settles a second time what
 // somebody who lives has heard, as long as a link ends only with its peer: links deliver in order, and report
-// their end after all that came through them. Where a link alone breaks, one of its two ends is left out.
+// their end after all that came through them. Where a link alone breaks, one of its two ends is left out,
+// when for half a second no death has explained it.
 //
 // Rounds of one communicator are numbered: a frame of another round, or of another communicator, cannot be
 // taken for one of this.

@@ -3,11 +3,11 @@
 // anybody having said so.
 //
 // While operations wait and the loop sleeps it looks about twice a second, at no cost in between; once more,
-// when a peer is about to have done nothing for too long. A peer that
-// does not progress is a suspect, and named once; it is dead when its host says nothing within the silence
-// limit, or when its process is stopped, as the kernel of a shared host knows, for the grace. One that is
-// only busy is never dead: a rank may well compute for a minute without a turn of its loop, and from another
-// host a stopped process looks like a busy one, so there the operations' timeouts have to do.
+// when a peer is about to have done nothing for too long. A peer that does not progress is a suspect, and
+// named once; it is dead when its host says nothing within the silence limit, or when its process is known to
+// be stopped, for the grace: by the kernel of a shared host, or by the launcher of another one. One that is
+// only busy is never dead: a rank may well compute for a minute without a turn of its loop. Where nobody can
+// tell the two apart, the operations' timeouts have to do.
 #pragma once
 
 #include "core/engine.hpp"
