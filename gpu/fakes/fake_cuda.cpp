@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky errors, without a
 // GPU. It is stricter than CUDA where that finds mistakes: pageable memory is an illegal address, freeing waits for the device.
+#include "fake_cuda.hpp"
 #include "cuda/api.hpp"
 #include "emulated/engine.hpp"
-#include "fake_cuda.hpp"
+#include "kernels/convert_host.hpp"
 #include "kernels/elements.hpp"
 #include "kernels/reduce_host.hpp"
 
@@ -37,8 +38,9 @@ struct module {
   context* of;
 };
 struct function {
-  reduce_kind kind;
-  element_type type;
+  reduce_kind kind = reduce_kind::none;  // none: a conversion, of `type` to `to`
+  element_type type = element_type::opaque;
+  element_type to = element_type::opaque;
 };
 
 }  // namespace tutti::cuda::abi
@@ -378,7 +380,9 @@ TUTTI_EXPORT result cuModuleUnload(module* m) {
 TUTTI_EXPORT result cuModuleGetFunction(function** f, module* m, const char* name) {
   TUTTI_CHECK(wrong_handle("cuModuleGetFunction", m));
   auto made = std::make_unique<function>();
-  if (!tutti::gpu::kernels::find_kernel(name, made->kind, made->type)) return error_not_found;
+  if (!tutti::gpu::kernels::find_kernel(name, made->kind, made->type) &&
+      !tutti::gpu::kernels::find_conversion(name, made->type, made->to))
+    return error_not_found;
   *f = made.get();
   const std::lock_guard lock(lib().mutex);
   lib().functions.push_back(std::move(made));
@@ -388,6 +392,15 @@ TUTTI_EXPORT result cuLaunchKernel(function* f, unsigned, unsigned, unsigned, un
                                    void** parameters, void**) {
   using namespace tutti::gpu::kernels;
   TUTTI_CHECK(wrong_handle("cuLaunchKernel", s));
+  if (f->kind == tutti::reduce_kind::none) {
+    convert_arguments c = *static_cast<const convert_arguments*>(parameters[0]);
+    s->of->engine->run(s->queue, [e = s->of->engine.get(), f, c]() mutable {
+      c.input = e->reach(c.input, c.count * bytes_of(f->type));
+      c.output = e->reach(c.output, c.count * bytes_of(f->to));
+      convert_on_host(f->type, f->to, c);
+    });
+    return success;
+  }
   reduce_arguments a = *static_cast<const reduce_arguments*>(parameters[0]);
   s->of->engine->run(s->queue, [e = s->of->engine.get(), f, a]() mutable {
     const std::size_t bytes = a.count * bytes_of(f->type);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/driver.hpp"
 
+#include "cuda/kernel_image.hpp"
+#include "kernels/convert_host.hpp"
 #include "kernels/elements.hpp"
 #include "kernels/reduce_host.hpp"
-#include "cuda/kernel_image.hpp"
 
 #include <fmt/format.h>
 
@@ -25,6 +26,7 @@ using gpu::detail::word;
 constexpr std::size_t most_sides = 4;
 constexpr std::size_t words_per_page = 64;
 constexpr std::size_t bytes_per_word = 64;
+constexpr unsigned threads_per_block = 256;
 
 // After these nothing in the context succeeds any more.
 bool lost(abi::result code) noexcept {
@@ -122,8 +124,7 @@ shared_context::~shared_context() {
   calls.release(device);
 }
 
-abi::function* shared_context::kernel(reduce_kind kind, element_type type) {
-  const char* const wanted = gpu::kernels::kernel_name(kind, type);
+abi::function* shared_context::kernel(const char* wanted) {
   if (module_ == nullptr || wanted == nullptr) return nullptr;
   const std::lock_guard lock(mutex_);
   const auto [place, is_new] = functions_.emplace(wanted, nullptr);
@@ -325,7 +326,7 @@ void cuda_driver::wait(void* stream, const word& w, std::uint64_t at_least) {
 
 bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream) {
   const in_context here(*on_);
-  abi::function* const kernel = on_->kernel(what.kind, what.type);
+  abi::function* const kernel = on_->kernel(gpu::kernels::kernel_name(what.kind, what.type));
   if (kernel == nullptr) return false;
   gpu::kernels::reduce_arguments a{};
   std::copy(what.inputs.begin(), what.inputs.end(), a.inputs);
@@ -336,13 +337,34 @@ bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream
   a.output_count = static_cast<int>(what.outputs.size());
   a.ranks = what.ranks;
   a.scaled = what.factors.empty() ? 0 : 1;
-  constexpr unsigned threads = 256;
-  const std::size_t work = (what.count * gpu::kernels::bytes_of(what.type) + 15) / 16;
-  const auto most = static_cast<std::size_t>(on_->multiprocessors) * 8;
-  const auto blocks = static_cast<unsigned>(std::clamp<std::size_t>((work + threads - 1) / threads, 1, most));
   void* parameters[] = {&a};
-  check(calls_.launch(kernel, blocks, 1, 1, threads, 1, 1, 0, stream_of(stream), parameters, nullptr), "cuLaunchKernel");
+  launch(kernel, blocks_for(what.count * gpu::kernels::bytes_of(what.type)), threads_per_block, parameters,
+         stream);
   return true;
+}
+
+bool cuda_driver::convert(const gpu::detail::conversion_launch& what, void* stream) {
+  abi::function* kernel = nullptr;
+  {
+    const in_context here(*on_);
+    kernel = on_->kernel(gpu::kernels::conversion_name(what.from, what.to));
+  }
+  if (kernel == nullptr) return false;
+  gpu::kernels::convert_arguments a{};
+  a.input = what.input;
+  a.output = what.output;
+  a.factor = what.factor;
+  a.count = what.count;
+  void* parameters[] = {&a};
+  const std::size_t bytes = std::min(gpu::kernels::bytes_of(what.from), gpu::kernels::bytes_of(what.to));
+  launch(kernel, blocks_for(what.count * bytes), threads_per_block, parameters, stream);
+  return true;
+}
+
+unsigned cuda_driver::blocks_for(std::size_t bytes) const noexcept {
+  const std::size_t threads = (bytes + 15) / 16, most = static_cast<std::size_t>(on_->multiprocessors) * 8;
+  return static_cast<unsigned>(
+      std::clamp<std::size_t>((threads + threads_per_block - 1) / threads_per_block, 1, most));
 }
 
 void cuda_driver::launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {

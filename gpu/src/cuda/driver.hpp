@@ -25,7 +25,7 @@ class shared_context {
   ~shared_context();
 
   // Null: not there.
-  abi::function* kernel(reduce_kind kind, element_type type);
+  abi::function* kernel(const char* name);
   void free_later(void* memory, gpu::memory_kind kind) noexcept;
   bool has_kernels() const noexcept { return module_ != nullptr; }
 
@@ -76,6 +76,7 @@ class cuda_driver final : public gpu::detail::driver {
   void write(void* stream, const gpu::detail::word& w, std::uint64_t value) override;
   void wait(void* stream, const gpu::detail::word& w, std::uint64_t at_least) override;
   bool reduce(const gpu::detail::reduction_launch& what, void* stream) override;
+  bool convert(const gpu::detail::conversion_launch& what, void* stream) override;
   gpu::detail::progress query(void* event, std::string& why) noexcept override;
   gpu::detail::progress health(void* stream, std::string& why) noexcept override;
   bool capturing(void* stream) noexcept override;
@@ -88,6 +89,8 @@ class cuda_driver final : public gpu::detail::driver {
 
  private:
   class in_context;
+  // Of as many threads as there are 16 bytes of the smaller side, and no more than the GPU runs at a time.
+  unsigned blocks_for(std::size_t bytes) const noexcept;
   void check(abi::result code, const char* what) const;
   gpu::detail::progress judge(abi::result code, const char* what, std::string& why) const noexcept;
 

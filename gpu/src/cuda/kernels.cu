@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reduction kernels for CUDA: N inputs to M outputs in one launch, 16 bytes at a time where everything is aligned.
+// The kernels for CUDA: N inputs to M outputs in one launch, and conversions; 16 bytes at a time where
+// everything is aligned.
 #include "kernels/elements.hpp"
 #include "kernels/table.hpp"
 
@@ -46,6 +47,32 @@ __device__ void reduce_all(const reduce_arguments& a) {
   for (std::uint64_t i = packs * width + first; i < a.count; i += stride) reduce_element<T, Op, Average>(a, i);
 }
 
+template <class T, int N>
+struct alignas(16) run {
+  T e[N];
+};
+
+template <class From, class To>
+__device__ void convert_all(const convert_arguments& a) {
+  using A = typename multiplied<From, To>::type;
+  constexpr int width = 16 / (sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
+  const std::uint64_t first = static_cast<std::uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::uint64_t stride = static_cast<std::uint64_t>(gridDim.x) * blockDim.x;
+  const std::uint64_t bits =
+      reinterpret_cast<std::uint64_t>(a.input) | reinterpret_cast<std::uint64_t>(a.output);
+  const std::uint64_t runs = bits % 16 == 0 ? a.count / width : 0;
+  const A factor = static_cast<A>(a.factor);
+
+  for (std::uint64_t i = first; i < runs; i += stride) {
+    const run<From, width> in = static_cast<const run<From, width>*>(a.input)[i];
+    run<To, width> out;
+#pragma unroll
+    for (int e = 0; e < width; ++e) out.e[e] = convert_value<To>(in.e[e], factor);
+    static_cast<run<To, width>*>(a.output)[i] = out;
+  }
+  for (std::uint64_t i = runs * width + first; i < a.count; i += stride) convert_element<From, To>(a, i);
+}
+
 }  // namespace
 }  // namespace tutti::gpu::kernels
 
@@ -55,3 +82,10 @@ __device__ void reduce_all(const reduce_arguments& a) {
     tutti::gpu::kernels::reduce_all<T, tutti::gpu::kernels::op, average>(a);                                          \
   }
 TUTTI_KERNELS(TUTTI_KERNEL)
+
+#define TUTTI_CONVERSION(from, From, to, To)                              \
+  extern "C" __global__ void tutti_convert_##from##_to_##to(              \
+      const __grid_constant__ tutti::gpu::kernels::convert_arguments a) { \
+    tutti::gpu::kernels::convert_all<From, To>(a);                        \
+  }
+TUTTI_CONVERSIONS(TUTTI_CONVERSION)

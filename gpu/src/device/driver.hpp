@@ -38,6 +38,16 @@ struct reduction_launch {
 };
 inline constexpr std::size_t most_operands = 16;
 
+// output[i] = input[i] * factor, rounded once. Both may be one place when the types are the same.
+struct conversion_launch {
+  element_type from = element_type::opaque;
+  element_type to = element_type::opaque;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::size_t count = 0;
+  double factor = 1;
+};
+
 // What wakes a loop, from any thread; may outlive the loop.
 class bell {
  public:
@@ -85,6 +95,7 @@ class driver {
   virtual void changed(const word&) noexcept {}
   // False: there is no kernel for these types here.
   virtual bool reduce(const reduction_launch& what, void* stream) = 0;
+  virtual bool convert(const conversion_launch& what, void* stream) = 0;
 
   virtual progress query(void* event, std::string& why) noexcept = 0;
   // Of the context, asked by way of this stream.

@@ -47,6 +47,13 @@ std::shared_ptr<work_state> stream_state::start(call what) {
                                                       name_of(c.kind), d.name()));
     switch (c.kind) {
       case verb::fill: d.fill(c.out.data, c.value, bytes, native_); break;
+      case verb::convert:
+        if (bytes > 0 &&
+            !d.convert({c.in.type, c.out.type, c.in.data, c.out.data, c.in.count, c.factor}, native_))
+          throw error(errc::not_supported,
+                      fmt::format("{} has no kernel that converts {} to {}", d.name(),
+                                  tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
+        break;
       case verb::upload: {
         const auto bounce = on_->borrow_pinned(bytes);
         if (bytes > 0) std::memcpy(bounce->data, c.in.data, bytes);
@@ -139,6 +146,16 @@ operation stream::transfer(detail::verb kind, detail::view to, detail::view from
   detail::call what(kind, state_, state_);
   what.in = std::move(from);
   what.out = std::move(to);
+  return operation(std::move(what));
+}
+
+operation stream::conversion(detail::view to, detail::view from, double factor) const {
+  if (to.count != from.count)
+    throw error(errc::invalid_argument, fmt::format("convert: {} elements to {}", from.count, to.count));
+  detail::call what(detail::verb::convert, state_, state_);
+  what.in = std::move(from);
+  what.out = std::move(to);
+  what.factor = factor;
   return operation(std::move(what));
 }
 

@@ -24,9 +24,10 @@ void work::cancel() noexcept {
 namespace detail {
 
 const char* name_of(verb kind) noexcept {
-  constexpr const char* names[] = {"copy",    "upload",     "download", "fill",           "barrier",    "broadcast", "reduce", "all_reduce",
-                                   "scatter", "gather",     "all_gather", "reduce_scatter", "all_to_all", "send",      "recv",
-                                   "batch"};
+  constexpr const char* names[] = {"copy",    "upload",     "download",       "fill",       "convert",
+                                   "barrier", "broadcast",  "reduce",         "all_reduce", "scatter",
+                                   "gather",  "all_gather", "reduce_scatter", "all_to_all", "send",
+                                   "recv",    "batch"};
   return names[static_cast<std::size_t>(kind)];
 }
 

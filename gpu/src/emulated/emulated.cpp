@@ -2,6 +2,8 @@
 // The emulated device as a driver, and its public side.
 #include "device/attachment.hpp"
 #include "emulated/engine.hpp"
+#include "kernels/convert_host.hpp"
+#include "kernels/elements.hpp"
 #include "kernels/reduce_host.hpp"
 
 #include <fmt/format.h>
@@ -134,6 +136,20 @@ class emulated_driver final : public gpu::detail::driver {
       for (const void* p : o->in) in.push_back(e->reach(p, bytes));
       for (void* p : o->out) out.push_back(e->reach(p, bytes));
       gpu::kernels::reduce_on_host(kind, type, in, out, o->factors, n, ranks);
+    });
+    return true;
+  }
+
+  bool convert(const gpu::detail::conversion_launch& what, void* stream) override {
+    fail_if_lost();
+    if (!engine_.how().kernels || !gpu::kernels::can_convert(what.from, what.to)) return false;
+    engine_.run(queue_of(stream), [e = &engine_, what] {
+      gpu::kernels::convert_arguments a{};
+      a.input = e->reach(what.input, what.count * gpu::kernels::bytes_of(what.from));
+      a.output = e->reach(what.output, what.count * gpu::kernels::bytes_of(what.to));
+      a.factor = what.factor;
+      a.count = what.count;
+      gpu::kernels::convert_on_host(what.from, what.to, a);
     });
     return true;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reducing elements, once for the host and for CUDA: the same arithmetic in the same order, so the same bits, as the reductions
-// of the CPU communicator. Halves are added up as floats and rounded once; a NaN that comes out is the positive quiet one.
+// Reducing and converting elements, once for the host and for CUDA: the same arithmetic in the same order, so
+// the same bits, as the reductions of the CPU communicator. Halves are added up as floats and rounded once; a
+// NaN that comes out is the positive quiet one.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +29,13 @@ struct reduce_arguments {
   int output_count;
   int ranks;
   int scaled;   // premul_sum: every input is multiplied by its factor first
+};
+
+struct convert_arguments {
+  const void* input;
+  void* output;
+  double factor;
+  std::uint64_t count;
 };
 
 template <class T>
@@ -144,6 +152,37 @@ TUTTI_EVERYWHERE inline void reduce_element(const reduce_arguments& a, std::uint
   if constexpr (Average) all = all / static_cast<A>(a.ranks);
   const T result = static_cast<T>(canonical(all));
   for (int k = 0; k < a.output_count; ++k) static_cast<T*>(a.outputs[k])[i] = result;
+}
+
+// Doubles are multiplied as doubles, everything else as floats; the product is rounded once.
+template <class From, class To>
+struct multiplied {
+  using type = float;
+};
+template <class T>
+struct multiplied<double, T> {
+  using type = double;
+};
+template <class T>
+struct multiplied<T, double> {
+  using type = double;
+};
+template <>
+struct multiplied<double, double> {
+  using type = double;
+};
+
+template <class To, class From, class A>
+TUTTI_EVERYWHERE inline To convert_value(From x, A factor) {
+  return static_cast<To>(canonical(multiply::apply(static_cast<A>(x), factor)));
+}
+
+// Element i, times the factor, as another type or the same; both may be one place then.
+template <class From, class To>
+TUTTI_EVERYWHERE inline void convert_element(const convert_arguments& a, std::uint64_t i) {
+  using A = typename multiplied<From, To>::type;
+  static_cast<To*>(a.output)[i] =
+      convert_value<To>(static_cast<const From*>(a.input)[i], static_cast<A>(a.factor));
 }
 
 }  // namespace tutti::gpu::kernels

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels there are: X(reduction, functor, element type, C++ type, whether it is the average).
+// Which kernels there are.
 #pragma once
 
+// Reductions: X(reduction, functor, element type, C++ type, whether it is the average).
 #define TUTTI_INTEGER_KERNELS(X, kind, op)     \
   X(kind, op, int8, std::int8_t, false)        \
   X(kind, op, uint8, std::uint8_t, false)      \
@@ -29,3 +30,15 @@
   TUTTI_INTEGER_KERNELS(X, band, bits_and)        \
   TUTTI_INTEGER_KERNELS(X, bor, bits_or)          \
   TUTTI_INTEGER_KERNELS(X, bxor, bits_xor)
+
+// Conversions: X(element type, C++ type, to element type, to C++ type).
+#define TUTTI_CONVERSIONS_FROM(X, from, From) \
+  X(from, From, float32, float)               \
+  X(from, From, float64, double)              \
+  X(from, From, float16, ::tutti::float16)    \
+  X(from, From, bfloat16, ::tutti::bfloat16)
+#define TUTTI_CONVERSIONS(X)                           \
+  TUTTI_CONVERSIONS_FROM(X, float32, float)            \
+  TUTTI_CONVERSIONS_FROM(X, float64, double)           \
+  TUTTI_CONVERSIONS_FROM(X, float16, ::tutti::float16) \
+  TUTTI_CONVERSIONS_FROM(X, bfloat16, ::tutti::bfloat16)

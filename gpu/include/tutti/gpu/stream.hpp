@@ -138,6 +138,15 @@ class stream {
     return operation(std::move(what));
   }
 
+  // to[i] = from[i] * factor, by a kernel, between any two of float, double, float16 and bfloat16, each also
+  // to itself, where both may be one place. Rounded once; a NaN becomes the positive quiet one.
+  // errc::not_supported where the device has no kernels.
+  template <class To, class From>
+    requires(WritableDeviceMemory<To> && DeviceMemory<From>)
+  operation convert(const To& to, const From& from, double factor = 1) const {
+    return conversion(detail::view_of(to), detail::view_of(from), factor);
+  }
+
   const std::shared_ptr<detail::stream_state>& state() const noexcept { return state_; }
 
  private:
@@ -156,6 +165,7 @@ class stream {
     }
   }
   operation transfer(detail::verb kind, detail::view to, detail::view from) const;
+  operation conversion(detail::view to, detail::view from, double factor) const;
 
   std::shared_ptr<detail::stream_state> state_;
 };

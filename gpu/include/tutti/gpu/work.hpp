@@ -32,8 +32,22 @@ class attachment;
 struct work_state;
 
 enum class verb : std::uint8_t {
-  copy, upload, download, fill,
-  barrier, broadcast, reduce, all_reduce, scatter, gather, all_gather, reduce_scatter, all_to_all, send, receive,
+  copy,
+  upload,
+  download,
+  fill,
+  convert,
+  barrier,
+  broadcast,
+  reduce,
+  all_reduce,
+  scatter,
+  gather,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  send,
+  receive,
   batch
 };
 const char* name_of(verb kind) noexcept;
@@ -59,6 +73,7 @@ struct call {
   int peer = -1;   // destination, source or root
   int tag = 0;
   std::byte value{};
+  double factor = 1;  // of conversions
   tutti::detail::reduction op;
   std::shared_ptr<const void> extra;   // of batches: the messages
 };
