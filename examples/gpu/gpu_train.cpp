@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// train_digits on devices: the network's layers run there, and the gradient of a layer is reduced while that
-// of the layer before it is still being computed. Prints the loss of each epoch and the accuracy; all
-// replicas must stay the same.
+// train_digits on devices: the network's layers run there, and data_parallel reduces the gradient of a layer
+// while that of the layer before it is still being computed. Prints the loss of each epoch and the accuracy;
+// all replicas must stay the same.
 //   tutti-run -n 2 gpu_train --device emulated --epochs 3
 #include "gpu/device_kernels.hpp"
 #include "train_digits/dataset.hpp"
@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <exception>
 #include <numeric>
+#include <tutti/gpu/data_parallel.hpp>
 #include <tutti/gpu/device_communicator.hpp>
 #include <tutti/train/partition.hpp>
 #include <tutti/tutti.hpp>
@@ -55,21 +56,26 @@ void set(arguments& a, int place, gpu::device_span<float> s) {
 
 class trainer {
  public:
-  trainer(tutti::communicator world, gpu::device_communicator comm, const train_digits::data_split& data,
-          int hidden, int batch)
+  trainer(tutti::communicator world, const gpu::device& on, const train_digits::data_split& data, int hidden,
+          int batch)
       : world_(std::move(world)),
-        comm_(std::move(comm)),
         data_(data),
-        kernels_(comm_.on()),
-        compute_(comm_.on()),
+        kernels_(on),
+        compute_(on),
         batch_(batch),
-        first_(comm_.on(), data.training.pixels_per_image(), hidden, batch),
-        second_(comm_.on(), hidden, train_digits::classes, batch),
-        images_(comm_.on(), static_cast<std::size_t>(data.training.pixels_per_image() * batch)),
-        labels_(comm_.on(), static_cast<std::size_t>(batch)),
-        losses_(comm_.on(), static_cast<std::size_t>(batch)) {}
+        first_(on, data.training.pixels_per_image(), hidden, batch),
+        second_(on, hidden, train_digits::classes, batch),
+        images_(on, static_cast<std::size_t>(data.training.pixels_per_image() * batch)),
+        labels_(on, static_cast<std::size_t>(batch)),
+        losses_(on, static_cast<std::size_t>(batch)) {}
 
   tutti::task<> initialise() {
+    gpu::device_communicator comm = co_await gpu::init(world_, compute_.on());
+    gpu::data_parallel_options o;
+    o.first_bucket_bytes = o.bucket_bytes = 1;  // a bucket for each layer
+    o.sum = true;                               // each gradient is divided by the samples of all ranks
+    const std::vector<gpu::device_values> gradients{first_.gradient, second_.gradient};
+    parallel_ = co_await gpu::data_parallel::create(world_, comm, gradients, o);
     tutti::random_bits bits(1);
     for (layer* l : {&first_, &second_}) {
       std::vector<float> values(l->parameters.size(), 0.0f);
@@ -78,8 +84,8 @@ class trainer {
         values[i] = range * static_cast<float>(2 * bits.uniform() - 1);
       co_await compute_.upload(l->parameters, values);
       co_await compute_.fill(l->velocity, std::byte{0});
-      co_await comm_.broadcast(l->parameters, 0, compute_);
     }
+    co_await parallel_.broadcast(parameters(), 0, compute_);
   }
 
   // The mean loss.
@@ -125,15 +131,13 @@ class trainer {
   }
 
   tutti::task<bool> identical() {
-    std::vector<float> mine(first_.parameters.size());
-    co_await compute_.download(mine, first_.parameters);
-    std::vector<float> least = mine, most = mine;
-    co_await world_.all_reduce(least, tutti::min);
-    co_await world_.all_reduce(most, tutti::max);
-    co_return least == most;
+    const tutti::replica_check check = co_await gpu::compare_replicas(world_, parameters(), compute_);
+    co_return check.agree();
   }
 
  private:
+  std::vector<gpu::device_values> parameters() const { return {first_.parameters, second_.parameters}; }
+
   tutti::task<> load(const train_digits::dataset& from, std::span<const std::uint32_t> indices) {
     train_digits::gather(from, indices, host_batch_);
     const auto columns = indices.size();
@@ -217,7 +221,7 @@ class trainer {
     kernels_.launch(compute_, kernel::softmax_loss, k);  // the result becomes its derivative
 
     gradient(second_, second_.result.span(), first_.result.span(), columns);
-    gpu::work upper = tutti::start(comm_.all_reduce(second_.gradient, tutti::sum, compute_));
+    parallel_.ready(1, compute_);
 
     // Meanwhile: backward through the first layer.
     product(first_.delta.span(), second_.weights_of(second_.parameters), second_.result.span(),
@@ -228,15 +232,12 @@ class trainer {
     cut.count = static_cast<std::uint64_t>(first_.outputs * columns);
     kernels_.launch(compute_, kernel::relu_backward, cut);
     gradient(first_, first_.delta.span(), images_.span(), columns);
-    gpu::work lower = tutti::start(comm_.all_reduce(first_.gradient, tutti::sum, compute_));
+    parallel_.ready(0, compute_);
 
     std::vector<float> losses(static_cast<std::size_t>(columns));
     gpu::work told = tutti::start(compute_.download(losses, losses_.span().first(losses.size())));
-    co_await upper;
-    compute_.wait(upper);
+    co_await parallel_.reduced(compute_);
     update(second_);
-    co_await lower.enqueued();
-    compute_.wait(lower);
     update(first_);
     co_await told;
     double sum = 0;
@@ -245,13 +246,13 @@ class trainer {
   }
 
   tutti::communicator world_;
-  gpu::device_communicator comm_;
   const train_digits::data_split& data_;
   device_kernels kernels_;
   gpu::stream compute_;
   int batch_;
   layer first_, second_;
   gpu::device_buffer<float> images_, labels_, losses_;
+  gpu::data_parallel parallel_;
   train_digits::batch host_batch_;
   std::vector<float> host_images_, host_labels_;
 };
@@ -259,8 +260,7 @@ class trainer {
 tutti::task<int> train(tutti::communicator world, std::string kind, int epochs,
                        const train_digits::data_split* data) {
   const gpu::device dev = gpu_examples::open_device(world, kind);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
-  trainer all(world, std::move(comm), *data, 32, std::max(1, 64 / world.size()));
+  trainer all(world, dev, *data, 32, std::max(1, 64 / world.size()));
   co_await all.initialise();
   for (int e = 1; e <= epochs; ++e) {
     const double loss = co_await all.epoch(e);

@@ -23,17 +23,23 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) no
 }
 
 task<replica_check> compare_replicas(communicator c, std::vector<std::span<const float>> pieces) {
+  std::uint64_t hash = hash_of({});
+  for (const std::span<const float> piece : pieces) hash = hash_of(std::as_bytes(piece), hash);
+  replica_check check = co_await compare_hashes(std::move(c), hash);
+  co_return check;
+}
+
+task<replica_check> compare_hashes(communicator c, std::uint64_t hash) {
   replica_check check;
-  check.hash = hash_of({});
-  for (const std::span<const float> piece : pieces) check.hash = hash_of(std::as_bytes(piece), check.hash);
+  check.hash = hash;
   std::vector<std::uint64_t> all(static_cast<std::size_t>(c.size()));
   co_await c.all_gather(check.hash, all);
   std::map<std::uint64_t, int> times;
-  for (const std::uint64_t hash : all) ++times[hash];
+  for (const std::uint64_t of_rank : all) ++times[of_rank];
   // Of as many times the first rank's, so that all ranks say the same.
   std::uint64_t most = all.front();
-  for (const std::uint64_t hash : all)
-    if (times[hash] > times[most]) most = hash;
+  for (const std::uint64_t of_rank : all)
+    if (times[of_rank] > times[most]) most = of_rank;
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != most) check.differ.push_back(static_cast<int>(rank));
   co_return check;

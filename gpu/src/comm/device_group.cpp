@@ -394,6 +394,8 @@ device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, 
 
 device_group::~device_group() {
   if (meeting_) meeting_->break_up(errc::peer_left, fmt::format("rank {} has left {}", rank(), name()));
+  // The others would wait for chunks that do not come.
+  if (!is_idle()) chunks_.abort();
   end_all(fmt::format("the last handle of {} has gone", name()));
 }
 

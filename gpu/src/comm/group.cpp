@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <tutti/error.hpp>
 
@@ -104,6 +105,10 @@ group::running& group::add(std::shared_ptr<work_state> w) {
 
 void group::reap() noexcept {
   running_.remove_if([](const running& r) { return r.ended; });
+}
+
+bool group::is_idle() const noexcept {
+  return std::all_of(running_.begin(), running_.end(), [](const running& r) { return r.ended; });
 }
 
 void group::end_all(const std::string& why) noexcept {

@@ -100,6 +100,7 @@ class group : public target, public std::enable_shared_from_this<group> {
   std::shared_ptr<work_state> begin(call what);
   running& add(std::shared_ptr<work_state> w);
   void reap() noexcept;
+  bool is_idle() const noexcept;
   // From derived destructors, before anything is gone that the coroutines use.
   void end_all(const std::string& why) noexcept;
 

@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: Apache-2.0
+// Averaging in buckets on devices: what one all_reduce gives, however gradients lie, in whatever order they
+// are ready, on one stream or several; while the stream that computes them is not done.
+#include "gpu/backends.hpp"
+
+#include <doctest/doctest.h>
+#include <cmath>
+#include <numeric>
+#include <tutti/gpu/data_parallel.hpp>
+#include <tutti/gpu/device_communicator.hpp>
+#include <tutti/tutti.hpp>
+
+namespace {
+
+using tutti::communicator;
+using tutti::errc;
+using tutti::task;
+using tutti::test::bench;
+using tutti::test::on_each_backend;
+namespace gpu = tutti::gpu;
+
+const std::vector<std::size_t> sizes{5, 300, 1, 64, 1000, 7};
+
+// What rank `rank` computes for gradient i in that step.
+std::vector<float> part(int rank, std::size_t step, std::size_t i) {
+  tutti::test::random_numbers random(1000 * step + 10 * i + static_cast<std::size_t>(rank) + 1);
+  std::vector<float> values(sizes[i]);
+  for (float& v : values) v = static_cast<float>(random.below(2000)) / 7 - 100;
+  return values;
+}
+// The average (or sum) of all ranks'.
+std::vector<double> expected(int ranks, std::size_t step, std::size_t i, bool sum) {
+  std::vector<double> all(sizes[i]);
+  for (int r = 0; r < ranks; ++r) {
+    const std::vector<float> values = part(r, step, i);
+    for (std::size_t k = 0; k < all.size(); ++k) all[k] += static_cast<double>(values[k]) / (sum ? 1 : ranks);
+  }
+  return all;
+}
+
+// Gradients in one buffer, or each in its own.
+struct model {
+  model(const gpu::device& on, bool together) {
+    if (together) buffers.emplace_back(on, std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+    std::size_t at = 0;
+    for (const std::size_t n : sizes) {
+      if (!together) buffers.emplace_back(on, n);
+      spans.push_back(together ? buffers[0].span().subspan(at, n) : buffers.back().span());
+      at += n;
+      if (together) {
+        gradients.emplace_back(spans.back());  // borrowed
+      } else {
+        gradients.emplace_back(buffers.back());
+      }
+    }
+  }
+  std::vector<gpu::device_buffer<float>> buffers;
+  std::vector<gpu::device_span<float>> spans;
+  std::vector<gpu::device_values> gradients;
+};
+
+gpu::data_parallel_options small_buckets() {
+  gpu::data_parallel_options o;
+  o.first_bucket_bytes = 16;
+  o.bucket_bytes = 2000;
+  return o;
+}
+
+enum class order { backward, forward, rotated, never };
+
+task<> check(communicator world, const model* m, gpu::stream s, std::size_t step, bool sum,
+             double tolerance) {
+  std::vector<gpu::device_values> all = m->gradients;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    std::vector<float> got(sizes[i]);
+    co_await s.download(got, m->spans[i]);
+    const std::vector<double> right = expected(world.size(), step, i, sum);
+    for (std::size_t k = 0; k < got.size(); ++k)
+      TUTTI_EXPECT(std::abs(static_cast<double>(got[k]) - right[k]) <= tolerance * (sum ? world.size() : 1));
+  }
+  const tutti::replica_check same = co_await gpu::compare_replicas(world, all, s);
+  TUTTI_EXPECT(same.agree());
+}
+
+struct way {
+  bool together = false;
+  bool sum = false;
+  order in = order::backward;
+  bool two_streams = false;
+  std::shared_ptr<gpu::gradient_hook> (*hook)() = nullptr;
+  double tolerance = 1e-4;
+};
+
+task<> averages(communicator world, gpu::device dev, way how) {
+  const gpu::stream compute(dev), other(dev);
+  model m(dev, how.together);
+  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  gpu::data_parallel_options o = small_buckets();
+  o.sum = how.sum;
+  if (how.hook != nullptr) o.hook = how.hook();
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, m.gradients, o);
+  TUTTI_EXPECT(parallel.buckets() == 3);  // {7}, {1000}, {64, 1, 300, 5}
+  const std::size_t n = sizes.size();
+  for (std::size_t step = 0; step < 2; ++step) {
+    for (std::size_t k = 0; k < n && how.in != order::never; ++k) {
+      const std::size_t i = how.in == order::backward  ? n - 1 - k
+                            : how.in == order::forward ? k
+                                                       : (k + static_cast<std::size_t>(world.rank())) % n;
+      const gpu::stream& s = how.two_streams && i % 2 == 1 ? other : compute;
+      gpu::work computing = tutti::start(s.upload(m.spans[i], part(world.rank(), step, i)));
+      parallel.ready(i, s);
+    }
+    if (how.in == order::never)
+      for (std::size_t i = 0; i < n; ++i) co_await compute.upload(m.spans[i], part(world.rank(), step, i));
+    co_await parallel.reduced(compute);
+    co_await check(world, &m, compute, step, how.sum, how.tolerance);
+  }
+  if (how.two_streams) co_await other.reached();
+}
+
+task<> every_way(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  for (const bool together : {true, false}) {
+    way how;
+    how.together = together;
+    how.sum = together;
+    for (const order in : {order::backward, order::forward, order::rotated, order::never}) {
+      how.in = in;
+      how.two_streams = in != order::never;
+      co_await averages(world, dev, how);
+    }
+  }
+}
+
+task<> every_hook(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  for (const bool sum : {true, false}) {
+    way how;
+    how.sum = sum;
+    how.together = !sum;
+    how.hook = &gpu::identity_hook;
+    co_await averages(world, dev, how);
+    how.hook = &gpu::float16_hook;
+    how.tolerance = 0.2;  // 200 in 11 bits, of each rank's part and of the sum
+    co_await averages(world, dev, how);
+    how.hook = &gpu::bfloat16_hook;
+    how.tolerance = 1.6;  // in 8 bits
+    co_await averages(world, dev, how);
+  }
+}
+
+// Keeps count of the buckets that have been averaged, on the device.
+class watched_hook final : public gpu::gradient_hook {
+ public:
+  task<> reduce(gpu::verbs c, gpu::gradient_bucket bucket, gpu::stream in) override {
+    co_await inner->reduce(c, bucket, in);
+    co_await in.reached();
+    averaged.push_back(bucket.index);
+  }
+  std::shared_ptr<gpu::gradient_hook> inner = gpu::identity_hook();
+  std::vector<std::size_t> averaged;
+};
+
+task<> while_backward_goes_on(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  if (!dev.can().gate) co_return;
+  const gpu::stream compute(dev), look(dev);
+  model m(dev, false);
+  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  auto hook = std::make_shared<watched_hook>();
+  gpu::data_parallel_options o;
+  o.first_bucket_bytes = o.bucket_bytes = 1;
+  o.hook = hook;
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, m.gradients, o);
+  for (std::size_t step = 0; step < 2; ++step) {
+    hook->averaged.clear();
+    gpu::work last = tutti::start(compute.upload(m.spans[5], part(world.rank(), step, 5)));
+    parallel.ready(5, compute);
+    // The rest of the backward pass is not computed before that gradient's average is there.
+    gpu::gate closed = compute.close();
+    std::vector<gpu::work> rest;
+    for (std::size_t i = 5; i-- > 0;) {
+      rest.push_back(tutti::start(compute.upload(m.spans[i], part(world.rank(), step, i))));
+      parallel.ready(i, compute);
+    }
+    const auto until = std::chrono::steady_clock::now() + tutti::test::patience;
+    while (hook->averaged.empty() && std::chrono::steady_clock::now() < until) co_await look.reached();
+    TUTTI_EXPECT(hook->averaged == std::vector<std::size_t>{0});
+    TUTTI_EXPECT(last.done() && !rest.front().done());
+    closed.open();
+    co_await parallel.reduced(compute);
+    TUTTI_EXPECT(hook->averaged.size() == 6);
+    co_await check(world, &m, compute, step, false, 1e-4);
+  }
+}
+
+task<> accumulation(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream compute(dev);
+  model m(dev, false);
+  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  gpu::data_parallel parallel =
+      co_await gpu::data_parallel::create(world, comm, m.gradients, small_buckets());
+  for (std::size_t step = 0; step < 2; ++step) {
+    {
+      const auto guard = parallel.no_sync();
+      for (int pass = 0; pass < 3; ++pass)
+        for (std::size_t i = 0; i < sizes.size(); ++i) parallel.ready(i, compute);
+      const auto inside = co_await tutti::test::failure_in(parallel.reduced(compute));
+      TUTTI_EXPECT(inside.code == errc::invalid_argument && inside.says("no_sync"));
+    }
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      co_await compute.upload(m.spans[i], part(world.rank(), step, i));
+      parallel.ready(i, compute);
+    }
+    co_await parallel.reduced(compute);
+    co_await check(world, &m, compute, step, false, 1e-4);
+  }
+}
+
+task<> of_several_types(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream s(dev);
+  gpu::device_buffer<double> wide(dev, 10);
+  gpu::device_buffer<tutti::bfloat16> narrow(dev, 9);
+  gpu::device_buffer<float> usual(dev, 8), more(dev, 3);
+  for (const bool compressed : {false, true}) {
+    gpu::device_communicator comm = co_await gpu::init(world, dev);
+    const std::vector<gpu::device_values> gradients{wide, narrow, usual, more};
+    gpu::data_parallel_options o;
+    if (compressed) o.hook = gpu::float16_hook();
+    gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, gradients, o);
+    TUTTI_EXPECT(parallel.buckets() == 3);
+    const auto mine = static_cast<float>(world.rank() + 1), mean = static_cast<float>(world.size() + 1) / 2;
+    co_await s.upload(wide, std::vector<double>(10, static_cast<double>(mine)));
+    co_await s.upload(narrow, std::vector<tutti::bfloat16>(9, tutti::bfloat16(mine)));
+    co_await s.upload(usual, std::vector<float>(8, mine));
+    co_await s.upload(more, std::vector<float>(3, 2 * mine));
+    co_await parallel.reduced(s);
+    std::vector<double> got_wide(10);
+    std::vector<tutti::bfloat16> got_narrow(9);
+    std::vector<float> got_usual(8), got_more(3);
+    co_await s.download(got_wide, wide);
+    co_await s.download(got_narrow, narrow);
+    co_await s.download(got_usual, usual);
+    co_await s.download(got_more, more);
+    TUTTI_EXPECT(std::abs(got_wide[9] - static_cast<double>(mean)) < 1e-2 &&
+                 static_cast<float>(got_narrow[8]) == mean);
+    TUTTI_EXPECT(std::abs(got_usual[7] - mean) < 1e-2F && std::abs(got_more[2] - 2 * mean) < 1e-2F);
+  }
+}
+
+task<> initial_state(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream s(dev);
+  model m(dev, false);
+  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  const gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, m.gradients);
+  for (std::size_t i = 0; i < sizes.size(); ++i) co_await s.upload(m.spans[i], part(world.rank(), 0, i));
+  const tutti::replica_check before = co_await gpu::compare_replicas(world, m.gradients, s);
+  TUTTI_EXPECT(!before.agree());
+  const int root = world.size() - 1;
+  co_await parallel.broadcast(m.gradients, root, s);
+  std::vector<std::vector<float>> on_host;
+  std::vector<std::span<const float>> pieces;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    on_host.emplace_back(sizes[i]);
+    co_await s.download(on_host[i], m.spans[i]);
+    TUTTI_EXPECT(on_host[i] == part(root, 0, i));
+    pieces.emplace_back(on_host[i]);
+  }
+  const tutti::replica_check after = co_await gpu::compare_replicas(world, m.gradients, s);
+  const tutti::replica_check host = co_await tutti::compare_replicas(world, pieces);
+  TUTTI_EXPECT(after.agree() && after.hash == host.hash);
+  // One bit of one rank.
+  if (world.rank() == 1) {
+    on_host[4][999] = -on_host[4][999];
+    co_await s.upload(m.spans[4], on_host[4]);
+  }
+  const tutti::replica_check differ = co_await gpu::compare_replicas(world, m.gradients, s);
+  TUTTI_EXPECT(differ.differ == std::vector<int>{1});
+}
+
+task<> what_cannot_be_meant(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream s(dev);
+  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  gpu::device_buffer<float> a(dev, 10), b(dev, world.rank() == 1 ? 21 : 20), none(dev, 0);
+  const auto with = [&](std::vector<gpu::device_values> gradients) {
+    return tutti::test::failure_in(gpu::data_parallel::create(world, comm, std::move(gradients)));
+  };
+  std::vector<gpu::device_values> gradients;
+  auto seen = co_await with(gradients);
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("no gradients"));
+  gradients.emplace_back(none);
+  seen = co_await with(gradients);
+  TUTTI_EXPECT(seen.code == errc::invalid_argument && seen.says("gradient 0"));
+  gradients = {a, b};
+  seen = co_await with(gradients);
+  TUTTI_EXPECT(seen.code == errc::mismatch && seen.says("rank 1 registered"));
+
+  gradients = {a};
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, gradients);
+  const auto refused = [&](auto call) {
+    return tutti::test::failure_of(call).code == errc::invalid_argument;
+  };
+  co_await s.fill(a, std::byte{0});
+  TUTTI_EXPECT(refused([&] { parallel.ready(1, s); }));
+  TUTTI_EXPECT(refused([&] { parallel.ready(0, gpu::stream()); }));
+  parallel.ready(0, s);
+  TUTTI_EXPECT(refused([&] { parallel.ready(0, s); }));
+  gpu::data_parallel empty;
+  TUTTI_EXPECT(refused([&] { empty.ready(0, s); }));
+  gpu::data_parallel moved = std::move(parallel);
+  co_await moved.reduced(s);
+  moved.ready(0, s);  // of the next step
+  co_await moved.reduced(s);
+}
+
+// One rank goes in the middle of a step: the others are told, and what has failed says so.
+task<> a_rank_goes(communicator world, bench* on) {
+  const gpu::device dev = on->open(world);
+  const gpu::stream s(dev);
+  model m(dev, true);
+  co_await s.fill(m.buffers[0], std::byte{0});
+  {
+    gpu::device_communicator comm = co_await gpu::init(world, dev);
+    gpu::data_parallel parallel =
+        co_await gpu::data_parallel::create(world, comm, m.gradients, small_buckets());
+    comm = gpu::device_communicator();
+    if (world.rank() == 1) {
+      parallel.ready(5, s);
+    } else {
+      const auto first = co_await tutti::test::failure_in(parallel.reduced(s));
+      TUTTI_EXPECT(first.code != errc::success);
+      const auto again = co_await tutti::test::failure_in(parallel.reduced(s));
+      TUTTI_EXPECT(again.code == errc::communicator_failed);
+    }
+  }
+  co_await world.barrier();
+  co_await s.reached();
+}
+
+task<> a_device_fails(communicator world, bench* on) {
+  if (!on->fail_after) co_return;  // of a GPU nobody can ask that
+  const gpu::device dev = on->open(world);
+  const gpu::stream s(dev);
+  model m(dev, false);
+  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  gpu::data_parallel parallel =
+      co_await gpu::data_parallel::create(world, comm, m.gradients, small_buckets());
+  co_await world.barrier();
+  if (world.rank() == 0) on->fail_after(3, "it fell off the bus");
+  co_await world.barrier();
+  // Either it has failed when all is enqueued, or the stream says so.
+  auto seen = co_await tutti::test::failure_in(parallel.reduced(s));
+  if (seen.code == errc::success) seen = co_await tutti::test::failure_in(s.reached());
+  TUTTI_EXPECT(seen.code != errc::success);
+}
+
+}  // namespace
+
+TEST_CASE("gradients are averaged, wherever they lie, in whatever order they are ready") {
+  on_each_backend(2, every_way);
+}
+TEST_CASE("of three ranks, and of one") {
+  on_each_backend(3, initial_state);
+  on_each_backend(1, accumulation);
+}
+TEST_CASE("hooks: exactly, and in half the bytes") { on_each_backend(2, every_hook); }
+TEST_CASE("a bucket is averaged while the stream still computes the rest") {
+  on_each_backend(2, while_backward_goes_on);
+}
+TEST_CASE("gradients add up without averaging, and then with it") { on_each_backend(2, accumulation); }
+TEST_CASE("gradients of several types") { on_each_backend(2, of_several_types); }
+TEST_CASE("what cannot be meant is refused, on all ranks") { on_each_backend(2, what_cannot_be_meant); }
+TEST_CASE("a rank that goes ends the step on all") { on_each_backend(3, a_rank_goes); }
+TEST_CASE("a failing device ends the step on all ranks") { on_each_backend(2, a_device_fails); }
