@@ -12,10 +12,10 @@ pack() {
   local dir=$1 build=$root/build/device
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O2 -DNDEBUG' -DTUTTI_BUILD_TESTS=ON \
     -DTUTTI_MPI=OFF >/dev/null
-  cmake --build "$build" -j"${TUTTI_JOBS:-$(nproc)}" --target gpu_test tutti_fake_cuda tutti_fake_nccl tutti_fake_oneccl gpu-perf gpu_overlap gpu_ring_all_reduce gpu_train tutti-run
+  cmake --build "$build" -j"${TUTTI_JOBS:-$(nproc)}" --target gpu_test tutti_fake_cuda tutti_fake_nccl tutti_fake_oneccl gpu-perf gpu_overlap gpu_ring_all_reduce gpu_train gpu_share_job tutti-run
   rm -rf "$dir"
   mkdir -p "$dir/bin" "$dir/lib" "$dir/data"
-  cp "$build"/tests/gpu_test "$build"/bin/gpu-perf "$build"/bin/tutti-run "$build"/examples/bin/gpu_{overlap,ring_all_reduce,train} "$dir/bin"
+  cp "$build"/tests/gpu_{test,share_job} "$build"/bin/gpu-perf "$build"/bin/tutti-run "$build"/examples/bin/gpu_{overlap,ring_all_reduce,train} "$dir/bin"
   cp "$build"/gpu/libtutti_fake_{cuda,nccl,oneccl}.so "$dir/lib"
   cp "$build"/gpu/libtutti_level_zero_driver.so "$dir/lib" 2>/dev/null || true   # where Level Zero's headers are
   cp "$root/examples/data/digits.csv.gz" "$dir/data"
@@ -70,7 +70,9 @@ run() {
   for i in 1 2 3; do lines=6 step "perf-latency-$i" 120 "$perf" --device cuda --rounds 5000; done
   section "9. One GPU, ranks as threads: one_device and staged"
   for ranks in 2 4; do step "perf-threads-$ranks" 120 "$perf" --device cuda --ranks "$ranks"; done
-  section "One GPU, ranks as processes: staged"
+  section "5. CUDA IPC: ranks as processes reduce on the GPU that they share"
+  for ranks in 2 3; do lines=6 step "share-$ranks" 120 "$dir/bin/tutti-run" -n "$ranks" "$dir/bin/gpu_share_job" shared; done
+  section "One GPU, ranks as processes: one_device, where that works, and staged"
   for ranks in 2 4; do step "perf-processes-$ranks" 120 "$dir/bin/tutti-run" -n "$ranks" "$perf" --device cuda; done
   section "Chunks of the staged way"
   for chunk in 131072 262144 524288 1048576 2097152; do

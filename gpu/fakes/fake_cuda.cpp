@@ -2,132 +2,15 @@
 // A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky errors, without a
 // GPU. It is stricter than CUDA where that finds mistakes: pageable memory is an illegal address, freeing waits for the device.
 #include "fake_cuda.hpp"
-#include "cuda/api.hpp"
-#include "emulated/engine.hpp"
+#include "fake_cuda_library.hpp"
 #include "kernels/convert_host.hpp"
 #include "kernels/elements.hpp"
 #include "kernels/reduce_host.hpp"
 
 #include <algorithm>
 #include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <set>
-#include <string>
-#include <vector>
 
-#define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
-
-namespace tutti::cuda::abi {
-
-struct context {
-  std::unique_ptr<emulated::engine> engine;
-  int ordinal = 0;
-  bool words = true;
-};
-struct stream {
-  context* of;
-  emulated::engine::queue* queue;
-};
-struct event {
-  context* of;
-  emulated::engine::event point;
-};
-struct module {
-  context* of;
-};
-struct function {
-  reduce_kind kind = reduce_kind::none;  // none: a conversion, of `type` to `to`
-  element_type type = element_type::opaque;
-  element_type to = element_type::opaque;
-};
-
-}  // namespace tutti::cuda::abi
-
-namespace {
-
-using namespace tutti::cuda::abi;
-using tutti::emulated::engine;
-
-constexpr result failed_launch = 719, invalid_context = 201;
-
-struct library {
-  std::mutex mutex;
-  std::vector<std::unique_ptr<context>> devices;
-  std::set<const void*> live;   // streams, events and modules
-  std::vector<std::unique_ptr<function>> functions;
-  std::uint64_t misuses = 0;
-  std::string misuse = "none";
-
-  library() { reset(1, 0, 0, true); }
-  void reset(int n, std::uint64_t adversary, std::uint64_t delay_us, bool words) {
-    devices.clear();
-    live.clear();
-    for (int i = 0; i < n; ++i) {
-      tutti::emulated::options how;
-      how.memory_bytes = std::size_t{64} << 20;
-      how.adversary = adversary;
-      how.delay = std::chrono::microseconds(delay_us);
-      if (adversary != 0) how.workers = 4;
-      devices.push_back(std::make_unique<context>());
-      devices.back()->engine = std::make_unique<engine>(how);
-      devices.back()->ordinal = i;
-      devices.back()->words = words;
-    }
-  }
-  result misused(std::string what, result code) {
-    const std::lock_guard lock(mutex);
-    ++misuses;
-    misuse = std::move(what);
-    return code;
-  }
-  template <class T>
-  T* add(T* handle) {
-    const std::lock_guard lock(mutex);
-    live.insert(handle);
-    return handle;
-  }
-  bool remove(const void* handle) {
-    const std::lock_guard lock(mutex);
-    return live.erase(handle) == 1;
-  }
-  bool knows(const void* handle) {
-    const std::lock_guard lock(mutex);
-    return live.count(handle) == 1;
-  }
-};
-
-library& lib() {
-  static library instance;
-  return instance;
-}
-thread_local std::vector<context*> current;
-thread_local bool in_host_function = false;
-thread_local std::string last_failure;   // of this thread's calls: cuGetErrorString gives no copy
-
-// What is wrong with a call before it has done anything; success: nothing.
-result wrong(const char* call) {
-  if (in_host_function) return lib().misused(std::string(call) + " inside a host function", error_not_permitted);
-  if (current.empty()) return lib().misused(std::string(call) + " without a context", invalid_context);
-  if (current.back()->engine->failed()) {
-    last_failure = current.back()->engine->failure();
-    return failed_launch;
-  }
-  return success;
-}
-result wrong_handle(const char* call, const void* handle) {
-  if (const result code = wrong(call); code != success) return code;
-  return lib().knows(handle) ? success : lib().misused(std::string(call) + " of a handle that has gone", error_invalid_handle);
-}
-void* pointer(device_pointer p) { return reinterpret_cast<void*>(p); }
-
-#define TUTTI_CHECK(...)                                                        \
-  do {                                                                          \
-    if (const result code = (__VA_ARGS__); code != success) return code;        \
-  } while (false)
-
-}  // namespace
+using namespace tutti::cuda::fake;
 
 // ---- what tests tell ----
 
@@ -234,6 +117,8 @@ TUTTI_EXPORT result cuMemAlloc_v2(device_pointer* p, std::size_t bytes) {
 TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
   if (in_host_function || current.empty()) return lib().misused("cuMemFree inside a host function or without a context", invalid_context);
   engine& e = *current.back()->engine;
+  if (users_of(*current.back(), e.memory().find(pointer(p)).id) > 0)
+    lib().misused("cuMemFree of memory that another process has open", success);
   e.synchronize_all(std::chrono::seconds(5));
   return e.memory().free(pointer(p)) ? success : lib().misused("cuMemFree of what is not allocated", error_invalid_value);
 }
@@ -266,8 +151,9 @@ TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** value
   if (current.empty()) return invalid_context;
   const engine& e = *current.back()->engine;
   const auto block = e.memory().find(pointer(p));
-  const auto [base, bytes] = e.pinned_around(pointer(p));
-  const bool on_device = block.bytes > 0;
+  const auto opened = e.memory().adopted_around(pointer(p));
+  const auto [base, bytes] = opened.second > 0 ? opened : e.pinned_around(pointer(p));
+  const bool on_device = block.bytes > 0 || opened.second > 0;
   for (unsigned i = 0; i < n; ++i) {
     switch (wanted[i]) {
       case pointer_memory_type:
@@ -277,11 +163,17 @@ TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** value
       case pointer_device_ordinal: *static_cast<int*>(values[i]) = current.back()->ordinal; break;
       case pointer_range_start:
         *static_cast<const void**>(values[i]) =
-            on_device ? static_cast<const std::byte*>(static_cast<const engine&>(e).memory().base()) + block.offset : base;
+            block.bytes > 0
+                ? static_cast<const std::byte*>(static_cast<const engine&>(e).memory().base()) + block.offset
+                : base;
         break;
-      case pointer_range_size: *static_cast<std::size_t*>(values[i]) = on_device ? block.bytes : bytes; break;
+      case pointer_range_size:
+        *static_cast<std::size_t*>(values[i]) = block.bytes > 0 ? block.bytes : bytes;
+        break;
       case pointer_buffer_id: *static_cast<unsigned long long*>(values[i]) = block.id; break;
-      case pointer_is_legacy_ipc: *static_cast<unsigned char*>(values[i]) = on_device ? 1 : 0; break;
+      case pointer_is_legacy_ipc:
+        *static_cast<unsigned char*>(values[i]) = block.bytes > 0 ? 1 : 0;
+        break;
       default: return error_invalid_value;
     }
   }
@@ -317,7 +209,11 @@ TUTTI_EXPORT result cuStreamQuery(stream* s) {
 TUTTI_EXPORT result cuStreamWaitEvent(stream* s, event* e, unsigned) {
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", s));
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", e));
-  s->of->engine->wait(s->queue, e->point);
+  if (e->shared == nullptr) {
+    s->of->engine->wait(s->queue, e->point);
+  } else if (const std::uint64_t latest = e->shared->recorded.load(std::memory_order_acquire); latest > 0) {
+    s->of->engine->wait(s->queue, &e->shared->passed, latest);
+  }
   return success;
 }
 TUTTI_EXPORT result cuStreamIsCapturing(stream* s, int* status) {
@@ -337,9 +233,15 @@ TUTTI_EXPORT result cuStreamWaitValue64_v2(stream* s, device_pointer p, std::uin
   s->of->engine->wait(s->queue, static_cast<const engine::word*>(pointer(p)), value);
   return success;
 }
-TUTTI_EXPORT result cuEventCreate(event** e, unsigned) {
+TUTTI_EXPORT result cuEventCreate(event** e, unsigned flags) {
   TUTTI_CHECK(wrong("cuEventCreate"));
-  *e = lib().add(new event{current.back(), {}});
+  const bool shared = (flags & event_interprocess) != 0;
+  if (shared && (flags & event_disable_timing) == 0)
+    return lib().misused("cuEventCreate of an event of several processes that takes times",
+                         error_invalid_value);
+  shared_moment* const moment = shared ? new_moment() : nullptr;
+  if (shared && moment == nullptr) return error_out_of_memory;
+  *e = lib().add(new event{current.back(), {}, moment});
   return success;
 }
 TUTTI_EXPORT result cuEventDestroy_v2(event* e) {
@@ -350,11 +252,25 @@ TUTTI_EXPORT result cuEventDestroy_v2(event* e) {
 TUTTI_EXPORT result cuEventRecord(event* e, stream* s) {
   TUTTI_CHECK(wrong_handle("cuEventRecord", e));
   TUTTI_CHECK(wrong_handle("cuEventRecord", s));
-  s->of->engine->record(s->queue, e->point);
+  if (e->shared == nullptr) {
+    s->of->engine->record(s->queue, e->point);
+    return success;
+  }
+  const std::uint64_t number = e->shared->recorded.fetch_add(1, std::memory_order_acq_rel) + 1;
+  s->of->engine->call(s->queue, [m = e->shared, number] {
+    std::uint64_t before = m->passed.load(std::memory_order_relaxed);
+    while (before < number && !m->passed.compare_exchange_weak(before, number, std::memory_order_acq_rel)) {
+    }
+  });
   return success;
 }
 TUTTI_EXPORT result cuEventQuery(event* e) {
-  if (lib().knows(e) && e->of->engine->passed(e->point)) return success;
+  if (lib().knows(e)) {
+    const bool passed = e->shared == nullptr ? e->of->engine->passed(e->point)
+                                             : e->shared->passed.load(std::memory_order_acquire) >=
+                                                   e->shared->recorded.load(std::memory_order_acquire);
+    if (passed) return success;
+  }
   TUTTI_CHECK(wrong_handle("cuEventQuery", e));
   return error_not_ready;
 }

@@ -73,6 +73,11 @@ SAME(launch, cuLaunchKernel);
 SAME(capture_mode, cuThreadExchangeStreamCaptureMode);
 SAME(write_value, cuStreamWriteValue64);
 SAME(wait_value, cuStreamWaitValue64);
+SAME(ipc_name_memory, cuIpcGetMemHandle);
+SAME(ipc_open_memory, cuIpcOpenMemHandle);
+SAME(ipc_close_memory, cuIpcCloseMemHandle);
+SAME(ipc_name_event, cuIpcGetEventHandle);
+SAME(ipc_open_event, cuIpcOpenEventHandle);
 
 static_assert(abi::error_no_device == CUDA_ERROR_NO_DEVICE && abi::error_not_ready == CUDA_ERROR_NOT_READY &&
               abi::error_invalid_handle == CUDA_ERROR_INVALID_HANDLE &&
@@ -96,6 +101,8 @@ static_assert(abi::pointer_memory_type == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
 static_assert(abi::memory_type_host == CU_MEMORYTYPE_HOST && abi::memory_type_device == CU_MEMORYTYPE_DEVICE);
 static_assert(abi::stream_non_blocking == CU_STREAM_NON_BLOCKING &&
               abi::event_disable_timing == CU_EVENT_DISABLE_TIMING &&
+              abi::event_interprocess == CU_EVENT_INTERPROCESS &&
+              abi::ipc_lazy_peer_access == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS &&
               abi::wait_value_geq == CU_STREAM_WAIT_VALUE_GEQ &&
               abi::host_portable == CU_MEMHOSTALLOC_PORTABLE &&
               abi::host_device_map == CU_MEMHOSTALLOC_DEVICEMAP &&

@@ -16,37 +16,10 @@
 
 namespace tutti::gpu::detail {
 
-// ---- turns: staged collectives start their chunks one operation after the other, in the same order on all ranks ----
-
-class device_group::turn_awaiter : suspended {
- public:
-  turn_awaiter(device_group& g, std::uint64_t ticket) noexcept : suspended(&stop), group_(g), ticket_(ticket) {}
-  bool await_ready() const noexcept { return group_.turns_.front() == ticket_; }
-  template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> h) {
-    if (!begin(h, "the operation")) return false;
-    group_.waiting_turn_.push_back(*this);
-    joined();
-    return true;
-  }
-  void await_resume() const { rethrow(); }
-
- private:
-  static void stop(suspended& self, errc why, const std::string& text) noexcept {
-    auto& a = static_cast<turn_awaiter&>(self);
-    a.set_failure(why, text);
-    a.group_.on().resume_soon(a);
-  }
-  device_group& group_;
-  std::uint64_t ticket_;
-};
-
+// Staged collectives start their chunks one operation after the other, in the same order on all ranks.
 void device_group::end_turn(std::uint64_t ticket) noexcept {
   std::erase(turns_, ticket);
-  // All of them look again: the one whose turn it is goes on, the others are few.
-  waiter_list now;
-  while (waiter* w = waiting_turn_.pop_front()) now.push_back(*w);
-  while (waiter* w = now.pop_front()) on().resume_soon(*w);
+  turn_news_.tell();
 }
 
 // ---- one chunk ----
@@ -62,10 +35,10 @@ struct device_group::chunk_state {
 
 namespace {
 
-tutti::detail::buffer_view plain(const view& of, void* data, std::size_t count) noexcept {
+tutti::detail::buffer_view plain(const view& of) noexcept {
   tutti::detail::buffer_view v;
-  v.data = data;
-  v.count = count;
+  v.data = of.data;
+  v.count = of.count;
   v.element_bytes = of.element_bytes;
   v.type = of.type;
   return v;
@@ -86,93 +59,16 @@ tutti::detail::operation_kind kind_of(verb kind) noexcept {
   }
 }
 
-bool many_blocks_in(verb kind) noexcept {
-  return kind == verb::scatter || kind == verb::reduce_scatter || kind == verb::all_to_all;
-}
-bool many_blocks_out(verb kind) noexcept {
-  return kind == verb::gather || kind == verb::all_gather || kind == verb::all_to_all;
-}
-std::byte* offset_by(void* base, std::size_t elements, std::size_t element_bytes) noexcept {
-  return static_cast<std::byte*>(base) + elements * element_bytes;
-}
-
 }  // namespace
 
-// A chunk lies in the staging memory as the CPU's collective wants it: `blocks` blocks of `count` elements, one behind the
-// other; behind them, for scatter alone, one more for the result.
-void device_group::load(const call& c, const lanes& use, chunk_state& k) {
-  driver& d = on().driver();
-  const std::size_t e = c.in.element_bytes, n = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank());
-  const std::size_t block = block_of(c, size()), bytes = k.count * e;
-  const bool has_input = !(c.kind == verb::broadcast || c.kind == verb::scatter) || c.peer == rank();
-  if (has_input) {
-    if (many_blocks_in(c.kind)) {
-      for (std::size_t r = 0; r < n; ++r)
-        d.copy(offset_by(k.memory->data, r * k.count, e), offset_by(c.in.data, r * block + k.offset, e), bytes, use.out->native());
-    } else {
-      const std::size_t place = many_blocks_out(c.kind) ? mine * k.count : 0;
-      d.copy(offset_by(k.memory->data, place, e), offset_by(c.in.data, k.offset, e), bytes, use.out->native());
-    }
-  }
-  point& p = use.out->signal();
-  p.alive = {k.memory, c.in.keep};
-  k.loaded.set(on(), p);
-}
-
-request device_group::reduce_chunk(const call& c, chunk_state& k) {
-  const std::size_t n = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank());
-  const std::size_t e = c.in.element_bytes;
+request device_group::reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k) {
   const tutti::operation<> any = chunks_.barrier();   // for the communicator behind the handle
   tutti::detail::call what(kind_of(c.kind), any.what().comm);
   what.peer = std::max(c.peer, 0);
   what.op = c.op;
-  void* const base = k.memory->data;
-  void* const own = offset_by(base, mine * k.count, e);
-  const bool at_root = c.peer == rank();
-  switch (c.kind) {
-    case verb::all_gather:
-      what.in = plain(c.in, own, k.count);
-      what.out = plain(c.in, base, n * k.count);
-      break;
-    case verb::gather:
-      what.in = plain(c.in, own, k.count);
-      what.out = plain(c.in, base, at_root ? n * k.count : 0);
-      break;
-    case verb::reduce_scatter:
-      what.in = plain(c.in, base, n * k.count);
-      what.out = plain(c.in, own, k.count);
-      break;
-    case verb::scatter:
-      what.in = plain(c.in, base, at_root ? n * k.count : 0);
-      what.out = plain(c.in, offset_by(base, n * k.count, e), k.count);
-      break;
-    case verb::all_to_all: what.in = what.out = plain(c.in, base, n * k.count); break;
-    default: what.in = what.out = plain(c.in, base, k.count);
-  }
+  what.in = plain(layout.in(k.memory->data, k.count));
+  what.out = plain(layout.out(k.memory->data, k.count));
   return request(std::move(what));
-}
-
-void device_group::unload(const call& c, const lanes& use, chunk_state& k) {
-  driver& d = on().driver();
-  const std::size_t e = c.in.element_bytes, n = static_cast<std::size_t>(size()), mine = static_cast<std::size_t>(rank());
-  const std::size_t block = block_of(c, size()), bytes = k.count * e;
-  const bool has_output = !(c.kind == verb::reduce || c.kind == verb::gather) || c.peer == rank();
-  // The root of a broadcast has what it sends already.
-  const bool moves = has_output && !(c.kind == verb::broadcast && c.peer == rank());
-  if (moves) {
-    if (many_blocks_out(c.kind)) {
-      for (std::size_t r = 0; r < n; ++r)
-        d.copy(offset_by(c.out.data, r * block + k.offset, e), offset_by(k.memory->data, r * k.count, e), bytes, use.in->native());
-    } else {
-      std::size_t place = 0;
-      if (c.kind == verb::reduce_scatter) place = mine * k.count;
-      if (c.kind == verb::scatter) place = n * k.count;
-      d.copy(offset_by(c.out.data, k.offset, e), offset_by(k.memory->data, place, e), bytes, use.in->native());
-    }
-  }
-  point& p = use.in->signal();
-  p.alive = {k.memory, c.out.keep};
-  k.unloaded.set(on(), p);
 }
 
 // ---- the pipeline ----
@@ -184,18 +80,18 @@ task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t t
   driver& d = on().driver();
   d.wait(use.out->native(), ready);
   d.wait(use.in->native(), ready);
-  while (turns_.front() != ticket) co_await turn_awaiter(*this, ticket);
+  while (turns_.front() != ticket) co_await turn_news_.next();
 
   const std::size_t block = block_of(c, size());
-  std::size_t blocks = many_blocks_in(c.kind) || many_blocks_out(c.kind) ? static_cast<std::size_t>(size()) : 1;
-  if (c.kind == verb::scatter) ++blocks;
-  const std::size_t most = std::max<std::size_t>(1, how_.chunk_bytes / (blocks * c.in.element_bytes));
+  const chunk_layout layout(c, rank(), size(), block);
+  const std::size_t most = std::max<std::size_t>(1, layout.most_in(how_.chunk_bytes));
   const std::size_t count = std::max<std::size_t>(1, (block + most - 1) / most);   // nothing is one empty chunk
   const std::size_t depth = std::max<std::size_t>(2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, how_.depth))));
   std::vector<std::unique_ptr<chunk_state>> slots;
   for (std::size_t i = 0; i < depth; ++i) {
     slots.push_back(std::make_unique<chunk_state>());
-    slots.back()->memory = staging_->take(std::min(most, std::max<std::size_t>(block, 1)) * blocks * c.in.element_bytes);
+    slots.back()->memory = staging_->take(std::min(most, std::max<std::size_t>(block, 1)) * layout.blocks() *
+                                          c.in.element_bytes);
   }
   const auto slot = [&slots, depth](std::size_t i) -> chunk_state& { return *slots[i % depth]; };
 
@@ -208,17 +104,23 @@ task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t t
       if (next.unloaded.is_set()) co_await next.unloaded;
       next.offset = loaded * most;
       next.count = std::min(most, block - next.offset);
-      load(c, use, next);
+      layout.copy_in(d, next.offset, next.count, next.memory->data, use.out->native());
+      point& p = use.out->signal();
+      p.alive = {next.memory, c.in.keep};
+      next.loaded.set(on(), p);
     }
     if (i < count) {
       co_await slot(i).loaded;
-      slot(i).moving = reduce_chunk(c, slot(i));
+      slot(i).moving = reduce_chunk(c, layout, slot(i));
       if (i + 1 == count) end_turn(ticket);
     }
     if (i > 0) {
       chunk_state& previous = slot(i - 1);
       co_await previous.moving;
-      unload(c, use, previous);
+      layout.copy_out(d, previous.offset, previous.count, previous.memory->data, use.in->native());
+      point& p = use.in->signal();
+      p.alive = {previous.memory, c.out.keep};
+      previous.unloaded.set(on(), p);
     }
   }
   w->set_enqueued(*use.in);
@@ -383,19 +285,24 @@ task<> device_group::on_one_device(work_state* w, lanes use, std::shared_ptr<mee
 
 // ---- operations ----
 
-device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, communicator heads, communicator payload,
-                           std::string name, communicator_options how)
+device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, communicator heads,
+                           communicator payload, std::string name, communicator_options how)
     : group(std::move(on), std::move(name), chunks.rank(), chunks.size()),
       chunks_(std::move(chunks)),
       heads_(std::move(heads)),
       payload_(std::move(payload)),
       how_(how),
-      staging_(std::make_shared<staging>(on_->shared_driver())) {}
+      staging_(std::make_shared<staging>(on_->shared_driver())),
+      turn_news_(*on_),
+      slot_news_(*on_) {}
 
 device_group::~device_group() {
   if (meeting_) meeting_->break_up(errc::peer_left, fmt::format("rank {} has left {}", rank(), name()));
-  // The others would wait for chunks that do not come.
-  if (!is_idle()) chunks_.abort();
+  if (!is_idle()) {
+    // The others would wait for chunks that do not come.
+    chunks_.abort();
+    if (window_) notes_.abort();
+  }
   end_all(fmt::format("the last handle of {} has gone", name()));
 }
 
@@ -414,15 +321,20 @@ path device_group::choose(const call& c) const {
   const bool message = c.kind == verb::send || c.kind == verb::receive;
   const bool wide_factor = c.op.kind == reduce_kind::premul_sum && (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
   const bool reduces = c.op.kind != reduce_kind::none;
-  const bool possible = meeting_ && !message && (!reduces || (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor && on().driver().can().kernels &&
-                                                              size() <= static_cast<int>(most_operands)));
+  // What is exchanged in place would need more room than a window has.
+  const bool possible =
+      (meeting_ || (window_ && c.kind != verb::all_to_all)) && !message &&
+      (!reduces || (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor &&
+                    on().driver().can().kernels && size() <= static_cast<int>(most_operands)));
   if (way == path::automatic) way = possible ? path::one_device : path::staged;
   if (way == path::one_device && !possible)
     throw error(errc::not_supported,
                 fmt::format("{}: not possible on one device: {}", title(c),
-                            !meeting_  ? "the ranks do not share one, or are in several processes"
-                            : message  ? "messages are staged"
-                                       : fmt::format("there is no kernel for {} of {} here", tutti::name_of(c.op.kind), tutti::name_of(c.in.type))));
+                            !meeting_ && !window_ ? apart_
+                            : message             ? "messages are staged"
+                            : !reduces            ? "all_to_all between processes is staged"
+                                                  : fmt::format("there is no kernel for {} of {} here",
+                                                                tutti::name_of(c.op.kind), tutti::name_of(c.in.type))));
   return way;
 }
 
@@ -438,7 +350,7 @@ std::shared_ptr<work_state> device_group::start(call what) {
   const bool message = w->what.kind == verb::send || w->what.kind == verb::receive;
   std::uint64_t ticket = 0;
   std::shared_ptr<void> ready = after(w->what);
-  if (way == path::staged && !message) turns_.push_back(ticket = next_ticket_++);
+  if (!message && (way == path::staged || window_)) turns_.push_back(ticket = next_ticket_++);
   running& r = add(w);
   r.tasks.spawn(run(&r, way, ticket, std::move(ready)));
   return w;
@@ -450,11 +362,13 @@ task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared
   errc why = errc::success;
   std::string text;
   const bool message = kind == verb::send || kind == verb::receive;
-  const std::uint64_t sequence = way == path::one_device ? meeting_->next(rank()) : 0;
+  const bool meets = way == path::one_device && meeting_;
+  bool told = false;
+  const std::uint64_t sequence = meets ? meeting_->next(rank()) : 0;
   lanes use;
   try {
     use = take_lanes();
-    if (way == path::one_device) {
+    if (meets) {
       meeting::visit mine;
       mine.kind = kind;
       mine.in = w.what.in;
@@ -466,6 +380,8 @@ task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared
       mine.waker = on().shared_bell();
       auto here = meeting_->come(sequence, rank(), mine, on().driver(), on().shared_driver(), use.out->native());
       co_await on_one_device(&w, use, std::move(here));
+    } else if (way == path::one_device) {
+      co_await through_window(&w, use, ticket, ready.get(), &told);
     } else if (kind == verb::send) {
       std::uint64_t head[2] = {w.what.in.bytes(), next_message_++ & 0x3fffffff};
       co_await staged_send(&w, use, ready.get(), head);
@@ -487,12 +403,17 @@ task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared
     text = fmt::format("{}: {}", title(w.what), r->reason);
   }
   if (why != errc::success) {
-    if (way == path::one_device && why != errc::mismatch) {
+    if (meets && why != errc::mismatch) {
       if (why == errc::timed_out) text += ": " + meeting_->missing(sequence) + " did not come";
       meeting_->break_up(errc::communicator_failed, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), text));
     }
     // The others' chunks would wait for those that do not come. (It has failed already when the reason came from there.)
     if (way == path::staged && !message) chunks_.abort();
+    if (way == path::one_device && window_) {
+      window_->give_up();
+      slot_news_.tell();
+      if (!told) notes_.abort();
+    }
     if (why == errc::device_failed) on().fail(why, text);
     w.fail(why, fmt::format("{} ({})", text, gpu::name_of(way)));
   }
@@ -532,7 +453,7 @@ struct introduction {
   std::uint64_t process;
   std::uint64_t device;      // hash of the driver's identity
   std::uint64_t chunk_bytes;
-  std::uint64_t kernels;
+  std::uint64_t staged;      // its operations are, unless they say otherwise
   std::uint64_t name;        // rank 0's counts: of the meeting
 };
 
@@ -550,19 +471,33 @@ task<device_communicator> init(communicator world, device on, communicator_optio
   communicator payload = co_await world.duplicate();
   static std::atomic<std::uint64_t> made{0};
   introduction mine{this_process(), std::hash<std::string>()(on.state().driver().identity()), how.chunk_bytes,
-                    on.can().kernels ? 1U : 0U, ++made};
+                    how.way == path::staged ? 1U : 0U, ++made};
   std::vector<introduction> all(static_cast<std::size_t>(world.size()));
   co_await chunks.all_gather(mine, all);
-  bool shared = true;
+  bool one_process = true, one_device = true, any_staged = false;
   for (const introduction& i : all) {
     if (i.chunk_bytes != mine.chunk_bytes)
       throw error(errc::mismatch, fmt::format("gpu::init: the ranks have chunks of different sizes, {} and {} bytes (TUTTI_GPU_CHUNK)",
                                               mine.chunk_bytes, i.chunk_bytes));
-    shared = shared && i.process == mine.process && i.device == mine.device;
+    one_process = one_process && i.process == mine.process;
+    one_device = one_device && i.device == mine.device;
+    any_staged = any_staged || i.staged != 0;
   }
   auto group = std::make_shared<detail::device_group>(on.shared_state(), std::move(chunks), std::move(heads), std::move(payload),
                                                       fmt::format("devices of {}", world.name()), how);
-  if (shared) group->meet(detail::meeting::find(fmt::format("{:x}.{}", all[0].process, all[0].name), world.size()));
+  if (one_process && one_device)
+    group->meet(detail::meeting::find(fmt::format("{:x}.{}", all[0].process, all[0].name), world.size()));
+  if (!one_process && one_device && !any_staged) {
+    communicator notes = co_await world.duplicate();
+    std::string why;
+    std::shared_ptr<detail::window> shared =
+        co_await detail::window::open(on.shared_state(), notes, mine.process, how.chunk_bytes, &why);
+    if (shared) {
+      group->meet(std::move(shared), std::move(notes));
+    } else {
+      group->meet_nowhere(std::move(why));
+    }
+  }
   // Nobody may come to a meeting that a rank has not joined yet and may be the last to leave: all have it from here on.
   communicator control = co_await world.duplicate();
   co_await control.barrier();

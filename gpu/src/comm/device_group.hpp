@@ -2,9 +2,12 @@
 // The ranks of a device_communicator, as one of them knows them.
 #pragma once
 
+#include "comm/chunk_layout.hpp"
 #include "comm/group.hpp"
 #include "comm/meeting.hpp"
+#include "comm/news.hpp"
 #include "comm/staging.hpp"
+#include "comm/window.hpp"
 
 #include <deque>
 #include <memory>
@@ -22,8 +25,16 @@ class device_group final : public group {
   ~device_group() override;
 
   std::shared_ptr<work_state> start(call what) override;
-  bool can(path way) const noexcept { return way != path::one_device || meeting_ != nullptr; }
+  bool can(path way) const noexcept {
+    return way != path::one_device || meeting_ != nullptr || window_ != nullptr;
+  }
+  // How ranks of one device come together: one of these, or neither.
   void meet(std::shared_ptr<meeting> m) noexcept { meeting_ = std::move(m); }
+  void meet(std::shared_ptr<window> w, communicator notes) noexcept {
+    window_ = std::move(w);
+    notes_ = std::move(notes);
+  }
+  void meet_nowhere(std::string why) { apart_ = std::move(why); }
 
  private:
   // One direction each, so that copies in and out overlap. Nothing of one operation stands before another's.
@@ -31,9 +42,8 @@ class device_group final : public group {
     std::shared_ptr<stream_state> out;   // of the device
     std::shared_ptr<stream_state> in;
   };
-  class turn_awaiter;
-  friend class turn_awaiter;
   struct chunk_state;
+  struct passage;  // of a chunk, through the window
 
   path choose(const call& c) const;
   lanes take_lanes();
@@ -44,9 +54,11 @@ class device_group final : public group {
   task<> staged_send(work_state* w, lanes use, void* ready, std::uint64_t head[2]);
   task<> staged_receive(work_state* w, lanes use, void* ready);
   task<> on_one_device(work_state* w, lanes use, std::shared_ptr<meeting::visit> here);
-  void load(const call& c, const lanes& use, chunk_state& k);
-  void unload(const call& c, const lanes& use, chunk_state& k);
-  request reduce_chunk(const call& c, chunk_state& k);
+  // `told`: it failed on rank 0, who has told all.
+  task<> through_window(work_state* w, lanes use, std::uint64_t ticket, void* ready, bool* told);
+  void begin_passage(const call& c, const lanes& use, const chunk_layout& layout, passage& p);
+  void carry_out(const call& c, const lanes& use, passage& p, bool first);  // on rank 0, for all
+  request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
   void end_turn(std::uint64_t ticket) noexcept;
 
   communicator chunks_;
@@ -56,10 +68,14 @@ class device_group final : public group {
   std::shared_ptr<staging> staging_;
   std::vector<lanes> spare_lanes_;
   std::shared_ptr<meeting> meeting_;
+  std::shared_ptr<window> window_;
+  communicator notes_;  // of the window
+  std::string apart_ = "the ranks do not share one";
   std::deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_message_ = 1;
-  waiter_list waiting_turn_;
+  news turn_news_;
+  news slot_news_;  // of the window
 };
 
 }  // namespace tutti::gpu::detail

@@ -10,7 +10,7 @@
 namespace tutti::gpu::detail {
 namespace {
 
-using visits = std::vector<std::shared_ptr<meeting::visit>>;
+using visits = meeting::visits;
 
 std::byte* at(const view& v, std::size_t element) noexcept {
   return static_cast<std::byte*>(v.data) + element * v.element_bytes;
@@ -107,14 +107,14 @@ void meeting::settle(visit& v) noexcept {
   if (v.waker) v.waker->ring();
 }
 
-std::string meeting::disagreement(const table& t) {
+std::string meeting::disagreement(const visits& of) {
   const auto words = [](const visit& v) {
     return fmt::format("{} of {} {}{}{}", name_of(v.kind), v.in.count, tutti::name_of(v.in.type),
                        v.op == reduce_kind::none ? std::string() : fmt::format(", {}", tutti::name_of(v.op)),
                        v.root < 0 ? std::string() : fmt::format(", root {}", v.root));
   };
-  for (std::size_t r = 1; r < t.visits.size(); ++r) {
-    const visit &a = *t.visits[0], &b = *t.visits[r];
+  for (std::size_t r = 1; r < of.size(); ++r) {
+    const visit &a = *of[0], &b = *of[r];
     // What only the root looks at may differ.
     const bool counts = a.kind == verb::scatter || a.kind == verb::gather ? a.kind == verb::scatter ? a.out.count == b.out.count : a.in.count == b.in.count
                                                                            : a.in.count == b.in.count;
@@ -125,11 +125,10 @@ std::string meeting::disagreement(const table& t) {
   return {};
 }
 
-void meeting::enqueue(table& t, driver& with, const std::shared_ptr<driver>& shared, void* stream, int ranks) {
-  const visits& of = t.visits;
+void meeting::enqueue(const visits& of, driver& with, const std::shared_ptr<driver>& shared, void* stream) {
   for (const auto& v : of) with.wait(stream, v->ready);
   const visit& first = *of[0];
-  const std::size_t n = static_cast<std::size_t>(ranks);
+  const std::size_t n = of.size();
   const auto root = static_cast<std::size_t>(std::max(first.root, 0));
   switch (first.kind) {
     case verb::all_reduce:
@@ -153,9 +152,6 @@ void meeting::enqueue(table& t, driver& with, const std::shared_ptr<driver>& sha
     case verb::all_to_all: exchange(with, shared, of, stream); break;
     default: throw error(errc::not_supported, fmt::format("{} on one device", name_of(first.kind)));
   }
-  std::shared_ptr<void> done(with.make_event(), [shared](void* e) { shared->destroy_event(e); });
-  with.record(done.get(), stream);
-  for (const auto& v : of) v->done = done;
 }
 
 std::shared_ptr<meeting::visit> meeting::come(std::uint64_t sequence, int rank, const visit& mine, driver& with,
@@ -188,12 +184,15 @@ std::shared_ptr<meeting::visit> meeting::come(std::uint64_t sequence, int rank, 
   table all = std::move(*t);
   tables_.erase(t);
   errc why = errc::success;
-  std::string text = disagreement(all);
+  std::string text = disagreement(all.visits);
   if (!text.empty()) {
     why = errc::mismatch;
   } else {
     try {
-      enqueue(all, with, shared, stream, ranks_);
+      enqueue(all.visits, with, shared, stream);
+      std::shared_ptr<void> done(with.make_event(), [shared](void* e) { shared->destroy_event(e); });
+      with.record(done.get(), stream);
+      for (const auto& v : all.visits) v->done = done;
     } catch (const error& e) {
       why = static_cast<errc>(e.code().value());
       text = e.what();

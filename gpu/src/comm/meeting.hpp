@@ -36,6 +36,12 @@ class meeting {
     std::shared_ptr<const void> keep;
   };
 
+  using visits = std::vector<std::shared_ptr<visit>>;  // of all ranks
+  // How what they have called differs; empty: it does not.
+  static std::string disagreement(const visits& of);
+  // The whole collective, after their events.
+  static void enqueue(const visits& of, driver& with, const std::shared_ptr<driver>& shared, void* stream);
+
   explicit meeting(int ranks, std::string name) : ranks_(ranks), name_(std::move(name)) {}
 
   // The meeting of that name in this process, made by the first to ask.
@@ -52,11 +58,9 @@ class meeting {
  private:
   struct table {
     std::uint64_t sequence;
-    std::vector<std::shared_ptr<visit>> visits;
+    meeting::visits visits;
     int present = 0;
   };
-  static std::string disagreement(const table& t);
-  static void enqueue(table& t, driver& with, const std::shared_ptr<driver>& shared, void* stream, int ranks);
   static void settle(visit& v) noexcept;
 
   const int ranks_;

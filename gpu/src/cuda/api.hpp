@@ -19,6 +19,12 @@ struct event;
 struct module;
 struct function;
 struct uuid { char bytes[16]; };
+struct ipc_memory {
+  char bytes[64];
+};
+struct ipc_event {
+  char bytes[64];
+};
 using host_function = void (*)(void*);
 
 inline constexpr result success = 0, error_invalid_value = 1, error_out_of_memory = 2, error_no_device = 100, error_no_binary = 209,
@@ -29,7 +35,8 @@ inline constexpr int attribute_can_use_64_bit_stream_mem_ops = 122, attribute_mu
 inline constexpr int pointer_memory_type = 2, pointer_buffer_id = 7, pointer_is_managed = 8, pointer_device_ordinal = 9,
                      pointer_is_legacy_ipc = 10, pointer_range_start = 11, pointer_range_size = 12;
 inline constexpr unsigned memory_type_host = 1, memory_type_device = 2;
-inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, wait_value_geq = 0, host_portable = 1,
+inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, event_interprocess = 4,
+                          ipc_lazy_peer_access = 1, wait_value_geq = 0, host_portable = 1,
                           host_device_map = 2;
 inline constexpr int capture_none = 0, capture_mode_relaxed = 2;
 
@@ -77,9 +84,14 @@ inline constexpr int capture_none = 0, capture_mode_relaxed = 2;
   X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))
 
 // These may be missing: null then.
-#define TUTTI_CUDA_OPTIONAL_CALLS(X)                                                                               \
-  X(write_value, "cuStreamWriteValue64_v2", (stream*, device_pointer, std::uint64_t, unsigned))                    \
-  X(wait_value, "cuStreamWaitValue64_v2", (stream*, device_pointer, std::uint64_t, unsigned))
+#define TUTTI_CUDA_OPTIONAL_CALLS(X)                                                            \
+  X(write_value, "cuStreamWriteValue64_v2", (stream*, device_pointer, std::uint64_t, unsigned)) \
+  X(wait_value, "cuStreamWaitValue64_v2", (stream*, device_pointer, std::uint64_t, unsigned))   \
+  X(ipc_name_memory, "cuIpcGetMemHandle", (ipc_memory*, device_pointer))                        \
+  X(ipc_open_memory, "cuIpcOpenMemHandle_v2", (device_pointer*, ipc_memory, unsigned))          \
+  X(ipc_close_memory, "cuIpcCloseMemHandle", (device_pointer))                                  \
+  X(ipc_name_event, "cuIpcGetEventHandle", (ipc_event*, event*))                                \
+  X(ipc_open_event, "cuIpcOpenEventHandle", (event**, ipc_event))
 
 struct table {
 #define TUTTI_CUDA_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;

@@ -63,21 +63,6 @@ class outstanding_bells {
 
 }  // namespace
 
-// Every call is made in our context, whatever the thread has current.
-class cuda_driver::in_context {
- public:
-  explicit in_context(const shared_context& c) noexcept : calls_(c.calls), entered_(c.calls.push(c.context) == abi::success) {}
-  in_context(const in_context&) = delete;
-  ~in_context() {
-    abi::context* was = nullptr;
-    if (entered_) calls_.pop(&was);
-  }
-
- private:
-  const abi::table& calls_;
-  bool entered_;
-};
-
 // ---- shared_context ----
 
 shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n) {

@@ -4,6 +4,7 @@
 
 #include "cuda/api.hpp"
 #include "device/driver.hpp"
+#include "device/sharing.hpp"
 
 #include <array>
 #include <condition_variable>
@@ -49,7 +50,24 @@ class shared_context {
   std::thread reaper_;
 };
 
-class cuda_driver final : public gpu::detail::driver {
+// Every call is made in our context, whatever the thread has current.
+class in_context {
+ public:
+  explicit in_context(const shared_context& c) noexcept
+      : calls_(c.calls), entered_(c.calls.push(c.context) == abi::success) {}
+  in_context(const in_context&) = delete;
+  in_context& operator=(const in_context&) = delete;
+  ~in_context() {
+    abi::context* was = nullptr;
+    if (entered_) calls_.pop(&was);
+  }
+
+ private:
+  const abi::table& calls_;
+  bool entered_;
+};
+
+class cuda_driver final : public gpu::detail::driver, gpu::detail::process_sharing {
  public:
   explicit cuda_driver(std::shared_ptr<shared_context> on);
   ~cuda_driver() override;
@@ -83,12 +101,18 @@ class cuda_driver final : public gpu::detail::driver {
   bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override;
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
   void enter_thread() noexcept override;
+  gpu::detail::process_sharing* sharing() noexcept override;
 
   const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
   void launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream);
 
  private:
-  class in_context;
+  gpu::detail::shared_name name_memory(void* start) override;
+  void* open_memory(const gpu::detail::shared_name& of) override;
+  void close_memory(void* opened) noexcept override;
+  void* make_shared_event(gpu::detail::shared_name& name) override;
+  void* open_event(const gpu::detail::shared_name& of) override;
+
   // Of as many threads as there are 16 bytes of the smaller side, and no more than the GPU runs at a time.
   unsigned blocks_for(std::size_t bytes) const noexcept;
   void check(abi::result code, const char* what) const;

@@ -61,6 +61,8 @@ class bell {
   int fd_;
 };
 
+class process_sharing;
+
 class driver {
  public:
   virtual ~driver() = default;
@@ -105,6 +107,9 @@ class driver {
   virtual bool arm(void* event, void* stream, const std::shared_ptr<const bell>& b) noexcept = 0;
   // Blocks until what is in the stream has passed, the device has failed, or the time is over; true: passed.
   virtual bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept = 0;
+
+  // Null: its memory cannot be used by other processes.
+  virtual process_sharing* sharing() noexcept { return nullptr; }
 
   // A thread beside the loop will call this driver, or a library on its device, from now on.
   virtual void enter_thread() noexcept {}

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <utility>
 
 namespace tutti::emulated {
 
@@ -33,14 +34,29 @@ class arena {
   void* base() const noexcept { return face_; }
   std::size_t allocations() const noexcept;
 
+  // For other processes: the memory's descriptor, which they open, and pages of theirs among this one's
+  // addresses.
+  int descriptor() const noexcept { return fd_; }
+  void* adopt(int descriptor, std::size_t offset, std::size_t bytes) noexcept;  // null: it cannot be mapped
+  bool abandon(void* adopted) noexcept;                                         // false: nothing begins there
+  std::pair<const void*, std::size_t> adopted_around(const void* memory) const noexcept;  // 0 bytes: none
+
  private:
+  // Two views, as of the memory's own.
+  struct adoption {
+    std::byte* inside = nullptr;
+    std::size_t bytes = 0;
+    std::size_t before = 0;  // bytes of the page before its begin
+  };
   const std::map<std::size_t, block>::const_iterator around(std::size_t offset) const noexcept;
 
   std::size_t bytes_;
+  int fd_ = -1;
   std::byte* face_ = nullptr;     // no access
   std::byte* inside_ = nullptr;
   mutable std::mutex mutex_;
   std::map<std::size_t, block> blocks_;   // by offset
+  std::map<std::uintptr_t, adoption> adopted_;  // by address
   std::uint64_t next_id_ = 1;
 };
 

@@ -296,10 +296,9 @@ std::pair<const void*, std::size_t> engine::pinned_around(const void* memory) co
 }
 
 std::byte* engine::reach(const void* memory, std::size_t bytes) const {
-  if (memory_.contains(memory)) {
-    if (std::byte* const inside = memory_.view(memory, bytes)) return inside;
+  if (std::byte* const inside = memory_.view(memory, bytes)) return inside;
+  if (memory_.contains(memory))
     throw fault{"an illegal memory access: an address, or a length, outside of every allocation"};
-  }
   const auto [base, size] = pinned_around(memory);
   const auto offset = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(base));
   if (base == nullptr || offset + bytes > size)

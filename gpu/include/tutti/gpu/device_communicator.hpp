@@ -20,10 +20,13 @@ struct communicator_options {
 // Collectives and messages between ranks whose devices tutti has opened, whatever kind they are of.
 //
 // Two ways, chosen per operation, or told (operation::by):
-//   one_device  all ranks have one device and are threads of one process: one kernel reads all inputs and writes all outputs,
-//               ordered by events
-//   staged      chunks go to pinned host memory, through the CPU communicator, and back, the three overlapping; any devices
-// User callables reduce staged only. send and recv are staged.
+//   one_device  all ranks have one device: one kernel reads all inputs and writes all outputs, ordered by
+//   events. Ranks that are
+//               threads of one process need no copy; those of several, where CUDA IPC works, pass through
+//               memory of rank 0's
+//   staged      chunks go to pinned host memory, through the CPU communicator, and back, the three
+//   overlapping; any devices
+// User callables reduce staged only. send and recv are staged, and between processes all_to_all.
 class device_communicator : public verbs {
  public:
   using verbs::verbs;

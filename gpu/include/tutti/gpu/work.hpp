@@ -20,8 +20,8 @@ class stream;
 // How a collective of a device_communicator moves its data.
 enum class path : std::uint8_t {
   automatic,
-  one_device,   // one kernel on the device that all ranks, threads of one process, share
-  staged        // through host memory and the CPU communicator, in chunks that overlap
+  one_device,  // one kernel on the device that all ranks share
+  staged       // through host memory and the CPU communicator, in chunks that overlap
 };
 const char* name_of(path way) noexcept;
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the stand-in for libcuda is made of: its handles, which of them are alive, and what is wrong with a
+// call.
+#pragma once
+
+#include "cuda/api.hpp"
+#include "emulated/engine.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace tutti::cuda::abi {
+
+struct context {
+  std::unique_ptr<emulated::engine> engine;
+  int ordinal = 0;
+  bool words = true;
+};
+struct stream {
+  context* of;
+  emulated::engine::queue* queue;
+};
+// In memory that other processes map. Each record has the next number.
+struct shared_moment {
+  std::atomic<std::uint64_t> recorded;
+  std::atomic<std::uint64_t> passed;
+};
+struct event {
+  context* of;
+  emulated::engine::event point;
+  shared_moment* shared = nullptr;  // of an event of several processes
+};
+struct module {
+  context* of;
+};
+struct function {
+  reduce_kind kind = reduce_kind::none;  // none: a conversion, of `type` to `to`
+  element_type type = element_type::opaque;
+  element_type to = element_type::opaque;
+};
+
+}  // namespace tutti::cuda::abi
+
+namespace tutti::cuda::fake {
+
+using namespace tutti::cuda::abi;
+using tutti::emulated::engine;
+
+// ---- between processes: fake_cuda_ipc.cpp ----
+
+shared_moment* new_moment();  // null: there are too many
+// How many other processes have the allocation open.
+std::uint64_t users_of(const context& c, std::uint64_t allocation);
+void forget_names();  // of what is gone
+
+// ---- this process ----
+
+inline constexpr result failed_launch = 719, invalid_context = 201;
+
+struct library {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<context>> devices;
+  std::set<const void*> live;  // streams, events and modules
+  std::vector<std::unique_ptr<function>> functions;
+  std::uint64_t misuses = 0;
+  std::string misuse = "none";
+
+  library() { reset(1, 0, 0, true); }
+  void reset(int n, std::uint64_t adversary, std::uint64_t delay_us, bool words) {
+    forget_names();
+    devices.clear();
+    live.clear();
+    for (int i = 0; i < n; ++i) {
+      tutti::emulated::options how;
+      how.memory_bytes = std::size_t{64} << 20;
+      how.adversary = adversary;
+      how.delay = std::chrono::microseconds(delay_us);
+      if (adversary != 0) how.workers = 4;
+      devices.push_back(std::make_unique<context>());
+      devices.back()->engine = std::make_unique<engine>(how);
+      devices.back()->ordinal = i;
+      devices.back()->words = words;
+    }
+  }
+  result misused(std::string what, result code) {
+    const std::lock_guard lock(mutex);
+    ++misuses;
+    misuse = std::move(what);
+    return code;
+  }
+  template <class T>
+  T* add(T* handle) {
+    const std::lock_guard lock(mutex);
+    live.insert(handle);
+    return handle;
+  }
+  bool remove(const void* handle) {
+    const std::lock_guard lock(mutex);
+    return live.erase(handle) == 1;
+  }
+  bool knows(const void* handle) {
+    const std::lock_guard lock(mutex);
+    return live.count(handle) == 1;
+  }
+};
+
+inline library& lib() {
+  static library instance;
+  return instance;
+}
+inline thread_local std::vector<context*> current;
+inline thread_local bool in_host_function = false;
+inline thread_local std::string last_failure;  // of this thread's calls: cuGetErrorString gives no copy
+
+// What is wrong with a call before it has done anything; success: nothing.
+inline result wrong(const char* call) {
+  if (in_host_function)
+    return lib().misused(std::string(call) + " inside a host function", error_not_permitted);
+  if (current.empty()) return lib().misused(std::string(call) + " without a context", invalid_context);
+  if (current.back()->engine->failed()) {
+    last_failure = current.back()->engine->failure();
+    return failed_launch;
+  }
+  return success;
+}
+inline result wrong_handle(const char* call, const void* handle) {
+  if (const result code = wrong(call); code != success) return code;
+  return lib().knows(handle)
+             ? success
+             : lib().misused(std::string(call) + " of a handle that has gone", error_invalid_handle);
+}
+inline void* pointer(device_pointer p) { return reinterpret_cast<void*>(p); }
+
+#define TUTTI_CHECK(...)                                                 \
+  do {                                                                   \
+    if (const result code = (__VA_ARGS__); code != success) return code; \
+  } while (false)
+
+}  // namespace tutti::cuda::fake

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives of ranks in several processes that share a device: their chunks pass through the window.
+#include "comm/device_group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <tutti/tutti.hpp>
+
+namespace tutti::gpu::detail {
+namespace {
+
+// There is an event to wait for: ready(), of what this rank does.
+struct note {
+  std::int32_t kind = 0, type = 0, op = 0, root = 0;
+  std::uint64_t element_bytes = 0, in = 0, out = 0;  // in elements
+  double factor = 1;
+};
+// The same of done(), or why there is none.
+struct verdict {
+  std::int32_t why = 0;
+  char text[236] = {};
+};
+
+std::shared_ptr<meeting::visit> visit_of(const note& n) {
+  auto v = std::make_shared<meeting::visit>();
+  v->kind = static_cast<verb>(n.kind);
+  v->root = n.root;
+  v->op = static_cast<reduce_kind>(n.op);
+  v->factor = n.factor;
+  v->in.type = v->out.type = static_cast<element_type>(n.type);
+  v->in.element_bytes = v->out.element_bytes = static_cast<std::uint32_t>(n.element_bytes);
+  v->in.count = static_cast<std::size_t>(n.in);
+  v->out.count = static_cast<std::size_t>(n.out);
+  return v;
+}
+
+note note_of(const call& c) {
+  note n;
+  n.kind = static_cast<std::int32_t>(c.kind);
+  n.type = static_cast<std::int32_t>(c.in.type);
+  n.op = static_cast<std::int32_t>(c.op.kind);
+  n.root = c.peer;
+  n.element_bytes = c.in.element_bytes;
+  n.in = c.in.count;
+  n.out = c.out.count;
+  n.factor = c.op.kind == reduce_kind::premul_sum ? factor_in(c.op, c.in.type) : 1.0;
+  return n;
+}
+
+}  // namespace
+
+struct device_group::passage {
+  std::uint64_t number = 0;  // of the chunk, in the window
+  std::size_t offset = 0, count = 0;
+  std::vector<note> notes;  // on rank 0 of all ranks, otherwise its own
+  verdict told;
+  std::vector<request> telling, hearing;
+};
+
+void device_group::begin_passage(const call& c, const lanes& use, const chunk_layout& layout, passage& p) {
+  driver& d = on().driver();
+  void* const slot = window_->slot(rank(), p.number);
+  d.wait(use.out->native(), window_->freed(p.number));
+  layout.copy_in(d, p.offset, p.count, slot, use.out->native());
+  d.record(window_->ready(rank(), p.number), use.out->native());
+  use.out->signal().alive = {window_, c.in.keep};
+  if (rank() == 0) {
+    p.notes.resize(static_cast<std::size_t>(size()));
+    p.notes[0] = note_of(c);
+    for (int r = 1; r < size(); ++r)
+      p.hearing.push_back(notes_.irecv(p.notes[static_cast<std::size_t>(r)], r, 0));
+  } else {
+    p.notes.push_back(note_of(c));
+    p.hearing.push_back(notes_.irecv(p.told, 0, 0));
+    p.telling.push_back(notes_.isend(p.notes[0], 0, 0));
+  }
+}
+
+void device_group::carry_out(const call& c, const lanes& use, passage& p, bool first) {
+  meeting::visits all;
+  for (const note& n : p.notes) all.push_back(visit_of(n));
+  try {
+    // Later chunks are of the same calls.
+    if (std::string text = first ? meeting::disagreement(all) : std::string(); !text.empty())
+      throw error(errc::mismatch, text);
+    const std::size_t block = block_of(c, size());
+    for (int r = 0; r < size(); ++r) {
+      meeting::visit& v = *all[static_cast<std::size_t>(r)];
+      const chunk_layout layout(c, r, size(), block);
+      v.in = layout.in(window_->slot(r, p.number), p.count);
+      v.out = layout.out(window_->slot(r, p.number), p.count);
+      v.ready = window_->ready(r, p.number);
+    }
+    meeting::enqueue(all, on().driver(), on().shared_driver(), use.in->native());
+    on().driver().record(window_->done(p.number), use.in->native());
+  } catch (const error& e) {
+    p.told.why = e.code().value();
+    std::strncpy(p.told.text, e.what(), sizeof p.told.text - 1);
+  }
+  for (int r = 1; r < size(); ++r) p.telling.push_back(notes_.isend(p.told, r, 0));
+}
+
+task<> device_group::through_window(work_state* w, lanes use, std::uint64_t ticket, void* ready, bool* told) {
+  const call& c = w->what;
+  driver& d = on().driver();
+  d.wait(use.out->native(), ready);
+  d.wait(use.in->native(), ready);
+  while (turns_.front() != ticket) co_await turn_news_.next();
+
+  const std::size_t block = block_of(c, size());
+  const chunk_layout layout(c, rank(), size(), block);
+  std::size_t most = std::max<std::size_t>(1, layout.most_in(window_->slot_bytes()));
+  if (most > 16) most -= most % 16;  // blocks begin where kernels read 16 bytes at a time
+  const std::size_t count =
+      std::max<std::size_t>(1, (block + most - 1) / most);  // nothing is one empty chunk
+  const std::uint64_t first = window_->take(count);
+
+  std::deque<passage> under_way;
+  std::size_t begun = 0;
+  bool in_turn = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (; begun < std::min(count, i + window::slots); ++begun) {
+      while (!window_->is_free(first + begun)) co_await slot_news_.next();
+      passage& p = under_way.emplace_back();
+      p.number = first + begun;
+      p.offset = begun * most;
+      p.count = std::min(most, block - p.offset);
+      begin_passage(c, use, layout, p);
+    }
+    if (begun == count && std::exchange(in_turn, false)) end_turn(ticket);
+
+    passage& p = under_way.front();
+    for (request& r : p.hearing) co_await r;
+    if (rank() == 0) carry_out(c, use, p, i == 0);
+    for (request& r : p.telling) co_await r;
+    if (p.told.why != 0) {
+      *told = rank() != 0;
+      throw error(static_cast<errc>(p.told.why), fmt::format("{}: {}", title(c), p.told.text));
+    }
+    d.wait(use.in->native(), window_->done(p.number));
+    layout.copy_out(d, p.offset, p.count, window_->slot(rank(), p.number), use.in->native());
+    d.record(window_->freed(p.number), use.in->native());
+    use.in->signal().alive = {window_, c.out.keep};
+    window_->set_free(p.number);
+    slot_news_.tell();
+    under_way.pop_front();
+  }
+  w->set_enqueued(*use.in);
+  w->finish_with(*use.in);
+}
+
+}  // namespace tutti::gpu::detail

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/window.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+#include <tutti/gpu/stream.hpp>
+#include <tutti/tutti.hpp>
+#include <utility>
+
+namespace tutti::gpu::detail {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto longest_trial = 5s;
+constexpr std::size_t chunks_per_slot =
+    4;  // of the staged way: one chunk costs a message here, too, and no copy over the bus
+constexpr std::size_t smallest_slot = 8192;
+
+// What a rank has found out, for all to know.
+struct outcome {
+  std::int32_t bad = 0;
+  char text[252] = {};
+
+  void set(const std::string& why) {
+    bad = 1;
+    std::strncpy(text, why.c_str(), sizeof text - 1);
+  }
+};
+
+task<std::string> first_trouble(communicator among, outcome mine) {
+  std::vector<outcome> all(static_cast<std::size_t>(among.size()));
+  co_await among.all_gather(mine, all);
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r].bad != 0) co_return fmt::format("rank {}: {}", r, all[r].text);
+  co_return std::string();
+}
+
+// An object and not a deleter, which lives as long as weak pointers do, and the driver with it.
+struct owned_event {
+  owned_event(std::shared_ptr<driver> d, void* e) noexcept : by(std::move(d)), event(e) {}
+  owned_event(const owned_event&) = delete;
+  owned_event& operator=(const owned_event&) = delete;
+  ~owned_event() { by->destroy_event(event); }
+  const std::shared_ptr<driver> by;
+  void* const event;
+};
+
+// What windows of this process share, as long as it lives: memory that others have opened once, of windows
+// that have gone; events of its ranks, which use each other's as they are; and why there can be no windows.
+class attic {
+ public:
+  static attic& instance() {
+    static auto* const all = new attic;  // memory of a device is not freed at the end of a process
+    return *all;
+  }
+  void put(const std::string& device, std::size_t bytes, std::shared_ptr<allocation> memory) {
+    const std::lock_guard lock(mutex_);
+    kept_.emplace(std::pair(device, bytes), std::move(memory));
+  }
+  // All of that size: whoever takes them puts back what he does not use.
+  std::vector<std::shared_ptr<allocation>> take(const std::string& device, std::size_t bytes) {
+    const std::lock_guard lock(mutex_);
+    std::vector<std::shared_ptr<allocation>> found;
+    const auto [from, to] = kept_.equal_range(std::pair(device, bytes));
+    for (auto m = from; m != to; ++m) found.push_back(std::move(m->second));
+    kept_.erase(from, to);
+    return found;
+  }
+  void add_event(void* event, const std::shared_ptr<void>& owner) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(events_, [](const auto& known) { return known.second.expired(); });
+    events_[event] = owner;
+  }
+  std::shared_ptr<void> event(void* e) {
+    const std::lock_guard lock(mutex_);
+    return events_[e].lock();
+  }
+  void set_trouble(const std::string& device, const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    trouble_.emplace(device, why);
+  }
+  std::string trouble(const std::string& device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = trouble_.find(device);
+    return found == trouble_.end() ? std::string() : found->second;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<std::pair<std::string, std::size_t>, std::shared_ptr<allocation>> kept_;
+  std::map<void*, std::weak_ptr<void>> events_;
+  std::map<std::string, std::string> trouble_;
+};
+
+}  // namespace
+
+// How the others find a rank's part of it. In one process pointers are enough.
+struct window::card {
+  std::uint64_t process = 0;
+  std::uint64_t value = 0;  // to be tried with
+  void* memory = nullptr;
+  shared_name memory_name;
+  void* events[slots] = {};  // done() of rank 0, ready() of others
+  shared_name event_names[slots];
+};
+
+window::window(std::shared_ptr<driver> d, int rank, int size, std::size_t slot_bytes)
+    : driver_(std::move(d)),
+      rank_(rank),
+      size_(size),
+      slot_bytes_(slot_bytes),
+      ready_(static_cast<std::size_t>(size_)) {}
+
+window::~window() {
+  driver& d = device_driver();
+  if (rank_ != 0 && base_ != nullptr) leave_mark();
+  if (opened_) d.sharing()->close_memory(base_);
+  if (memory_ && known_) attic::instance().put(d.identity(), bytes(), std::move(memory_));
+}
+
+void window::leave_mark() noexcept {
+  driver& d = device_driver();
+  try {
+    void* const stream = d.make_stream(true);
+    d.fill(static_cast<std::byte*>(marks()) + static_cast<std::size_t>(rank_) * mark_bytes, std::byte{1},
+           mark_bytes, stream);
+    d.synchronize(stream, longest_trial);
+    d.destroy_stream(stream);
+  } catch (const error&) {
+    // The device has failed: nobody uses that memory again.
+  }
+}
+void* window::marks() const noexcept {
+  return static_cast<std::byte*>(base_) + static_cast<std::size_t>(size_) * slots * slot_bytes_;
+}
+
+void* window::slot(int rank, std::uint64_t chunk) const noexcept {
+  return static_cast<std::byte*>(base_) +
+         (static_cast<std::size_t>(rank) * slots + chunk % slots) * slot_bytes_;
+}
+
+bool window::is_free(std::uint64_t chunk) const {
+  if (given_up_)
+    throw error(errc::communicator_failed,
+                "an operation before this one has failed, which the ranks' chunks were to follow");
+  return chunk < slots || emptied_[chunk % slots] == chunk - slots + 1;
+}
+void window::set_free(std::uint64_t chunk) noexcept { emptied_[chunk % slots] = chunk + 1; }
+void window::give_up() noexcept { given_up_ = true; }
+
+task<> window::find_memory(device on) {
+  const std::string of = device_driver().identity();
+  if (const std::string why = attic::instance().trouble(of); !why.empty())
+    throw error(errc::not_supported, why);
+  const stream s(on);
+  const std::size_t all = static_cast<std::size_t>(size_) * mark_bytes;
+  std::vector<std::byte> seen(all);
+  for (auto& old : attic::instance().take(of, bytes())) {
+    if (!memory_) {
+      base_ = old->data;
+      co_await s.download(seen, device_span<std::byte>(static_cast<std::byte*>(marks()), all));
+      bool left = true;
+      for (std::size_t r = 1; r < static_cast<std::size_t>(size_); ++r)
+        left = left && seen[r * mark_bytes] != std::byte{0};
+      if (left) {
+        memory_ = std::move(old);
+        continue;
+      }
+    }
+    attic::instance().put(of, bytes(), std::move(old));
+  }
+  if (!memory_) memory_ = allocate(on, bytes(), memory_kind::device);
+  base_ = memory_->data;
+  co_await s.fill(device_span<std::byte>(static_cast<std::byte*>(marks()), all), std::byte{0});
+}
+
+void window::prepare(card& mine) {
+  process_sharing* const s = device_driver().sharing();
+  if (s == nullptr)
+    throw error(errc::not_supported,
+                fmt::format("{} has no memory that other processes can open", device_driver().name()));
+  const auto keep = [this](void* event) {
+    events_.push_back(std::make_shared<owned_event>(driver_, event));
+    return event;
+  };
+  for (void*& e : freed_) e = keep(device_driver().make_event());
+  for (std::size_t i = 0; i < slots; ++i) {
+    mine.events[i] = keep(s->make_shared_event(mine.event_names[i]));
+    attic::instance().add_event(mine.events[i], events_.back());
+  }
+  std::copy_n(mine.events, slots,
+              rank_ == 0 ? done_.begin() : ready_[static_cast<std::size_t>(rank_)].begin());
+  if (rank_ != 0) return;
+  for (void*& e : ready_[0]) e = keep(device_driver().make_event());
+  mine.memory = base_;
+  mine.memory_name = s->name_memory(base_);
+}
+
+void window::reach(const std::vector<card>& all) {
+  process_sharing& s = *device_driver().sharing();
+  const card& mine = all[static_cast<std::size_t>(rank_)];
+  const auto events_of = [&](const card& of, events& to) {
+    for (std::size_t i = 0; i < slots; ++i) {
+      to[i] = of.events[i];
+      if (of.process == mine.process) {
+        events_.push_back(attic::instance().event(to[i]));
+      } else {
+        to[i] = s.open_event(of.event_names[i]);
+        events_.push_back(std::make_shared<owned_event>(driver_, to[i]));
+      }
+    }
+  };
+  if (rank_ == 0) {
+    for (std::size_t r = 1; r < all.size(); ++r) events_of(all[r], ready_[r]);
+    return;
+  }
+  events_of(all[0], done_);
+  base_ = all[0].memory;
+  if (all[0].process == mine.process) return;
+  base_ = s.open_memory(all[0].memory_name);
+  opened_ = true;
+}
+
+task<> window::try_it(device on, communicator notes, std::vector<card> all) {
+  std::exception_ptr failure;
+  const stream s(on);
+  const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(rank_, 0)), 1);
+  const std::uint64_t value = all[static_cast<std::size_t>(rank_)].value;
+  const std::vector<std::uint64_t> written{value};
+  std::vector<std::uint64_t> answered{0};
+  int go = 1;
+  try {
+    const work writing = tutti::start(s.upload(place, written));
+    device_driver().record(ready(rank_, 0), s.native());
+  } catch (const error&) {
+    failure = std::current_exception();
+  }
+  // Rank 0 waits for the word, whatever has happened.
+  co_await notes.send(go, 0);
+  co_await notes.recv(go, 0);
+  if (failure) std::rethrow_exception(failure);
+  device_driver().wait(s.native(), done(0));
+  co_await with_timeout(s.download(answered, place), longest_trial);
+  if (answered[0] != ~value)
+    throw error(errc::not_supported, "what rank 0 writes to its memory is not what is read here");
+}
+
+task<> window::answer(device on, communicator notes, std::vector<card> all) {
+  std::exception_ptr failure;
+  const stream s(on);
+  for (int r = 1; r < size_; ++r) {
+    const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(r, 0)), 1);
+    const std::uint64_t value = all[static_cast<std::size_t>(r)].value;
+    const std::vector<std::uint64_t> answered{~value};
+    std::vector<std::uint64_t> written{0};
+    int go = 1;
+    co_await notes.recv(go, r);
+    try {
+      device_driver().wait(s.native(), ready(r, 0));
+      co_await with_timeout(s.download(written, place), longest_trial);
+      if (written[0] != value)
+        throw error(
+            errc::not_supported,
+            fmt::format("what rank {} writes to memory of this process is not what is read there", r));
+      const work writing = tutti::start(s.upload(place, answered));
+      device_driver().record(done(0), s.native());
+    } catch (const error&) {
+      failure = std::current_exception();
+    }
+    co_await notes.send(go, r);
+  }
+  if (failure) std::rethrow_exception(failure);
+  co_await s.reached();
+}
+
+task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, communicator notes,
+                                           std::uint64_t process, std::size_t chunk_bytes, std::string* why) {
+  const int rank = notes.rank();
+  const std::size_t bytes = std::max(smallest_slot, (chunk_bytes * chunks_per_slot + 255) / 256 * 256);
+  auto made = std::make_shared<window>(on->shared_driver(), rank, notes.size(), bytes);
+  card mine;
+  mine.process = process;
+  std::random_device random;
+  mine.value = static_cast<std::uint64_t>(random()) << 32 | random();
+  outcome found;
+  try {
+    if (rank == 0) co_await made->find_memory(device(on));
+    made->prepare(mine);
+  } catch (const error& e) {
+    found.set(e.what());
+  }
+  *why = co_await first_trouble(notes, found);
+  if (!why->empty()) co_return nullptr;
+
+  std::vector<card> all(static_cast<std::size_t>(notes.size()));
+  co_await notes.all_gather(mine, all);
+  made->known_ = true;
+  try {
+    made->reach(all);
+  } catch (const error& e) {
+    found.set(e.what());
+  }
+  *why = co_await first_trouble(notes, found);
+
+  if (why->empty()) {
+    try {
+      if (rank == 0) {
+        co_await made->answer(device(on), notes, all);
+      } else {
+        co_await made->try_it(device(on), notes, all);
+      }
+    } catch (const error& e) {
+      found.set(e.what());
+    }
+    *why = co_await first_trouble(notes, found);
+  }
+  if (why->empty()) co_return made;
+  // Once is enough: what the others have opened in vain is not used again.
+  attic::instance().set_trouble(made->device_driver().identity(), *why);
+  co_return nullptr;
+}
+
+}  // namespace tutti::gpu::detail
