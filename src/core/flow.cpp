@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/heap_use.hpp"
+
 #include <cstdlib>
 #include <new>
 #include <tutti/detail/flow.hpp>
@@ -69,9 +71,11 @@ void* allocate_frame(std::size_t bytes) {
       --l->kept[index];
       return std::exchange(l->first[index], l->first[index]->next);
     }
-    return ::operator new(index * class_bytes);
+    bytes = index * class_bytes;
   }
-  return ::operator new(bytes);
+  void* const frame = ::operator new(bytes);
+  base::count_heap_use(bytes);
+  return frame;
 }
 
 void release_frame(void* frame, std::size_t bytes) noexcept {

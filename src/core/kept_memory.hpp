@@ -3,8 +3,14 @@
 // but only within one run() or poll(), and the loop polls from inside a handler.
 #pragma once
 
+#include "base/heap_use.hpp"
+
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <memory>
 #include <new>
+#include <utility>
 
 namespace tutti::core {
 
@@ -15,9 +21,11 @@ class kept_memory {
 
   static void* take(std::size_t bytes) {
     kept_memory& mine = of_this_thread();
-    if (bytes > block_bytes) return ::operator new(bytes);
-    if (mine.count_ > 0) return mine.blocks_[--mine.count_];
-    return ::operator new(block_bytes);
+    if (bytes <= block_bytes && mine.count_ > 0) return mine.blocks_[--mine.count_];
+    bytes = std::max(bytes, block_bytes);
+    void* const block = ::operator new(bytes);
+    base::count_heap_use(bytes);
+    return block;
   }
   static void give_back(void* block, std::size_t bytes) noexcept {
     kept_memory& mine = of_this_thread();

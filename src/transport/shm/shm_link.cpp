@@ -232,6 +232,12 @@ bool shm_link::read_some() noexcept {
     if (item.head.kind == frame_kind::withdraw) reads_.note_withdrawal(item.head);
     inbound& up = owner_.up();
     const landing where = up.begin(peer_, item.head);
+  // Once for as long as it lasts.
+  if (any || !has_queue()) {
+    stalled_ = false;
+  } else if (!std::exchange(stalled_, true)) {
+    count_stall();
+  }
     const std::size_t bytes =
         item.payload != nullptr ? std::min<std::size_t>(where.room, item.head.length) : 0;
     if (bytes > 0) std::memcpy(where.at, item.payload, bytes);

@@ -55,6 +55,7 @@ bool tcp_link::submit(outgoing& f) noexcept {
       break;
     case outbox::outcome::blocked:
       writable_ = false;
+      count_stall();
       break;
     case outbox::outcome::more:
       owner_.activate(*this);
@@ -184,6 +185,7 @@ bool tcp_link::write() noexcept {
         writable_ = false;
         break;
       case outbox::outcome::more:
+        count_stall();
         owner_.activate(*this);
         break;
       case outbox::outcome::broken:
