@@ -50,7 +50,8 @@ frame_lists* make_lists() {
 
 }  // namespace
 
-std::vector<std::coroutine_handle<>>& deferred_handles(flow& f) {
+bool defer(flow& f, std::coroutine_handle<> h) noexcept {
+  // Made on first use, freed at the thread's exit.
   struct owner {
     flow& of;
     std::vector<std::coroutine_handle<>> handles;
@@ -60,7 +61,12 @@ std::vector<std::coroutine_handle<>>& deferred_handles(flow& f) {
     static thread_local owner o{f, {}};
     f.deferred = &o.handles;
   }
-  return *f.deferred;
+  try {
+    f.deferred->push_back(h);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 void* allocate_frame(std::size_t bytes) {
