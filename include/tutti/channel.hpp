@@ -29,16 +29,16 @@ class channel {
       detail::resume_bounded(self.waiting);
     }
     template <class Promise>
-    bool wait(std::coroutine_handle<Promise> h) noexcept {
+    bool wait(std::coroutine_handle<Promise> h) {
       waiting = h;
       scope = detail::scope_of(h);
       if (scope != nullptr && scope->stopped()) {
         stopped = scope;
         return false;
       }
-      if (scope != nullptr) this->join(*scope);
       (is_sender ? of.senders_ : of.receivers_).push_back(this);
       queued = true;
+      if (scope != nullptr) this->join(*scope);
       return true;
     }
     void unlink() noexcept {
@@ -79,7 +79,7 @@ class channel {
       return true;
     }
     template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
+    bool await_suspend(std::coroutine_handle<Promise> h) {
       return wait_.wait(h);
     }
     // False: the channel is closed, and the value has not been taken.
@@ -101,7 +101,7 @@ class channel {
       return wait_.value || of_.closed_;
     }
     template <class Promise>
-    bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
+    bool await_suspend(std::coroutine_handle<Promise> h) {
       return wait_.wait(h);
     }
     // Empty: the channel is closed and nothing is left in it.
@@ -150,10 +150,11 @@ class channel {
   std::optional<T> next() {
     std::optional<T> v;
     if (!values_.empty()) {
+      // What may fail comes first: no value is lost.
+      if (!senders_.empty()) values_.push_back(std::move(*senders_.front()->value));
       v.emplace(std::move(values_.front()));
       values_.pop_front();
       if (!senders_.empty()) {
-        values_.push_back(std::move(*senders_.front()->value));
         senders_.front()->value.reset();
         wake(senders_);
       }

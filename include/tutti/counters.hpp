@@ -25,6 +25,11 @@ struct counters {
   std::uint64_t parks = 0;   // times that it slept
   std::uint64_t stalls = 0;  // times that a computation of 10 ms or more kept it from communicating
   std::chrono::nanoseconds longest_stall{0};
+  // What this thread's pools have taken from the heap since it began: frames of coroutines, requests,
+  // temporary memory of collectives, messages that came before their receive, handlers. In steady state they
+  // take nothing.
+  std::uint64_t allocations = 0;
+  std::uint64_t allocated_bytes = 0;
 };
 
 // Of the rank that `c` belongs to, as of now. On its loop thread. All zero for an empty communicator.
@@ -39,7 +44,9 @@ struct peer_counters {
   std::uint64_t receives = 0;
   std::uint64_t bytes_received = 0;
   std::uint64_t without_credit =
-      0;  // sends that were announced only because the receiver had too many unread
+      0;                      // sends that were announced only because the receiver had too many unread
+  std::uint64_t stalls = 0;   // times that what was to leave found no room on the way, and waited
+  std::uint64_t retries = 0;  // attempts to connect that came after one that had failed
 };
 // Of every rank that anything went to or came from, in the order of ranks. As counters_of.
 std::vector<peer_counters> peer_counters_of(const communicator& c);

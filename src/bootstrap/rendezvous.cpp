@@ -304,6 +304,10 @@ task<bool> has_come(store& through, int rank, core::time_point deadline) {
   co_return !claim.value.empty();
 }
 
+task<> call_off(store& through, std::string why) {
+  co_await through.compare_exchange(verdict_key, "", std::string(failed_head) + why, patience);
+}
+
 task<> supersede(store& through, core::time_point deadline) {
   co_await through.compare_exchange(verdict_key, "", std::string(superseded), core::time_left(deadline));
 }

@@ -10,6 +10,7 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
 
@@ -43,6 +44,8 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::pe
 task<bool> is_over(store& through, core::time_point deadline);
 // Whether a process has come to an attempt with this rank.
 task<bool> has_come(store& through, int rank, core::time_point deadline);
+// Ends an attempt that has not ended: those that wait in it fail for this reason.
+task<> call_off(store& through, std::string why);
 // Ends an attempt that has not ended: those that wait in it learn that the next one has begun.
 task<> supersede(store& through, core::time_point deadline);
 

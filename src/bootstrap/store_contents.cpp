@@ -38,8 +38,8 @@ void store_contents::tell(const std::string& key) {
 
 void store_contents::set(const std::string& key, std::string value) {
   const std::lock_guard lock(mutex_);
-  values_.insert_or_assign(key, std::move(value));
   tell(key);
+  values_.insert_or_assign(key, std::move(value));
 }
 
 std::optional<std::string> store_contents::find(const std::string& key) const {
@@ -63,8 +63,8 @@ std::optional<std::int64_t> store_contents::add(const std::string& key, std::int
     if (code != std::errc{} || stopped != end) return std::nullopt;
   }
   if (__builtin_add_overflow(sum, amount, &sum)) return std::nullopt;
-  values_.insert_or_assign(key, std::to_string(sum));
   tell(key);
+  values_.insert_or_assign(key, std::to_string(sum));
   return sum;
 }
 
@@ -74,8 +74,8 @@ store_exchange store_contents::compare_exchange(const std::string& key, const st
   const auto at = values_.find(key);
   std::string now = at == values_.end() ? std::string() : at->second;
   if (now != expected) return {false, std::move(now)};
-  values_.insert_or_assign(key, desired);
   tell(key);
+  values_.insert_or_assign(key, desired);
   return {true, std::move(desired)};
 }
 
@@ -98,8 +98,8 @@ std::optional<std::size_t> store_contents::append(const std::string& key, const 
   const auto at = values_.find(key);
   const std::size_t before = at == values_.end() ? 0 : at->second.size();
   if (key.size() + before + text.size() > limit) return std::nullopt;
-  values_[key] += text;
   tell(key);
+  values_[key] += text;
   return before + text.size();
 }
 

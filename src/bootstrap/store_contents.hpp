@@ -51,7 +51,9 @@ class store_contents {
   };
 
  private:
-  void tell(const std::string& key);  // with the lock held
+  // With the lock held, before the change: what has been told cannot be taken back for want of memory, and
+  // who is told looks when the lock is free.
+  void tell(const std::string& key);
 
   mutable std::mutex mutex_;
   std::map<std::string, std::string> values_;

@@ -202,7 +202,7 @@ bool fits(algorithm a, const situation& s) noexcept {
   }
 }
 
-const std::vector<rule>& built_in_rules() noexcept {
+const std::vector<rule>& built_in_rules() {
   static const std::vector<rule> rules = [] {
     std::vector<rule> all;
     for (const row& r : table) all.push_back({r.of, r.two_levels, r.ranks, r.bytes, r.use});

@@ -45,7 +45,7 @@ bool fits(algorithm a, const situation& s) noexcept;
 // Throws errc::invalid_argument naming `source` and the line.
 std::vector<rule> parse_rules(std::string_view text, const std::string& source);
 std::string text_of(const std::vector<rule>& rules);
-const std::vector<rule>& built_in_rules() noexcept;
+const std::vector<rule>& built_in_rules();
 
 // `wanted` by the call, else TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial), else the rules of the
 // file TUTTI_TUNING, else the built-in ones. Throws errc::invalid_argument when `wanted` does not fit, or

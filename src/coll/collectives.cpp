@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/collectives.hpp"
 
+#include "base/text.hpp"
 #include "coll/arguments.hpp"
 #include "coll/board_posting.hpp"
 #include "coll/choice.hpp"
@@ -44,17 +45,24 @@ class collective_machine final : public core::activity, public comm::running_col
     on_expire = [](core::activity& a) noexcept {
       auto& self = *static_cast<collective_machine*>(a.user);
       comm::report_hang(self.comm_.of_world());
-      self.comm_.explain_and_fail(
-          self.sequence_, errc::timed_out,
-          fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), timeout_text(self.comm_),
-                      self.comm_.describe(self.comm_.rank())));
+      self.comm_.explain_and_fail(self.sequence_, errc::timed_out, base::words([&self] {
+                                    return fmt::format("{} on {}: {} on {}", self.describe(),
+                                                       self.comm_.name(), timeout_text(self.comm_),
+                                                       self.comm_.describe(self.comm_.rank()));
+                                  }));
     };
   }
 
-  // True: complete already.
-  bool start(task<> body) {
+  // True: complete already. `make` makes the coroutine that carries it out.
+  template <class Make>
+  bool start(const Make& make) noexcept {
     comm_.add(*this);
-    body_.start(std::move(body), &ended, this);
+    try {
+      body_.start(make(), &ended, this);
+    } catch (...) {
+      // The others count on this rank, which has taken its place in the order.
+      ended(this, std::current_exception());
+    }
     if (ended_) return true;
     waits_ = true;
     const std::uint64_t cycles = comm_.recorder().stays(record);
@@ -93,8 +101,10 @@ class collective_machine final : public core::activity, public comm::running_col
       const errc why = failure();
       std::string text = take_text();
       // A failure that this rank found first fails the collective on all ranks.
-      if (!comm_.failed())
-        comm_.fail(why, text = fmt::format("{} on {}: {}", describe(), comm_.name(), text), true);
+      if (!comm_.failed()) {
+        text = base::words([&] { return fmt::format("{} on {}: {}", describe(), comm_.name(), text); });
+        comm_.fail(why, text, true);
+      }
       state.fail(why, std::move(text));
     } else {
       succeed(state, comm_);
@@ -112,11 +122,15 @@ class collective_machine final : public core::activity, public comm::running_col
       try {
         std::rethrow_exception(failure);
       } catch (const error& e) {
-        m.set_failure(static_cast<errc>(e.code().value()), e.what());
+        m.set_failure(static_cast<errc>(e.code().value()),
+                      base::words([&e] { return std::string(e.what()); }));
       } catch (const std::bad_alloc&) {
         m.set_failure(errc::resources, "out of memory");
       } catch (const std::exception& e) {
-        m.set_failure(errc::system, e.what());
+        m.set_failure(errc::system, base::words([&e] { return std::string(e.what()); }));
+      } catch (...) {
+        m.set_failure(errc::system,
+                      base::words([] { return std::string("an exception that is no std::exception"); }));
       }
     }
     if (!m.waits_) return;  // still inside start()
@@ -171,7 +185,7 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   }
   auto* machine = new (state.machine_storage()) collective_machine(state, c, place.sequence(), record);
   state.set_machine(machine);
-  if (!machine->start(posting.rest())) return false;
+  if (!machine->start([&posting] { return posting.rest(); })) return false;
   machine->finish();
   return true;
 }
@@ -200,9 +214,10 @@ bool start_collective(operation_state& state) {
     if (const auto posting = posted_for(what, place)) return start_posting(state, c, place, *posting, record);
   auto* machine = new (state.machine_storage()) collective_machine(state, c, sequence, record);
   state.set_machine(machine);
-  if (!machine->start(is_empty(c, what) ? nothing()
-                                        : execute(state, place, static_cast<algorithm>(d.algorithm))))
-    return false;
+  const auto body = [&] {
+    return is_empty(c, what) ? nothing() : execute(state, place, static_cast<algorithm>(d.algorithm));
+  };
+  if (!machine->start(body)) return false;
   machine->finish();
   return true;
 }
@@ -210,10 +225,11 @@ bool start_collective(operation_state& state) {
 void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {
   auto& m = *static_cast<collective_machine*>(state.machine());
   if (m.ended()) return;
-  std::string words =
-      fmt::format("{} on {} was {} on {}", m.describe(), m.comm().name(),
-                  why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()));
-  if (text != "cancelled") words += ": " + text;
+  std::string words = base::words([&] {
+    return fmt::format("{} on {} was {} on {}{}{}", m.describe(), m.comm().name(),
+                       why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()),
+                       text == "cancelled" ? "" : ": ", text == "cancelled" ? "" : text);
+  });
   if (why == errc::timed_out) {
     m.comm().explain_and_fail(m.sequence(), why, std::move(words));
   } else {
@@ -224,8 +240,10 @@ void stop_collective(operation_state& state, errc why, const std::string& text) 
 void abandon_collective(operation_state&, void* which) noexcept {
   auto* m = static_cast<collective_machine*>(which);
   const bool was_running = !m->ended() && m->failure() == errc::success;
-  const std::string text = fmt::format("{} on {} was dropped before its end on {}", m->describe(),
-                                       m->comm().name(), m->comm().describe(m->comm().rank()));
+  const std::string text = base::words([m] {
+    return fmt::format("{} on {} was dropped before its end on {}", m->describe(), m->comm().name(),
+                       m->comm().describe(m->comm().rank()));
+  });
   communicator_state& c = m->comm();
   if (!c.orphaned()) c.recorder().end(m->record, flight::state::cancelled);
   m->detach();

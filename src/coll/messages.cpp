@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/messages.hpp"
 
+#include "base/text.hpp"
 #include "coll/arguments.hpp"
 #include "coll/on_record.hpp"
 #include "comm/communicator_state.hpp"
@@ -53,7 +54,8 @@ struct machine {
         self.end(c.failure(), c.failure_text());
       } else {
         comm::report_hang(c.of_world());
-        self.end(errc::timed_out, timeout_text(c) + why_nothing_came(c, self.operation.what()));
+        self.end(errc::timed_out,
+                 base::words([&] { return timeout_text(c) + why_nothing_came(c, self.operation.what()); }));
       }
     };
   }
@@ -65,7 +67,9 @@ struct machine {
     operation_state& state = operation;
     const communicator_state& c = *state.what().comm;
     if (activity.failure() != errc::success) {
-      state.fail(activity.failure(), fmt::format("{}: {}", title(c, state.what()), activity.take_text()));
+      state.fail(activity.failure(), base::words([&] {
+                   return fmt::format("{}: {}", title(c, state.what()), activity.take_text());
+                 }));
     } else if (state.what().kind == operation_kind::send) {
       status result;
       result.source = c.rank();
@@ -146,7 +150,8 @@ bool start_message(operation_state& state) {
 void stop_message(operation_state& state, errc why, const std::string& text) noexcept {
   const call& what = state.what();
   with_machine(what.kind, state.machine(), [&](auto& m) {
-    m.end(why, why == errc::timed_out ? text + why_nothing_came(*what.comm, what) : text);
+    if (why != errc::timed_out) return m.end(why, text);
+    m.end(why, base::words([&] { return text + why_nothing_came(*what.comm, what); }));
   });
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // operation_state: from what the user asked for to the machine that does it, and back to a result or an error
 // in words.
+#include "base/text.hpp"
 #include "coll/arguments.hpp"
 #include "coll/buffer_check.hpp"
 #include "coll/collectives.hpp"
@@ -33,6 +34,23 @@ static_assert(sizeof(late_completion) <= operation_state::machine_bytes);
 bool operation_state::start(completion on_complete, void* owner) noexcept {
   on_complete_ = on_complete;
   owner_ = owner;
+  const auto fail_with = [this](errc code, const std::exception& e) noexcept {
+    fail(code, base::words([&] { return fmt::format("{}: {}", coll::title(*what_.comm, what_), e.what()); }));
+  };
+  try {
+    const bool complete = begin();
+    if (complete && checked_) forget_buffers();
+    return complete;
+  } catch (const error& e) {
+    fail_with(static_cast<errc>(e.code().value()), e);
+  } catch (const std::exception& e) {
+    fail_with(errc::resources, e);
+  }
+  if (checked_) forget_buffers();
+  return true;
+}
+
+bool operation_state::begin() {
   if (!what_.comm) {
     fail(errc::invalid_argument,
          fmt::format("{}: this communicator has no members here (it is empty); test it with "
@@ -60,32 +78,21 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
       return true;
     }
   }
-  try {
-    if (const coll::buffer_checks checks = coll::checks_of_buffers(); checks != coll::buffer_checks::off) {
-      if (std::string wrong = coll::overlap_of(*this); !wrong.empty()) {
-        wrong = fmt::format("{}: {}", coll::title(c, what_), wrong);
-        if (checks == coll::buffer_checks::error) {
-          fail(errc::invalid_argument, std::move(wrong));
-          return true;
-        }
-        coll::warn_of_overlap(wrong);
+  if (const coll::buffer_checks checks = coll::checks_of_buffers(); checks != coll::buffer_checks::off) {
+    if (std::string wrong = coll::overlap_of(*this); !wrong.empty()) {
+      wrong = fmt::format("{}: {}", coll::title(c, what_), wrong);
+      if (checks == coll::buffer_checks::error) {
+        fail(errc::invalid_argument, std::move(wrong));
+        return true;
       }
-      // Before it starts: it may be complete, and gone, when start returns.
-      coll::record_buffers(*this);
-      checked_ = true;
+      coll::warn_of_overlap(wrong);
     }
-    const bool complete = is_message(what_.kind) ? coll::start_message(*this)
-                          : mends                ? coll::start_shrink(*this)
-                                                 : coll::start_collective(*this);
-    if (complete && checked_) forget_buffers();
-    return complete;
-  } catch (const error& e) {
-    fail(static_cast<errc>(e.code().value()), fmt::format("{}: {}", coll::title(c, what_), e.what()));
-  } catch (const std::exception& e) {
-    fail(errc::resources, fmt::format("{}: {}", coll::title(c, what_), e.what()));
+    // Before it starts: it may be complete, and gone, when start returns.
+    checked_ = true;
+    coll::record_buffers(*this);
   }
-  if (checked_) forget_buffers();
-  return true;
+  if (is_message(what_.kind)) return coll::start_message(*this);
+  return mends ? coll::start_shrink(*this) : coll::start_collective(*this);
 }
 
 void operation_state::forget_buffers() noexcept {
@@ -102,8 +109,9 @@ void operation_state::stop(errc why, const std::string& text) noexcept {
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
   if (scope.stopped() && is_message(state_.what().kind)) {
-    state_.fail(scope.why(),
-                fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text()));
+    state_.fail(scope.why(), base::words([&] {
+                  return fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text());
+                }));
     return true;
   }
   scope_ = &scope;
@@ -137,12 +145,27 @@ void operation_state::abandon() noexcept {
   coll::abandon_collective(*this, machine);
 }
 
-void operation_state::fail(errc code, std::string text) noexcept {
+void operation_state::fail(errc code, std::string&& text) noexcept {
   failure_ = code;
-  text_ = std::make_unique<std::string>(std::move(text));
+  text_.reset();
+  try {
+    text_ = std::make_unique<std::string>(std::move(text));
+  } catch (const std::bad_alloc&) {
+  }
 }
 
-void operation_state::throw_failure() const { throw error(failure_, text_ ? *text_ : std::string()); }
+void operation_state::fail(errc code, const std::string& text) noexcept {
+  std::string copy;
+  base::copy_words(copy, text);
+  fail(code, std::move(copy));
+}
+
+const std::string& operation_state::failure_text() const noexcept {
+  static const std::string none = base::no_words;
+  return text_ ? *text_ : none;
+}
+
+void operation_state::throw_failure() const { throw error(failure_, failure_text()); }
 
 boost::system::error_code operation_state::asio_code() const noexcept {
   if (failure_ == errc::success) return {};

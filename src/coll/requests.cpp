@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pool of request slots: one per thread, grown in blocks, never shrunk in steady state.
+#include "base/heap_use.hpp"
 #include "comm/communicator_state.hpp"
 #include "core/forked.hpp"
 
@@ -31,6 +32,7 @@ struct slot_pool {
   request_slot* take() {
     if (free == nullptr) {
       blocks.push_back(std::make_unique<request_slot[]>(slots_per_block));
+      base::count_heap_use(slots_per_block * sizeof(request_slot));
       for (std::size_t i = 0; i < slots_per_block; ++i) give_back(&blocks.back()[i]);
     }
     request_slot* slot = free;

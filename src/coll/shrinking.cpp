@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/shrinking.hpp"
 
+#include "base/text.hpp"
 #include "coll/arguments.hpp"
 #include "coll/on_record.hpp"
 #include "comm/agreement.hpp"
@@ -62,15 +63,16 @@ class shrink_machine final : public core::activity, public comm::agreement::call
         // Made from what the old one was made from: it takes its place.
         communicator_state& made =
             comm_.of_world().make_communicator(id_, comm_.parent() == comm_.id() ? id_ : comm_.parent(),
-                                               shrunk_name(comm_.name(), id_), std::move(members_));
+                                               shrunk_name(comm_.name(), id_), members_);
         state.set_made(detail::communicator_ref(&made));
       } catch (const std::exception& e) {
-        set_failure(errc::resources, e.what());
+        set_failure(errc::resources, base::words([&e] { return std::string(e.what()); }));
         tell_not_made();
       }
     }
     if (failure() != errc::success)
-      state.fail(failure(), fmt::format("{}: {}", title(comm_, state.what()), take_text()));
+      state.fail(failure(),
+                 base::words([&] { return fmt::format("{}: {}", title(comm_, state.what()), take_text()); }));
     state.set_machine(nullptr);
     this->~shrink_machine();
   }
@@ -78,8 +80,10 @@ class shrink_machine final : public core::activity, public comm::agreement::call
   void drop() noexcept {
     comm_.recorder().end(record_, flight::state::cancelled);
     if (waits_) {
-      comm_.of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
-                                                              comm_.name(), comm_.describe(comm_.rank())));
+      comm_.of_world().survivors().abandon(*this, base::words([this] {
+        return fmt::format("shrink on {} was dropped before its end on {}", comm_.name(),
+                           comm_.describe(comm_.rank()));
+      }));
       comm_.engine().end_wait();
     } else if (failure() == errc::success) {
       tell_not_made();
@@ -93,8 +97,10 @@ class shrink_machine final : public core::activity, public comm::agreement::call
     comm_.engine().complete(*this);
   }
   void tell_not_made() noexcept {
-    comm_.of_world().survivors().decline(
-        id_, members_, fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank())));
+    const std::string text = base::words([this] {
+      return fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank()));
+    });
+    comm_.of_world().survivors().decline(id_, members_, text);
   }
 
   operation_state& operation_;
@@ -119,7 +125,11 @@ bool start_shrink(operation_state& state) {
   }
   auto* const machine = new (state.machine_storage()) shrink_machine(state, c);
   state.set_machine(machine);
-  c.of_world().survivors().join(c, *machine, state.has_deadline());
+  try {
+    c.of_world().survivors().join(c, *machine, state.has_deadline());
+  } catch (const std::exception& e) {
+    machine->refused(errc::resources, base::words([&e] { return std::string(e.what()); }));
+  }
   return false;
 }
 
@@ -127,9 +137,10 @@ void stop_shrink(operation_state& state, errc why, const std::string& text) noex
   communicator_state& c = *state.what().comm;
   auto& m = *static_cast<shrink_machine*>(state.machine());
   c.of_world().survivors().give_up(
-      m, why,
-      fmt::format("shrink was {} on {}{}", why == errc::cancelled ? "cancelled" : "ended",
-                  c.describe(c.rank()), text == "cancelled" ? "" : ": " + text));
+      m, why, base::words([&] {
+        return fmt::format("shrink was {} on {}{}", why == errc::cancelled ? "cancelled" : "ended",
+                           c.describe(c.rank()), text == "cancelled" ? "" : ": " + text);
+      }));
 }
 
 void abandon_shrink(operation_state& state, void* which) noexcept {

@@ -2,12 +2,14 @@
 #include "comm/agreement.hpp"
 
 #include "base/little_endian.hpp"
+#include "base/text.hpp"
 #include "comm/world.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace tutti::comm {
 namespace {
@@ -74,7 +76,7 @@ struct agreement::round {
   static void decide(void* self) noexcept {
     auto& r = *static_cast<round*>(self);
     r.doubts_over = true;
-    r.of.advance(r);
+    r.of.guarded([&r] { r.of.advance(r); });
   }
 
   agreement& of;
@@ -95,12 +97,13 @@ struct agreement::round {
   bool leaving = false;  // it does not want to wait any longer, for this reason
   errc why = errc::success;
   std::string text;
-  bytes outcome;  // as it is told to others; empty: none yet
+  bytes outcome;      // as it is told to others; empty: none yet
+  bool lost = false;  // there was no memory to go on with it
   core::timer timer;
   core::timer doubts;
   bool doubts_over = false;
 
-  bool open() const noexcept { return outcome.empty(); }
+  bool open() const noexcept { return outcome.empty() && !lost; }
   bool called() const noexcept { return who != nullptr || abandoned; }
 };
 
@@ -115,7 +118,7 @@ agreement::round& agreement::at(std::uint32_t context, std::uint32_t number) {
   return *rounds_.emplace(k, std::make_unique<round>(*this, k)).first->second;
 }
 
-void agreement::forget_old() noexcept {
+void agreement::forget_old() {
   if (settled_order_.size() < rounds_remembered) return;
   rounds_.erase(settled_order_.front());
   settled_order_.erase(settled_order_.begin());
@@ -127,7 +130,7 @@ agreement::round* agreement::round_of(const caller& who) noexcept {
   return nullptr;
 }
 
-void agreement::send(const round& r, int peer, word what, const bytes& rest) noexcept {
+void agreement::send(const round& r, int peer, word what, const bytes& rest) {
   bytes payload;
   payload.reserve(1 + rest.size());
   payload.push_back(static_cast<std::byte>(what));
@@ -154,19 +157,47 @@ bool agreement::gathers(const round& r) const noexcept {
 
 void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   round& r = at(c.message_context(), c.next_round());
-  r.who = &who;
+  if (r.lost) throw std::bad_alloc();
   r.members = c.members();
   r.title = fmt::format("shrink on {}", c.name());
   r.timeout_text = fmt::format("timed out after {} s", std::chrono::duration<double>(c.timeout()).count());
   r.cause = reason_bytes(c.failure(), c.failure_text());
-  if (!r.open()) return tell_caller(r);
-  core::engine& engine = world_.loop().engine();
-  if (!has_deadline) engine.timers().arm(r.timer, engine.env().now() + c.timeout());
-  advance(r);
+  r.who = &who;
+  guarded([&] {
+    if (!r.open()) return tell_caller(r);
+    core::engine& engine = world_.loop().engine();
+    if (!has_deadline) engine.timers().arm(r.timer, engine.env().now() + c.timeout());
+    advance(r);
+  });
+}
+
+template <class F>
+void agreement::guarded(const F& f) noexcept {
+  try {
+    f();
+  } catch (const std::bad_alloc&) {
+    out_of_memory();
+  }
+}
+
+// What this rank has said to some it cannot say to others: no member may go on waiting for it.
+void agreement::out_of_memory() noexcept {
+  for (const auto& [k, r] : rounds_) {
+    if (!r->open() && !r->called()) continue;
+    r->lost = true;
+    r->timer.cancel();
+    r->doubts.cancel();
+    r->abandoned = false;
+    if (caller* const who = std::exchange(r->who, nullptr))
+      who->refused(errc::resources,
+                   base::words([] { return std::string("out of memory while agreeing on who is left"); }));
+  }
+  for (int peer = 0; peer < world_.info().size; ++peer)
+    if (peer != world_.info().rank) world_.endpoint().lose(peer, "agreeing on who is left");
 }
 
 // Somebody has gone, or has come.
-void agreement::advance(round& r) noexcept {
+void agreement::advance(round& r) {
   if (!r.open() || !r.called()) return;
   for (const int m : r.members) {
     if (m == world_.info().rank) {
@@ -187,7 +218,7 @@ void agreement::advance(round& r) noexcept {
   }
 }
 
-void agreement::gather(round& r) noexcept {
+void agreement::gather(round& r) {
   const int self = world_.info().rank;
   if (!std::exchange(r.invited, true)) {
     for (const int m : r.members)
@@ -252,7 +283,7 @@ void agreement::gather(round& r) noexcept {
 }
 
 // The round is over; without an outcome it has failed for r.why.
-void agreement::settle(round& r, bytes outcome) noexcept {
+void agreement::settle(round& r, bytes outcome) {
   if (!r.open()) return;
   if (outcome.empty()) {
     std::string text = r.text;
@@ -271,12 +302,12 @@ void agreement::settle(round& r, bytes outcome) noexcept {
   tell_caller(r);
 }
 
-void agreement::tell_caller(round& r) noexcept {
-  caller* const who = std::exchange(r.who, nullptr);
-  if (who == nullptr && !r.abandoned) return;
+void agreement::tell_caller(round& r) {
+  if (!r.called()) return;
   r.timer.cancel();
   if (static_cast<word>(r.outcome[0]) == word::refused) {
-    if (who != nullptr) who->refused(reason_in(r.outcome), text_in(r.outcome));
+    if (caller* const who = std::exchange(r.who, nullptr))
+      who->refused(reason_in(r.outcome), base::words([&r] { return text_in(r.outcome); }));
     return;
   }
   const auto id = get<std::uint32_t>(r.outcome.data() + settled_id_at);
@@ -290,6 +321,7 @@ void agreement::tell_caller(round& r) noexcept {
     members.push_back(r.members[i]);
     here = here || r.members[i] == world_.info().rank;
   }
+  caller* const who = std::exchange(r.who, nullptr);
   if (who == nullptr) {
     // The others count on this rank, which does not want any more.
     r.abandoned = false;
@@ -298,16 +330,18 @@ void agreement::tell_caller(round& r) noexcept {
   }
   if (here) return who->settled(id, std::move(members), std::move(dead));
   who->refused(
-      errc::peer_failed,
-      fmt::format("the others go on without {}, which is this rank: the connection between it and one "
-                  "of them is broken",
-                  world_.describe(world_.info().rank)));
+      errc::peer_failed, base::words([this] {
+        return fmt::format(
+            "the others go on without {}, which is this rank: the connection between it and one of them is "
+            "broken",
+            world_.describe(world_.info().rank));
+      }));
 }
 
 // ---- giving up ----
 
 void agreement::give_up(caller& who, errc why, const std::string& text) noexcept {
-  if (round* const r = round_of(who)) leave_round(*r, why, text);
+  if (round* const r = round_of(who)) guarded([&] { leave_round(*r, why, text); });
 }
 
 void agreement::abandon(caller& who, const std::string& text) noexcept {
@@ -315,7 +349,7 @@ void agreement::abandon(caller& who, const std::string& text) noexcept {
   if (r == nullptr) return;
   r->who = nullptr;
   r->abandoned = true;
-  leave_round(*r, errc::cancelled, text);
+  guarded([&] { leave_round(*r, errc::cancelled, text); });
 }
 
 void agreement::decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept {
@@ -327,7 +361,7 @@ void agreement::decline(std::uint32_t id, const std::vector<int>& members, const
     if (m != world_.info().rank) e.announce_failure(2 * id, m, errc::cancelled, text);
 }
 
-void agreement::leave_round(round& r, errc why, const std::string& text) noexcept {
+void agreement::leave_round(round& r, errc why, const std::string& text) {
   if (!r.open() || r.leaving) return;
   r.leaving = true;
   r.why = why;
@@ -342,17 +376,17 @@ void agreement::leave_round(round& r, errc why, const std::string& text) noexcep
 void agreement::expire(void* self) noexcept {
   auto& r = *static_cast<round*>(self);
   agreement& a = r.of;
-  if (!r.leaving) {
-    a.leave_round(r, errc::timed_out,
-                  fmt::format("{} on {}", r.timeout_text, a.world_.describe(a.world_.info().rank)));
-    return;
-  }
-  if (r.gatherer >= 0)
-    r.text += fmt::format(
-        "; {}, which gathers the answers, does not say anything: it is busy outside of its loop "
-        "(tutti::compute), stopped, or cut off",
-        a.world_.describe(r.gatherer));
-  a.settle(r, bytes());
+  a.guarded([&] {
+    if (!r.leaving)
+      return a.leave_round(r, errc::timed_out,
+                           fmt::format("{} on {}", r.timeout_text, a.world_.describe(a.world_.info().rank)));
+    if (r.gatherer >= 0)
+      r.text += fmt::format(
+          "; {}, which gathers the answers, does not say anything: it is busy outside of its loop "
+          "(tutti::compute), stopped, or cut off",
+          a.world_.describe(r.gatherer));
+    a.settle(r, bytes());
+  });
 }
 
 // Who has kept a round open, as far as this rank can know it.
@@ -389,6 +423,11 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
 
 void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
                          std::span<const std::byte> payload) noexcept {
+  guarded([&] { handle(peer, context, number, payload); });
+}
+
+void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
+                       std::span<const std::byte> payload) {
   if (payload.empty()) return;
   const auto what = static_cast<word>(payload[0]);
   if (what == word::obituary) {
@@ -405,6 +444,7 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
     return;
   }
   round& r = at(context, number);
+  if (r.lost) return;
   const auto answer = [&] { world_.endpoint().agree(context, peer, number, r.outcome); };
   const std::size_t n = !r.members.empty() ? r.members.size() : c != nullptr ? c->members().size() : 0;
   switch (what) {
@@ -459,16 +499,18 @@ void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
 }
 
 void agreement::peer_closed(int peer) noexcept {
-  for (const auto& [k, r] : rounds_) {
-    r->joined.erase(peer);
-    r->asked.erase(peer);
-    advance(*r);
-  }
-  if (world_.endpoint().peer_failed(peer)) spread(peer);
+  guarded([&] {
+    for (const auto& [k, r] : rounds_) {
+      r->joined.erase(peer);
+      r->asked.erase(peer);
+      advance(*r);
+    }
+    if (world_.endpoint().peer_failed(peer)) spread(peer);
+  });
 }
 
 // Ranks that have no connection to the dead one would not hear of it. They look for themselves.
-void agreement::spread(int dead) noexcept {
+void agreement::spread(int dead) {
   bytes word_and_rank{static_cast<std::byte>(word::obituary)};
   put(word_and_rank, static_cast<std::int32_t>(dead));
   p2p::endpoint& e = world_.endpoint();
@@ -487,8 +529,10 @@ void agreement::stay_out(std::uint32_t context) noexcept {
       ++at_round;
       continue;
     }
-    for (const auto& [peer, gone] : r.joined) send(r, peer, word::absent);
-    for (const int peer : r.asked) send(r, peer, word::absent);
+    guarded([&] {
+      for (const auto& [peer, gone] : r.joined) send(r, peer, word::absent);
+      for (const int peer : r.asked) send(r, peer, word::absent);
+    });
     at_round = rounds_.erase(at_round);
   }
 }
@@ -496,7 +540,7 @@ void agreement::stay_out(std::uint32_t context) noexcept {
 void agreement::end() noexcept {
   for (const auto& [k, r] : rounds_)
     if (caller* const who = std::exchange(r->who, nullptr))
-      who->refused(errc::shut_down, "the runtime has ended");
+      who->refused(errc::shut_down, base::words([] { return std::string("the runtime has ended"); }));
   rounds_.clear();
   settled_order_.clear();
 }

@@ -80,19 +80,24 @@ class agreement {
   using key = std::pair<std::uint32_t, std::uint32_t>;  // message context, number
 
   round& at(std::uint32_t context, std::uint32_t number);
-  void send(const round& r, int peer, word what, const bytes& rest = {}) noexcept;
-  void advance(round& r) noexcept;
-  void gather(round& r) noexcept;
-  void settle(round& r, bytes outcome) noexcept;
-  void tell_caller(round& r) noexcept;
-  void leave_round(round& r, errc why, const std::string& text) noexcept;
+  // Of these any may run out of memory.
+  void send(const round& r, int peer, word what, const bytes& rest = {});
+  void advance(round& r);
+  void gather(round& r);
+  void settle(round& r, bytes outcome);
+  void tell_caller(round& r);
+  void leave_round(round& r, errc why, const std::string& text);
+  void handle(int peer, std::uint32_t context, std::uint32_t round, std::span<const std::byte> payload);
+  template <class F>
+  void guarded(const F& f) noexcept;
+  void out_of_memory() noexcept;
   void stay_out(std::uint32_t context) noexcept;
   bool has_gone(const round& r, int member) const noexcept;
   bool gathers(const round& r) const noexcept;
   std::string missing(const round& r) const;
-  void spread(int dead) noexcept;
+  void spread(int dead);
   round* round_of(const caller& who) noexcept;
-  void forget_old() noexcept;
+  void forget_old();
   static void expire(void* r) noexcept;
 
   world& world_;

@@ -3,6 +3,7 @@
 
 #include "base/relax.hpp"
 #include "base/shared_memory.hpp"
+#include "base/text.hpp"
 
 #include <cstring>
 #include <new>
@@ -49,6 +50,8 @@ board::~board() {
 
 board::card board::make_part() noexcept {
   try {
+    if (!watched_) near_.add(*this);
+    watched_ = true;
     own_ = static_cast<std::byte*>(detail::allocate_shared_bytes(ring_offset + ring_bytes_, ring_offset));
   } catch (const std::bad_alloc&) {
     return {};
@@ -83,13 +86,11 @@ bool board::look_at(int rank, const card& theirs) noexcept {
 
 void board::decide(bool usable) noexcept {
   state_ = usable ? condition::usable : condition::unusable;
-  if (usable) {
-    near_.add(*this);
-    watched_ = true;
-  } else if (own_ != nullptr) {
-    detail::free_shared_bytes(own_);
-    own_ = nullptr;
-  }
+  if (usable) return;
+  if (std::exchange(watched_, false)) near_.remove(*this);
+  if (own_ == nullptr) return;
+  detail::free_shared_bytes(own_);
+  own_ = nullptr;
 }
 
 bool board::can_go() const noexcept {
@@ -204,9 +205,12 @@ void board::ring() noexcept {
 
 // ---- waiting ----
 
-void board::rank_gone(int rank, errc why, std::string text) {
-  auto& known = departed_[static_cast<std::size_t>(rank)];
-  if (!known) known = std::make_unique<departure>(departure{why, std::move(text)});
+void board::rank_gone(int rank, errc why, const std::string& text) noexcept {
+  departure& known = departed_[static_cast<std::size_t>(rank)];
+  if (known.why == errc::success) {
+    known.why = why;
+    base::copy_words(known.text, text);
+  }
   loop_.wake();
 }
 
@@ -243,9 +247,9 @@ bool board::poll() noexcept {
   if (waiting_ == nullptr) return false;
   missing_ = waiting_->ready_ != nullptr ? waiting_->ready_(waiting_->context_) : -1;
   if (missing_ >= 0) {
-    const departure* const gone = departed_[static_cast<std::size_t>(missing_)].get();
-    if (gone == nullptr) return false;
-    waiting_->set_failure(gone->why, gone->text);
+    const departure& gone = departed_[static_cast<std::size_t>(missing_)];
+    if (gone.why == errc::success) return false;
+    waiting_->set_failure(gone.why, gone.text);
   }
   wait* const w = waiting_;
   waiting_ = nullptr;

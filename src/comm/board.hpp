@@ -167,7 +167,7 @@ class board final : public core::source {
 
   // Nothing comes from this rank any more. Who waits for it fails with `why`, once what it had written has
   // been seen.
-  void rank_gone(int rank, errc why, std::string text);
+  void rank_gone(int rank, errc why, const std::string& text) noexcept;
 
   // Waiting for other ranks. `ready` answers -1 when there is something to do, else the rank that is waited
   // for; it is asked again and again. Null: only until the loop has had its turn.
@@ -266,10 +266,10 @@ class board final : public core::source {
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
   struct departure {
-    errc why;
+    errc why = errc::success;  // it has not gone
     std::string text;
   };
-  std::array<std::unique_ptr<departure>, most_ranks> departed_;
+  std::array<departure, most_ranks> departed_;
   wait* waiting_ = nullptr;
   int missing_ = -1;
   unsigned at_once_ = 0;  // waits that may still end without the loop

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/text.hpp"
 #include "comm/communicator_state.hpp"
 
 #include <fmt/format.h>
@@ -21,8 +22,9 @@ void communicator::abort() {
                 fmt::format("abort on {}: called outside the communicator's loop thread; use "
                             "boost::asio::post on communicator::get_executor()",
                             name()));
-  state_->fail(errc::cancelled, fmt::format("{} was aborted by {}", name(), state_->describe(rank())), true,
-               p2p::extent::offspring);
+  const std::string why =
+      base::words([this] { return fmt::format("{} was aborted by {}", name(), state_->describe(rank())); });
+  state_->fail(errc::cancelled, why, true, p2p::extent::offspring);
 }
 
 std::vector<int> communicator::failed_ranks() const {

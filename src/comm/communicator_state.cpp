@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_state.hpp"
 
+#include "base/text.hpp"
 #include "comm/world.hpp"
 #include "flight/recorder.hpp"
 
@@ -85,6 +86,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       members_(std::move(members)),
       ranks_(w.info().peers.size(), -1),
       timeout_(w.info().timeout),
+      serial_(w.next_serial()),
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
       look_timer_(&look_around, this),
@@ -100,8 +102,18 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
   if (transport::neighbours* const near = w.memory_of(members_))
     board_ = std::make_unique<comm::board>(loop_, *near, members_, rank_);
   record_place_ = recorder_->open_communicator(id_, rank_, size(), name_);
-  endpoint_->open_context(message_context(), *this);
-  endpoint_->open_context(collective_context(), *this);
+  try {
+    endpoint_->open_context(message_context(), *this);
+    try {
+      endpoint_->open_context(collective_context(), *this);
+    } catch (...) {
+      endpoint_->close_context(message_context());
+      throw;
+    }
+  } catch (...) {
+    recorder_->close_communicator(record_place_);
+    throw;
+  }
   endpoint_->tell_early_failure(message_context(), *this);
 }
 
@@ -159,7 +171,7 @@ std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, 
 
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                   const p2p::fingerprint& theirs) noexcept {
-  fail(errc::mismatch, mismatch_text(peer, sequence, mine, theirs), true);
+  fail(errc::mismatch, base::words([&] { return mismatch_text(peer, sequence, mine, theirs); }), true);
 }
 
 void communicator_state::add(running_collective& c) noexcept {
@@ -227,19 +239,29 @@ p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcep
 
 void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept {
   if (failed() || world_ == nullptr) return;
-  if (inquiry_) {
-    later_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
-    return;
+  const auto is_asked = [this](int member) {
+    return member != world_rank(rank_) && !endpoint_->peer_gone(member);
+  };
+  try {
+    if (inquiry_) {
+      later_.reserve(later_.size() + 1);
+      later_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
+      return;
+    }
+    auto made = std::make_unique<inquiry>();
+    made->answers.resize(members_.size());
+    made->sequence = sequence;
+    made->why = why;
+    made->text = std::move(text);
+    inquiry_ = std::move(made);
+  } catch (const std::bad_alloc&) {
+    return fail(why, text, true);  // without asking
   }
-  inquiry_ = std::make_unique<inquiry>(inquiry{sequence, why, std::move(text), {}, 0});
-  inquiry_->answers.resize(members_.size());
-  std::vector<int> asked;
-  for (const int member : members_)
-    if (member != world_rank(rank_) && !endpoint_->peer_gone(member)) asked.push_back(member);
-  inquiry_->missing = asked.size();
-  if (asked.empty()) return end_inquiry();
+  inquiry_->missing = static_cast<std::size_t>(std::count_if(members_.begin(), members_.end(), is_asked));
+  if (inquiry_->missing == 0) return end_inquiry();
   engine().timers().arm(inquiry_timer_, engine().env().now() + patience_with_answers);
-  for (const int member : asked) endpoint_->ask(collective_context(), member, sequence);
+  for (const int member : members_)
+    if (is_asked(member)) endpoint_->ask(collective_context(), member, sequence);
 }
 
 void communicator_state::told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept {
@@ -255,7 +277,8 @@ void communicator_state::told(int peer, std::uint32_t sequence, const p2p::where
 void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
   const std::unique_ptr<inquiry> all = std::move(inquiry_);
-  if (!failed() && is_running(all->sequence)) fail(all->why, all->text + "; " + findings(*all), true);
+  if (!failed() && is_running(all->sequence))
+    fail(all->why, base::words([&] { return all->text + "; " + findings(*all); }), true);
   // It came to its end meanwhile. Another that took too long may still be waiting to be ended.
   while (!failed() && !inquiry_ && !later_.empty()) {
     inquiry next = std::move(later_.front());
@@ -314,11 +337,11 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
     return;
   }
   failure_ = why;
-  failure_text_ = text;
+  base::copy_words(failure_text_, text);
   // The dead one is a member of what this was made from, too, which may hear of it later.
   for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
     c = world_->find(2 * c->parent_);
-    if (c != nullptr && c->dead_member_.empty()) c->dead_member_ = text;
+    if (c != nullptr && c->dead_member_.empty()) base::copy_words(c->dead_member_, text);
   }
   recorder_->communicator_failed(record_place_);
   // Of this rank's own making, or the end of what is pending: somebody here hears of it.
@@ -331,8 +354,9 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
 }
 
 void communicator_state::fail_offspring(errc why, const std::string& text, bool tell) noexcept {
-  for (communicator_state* const child : world_->made_from(*this))
-    child->fail(why, text, tell, p2p::extent::offspring);
+  world_->for_each([&](communicator_state& c) {
+    if (&c != this && c.parent() == id_) c.fail(why, text, tell, p2p::extent::offspring);
+  });
 }
 
 void communicator_state::end_pending() noexcept {
@@ -360,10 +384,10 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
   if (rank < 0 || failed()) return;
   if (board_ != nullptr) board_->rank_gone(rank, why, text);
   if (why == errc::peer_left) return;
-  dead_member_ = text;
+  base::copy_words(dead_member_, text);
   // No collective can end well without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
-    fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text), true);
+    fail(why, base::words([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true);
 }
 
 std::vector<int> communicator_state::failed_ranks() const {
@@ -467,7 +491,8 @@ void communicator_state::release_reference() noexcept {
   if (loop_.on_this_thread()) {
     last_reference_gone();
   } else {
-    boost::asio::post(loop_.executor(), [this] { last_reference_gone(); });
+    auto go = [this] { last_reference_gone(); };
+    boost::asio::post(loop_.executor(), core::reserved_handler<decltype(go)>(goodbye_, go));
   }
 }
 
@@ -486,7 +511,7 @@ void communicator_state::last_reference_gone() noexcept {
 
 void communicator_state::orphan() noexcept {
   const bool failed_before = failed();
-  fail(errc::shut_down, "the runtime has ended", false);
+  fail(errc::shut_down, base::words([] { return std::string("the runtime has ended"); }), false);
   world_->retire(std::move(board_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();

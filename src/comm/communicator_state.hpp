@@ -139,6 +139,8 @@ class communicator_state final : public p2p::context_owner {
   void release_reference() noexcept;
   // The world ends before the last handle.
   void orphan() noexcept;
+  // Greater than that of every communicator of its world that was made before.
+  std::uint64_t serial() const noexcept { return serial_; }
 
   // p2p::context_owner
   bool admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept override;
@@ -161,8 +163,8 @@ class communicator_state final : public p2p::context_owner {
   static constexpr std::uint32_t calls_before_board = 8;
 
   struct inquiry {
-    std::uint32_t sequence;
-    errc why;
+    std::uint32_t sequence = 0;
+    errc why = errc::success;
     std::string text;
     std::vector<std::optional<p2p::whereabouts>> answers;  // by rank
     std::size_t missing = 0;
@@ -194,6 +196,9 @@ class communicator_state final : public p2p::context_owner {
   topology where_;
   std::chrono::milliseconds timeout_;
   std::atomic<int> references_{0};
+  // In which the loop is told that the last one has gone, on another thread.
+  const std::shared_ptr<core::reserved_block> goodbye_ = std::make_shared<core::reserved_block>();
+  const std::uint64_t serial_;
   std::uint32_t next_sequence_ = 1;
   std::array<place, remembered> places_{};
   errc failure_ = errc::success;

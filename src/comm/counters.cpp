@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/heap_use.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/identity.hpp"
 #include "comm/world.hpp"
@@ -59,6 +60,9 @@ counters counters_of(const communicator& c) {
   n.parks = loop.counters().parks;
   n.stalls = loop.stalls().stalls;
   n.longest_stall = loop.stalls().longest;
+  const base::heap_use& heap = base::heap_use_of_this_thread();
+  n.allocations = heap.blocks;
+  n.allocated_bytes = heap.bytes;
   return n;
 }
 
@@ -69,7 +73,9 @@ std::vector<peer_counters> peer_counters_of(const communicator& c) {
   const int size = state->of_world().info().size;
   for (int rank = 0; rank < size; ++rank) {
     const p2p::peer_counters& n = state->endpoint().counters_with(rank);
-    if (n.sends + n.receives == 0) continue;
+    transport::link_counters way;
+    if (const transport::link* const l = state->of_world().made_link(rank)) way = l->counters();
+    if (n.sends + n.receives + way.retries == 0) continue;
     peer_counters p;
     p.rank = rank;
     p.sends = n.sends;
@@ -77,6 +83,8 @@ std::vector<peer_counters> peer_counters_of(const communicator& c) {
     p.receives = n.receives;
     p.bytes_received = n.bytes_received;
     p.without_credit = n.without_credit;
+    p.stalls = way.stalls;
+    p.retries = way.retries;
     all.push_back(p);
   }
   return all;
@@ -121,6 +129,9 @@ std::string prometheus_text(const communicator& c) {
   metric(text, "tutti_longest_stall_seconds", "gauge", "The longest computation on the loop thread.")
       .add(rank, seconds(n.longest_stall));
 
+  one("tutti_allocations_total", "Blocks that the library's pools took from the heap.", n.allocations);
+  one("tutti_allocated_bytes_total", "Bytes of these.", n.allocated_bytes);
+
   const std::vector<peer_counters> peers = peer_counters_of(c);
   const auto of_peers = [&](std::string_view name, std::string_view help,
                             std::uint64_t peer_counters::* what) {
@@ -133,6 +144,9 @@ std::string prometheus_text(const communicator& c) {
   of_peers("tutti_peer_received_bytes_total", "Bytes received from a rank.", &peer_counters::bytes_received);
   of_peers("tutti_peer_without_credit_total", "Sends that waited for their receive for want of credit.",
            &peer_counters::without_credit);
+  of_peers("tutti_peer_stalls_total", "Times that frames to a rank waited for room.", &peer_counters::stalls);
+  of_peers("tutti_peer_connect_retries_total", "Attempts to connect to a rank after one that had failed.",
+           &peer_counters::retries);
 
   const std::vector<operation_counters> operations = operation_counters_of(c);
   const auto label = [&](const operation_counters& o) {

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public runtime, joining, and the ways to start a program.
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "bootstrap/environment.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
 
 #include <mutex>
+#include <new>
 #include <thread>
 #include <tutti/runtime.hpp>
 #include <tutti/store.hpp>
@@ -121,6 +124,27 @@ task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shar
   co_return code;
 }
 
+// Those that wait for a rank that will not come are told so. Afterwards, and once they have met, harmless.
+void call_off(boost::asio::io_context& context, const memory_store& shared, int rank,
+              const std::exception_ptr& failure) noexcept {
+  const std::string why = base::words([&]() -> std::string {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& e) {
+      return fmt::format("rank {} has failed: {}", rank, e.what());
+    } catch (...) {
+      return fmt::format("rank {} has failed", rank);
+    }
+  });
+  try {
+    memory_store through(context.get_executor(), shared);
+    core::running_task telling;  // a store in memory keeps nobody waiting
+    telling.start(bootstrap::call_off(through, why), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  } catch (const std::bad_alloc&) {
+    // Then they wait until their timeout.
+  }
+}
+
 }  // namespace
 
 int run_rank(runtime& rt, init_options options, any_main& main) {
@@ -146,11 +170,19 @@ void run_local_main(int ranks, init_options options, any_main main) {
   const memory_store shared(unused.get_executor());
   first_error first;
   const auto run_rank = [&](int rank) {
+    const auto failed = [&] {
+      first.offer(std::current_exception());
+      call_off(unused, shared, rank, std::current_exception());
+    };
     try {
       runtime rt;
-      rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
+      try {
+        rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
+      } catch (...) {
+        failed();  // before its connections are cut: what the others then fail with came later
+      }
     } catch (...) {
-      first.offer(std::current_exception());
+      failed();
     }
   };
   std::vector<std::thread> threads;
@@ -158,8 +190,9 @@ void run_local_main(int ranks, init_options options, any_main main) {
   try {
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
   } catch (...) {
-    // No thread, or no memory for one: the ranks that there are wait for this one until their timeout.
+    // No thread, or no memory for one.
     first.offer(std::current_exception());
+    call_off(unused, shared, static_cast<int>(threads.size()), std::current_exception());
   }
   for (std::thread& t : threads) t.join();
   if (first.error) std::rethrow_exception(first.error);

@@ -2,10 +2,12 @@
 #include "comm/runtime_state.hpp"
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "bootstrap/epoch_meeting.hpp"
 #include "bootstrap/file_meeting.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/compute_pool.hpp"
+#include "core/pause.hpp"
 #include "flight/recordings.hpp"
 #include "transport/self/self_transport.hpp"
 #include "transport/shm/shm_transport.hpp"
@@ -16,6 +18,7 @@
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
+#include <new>
 
 namespace tutti::comm {
 namespace {
@@ -24,6 +27,13 @@ namespace {
 constexpr auto linger = std::chrono::seconds(5);
 // How long a rank that has failed tries to say why.
 constexpr auto farewell = std::chrono::seconds(1);
+// Between attempts to leave, while there is no memory for it.
+constexpr auto shortage_pause = std::chrono::milliseconds(1);
+
+template <class F>
+void post_reserved(core::loop& loop, const std::shared_ptr<core::reserved_block>& block, F f) {
+  boost::asio::post(loop.context(), core::reserved_handler<F>(block, std::move(f)));
+}
 
 using transports = std::vector<std::unique_ptr<transport::transport>>;
 
@@ -146,25 +156,48 @@ communicator runtime_state::enter(core::world_info info, transports ways,
   loop_.set_spin(core::spin_policy::choose(local_ranks, core::usable_cores(masks)));
   core::set_compute_ranks(local_ranks);
 
+  worlds_.reserve(worlds_.size() + 1);
   auto joined = std::make_unique<world>(loop_, std::move(info), std::move(ways), std::move(server));
   world* w = joined.get();
   w->on_idle = [this](world& idle) {
     if (failing_) return;
     ++leaving_;
+    idle.leave_by = loop_.engine().env().now() + linger;
     // From the loop, not from inside whatever dropped the last handle.
-    boost::asio::post(loop_.context(), [this, &idle] { tasks_.start(leave(&idle)); });
+    post_reserved(loop_, idle.idle_block, [this, &idle] { begin_to_leave(idle); });
   };
   worlds_.push_back(std::move(joined));
   return communicator(detail::communicator_ref(&w->world_communicator()));
 }
 
-task<> runtime_state::leave(world* w) {
+void runtime_state::begin_to_leave(world& w) noexcept {
   try {
-    co_await w->leave(loop_.engine().env().now() + linger);
-    if (epoch_server_ && worlds_.size() == 1) co_await epoch_server_->drain(linger);
-  } catch (const std::exception& e) {
-    base::log_warning(fmt::format("leaving the world: {}", e.what()));
+    tasks_.start(leave(&w));
+  } catch (const std::bad_alloc&) {
+    // What this rank has sent may still be on its way: it waits for memory to leave in order.
+    if (loop_.engine().env().now() >= w.leave_by) return gone(&w);
+    post_reserved(loop_, w.idle_block, [this, &w] { begin_to_leave(w); });
   }
+}
+
+task<> runtime_state::leave(world* w) {
+  const core::time_point deadline = w->leave_by;
+  for (bool again = true; again;) {
+    again = false;
+    try {
+      co_await w->leave(deadline);
+      if (epoch_server_ && worlds_.size() == 1) co_await epoch_server_->drain(linger);
+    } catch (const std::bad_alloc&) {
+      again = loop_.engine().env().now() < deadline;
+    } catch (const std::exception& e) {
+      base::log_warning(base::words([&e] { return fmt::format("leaving the world: {}", e.what()); }));
+    }
+    if (again) co_await core::pause(loop_, shortage_pause);
+  }
+  gone(w);
+}
+
+void runtime_state::gone(world* w) noexcept {
   std::erase_if(worlds_, [w](const std::unique_ptr<world>& one) { return one.get() == w; });
   if (worlds_.empty()) loop_.recorder().ended(flight::phase::left, "");
   --leaving_;
@@ -173,26 +206,55 @@ task<> runtime_state::leave(world* w) {
 
 // Main has ended with an exception. Peers hear why before the connections are cut; those that do not read in
 // time see them hang up.
-task<> runtime_state::tell_and_cut(std::exception_ptr failure) {
-  std::string words = "an exception that is no std::exception";
+void runtime_state::tell_and_cut() noexcept {
+  std::string words;
   try {
-    std::rethrow_exception(failure);
+    std::rethrow_exception(main_failure_);
   } catch (const std::exception& e) {
-    words = e.what();
+    base::copy_words(words, e.what());
   } catch (...) {
+    base::copy_words(words, "an exception that is no std::exception");
   }
-  loop_.recorder().ended(flight::phase::failed, words);
+  try {
+    loop_.recorder().ended(flight::phase::failed, words);
+  } catch (const std::exception&) {
+    // There was no memory for a recorder: it has failed before it had one.
+  }
+  for (const auto& w : worlds_) {
+    w->failing = w->has_communicators();  // the others are being left already
+    if (!w->failing) continue;
+    w->fail(base::words([&] { return fmt::format("{} failed: {}", w->describe(w->info().rank), words); }));
+  }
+  try {
+    tasks_.start(flush_and_cut());
+  } catch (const std::bad_alloc&) {
+    cut();
+  }
+}
+
+task<> runtime_state::flush_and_cut() {
   const core::time_point deadline = loop_.engine().env().now() + farewell;
-  std::vector<world*> failing;  // the others are being left already
+  for (;;) {
+    const auto next = std::find_if(worlds_.begin(), worlds_.end(),
+                                   [](const std::unique_ptr<world>& w) { return w->failing && !w->flushed; });
+    if (next == worlds_.end()) break;
+    world& w = **next;
+    w.flushed = true;
+    try {
+      co_await w.flush(deadline);
+    } catch (const std::bad_alloc&) {
+      // Then they see the connections end, and not why.
+    }
+  }
+  cut();
+}
+
+void runtime_state::cut() noexcept {
   for (const auto& w : worlds_)
-    if (w->has_communicators()) failing.push_back(w.get());
-  for (world* w : failing) w->fail(fmt::format("{} failed: {}", w->describe(w->info().rank), words));
-  for (world* w : failing) co_await w->flush(deadline);
-  for (world* w : failing) w->cut();
+    if (w->failing) w->cut();
   // Those to which handles are left go when the runtime does.
-  std::erase_if(worlds_, [&failing](const std::unique_ptr<world>& w) {
-    return !w->has_communicators() && std::find(failing.begin(), failing.end(), w.get()) != failing.end();
-  });
+  std::erase_if(worlds_,
+                [](const std::unique_ptr<world>& w) { return w->failing && !w->has_communicators(); });
   failing_ = false;
   --leaving_;
   check_end();
@@ -215,11 +277,10 @@ void runtime_state::start(task<> main) {
     if (failure) {
       self.failing_ = true;
       ++self.leaving_;
-      boost::asio::post(self.loop_.context(),
-                        [&self] { self.tasks_.start(self.tell_and_cut(self.main_failure_)); });
+      post_reserved(self.loop_, self.failure_block_, [&self] { self.tell_and_cut(); });
     }
     // The parameters of main, handles among them, go with its frame, which must not be destroyed from inside.
-    boost::asio::post(self.loop_.context(), [&self] {
+    post_reserved(self.loop_, self.end_block_, [&self] {
       self.main_.stop();
       self.main_ended_ = true;
       self.check_end();
@@ -238,9 +299,9 @@ void runtime_state::run_to_end(task<> main) {
                 "runtime::run was called from inside its own loop; await the task there instead");
   {
     const auto work = boost::asio::make_work_guard(context);
-    start(std::move(main));
-    if (context.stopped()) context.restart();
     try {
+      start(std::move(main));
+      if (context.stopped()) context.restart();
       context.run();
     } catch (...) {
       // A handler of the user's threw through run(): main ends here.

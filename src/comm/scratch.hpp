@@ -2,6 +2,8 @@
 // Temporary memory for collectives, kept between operations: no allocation in steady state.
 #pragma once
 
+#include "base/heap_use.hpp"
+
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -46,7 +48,9 @@ class scratch_pool {
       return lease(*this, std::move(found));
     }
     // Sizes repeat, so this settles soon.
-    return lease(*this, block{std::unique_ptr<std::byte[]>(new std::byte[bytes]), bytes});
+    block made{std::unique_ptr<std::byte[]>(new std::byte[bytes]), bytes};
+    base::count_heap_use(bytes);
+    return lease(*this, std::move(made));
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 namespace tutti::comm {
@@ -27,17 +28,22 @@ world::world(core::loop& loop, core::world_info info,
       server_(std::move(server)),
       watch_(*this) {
   loop_.hold();
-  for (auto& t : transports_) t->open(info_, endpoint_);
-  std::vector<int> everyone(static_cast<std::size_t>(info_.size));
-  std::iota(everyone.begin(), everyone.end(), 0);
-  world_communicator_ = new communicator_state(*this, 0, 0, "world", std::move(everyone));
-  opened(*world_communicator_);
+  try {
+    for (auto& t : transports_) t->open(info_, endpoint_);
+    std::vector<int> everyone(static_cast<std::size_t>(info_.size));
+    std::iota(everyone.begin(), everyone.end(), 0);
+    world_communicator_ = &make_communicator(0, 0, "world", std::move(everyone));
+  } catch (...) {
+    transports_.clear();
+    loop_.release();
+    throw;
+  }
 }
 
 world::~world() {
   cut();
   agreement_.end();
-  for (communicator_state* c : std::vector<communicator_state*>(communicators_)) c->orphan();
+  for_each([](communicator_state& c) { c.orphan(); });
   // Who still reads them must not find them gone; the memory goes with this process.
   for (auto& b : failed_boards_) b->keep_part();
   for (auto& b : retired_)
@@ -97,7 +103,12 @@ transport::neighbours* world::memory_of(const std::vector<int>& members) const n
 void world::retire(std::unique_ptr<board> b, bool failed) noexcept {
   std::erase_if(retired_, [](const std::unique_ptr<board>& old) { return old->can_go(); });
   if (b == nullptr) return;
-  (failed ? failed_boards_ : retired_).push_back(std::move(b));
+  try {
+    (failed ? failed_boards_ : retired_).push_back(std::move(b));
+  } catch (const std::bad_alloc&) {
+    // Others may still read it: what it lies in is never given back.
+    b->keep_part();
+  }
 }
 
 std::string world::describe(int peer) const {
@@ -115,16 +126,10 @@ std::uint32_t world::next_communicator_id() {
 
 communicator_state& world::make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
                                              std::vector<int> members) {
+  communicators_.reserve(communicators_.size() + 1);
   auto* const made = new communicator_state(*this, id, parent, std::move(name), std::move(members));
-  opened(*made);
+  communicators_.push_back(made);
   return *made;
-}
-
-std::vector<communicator_state*> world::made_from(const communicator_state& parent) const {
-  std::vector<communicator_state*> found;
-  for (communicator_state* c : communicators_)
-    if (c != &parent && c->parent() == parent.id()) found.push_back(c);
-  return found;
 }
 
 communicator_state* world::find(std::uint32_t message_context) const noexcept {
@@ -160,8 +165,7 @@ task<> world::leave(core::time_point deadline) {
 }
 
 void world::fail(const std::string& text) noexcept {
-  for (communicator_state* c : std::vector<communicator_state*>(communicators_))
-    c->fail(errc::peer_failed, text, true);
+  for_each([&text](communicator_state& c) { c.fail(errc::peer_failed, text, true); });
 }
 
 std::string world::pending() const {

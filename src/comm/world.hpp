@@ -11,6 +11,8 @@
 #include "p2p/endpoint.hpp"
 #include "transport/transport.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -54,8 +56,20 @@ class world final : public p2p::router {
   void peer_closed(int peer) noexcept override { agreement_.peer_closed(peer); }
 
   void closed(communicator_state& c) noexcept;  // its last handle has gone
+  // f(communicator_state&) for those that there are; f may close and fail any of them.
+  template <class F>
+  void for_each(const F& f) noexcept {
+    std::uint64_t last = 0;
+    for (;;) {
+      const auto next = std::find_if(communicators_.begin(), communicators_.end(),
+                                     [last](const communicator_state* c) { return c->serial() > last; });
+      if (next == communicators_.end()) return;
+      last = (*next)->serial();
+      f(**next);
+    }
+  }
+  std::uint64_t next_serial() noexcept { return ++made_; }
   bool has_communicators() const noexcept { return !communicators_.empty(); }
-  void opened(communicator_state& c) { communicators_.push_back(&c); }
   // A number for a new communicator that no other rank of this world gives out. Throws errc::resources at the
   // end of their range (2^31 / size of the world).
   std::uint32_t next_communicator_id();
@@ -68,8 +82,6 @@ class world final : public p2p::router {
   // `members`: ranks of this world; `parent`: the id of the communicator that it is made from.
   communicator_state& make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
                                         std::vector<int> members);
-  // Those that were made from it and are still there.
-  std::vector<communicator_state*> made_from(const communicator_state& parent) const;
   // The one of this message context; null: it is not open here.
   communicator_state* find(std::uint32_t message_context) const noexcept;
   agreement& survivors() noexcept { return agreement_; }
@@ -90,6 +102,11 @@ class world final : public p2p::router {
 
   // Called when the last communicator has gone, from the loop.
   std::function<void(world&)> on_idle;
+  // For whoever on_idle tells.
+  const std::shared_ptr<core::reserved_block> idle_block = std::make_shared<core::reserved_block>();
+  core::time_point leave_by{};  // of one that is being left
+  bool failing = false;         // it is cut, when it has had the time to say why
+  bool flushed = false;
 
  private:
   core::loop& loop_;
@@ -97,7 +114,8 @@ class world final : public p2p::router {
   std::vector<std::unique_ptr<transport::transport>> transports_;
   std::vector<transport::link*> links_;  // by peer; null until needed
   p2p::endpoint endpoint_;
-  std::vector<communicator_state*> communicators_;
+  std::vector<communicator_state*> communicators_;  // in the order of their making
+  std::uint64_t made_ = 0;
   communicator_state* world_communicator_ = nullptr;
   agreement agreement_;
   std::shared_ptr<tcp_store_server> server_;

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <sys/eventfd.h>
 
+#include <atomic>
 #include <cerrno>
 
 namespace tutti::core {
@@ -32,7 +33,13 @@ std::unique_ptr<backend> make_backend() {
                 fmt::format("TUTTI_LOOP='{}' is none of auto, io_uring, epoll", wanted));
   if (wanted == "epoll") return make_epoll_backend();
   std::string why;
-  if (auto ring = make_uring_backend(why)) return ring;
+  int code = 0;
+  if (auto ring = make_uring_backend(why, &code)) return ring;
+  if (wanted == "io_uring" && code == ENOMEM)
+    throw error(errc::resources,
+                fmt::format("no memory for io_uring: {}; or unset TUTTI_LOOP, or set it to epoll, "
+                            "which does the same",
+                            why));
   if (wanted == "io_uring" && short_of_descriptors())
     throw error(
         errc::resources,
@@ -44,7 +51,13 @@ std::unique_ptr<backend> make_backend() {
             "TUTTI_LOOP=io_uring, but io_uring cannot be used here: {}; unset TUTTI_LOOP or set it to "
             "epoll, which does the same",
             why));
-  base::log_info(fmt::format("using epoll: {}", why));
+  // What a limit forbids can be mended, so it is said, once; what the system does not have is as it is.
+  static std::atomic<bool> said{false};
+  if (code == ENOMEM && !said.exchange(true)) {
+    base::log_warning(fmt::format("no memory for io_uring, so this process uses epoll: {}", why));
+  } else {
+    base::log_info(fmt::format("using epoll: {}", why));
+  }
   return make_epoll_backend();
 }
 

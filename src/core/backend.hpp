@@ -63,8 +63,8 @@ class backend : public source {
 // epoll. Throws tutti::error when the one that was asked for cannot be had, with the reason and the cure.
 std::unique_ptr<backend> make_backend();
 std::unique_ptr<backend> make_epoll_backend();
-// Null when this machine cannot; `why` says why.
-std::unique_ptr<backend> make_uring_backend(std::string& why);
+// Null when this machine cannot; `why` says why, and `code`, where it is given, has the error of the kernel.
+std::unique_ptr<backend> make_uring_backend(std::string& why, int* code = nullptr);
 
 // Watchers by handle: a handle is an index and a generation, so that an event for a watcher that has gone is
 // dropped.
@@ -74,6 +74,8 @@ class watcher_table {
     std::uint32_t index;
     if (free_.empty()) {
       index = static_cast<std::uint32_t>(entries_.size());
+      if (free_.capacity() <= entries_.size())
+        free_.reserve(2 * entries_.size() + 8);  // for erase(), which cannot fail
       entries_.emplace_back();
     } else {
       index = free_.back();

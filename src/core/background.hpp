@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "core/running_task.hpp"
 
 #include <algorithm>
@@ -30,7 +31,7 @@ class background_tasks {
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& e) {
-      base::log_error(std::string("a background task failed: ") + e.what());
+      base::log_error(base::words([&e] { return std::string("a background task failed: ") + e.what(); }));
     } catch (...) {
       base::log_error("a background task failed");
     }

@@ -3,6 +3,7 @@
 // leave.
 #include "core/compute_pool.hpp"
 
+#include "core/kept_memory.hpp"
 #include "core/loop.hpp"
 #include "core/spin_policy.hpp"
 #include "flight/recordings.hpp"
@@ -52,12 +53,21 @@ struct compute_ticket {
   }
   std::shared_ptr<flight::seat> seat;
   flight::handle record;
+  core::reserved_block
+      way_back;  // the handler that brings the result, which the pool's thread cannot fail to post
   std::mutex mutex;
   std::condition_variable changed;
   bool left = false;       // the pool's thread touches neither the job nor the io_context any more
   bool abandoned = false;  // on the loop's thread only
 };
 using ticket_ptr = std::shared_ptr<compute_ticket>;
+
+template <class F>
+void post_back(const boost::asio::io_context::executor_type& executor, const ticket_ptr& ticket, F f) {
+  boost::asio::post(
+      executor, core::reserved_handler<F>(std::shared_ptr<core::reserved_block>(ticket, &ticket->way_back),
+                                          std::move(f)));
+}
 
 }  // namespace
 
@@ -68,26 +78,31 @@ void submit_compute(compute_job& job) {
                 "tutti::compute was awaited on a thread that runs no tutti::runtime; await it from a task "
                 "that runs there");
   auto ticket = std::make_shared<compute_ticket>();
-  job.ticket = new ticket_ptr(ticket);
+  auto owned = std::make_unique<ticket_ptr>(ticket);
   ticket->seat = loop->seat().shared_from_this();
   flight::recorder& recorder = ticket->seat->recorder();
-  recorder.compute_begun();
   ticket->record = recorder.begin_activity(flight::kind_compute, recorder.text_of(job.where.file_name()),
                                            job.where.line(), recorder.now());
   // The result comes by a handler: the io_context must not run out of work meanwhile.
   auto work = boost::asio::make_work_guard(loop->executor());
+  boost::asio::thread_pool* const pool = loop->stepped() ? nullptr : &core::pool();
+  job.ticket = owned.get();
+  recorder.compute_begun();
   if (loop->stepped()) {
     // Where time is not the machine's, no thread of its own may have a say in what comes first.
     job.run(job);
     ticket->pool_left();
-    boost::asio::post(loop->executor(), [ticket, &job] {
+    auto done = [ticket, &job] {
       if (ticket->abandoned) return;
       delete static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr));
       job.finished(job);
-    });
+    };
+    owned.release();
+    post_back(loop->executor(), ticket, std::move(done));
+    recorder.compute_ended();
     return;
   }
-  boost::asio::post(core::pool(), [ticket, &job, work = std::move(work)]() mutable {
+  auto run = [ticket, &job, work = std::move(work)]() mutable {
     flight::seat::set_current(ticket->seat.get());
     const std::uint64_t start = ticket->seat->recorder().now();
     job.run(job);
@@ -96,7 +111,7 @@ void submit_compute(compute_job& job) {
                                           ticket->seat->recorder().now());
     ticket->seat->recorder().compute_ended();
     const auto executor = work.get_executor();
-    boost::asio::post(executor, [ticket, &job, work = std::move(work)] {
+    post_back(executor, ticket, [ticket, &job, work = std::move(work)] {
       // The loop may come here before the pool's thread has left post(), and what follows may end the
       // io_context.
       ticket->await_pool();
@@ -105,7 +120,17 @@ void submit_compute(compute_job& job) {
       job.finished(job);
     });
     ticket->pool_left();
-  });
+  };
+  try {
+    boost::asio::post(*pool, std::move(run));
+  } catch (...) {
+    // Nothing will run: nobody is to wait for it.
+    job.ticket = nullptr;
+    recorder.end_activity(ticket->record, flight::state::failed, recorder.now(), recorder.now());
+    recorder.compute_ended();
+    throw;
+  }
+  owned.release();
 }
 
 void wait_compute(compute_job& job) noexcept {

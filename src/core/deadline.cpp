@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/text.hpp"
 #include "core/loop.hpp"
 
 #include <fmt/format.h>
@@ -35,10 +36,12 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
       [](void* self) noexcept {
         auto& d = *static_cast<deadline*>(self);
         d.passed_ = true;
-        d.scope_.stop(errc::timed_out,
-                      d.asked_ == d.asked_.zero()
-                          ? std::string("the deadline of with_deadline has passed")
-                          : fmt::format("not done within {} (with_timeout)", words_of(d.asked_)));
+        if (d.asked_ == d.asked_.zero())
+          d.scope_.stop(errc::timed_out, "the deadline of with_deadline has passed");
+        else
+          d.scope_.stop(errc::timed_out, base::words([&d] {
+                          return fmt::format("not done within {} (with_timeout)", words_of(d.asked_));
+                        }));
       },
       this);
   loop.engine().timers().arm(*timer, when);

@@ -2,8 +2,10 @@
 #include "core/engine.hpp"
 
 #include "base/cycles.hpp"
+#include "base/text.hpp"
 
 #include <algorithm>
+#include <new>
 
 namespace tutti::core {
 namespace {
@@ -17,9 +19,24 @@ constexpr std::uint64_t cycles_that_do_not_matter = 80'000;  // less than age_of
 
 }  // namespace
 
-void activity::set_failure(errc code, std::string text) noexcept {
+void activity::set_failure(errc code, std::string&& text) noexcept {
   failure_ = code;
-  text_ = std::make_unique<std::string>(std::move(text));
+  text_.reset();
+  try {
+    text_ = std::make_unique<std::string>(std::move(text));
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void activity::set_failure(errc code, const std::string& text) noexcept {
+  std::string copy;
+  base::copy_words(copy, text);
+  set_failure(code, std::move(copy));
+}
+
+std::string activity::take_text() noexcept {
+  if (text_) return std::move(*text_);
+  return failure_ == errc::success ? "" : base::no_words;
 }
 
 void engine::remove(source& s) noexcept {

@@ -32,9 +32,11 @@ class activity : public base::list_hook<ready_tag>, public base::list_hook<waiti
   activity(const activity&) = delete;
   activity& operator=(const activity&) = delete;
 
-  void set_failure(errc code, std::string text) noexcept;
+  // The failure stands even where there is no memory for its text.
+  void set_failure(errc code, std::string&& text) noexcept;
+  void set_failure(errc code, const std::string& text) noexcept;
   errc failure() const noexcept { return failure_; }
-  std::string take_text() noexcept { return text_ ? std::move(*text_) : std::string(); }
+  std::string take_text() noexcept;
 
   callback on_done = nullptr;
   callback on_expire = nullptr;  // its deadline passed: end it; the completion still comes

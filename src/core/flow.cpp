@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "base/heap_use.hpp"
+
 #include <cstdlib>
 #include <new>
 #include <tutti/detail/flow.hpp>
@@ -48,7 +50,8 @@ frame_lists* make_lists() {
 
 }  // namespace
 
-std::vector<std::coroutine_handle<>>& deferred_handles(flow& f) {
+bool defer(flow& f, std::coroutine_handle<> h) noexcept {
+  // Made on first use, freed at the thread's exit.
   struct owner {
     flow& of;
     std::vector<std::coroutine_handle<>> handles;
@@ -58,7 +61,12 @@ std::vector<std::coroutine_handle<>>& deferred_handles(flow& f) {
     static thread_local owner o{f, {}};
     f.deferred = &o.handles;
   }
-  return *f.deferred;
+  try {
+    f.deferred->push_back(h);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  return true;
 }
 
 void* allocate_frame(std::size_t bytes) {
@@ -69,9 +77,11 @@ void* allocate_frame(std::size_t bytes) {
       --l->kept[index];
       return std::exchange(l->first[index], l->first[index]->next);
     }
-    return ::operator new(index * class_bytes);
+    bytes = index * class_bytes;
   }
-  return ::operator new(bytes);
+  void* const frame = ::operator new(bytes);
+  base::count_heap_use(bytes);
+  return frame;
 }
 
 void release_frame(void* frame, std::size_t bytes) noexcept {

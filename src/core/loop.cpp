@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <tutti/detail/asio_await.hpp>
 #include <vector>
 
@@ -78,14 +79,19 @@ const char* wrong_thread_words() noexcept {
 // Handlers hold a weak link to the loop: Asio may run or destroy them after it has gone.
 struct loop::turn_handler {
   struct on_time;
-  std::shared_ptr<loop*> owner;
+  using allocator_type = reserved_allocator<std::byte>;
+  allocator_type get_allocator() const noexcept {
+    return allocator_type(std::shared_ptr<reserved_block>(owner, &owner->turn));
+  }
+
+  std::shared_ptr<anchor> owner;
   void operator()() const {
     if (loop* const l = alive(owner)) l->turn();
   }
   // Null: it has gone.
-  static loop* alive(const std::shared_ptr<loop*>& owner) {
-    if (*owner == forked) end_forked_child();
-    return *owner;
+  static loop* alive(const std::shared_ptr<anchor>& owner) {
+    if (owner->owner == forked) end_forked_child();
+    return owner->owner;
   }
 
   static void watch_forks() {
@@ -94,7 +100,7 @@ struct loop::turn_handler {
         [] {
           if (!loops().list.empty()) a_child_of_a_rank = true;
           for (loop* const l : loops().list) {
-            *l->alive_ = forked;
+            l->alive_->owner = forked;
             l->bound_.store(false, std::memory_order_relaxed);  // no thread here is the loop's
             l->engine_.abandon();
             l->leaving_ = true;  // a turn that is under way ends now
@@ -117,7 +123,12 @@ struct loop::turn_handler {
 };
 
 struct loop::wait_handler {
-  std::shared_ptr<loop*> owner;
+  using allocator_type = reserved_allocator<std::byte>;
+  allocator_type get_allocator() const noexcept {
+    return allocator_type(std::shared_ptr<reserved_block>(owner, &owner->wait));
+  }
+
+  std::shared_ptr<anchor> owner;
   void operator()(boost::system::error_code) const {
     loop* const living = turn_handler::alive(owner);
     if (living == nullptr) return;
@@ -135,7 +146,7 @@ struct loop::turn_handler::on_time {
   using allocator_type = kept_allocator<std::byte>;
   allocator_type get_allocator() const noexcept { return {}; }
 
-  std::shared_ptr<loop*> owner;
+  std::shared_ptr<anchor> owner;
   void operator()(boost::system::error_code code) const {
     loop* const l = turn_handler::alive(owner);
     if (l == nullptr || code) return;
@@ -145,14 +156,14 @@ struct loop::turn_handler::on_time {
 };
 
 loop::loop(boost::asio::io_context& context, environment& env)
-    : context_(context), engine_(env), alive_(std::make_shared<loop*>(this)) {
+    : context_(context), engine_(env), alive_(std::make_shared<anchor>(this)) {
   engine_.set_on_wait([](void* self) noexcept { static_cast<loop*>(self)->wake(); }, this);
   turn_handler::enlist(*this);
 }
 
 loop::~loop() {
   turn_handler::strike_off(*this);
-  *alive_ = nullptr;
+  alive_->owner = nullptr;
   if (descriptor_) descriptor_->release();  // the descriptor is the backend's
   if (backend_) engine_.remove(*backend_);
   if (current_loop == this) current_loop = nullptr;
@@ -187,10 +198,17 @@ flight::recorder& loop::recorder() { return seat().recorder(); }
 
 backend& loop::backend() {
   if (!backend_) {
-    backend_ = make_backend();
-    engine_.add(*backend_);
-    descriptor_ =
-        std::make_unique<boost::asio::posix::stream_descriptor>(context_, backend_->wait_descriptor());
+    auto made = make_backend();
+    auto descriptor =
+        std::make_unique<boost::asio::posix::stream_descriptor>(context_, made->wait_descriptor());
+    try {
+      engine_.add(*made);
+    } catch (...) {
+      descriptor->release();  // the descriptor is the backend's
+      throw;
+    }
+    backend_ = std::move(made);
+    descriptor_ = std::move(descriptor);
   }
   return *backend_;
 }
@@ -233,7 +251,7 @@ void loop::turn() {
   ++counters_.turns;
   leaving_ = false;
   const bool awake = stay_awake();
-  if (leaving_ && *alive_ == forked) end_forked_child();
+  if (leaving_ && alive_->owner == forked) end_forked_child();
   if (awake) {
     schedule();
     return;
@@ -315,23 +333,34 @@ void loop::park() {
     schedule();
     return;
   }
-  const time_point next = engine_.timers().next();
-  if (next < timer_at_) {
-    // Only ever moved forward: a timer that comes early finds nothing due, and the next park sets it right.
-    timer_at_ = next;
-    if (!timer_) timer_.emplace(context_);
-    timer_->expires_at(next);
-    timer_->async_wait(turn_handler::on_time{alive_});
+  try {
+    watch_and_set_alarm();
+  } catch (const std::bad_alloc&) {
+    // Nothing to be woken by: it stays up, and tries again at the end of the next turn.
+    engine_.disarm();
+    schedule();
+    return;
   }
   ++counters_.parks;
   stall_watch_.pause();
   if (recorder_ != nullptr) recorder_->fell_asleep();
   parked_ = true;
   scheduled_ = false;
-  if (!wait_pending_) {
-    wait_pending_ = true;
-    descriptor_->async_wait(boost::asio::posix::stream_descriptor::wait_read, wait_handler{alive_});
+}
+
+void loop::watch_and_set_alarm() {
+  const time_point next = engine_.timers().next();
+  if (next < timer_at_) {
+    // Only ever moved forward: a timer that comes early finds nothing due, and the next park sets it right.
+    if (!timer_) timer_.emplace(context_);
+    timer_at_ = time_point::max();
+    timer_->expires_at(next);
+    timer_->async_wait(turn_handler::on_time{alive_});
+    timer_at_ = next;
   }
+  if (wait_pending_) return;
+  descriptor_->async_wait(boost::asio::posix::stream_descriptor::wait_read, wait_handler{alive_});
+  wait_pending_ = true;
 }
 
 }  // namespace tutti::core

@@ -9,6 +9,7 @@
 
 #include "core/backend.hpp"
 #include "core/engine.hpp"
+#include "core/kept_memory.hpp"
 #include "core/spin_policy.hpp"
 #include "core/stall_watch.hpp"
 
@@ -89,12 +90,20 @@ class loop {
  private:
   struct turn_handler;
   struct wait_handler;
+  // What handlers hold: the loop, null when it has gone, and the memory that they are kept in.
+  struct anchor {
+    explicit anchor(loop* l) noexcept : owner(l) {}
+    loop* owner;
+    reserved_block turn;
+    reserved_block wait;
+  };
   void schedule() noexcept;
   void turn();
   // Spins for the budget; false: time to park.
   bool stay_awake();
   bool tick() noexcept;  // the engine's, and a look for stalls
   void park();
+  void watch_and_set_alarm();
   void get_up() noexcept;
 
   boost::asio::io_context& context_;
@@ -108,8 +117,8 @@ class loop {
   stall_watch stall_watch_;
   std::shared_ptr<flight::seat> seat_;
   flight::recorder* recorder_ = nullptr;  // the seat's
-  std::shared_ptr<loop*> alive_;          // handlers that come after the loop has gone find null here
-  std::atomic<pthread_t> thread_{};       // read by other threads, which ask whether they are this one
+  std::shared_ptr<anchor> alive_;
+  std::atomic<pthread_t> thread_{};  // read by other threads, which ask whether they are this one
   std::atomic<bool> bound_{false};
   int holds_ = 0;
   bool scheduled_ = false;     // a turn is posted, or running

@@ -1,74 +1,73 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/timer_queue.hpp"
 
+#include <utility>
+
 namespace tutti::core {
 
+// What it came before takes its place: none of that is due before its parent.
 void timer::cancel() noexcept {
-  if (queue_ != nullptr) queue_->remove(*this);
+  if (place_ == nullptr) return;
+  timer** const place = std::exchange(place_, nullptr);
+  timer* const next = std::exchange(next_, nullptr);
+  timer* const heir = timer_queue::meld_all(std::exchange(child_, nullptr));
+  if (heir == nullptr) return timer_queue::put(place, next);
+  timer_queue::put(place, heir);
+  timer_queue::put(&heir->next_, next);
 }
 
 timer_queue::~timer_queue() {
-  for (timer* t : heap_) t->queue_ = nullptr;
+  while (first_ != nullptr) first_->cancel();
 }
 
-void timer_queue::arm(timer& t, time_point when) {
+void timer_queue::put(timer** place, timer* t) noexcept {
+  *place = t;
+  if (t != nullptr) t->place_ = place;
+}
+
+// Of two that stand alone, the later one becomes the other's first child.
+timer* timer_queue::meld(timer* a, timer* b) noexcept {
+  if (b->when_ < a->when_) std::swap(a, b);
+  put(&b->next_, a->child_);
+  put(&a->child_, b);
+  return a;
+}
+
+// Of siblings: in pairs on the way there, all pairs together on the way back.
+timer* timer_queue::meld_all(timer* first) noexcept {
+  timer* pairs = nullptr;
+  while (first != nullptr) {
+    timer* a = first;
+    timer* const b = a->next_;
+    first = b != nullptr ? b->next_ : nullptr;
+    if (b != nullptr) a = meld(a, b);
+    a->next_ = pairs;
+    pairs = a;
+  }
+  timer* all = nullptr;
+  while (pairs != nullptr) {
+    timer* const one = std::exchange(pairs, pairs->next_);
+    one->next_ = nullptr;
+    all = all != nullptr ? meld(all, one) : one;
+  }
+  return all;
+}
+
+void timer_queue::arm(timer& t, time_point when) noexcept {
   t.cancel();
-  heap_.push_back(&t);  // the only step that may throw
-  t.queue_ = this;
   t.when_ = when;
-  t.place_ = heap_.size() - 1;
-  sift_up(t.place_);
+  put(&first_, first_ != nullptr ? meld(first_, &t) : &t);
 }
 
 bool timer_queue::fire_due(time_point now) noexcept {
   bool fired = false;
-  while (!heap_.empty() && heap_.front()->when_ <= now) {
-    timer& t = *heap_.front();
-    remove(t);
+  while (first_ != nullptr && first_->when_ <= now) {
+    timer& t = *first_;
+    t.cancel();
     fired = true;
     t.fire_(t.owner_);
   }
   return fired;
-}
-
-void timer_queue::remove(timer& t) noexcept {
-  const std::size_t place = t.place_;
-  t.queue_ = nullptr;
-  timer* last = heap_.back();
-  heap_.pop_back();
-  if (last == &t) return;
-  put(place, last);
-  sift_up(place);
-  sift_down(last->place_);
-}
-
-void timer_queue::put(std::size_t place, timer* t) noexcept {
-  heap_[place] = t;
-  t->place_ = place;
-}
-
-void timer_queue::sift_up(std::size_t place) noexcept {
-  timer* t = heap_[place];
-  while (place > 0) {
-    const std::size_t parent = (place - 1) / 2;
-    if (heap_[parent]->when_ <= t->when_) break;
-    put(place, heap_[parent]);
-    place = parent;
-  }
-  put(place, t);
-}
-
-void timer_queue::sift_down(std::size_t place) noexcept {
-  timer* t = heap_[place];
-  for (;;) {
-    std::size_t child = 2 * place + 1;
-    if (child >= heap_.size()) break;
-    if (child + 1 < heap_.size() && heap_[child + 1]->when_ < heap_[child]->when_) ++child;
-    if (t->when_ <= heap_[child]->when_) break;
-    put(place, heap_[child]);
-    place = child;
-  }
-  put(place, t);
 }
 
 }  // namespace tutti::core

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's timers: a binary heap whose elements know their place, so that cancelling costs O(log n) and
-// no search.
+// The engine's timers: a pairing heap through the timers themselves, so that arming one needs no memory and
+// cannot fail.
 #pragma once
 
 #include "core/environment.hpp"
-
-#include <cstddef>
-#include <vector>
 
 namespace tutti::core {
 
@@ -22,7 +19,7 @@ class timer {
   timer& operator=(const timer&) = delete;
   ~timer() { cancel(); }
 
-  bool armed() const noexcept { return queue_ != nullptr; }
+  bool armed() const noexcept { return place_ != nullptr; }
   time_point when() const noexcept { return when_; }
   void cancel() noexcept;
 
@@ -30,28 +27,32 @@ class timer {
   friend class timer_queue;
   function fire_;
   void* owner_;
-  timer_queue* queue_ = nullptr;
-  std::size_t place_ = 0;
+  timer** place_ = nullptr;  // the pointer that points here: the queue's, its parent's or its sibling's
+  timer* child_ = nullptr;   // the first of those that it comes before
+  timer* next_ = nullptr;    // the next child of its parent
   time_point when_{};
 };
 
+// O(1) to arm, O(log n) amortised to cancel and to fire.
 class timer_queue {
  public:
+  timer_queue() noexcept = default;
+  timer_queue(const timer_queue&) = delete;
+  timer_queue& operator=(const timer_queue&) = delete;
   ~timer_queue();
   // Arms `t`, or moves it if it is armed already.
-  void arm(timer& t, time_point when);
+  void arm(timer& t, time_point when) noexcept;
   // Fires all that are due at `now`; true when any was.
   bool fire_due(time_point now) noexcept;
-  bool empty() const noexcept { return heap_.empty(); }
-  time_point next() const noexcept { return heap_.empty() ? time_point::max() : heap_.front()->when_; }
+  bool empty() const noexcept { return first_ == nullptr; }
+  time_point next() const noexcept { return first_ == nullptr ? time_point::max() : first_->when_; }
 
  private:
   friend class timer;
-  void remove(timer& t) noexcept;
-  void sift_up(std::size_t place) noexcept;
-  void sift_down(std::size_t place) noexcept;
-  void put(std::size_t place, timer* t) noexcept;
-  std::vector<timer*> heap_;
+  static void put(timer** place, timer* t) noexcept;
+  static timer* meld(timer* a, timer* b) noexcept;
+  static timer* meld_all(timer* first) noexcept;
+  timer* first_ = nullptr;
 };
 
 }  // namespace tutti::core

@@ -32,7 +32,7 @@ class uring_backend final : public backend {
  public:
   // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and
   // TASKRUN_FLAG 5.19.
-  explicit uring_backend(std::string& why) {
+  uring_backend(std::string& why, int& refusal) {
     static constexpr unsigned ladder[] = {
         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
         IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG, 0U};
@@ -49,26 +49,24 @@ class uring_backend final : public backend {
     }
     (void)rings_closed.load(std::memory_order_acquire);
     if (code != 0) {
+      refusal = -code;
       why = fmt::format("io_uring_setup failed: {}{}", std::strerror(-code), hint(code));
       return;
     }
     usable_ = true;
-    if (!probe(why)) usable_ = false;
-    // The io_context waits on an epoll descriptor with an eventfd in it that the kernel signals (waiting on
-    // the ring's own descriptor loses completions of a DEFER_TASKRUN ring), and with the doorbells.
-    event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    wait_ = base::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
-    if (usable_ && (!event_ || !wait_ || io_uring_register_eventfd(&ring_, event_.get()) != 0)) {
-      why = fmt::format("cannot register an eventfd: {}", std::strerror(errno));
-      usable_ = false;
+    try {
+      usable_ = probe(why) && make_descriptors(why, refusal);
+      if (usable_) watch_doorbell(event_.get());
+    } catch (...) {
+      close_ring();
+      throw;
     }
-    if (usable_) watch_doorbell(event_.get());
-    io_uring_register_ring_fd(
-        &ring_);  // saves a descriptor look-up per call; older kernels refuse, harmlessly
     if (!usable_) {
       close_ring();
       return;
     }
+    // Saves a descriptor look-up per call; older kernels refuse, harmlessly.
+    io_uring_register_ring_fd(&ring_);
     set_notify(false);
   }
   ~uring_backend() override {
@@ -125,6 +123,17 @@ class uring_backend final : public backend {
   void disarm() noexcept override { set_notify(false); }
 
  private:
+  // The io_context waits on an epoll descriptor with an eventfd in it that the kernel signals (waiting on the
+  // ring's own descriptor loses completions of a DEFER_TASKRUN ring), and with the doorbells.
+  bool make_descriptors(std::string& why, int& refusal) {
+    event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    wait_ = base::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
+    const int code = !event_ || !wait_ ? -errno : io_uring_register_eventfd(&ring_, event_.get());
+    if (code == 0) return true;
+    refusal = -code;
+    why = fmt::format("cannot register an eventfd: {}{}", std::strerror(-code), hint(code));
+    return false;
+  }
   void close_ring() noexcept {
     rings_closed.fetch_add(1, std::memory_order_release);
     io_uring_queue_exit(&ring_);
@@ -134,12 +143,13 @@ class uring_backend final : public backend {
     if (code == -EPERM)
       return " (forbidden by a container's seccomp filter or by sysctl kernel.io_uring_disabled)";
     if (code == -ENOSYS) return " (this kernel has none)";
-    if (code == -ENOMEM) return " (locked-memory limit: see `ulimit -l`)";
+    if (code == -ENOMEM)
+      return " (raise the limit of locked memory, `ulimit -l`, or the container's of memory)";
     return "";
   }
 
   // Multishot poll came with 5.13 and cannot be probed as an opcode: try one on an eventfd.
-  bool probe(std::string& why) noexcept {
+  bool probe(std::string& why) {
     base::unique_fd trial(::eventfd(1, EFD_CLOEXEC));
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     io_uring_prep_poll_multishot(entry, trial.get(), POLLIN);
@@ -209,8 +219,10 @@ class uring_backend final : public backend {
 
 }  // namespace
 
-std::unique_ptr<backend> make_uring_backend(std::string& why) {
-  auto ring = std::make_unique<uring_backend>(why);
+std::unique_ptr<backend> make_uring_backend(std::string& why, int* code) {
+  int refusal = 0;
+  auto ring = std::make_unique<uring_backend>(why, refusal);
+  if (code != nullptr) *code = refusal;
   if (!ring->usable()) return nullptr;
   return ring;
 }
@@ -219,9 +231,12 @@ std::unique_ptr<backend> make_uring_backend(std::string& why) {
 
 #else
 
+#include <cerrno>
+
 namespace tutti::core {
 
-std::unique_ptr<backend> make_uring_backend(std::string& why) {
+std::unique_ptr<backend> make_uring_backend(std::string& why, int* code) {
+  if (code != nullptr) *code = ENOSYS;
   why = "this build of tutti has no io_uring (install liburing-dev and configure again)";
   return nullptr;
 }

@@ -195,8 +195,8 @@ std::shared_ptr<recordings> node_of_environment(int& place) {
 std::shared_ptr<seat> seat::take(bool real_clock, std::uint64_t (*clock)(const void*) noexcept,
                                  const void* clock_owner) {
   const bool alone_traced = real_clock && base::env_string(variable) == std::nullopt && trace_this_process();
+  std::shared_ptr<seat> made(new seat);  // before the lock, which its end needs too
   const std::lock_guard lock(seats_mutex);
-  std::shared_ptr<seat> made(new seat);
   recording_view memory;
   if (real_clock && !node_seat_taken) {
     int place = -1;
@@ -231,12 +231,14 @@ void seat::set_current(seat* s) noexcept { current_seat = s; }
 seat::~seat() {
   if (current_seat == this) current_seat = nullptr;
   const std::lock_guard lock(seats_mutex);
-  for (auto& s : seats) {
-    flight::recorder* mine = recorder_.get();
-    if (s.compare_exchange_strong(mine, nullptr, std::memory_order_acq_rel)) break;
+  if (recorder_ != nullptr) {
+    for (auto& s : seats) {
+      flight::recorder* mine = recorder_.get();
+      if (s.compare_exchange_strong(mine, nullptr, std::memory_order_acq_rel)) break;
+    }
+    write_last(recorder_->memory());
+    recorder_.reset();
   }
-  write_last(recorder_->memory());
-  recorder_.reset();
   if (own_ != nullptr) ::munmap(own_, own_bytes_);
   if (node_ != nullptr) node_seat_taken = false;
 }

@@ -4,6 +4,7 @@
 // Whoever ends one has its buffer back at once. A message loses its receive by that, but is not lost itself:
 // what has come of it is kept as if it had come before its receive, in its place among the others, and the
 // next receive that accepts it goes on from there.
+#include "base/text.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <fmt/format.h>
@@ -78,10 +79,10 @@ void endpoint::release(send& s) noexcept {
   if (s.at != send::phase::done) take_back(s);
 }
 
-void endpoint::fail(send& s, errc code, std::string text) noexcept {
+void endpoint::fail(send& s, errc code, const std::string& text) noexcept {
   if (s.at == send::phase::done || s.at == send::phase::idle) return;
   const bool arrives = take_back(s);
-  if (!arrives || !given_up(code)) s.set_failure(code, std::move(text));
+  if (!arrives || !given_up(code)) s.set_failure(code, text);
   engine_.complete(s);
 }
 
@@ -108,24 +109,26 @@ void endpoint::release(receive& r) noexcept {
   if (back != nullptr) offer(*back);
 }
 
-void endpoint::fail(receive& r, errc code, std::string text) noexcept {
+void endpoint::fail(receive& r, errc code, const std::string& text) noexcept {
   if (r.at == receive::phase::done || r.at == receive::phase::idle) return;
-  end_early(r, code, std::move(text), given_up(code) && r.expected == none);
+  end_early(r, code, text, given_up(code) && r.expected == none);
 }
 
-void endpoint::end_early(receive& r, errc code, std::string text, bool keep) noexcept {
+void endpoint::end_early(receive& r, errc code, const std::string& text, bool keep) noexcept {
   // The bytes that had no room are gone: of such a message nothing else can be said any more.
   const bool too_long = keep && r.at == receive::phase::landing && r.failure() != errc::success;
   bool lost = false;
   unexpected* const back = detach(r, keep, lost);
   if (lost) {
     r.set_failure(
-        errc::resources,
-        fmt::format("a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
-                    "had begun to arrive, and there is no memory to keep it in",
-                    r.result.bytes, routes_.describe(r.peer), r.result.tag, text));
+        errc::resources, base::words([&] {
+          return fmt::format(
+              "a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
+              "had begun to arrive, and there is no memory to keep it in",
+              r.result.bytes, routes_.describe(r.peer), r.result.tag, text);
+        }));
   } else if (!too_long) {
-    r.set_failure(code, std::move(text));
+    r.set_failure(code, text);
   }
   engine_.complete(r);
   if (back != nullptr) offer(*back);
@@ -198,12 +201,8 @@ unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
 
 // For the message that `r` has; nullptr: there is no memory.
 unexpected* endpoint::memory_for(const receive& r, frame_kind kind, std::size_t bytes) noexcept {
-  unexpected* u = nullptr;
-  try {
-    u = new_unexpected(bytes);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
+  unexpected* const u = memory_of(bytes);
+  if (u == nullptr) return nullptr;
   u->head = frame{};
   u->head.kind = kind;
   u->head.context = r.wanted.context;
@@ -294,8 +293,9 @@ void endpoint::end_withdraw(int peer, const frame& head) noexcept {
     wait_again(*r);
     return;
   }
-  end_early(*r, errc::cancelled,
-            fmt::format("{} took back the message while it was being received", routes_.describe(peer)),
+  end_early(*r, errc::cancelled, base::words([&] {
+    return fmt::format("{} took back the message while it was being received", routes_.describe(peer));
+  }),
             false);
 }
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "p2p/endpoint.hpp"
 
+#include "base/heap_use.hpp"
+#include "base/text.hpp"
 #include "flight/recorder.hpp"
-
-#include "base/log.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace tutti::p2p {
@@ -22,6 +23,8 @@ constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 
 constexpr std::size_t early_failures_kept = 64;
 constexpr std::size_t closed_remembered = 4096;
+// Frames of the protocol itself that can leave even when memory has run out.
+constexpr std::size_t controls_in_reserve = 16;
 
 // What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected
 // messages.
@@ -34,7 +37,12 @@ struct endpoint::control : transport::outgoing {
 };
 
 endpoint::endpoint(core::engine& engine, router& routes, int rank, int size)
-    : engine_(engine), routes_(routes), rank_(rank), peers_(static_cast<std::size_t>(size)) {}
+    : engine_(engine), routes_(routes), rank_(rank), peers_(static_cast<std::size_t>(size)) {
+  early_failures_.reserve(early_failures_kept);
+  controls_.reserve(2 * controls_in_reserve);
+  while (controls_.size() < controls_in_reserve)
+    if (!more_controls()) throw std::bad_alloc();
+}
 
 endpoint::~endpoint() {
   for (const auto& u : unexpected_nodes_) delete[] u->data;
@@ -50,18 +58,23 @@ endpoint_usage endpoint::usage() const noexcept {
 }
 
 void endpoint::open_context(std::uint32_t context, context_owner& owner) {
-  contexts_.emplace(context, &owner);
-  matcher_.open_context(context, static_cast<int>(peers_.size()));
+  to_tell_.reserve(contexts_.size() + 1);
+  const auto entry = contexts_.emplace(context, open{&owner}).first;
+  try {
+    matcher_.open_context(context, static_cast<int>(peers_.size()));
+  } catch (...) {
+    contexts_.erase(entry);
+    throw;
+  }
 }
 
 void endpoint::close_context(std::uint32_t context) noexcept {
-  fail_posted(context, errc::shut_down, "the communicator was closed");
-  end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down,
-             "the communicator was closed");
+  const std::string why = base::words([] { return std::string("the communicator was closed"); });
+  fail_posted(context, errc::shut_down, why);
+  end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down, why);
   drop_unexpected(context);
   matcher_.close_context(context);
   contexts_.erase(context);
-  untold_.erase(context);
   remember_closed(context);
 }
 
@@ -85,7 +98,13 @@ void endpoint::remember_closed(std::uint32_t context) noexcept {
     closed_.erase(closed_order_.front());
     closed_order_.pop_front();
   }
-  if (closed_.insert(context).second) closed_order_.push_back(context);
+  try {
+    closed_order_.push_back(context);
+    if (!closed_.insert(context).second) closed_order_.pop_back();
+  } catch (const std::bad_alloc&) {
+    // Forgotten: what still comes is kept until the world ends.
+    if (!closed_order_.empty() && closed_order_.back() == context) closed_order_.pop_back();
+  }
 }
 
 // ---- sending ----
@@ -104,9 +123,20 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
     return true;
   }
   other.in_touch = true;
+  transport::link* found = nullptr;
+  try {
+    found = &routes_.link_to(peer);
+    if (bytes > found->eager_limit() || other.eager_out + cost_of(bytes) > eager_window)
+      s.cookie = cookies_.insert(s);
+  } catch (const std::bad_alloc&) {
+    s.set_failure(errc::resources,
+                  base::words([] { return std::string("out of memory; nothing was sent"); }));
+    s.at = send::phase::done;
+    return true;
+  }
+  transport::link& link = *found;
   ++other.counters.sends;
   other.counters.bytes_sent += bytes;
-  transport::link& link = routes_.link_to(peer);
   s.head = frame{};
   s.head.context = context;
   s.head.tag = tag;
@@ -116,7 +146,7 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   s.progress = 0;
   s.shown = 0;
   s.done = &sent;
-  if (bytes <= link.eager_limit() && other.eager_out + cost_of(bytes) <= eager_window) {
+  if (s.cookie == 0) {
     ++counters_.eager;
     other.eager_out += cost_of(bytes);
     s.head.kind = frame_kind::eager;
@@ -129,7 +159,6 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
     ++counters_.rendezvous;
     if (bytes <= link.eager_limit()) ++other.counters.without_credit;
     s.head.kind = frame_kind::announce;
-    s.cookie = cookies_.insert(s);
     s.head.cookie = s.cookie;
     s.at = send::phase::announced;
     link.submit(s);
@@ -143,8 +172,14 @@ void endpoint::sent(transport::outgoing& o, bool ok) noexcept {
   auto& s = static_cast<send&>(o);
   endpoint& self = *s.through;
   if (!ok) {
-    // closed() follows with the reason, and finds the send by its cookie.
-    if (s.at == send::phase::queued && s.cookie == 0) s.cookie = self.cookies_.insert(s);
+    if (s.at != send::phase::queued || s.cookie != 0) return;
+    // closed() follows with the reason, unless this rank has broken off the connection itself.
+    const peer_state& other = self.state_of(s.peer);
+    if (other.why == errc::success) {
+      self.returned_.push_back(s);
+    } else {
+      self.fail(s, other.why, other.text);
+    }
     return;
   }
   if (s.at == send::phase::queued || s.at == send::phase::streaming) self.finish(s);
@@ -197,18 +232,33 @@ void endpoint::stop_waiting(core::activity& a) noexcept {
   engine_.end_wait();
 }
 
-void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload) noexcept {
-  if (peer_gone(peer)) return;
-  state_of(peer).in_touch = true;
-  control* c;
-  if (free_controls_.empty()) {
+bool endpoint::more_controls() noexcept {
+  try {
+    free_controls_.reserve(controls_.size() + 1);
     controls_.push_back(std::make_unique<control>());
-    c = controls_.back().get();
-    free_controls_.reserve(controls_.size());
-  } else {
-    c = free_controls_.back();
-    free_controls_.pop_back();
+    base::count_heap_use(sizeof(control));
+  } catch (const std::bad_alloc&) {
+    return false;
   }
+  free_controls_.push_back(controls_.back().get());
+  return true;
+}
+
+void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload) noexcept {
+  peer_state& to = state_of(peer);
+  if (to.why != errc::success || to.lost) return;
+  transport::link* link = nullptr;
+  try {
+    link = &routes_.link_to(peer);
+  } catch (const std::bad_alloc&) {
+    return;  // nothing has been exchanged with it yet, and nothing depends on this
+  }
+  to.in_touch = true;
+  // Ahead of need, so that there are some left when there is no memory for more.
+  if (free_controls_.size() < controls_in_reserve / 2) more_controls();
+  if (free_controls_.empty()) return lose(peer, "a frame of the protocol");
+  control* const c = free_controls_.back();
+  free_controls_.pop_back();
   c->owner = this;
   c->payload_bytes = std::move(payload);
   const bool carries = head.kind == frame_kind::fail || head.kind == frame_kind::agree;
@@ -220,7 +270,21 @@ void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload
     auto& done = static_cast<control&>(o);
     done.owner->free_controls_.push_back(&done);
   };
-  if (routes_.link_to(peer).submit(*c)) free_controls_.push_back(c);
+  if (link->submit(*c)) free_controls_.push_back(c);
+}
+
+void endpoint::lose(int peer, const char* what) noexcept {
+  peer_state& s = state_of(peer);
+  if (s.why != errc::success || std::exchange(s.lost, true)) return;
+  std::string text = base::words([&] {
+    return fmt::format("out of memory for {}, so the connection to {} was broken off", what,
+                       routes_.describe(peer));
+  });
+  try {
+    routes_.link_to(peer).give_up(errc::resources, std::move(text));
+  } catch (const std::bad_alloc&) {
+    s.lost = false;  // there is no connection yet
+  }
 }
 
 // The reach of a failure stands beside its reason.
@@ -234,7 +298,13 @@ void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const
   head.tag = static_cast<std::int32_t>(why) | (reach == extent::offspring ? reaches_offspring : 0);
   const std::string_view shown = std::string_view(text).substr(0, 4000);
   const auto* bytes = reinterpret_cast<const std::byte*>(shown.data());
-  post_control(peer, head, std::vector<std::byte>(bytes, bytes + shown.size()));
+  std::vector<std::byte> payload;
+  try {
+    payload.assign(bytes, bytes + shown.size());
+  } catch (const std::bad_alloc&) {
+    // Without words it still says that it has failed.
+  }
+  post_control(peer, head, std::move(payload));
 }
 
 void endpoint::agree(std::uint32_t context, int peer, std::uint32_t round,
@@ -254,25 +324,23 @@ void endpoint::get_in_touch(int peer) noexcept {
 }
 
 void endpoint::get_in_touch_with_awaited(std::uint32_t context) noexcept {
-  std::vector<int> awaited;
   const auto note = [&](const match::envelope& wanted) {
-    if (wanted.context == context && wanted.source >= 0 && wanted.source != rank_ && !in_touch(wanted.source))
-      awaited.push_back(wanted.source);
+    if (wanted.context == context && wanted.source >= 0 && wanted.source != rank_)
+      get_in_touch(wanted.source);
   };
   matcher_.visit_posted(context, [&](const match::posted_receive& r) { note(r.wanted); });
   for (const probe* p = probes_.front(); p != nullptr; p = probes_.after(*p)) note(p->wanted);
-  for (const int peer : awaited) get_in_touch(peer);
 }
 
 void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,
                             const fingerprint& part_of) noexcept {
-  std::vector<int> waited_for;
+  int last = rank_;  // they come by source
   matcher_.visit_posted(context, [&](const match::posted_receive& r) {
-    const bool known = std::find(waited_for.begin(), waited_for.end(), r.wanted.source) != waited_for.end();
-    const bool of_it = r.wanted.tag == static_cast<std::int32_t>(sequence);
-    if (of_it && r.wanted.source != rank_ && !known) waited_for.push_back(r.wanted.source);
+    if (r.wanted.tag != static_cast<std::int32_t>(sequence) || r.wanted.source == rank_) return;
+    if (r.wanted.source == last) return;
+    last = r.wanted.source;
+    give_notice(context, last, sequence, part_of);
   });
-  for (const int peer : waited_for) give_notice(context, peer, sequence, part_of);
 }
 
 void endpoint::give_notice(std::uint32_t context, int peer, std::uint32_t sequence,
@@ -307,7 +375,7 @@ int endpoint::waits_for(std::uint32_t context, std::uint32_t sequence) noexcept 
 void endpoint::end_ask(int peer, const frame& head) noexcept {
   const auto owner = contexts_.find(head.context);
   whereabouts here;
-  if (owner != contexts_.end()) here = owner->second->where(static_cast<std::uint32_t>(head.tag));
+  if (owner != contexts_.end()) here = owner->second.owner->where(static_cast<std::uint32_t>(head.tag));
   frame answer;
   answer.kind = frame_kind::tell;
   answer.context = head.context;
@@ -329,7 +397,7 @@ void endpoint::end_tell(int peer, const frame& head) noexcept {
   there.last = head.other_cookie;
   there.print = head.fingerprint;
   if (head.length > 0 && head.length <= peers_.size()) there.waits_for = static_cast<int>(head.length) - 1;
-  owner->second->told(peer, static_cast<std::uint32_t>(head.tag), there);
+  owner->second.owner->told(peer, static_cast<std::uint32_t>(head.tag), there);
 }
 
 bool endpoint::waiting_message(std::uint32_t context, int source, status& found) noexcept {
@@ -377,26 +445,31 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
   r.result.tag = head.tag;
   r.result.bytes = head.length;
   if (head.length > r.capacity)
-    r.set_failure(
-        errc::truncated,
-        fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
-                    "nothing was written past its end: make the buffer at least as long as the message",
-                    head.length, routes_.describe(peer), head.tag, r.capacity));
+    r.set_failure(errc::truncated, base::words([&] {
+                    return fmt::format(
+                        "a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
+                        "nothing was written past its end: make the buffer at least as long as the message",
+                        head.length, routes_.describe(peer), head.tag, r.capacity);
+                  }));
   // All parts of a collective know how long they are; only element counts that differ by rank can disagree.
   static constexpr fingerprint none{};
   if (r.expected != none && head.length != r.capacity)
     r.set_failure(
-        errc::mismatch,
-        fmt::format("{} sent {} bytes where this rank expects {}: the element counts that the ranks gave for "
-                    "this block differ",
-                    routes_.describe(peer), head.length, r.capacity));
+        errc::mismatch, base::words([&] {
+          return fmt::format(
+              "{} sent {} bytes where this rank expects {}: the element counts that the ranks gave for "
+              "this block differ",
+              routes_.describe(peer), head.length, r.capacity);
+        }));
   // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this
   // one.
   if (head.fingerprint != r.expected) {
     const auto owner = contexts_.find(head.context);
     if (owner != contexts_.end())
-      r.set_failure(errc::mismatch, owner->second->mismatch_text(peer, static_cast<std::uint32_t>(head.tag),
-                                                                 r.expected, head.fingerprint));
+      r.set_failure(errc::mismatch, base::words([&] {
+                      return owner->second.owner->mismatch_text(peer, static_cast<std::uint32_t>(head.tag),
+                                                                r.expected, head.fingerprint);
+                    }));
   }
 }
 
@@ -404,14 +477,18 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
 bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   note_message(r, u.peer, u.head);
   if (u.head.kind == frame_kind::announce) {
-    const frame head = u.head;
-    const int peer = u.peer;
-    recycle(u);
-    if (peer_gone(peer)) {
-      r.set_failure(state_of(peer).why, state_of(peer).text);
+    if (peer_gone(u.peer)) {
+      r.set_failure(state_of(u.peer).why, state_of(u.peer).text);
+      recycle(u);
       return true;
     }
-    clear_to_send(r, peer, head);
+    clear_to_send(r, u.peer, u.head);
+    if (r.failure() == errc::resources) {
+      static_cast<base::list_hook<announced_tag>&>(u).unlink();
+      offer(u);
+    } else {
+      recycle(u);
+    }
     return r.at == receive::phase::done;
   }
   if (u.cookie != 0) {
@@ -435,7 +512,8 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   return true;
 }
 
-// Has the link fetch the announced message, or asks for it. One that would not fit is refused, and of one
+// Has the link fetch the announced message, or asks for it. Without memory for that the receive fails with
+// errc::resources, and the message is to wait for another. One that would not fit is refused, and of one
 // without bytes there is nothing to ask for (no data frame would ever end it): then the receive is done at
 // once, and the sender told so.
 void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexcept {
@@ -446,7 +524,15 @@ void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexc
     answer.kind = frame_kind::refuse;
     r.at = receive::phase::done;
   } else {
-    r.cookie = cookies_.insert(r);
+    try {
+      r.cookie = cookies_.insert(r);
+    } catch (const std::bad_alloc&) {
+      r.set_failure(errc::resources, base::words([] {
+                      return std::string("out of memory; the message waits for another receive");
+                    }));
+      r.at = receive::phase::done;
+      return;
+    }
     r.at = receive::phase::cleared;
     if (routes_.link_to(peer).fetch(announced, r.cookie)) {
       ++counters_.fetched;
@@ -463,11 +549,14 @@ bool endpoint::admitted(int peer, const frame& head) noexcept {
   if (head.fingerprint == none) return true;
   const auto owner = contexts_.find(head.context);
   return owner == contexts_.end() ||
-         owner->second->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
+         owner->second.owner->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
 }
 
 landing endpoint::begin(int peer, const frame& head) noexcept {
-  state_of(peer).in_touch = true;
+  peer_state& from = state_of(peer);
+  from.in_touch = true;
+  if (from.lost) [[unlikely]]
+    return {};
   switch (head.kind) {
     case frame_kind::eager:
       return begin_eager(peer, head);
@@ -475,7 +564,8 @@ landing endpoint::begin(int peer, const frame& head) noexcept {
       return begin_data(peer, head);
     case frame_kind::fail:
     case frame_kind::agree: {
-      unexpected* u = new_unexpected(head.length);
+      unexpected* const u = memory_of(head.length);
+      if (u == nullptr) return {};
       return landing{u->data, head.length, static_cast<landing_owner*>(u)};
     }
     default:
@@ -494,8 +584,12 @@ landing endpoint::begin_eager(int peer, const frame& head) noexcept {
     return landing{r.data, std::min<std::size_t>(head.length, r.capacity), static_cast<landing_owner*>(&r)};
   }
   if (was_closed(head.context)) return {};
+  unexpected* const u = memory_of(head.length);
+  if (u == nullptr) {
+    lose(peer, "a message that came before its receive");
+    return {};
+  }
   ++counters_.unexpected;
-  unexpected* u = new_unexpected(head.length);
   u->head = head;
   u->peer = peer;
   u->complete = false;
@@ -521,24 +615,25 @@ landing endpoint::begin_data(int peer, const frame& head) noexcept {
 }
 
 void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
+  peer_state& from = state_of(peer);
+  if (from.lost && where.owner == nullptr) [[unlikely]]
+    return;
   switch (head.kind) {
-    case frame_kind::eager: {
-      peer_state& from = state_of(peer);
+    case frame_kind::eager:
       from.arriving = nullptr;
       ++from.counters.receives;
       from.counters.bytes_received += head.length;
       end_eager(peer, head, where);
       break;
-    }
     case frame_kind::announce:
-      ++state_of(peer).counters.receives;
+      ++from.counters.receives;
       end_announce(peer, head);
       break;
     case frame_kind::clear:
       end_clear(peer, head);
       break;
     case frame_kind::data:
-      state_of(peer).counters.bytes_received += head.length;
+      from.counters.bytes_received += head.length;
       end_data(head, where);
       break;
     case frame_kind::withdraw:
@@ -554,11 +649,9 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
     case frame_kind::taken:
       end_answer(peer, head);
       break;
-    case frame_kind::credit: {
-      std::uint64_t& out = state_of(peer).eager_out;
-      out -= std::min(out, head.length);
+    case frame_kind::credit:
+      from.eager_out -= std::min(from.eager_out, head.length);
       break;
-    }
     case frame_kind::notice:
       admitted(peer, head);
       break;
@@ -605,6 +698,14 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
     auto& r = static_cast<receive&>(*posted);
     note_message(r, peer, head);
     clear_to_send(r, peer, head);
+    if (r.failure() == errc::resources) {
+      unexpected* const u = memory_for(r, frame_kind::announce, 0);
+      finish(r);
+      if (u == nullptr) return lose(peer, "the announcement of a message");
+      u->head = head;
+      u->complete = true;
+      return offer(*u);
+    }
     if (r.at == receive::phase::done) finish(r);
     return;
   }
@@ -619,8 +720,9 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
     }
     return;
   }
+  unexpected* const u = memory_of(0);
+  if (u == nullptr) return lose(peer, "the announcement of a message that came before its receive");
   ++counters_.unexpected;
-  unexpected* u = new_unexpected(0);
   u->head = head;
   u->peer = peer;
   u->complete = true;
@@ -648,26 +750,29 @@ void endpoint::end_data(const frame& head, const landing& where) noexcept {
 }
 
 void endpoint::end_fail(int peer, const frame& head, const landing& where) noexcept {
-  auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
-  const std::string text(reinterpret_cast<const char*>(u.data), head.length);
-  recycle(u);
+  std::string text = base::no_words;
+  if (where.owner != nullptr) {
+    auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
+    base::copy_words(text, {reinterpret_cast<const char*>(u.data), head.length});
+    recycle(u);
+  }
   const auto why = static_cast<errc>(head.tag & ~reaches_offspring);
   const extent reach = (head.tag & reaches_offspring) != 0 ? extent::offspring : extent::one;
   const auto owner = contexts_.find(head.context);
   if (owner != contexts_.end()) {
-    owner->second->failed_remotely(peer, why, text, reach);
+    owner->second.owner->failed_remotely(peer, why, text, reach);
     return;
   }
   // Closed here, or not open yet; of the former there may be any number, and numbers are not used again.
   if (early_failures_.size() == early_failures_kept) early_failures_.erase(early_failures_.begin());
-  early_failures_.push_back({head.context, peer, why, text, reach});
+  early_failures_.push_back({head.context, peer, why, std::move(text), reach});
 }
 
 void endpoint::end_agree(int peer, const frame& head, const landing& where) noexcept {
+  if (where.owner == nullptr) return lose(peer, "what it says of who is left");
   auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
-  const std::vector<std::byte> payload(u.data, u.data + head.length);
+  routes_.agree(peer, head.context, static_cast<std::uint32_t>(head.tag), {u.data, head.length});
   recycle(u);
-  routes_.agree(peer, head.context, static_cast<std::uint32_t>(head.tag), payload);
 }
 
 void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) noexcept {
@@ -693,6 +798,12 @@ void endpoint::fail_posted(std::uint32_t context, errc code, const std::string& 
     r.set_failure(code, text);
     finish(r);
   });
+}
+
+transport::outgoing* endpoint::returned_of(int peer) noexcept {
+  transport::outgoing* o = returned_.front();
+  while (o != nullptr && static_cast<send*>(o)->peer != peer) o = returned_.after(*o);
+  return o;
 }
 
 // The rest of the eager frame will not come.
@@ -724,12 +835,8 @@ int endpoint::gone_source(std::uint32_t context, int source) noexcept {
   if (gone_ == 0) return -1;
   const auto owner = contexts_.find(context);
   if (owner == contexts_.end()) return -1;
-  if (const int last = nobody_left(*owner->second); last >= 0) return last;
-  const auto untold = untold_.find(context);
-  if (untold == untold_.end()) return -1;
-  const int dead = untold->second;
-  untold_.erase(untold);
-  return dead;
+  if (const int last = nobody_left(*owner->second.owner); last >= 0) return last;
+  return std::exchange(owner->second.untold, -1);
 }
 
 void endpoint::closed(int peer, errc why, std::string text) noexcept {
@@ -739,39 +846,37 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   g.text = std::move(text);
   if (why == errc::protocol) ++counters_.corrupt_frames;
   // Messages that had come whole can still be received; what was half way cannot.
-  std::vector<receive*> receives;
-  std::vector<send*> sends;
-  std::vector<unexpected*> half_way;
-  cookies_.for_each([&](const cookie_table::named& is) {
-    if (is.sending != nullptr && is.sending->peer == peer) sends.push_back(is.sending);
-    if (is.receiving != nullptr && is.receiving->peer == peer) receives.push_back(is.receiving);
-    if (is.kept != nullptr && is.kept->peer == peer) half_way.push_back(is.kept);
-  });
   drop_arriving(peer);
-  for (send* s : sends) fail(*s, g.why, g.text);
-  // Who leaves has ended its sends. One of which nothing has come was taken back, and the answer that says so
-  // will not come any more: its receive waits again.
-  std::vector<receive*> again;
-  for (receive* r : receives)
-    if (why == errc::peer_left && r->received == 0 && r->expected == fingerprint{}) {
-      again.push_back(r);
-    } else {
-      fail(*r, g.why, g.text);
-    }
-  for (unexpected* u : half_way) discard(*u);
+  while (transport::outgoing* o = returned_of(peer)) {
+    o->unlink();
+    fail(*static_cast<send*>(o), g.why, g.text);
+  }
+  // Who leaves has ended its sends. A receive of one of which nothing has come was taken back, and the answer
+  // that says so will not come any more: it waits again.
+  const auto goes_on = [why](const receive& r) {
+    return why == errc::peer_left && r.received == 0 && r.expected == fingerprint{};
+  };
+  cookies_.for_each([&](const cookie_table::named& is) {
+    if (is.sending != nullptr && is.sending->peer == peer) fail(*is.sending, g.why, g.text);
+    if (is.receiving != nullptr && is.receiving->peer == peer && !goes_on(*is.receiving))
+      fail(*is.receiving, g.why, g.text);
+    if (is.kept != nullptr && is.kept->peer == peer) discard(*is.kept);
+  });
   for (unexpected* u = announced_.front(); u != nullptr;) {
     unexpected* next = announced_.after(*u);
     if (u->peer == peer) discard(*u);
     u = next;
   }
-  for (receive* r : again) wait_again(*r);
+  cookies_.for_each([&](const cookie_table::named& is) {
+    if (is.receiving != nullptr && is.receiving->peer == peer) wait_again(*is.receiving);
+  });
   ++gone_;
   // A receive from any source goes on while a member that may send is left; a member's death is reported to
   // it at once.
   const auto ends_any = [&](const context_owner& owner) {
     return owner.has_member(peer) && (why != errc::peer_left || nobody_left(owner) >= 0);
   };
-  for (const auto& [context, owner] : contexts_) {
+  for (auto& [context, entry] : contexts_) {
     bool told = false;
     const auto end_receive = [&](match::posted_receive& posted) {
       auto& r = static_cast<receive&>(posted);
@@ -780,20 +885,21 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
       finish(r);
     };
     matcher_.take_posted_from(context, peer, end_receive);
-    if (!ends_any(*owner)) continue;
+    if (!ends_any(*entry.owner)) continue;
     matcher_.take_posted_from(context, match::any_source, end_receive);
-    if (!told && why != errc::peer_left) untold_[context] = peer;
+    if (!told && why != errc::peer_left) entry.untold = peer;
   }
   end_probes(
       [&](const probe& p) {
         if (p.wanted.source >= 0) return p.wanted.source == peer;
         const auto owner = contexts_.find(p.wanted.context);
-        return owner != contexts_.end() && ends_any(*owner->second);
+        return owner != contexts_.end() && ends_any(*owner->second.owner);
       },
       g.why, g.text);
-  std::vector<context_owner*> owners;
-  for (const auto& [context, owner] : contexts_) owners.push_back(owner);
-  for (context_owner* owner : owners) owner->peer_closed(peer, g.why, g.text);
+  // What they do may close some of them.
+  to_tell_.clear();
+  for (const auto& [context, entry] : contexts_) to_tell_.push_back(entry.owner);
+  for (context_owner* owner : to_tell_) owner->peer_closed(peer, g.why, g.text);
   routes_.peer_closed(peer);
 }
 
@@ -850,10 +956,10 @@ void endpoint::release(probe& p) noexcept {
   stop_waiting(p);
 }
 
-void endpoint::fail(probe& p, errc code, std::string text) noexcept {
+void endpoint::fail(probe& p, errc code, const std::string& text) noexcept {
   if (!static_cast<base::list_hook<probe_tag>&>(p).linked()) return;
   release(p);
-  p.set_failure(code, std::move(text));
+  p.set_failure(code, text);
   engine_.complete(p);
 }
 
@@ -876,8 +982,9 @@ void endpoint::retire(unexpected& u) noexcept {
 
 unexpected* endpoint::new_unexpected(std::size_t bytes) {
   if (free_unexpected_.empty()) {
+    free_unexpected_.reserve(unexpected_nodes_.size() + 1);
     unexpected_nodes_.push_back(std::make_unique<unexpected>());
-    free_unexpected_.reserve(unexpected_nodes_.size());
+    base::count_heap_use(sizeof(unexpected));
     free_unexpected_.push_back(unexpected_nodes_.back().get());
   }
   unexpected* const u = free_unexpected_.back();
@@ -886,6 +993,7 @@ unexpected* endpoint::new_unexpected(std::size_t bytes) {
     u->capacity = 0;
     u->data = new std::byte[bytes];
     u->capacity = bytes;
+    base::count_heap_use(bytes);
   }
   free_unexpected_.pop_back();
   u->claimed_by = nullptr;
@@ -893,6 +1001,15 @@ unexpected* endpoint::new_unexpected(std::size_t bytes) {
   u->cookie = 0;
   u->received = 0;
   return u;
+}
+
+// The same; null: there is none.
+unexpected* endpoint::memory_of(std::uint64_t bytes) noexcept {
+  try {
+    return new_unexpected(bytes);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
 }
 
 void endpoint::recycle(unexpected& u) noexcept {

@@ -151,9 +151,9 @@ class endpoint final : public transport::inbound {
   // timed_out what has really happened counts: a receive leaves its message to others, but ends with
   // errc::truncated when it had begun to cut it off, and with errc::resources when there is no memory to keep
   // it in; a send whose message arrives all the same has succeeded. With another code the message is lost.
-  void fail(send& s, errc code, std::string text) noexcept;
-  void fail(receive& r, errc code, std::string text) noexcept;
-  void fail(probe& p, errc code, std::string text) noexcept;
+  void fail(send& s, errc code, const std::string& text) noexcept;
+  void fail(receive& r, errc code, const std::string& text) noexcept;
+  void fail(probe& p, errc code, const std::string& text) noexcept;
   // Ends every receive posted for `context`.
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
   // Tells `peer` that the communicator has failed here; best effort.
@@ -161,6 +161,9 @@ class endpoint final : public transport::inbound {
                         extent reach = extent::one) noexcept;
   // Sends an agree frame; best effort.
   void agree(std::uint32_t context, int peer, std::uint32_t round, std::vector<std::byte> payload) noexcept;
+  // Breaks off the connection to `peer`, for want of memory for `what`, without which its messages, or this
+  // rank's, would not be whole or in order.
+  void lose(int peer, const char* what) noexcept;
   // Makes sure that the end of `peer` would be noticed: connects to it where nothing has yet.
   void get_in_touch(int peer) noexcept;
   // The same with every rank from which a receive or a probe of `context` waits for a message.
@@ -230,6 +233,7 @@ class endpoint final : public transport::inbound {
   struct peer_state {
     errc why = errc::success;  // of the link's end
     bool in_touch = false;
+    bool lost = false;  // nothing more is taken from it; its link is about to close
     peer_counters counters;
     std::string text;
     std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited
@@ -247,10 +251,11 @@ class endpoint final : public transport::inbound {
   void drop_arriving(int peer) noexcept;
   void drop_unexpected(std::uint32_t context) noexcept;
   void remember_closed(std::uint32_t context) noexcept;
+  transport::outgoing* returned_of(int peer) noexcept;
 
   // early_ends.cpp
   bool take_back(send& s) noexcept;
-  void end_early(receive& r, errc code, std::string text, bool keep) noexcept;
+  void end_early(receive& r, errc code, const std::string& text, bool keep) noexcept;
   unexpected* detach(receive& r, bool keep, bool& lost) noexcept;
   unexpected* memory_for(const receive& r, transport::frame_kind kind, std::size_t bytes) noexcept;
   unexpected* keep_whole(const receive& r) noexcept;
@@ -289,9 +294,11 @@ class endpoint final : public transport::inbound {
   void finish(send& s) noexcept;
   void finish(receive& r) noexcept;
   void stop_waiting(core::activity& a) noexcept;
+  bool more_controls() noexcept;
   void post_control(int peer, transport::frame head, std::vector<std::byte> payload = {}) noexcept;
 
   unexpected* new_unexpected(std::size_t bytes);
+  unexpected* memory_of(std::uint64_t bytes) noexcept;
   void recycle(unexpected& u) noexcept;
   void retire(unexpected& u) noexcept;  // the same, of an eager message
 
@@ -304,10 +311,16 @@ class endpoint final : public transport::inbound {
       unexpected_nodes_;  // before the queues that link them: freed after them
   match::matcher matcher_;
   cookie_table cookies_;
-  std::unordered_map<std::uint32_t, context_owner*> contexts_;
+  struct open {
+    context_owner* owner = nullptr;
+    int untold = -1;  // a member that has died, of which no receive from any rank has been told
+  };
+  std::unordered_map<std::uint32_t, open> contexts_;
+  std::vector<context_owner*> to_tell_;  // has room for all of them
   std::vector<peer_state> peers_;
-  std::size_t gone_ = 0;                           // peers whose link has ended
-  std::unordered_map<std::uint32_t, int> untold_;  // a member that has died, by context
+  std::size_t gone_ = 0;  // peers whose link has ended
+  // Sends that a link has handed back, until it says why.
+  base::intrusive_list<transport::outgoing, transport::outgoing_tag> returned_;
   base::intrusive_list<unexpected, announced_tag> announced_;
   base::intrusive_list<probe, probe_tag> probes_;
   std::vector<unexpected*> free_unexpected_;

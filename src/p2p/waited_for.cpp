@@ -19,16 +19,17 @@ void endpoint::mark_waited_for(std::vector<waits>& by_peer) noexcept {
     for (int p = 0; p < static_cast<int>(peers_.size()); ++p)
       if (owner.has_member(p)) mark(p, waits::for_any);
   };
-  for (const auto& [context, owner] : contexts_) {
+  for (const auto& [context, entry] : contexts_) {
+    const context_owner& owner = *entry.owner;
     bool any_seen = false;
     matcher_.visit_posted(context, [&](const match::posted_receive& r) {
       if (r.wanted.source < 0 && std::exchange(any_seen, true)) return;
-      mark_source(r.wanted.source, *owner);
+      mark_source(r.wanted.source, owner);
     });
   }
   for (const probe* p = probes_.front(); p != nullptr; p = probes_.after(*p)) {
     const auto owner = contexts_.find(p->wanted.context);
-    if (owner != contexts_.end()) mark_source(p->wanted.source, *owner->second);
+    if (owner != contexts_.end()) mark_source(p->wanted.source, *owner->second.owner);
   }
   cookies_.for_each([&](const cookie_table::named& is) {
     if (is.sending != nullptr) mark(is.sending->peer, waits::for_it);

@@ -51,13 +51,20 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
         options(std::move(o)),
         buckets(std::move(g), options.first_bucket_bytes, options.bucket_bytes) {}
 
-  // On the loop thread. Starts every bucket whose turn it is.
-  void launch() {
-    if (failed) return;
-    if (!begun) begin(1, true);
-    while (next < buckets.size() && buckets[next].is_complete()) {
-      if (next == 0) first_start = clock::now();
-      reductions->spawn(reduce_bucket(*this, next++));
+  // On the loop thread. Starts every bucket whose turn it is. What keeps one from being started ends the
+  // step.
+  void launch() noexcept {
+    if (failed || trouble) return;
+    try {
+      if (!begun) begin(1, true);
+      while (next < buckets.size() && buckets[next].is_complete()) {
+        if (next == 0) first_start = clock::now();
+        reductions->spawn(reduce_bucket(*this, next++));
+      }
+    } catch (...) {
+      trouble = std::current_exception();
+      // The others wait for what this rank does not start.
+      world.abort();
     }
   }
 
@@ -72,6 +79,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
 
   // All bucket tasks, and the header's sum.
   task<> finish() {
+    if (trouble) std::rethrow_exception(trouble);
     co_await reductions->join();
     if (header_sum) co_await header_sum;
     double factor = 1;
@@ -102,6 +110,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   train::gradient_buckets buckets;
   bool unsynchronised = false;
   bool failed = false;
+  std::exception_ptr trouble;
 
   // Of the step.
   std::optional<scope> reductions{std::in_place};

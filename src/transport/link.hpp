@@ -108,6 +108,11 @@ class inbound {
   ~inbound() = default;
 };
 
+struct link_counters {
+  std::uint64_t retries = 0;  // attempts to connect that came after one that had failed
+  std::uint64_t stalls = 0;   // times that frames could not leave for want of room, and then waited
+};
+
 // One peer. Frames submitted before the connection stands wait for it; connecting begins with the first
 // submit(). Frames are delivered in the order of submission, except that a data frame longer than the link's
 // slice is sent as several data frames (with other_cookie moved on) between which other frames may pass.
@@ -151,6 +156,15 @@ class link {
   virtual void rest() noexcept {}
   // Ends the link for this reason, from the next round of the loop on, as if the peer had died.
   virtual void give_up(errc /*why*/, std::string /*text*/) noexcept {}
+
+  const link_counters& counters() const noexcept { return counters_; }
+  void count_retry() noexcept { ++counters_.retries; }
+
+ protected:
+  void count_stall() noexcept { ++counters_.stalls; }
+
+ private:
+  link_counters counters_;
 };
 
 }  // namespace tutti::transport

@@ -71,6 +71,44 @@ TEST_CASE("computing on the loop thread is counted as a stall, on the pool it is
   });
 }
 
+TEST_CASE("what finds no room on its way is counted, and so is what the pools take from the heap") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    run_local(2, over(transport), [](communicator world) -> task<> {
+      std::vector<char> bytes(std::size_t{64} << 20);
+      int go = 0;
+      if (world.rank() == 0) {
+        request sending = world.isend(bytes, 1);
+        co_await world.send(go, 1);
+        co_await sending;
+        std::uint64_t stalls = 0;
+        for (const peer_counters& p : peer_counters_of(world)) stalls += p.rank == 1 ? p.stalls : 0;
+        TUTTI_EXPECT(stalls > 0);
+        TUTTI_EXPECT(prometheus_text(world).find("tutti_peer_stalls_total{rank=\"0\",peer=\"1\"} ") !=
+                     std::string::npos);
+      } else {
+        request receiving = world.irecv(bytes, 0);
+        co_await world.recv(go, 0);
+        compute_for(100ms);  // the message has been asked for, and is not taken off the way
+        co_await receiving;
+      }
+      const counters before = counters_of(world);
+      TUTTI_EXPECT(before.allocations > 0 && before.allocated_bytes > 0);
+      {
+        std::vector<int> values(200);
+        std::vector<request> many;
+        for (int i = 0; i < 200; ++i)
+          many.push_back(world.irecv(values[static_cast<std::size_t>(i)], world.rank(), i));
+      }
+      const counters after = counters_of(world);
+      TUTTI_EXPECT(after.allocations > before.allocations);
+      TUTTI_EXPECT(after.allocated_bytes > before.allocated_bytes);
+      TUTTI_EXPECT(prometheus_text(world).find("tutti_allocated_bytes_total{") != std::string::npos);
+      co_await world.barrier();
+    });
+  }
+}
+
 TEST_CASE("messages and bytes are counted by peer, calls by verb, and all of it is text for Prometheus") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);

@@ -29,9 +29,9 @@ inline flow& this_flow() noexcept {
   return instance;
 }
 
-// The list of handles waiting for the outermost call of this thread (made on first use, freed at thread
-// exit).
-std::vector<std::coroutine_handle<>>& deferred_handles(flow& f);
+// Puts `h` on the list of those that wait for the outermost call of this thread. False: there is no memory
+// for that, and it is to be resumed here, however deep.
+bool defer(flow& f, std::coroutine_handle<> h) noexcept;
 
 inline void run_deferred(flow& f) {
   while (f.deferred != nullptr && !f.deferred->empty()) {
@@ -45,10 +45,7 @@ inline void run_deferred(flow& f) {
 // one. The caller must not touch anything that `h` may destroy after this call.
 inline void resume_bounded(std::coroutine_handle<> h) {
   flow& f = this_flow();
-  if (f.depth >= flow::depth_limit) {
-    deferred_handles(f).push_back(h);
-    return;
-  }
+  if (f.depth >= flow::depth_limit && defer(f, h)) return;
   const void* outer = std::exchange(f.starting, nullptr);
   ++f.depth;
   h.resume();
@@ -70,10 +67,7 @@ inline void destroy_frame(std::coroutine_handle<> h) noexcept {
 // finished already, and the parent goes on without having been suspended.
 inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   flow& f = this_flow();
-  if (f.depth >= flow::depth_limit) {
-    deferred_handles(f).push_back(h);
-    return false;
-  }
+  if (f.depth >= flow::depth_limit && defer(f, h)) return false;
   const void* outer = std::exchange(f.starting, promise);
   ++f.depth;
   h.resume();

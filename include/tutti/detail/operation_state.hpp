@@ -153,7 +153,7 @@ class operation_state {
       return T(std::move(made_));
     }
   }
-  const std::string& failure_text() const noexcept { return *text_; }  // where there is a failure
+  const std::string& failure_text() const noexcept;  // where there is a failure
   // Throws tutti::error when the operation failed.
   void rethrow() const {
     if (failure_ != errc::success) throw_failure();
@@ -169,7 +169,9 @@ class operation_state {
   void set_result(const status& result) noexcept { result_ = result; }
   void set_made(communicator_ref made) noexcept { made_ = std::move(made); }
   communicator_ref take_made() noexcept { return std::move(made_); }
-  void fail(errc code, std::string text) noexcept;
+  // The failure stands even where there is no memory for its text.
+  void fail(errc code, std::string&& text) noexcept;
+  void fail(errc code, const std::string& text) noexcept;
   void complete() noexcept {
     if (checked_) forget_buffers();
     on_complete_(*this);
@@ -183,6 +185,7 @@ class operation_state {
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 
  private:
+  bool begin();
   [[noreturn]] void throw_failure() const;
   void forget_buffers() noexcept;
 

@@ -10,7 +10,9 @@
 #include <tutti/error.hpp>
 
 #include <coroutine>
+#include <exception>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -76,10 +78,14 @@ class stop_scope {
   void set_deadline() noexcept { has_deadline_ = true; }
 
   // Asks everything in it to end. The first reason stays. What ends at once may destroy the scope.
-  void stop(errc why, std::string text) noexcept {
+  void stop(errc why, std::string_view text) noexcept {
     if (stopped()) return;
     why_ = why;
-    text_ = std::move(text);
+    try {
+      text_ = text;
+    } catch (const std::exception&) {
+      text_ = "(no memory)";  // which needs none
+    }
     bool gone = false;
     gone_ = &gone;
     while (first_ != nullptr) {

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 
 namespace tutti::transport::mpi {
 
@@ -35,6 +36,7 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   bool work() noexcept;
   // The link is at its end, which is reported from the next work().
   void fail(errc why, std::string text) noexcept;
+  void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
   // The peer says that nothing more comes from it.
   void peer_ended(errc why, std::string text) noexcept;
   // The peer has everything that was sent to it.

@@ -18,6 +18,11 @@ bool self_transport::poll() noexcept {
   base::intrusive_list<outgoing, outgoing_tag> batch;
   batch.splice_back(queue_);
   bool any = false;
+  if (why_ != errc::success) {
+    while (outgoing* o = batch.pop_front()) o->done(*o, false);
+    up_->closed(rank_, std::exchange(why_, errc::success), std::move(text_));
+    return true;
+  }
   while (outgoing* o = batch.pop_front()) {
     any = true;
     const frame head = o->head;

@@ -4,6 +4,9 @@
 
 #include "transport/transport.hpp"
 
+#include <string>
+#include <utility>
+
 namespace tutti::transport::self {
 
 class self_transport final : public transport, public link, public core::source {
@@ -42,15 +45,22 @@ class self_transport final : public transport, public link, public core::source 
   // copy.
   std::size_t eager_limit() const noexcept override { return 16 * 1024; }
   bool closed() const noexcept override { return !attached_; }
+  void give_up(errc why, std::string text) noexcept override {
+    why_ = why;
+    text_ = std::move(text);
+    loop_.wake();
+  }
 
   bool poll() noexcept override;
-  bool arm() noexcept override { return !queue_.empty(); }
+  bool arm() noexcept override { return !queue_.empty() || why_ != errc::success; }
 
  private:
   core::loop& loop_;
   inbound* up_ = nullptr;
   int rank_ = 0;
   bool attached_ = false;
+  errc why_ = errc::success;  // it is at its end, to be reported from poll()
+  std::string text_;
   base::intrusive_list<outgoing, outgoing_tag> queue_;
 };
 

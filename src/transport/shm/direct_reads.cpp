@@ -3,14 +3,19 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace tutti::transport::shm {
 
-void direct_reads::start(const frame& announced, const shown_message& message, const std::byte* from,
-                         std::uint64_t cookie) {
+bool direct_reads::start(const frame& announced, const shown_message& message, const std::byte* from,
+                         std::uint64_t cookie) noexcept {
   if (free_.empty()) {
-    free_.reserve(reads_.size() + 1);
-    reads_.push_back(std::make_unique<read>());
+    try {
+      free_.reserve(reads_.size() + 1);
+      reads_.push_back(std::make_unique<read>());
+    } catch (const std::bad_alloc&) {
+      return false;
+    }
     free_.push_back(reads_.back().get());
   }
   read& r = *free_.back();
@@ -22,6 +27,7 @@ void direct_reads::start(const frame& announced, const shown_message& message, c
   r.cookie = cookie;
   r.copied = 0;
   active_.push_back(r);
+  return true;
 }
 
 outgoing& direct_reads::taken_frame(read& r) noexcept {

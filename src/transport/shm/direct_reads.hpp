@@ -19,9 +19,10 @@ class direct_reads {
  public:
   direct_reads() noexcept = default;
 
-  // The message `announced`, at `from`, is to arrive as data frames for `cookie`. `message` has begun.
-  void start(const frame& announced, const shown_message& message, const std::byte* from,
-             std::uint64_t cookie);
+  // The message `announced`, at `from`, is to arrive as data frames for `cookie`. `message` has begun. False:
+  // there is no memory for that.
+  bool start(const frame& announced, const shown_message& message, const std::byte* from,
+             std::uint64_t cookie) noexcept;
   bool full() const noexcept { return reads_.size() - free_.size() >= direct_slots; }
   bool busy() const noexcept { return !active_.empty(); }
 

@@ -2,6 +2,7 @@
 #include "transport/shm/shm_link.hpp"
 
 #include "base/shared_memory.hpp"
+#include "base/text.hpp"
 #include "transport/shm/shm_transport.hpp"
 
 #include <fmt/format.h>
@@ -20,6 +21,18 @@ constexpr int frames_per_poll = 32;
 constexpr std::size_t copied_per_poll = 4 * slice_bytes;
 // For the parent of a process that has died to take note.
 constexpr auto patience_with_parent = std::chrono::milliseconds(5);
+
+std::string words_of_end(const std::string& who, const std::string& how) {
+  if (how.empty())
+    return who +
+           " died or was killed: its shared-memory connection hung up; look at its output and at `dmesg`";
+  if (how.starts_with("exited"))
+    return fmt::format("{} {} without taking leave: its own output says why", who, how);
+  return fmt::format("{} died: it {}; look at its output{}", who, how,
+                     how.find("signal 9") != std::string::npos
+                         ? ", and, if nobody killed it, at `dmesg` for the out-of-memory killer"
+                         : "");
+}
 
 }  // namespace
 
@@ -52,14 +65,14 @@ bool shm_link::submit(outgoing& o) noexcept {
   return false;
 }
 
-void shm_link::abandon_accept() {
+void shm_link::abandon_accept() noexcept {
   if (at_ != phase::accepting) return;
   at_ = phase::idle;
   if (!has_queue()) return;
   begin_connect();
 }
 
-void shm_link::begin_connect() {
+void shm_link::begin_connect() noexcept {
   at_ = phase::connecting;
   ++attempts_;
   owner_.begin_connect(*this);
@@ -93,6 +106,11 @@ void shm_link::show(outgoing& o) noexcept {
 bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
   if (at_ != phase::open) return false;
   if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
+  try {
+    offered_.reserve(offered_.size() + 1);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
   if (!send_region(socket_.get(), fd, region_label{region, bytes})) return false;
   offered_.push_back(region);
   return true;
@@ -128,8 +146,10 @@ bool shm_link::fetch(const frame& announced, std::uint64_t cookie) noexcept {
   if (!place) return false;  // taken back: the sender says so when it is asked for it
   if (!regions_.knows(place->region)) take_offers();
   const std::byte* from = regions_.find(place->region, place->offset, announced.length);
-  if (from == nullptr) return false;
-  reads_.start(announced, message, from, cookie);
+  if (from == nullptr || !reads_.start(announced, message, from, cookie)) {
+    message.give_back();
+    return false;
+  }
   owner_.wake();
   return true;
 }
@@ -150,14 +170,15 @@ void shm_link::attach(peer_resources resources) {
   const auto& info = owner_.info();
   outbox_.emplace(std::move(resources.segment), info.id, peer_, info.rank);
   inbox_ = owner_.own().open_channel(peer_);
+  // Nothing that may fail comes after this.
+  watch_ = owner_.backend().watch(resources.socket.get(), *this);
+  watched_ = true;
   reader_ = channel_reader(inbox_);
   writer_ = channel_writer(outbox_->mine());
   shown_ = shown_messages(outbox_->mine().header());
   socket_ = std::move(resources.socket);
   doorbell_ = std::move(resources.doorbell);
   declined_.reset();
-  watch_ = owner_.backend().watch(socket_.get(), *this);
-  watched_ = true;
   at_ = phase::open;
   flush();
 }
@@ -211,6 +232,12 @@ bool shm_link::flush() noexcept {
       any = true;
     }
   }
+  // Once for as long as it lasts.
+  if (any || !has_queue()) {
+    stalled_ = false;
+  } else if (!std::exchange(stalled_, true)) {
+    count_stall();
+  }
   return any;
 }
 
@@ -242,9 +269,12 @@ bool shm_link::read_some() noexcept {
   }
   if (reader_.publish(false)) ring();
   if (reader_.broken())
-    end(errc::protocol, owner_.describe(peer_) +
-                            " wrote something into shared memory that no tutti of this version "
-                            "writes; do all ranks run the same build?");
+    end(errc::protocol, base::words([this] {
+          return owner_.describe(peer_) +
+                 " wrote something into shared memory that no tutti of this version writes; do all ranks run "
+                 "the "
+                 "same build?";
+        }));
   return any;
 }
 
@@ -268,31 +298,24 @@ bool shm_link::poll() noexcept {
 
 // False: how it has ended is not known yet. A connection closes a moment before its process has ended.
 bool shm_link::end_of_peer() noexcept {
-  const std::string who = owner_.describe(peer_);
   if (peer_leaves_) {
-    end(errc::peer_left, who + " has finished and left");
+    end(errc::peer_left, base::words([this] { return owner_.describe(peer_) + " has finished and left"; }));
     return true;
   }
   if (!std::exchange(asked_, true)) {
     process_.look_at(socket_.get());
     ask_until_ = core::clock::now() + patience_with_parent;
   }
-  const std::string how = process_.end();
+  const std::string how = base::words([this] { return process_.end(); });
   if (how.empty() && process_.may_tell() && core::clock::now() < ask_until_) return false;
-  if (how.empty()) {
-    end(errc::peer_failed, who +
-                               " died or was killed: its shared-memory connection hung up; look at its "
-                               "output and at `dmesg`");
-  } else if (how.starts_with("exited")) {
-    end(errc::peer_failed, fmt::format("{} {} without taking leave: its own output says why", who, how));
-  } else {
-    end(errc::peer_failed,
-        fmt::format("{} died: it {}; look at its output{}", who, how,
-                    how.find("signal 9") != std::string::npos
-                        ? ", and, if nobody killed it, at `dmesg` for the out-of-memory killer"
-                        : ""));
-  }
+  end(errc::peer_failed, base::words([&] { return words_of_end(owner_.describe(peer_), how); }));
   return true;
+}
+
+void shm_link::say_farewell() noexcept {
+  farewell_.head.kind = frame_kind::leave;
+  farewell_.done = [](outgoing&, bool) noexcept {};
+  submit(farewell_);
 }
 
 bool shm_link::prepare_sleep() noexcept {
@@ -340,7 +363,8 @@ void shm_link::report_end() noexcept {
   while (outgoing* o = messages_.pop_front()) o->done(*o, false);
   while (outgoing* o = data_.pop_front()) o->done(*o, false);
   // Once: a late frame comes here only to be handed back.
-  if (!std::exchange(reported_, true) && !owner_.leaving()) owner_.up().closed(peer_, end_reason_, end_text_);
+  if (!std::exchange(reported_, true) && !owner_.leaving())
+    owner_.up().closed(peer_, end_reason_, std::move(end_text_));
 }
 
 void shm_link::disconnect() noexcept {

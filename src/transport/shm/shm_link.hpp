@@ -62,13 +62,14 @@ class shm_link final : public link, public core::watcher {
   // The peer's connection was welcomed: ours, if one was begun, is not the one that counts.
   void begin_accept() noexcept { at_ = phase::accepting; }
   // The welcomed connection came to nothing.
-  void abandon_accept();
+  void abandon_accept() noexcept;
   bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
   vitals examine(const look& l) noexcept override;
   void rest() noexcept override { examined_ = false; }
   void give_up(errc why, std::string text) noexcept override { end(why, std::move(text)); }
 
-  // The connection stands: both sides' memory is mapped. Throws tutti::error (errc::resources, protocol).
+  // The connection stands: both sides' memory is mapped. Throws tutti::error (errc::resources, protocol), and
+  // then the link is as before.
   void attach(peer_resources resources);
   // The link is at its end: reported upward, once, from poll().
   void end(errc why, std::string text) noexcept;
@@ -79,6 +80,9 @@ class shm_link final : public link, public core::watcher {
   // Before sleeping: true when there is something to do.
   bool prepare_sleep() noexcept;
   void ring() noexcept;
+  // Says, as its last frame, that this side has finished.
+  void say_farewell() noexcept;
+  void take_back_farewell() noexcept { withdraw(farewell_); }
 
   // See transport/neighbours.hpp.
   bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
@@ -92,7 +96,7 @@ class shm_link final : public link, public core::watcher {
  private:
   enum class phase { idle, connecting, accepting, open, closed };
 
-  void begin_connect();
+  void begin_connect() noexcept;
   bool read_some() noexcept;
   bool flush() noexcept;
   bool write_slices(outgoing& o) noexcept;
@@ -115,6 +119,7 @@ class shm_link final : public link, public core::watcher {
   peer_process process_;
   errc end_reason_ = errc::success;
   std::string end_text_;
+  outgoing farewell_;
   direct_reads reads_;                                     // before the queues: its frames are in them
   base::intrusive_list<outgoing, outgoing_tag> messages_;  // in order
   base::intrusive_list<outgoing, outgoing_tag> data_;
@@ -129,6 +134,7 @@ class shm_link final : public link, public core::watcher {
   base::unique_fd doorbell_;
   base::unique_fd declined_;
   unsigned attempts_ = 0;
+  bool stalled_ = false;  // since the last look nothing could leave
   core::backend::handle watch_ = 0;
   bool watched_ = false;
   // For examine().

@@ -2,7 +2,9 @@
 #include "transport/shm/shm_transport.hpp"
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "core/deadline.hpp"
+#include "core/pause.hpp"
 #include "transport/shm/descriptor_passing.hpp"
 
 #include <fmt/format.h>
@@ -10,7 +12,6 @@
 
 #include <algorithm>
 #include <array>
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -90,6 +91,7 @@ bool shm_transport::reaches(const core::peer_card& mine, const core::peer_card& 
 shm_link& shm_transport::at(int peer) {
   auto& slot = links_[static_cast<std::size_t>(peer)];
   if (!slot) {
+    live_.reserve(live_.size() + 1);
     slot = std::make_unique<shm_link>(*this, peer);
     live_.push_back(slot.get());
   }
@@ -100,11 +102,31 @@ link& shm_transport::link_to(int peer) { return at(peer); }
 
 // ---- connecting ----
 
-void shm_transport::begin_connect(shm_link& l) { tasks_.start(connect(l.peer())); }
+void shm_transport::begin_connect(shm_link& l) noexcept {
+  try {
+    tasks_.start(connect(l.peer()));
+  } catch (const std::bad_alloc&) {
+    l.end(errc::resources, words_of_shortage(l.peer()));
+  }
+}
+
+std::string shm_transport::words_of_shortage(int peer) const noexcept {
+  return base::words(
+      [&] { return fmt::format("out of memory while connecting to {} over shared memory", describe(peer)); });
+}
 
 task<> shm_transport::connect(int peer) {
   shm_link& l = at(peer);
   const unsigned attempt = l.attempts();
+  try {
+    co_await try_to_connect(l, attempt);
+  } catch (const std::bad_alloc&) {
+    if (l.connecting() && l.attempts() == attempt) l.end(errc::resources, words_of_shortage(peer));
+  }
+}
+
+task<> shm_transport::try_to_connect(shm_link& l, unsigned attempt) {
+  const int peer = l.peer();
   const core::time_point deadline = loop_.engine().env().now() + info_->timeout;
   std::chrono::milliseconds pause = first_pause;
   setback why;
@@ -116,8 +138,9 @@ task<> shm_transport::connect(int peer) {
     // A rank that takes a connection and lets go of it is there, and short of something. One that has ended
     // takes none.
     if (!why.ended_early || loop_.engine().env().now() + pause >= deadline) break;
-    asio::steady_timer later(loop_.context(), pause);
-    co_await later.async_wait(asio::deferred);
+    co_await core::pause(loop_, pause);
+    if (!l.connecting() || l.attempts() != attempt) co_return;
+    l.count_retry();
     pause = std::min<std::chrono::milliseconds>(2 * pause, longest_pause);
   }
   if (why.code == errc::resources) {
@@ -152,7 +175,7 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
     mine.rank = info_->rank;
     const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
     if (answer == core::verdict::welcome) {
-      co_await exchange(l, std::move(socket), deadline);
+      co_await exchange(l, socket, deadline);
       co_return;
     }
     // Both sides began at once, and the peer's connection is the one that counts. The peer keeps this one
@@ -180,25 +203,24 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
 
 task<> shm_transport::accept_all() {
   for (;;) {
-    while (!admission_.has_room()) {
-      co_await admission_.wait_for_room();
-    }
-    bool pause = false;
+    std::string shortage;
     try {
+      while (!admission_.has_room()) {
+        co_await admission_.wait_for_room();
+      }
       local::socket socket = co_await acceptor_->async_accept(asio::deferred);
       tasks_.start(serve(core::stream_socket(std::move(socket))));
     } catch (const boost::system::system_error& e) {
       if (e.code() == asio::error::operation_aborted) co_return;
-      // Out of descriptors, most likely: connected peers go on, newcomers wait in the kernel.
-      if (!std::exchange(shortage_reported_, true))
-        base::log_warning(
-            fmt::format("cannot accept connections for now: {}; raise `ulimit -n`", e.code().message()));
-      pause = true;
+      shortage = base::words([&e] { return e.code().message() + "; raise `ulimit -n`"; });
+    } catch (const std::bad_alloc&) {
+      shortage = "no memory";
     }
-    if (pause) {
-      asio::steady_timer later(loop_.context(), accept_pause);
-      co_await later.async_wait(asio::deferred);
-    }
+    if (shortage.empty()) continue;
+    // Connected peers go on, newcomers wait in the kernel.
+    if (!std::exchange(shortage_reported_, true))
+      base::log_warning(base::words([&] { return "cannot accept connections for now: " + shortage; }));
+    co_await core::pause(loop_, accept_pause);
   }
 }
 
@@ -230,19 +252,27 @@ task<> shm_transport::serve(core::stream_socket accepted) {
       welcomed->begin_accept();
     }
     co_await core::answer_greeting(socket, info_->secret, from, answer, deadline);
-    if (welcomed != nullptr) co_await exchange(*welcomed, std::move(socket), deadline);
+    if (welcomed != nullptr) co_await exchange(*welcomed, socket, deadline);
     if (answer == core::verdict::use_other) at(peer).keep_declined(base::unique_fd(socket.release()));
   } catch (const std::exception& e) {
-    base::log(base::log_level::info,
-              fmt::format("dropped a connection to the shared-memory listener: {}", e.what()));
+    base::log(base::log_level::info, base::words([&e] {
+                return fmt::format("dropped a connection to the shared-memory listener: {}", e.what());
+              }));
     if (welcomed != nullptr) welcomed->abandon_accept();
   }
 }
 
-task<> shm_transport::exchange(shm_link& l, core::stream_socket socket, core::time_point deadline) {
+// Whatever ends it, the socket is its caller's to close: the peer must not wait for one that has given up.
+task<> shm_transport::exchange(shm_link& l, core::stream_socket& socket, core::time_point deadline) {
   core::deadline_guard guard(socket, deadline);
-  while (!send_descriptors(socket.native_handle(), own_->fd(), doorbell_.get()))
+  while (!send_descriptors(socket.native_handle(), own_->fd(), doorbell_.get())) {
+    const int code = errno;
+    if (code == EPIPE || code == ECONNRESET)
+      throw error(errc::peer_failed, "the peer hung up while shared memory was being set up");
+    if (code != EAGAIN && code != EWOULDBLOCK)
+      throw error(errc::resources, fmt::format("cannot pass descriptors: {}", base::errno_text(code)));
     co_await socket.async_wait(asio::socket_base::wait_write, asio::deferred);
+  }
   for (;;) {
     auto received = receive_descriptors(socket.native_handle());
     if (received) {
@@ -303,30 +333,18 @@ bool shm_transport::has_queue() const noexcept {
 }
 
 task<> shm_transport::leave(core::time_point deadline) {
-  struct farewell : outgoing {
-    farewell() noexcept {
-      head.kind = frame_kind::leave;
-      done = [](outgoing&, bool) noexcept {};
-    }
-  };
   if (!attached_) co_return;  // cut already: what is queued has nowhere to go
   leaving_ = true;
-  std::vector<std::unique_ptr<farewell>> farewells;
-  for (shm_link* l : live_) {
-    // Half-made connections too: the peer's side may stand already, and must not take our leaving for our
-    // death.
-    if (l->closed() || l->idle()) continue;
-    farewells.push_back(std::make_unique<farewell>());
-    l->submit(*farewells.back());
-  }
+  // Half-made connections too: the peer's side may stand already, and must not take our leaving for our
+  // death.
+  for (shm_link* l : live_)
+    if (!l->closed() && !l->idle()) l->say_farewell();
   // What is in a peer's memory is safe there; only what found no room yet must be waited for.
-  asio::steady_timer pause(loop_.context());
   while (has_queue() && loop_.engine().env().now() < deadline) {
-    pause.expires_after(std::chrono::milliseconds(1));
-    co_await pause.async_wait(asio::deferred);
+    co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
   for (shm_link* l : live_) {
-    for (auto& f : farewells) l->withdraw(*f);
+    l->take_back_farewell();
     l->disconnect();
   }
   cut();

@@ -47,7 +47,7 @@ class shm_transport final : public transport, public core::source, public neighb
   void remove(core::source& watcher) noexcept override { std::erase(watchers_, &watcher); }
 
   // For the links.
-  void begin_connect(shm_link& l);
+  void begin_connect(shm_link& l) noexcept;
   const core::world_info& info() const noexcept { return *info_; }
   inbound& up() noexcept { return *up_; }
   core::backend& backend() { return loop_.backend(); }
@@ -68,9 +68,11 @@ class shm_transport final : public transport, public core::source, public neighb
     bool ended_early = false;  // the peer took the connection, and let go of it before it stood
   };
   task<> connect(int peer);
+  task<> try_to_connect(shm_link& l, unsigned attempt);
+  std::string words_of_shortage(int peer) const noexcept;
   // One attempt.
   task<> reach(shm_link& l, core::time_point deadline, setback* why);
-  task<> exchange(shm_link& l, core::stream_socket socket, core::time_point deadline);
+  task<> exchange(shm_link& l, core::stream_socket& socket, core::time_point deadline);
   shm_link& at(int peer);
 
   core::loop& loop_;

@@ -3,6 +3,7 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
+#include "core/pause.hpp"
 #include "transport/tcp/address.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
@@ -13,9 +14,9 @@
 #include <array>
 #include <boost/asio/as_tuple.hpp>
 #include <boost/asio/deferred.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <utility>
 
 namespace tutti::transport::tcp {
@@ -41,6 +42,10 @@ core::time_point share(core::time_point deadline, std::size_t endpoints_left) {
   if (deadline == core::time_point::max() || endpoints_left <= 1) return deadline;
   const core::time_point now = core::clock::now();
   return now + (deadline - now) / static_cast<core::duration::rep>(endpoints_left);
+}
+
+std::string words_of_shortage() noexcept {
+  return base::words([] { return std::string("out of memory while connecting"); });
 }
 
 // The peer has closed the connection already, which it does when it has given up.
@@ -80,13 +85,15 @@ connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd lis
 void connector::connect(tcp_link& l) noexcept {
   std::unique_ptr<core::running_task>& attempt = attempts_[static_cast<std::size_t>(l.peer())];
   l.enter(phase::connecting);
-  if (!attempt) attempt = std::make_unique<core::running_task>();
-  attempt->start(
-      reach(l),
-      [](void* link, std::exception_ptr failure) noexcept {
-        if (failure) static_cast<tcp_link*>(link)->fail(errc::resources, "out of memory while connecting");
-      },
-      &l);
+  const auto ended = [](void* link, std::exception_ptr failure) noexcept {
+    if (failure) static_cast<tcp_link*>(link)->fail(errc::resources, words_of_shortage());
+  };
+  try {
+    if (!attempt) attempt = std::make_unique<core::running_task>();
+    attempt->start(reach(l), ended, &l);
+  } catch (const std::bad_alloc&) {
+    l.fail(errc::resources, words_of_shortage());
+  }
 }
 
 void connector::stop_connecting(tcp_link& l) noexcept {
@@ -119,7 +126,8 @@ task<> connector::reach(tcp_link& l) {
       give_up(l, last);
       co_return;
     }
-    co_await pause(next_pause);
+    co_await core::pause(loop_, next_pause);
+    l.count_retry();
     next_pause = std::min<std::chrono::milliseconds>(2 * next_pause, longest_pause);
   }
 }
@@ -144,6 +152,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
       core::stream_socket socket = co_await core::connect(loop_.executor(), to, until);
       answered = true;
       socket.secure_with(info.tls);
+      l.prepare();
       answer = co_await core::greet(socket, info.secret, mine, l.peer(), until);
       if (answer == core::verdict::welcome) attach(l, socket);
       if (answer == core::verdict::use_other) declined->emplace(std::move(socket));
@@ -237,11 +246,6 @@ task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::ti
           base::duration_text(owner_.info().timeout), mine.host, owner_.info().card(l.peer()).host));
 }
 
-task<> connector::pause(std::chrono::milliseconds how_long) {
-  asio::steady_timer timer(loop_.context(), how_long);
-  co_await timer.async_wait(asio::as_tuple(asio::deferred));
-}
-
 // ---- accepting ----
 
 void connector::stop_listening() noexcept {
@@ -252,14 +256,25 @@ void connector::stop_listening() noexcept {
 
 task<> connector::accept_all() {
   for (;;) {
-    while (!admission_.has_room()) {
-      co_await admission_.wait_for_room();
+    bool out_of_something = false;
+    try {
+      while (!admission_.has_room()) {
+        co_await admission_.wait_for_room();
+      }
+      co_await acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
+      out_of_something = !accept_some();
+    } catch (const std::bad_alloc&) {
+      report_shortage("no memory");
+      out_of_something = true;
     }
-    co_await acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
-    const bool out_of_something = !accept_some();
     // Connected peers go on; newcomers wait in the kernel until there is room again.
-    if (out_of_something) co_await pause(shortage_pause);
+    if (out_of_something) co_await core::pause(loop_, shortage_pause);
   }
+}
+
+void connector::report_shortage(const std::string& of_what) noexcept {
+  if (!std::exchange(shortage_reported_, true))
+    base::log_warning(base::words([&] { return "cannot accept connections for now: " + of_what; }));
 }
 
 bool connector::accept_some() {
@@ -269,9 +284,7 @@ bool connector::accept_some() {
       const int code = errno;
       if (code == EAGAIN || code == EWOULDBLOCK) return true;
       if (code == EINTR || code == ECONNABORTED) continue;
-      if (!std::exchange(shortage_reported_, true))
-        base::log_warning(
-            fmt::format("cannot accept connections for now: {}; raise `ulimit -n`", base::errno_text(code)));
+      report_shortage(base::errno_text(code) + "; raise `ulimit -n`");
       return false;
     }
     core::stream_socket socket(loop_.context(), asio::generic::stream_protocol(family_, IPPROTO_TCP),
@@ -317,6 +330,7 @@ task<> connector::converse(core::stream_socket& socket, core::time_point deadlin
   stop_connecting(l);
   l.enter(phase::accepting);
   try {
+    l.prepare();
     co_await core::answer_greeting(socket, info.secret, from, core::verdict::welcome, deadline);
     attach(l, socket);
   } catch (...) {

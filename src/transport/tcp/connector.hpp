@@ -40,11 +40,11 @@ class connector {
                        std::optional<core::stream_socket>* declined);
   task<> await_peer(tcp_link& l, core::stream_socket declined, core::time_point deadline);
   task<> accept_all();
-  task<> pause(std::chrono::milliseconds how_long);
   task<> serve(core::stream_socket accepted);
   task<> converse(core::stream_socket& socket, core::time_point deadline);
 
   bool accept_some();
+  void report_shortage(const std::string& of_what) noexcept;
   std::optional<core::verdict> judge(const core::identity& peer);
   void abandon_accepting(tcp_link& l) noexcept;
   void attach(tcp_link& l, core::stream_socket& socket);

@@ -18,7 +18,9 @@ constexpr std::size_t behind_long_payload_bytes = std::size_t{4} * 1024;
 
 }  // namespace
 
-void inbox::open() { staging_.reset(new std::uint8_t[staging_bytes]); }
+void inbox::open() {
+  if (!staging_) staging_.reset(new std::uint8_t[staging_bytes]);
+}
 
 std::size_t inbox::staging_room() const noexcept {
   const bool ends_long = in_frame_ && to_land_ == to_come_ && to_land_ >= long_payload_bytes;

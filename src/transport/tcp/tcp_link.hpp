@@ -57,6 +57,8 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
+  // Takes the memory that a connection needs, before the peer is told that it stands. Throws std::bad_alloc.
+  void prepare() { inbox_.open(); }
   // The connection stands. Throws errc::resources, and then the link is as before.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
   // The link is at its end, which is reported from the next work().

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that runs out, at the allocations of small programs in turn: each program ends well, or with an
+// error that says so; it does not die, nor hang, nor give a wrong result.
+//
+// TUTTI_MEMORY_POINTS: how many of the allocations of each program fail in turn, evenly; "all": every one.
+// TUTTI_MEMORY_ROW: how many fail one after the other (1). TUTTI_MEMORY_PROGRAM: only this one.
+#include "comm/memory_programs.hpp"
+#include "support/failing_memory.hpp"
+#include "support/local_world.hpp"
+#include "support/skip.hpp"
+
+#include <execinfo.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <map>
+#include <new>
+#include <string>
+
+using namespace tutti;
+using namespace tutti::test;
+using clock_type = std::chrono::steady_clock;
+
+namespace {
+
+// What became of a run.
+// heard: of the end of a rank, which itself was sooner than its error.
+enum class end : int { well, out_of_memory, heard, other_error, wrong, slow, died, hung };
+const char* const names[] = {"well",          "out of memory", "heard of the other's end",
+                             "another error", "wrong result",  "too slow",
+                             "died",          "hung"};
+constexpr int ends = 8;
+
+constexpr auto timeout = std::chrono::seconds(3);
+constexpr auto slow = std::chrono::milliseconds(1500);  // something waited for a timeout
+constexpr auto hang = std::chrono::seconds(15);
+
+// Shared by the parent and the child that makes the runs: the child may die at any time.
+struct progress {
+  std::atomic<long> point;
+  std::atomic<long> allocations;  // of a run that nothing disturbs
+  std::atomic<bool> finished;
+  std::atomic<long> ended[ends];
+};
+
+// Where the last one has failed.
+void* failed_at[48];
+int failed_depth = 0;
+void remember() noexcept { failed_depth = ::backtrace(failed_at, 48); }
+
+bool says_memory(const std::string& text) {
+  return text.find("memory") != text.npos || text.find("bad_alloc") != text.npos;
+}
+
+end run_once(const memory_program& program, const std::string& transport, long point, long row) {
+  const auto begun = clock_type::now();
+  end how = end::other_error;
+  std::string text;
+  if (point >= 0) failing_memory::fail_after(point, row);
+  try {
+    run_local(2, over(transport, timeout), program.body);
+    how = end::well;
+  } catch (const std::bad_alloc&) {
+    how = end::out_of_memory;
+  } catch (const wrong_result&) {
+    how = end::wrong;
+  } catch (const error& e) {
+    failing_memory::never_fail();
+    text = e.what();
+    // Also of a collective that it has given up, or a communicator.
+    if (e.code() == errc::peer_failed || e.code() == errc::join_failed || e.code() == errc::cancelled ||
+        e.code() == errc::communicator_failed)
+      how = end::heard;
+    if (e.code() == errc::resources || says_memory(text)) how = end::out_of_memory;
+  } catch (const std::exception& e) {
+    failing_memory::never_fail();
+    text = e.what();
+    if (says_memory(text)) how = end::out_of_memory;
+  }
+  failing_memory::never_fail();
+  const auto took = clock_type::now() - begun;
+  if (took > slow &&
+      (how == end::well || how == end::out_of_memory || how == end::heard || how == end::other_error)) {
+    text = "it took " + std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()) +
+           " ms; " + text;
+    how = end::slow;
+  }
+  if (how != end::well && how != end::out_of_memory) {
+    std::fprintf(stderr, "%s over %s, allocation %ld: %s: %s; where it failed:\n", program.name,
+                 transport.c_str(), point, names[static_cast<int>(how)], text.c_str());
+    ::backtrace_symbols_fd(failed_at, failed_depth, STDERR_FILENO);
+  }
+  return how;
+}
+
+void make_runs(const memory_program& program, const std::string& transport, long first, long step, long row,
+               progress& p) {
+  failing_memory::on_failure = &remember;
+  std::set_terminate([] {
+    ::backtrace_symbols_fd(failed_at, failed_depth, STDERR_FILENO);
+    std::abort();
+  });
+  for (long point = first;; point += step) {
+    p.point = point;
+    const long allocations = p.allocations;
+    if (allocations > 0 && point > allocations + allocations / 10) break;
+    const end how = run_once(program, transport, point, row);
+    ++p.ended[static_cast<int>(how)];
+  }
+  p.finished = true;
+}
+
+// Makes the runs in a child, and in another from where that has died or hung.
+std::map<end, long> sweep(const memory_program& program, const std::string& transport, long points,
+                          long row) {
+  auto* const p = static_cast<progress*>(
+      ::mmap(nullptr, sizeof(progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(p != MAP_FAILED);
+  std::map<end, long> table;
+  long first = 0, step = 1;
+  // How many there are.
+  {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::setenv("TUTTI_LOG", "error", 0);
+      failing_memory::fail_after(1L << 40, 1);
+      const end how = run_once(program, transport, -1, row);
+      p->allocations = failing_memory::count.load();
+      ::_exit(how == end::well ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    REQUIRE(status == 0);
+  }
+  if (points > 0) {
+    step = std::max(1L, p->allocations.load() / points);
+    first = static_cast<long>(seed_of_this_run() % static_cast<std::uint64_t>(step));
+  }
+  while (!p->finished) {
+    const pid_t child = ::fork();
+    REQUIRE(child >= 0);
+    if (child == 0) {
+      ::setenv("TUTTI_LOG", "error", 0);
+      make_runs(program, transport, first, step, row, *p);
+      ::_exit(0);
+    }
+    long seen = -1;
+    auto since = clock_type::now();
+    int status = 0;
+    bool killed = false;
+    while (::waitpid(child, &status, WNOHANG) != child) {
+      if (p->point != seen) {
+        seen = p->point;
+        since = clock_type::now();
+      } else if (clock_type::now() - since > hang && !killed) {
+        killed = true;
+        ::kill(child, SIGKILL);
+      }
+      ::usleep(1000);
+    }
+    if (p->finished) break;
+    ++table[killed ? end::hung : end::died];
+    std::fprintf(stderr, "%s over %s, allocation %ld: it %s\n", program.name, transport.c_str(),
+                 p->point.load(), killed ? "hung" : "died");
+    first = p->point + step;
+  }
+  for (int e = 0; e < ends; ++e)
+    if (p->ended[e] > 0) table[static_cast<end>(e)] += p->ended[e];
+  ::munmap(p, sizeof(progress));
+  return table;
+}
+
+}  // namespace
+
+TEST_CASE("each allocation of a program fails in turn") {
+  const char* const wanted = std::getenv("TUTTI_MEMORY_POINTS");
+  const char* const in_a_row = std::getenv("TUTTI_MEMORY_ROW");
+  const char* const only = std::getenv("TUTTI_MEMORY_PROGRAM");
+  const long points = wanted == nullptr              ? 40
+                      : std::string(wanted) == "all" ? 0
+                                                     : std::strtol(wanted, nullptr, 10);
+  const long row = in_a_row == nullptr ? 1 : std::strtol(in_a_row, nullptr, 10);
+  for (int i = 0; i < memory_program_count; ++i) {
+    const memory_program& program = memory_programs[i];
+    if (only != nullptr && std::string(only) != program.name) continue;
+    for (const std::string& transport : transports) {
+      CAPTURE(program.name);
+      CAPTURE(transport);
+      std::map<end, long> table = sweep(program, transport, points, row);
+      std::string text;
+      for (const auto& [how, n] : table)
+        text += "  " + std::string(names[static_cast<int>(how)]) + ": " + std::to_string(n);
+      std::printf("%-12s %-4s%s\n", program.name, transport.c_str(), text.c_str());
+      std::fflush(stdout);
+      CHECK(table[end::out_of_memory] > 0);
+      CHECK(table[end::heard] * 4 <= table[end::out_of_memory]);
+      CHECK(table[end::other_error] == 0);
+      CHECK(table[end::wrong] == 0);
+      CHECK(table[end::slow] == 0);
+      CHECK(table[end::died] == 0);
+      CHECK(table[end::hung] == 0);
+    }
+  }
+}
