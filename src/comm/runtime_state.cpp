@@ -182,6 +182,8 @@ void runtime_state::begin_to_leave(world& w) noexcept {
 
 task<> runtime_state::leave(world* w) {
   const core::time_point deadline = w->leave_by;
+  // Before the first listener closes: who finds it closed asks here (p2p::router::has_left).
+  if (worlds_.size() == 1) loop_.recorder().ended(flight::phase::leaving, "");
   for (bool again = true; again;) {
     again = false;
     try {

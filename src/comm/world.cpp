@@ -2,6 +2,7 @@
 #include "comm/world.hpp"
 
 #include "core/pause.hpp"
+#include "flight/recordings.hpp"
 
 #include <fmt/format.h>
 
@@ -114,6 +115,14 @@ void world::retire(std::unique_ptr<board> b, bool failed) noexcept {
 std::string world::describe(int peer) const {
   const core::peer_card& card = info_.card(peer);
   return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+}
+
+bool world::has_left(int peer) const noexcept {
+  const core::peer_card& mine = info_.card(info_.rank);
+  const core::peer_card& theirs = info_.card(peer);
+  if (mine.pid_space == 0 || mine.pid_space != theirs.pid_space) return false;
+  // A thread does not die alone.
+  return flight::has_left(peer, info_.id, theirs.pid).value_or(mine.pid == theirs.pid);
 }
 
 std::uint32_t world::next_communicator_id() {

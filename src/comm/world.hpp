@@ -49,6 +49,7 @@ class world final : public p2p::router {
   // router
   transport::link& link_to(int peer) override;
   std::string describe(int peer) const override;
+  bool has_left(int peer) const noexcept override;
   void agree(int peer, std::uint32_t context, std::uint32_t round,
              std::span<const std::byte> payload) noexcept override {
     agreement_.received(peer, context, round, payload);

@@ -27,7 +27,7 @@ inline constexpr std::uint32_t high_of(std::uint64_t w) noexcept {
 }
 inline constexpr std::uint32_t low_of(std::uint64_t w) noexcept { return static_cast<std::uint32_t>(w); }
 
-enum class phase : std::uint64_t { none, joining, member, left, failed };
+enum class phase : std::uint64_t { none, joining, member, leaving, left, failed };
 
 // How an entry stands. `none`: never used, or being written.
 enum class state : std::uint8_t { none, pending, done, failed, cancelled };

@@ -248,6 +248,28 @@ void for_each_recording(void (*f)(void* owner, recording_view), void* owner) {
   for_each_recording_locked(f, owner);
 }
 
+std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept {
+  struct search {
+    int rank;
+    std::uint64_t world;
+    std::int64_t pid;
+    std::optional<bool> left;
+  } wanted{rank, world, pid, {}};
+  const auto look = [](void* owner, recording_view memory) {
+    auto& s = *static_cast<search*>(owner);
+    const head& h = memory.head();
+    constexpr auto relaxed = std::memory_order_relaxed;
+    if (h.ready.load(std::memory_order_acquire) != magic || h.world.load(relaxed) != s.world ||
+        static_cast<int>(high_of(h.rank.load(relaxed))) != s.rank ||
+        static_cast<std::int64_t>(high_of(h.owner.load(relaxed))) != s.pid)
+      return;
+    const auto at = static_cast<phase>(h.phase_.load(std::memory_order_acquire));
+    s.left = at == phase::leaving || at == phase::left;
+  };
+  for_each_recording(look, &wanted);
+  return wanted.left;
+}
+
 void for_each_recording_locked(void (*f)(void* owner, recording_view), void* owner) {
   const std::shared_ptr<recordings> node = node_memory.lock();
   for (int i = 0; node != nullptr && i < node->ranks(); ++i) f(owner, node->of(i));

@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,6 +87,10 @@ class seat : public std::enable_shared_from_this<seat> {
 
 // Calls f with the recording of every rank that this process can read. They stay while f runs.
 void for_each_recording(void (*f)(void* owner, recording_view), void* owner);
+
+// Whether the rank that is, or was, this process has left this world in order, or is about to. Nothing where
+// there is no recording of it: it is of another node, there is no launcher, or it was a rank of this process.
+std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept;
 
 // The same, from inside of what is called under that lock.
 void for_each_recording_locked(void (*f)(void* owner, recording_view), void* owner);

@@ -168,8 +168,8 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
     r.communicators.push_back(std::move(s));
   }
   // Of those with one number the living one counts: ranks that have come together again begin to count anew.
-  std::stable_partition(r.communicators.begin(), r.communicators.end(),
-                        [](const communicator_snapshot& c) { return !c.failed; });
+  std::partition(r.communicators.begin(), r.communicators.end(),
+                 [](const communicator_snapshot& c) { return !c.failed; });
   return r;
 }
 

@@ -37,6 +37,7 @@ activity_kind activity_of(const rank_snapshot& r) {
       return activity_kind::failed;
     case phase::joining:
     case phase::member:
+    case phase::leaving:
       break;
   }
   if (r.thread == base::process_state::stopped) return activity_kind::stopped;

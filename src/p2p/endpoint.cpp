@@ -555,6 +555,7 @@ bool endpoint::admitted(int peer, const frame& head) noexcept {
 landing endpoint::begin(int peer, const frame& head) noexcept {
   peer_state& from = state_of(peer);
   from.in_touch = true;
+  from.heard = true;
   if (from.lost) [[unlikely]]
     return {};
   switch (head.kind) {
@@ -842,6 +843,11 @@ int endpoint::gone_source(std::uint32_t context, int source) noexcept {
 void endpoint::closed(int peer, errc why, std::string text) noexcept {
   peer_state& g = state_of(peer);
   if (g.why != errc::success) return;
+  // It has taken leave of those that it knew. Others find its listener closed.
+  if (why == errc::peer_failed && !g.heard && routes_.has_left(peer)) {
+    why = errc::peer_left;
+    text = routes_.describe(peer) + " has finished and left";
+  }
   g.why = why;
   g.text = std::move(text);
   if (why == errc::protocol) ++counters_.corrupt_frames;

@@ -82,6 +82,8 @@ class router {
  public:
   virtual transport::link& link_to(int peer) = 0;
   virtual std::string describe(int peer) const = 0;  // "rank 2 (host b, pid 77)"
+  // Whether `peer`, which cannot be reached, is known to have left in order.
+  virtual bool has_left(int /*peer*/) const noexcept { return false; }
   // An agree frame has come.
   virtual void agree(int /*peer*/, std::uint32_t /*context*/, std::uint32_t /*round*/,
                      std::span<const std::byte> /*payload*/) noexcept {}
@@ -233,6 +235,7 @@ class endpoint final : public transport::inbound {
   struct peer_state {
     errc why = errc::success;  // of the link's end
     bool in_touch = false;
+    bool heard = false;  // a frame has come from it
     bool lost = false;  // nothing more is taken from it; its link is about to close
     peer_counters counters;
     std::string text;

@@ -301,7 +301,12 @@ void fabric::establish(int rank, int other) {
         cut_off ? fmt::format("could not connect to {}: no answer within {} ms", mine.describe(peer),
                               options_.network.silence.count() / 1'000'000)
                 : fmt::format("could not connect to {}: it has ended", mine.describe(peer));
-    tell_end(*c, alive, cut_off ? errc::timed_out : errc::peer_failed, text);
+    if (!cut_off && at(peer).left) {
+      // Known of ranks that one launcher has started on one host: see flight::has_left.
+      tell_end(*c, alive, errc::peer_left, mine.describe(peer) + " has finished and left");
+    } else {
+      tell_end(*c, alive, cut_off ? errc::timed_out : errc::peer_failed, text);
+    }
     if (!at(peer).gone && at(peer).transport->at(alive).at_ == sim_link::phase::connecting)
       tell_end(*c, peer, errc::timed_out,
                fmt::format("could not connect to {}: no answer within {} ms", mine.describe(alive),

@@ -69,6 +69,7 @@ struct port {
   bool may_deliver = false;           // within a step: one packet is to be handed over
   bool dying = false;                 // within its last step
   bool gone = false;                  // dead, or it has left
+  bool left = false;                  // in order
   std::uint64_t dies_at_frame = 0;
   std::uint64_t frames = 0;
   std::uint64_t bytes = 0;

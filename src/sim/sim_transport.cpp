@@ -197,6 +197,7 @@ task<> sim_transport::leave(core::time_point deadline) {
                     describe(rank_) + " has given up waiting for its last messages to be read");
     l->close(errc::peer_left, "");
   }
+  fabric_.at(rank_).left = true;
   detach();
 }
 

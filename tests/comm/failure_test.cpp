@@ -99,6 +99,19 @@ task<> leaves_while_waited_for(communicator world) {
   TUTTI_EXPECT(f.says("recv"));
 }
 
+task<> leaves_unmet(communicator world) {
+  if (world.rank() == 1) co_return;
+  if (world.rank() == 2) {
+    co_await world.send(7, 0);
+    co_return;
+  }
+  int x = 0;
+  const failure f = co_await failure_in(world.recv(x, 1));
+  TUTTI_EXPECT(f.code == errc::peer_left);
+  co_await world.recv(x, any_source);
+  TUTTI_EXPECT(x == 7);
+}
+
 task<> all_leave(communicator world) {
   co_await world.barrier();
   if (world.rank() != 0) co_return;
@@ -276,6 +289,9 @@ TEST_CASE("failure: a peer that leaves while it is waited for") {
 TEST_CASE("failure: a receive from any source ends when all have left") { on_each_transport(3, all_leave); }
 TEST_CASE("failure: what was sent before leaving arrives") {
   on_each_transport(2, what_was_sent_before_leaving_arrives);
+}
+TEST_CASE("failure: who has left is not dead to those who never met it") {
+  on_each_transport(3, leaves_unmet);
 }
 TEST_CASE("failure: a collective without one that has left") {
   for (const std::string& transport : transports) {

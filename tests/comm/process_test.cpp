@@ -95,6 +95,15 @@ TEST_CASE("processes: a rank is killed while long messages stream in") {
 TEST_CASE("processes: a rank returns early") {
   check_survivors("returns_early", "peer_left", "has finished", 0);
 }
+TEST_CASE("processes: a rank returns before it has met others, who wait for anyone") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const ending end = run("leaves_unmet", transport);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(end.error.empty());
+  }
+}
 TEST_CASE("processes: a rank exits without a word, and with exit code 0") {
   check_survivors("exits_without_leaving", "peer_failed", "recv", 0);
 }

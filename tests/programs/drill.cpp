@@ -125,6 +125,22 @@ tutti::task<> returns_early(tutti::communicator world) {
   co_await world.recv(never, victim);
 }
 
+// Whom it has never met finds its listener closed, and must not take it for dead: what waits for anyone goes
+// on.
+tutti::task<> leaves_unmet(tutti::communicator world) {
+  if (world.rank() == victim) co_return;
+  if (world.rank() == 2) {
+    co_await world.send(7, 0);
+    co_return;
+  }
+  int x = 0;
+  const auto r = co_await tutti::as_result(world.recv(x, victim));
+  if (r.error != tutti::errc::peer_left)
+    throw tutti::error(static_cast<tutti::errc>(r.error.value()), r.message);
+  co_await world.recv(x, tutti::any_source);
+  if (x != 7) throw std::runtime_error("a wrong number has come");
+}
+
 tutti::task<> exits_without_leaving(tutti::communicator world) {
   co_await others_wait(world);
   if (world.rank() == victim) ::_exit(0);
@@ -159,6 +175,7 @@ constexpr drill drills[] = {
     {"killed_while_sending", &killed_while_sending},
     {"killed_while_receiving", &killed_while_receiving},
     {"returns_early", &returns_early},
+    {"leaves_unmet", &leaves_unmet},
     {"exits_without_leaving", &exits_without_leaving},
     {"throws", &throws},
     {"wait_for_ever", &wait_for_ever},
