@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <stdexcept>
 
@@ -276,7 +277,19 @@ class performer {
       if (!std::equal(f->result.begin(), f->result.end(), f->wanted.begin(), f->wanted.end()))
         wrong(s, "another result");
     } else {
-      read(s, *f);
+      std::exception_ptr unlike;
+      try {
+        read(s, *f);
+      } catch (...) {
+        unlike = std::current_exception();
+      }
+      if (!unlike) co_return;
+      // A receive of an earlier step that a death has ended leaves its letter to those that take any: then
+      // the death is what there is to say.
+      for (const auto& other : flights_)
+        for (request& r : other->requests)
+          if (r && r.done()) co_await r;
+      std::rethrow_exception(unlike);
     }
   }
 
