@@ -15,8 +15,8 @@ namespace tutti::base {
 digest hmac_sha256(std::string_view key, std::span<const std::uint8_t> message) {
   static constexpr std::uint8_t nothing = 0;  // where a null pointer is not one to zero bytes
   ::hmac_sha256_ctx context;
-  ::nettle_hmac_sha256_set_key(
-      &context, key.size(), key.empty() ? &nothing : reinterpret_cast<const std::uint8_t*>(key.data()));
+  ::nettle_hmac_sha256_set_key(&context, key.size(),
+                               key.empty() ? &nothing : reinterpret_cast<const std::uint8_t*>(key.data()));
   if (!message.empty()) ::nettle_hmac_sha256_update(&context, message.size(), message.data());
   digest result{};
   ::nettle_hmac_sha256_digest(&context, result.size(), result.data());

@@ -127,8 +127,8 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   r.turned_ns = times.ns(h.turned.load(relaxed));
   if (const std::uint64_t asleep = h.asleep.load(relaxed); asleep != 0) r.asleep_ns = times.ns(asleep);
   // A thread that runs although its loop sleeps may just be on its way up.
-  if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > surely_asleep_ns && r.thread == base::process_state::runs &&
-      !keeps_running(h))
+  if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > surely_asleep_ns &&
+      r.thread == base::process_state::runs && !keeps_running(h))
     r.thread = base::process_state::sleeps;
   r.started = h.started.load(relaxed);
   r.ended = h.ended.load(relaxed);

@@ -236,7 +236,7 @@ class endpoint final : public transport::inbound {
     errc why = errc::success;  // of the link's end
     bool in_touch = false;
     bool heard = false;  // a frame has come from it
-    bool lost = false;  // nothing more is taken from it; its link is about to close
+    bool lost = false;   // nothing more is taken from it; its link is about to close
     peer_counters counters;
     std::string text;
     std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited

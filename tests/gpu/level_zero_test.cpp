@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <fstream>
 #include <iterator>
-#include <vector>
 #include <tutti/gpu/device_communicator.hpp>
 #include <tutti/level_zero.hpp>
 #include <tutti/tutti.hpp>
+#include <vector>
 
 namespace {
 
