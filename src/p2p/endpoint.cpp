@@ -846,7 +846,7 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   // It has taken leave of those that it knew. Others find its listener closed.
   if (why == errc::peer_failed && !g.heard && routes_.has_left(peer)) {
     why = errc::peer_left;
-    text = routes_.describe(peer) + " has finished and left";
+    text = base::words([&] { return routes_.describe(peer) + " has finished and left"; });
   }
   g.why = why;
   g.text = std::move(text);
