@@ -31,12 +31,6 @@ struct step_header {
   bool anybody() const { return weight_and_active[1] > 0; }
 };
 
-std::string list_of(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
-  return text;
-}
-
 }  // namespace
 
 data_parallel_options::data_parallel_options() = default;
@@ -133,16 +127,7 @@ task<data_parallel> data_parallel::create(communicator c, std::vector<gradient_v
                                           data_parallel_options o) {
   const std::uint64_t layout = train::layout_of(gradients, o.first_bucket_bytes, o.bucket_bytes);
   auto made = std::make_shared<state>(std::move(c), std::move(gradients), std::move(o));
-  std::vector<std::uint64_t> layouts(static_cast<std::size_t>(made->world.size()));
-  co_await made->world.all_gather(layout, layouts);
-  std::vector<int> others;
-  for (std::size_t r = 0; r < layouts.size(); ++r)
-    if (layouts[r] != layouts[0]) others.push_back(static_cast<int>(r));
-  if (!others.empty())
-    throw error(errc::mismatch,
-                "data_parallel: rank " + list_of(others) +
-                    " registered other gradients, or other sizes of buckets, than rank 0: all " +
-                    "ranks make the same model with the same options");
+  co_await detail::expect_one_layout(made->world, layout);
   const communicator given = made->world;
   made->world = co_await given.duplicate();
   if (made->options.hook)

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tutti/train/replicas.hpp>
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
+#include <tutti/error.hpp>
 #include <utility>
 
 namespace tutti {
@@ -43,6 +47,21 @@ task<replica_check> compare_hashes(communicator c, std::uint64_t hash) {
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != most) check.differ.push_back(static_cast<int>(rank));
   co_return check;
+}
+
+task<> detail::expect_one_layout(communicator c, std::uint64_t layout) {
+  std::vector<std::uint64_t> layouts(static_cast<std::size_t>(c.size()));
+  co_await c.all_gather(layout, layouts);
+  std::vector<std::size_t> others;
+  for (std::size_t r = 0; r < layouts.size(); ++r)
+    if (layouts[r] != layouts[0]) others.push_back(r);
+  if (!others.empty())
+    throw error(
+        errc::mismatch,
+        fmt::format(
+            "data_parallel: rank {} registered other gradients, or other sizes of buckets, than rank 0: "
+            "all ranks make the same model with the same options",
+            fmt::join(others, ", ")));
 }
 
 }  // namespace tutti

@@ -5,7 +5,6 @@
 #include "train/bucket_work.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <deque>
@@ -221,18 +220,7 @@ task<data_parallel> data_parallel::create(communicator world, verbs over,
     throw error(errc::invalid_argument,
                 "data_parallel: the communicator and the device communicator need the same ranks");
   const std::uint64_t layout = layout_of(gradients, o);
-  std::vector<std::uint64_t> layouts(static_cast<std::size_t>(world.size()));
-  co_await world.all_gather(layout, layouts);
-  std::vector<std::size_t> others;
-  for (std::size_t r = 0; r < layouts.size(); ++r)
-    if (layouts[r] != layouts[0]) others.push_back(r);
-  if (!others.empty())
-    throw error(
-        errc::mismatch,
-        fmt::format(
-            "data_parallel: rank {} registered other gradients, or other sizes of buckets, than rank 0: "
-            "all ranks make the same model with the same options",
-            fmt::join(others, ", ")));
+  co_await tutti::detail::expect_one_layout(world, layout);
   auto made = std::make_shared<state>(std::move(over), std::move(gradients), std::move(o));
   co_return data_parallel(std::move(made));
 }

@@ -32,4 +32,9 @@ inline task<replica_check> compare_replicas(communicator c, std::span<const floa
 // The same of replicas that were hashed elsewhere, by whatever function. Costs eight bytes of each rank.
 task<replica_check> compare_hashes(communicator c, std::uint64_t hash);
 
+namespace detail {
+// Collective: throws errc::mismatch, on all ranks, where not all have registered gradients of one layout.
+task<> expect_one_layout(communicator c, std::uint64_t layout);
+}  // namespace detail
+
 }  // namespace tutti
