@@ -5,12 +5,12 @@
 
 #include "cuda/api.hpp"
 #include "emulated/engine.hpp"
+#include "live_handles.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -64,10 +64,10 @@ void forget_names();  // of what is gone
 
 inline constexpr result failed_launch = 719, invalid_context = 201;
 
-struct library {
+// Its handles: streams, events and modules.
+struct library : fakes::live_handles {
   std::mutex mutex;
   std::vector<std::unique_ptr<context>> devices;
-  std::set<const void*> live;  // streams, events and modules
   std::vector<std::unique_ptr<function>> functions;
   std::uint64_t misuses = 0;
   std::string misuse = "none";
@@ -76,7 +76,7 @@ struct library {
   void reset(int n, std::uint64_t adversary, std::uint64_t delay_us, bool words) {
     forget_names();
     devices.clear();
-    live.clear();
+    clear();
     for (int i = 0; i < n; ++i) {
       tutti::emulated::options how;
       how.memory_bytes = std::size_t{64} << 20;
@@ -94,20 +94,6 @@ struct library {
     ++misuses;
     misuse = std::move(what);
     return code;
-  }
-  template <class T>
-  T* add(T* handle) {
-    const std::lock_guard lock(mutex);
-    live.insert(handle);
-    return handle;
-  }
-  bool remove(const void* handle) {
-    const std::lock_guard lock(mutex);
-    return live.erase(handle) == 1;
-  }
-  bool knows(const void* handle) {
-    const std::lock_guard lock(mutex);
-    return live.count(handle) == 1;
   }
 };
 

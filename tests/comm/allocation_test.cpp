@@ -2,6 +2,7 @@
 // Nothing is allocated in steady state. A program of its own: it replaces operator new and delete.
 #include "comm/steady_programs.hpp"
 #include "support/local_world.hpp"
+#include "support/operator_new.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
@@ -11,64 +12,22 @@
 #include <boost/asio/deferred.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <vector>
-
-#if defined(__SANITIZE_ADDRESS__)
-#define TUTTI_TEST_ADDRESS_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TUTTI_TEST_ADDRESS_SANITIZER 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__)
-#define TUTTI_TEST_THREAD_SANITIZER 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TUTTI_TEST_THREAD_SANITIZER 1
-#endif
-#endif
 
 namespace {
 
 constinit thread_local std::uint64_t allocations = 0;  // of this thread, since it began
 
-void* counted(std::size_t bytes) {
-  ++allocations;
-  if (void* p = std::malloc(bytes > 0 ? bytes : 1)) return p;
-  throw std::bad_alloc();
-}
-void* counted(std::size_t bytes, std::align_val_t alignment) {
-  ++allocations;
-  void* p = nullptr;
-  if (::posix_memalign(&p, static_cast<std::size_t>(alignment), bytes > 0 ? bytes : 1) == 0) return p;
-  throw std::bad_alloc();
-}
-
 }  // namespace
 
-void* operator new(std::size_t bytes) { return counted(bytes); }
-void* operator new[](std::size_t bytes) { return counted(bytes); }
-void* operator new(std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
-void* operator new[](std::size_t bytes, std::align_val_t alignment) { return counted(bytes, alignment); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-
-#if defined(__GLIBC__) && !defined(TUTTI_TEST_ADDRESS_SANITIZER) && !defined(TUTTI_TEST_THREAD_SANITIZER)
-// Asio does not ask operator new for the memory that it recycles.
-extern "C" void* __libc_memalign(std::size_t alignment, std::size_t bytes);
-extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
+void* tutti::test::memory_for(std::size_t bytes, std::size_t alignment) {
   ++allocations;
-  return __libc_memalign(alignment, bytes);
+  return plain_memory(bytes, alignment);
 }
-#endif
+bool tutti::test::refuses_aligned_alloc() noexcept {
+  ++allocations;
+  return false;
+}
 
 using namespace tutti;
 using namespace tutti::test;

@@ -3,10 +3,9 @@
 // replaces.
 #pragma once
 
+#include "support/operator_new.hpp"
+
 #include <atomic>
-#include <cstddef>
-#include <cstdlib>
-#include <new>
 
 namespace tutti::test {
 
@@ -33,42 +32,12 @@ struct failing_memory {
     if (on_failure != nullptr) on_failure();
     return true;
   }
-  static void* take(std::size_t bytes, std::size_t alignment) {
-    if (fails()) throw std::bad_alloc();
-    void* p = nullptr;
-    if (alignment <= alignof(std::max_align_t)) {
-      p = std::malloc(bytes > 0 ? bytes : 1);
-    } else if (::posix_memalign(&p, alignment, bytes > 0 ? bytes : 1) != 0) {
-      p = nullptr;
-    }
-    if (p == nullptr) throw std::bad_alloc();
-    return p;
-  }
 };
 
+void* memory_for(std::size_t bytes, std::size_t alignment) {
+  if (failing_memory::fails()) throw std::bad_alloc();
+  return plain_memory(bytes, alignment);
+}
+bool refuses_aligned_alloc() noexcept { return failing_memory::fails(); }
+
 }  // namespace tutti::test
-
-void* operator new(std::size_t bytes) { return tutti::test::failing_memory::take(bytes, 1); }
-void* operator new[](std::size_t bytes) { return tutti::test::failing_memory::take(bytes, 1); }
-void* operator new(std::size_t bytes, std::align_val_t a) {
-  return tutti::test::failing_memory::take(bytes, static_cast<std::size_t>(a));
-}
-void* operator new[](std::size_t bytes, std::align_val_t a) {
-  return tutti::test::failing_memory::take(bytes, static_cast<std::size_t>(a));
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// Asio does not ask operator new for the memory of its operations.
-extern "C" void* __libc_memalign(std::size_t alignment, std::size_t bytes);
-extern "C" void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
-  return tutti::test::failing_memory::fails() ? nullptr : __libc_memalign(alignment, bytes);
-}
-#endif

@@ -20,10 +20,9 @@ state& global() {
 
 void state::reset(std::uint64_t adversary, std::uint64_t delay_us, bool keeps_order) {
   const std::lock_guard lock(mutex);
-  if (!live.empty()) {
+  if (const std::size_t left = clear(); left > 0) {
     ++misuses;
-    misuse = std::to_string(live.size()) + " handles were never destroyed";
-    live.clear();
+    misuse = std::to_string(left) + " handles were never destroyed";
   }
   in_order = keeps_order;
   for (int i = 0; i < devices; ++i) {

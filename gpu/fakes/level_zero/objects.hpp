@@ -8,6 +8,7 @@
 
 #include "emulated/engine.hpp"
 #include "level_zero/native_kernel.hpp"
+#include "live_handles.hpp"
 
 #include <level_zero/ze_api.h>
 
@@ -64,11 +65,11 @@ namespace tutti::fakes {
 
 inline constexpr int devices = 2;
 
-struct state {
+// Its handles: contexts, lists, pools, events, modules and kernels.
+struct state : fakes::live_handles {
   std::mutex mutex;
   _ze_driver_handle_t driver;
   std::array<_ze_device_handle_t, devices> gpus;
-  std::set<const void*> live;    // contexts, lists, pools, events, modules, kernels
   std::set<const void*> shared;  // allocations that both sides may move
   bool in_order = false;         // version 1.7, whose lists can keep the order; else 1.4
   std::uint64_t misuses = 0;
@@ -77,20 +78,6 @@ struct state {
   state() { reset(0, 0, false); }
   void reset(std::uint64_t adversary, std::uint64_t delay_us, bool keeps_order);
   ze_result_t misused(std::string what, ze_result_t code = ZE_RESULT_ERROR_INVALID_ARGUMENT);
-  template <class T>
-  T* add(T* handle) {
-    const std::lock_guard lock(mutex);
-    live.insert(handle);
-    return handle;
-  }
-  bool remove(const void* handle) {
-    const std::lock_guard lock(mutex);
-    return live.erase(handle) == 1;
-  }
-  bool knows(const void* handle) {
-    const std::lock_guard lock(mutex);
-    return live.count(handle) == 1;
-  }
 };
 state& global();
 

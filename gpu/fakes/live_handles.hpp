@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// The handles that a stand-in for a driver has given out and that have not been given back. From any thread.
+#pragma once
+
+#include <cstddef>
+#include <mutex>
+#include <set>
+
+namespace tutti::fakes {
+
+class live_handles {
+ public:
+  template <class T>
+  T* add(T* handle) {
+    const std::lock_guard lock(mutex_);
+    live_.insert(handle);
+    return handle;
+  }
+  bool remove(const void* handle) {
+    const std::lock_guard lock(mutex_);
+    return live_.erase(handle) == 1;
+  }
+  bool knows(const void* handle) {
+    const std::lock_guard lock(mutex_);
+    return live_.count(handle) == 1;
+  }
+  // Forgets all; how many there were.
+  std::size_t clear() {
+    const std::lock_guard lock(mutex_);
+    const std::size_t left = live_.size();
+    live_.clear();
+    return left;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<const void*> live_;
+};
+
+}  // namespace tutti::fakes
