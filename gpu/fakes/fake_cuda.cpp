@@ -40,10 +40,12 @@ TUTTI_EXPORT void tutti_fake_cuda_wait(void* s, const std::uint64_t* word) {
   auto* const on = static_cast<stream*>(s);
   on->of->engine->wait(on->queue, reinterpret_cast<const engine::word*>(word), 1);
 }
-TUTTI_EXPORT void tutti_fake_cuda_changed(void* s) { static_cast<stream*>(s)->of->engine->changed(); }
-TUTTI_EXPORT void* tutti_fake_cuda_reach(void* s, const void* memory, std::uint64_t bytes) {
+TUTTI_EXPORT void tutti_fake_cuda_changed(int device) {
+  lib().devices.at(static_cast<std::size_t>(device))->engine->changed();
+}
+TUTTI_EXPORT void* tutti_fake_cuda_reach(int device, const void* memory, std::uint64_t bytes) {
   try {
-    return static_cast<stream*>(s)->of->engine->reach(memory, bytes);
+    return lib().devices.at(static_cast<std::size_t>(device))->engine->reach(memory, bytes);
   } catch (const engine::fault&) {
     return nullptr;
   }

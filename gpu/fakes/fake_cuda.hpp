@@ -23,9 +23,9 @@ extern "C" {
 void tutti_fake_cuda_run(void* stream, void (*f)(void*), void* data);
 // The stream waits until the word is not zero; the word outlives that.
 void tutti_fake_cuda_wait(void* stream, const std::uint64_t* word);
-void tutti_fake_cuda_changed(void* stream);   // somebody has written a word
-// Memory of the stream's device, as f may touch it; null: an illegal address.
-void* tutti_fake_cuda_reach(void* stream, const void* memory, std::uint64_t bytes);
 int tutti_fake_cuda_device(void* stream);
+void tutti_fake_cuda_changed(int device);   // somebody has written a word
+// Memory of the device, as f may touch it; null: an illegal address.
+void* tutti_fake_cuda_reach(int device, const void* memory, std::uint64_t bytes);
 int tutti_fake_cuda_current_device(void);   // -1: no context
 }

@@ -36,6 +36,7 @@ using tutti::reduce_kind;
 struct cuda_stand_in {
   decltype(&tutti_fake_cuda_run) run = nullptr;
   decltype(&tutti_fake_cuda_wait) wait = nullptr;
+  decltype(&tutti_fake_cuda_device) device_of = nullptr;
   decltype(&tutti_fake_cuda_changed) changed = nullptr;
   decltype(&tutti_fake_cuda_reach) reach = nullptr;
   decltype(&tutti_fake_cuda_current_device) current_device = nullptr;
@@ -49,6 +50,7 @@ struct cuda_stand_in {
     };
     find(run, "tutti_fake_cuda_run");
     find(wait, "tutti_fake_cuda_wait");
+    find(device_of, "tutti_fake_cuda_device");
     find(changed, "tutti_fake_cuda_changed");
     find(reach, "tutti_fake_cuda_reach");
     find(current_device, "tutti_fake_cuda_current_device");
@@ -70,7 +72,8 @@ struct operation {   // one rank's part of a collective
   int op = 0;
   double factor = 1;
   int root = 0;
-  void* stream = nullptr;
+  // The stream may have gone when others are done with this part.
+  int device = 0;
   std::atomic<std::uint64_t>* released = nullptr;
 };
 struct collective {
@@ -81,12 +84,11 @@ struct collective {
 struct message_batch {
   std::atomic<std::uint64_t>* released = nullptr;
   int left = 0;
-  void* stream = nullptr;
+  int device = 0;
 };
 struct message {
   const void* data;
   std::size_t bytes;
-  void* stream;
   std::shared_ptr<message_batch> of;
 };
 
@@ -113,7 +115,7 @@ struct tutti::nccl::abi::communicator {
   std::uint64_t sequence = 0;
   int splits = 0;
   bool aborted = false;
-  std::vector<std::pair<std::atomic<std::uint64_t>*, void*>> waiting;   // what its streams wait for
+  std::vector<std::pair<std::atomic<std::uint64_t>*, int>> waiting;   // what its streams wait for, on which device
   std::map<int, scaled_sum> operations;
 };
 
@@ -155,9 +157,9 @@ reduce_kind reduction_named(int op) {
   return op <= average ? kinds[op] : reduce_kind::premul_sum;
 }
 
-void release(std::atomic<std::uint64_t>* word, void* stream) {
+void release(std::atomic<std::uint64_t>* word, int device) {
   word->store(1, std::memory_order_release);
-  cuda().changed(stream);
+  cuda().changed(device);
 }
 
 // All parts are there: the data move, in the thread of whoever came last. Under the lock.
@@ -166,7 +168,7 @@ void carry_out(collective& c) {
   const operation& first = c.parts[0];
   const std::size_t e = tutti::gpu::kernels::bytes_of(type_named(first.type));
   const auto at = [](const operation& o, const void* memory, std::size_t bytes) {
-    return static_cast<std::byte*>(cuda().reach(o.stream, memory, bytes));
+    return static_cast<std::byte*>(cuda().reach(o.device, memory, bytes));
   };
   const auto reduce = [&](std::size_t offset, std::size_t count, std::vector<void*> out) {
     std::vector<const void*> in;
@@ -212,7 +214,7 @@ void carry_out(collective& c) {
                at(c.parts[r], c.parts[r].in, first.count * e), first.count * e);
       break;
   }
-  for (const operation& o : c.parts) release(o.released, o.stream);
+  for (const operation& o : c.parts) release(o.released, o.device);
 }
 
 struct arrival {
@@ -245,13 +247,13 @@ result enter(communicator* c, std::unique_lock<std::mutex>& lock) {
   return c->aborted ? invalid_usage : success;
 }
 
-result enqueue(communicator* c, operation part) {
+result enqueue(communicator* c, operation part, void* stream) {
   std::unique_lock lock(lib().mutex);
   if (const result r = enter(c, lock); r != success) return r;
   if (const auto made = c->operations.find(part.op); made != c->operations.end()) part.factor = made->second.factor;
   part.released = &lib().words.emplace_back(0);
-  c->waiting.emplace_back(part.released, part.stream);
-  void* const stream = part.stream;
+  part.device = cuda().device_of(stream);
+  c->waiting.emplace_back(part.released, part.device);
   const auto* const word = part.released;
   auto* const a = new arrival{c, c->of, c->rank, c->sequence++, part};
   lock.unlock();
@@ -281,7 +283,7 @@ struct batch_arrival {
 };
 
 void part_done(const message& m) {
-  if (--m.of->left == 0) release(m.of->released, m.of->stream);
+  if (--m.of->left == 0) release(m.of->released, m.of->device);
 }
 
 void arrive_batch(void* data) {
@@ -289,15 +291,15 @@ void arrive_batch(void* data) {
   const std::lock_guard lock(lib().mutex);
   for (const call_part& p : a->parts) {
     const std::pair<int, int> way = p.sends ? std::pair(a->rank, p.peer) : std::pair(p.peer, a->rank);
-    (p.sends ? a->of->sends : a->of->receives)[way].push_back({p.data, p.bytes, p.stream, a->batch});
+    (p.sends ? a->of->sends : a->of->receives)[way].push_back({p.data, p.bytes, a->batch});
     auto &sends = a->of->sends[way], &receives = a->of->receives[way];
     while (!sends.empty() && !receives.empty()) {
       const message from = sends.front(), to = receives.front();
       sends.pop_front();
       receives.pop_front();
       const std::size_t bytes = std::min(from.bytes, to.bytes);
-      void* const target = cuda().reach(to.stream, to.data, bytes);
-      const void* const source = cuda().reach(from.stream, from.data, bytes);
+      void* const target = cuda().reach(to.of->device, to.data, bytes);
+      const void* const source = cuda().reach(from.of->device, from.data, bytes);
       if (target != nullptr && source != nullptr) std::memmove(target, source, bytes);
       part_done(from);
       part_done(to);
@@ -314,12 +316,13 @@ result end_group() {
   auto batch = std::make_shared<message_batch>();
   batch->released = &lib().words.emplace_back(0);
   batch->left = static_cast<int>(parts.size());
-  batch->stream = parts[0].stream;
-  c->waiting.emplace_back(batch->released, batch->stream);
+  void* const stream = parts[0].stream;
+  batch->device = cuda().device_of(stream);
+  c->waiting.emplace_back(batch->released, batch->device);
   auto* const a = new batch_arrival{c->of, c->rank, parts, batch};
   lock.unlock();
-  cuda().run(batch->stream, arrive_batch, a);
-  cuda().wait(batch->stream, reinterpret_cast<const std::uint64_t*>(batch->released));
+  cuda().run(stream, arrive_batch, a);
+  cuda().wait(stream, reinterpret_cast<const std::uint64_t*>(batch->released));
   return success;
 }
 
@@ -356,8 +359,8 @@ result join(const std::string& name, int size, int rank, communicator** made) {
 void end(communicator* c) {
   std::unique_lock lock(lib().mutex);
   c->aborted = true;
-  for (const auto& [word, stream] : c->waiting)
-    if (word->load() == 0) release(word, stream);
+  for (const auto& [word, device] : c->waiting)
+    if (word->load() == 0) release(word, device);
   lib().changed.notify_all();
   --lib().communicators;
 }
@@ -420,8 +423,8 @@ TUTTI_EXPORT result ncclCommAbort(communicator* c) {
 TUTTI_EXPORT result ncclCommRevoke(communicator* c, int) {
   const std::lock_guard lock(lib().mutex);
   c->aborted = true;
-  for (const auto& [word, stream] : c->waiting)
-    if (word->load() == 0) release(word, stream);
+  for (const auto& [word, device] : c->waiting)
+    if (word->load() == 0) release(word, device);
   lib().changed.notify_all();
   return success;
 }
@@ -459,19 +462,19 @@ TUTTI_EXPORT result ncclCommShrink(communicator* c, int* excluded, int n, commun
   return join("shrink " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())), c->of->size - n, rank, made);
 }
 TUTTI_EXPORT result ncclAllReduce(const void* in, void* out, std::size_t n, int type, int op, communicator* c, void* s) {
-  return enqueue(c, {what::all_reduce, in, out, n, type, op, 1, 0, s, nullptr});
+  return enqueue(c, {what::all_reduce, in, out, n, type, op, 1, 0}, s);
 }
 TUTTI_EXPORT result ncclReduce(const void* in, void* out, std::size_t n, int type, int op, int root, communicator* c, void* s) {
-  return enqueue(c, {what::reduce, in, out, n, type, op, 1, root, s, nullptr});
+  return enqueue(c, {what::reduce, in, out, n, type, op, 1, root}, s);
 }
 TUTTI_EXPORT result ncclBroadcast(const void* in, void* out, std::size_t n, int type, int root, communicator* c, void* s) {
-  return enqueue(c, {what::broadcast, in, out, n, type, 0, 1, root, s, nullptr});
+  return enqueue(c, {what::broadcast, in, out, n, type, 0, 1, root}, s);
 }
 TUTTI_EXPORT result ncclAllGather(const void* in, void* out, std::size_t n, int type, communicator* c, void* s) {
-  return enqueue(c, {what::all_gather, in, out, n, type, 0, 1, 0, s, nullptr});
+  return enqueue(c, {what::all_gather, in, out, n, type, 0, 1, 0}, s);
 }
 TUTTI_EXPORT result ncclReduceScatter(const void* in, void* out, std::size_t n, int type, int op, communicator* c, void* s) {
-  return enqueue(c, {what::reduce_scatter, in, out, n, type, op, 1, 0, s, nullptr});
+  return enqueue(c, {what::reduce_scatter, in, out, n, type, op, 1, 0}, s);
 }
 TUTTI_EXPORT result ncclSend(const void* data, std::size_t n, int, int peer, communicator* c, void* s) {
   return message_part({true, data, n, peer, c, s});
