@@ -98,8 +98,8 @@ struct library : fakes::live_handles {
 };
 
 inline library& lib() {
-  static library instance;
-  return instance;
+  static auto* const instance = new library;  // threads of the program may call at the very end
+  return *instance;
 }
 inline thread_local std::vector<context*> current;
 inline thread_local bool in_host_function = false;

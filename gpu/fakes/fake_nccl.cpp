@@ -134,8 +134,8 @@ struct library {
   std::deque<std::atomic<std::uint64_t>> words;   // for ever: streams look at them
 };
 library& lib() {
-  static library instance;
-  return instance;
+  static auto* const instance = new library;  // threads that were left in a call may come out at the very end
+  return *instance;
 }
 
 element_type type_named(int type) {
