@@ -44,6 +44,9 @@ TUTTI_LEVEL_ZERO_CALLS(SAME_CALL)
   SAME_PLACE(ours, type_of, theirs, stype);                                                       \
   SAME_PLACE(ours, next, theirs, pNext)
 
+SAME_STRUCTURE(abi::ipc_properties, ze_driver_ipc_properties_t, ZE_STRUCTURE_TYPE_DRIVER_IPC_PROPERTIES);
+SAME_PLACE(abi::ipc_properties, flags, ze_driver_ipc_properties_t, flags);
+static_assert(sizeof(abi::ipc_memory) == sizeof(ze_ipc_mem_handle_t));
 SAME_STRUCTURE(abi::device_properties, ze_device_properties_t, ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES);
 SAME_PLACE(abi::device_properties, type, ze_device_properties_t, type);
 SAME_PLACE(abi::device_properties, max_allocation, ze_device_properties_t, maxMemAllocSize);
@@ -125,7 +128,8 @@ static_assert(
     same(abi::scope_host, ZE_EVENT_SCOPE_FLAG_HOST) && same(abi::memory_unknown, ZE_MEMORY_TYPE_UNKNOWN) &&
     same(abi::memory_host, ZE_MEMORY_TYPE_HOST) && same(abi::memory_device, ZE_MEMORY_TYPE_DEVICE) &&
     same(abi::memory_shared, ZE_MEMORY_TYPE_SHARED) && same(abi::format_spirv, ZE_MODULE_FORMAT_IL_SPIRV) &&
-    same(abi::format_native, ZE_MODULE_FORMAT_NATIVE) && same(abi::version_1_7, ZE_MAKE_VERSION(1, 7)));
+    same(abi::format_native, ZE_MODULE_FORMAT_NATIVE) && same(abi::version_1_7, ZE_MAKE_VERSION(1, 7)) &&
+    same(abi::ipc_of_memory, ZE_IPC_PROPERTY_FLAG_MEMORY));
 static_assert(same(abi::indirect_all, ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST |
                                           ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE |
                                           ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED));

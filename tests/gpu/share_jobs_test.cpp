@@ -1,40 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks in several processes that share a device, by CUDA IPC: on the stand-in for libcuda, whose memory and
-// events other processes can open, and on a GPU where there is one.
+// Ranks in several processes that share a device, by the IPC of CUDA and of Level Zero: on the stand-in for
+// libcuda and on our driver under Level Zero's real loader, whose memory other processes can open, and on a
+// GPU where there is one.
 #include "support/command.hpp"
+#include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>
+#include <stdlib.h>
 #include <string>
 #include <tutti/cuda.hpp>
+#include <tutti/level_zero.hpp>
 
 namespace {
 
-tutti::test::command_result job(int ranks, const std::string& mode, const std::string& variables = {},
-                                const std::string& how = {}) {
-  return tutti::test::run_shell("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH
-                                " TUTTI_CUDA_KERNELS=" TUTTI_FAKE_CUDA_PATH " " +
-                                variables + " " TUTTI_RUN_PATH " " + how + " -n " + std::to_string(ranks) +
-                                " " TUTTI_GPU_SHARE_JOB_PATH " " + mode);
+using tutti::test::command_result;
+
+// What to run, and the variables that it needs.
+struct stand_in {
+  std::string variables, program, variable_of_ipc, opening;
+};
+
+stand_in cuda() {
+  return {"TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH " TUTTI_CUDA_KERNELS=" TUTTI_FAKE_CUDA_PATH " ",
+          TUTTI_GPU_SHARE_JOB_PATH " ", "TUTTI_FAKE_CUDA_IPC", "cuIpcOpen"};
+}
+#ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
+stand_in level_zero() {
+  return {"ZE_ENABLE_ALT_DRIVERS=" TUTTI_LEVEL_ZERO_DRIVER_PATH " ", TUTTI_GPU_SHARE_JOB_PATH " level_zero ",
+          "TUTTI_FAKE_LEVEL_ZERO_IPC", "zeMemOpenIpcHandle"};
+}
+#endif
+
+command_result job(const stand_in& on, int ranks, const std::string& mode, const std::string& variables = {},
+                   const std::string& how = {}) {
+  return tutti::test::run_shell(on.variables + variables + " " TUTTI_RUN_PATH " " + how + " -n " +
+                                std::to_string(ranks) + " " + on.program + mode);
 }
 
-}  // namespace
-
-TEST_CASE("processes reduce on the device that they share") {
+void share(const stand_in& on, const std::string& variables = {}) {
   for (const int ranks : {2, 3}) {
-    const auto result = job(ranks, "shared");
+    const auto result = job(on, ranks, "shared", variables);
     CHECK_MESSAGE(result.exit_code == 0, result.output);
     CHECK_MESSAGE(result.says(std::to_string(ranks) + " ranks: all right"), result.output);
     CHECK_MESSAGE(result.says("all_to_all between processes is staged"), result.output);
   }
 }
 
-TEST_CASE("two ranks in each of two processes") {
+void share_in_pairs(const stand_in& on) {
   const tutti::test::scratch_directory folder;
-  const std::string program =
-      "TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH " TUTTI_CUDA_KERNELS=" TUTTI_FAKE_CUDA_PATH
-      " " TUTTI_GPU_SHARE_JOB_PATH " pairs ";
+  const std::string program = on.variables + on.program + "pairs ";
   const std::string file = (folder.path() / "meeting").string();
   const auto result =
       tutti::test::run_shell(program + "0 " + file + " & " + program + "1 " + file + " && wait $!");
@@ -42,33 +58,94 @@ TEST_CASE("two ranks in each of two processes") {
   CHECK_MESSAGE(result.says("4 ranks: all right"), result.output);
 }
 
-TEST_CASE("memory that cannot be opened, or that is not the other's: staged, and it is said why") {
-  const auto refused = job(2, "staged", "TUTTI_FAKE_CUDA_IPC=refused");
+void stage(const stand_in& on) {
+  const auto refused = job(on, 2, "staged", on.variable_of_ipc + "=refused");
   CHECK_MESSAGE(refused.exit_code == 0, refused.output);
-  CHECK_MESSAGE(refused.says("cuIpcOpen"), refused.output);
+  CHECK_MESSAGE(refused.says(on.opening), refused.output);
   CHECK_MESSAGE(refused.says("2 ranks: all right"), refused.output);
-  const auto elsewhere = job(2, "staged", "TUTTI_FAKE_CUDA_IPC=elsewhere");
+  const auto elsewhere = job(on, 2, "staged", on.variable_of_ipc + "=elsewhere");
   CHECK_MESSAGE(elsewhere.exit_code == 0, elsewhere.output);
   CHECK_MESSAGE(elsewhere.says("is not what is read there"), elsewhere.output);
   CHECK_MESSAGE(elsewhere.says("2 ranks: all right"), elsewhere.output);
-  const auto told = job(2, "staged", "TUTTI_GPU_PATH=staged");
+  const auto told = job(on, 2, "staged", "TUTTI_GPU_PATH=staged");
   CHECK_MESSAGE(told.exit_code == 0, told.output);
 }
 
-TEST_CASE("processes that call different collectives are told, all of them") {
-  const auto result = job(3, "mismatch");
+void disagree(const stand_in& on) {
+  const auto result = job(on, 3, "mismatch");
   CHECK_MESSAGE(result.exit_code == 0, result.output);
   CHECK_MESSAGE(result.times("ranks called different collectives") == 3, result.output);
 }
 
-TEST_CASE("processes hear of one that is killed, and of one that leaves") {
-  const auto killed = job(3, "die", "TUTTI_TIMEOUT=30", "--on-failure continue");
-  for (const int rank : {0, 2})
-    CHECK_MESSAGE(killed.says("rank " + std::to_string(rank) + ": told"), killed.output);
-  const auto left = job(3, "leave", "TUTTI_TIMEOUT=30");
+void die(const stand_in& on) {
+  for (const int mortal : {0, 1}) {
+    const auto killed =
+        job(on, 3, "die " + std::to_string(mortal), "TUTTI_TIMEOUT=30", "--on-failure continue");
+    for (const int rank : {0, 1, 2})
+      if (rank != mortal)
+        CHECK_MESSAGE(killed.says("rank " + std::to_string(rank) + ": told"), killed.output);
+  }
+  const auto left = job(on, 3, "leave", "TUTTI_TIMEOUT=30");
   for (const int rank : {0, 2})
     CHECK_MESSAGE(left.says("rank " + std::to_string(rank) + ": told"), left.output);
   CHECK_MESSAGE(left.exit_code == 0, left.output);
+}
+
+// Why there is no Level Zero here; empty: there is.
+std::string why_not_level_zero() {
+#ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
+  ::setenv("ZE_ENABLE_ALT_DRIVERS", TUTTI_LEVEL_ZERO_DRIVER_PATH, 0);
+  return tutti::level_zero::why_not();
+#else
+  return "Level Zero's headers are not installed (libze-dev)";
+#endif
+}
+
+}  // namespace
+
+TEST_CASE("processes reduce on the device that they share") { share(cuda()); }
+TEST_CASE("two ranks in each of two processes") { share_in_pairs(cuda()); }
+TEST_CASE("memory that cannot be opened, or that is not the other's: staged, and it is said why") {
+  stage(cuda());
+}
+TEST_CASE("processes that call different collectives are told, all of them") { disagree(cuda()); }
+TEST_CASE("processes hear of one that is killed, and of one that leaves") { die(cuda()); }
+
+TEST_CASE("processes that share a device of Level Zero pass their data through its memory") {
+  if (const std::string why = why_not_level_zero(); !why.empty()) TUTTI_SKIP(why);
+#ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
+  SUBCASE("as it is") { share(level_zero()); }
+  SUBCASE("whose driver takes descriptors from other processes itself") {
+    share(level_zero(), "TUTTI_FAKE_LEVEL_ZERO_IPC=opaque");
+  }
+  SUBCASE("that works in any order it may") {
+    share(level_zero(),
+          "TUTTI_FAKE_LEVEL_ZERO_ADVERSARY=" + std::to_string(tutti::test::seed_of_this_run() | 1));
+  }
+  SUBCASE("under the validation layer") {
+    share(level_zero(), "ZE_ENABLE_VALIDATION_LAYER=1 ZE_ENABLE_PARAMETER_VALIDATION=1");
+  }
+  SUBCASE("whose handles the loader wraps") { share(level_zero(), "ZE_ENABLE_LOADER_INTERCEPT=1"); }
+#endif
+}
+TEST_CASE("two ranks in each of two processes on a device of Level Zero") {
+  if (const std::string why = why_not_level_zero(); !why.empty()) TUTTI_SKIP(why);
+#ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
+  share_in_pairs(level_zero());
+#endif
+}
+TEST_CASE("memory of Level Zero that cannot be opened, or that is not the other's") {
+  if (const std::string why = why_not_level_zero(); !why.empty()) TUTTI_SKIP(why);
+#ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
+  stage(level_zero());
+#endif
+}
+TEST_CASE("on Level Zero, processes hear of other calls, of one that is killed, and of one that leaves") {
+  if (const std::string why = why_not_level_zero(); !why.empty()) TUTTI_SKIP(why);
+#ifdef TUTTI_LEVEL_ZERO_DRIVER_PATH
+  disagree(level_zero());
+  die(level_zero());
+#endif
 }
 
 TEST_CASE("the same on a GPU") {

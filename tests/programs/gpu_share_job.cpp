@@ -2,9 +2,9 @@
 // One rank of a job whose processes share a GPU, or what stands in for one: collectives on it, with every
 // result checked.
 //   tutti-run -n 3 gpu_share_job shared      the processes reach each other's memory
-//   ... staged: they do not; die: rank 1 ends in between; mismatch: they call different collectives; leave:
-//   rank 1 goes first gpu_share_job pairs K FILE               process K of two, with two ranks each, which
-//   meet at FILE
+//   ... staged: they do not; die RANK: it ends in between; mismatch: they call different collectives; leave:
+//   rank 1 goes first; pairs K FILE: process K of two, with two ranks each, which meet at FILE
+// On CUDA; with `level_zero` before all that on Level Zero, where tutti has no kernels.
 #include <dlfcn.h>
 #include <signal.h>
 
@@ -18,6 +18,7 @@
 #include <tutti/cuda.hpp>
 #include <tutti/gpu/data_parallel.hpp>
 #include <tutti/gpu/device_communicator.hpp>
+#include <tutti/level_zero.hpp>
 #include <tutti/tutti.hpp>
 #include <vector>
 
@@ -27,6 +28,9 @@ using tutti::communicator;
 using tutti::errc;
 using tutti::task;
 namespace gpu = tutti::gpu;
+
+bool on_level_zero = false;
+int mortal = 1;
 
 thread_local int wrong = 0;  // of one rank
 void expect(bool right, const std::string& what, int rank) {
@@ -47,6 +51,7 @@ class exercise {
       : comm_(std::move(c)),
         stream_(std::move(s)),
         way_(way),
+        reductions_(comm_.on().can().kernels ? way : gpu::path::automatic),
         me_(comm_.rank()),
         ranks_(comm_.size()),
         n_(n),
@@ -64,41 +69,41 @@ class exercise {
     const auto is_sum = [this](std::size_t i, std::size_t at) { return got_[i] == sum_at(at); };
 
     co_await stream_.upload(in_, values);
-    co_await finished(comm_.all_reduce(mine, result, tutti::sum, stream_));
+    co_await finished(comm_.all_reduce(mine, result, tutti::sum, stream_), reductions_);
     for (std::size_t i = 0; i < n_; ++i) expect(is_sum(i, i), "all_reduce", me_);
-    co_await finished(comm_.all_reduce(mine, result, tutti::max, stream_));
+    co_await finished(comm_.all_reduce(mine, result, tutti::max, stream_), reductions_);
     for (std::size_t i = 0; i < n_; ++i) expect(got_[i] == most_at(i), "max", me_);
-    co_await finished(comm_.reduce(mine, result, tutti::sum, root, stream_));
+    co_await finished(comm_.reduce(mine, result, tutti::sum, root, stream_), reductions_);
     for (std::size_t i = 0; i < n_ && me_ == root; ++i) expect(is_sum(i, i), "reduce", me_);
-    co_await finished(comm_.all_gather(mine, out_, stream_));
+    co_await finished(comm_.all_gather(mine, out_, stream_), way_);
     for (std::size_t i = 0; i < all_; ++i)
       expect(got_[i] == number<T>(static_cast<int>(i / n_), i % n_), "all_gather", me_);
-    co_await finished(comm_.gather(mine, out_, root, stream_));
+    co_await finished(comm_.gather(mine, out_, root, stream_), way_);
     for (std::size_t i = 0; i < all_ && me_ == root; ++i)
       expect(got_[i] == number<T>(static_cast<int>(i / n_), i % n_), "gather", me_);
-    co_await finished(comm_.scatter(in_, result, root, stream_));
+    co_await finished(comm_.scatter(in_, result, root, stream_), way_);
     for (std::size_t i = 0; i < n_; ++i) expect(got_[i] == number<T>(root, first() + i), "scatter", me_);
-    co_await finished(comm_.reduce_scatter(in_, result, tutti::sum, stream_));
+    co_await finished(comm_.reduce_scatter(in_, result, tutti::sum, stream_), reductions_);
     for (std::size_t i = 0; i < n_; ++i) expect(is_sum(i, first() + i), "reduce_scatter", me_);
     if (way_ == gpu::path::automatic) {
-      co_await finished(comm_.all_to_all(in_, out_, stream_));
+      co_await finished(comm_.all_to_all(in_, out_, stream_), way_);
       for (std::size_t i = 0; i < all_; ++i)
         expect(got_[i] == number<T>(static_cast<int>(i / n_), first() + i % n_), "all_to_all", me_);
     }
     // In place.
-    co_await finished(comm_.broadcast(in_, root, stream_));
+    co_await finished(comm_.broadcast(in_, root, stream_), way_);
     co_await stream_.download(got_, in_);
     for (std::size_t i = 0; i < all_; ++i) expect(got_[i] == number<T>(root, i), "broadcast", me_);
     co_await stream_.upload(in_, values);
-    co_await finished(comm_.all_reduce(in_, tutti::sum, stream_));
+    co_await finished(comm_.all_reduce(in_, tutti::sum, stream_), reductions_);
     co_await stream_.download(got_, in_);
     for (std::size_t i = 0; i < all_; ++i) expect(is_sum(i, i), "all_reduce in place", me_);
   }
 
  private:
   // What is in out_ then is in got_.
-  task<> finished(gpu::operation op) {
-    gpu::work w = tutti::start(std::move(op).by(way_));
+  task<> finished(gpu::operation op, gpu::path way) {
+    gpu::work w = tutti::start(std::move(op).by(way));
     co_await w.enqueued();
     stream_.wait(w);
     co_await stream_.download(got_, out_);
@@ -118,7 +123,7 @@ class exercise {
 
   gpu::device_communicator comm_;
   gpu::stream stream_;
-  gpu::path way_;
+  gpu::path way_, reductions_;
   int me_, ranks_;
   std::size_t n_, all_;
   gpu::device_buffer<T> in_, out_;
@@ -139,16 +144,18 @@ task<> many_in_flight(gpu::device_communicator comm, gpu::stream s) {
     gpu::device_buffer<float>& b = buffers.emplace_back(comm.on(), 1 + i * 997);
     const std::vector<float> values(b.size(), static_cast<float>(i));
     gpu::work up = tutti::start(s.upload(b, values));
-    gpu::operation op =
-        i % 2 == 0 ? comm.all_reduce(b, tutti::sum, s) : comm.all_reduce(b, tutti::premul_sum(0.5F), s);
+    gpu::operation op = i % 4 == 3   ? comm.broadcast(b, 0, s)
+                        : i % 2 == 0 ? comm.all_reduce(b, tutti::sum, s)
+                                     : comm.all_reduce(b, tutti::premul_sum(0.5F), s);
     works.push_back(tutti::start(i % 3 == 0 ? std::move(op).by(gpu::path::staged) : std::move(op)));
   }
   for (gpu::work& w : works) co_await w;
   for (std::size_t i = 0; i < 12; ++i) {
     std::vector<float> got(buffers[i].size());
     co_await s.download(got, buffers[i]);
-    expect(got.back() == static_cast<float>(i) * static_cast<float>(comm.size()) * (i % 2 == 0 ? 1.0F : 0.5F),
-           "one of many", comm.rank());
+    const auto ranks = static_cast<float>(comm.size());
+    const float factor = i % 4 == 3 ? 1 : i % 2 == 0 ? ranks : ranks * 0.5F;
+    expect(got.back() == static_cast<float>(i) * factor, "one of many", comm.rank());
   }
 }
 
@@ -181,7 +188,7 @@ task<> refusals(gpu::device_communicator comm, gpu::stream s, bool shared) {
 }
 
 task<int> job(communicator world, std::string mode) {
-  const gpu::device dev = tutti::cuda::open(world, 0);
+  const gpu::device dev = on_level_zero ? tutti::level_zero::open(world, 0) : tutti::cuda::open(world, 0);
   const gpu::stream s(dev);
   gpu::communicator_options how;
   how.chunk_bytes = 4096;
@@ -191,16 +198,16 @@ task<int> job(communicator world, std::string mode) {
 
   if (mode == "die" || mode == "leave") {
     gpu::device_buffer<float> a(dev, 100'000);
-    co_await comm.all_reduce(a, tutti::sum, s);
-    if (world.rank() == 1 && mode == "die") ::raise(SIGKILL);
-    if (world.rank() == 1) co_return 0;
-    const auto told = co_await tutti::as_result(comm.all_reduce(a, tutti::sum, s));
+    co_await comm.broadcast(a, 0, s).by(gpu::path::one_device);
+    if (world.rank() == mortal && mode == "die") ::raise(SIGKILL);
+    if (world.rank() == mortal) co_return 0;
+    const auto told = co_await tutti::as_result(comm.broadcast(a, 0, s).by(gpu::path::one_device));
     std::printf("rank %d: told: %s\n", world.rank(), told.message.c_str());
     co_return told.error ? 0 : 1;
   }
   if (mode == "mismatch") {
     gpu::device_buffer<float> a(dev, world.rank() == 1 ? 30'000 : 100);
-    const auto told = co_await tutti::as_result(comm.all_reduce(a, tutti::sum, s));
+    const auto told = co_await tutti::as_result(comm.broadcast(a, 0, s).by(gpu::path::one_device));
     std::printf("rank %d: told: %s\n", world.rank(), told.message.c_str());
     co_return told.error == errc::mismatch ? 0 : 1;
   }
@@ -233,15 +240,17 @@ task<int> job(communicator world, std::string mode) {
 
 // What the stand-in has counted: broken rules, memory that nobody has freed.
 int findings(int rank) {
-  const char* const path = std::getenv("TUTTI_CUDA_LIBRARY");
+  const char* const path = std::getenv(on_level_zero ? "ZE_ENABLE_ALT_DRIVERS" : "TUTTI_CUDA_LIBRARY");
   void* const library = path == nullptr ? nullptr : ::dlopen(path, RTLD_NOW | RTLD_NOLOAD);
   if (library == nullptr) return 0;
-  const auto misuses = reinterpret_cast<std::uint64_t (*)()>(::dlsym(library, "tutti_fake_cuda_misuses"));
-  const auto last = reinterpret_cast<const char* (*)()>(::dlsym(library, "tutti_fake_cuda_last_misuse"));
-  const auto allocations =
-      reinterpret_cast<std::uint64_t (*)(int)>(::dlsym(library, "tutti_fake_cuda_allocations"));
+  const auto find = [library](const std::string& what) {
+    return ::dlsym(library, ((on_level_zero ? "tutti_level_zero_" : "tutti_fake_cuda_") + what).c_str());
+  };
+  const auto misuses = reinterpret_cast<std::uint64_t (*)()>(find("misuses"));
+  const auto last = reinterpret_cast<const char* (*)()>(find("last_misuse"));
+  const auto allocations = reinterpret_cast<std::uint64_t (*)(int)>(find("allocations"));
   if (misuses == nullptr || last == nullptr || allocations == nullptr) return 0;
-  if (misuses() > 0) std::printf("rank %d: misuse of CUDA: %s\n", rank, last());
+  if (misuses() > 0) std::printf("rank %d: misuse of the driver: %s\n", rank, last());
   // Memory that others have opened is kept: of two communicators at a time two pieces, on rank 0.
   const std::uint64_t most = rank == 0 ? 2 : 0;
   // A thread of the device's frees it.
@@ -281,11 +290,17 @@ int pairs(int process, const std::string& file) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 1 && std::string(argv[1]) == "level_zero") {
+    on_level_zero = true;
+    --argc;
+    ++argv;
+  }
   const std::string mode = argc > 1 ? argv[1] : "shared";
   if (mode == "pairs" && argc == 4) {
     const int process = std::atoi(argv[2]), code = pairs(process, argv[3]), found = findings(2 * process);
     return code != 0 ? code : found;
   }
+  if (mode == "die" && argc == 3) mortal = std::atoi(argv[2]);
   int rank = -1;
   const int code = tutti::run([&](communicator world) {
     rank = world.rank();

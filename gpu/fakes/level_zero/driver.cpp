@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Drivers, devices, contexts and memory; and what tests tell this driver beside Level Zero's own calls.
+// Drivers, devices, contexts and memory; and what tests tell this driver beside Level Zero's own calls, or,
+// in processes of jobs, by TUTTI_FAKE_LEVEL_ZERO_ADVERSARY=SEED.
 #include "level_zero/objects.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #define TUTTI_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -18,6 +22,11 @@ state& global() {
   return *instance;
 }
 
+state::state() {
+  const char* const seed = std::getenv("TUTTI_FAKE_LEVEL_ZERO_ADVERSARY");
+  reset(seed == nullptr ? 0 : std::strtoull(seed, nullptr, 10), 0, false);
+}
+
 void state::reset(std::uint64_t adversary, std::uint64_t delay_us, bool keeps_order) {
   const std::lock_guard lock(mutex);
   if (const std::size_t left = clear(); left > 0) {
@@ -25,6 +34,8 @@ void state::reset(std::uint64_t adversary, std::uint64_t delay_us, bool keeps_or
     misuse = std::to_string(left) + " handles were never destroyed";
   }
   in_order = keeps_order;
+  for (const auto& [memory, o] : opened) ::close(o.lock);
+  opened.clear();
   for (int i = 0; i < devices; ++i) {
     emulated::options how;
     how.memory_bytes = std::size_t{64} << 20;
@@ -70,7 +81,7 @@ ze_result_t driver_properties(ze_driver_handle_t, ze_driver_properties_t* p) {
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t driver_ipc_properties(ze_driver_handle_t, ze_driver_ipc_properties_t* p) {
-  p->flags = 0;
+  p->flags = ZE_IPC_PROPERTY_FLAG_MEMORY;
   return ZE_RESULT_SUCCESS;
 }
 ze_result_t driver_extensions(ze_driver_handle_t, std::uint32_t* count, ze_driver_extension_properties_t*) {
@@ -97,12 +108,13 @@ ze_result_t device_properties(ze_device_handle_t d, ze_device_properties_t* p) {
   p->type = ZE_DEVICE_TYPE_GPU;
   p->maxMemAllocSize = std::size_t{64} << 20;
   p->maxCommandQueuePriority = 1;
-  // Each process has devices of its own, and each copy of this driver.
-  const std::uint32_t process = static_cast<std::uint32_t>(::getpid());
-  const auto here = reinterpret_cast<std::uintptr_t>(&global().gpus);
+  // All processes have the same ones, but each copy of this driver has its own.
+  Dl_info here{};
+  const std::size_t copy = ::dladdr(reinterpret_cast<const void*>(&global), &here) != 0
+                               ? std::hash<std::string>()(here.dli_fname)
+                               : 0;
   p->uuid.id[0] = static_cast<std::uint8_t>(d->ordinal + 1);
-  std::memcpy(p->uuid.id + 4, &process, sizeof process);
-  std::memcpy(p->uuid.id + 8, &here, sizeof here);
+  std::memcpy(p->uuid.id + 8, &copy, sizeof copy);
   std::strncpy(p->name, "stand-in", sizeof p->name - 1);
   return ZE_RESULT_SUCCESS;
 }
@@ -167,10 +179,13 @@ ze_result_t alloc_shared(ze_context_handle_t c, const ze_device_mem_alloc_desc_t
 }
 ze_result_t free_memory(ze_context_handle_t, void* memory) {
   auto& gpus = global().gpus;
-  for (const auto& gpu : gpus)
-    if (gpu.engine->memory().contains(memory))
-      return gpu.engine->memory().free(memory) ? ZE_RESULT_SUCCESS
-                                               : global().misused("zeMemFree of what is not allocated");
+  for (const auto& gpu : gpus) {
+    arena& of = gpu.engine->memory();
+    if (!of.contains(memory)) continue;
+    if (open_elsewhere(of, of.find(memory)))
+      global().misused("zeMemFree of memory that another process has open");
+    return of.free(memory) ? ZE_RESULT_SUCCESS : global().misused("zeMemFree of what is not allocated");
+  }
   if (gpus[0].engine->pinned_around(memory).first != memory)
     return global().misused("zeMemFree of what is not allocated");
   for (std::size_t i = 1; i < gpus.size(); ++i) gpus[i].engine->remove_pinned(memory);

@@ -14,6 +14,7 @@
 
 #include <array>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -71,15 +72,24 @@ struct state : fakes::live_handles {
   _ze_driver_handle_t driver;
   std::array<_ze_device_handle_t, devices> gpus;
   std::set<const void*> shared;  // allocations that both sides may move
-  bool in_order = false;         // version 1.7, whose lists can keep the order; else 1.4
+  // Memory of other processes: on which device, and the open file whose lock says that it is in use.
+  struct opened_memory {
+    ze_device_handle_t on = nullptr;
+    int lock = -1;
+  };
+  std::map<void*, opened_memory> opened;
+  bool in_order = false;  // version 1.7, whose lists can keep the order; else 1.4
   std::uint64_t misuses = 0;
   std::string misuse = "none";
 
-  state() { reset(0, 0, false); }
+  state();
   void reset(std::uint64_t adversary, std::uint64_t delay_us, bool keeps_order);
   ze_result_t misused(std::string what, ze_result_t code = ZE_RESULT_ERROR_INVALID_ARGUMENT);
 };
 state& global();
+
+// Another process has it open.
+bool open_elsewhere(const emulated::arena& memory, const emulated::arena::block& block);
 
 // The entries, by table: tables.cpp puts them there.
 ze_result_t init(ze_init_flags_t);
@@ -109,6 +119,10 @@ ze_result_t free_memory(ze_context_handle_t, void*);
 ze_result_t memory_properties(ze_context_handle_t, const void*, ze_memory_allocation_properties_t*,
                               ze_device_handle_t*);
 ze_result_t address_range(ze_context_handle_t, const void*, void**, std::size_t*);
+ze_result_t ipc_name(ze_context_handle_t, const void*, ze_ipc_mem_handle_t*);
+ze_result_t ipc_open(ze_context_handle_t, ze_device_handle_t, ze_ipc_mem_handle_t, ze_ipc_memory_flags_t,
+                     void**);
+ze_result_t ipc_close(ze_context_handle_t, const void*);
 
 ze_result_t list_create(ze_context_handle_t, ze_device_handle_t, const ze_command_queue_desc_t*,
                         ze_command_list_handle_t*);

@@ -95,6 +95,9 @@ TUTTI_EXPORT zeGetMemProcAddrTable(ze_api_version_t v, ze_mem_dditable_t* t) {
     to.pfnFree = fakes::free_memory;
     to.pfnGetAllocProperties = fakes::memory_properties;
     to.pfnGetAddressRange = fakes::address_range;
+    to.pfnGetIpcHandle = fakes::ipc_name;
+    to.pfnOpenIpcHandle = fakes::ipc_open;
+    to.pfnCloseIpcHandle = fakes::ipc_close;
   });
 }
 TUTTI_EXPORT zeGetModuleProcAddrTable(ze_api_version_t v, ze_module_dditable_t* t) {

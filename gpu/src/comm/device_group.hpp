@@ -57,6 +57,7 @@ class device_group final : public group {
   // `told`: it failed on rank 0, who has told all.
   task<> through_window(work_state* w, lanes use, std::uint64_t ticket, void* ready, bool* told);
   void begin_passage(const call& c, const lanes& use, const chunk_layout& layout, passage& p);
+  task<> tell_ready(std::deque<passage>* under_way);
   void carry_out(const call& c, const lanes& use, passage& p, bool first);  // on rank 0, for all
   request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
   void end_turn(std::uint64_t ticket) noexcept;

@@ -25,6 +25,7 @@ class mark : waiter {
     on.wait_for(p, *this, false);
   }
   bool is_set() const noexcept { return set_; }
+  bool has_passed() const noexcept { return set_ && !linked(); }  // or failed: awaiting it tells, at once
 
   class awaiter : suspended {
    public:

@@ -126,7 +126,8 @@ std::string meeting::disagreement(const visits& of) {
 }
 
 void meeting::enqueue(const visits& of, driver& with, const std::shared_ptr<driver>& shared, void* stream) {
-  for (const auto& v : of) with.wait(stream, v->ready);
+  for (const auto& v : of)
+    if (v->ready != nullptr) with.wait(stream, v->ready);
   const visit& first = *of[0];
   const std::size_t n = of.size();
   const auto root = static_cast<std::size_t>(std::max(first.root, 0));

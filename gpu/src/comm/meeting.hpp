@@ -26,7 +26,7 @@ class meeting {
     int root = -1;
     reduce_kind op = reduce_kind::none;
     double factor = 1;
-    void* ready = nullptr;                  // an event; stays until the collective has been passed
+    void* ready = nullptr;                  // an event; stays until the collective has been passed. Null: it is ready
     std::shared_ptr<const bell> waker;
     // Set by the last to come, before its bell rings.
     std::atomic<bool> settled{false};

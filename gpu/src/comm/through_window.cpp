@@ -11,7 +11,7 @@
 namespace tutti::gpu::detail {
 namespace {
 
-// There is an event to wait for: ready(), of what this rank does.
+// There is an event to wait for, or none that has not passed: ready(), of what this rank does.
 struct note {
   std::int32_t kind = 0, type = 0, op = 0, root = 0;
   std::uint64_t element_bytes = 0, in = 0, out = 0;  // in elements
@@ -57,6 +57,7 @@ struct device_group::passage {
   std::vector<note> notes;  // on rank 0 of all ranks, otherwise its own
   verdict told;
   std::vector<request> telling, hearing;
+  mark ready, done;  // where the host waits for the device before it tells others
 };
 
 void device_group::begin_passage(const call& c, const lanes& use, const chunk_layout& layout, passage& p) {
@@ -64,8 +65,11 @@ void device_group::begin_passage(const call& c, const lanes& use, const chunk_la
   void* const slot = window_->slot(rank(), p.number);
   d.wait(use.out->native(), window_->freed(p.number));
   layout.copy_in(d, p.offset, p.count, slot, use.out->native());
-  d.record(window_->ready(rank(), p.number), use.out->native());
-  use.out->signal().alive = {window_, c.in.keep};
+  const bool waits = !window_->has_events() && rank() != 0;
+  if (!waits) d.record(window_->ready(rank(), p.number), use.out->native());
+  point& here = use.out->signal();
+  here.alive = {window_, c.in.keep};
+  if (waits) p.ready.set(on(), here);
   if (rank() == 0) {
     p.notes.resize(static_cast<std::size_t>(size()));
     p.notes[0] = note_of(c);
@@ -74,6 +78,16 @@ void device_group::begin_passage(const call& c, const lanes& use, const chunk_la
   } else {
     p.notes.push_back(note_of(c));
     p.hearing.push_back(notes_.irecv(p.told, 0, 0));
+    if (!waits) p.telling.push_back(notes_.isend(p.notes[0], 0, 0));
+  }
+}
+
+// Of the first chunk when it is ready, and of those after it that are by then.
+task<> device_group::tell_ready(std::deque<passage>* under_way) {
+  for (passage& p : *under_way) {
+    if (!p.telling.empty()) continue;
+    if (&p != &under_way->front() && !p.ready.has_passed()) co_return;
+    co_await p.ready;
     p.telling.push_back(notes_.isend(p.notes[0], 0, 0));
   }
 }
@@ -94,12 +108,17 @@ void device_group::carry_out(const call& c, const lanes& use, passage& p, bool f
       v.ready = window_->ready(r, p.number);
     }
     meeting::enqueue(all, on().driver(), on().shared_driver(), use.in->native());
-    on().driver().record(window_->done(p.number), use.in->native());
+    if (window_->has_events()) {
+      on().driver().record(window_->done(p.number), use.in->native());
+    } else {
+      point& here = use.in->signal();
+      here.alive = {window_};
+      p.done.set(on(), here);
+    }
   } catch (const error& e) {
     p.told.why = e.code().value();
     std::strncpy(p.told.text, e.what(), sizeof p.told.text - 1);
   }
-  for (int r = 1; r < size(); ++r) p.telling.push_back(notes_.isend(p.told, r, 0));
 }
 
 task<> device_group::through_window(work_state* w, lanes use, std::uint64_t ticket, void* ready, bool* told) {
@@ -132,14 +151,19 @@ task<> device_group::through_window(work_state* w, lanes use, std::uint64_t tick
     if (begun == count && std::exchange(in_turn, false)) end_turn(ticket);
 
     passage& p = under_way.front();
+    if (p.ready.is_set()) co_await tell_ready(&under_way);
     for (request& r : p.hearing) co_await r;
-    if (rank() == 0) carry_out(c, use, p, i == 0);
+    if (rank() == 0) {
+      carry_out(c, use, p, i == 0);
+      if (p.done.is_set()) co_await p.done;
+      for (int r = 1; r < size(); ++r) p.telling.push_back(notes_.isend(p.told, r, 0));
+    }
     for (request& r : p.telling) co_await r;
     if (p.told.why != 0) {
       *told = rank() != 0;
       throw error(static_cast<errc>(p.told.why), fmt::format("{}: {}", title(c), p.told.text));
     }
-    d.wait(use.in->native(), window_->done(p.number));
+    if (window_->has_events()) d.wait(use.in->native(), window_->done(p.number));
     layout.copy_out(d, p.offset, p.count, window_->slot(rank(), p.number), use.in->native());
     d.record(window_->freed(p.number), use.in->native());
     use.in->signal().alive = {window_, c.out.keep};

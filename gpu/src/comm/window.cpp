@@ -119,7 +119,7 @@ window::window(std::shared_ptr<driver> d, int rank, int size, std::size_t slot_b
 window::~window() {
   driver& d = device_driver();
   if (rank_ != 0 && base_ != nullptr) leave_mark();
-  if (opened_) d.sharing()->close_memory(base_);
+  if (opened_ && base_ != nullptr) d.sharing()->close_memory(base_);
   if (memory_ && known_) attic::instance().put(d.identity(), bytes(), std::move(memory_));
 }
 
@@ -189,12 +189,14 @@ void window::prepare(card& mine) {
     return event;
   };
   for (void*& e : freed_) e = keep(device_driver().make_event());
-  for (std::size_t i = 0; i < slots; ++i) {
-    mine.events[i] = keep(s->make_shared_event(mine.event_names[i]));
-    attic::instance().add_event(mine.events[i], events_.back());
+  if (s->has_events()) {
+    for (std::size_t i = 0; i < slots; ++i) {
+      mine.events[i] = keep(s->make_shared_event(mine.event_names[i]));
+      attic::instance().add_event(mine.events[i], events_.back());
+    }
+    std::copy_n(mine.events, slots,
+                rank_ == 0 ? done_.begin() : ready_[static_cast<std::size_t>(rank_)].begin());
   }
-  std::copy_n(mine.events, slots,
-              rank_ == 0 ? done_.begin() : ready_[static_cast<std::size_t>(rank_)].begin());
   if (rank_ != 0) return;
   for (void*& e : ready_[0]) e = keep(device_driver().make_event());
   mine.memory = base_;
@@ -205,6 +207,7 @@ void window::reach(const std::vector<card>& all) {
   process_sharing& s = *device_driver().sharing();
   const card& mine = all[static_cast<std::size_t>(rank_)];
   const auto events_of = [&](const card& of, events& to) {
+    if (!s.has_events()) return;
     for (std::size_t i = 0; i < slots; ++i) {
       to[i] = of.events[i];
       if (of.process == mine.process) {
@@ -220,10 +223,8 @@ void window::reach(const std::vector<card>& all) {
     return;
   }
   events_of(all[0], done_);
-  base_ = all[0].memory;
-  if (all[0].process == mine.process) return;
-  base_ = s.open_memory(all[0].memory_name);
-  opened_ = true;
+  opened_ = all[0].process != mine.process;
+  base_ = opened_ ? s.open_memory(all[0].memory_name) : all[0].memory;
 }
 
 task<> window::try_it(device on, communicator notes, std::vector<card> all) {
@@ -235,8 +236,12 @@ task<> window::try_it(device on, communicator notes, std::vector<card> all) {
   std::vector<std::uint64_t> answered{0};
   int go = 1;
   try {
-    const work writing = tutti::start(s.upload(place, written));
-    device_driver().record(ready(rank_, 0), s.native());
+    if (has_events()) {
+      const work writing = tutti::start(s.upload(place, written));
+      device_driver().record(ready(rank_, 0), s.native());
+    } else {
+      co_await with_timeout(s.upload(place, written), longest_trial);
+    }
   } catch (const error&) {
     failure = std::current_exception();
   }
@@ -244,7 +249,7 @@ task<> window::try_it(device on, communicator notes, std::vector<card> all) {
   co_await notes.send(go, 0);
   co_await notes.recv(go, 0);
   if (failure) std::rethrow_exception(failure);
-  device_driver().wait(s.native(), done(0));
+  if (has_events()) device_driver().wait(s.native(), done(0));
   co_await with_timeout(s.download(answered, place), longest_trial);
   if (answered[0] != ~value)
     throw error(errc::not_supported, "what rank 0 writes to its memory is not what is read here");
@@ -261,14 +266,18 @@ task<> window::answer(device on, communicator notes, std::vector<card> all) {
     int go = 1;
     co_await notes.recv(go, r);
     try {
-      device_driver().wait(s.native(), ready(r, 0));
+      if (has_events()) device_driver().wait(s.native(), ready(r, 0));
       co_await with_timeout(s.download(written, place), longest_trial);
       if (written[0] != value)
         throw error(
             errc::not_supported,
             fmt::format("what rank {} writes to memory of this process is not what is read there", r));
-      const work writing = tutti::start(s.upload(place, answered));
-      device_driver().record(done(0), s.native());
+      if (has_events()) {
+        const work writing = tutti::start(s.upload(place, answered));
+        device_driver().record(done(0), s.native());
+      } else {
+        co_await with_timeout(s.upload(place, answered), longest_trial);
+      }
     } catch (const error&) {
       failure = std::current_exception();
     }

@@ -2,7 +2,8 @@
 // Memory of one device through which ranks of several processes pass the chunks of collectives: rank 0's,
 // which the others have opened. It is a ring: chunk k of the communicator lies in slot k % slots, of which
 // every rank has its own part, and the ranks tell the device by events, and each other by messages that there
-// is an event to wait for.
+// is an event to wait for. Where the driver has no events of several processes, a message says that the
+// device has done it.
 //
 //   rank r      copies its part into the slot, records ready(r)
 //   rank 0      waits for all ready(), reduces in place, records done()
@@ -45,7 +46,8 @@ class window {
 
   std::size_t slot_bytes() const noexcept { return slot_bytes_; }
   void* slot(int rank, std::uint64_t chunk) const noexcept;  // `rank`'s part
-  // Events. Of others: on rank 0 only.
+  // Events. Of others: on rank 0 only, and null, as done(), where the ranks wait for the device instead.
+  bool has_events() const noexcept { return driver_->sharing()->has_events(); }
   void* ready(int rank, std::uint64_t chunk) const noexcept {
     return ready_[static_cast<std::size_t>(rank)][chunk % slots];
   }

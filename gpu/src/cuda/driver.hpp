@@ -110,6 +110,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   gpu::detail::shared_name name_memory(void* start) override;
   void* open_memory(const gpu::detail::shared_name& of) override;
   void close_memory(void* opened) noexcept override;
+  bool has_events() const noexcept override { return true; }
   void* make_shared_event(gpu::detail::shared_name& name) override;
   void* open_event(const gpu::detail::shared_name& of) override;
 

@@ -10,8 +10,8 @@ namespace {
 
 using gpu::detail::shared_name;
 
-static_assert(sizeof(abi::ipc_memory) == sizeof(shared_name) &&
-              sizeof(abi::ipc_event) == sizeof(shared_name));
+static_assert(sizeof(abi::ipc_memory) <= sizeof(shared_name) &&
+              sizeof(abi::ipc_event) <= sizeof(shared_name));
 
 template <class Handle>
 Handle handle_of(const shared_name& name) noexcept {

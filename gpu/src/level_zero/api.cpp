@@ -49,7 +49,8 @@ opened open(const std::string& path) {
   auto calls = std::make_unique<table>();
   std::string missing;
 #define TUTTI_LEVEL_ZERO_FIND(member, symbol, parameters) \
-  if (!find_call(library, #symbol, calls->member)) missing += std::string(missing.empty() ? "" : ", ") + #symbol;
+  if (!find_call(library, #symbol, calls->member))        \
+    missing += std::string(missing.empty() ? "" : ", ") + #symbol;
   TUTTI_LEVEL_ZERO_CALLS(TUTTI_LEVEL_ZERO_FIND)
 #undef TUTTI_LEVEL_ZERO_FIND
   if (!missing.empty()) {

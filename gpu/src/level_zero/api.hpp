@@ -44,6 +44,7 @@ inline constexpr result success = 0, not_ready = 1, device_lost = 0x70000001, ou
 
 // What a structure is, in its first member.
 enum class structure : std::uint32_t {
+  ipc_properties = 0x2,
   device_properties = 0x3,
   queue_group_properties = 0x6,
   context_desc = 0xd,
@@ -70,7 +71,16 @@ inline constexpr std::uint32_t indirect_all =
     7;  // kernels reach memory of all kinds by pointers in structures
 inline constexpr std::uint32_t format_spirv = 0, format_native = 1;
 inline constexpr std::uint32_t version_1_7 = 0x10007;
+inline constexpr std::uint32_t ipc_of_memory = 1;
 
+struct ipc_properties {
+  structure type_of = structure::ipc_properties;
+  void* next = nullptr;
+  std::uint32_t flags = 0;
+};
+struct ipc_memory {
+  char bytes[64] = {};
+};
 struct device_properties {
   structure type_of = structure::device_properties;
   void* next = nullptr;
@@ -170,6 +180,7 @@ struct group_count {
   X(init, zeInit, (std::uint32_t))                                                                        \
   X(driver_get, zeDriverGet, (std::uint32_t*, driver**))                                                  \
   X(driver_api_version, zeDriverGetApiVersion, (driver*, std::uint32_t*))                                 \
+  X(driver_ipc, zeDriverGetIpcProperties, (driver*, ipc_properties*))                                     \
   X(device_get, zeDeviceGet, (driver*, std::uint32_t*, device**))                                         \
   X(device_properties_of, zeDeviceGetProperties, (device*, device_properties*))                           \
   X(device_queue_groups, zeDeviceGetCommandQueueGroupProperties,                                          \
@@ -201,6 +212,9 @@ struct group_count {
   X(free, zeMemFree, (context*, void*))                                                                   \
   X(memory_properties_of, zeMemGetAllocProperties, (context*, const void*, memory_properties*, device**)) \
   X(address_range, zeMemGetAddressRange, (context*, const void*, void**, std::size_t*))                   \
+  X(ipc_name, zeMemGetIpcHandle, (context*, const void*, ipc_memory*))                                    \
+  X(ipc_open, zeMemOpenIpcHandle, (context*, device*, ipc_memory, std::uint32_t, void**))                 \
+  X(ipc_close, zeMemCloseIpcHandle, (context*, const void*))                                              \
   X(module_create, zeModuleCreate, (context*, device*, const module_desc*, module**, build_log**))        \
   X(module_destroy, zeModuleDestroy, (module*))                                                           \
   X(build_log_text, zeModuleBuildLogGetString, (build_log*, std::size_t*, char*))                         \

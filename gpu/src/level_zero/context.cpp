@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 #include <new>
 #include <tutti/error.hpp>
 #include <utility>
@@ -92,6 +93,12 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
   name = about.name;
   identity = "level-zero-";
   for (const std::uint8_t b : about.uuid) identity += fmt::format("{:02x}", b);
+  // Drivers make the number of where the device is plugged in: hosts that are alike have the same.
+  std::string host;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), host);
+  identity += "-" + host;
+  abi::ipc_properties ipc;
+  shares_memory = calls.driver_ipc(driver, &ipc) == abi::success && (ipc.flags & abi::ipc_of_memory) != 0;
 
   std::uint32_t groups = 0;
   check(calls.device_queue_groups(device, &groups, nullptr), "zeDeviceGetCommandQueueGroupProperties");

@@ -103,6 +103,7 @@ class shared_context {
   abi::context* context = nullptr;
   std::string name;
   std::string identity;
+  bool shares_memory = false;  // with other processes
 
  private:
   struct stream {

@@ -2,11 +2,12 @@
 // A GPU of Level Zero's as a driver. It has no kernels of tutti's: reductions are staged, or oneCCL's.
 #pragma once
 
+#include "device/sharing.hpp"
 #include "level_zero/context.hpp"
 
 namespace tutti::level_zero {
 
-class level_zero_driver final : public gpu::detail::driver {
+class level_zero_driver final : public gpu::detail::driver, gpu::detail::process_sharing {
  public:
   explicit level_zero_driver(std::shared_ptr<shared_context> on) : on_(std::move(on)) {}
 
@@ -41,11 +42,28 @@ class level_zero_driver final : public gpu::detail::driver {
   bool capturing(void*) noexcept override { return false; }  // there is no capture
   bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override;
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
+  gpu::detail::process_sharing* sharing() noexcept override { return on_->shares_memory ? this : nullptr; }
 
   const std::shared_ptr<shared_context>& shared() const noexcept { return on_; }
 
  private:
+  gpu::detail::shared_name name_memory(void* start) override;
+  void* open_memory(const gpu::detail::shared_name& of) override;
+  void close_memory(void* opened) noexcept override;
+  // An event of Level Zero's may be reset only when nobody waits for it, in any process.
+  bool has_events() const noexcept override { return false; }
+  void* make_shared_event(gpu::detail::shared_name& name) override;
+  void* open_event(const gpu::detail::shared_name& of) override;
+
+  // What opened memory came with, for as long as it is open.
+  struct descriptor {
+    int number = -1;
+    std::uint64_t file = 0;
+  };
+
   std::shared_ptr<shared_context> on_;
+  std::mutex opened_mutex_;
+  std::map<void*, descriptor> opened_;
 };
 
 }  // namespace tutti::level_zero

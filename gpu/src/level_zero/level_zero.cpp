@@ -24,7 +24,8 @@ gpu::device open_on(Loop& of, int wanted) {
             why));
   const int ordinal = gpu::detail::ordinal_for(wanted, static_cast<int>(calls->gpus.size()), "level_zero");
   return gpu::detail::open_once(of, calls, ordinal, [&] {
-    return std::make_shared<level_zero_driver>(gpu::detail::shared_context_of<shared_context>(*calls, ordinal));
+    return std::make_shared<level_zero_driver>(
+        gpu::detail::shared_context_of<shared_context>(*calls, ordinal));
   });
 }
 
