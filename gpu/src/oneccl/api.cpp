@@ -38,7 +38,8 @@ opened open(const std::string& told) {
   const auto need = [&](bool found, const char* symbol) {
     if (!found) missing += std::string(missing.empty() ? "" : ", ") + symbol;
   };
-#define TUTTI_ONECCL_FIND(member, symbol, parameters) need(find_call(library, #symbol, calls->member), #symbol);
+#define TUTTI_ONECCL_FIND(member, symbol, parameters) \
+  need(find_call(library, #symbol, calls->member), #symbol);
   TUTTI_ONECCL_CALLS(TUTTI_ONECCL_FIND)
 #undef TUTTI_ONECCL_FIND
   need(find_call(library, "onecclGetErrorString", calls->error_string), "onecclGetErrorString");

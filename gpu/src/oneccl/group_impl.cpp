@@ -106,8 +106,15 @@ abi::result perform(const core& on, job_data& j) {
     default:
       r = abi::not_implemented;
   }
-  if (r == abi::success && by_queue && on.queue.finish) on.queue.finish();
+  std::exception_ptr failure;
+  try {
+    if (r == abi::success && by_queue && on.queue.finish) on.queue.finish();
+  } catch (const std::exception& thrown) {
+    failure =
+        std::make_exception_ptr(error(errc::device_failed, fmt::format("the SYCL queue: {}", thrown.what())));
+  }
   if (scaled && by_queue) n.destroy_operation(op, c);
+  if (failure) std::rethrow_exception(failure);
   if (r == abi::success && average && !by_queue && (j.kind != verb::reduce || j.rank == j.peer)) {
     const void* const from = j.out;
     gpu::kernels::reduce_on_host(reduce_kind::avg, j.type, std::span(&from, 1), std::span(&j.out, 1), {},

@@ -138,7 +138,8 @@ task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue qu
     co_await lane_operation(l, f);
   }
   co_await control.broadcast(*mine, 0);
-  check(calls, mine->code, "onecclGetUniqueId on rank 0");
+  check(calls, mine->code,
+        device ? "onecclSetDevice, or onecclGetUniqueId, on rank 0" : "onecclGetUniqueId on rank 0");
   if (mine->version != calls.version)
     throw error(errc::mismatch,
                 fmt::format("oneccl::init: rank {} has oneCCL {}, rank 0 has {}: all ranks need the same",
