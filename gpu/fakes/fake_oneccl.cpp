@@ -5,6 +5,7 @@
 // at) it has both.
 #include "fake_oneccl.hpp"
 #include "kernels/reduce_host.hpp"
+#include "live_handles.hpp"
 #include "oneccl/api.hpp"
 
 #include <chrono>
@@ -14,7 +15,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <span>
 #include <string>
 #include <thread>
@@ -71,13 +71,13 @@ struct world {
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<message>>> messages;  // by source and destination
 };
 
-struct library {
+// Its handles: communicators.
+struct library : tutti::fakes::live_handles {
   std::mutex mutex;
   std::condition_variable changed;
   std::map<std::string, std::shared_ptr<world>> worlds;
   std::uint64_t next_id = 1;
   int communicators = 0;
-  std::set<const void*> live;
   std::uint64_t misuses = 0;
   int fail_next = success;
   bool blocked = false;
@@ -191,7 +191,7 @@ result join(const std::string& name, int size, int rank, communicator** made) {
   auto* const c = new communicator;
   c->of = mine;
   c->rank = rank;
-  lib().live.insert(c);
+  lib().add(c);
   ++lib().communicators;
   *made = c;
   return success;
@@ -199,7 +199,7 @@ result join(const std::string& name, int size, int rank, communicator** made) {
 
 // Under the mutex.
 bool misused(communicator* c) {
-  if (lib().live.count(c) == 1 && c->owner == std::this_thread::get_id()) return false;
+  if (lib().knows(c) && c->owner == std::this_thread::get_id()) return false;
   ++lib().misuses;
   return true;
 }
@@ -248,7 +248,7 @@ result reducing(communicator* c, part p, void* stream) {
 TUTTI_EXPORT void tutti_fake_oneccl_reset(void) {
   const std::lock_guard lock(lib().mutex);
   lib().worlds.clear();
-  lib().live.clear();
+  lib().clear();
   lib().communicators = 0;
   lib().misuses = 0;
   lib().fail_next = success;
@@ -300,7 +300,7 @@ TUTTI_EXPORT result onecclCommInitRank(communicator** c, std::size_t size, uniqu
 TUTTI_EXPORT result onecclCommDestroy(communicator* c) {
   const std::lock_guard lock(lib().mutex);
   if (misused(c)) return 5;
-  lib().live.erase(c);
+  lib().remove(c);
   --lib().communicators;
   delete c;
   return success;

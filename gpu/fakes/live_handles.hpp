@@ -24,17 +24,18 @@ class live_handles {
     const std::lock_guard lock(mutex_);
     return live_.count(handle) == 1;
   }
-  // Forgets all; how many there were.
+  // Forgets all; how many there were. Whoever has not given them back may still be in a call with them.
   std::size_t clear() {
     const std::lock_guard lock(mutex_);
     const std::size_t left = live_.size();
+    forgotten_.merge(live_);
     live_.clear();
     return left;
   }
 
  private:
   std::mutex mutex_;
-  std::set<const void*> live_;
+  std::set<const void*> live_, forgotten_;
 };
 
 }  // namespace tutti::fakes

@@ -110,8 +110,10 @@ ze_result_t list_destroy(ze_command_list_handle_t l) {
   const bool in_use = l->pending.load() > 0 && !l->device->engine->failed();
   if (l->queue != nullptr) l->device->engine->destroy_queue(l->queue);
   if (in_use || l->device->engine->failed()) {
-    // Its commands still refer to it.
-    static_cast<void>(new std::unique_ptr<_ze_command_list_handle_t>(l));
+    {
+      const std::lock_guard lock(global().mutex);
+      global().ended_lists.emplace_back(l);
+    }
     return in_use ? global().misused("zeCommandListDestroy of a list that is not done") : ZE_RESULT_SUCCESS;
   }
   delete l;
@@ -199,7 +201,10 @@ ze_result_t event_destroy(ze_event_handle_t e) {
   e->pool->taken[e->index] = false;
   --e->pool->live;
   if (e->uses.load() > 0) {
-    static_cast<void>(new std::unique_ptr<_ze_event_handle_t>(e));  // its commands still refer to it
+    {
+      const std::lock_guard lock(global().mutex);
+      global().ended_events.emplace_back(e);
+    }
     return any_failed() ? ZE_RESULT_SUCCESS : global().misused("zeEventDestroy of an event that is in use");
   }
   delete e;

@@ -46,6 +46,8 @@ void state::reset(std::uint64_t adversary, std::uint64_t delay_us, bool keeps_or
     gpu.engine = std::make_unique<engine>(how);
     gpu.ordinal = i;
   }
+  ended_lists.clear();
+  ended_events.clear();
 }
 
 ze_result_t state::misused(std::string what, ze_result_t code) {

@@ -78,6 +78,9 @@ struct state : fakes::live_handles {
     int lock = -1;
   };
   std::map<void*, opened_memory> opened;
+  // Destroyed, and referred to by commands that are not done.
+  std::vector<std::unique_ptr<_ze_command_list_handle_t>> ended_lists;
+  std::vector<std::unique_ptr<_ze_event_handle_t>> ended_events;
   bool in_order = false;  // version 1.7, whose lists can keep the order; else 1.4
   std::uint64_t misuses = 0;
   std::string misuse = "none";

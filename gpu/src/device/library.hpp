@@ -31,13 +31,14 @@ bool find_call(void* library, const char* symbol, F*& to) {
   return to != nullptr;
 }
 
-// Of the file that `variable` names in the environment, or of `usual`. Each file is opened once, by `open`, and
-// stays open; null: `why`. From any thread.
+// Of the file that `variable` names in the environment, or of `usual`. Each file is opened once, by `open`,
+// and stays open; null: `why`. From any thread.
 template <class Table>
 const Table* load_library(const char* variable, const char* usual, std::string& why,
                           opened_library<Table> (*open)(const std::string& path)) {
   static std::mutex mutex;
-  static std::map<std::string, opened_library<Table>> all;
+  // For ever: a thread of a device that is kept may call at the very end of the process.
+  static auto& all = *new std::map<std::string, opened_library<Table>>;
   const char* const told = std::getenv(variable);
   const std::string path = told != nullptr && *told != '\0' ? told : usual;
   const std::lock_guard lock(mutex);

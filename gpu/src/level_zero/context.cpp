@@ -143,9 +143,14 @@ shared_context::~shared_context() {
     }
     if (clock::now() > until) {
       // What the device may still use stays, and the context around it.
-      for (auto& [list, s] : ending_)
-        for (auto& m : s.pending) static_cast<void>(new std::shared_ptr<moment>(std::move(m)));
-      static_cast<void>(new std::shared_ptr<event_store>(std::move(events_)));
+      struct left {
+        std::vector<std::pair<abi::list*, stream>> lists;
+        std::shared_ptr<event_store> events;
+      };
+      static std::mutex mutex;
+      static auto& all = *new std::vector<left>;
+      const std::lock_guard lock(mutex);
+      all.push_back({std::move(ending_), std::move(events_)});
       return;
     }
     std::this_thread::sleep_for(std::chrono::microseconds(100));
