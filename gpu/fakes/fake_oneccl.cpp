@@ -306,6 +306,7 @@ TUTTI_EXPORT result onecclCommDestroy(communicator* c) {
   return success;
 }
 TUTTI_EXPORT result onecclCommSplit(communicator* c, int color, int key, communicator** made, config*) {
+  if (key < 0) return plugin_exception;
   part mine;
   mine.kind = what::split;
   mine.color = color;

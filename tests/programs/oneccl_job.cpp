@@ -93,12 +93,30 @@ task<> collectives(communicator world, tutti::oneccl::communicator comm, gpu::st
   co_await world.barrier();
 }
 
+// Of the ranks with even and with odd numbers, each in reverse order.
+task<> halves(communicator world, tutti::oneccl::communicator comm, gpu::stream s) {
+  tutti::oneccl::communicator half = co_await comm.split(world.rank() % 2, -world.rank());
+  const int mine = world.rank() % 2, members = (world.size() + 1 - mine) / 2;
+  expect(half.size() == members, "the size of a half", world.rank());
+  expect(half.rank() == members - 1 - world.rank() / 2, "the rank in a half", world.rank());
+  gpu::pinned_buffer<int> one(comm.on(), 1);
+  one[0] = world.rank();
+  co_await half.all_reduce(gpu::device_span<int>(one.data(), 1), tutti::sum, s);
+  int sum = 0;
+  for (int r = mine; r < world.size(); r += 2) sum += r;
+  expect(one[0] == sum, "all_reduce of a half", world.rank());
+  tutti::oneccl::communicator none = co_await comm.split(world.rank() == 0 ? -1 : 0, 0);
+  expect(static_cast<bool>(none) == (world.rank() != 0), "no member", world.rank());
+  co_await world.barrier();
+}
+
 task<int> job(communicator world) {
   const gpu::device dev = tutti::emulated::open(world);
   const gpu::stream s(dev);
   tutti::oneccl::communicator comm = co_await tutti::oneccl::init(world, dev);
   co_await collectives(world, comm, s, false);
   co_await collectives(world, comm, s, true);
+  co_await halves(world, comm, s);
   co_await world.all_reduce(wrong, tutti::sum);
   if (world.rank() == 0)
     std::printf("oneCCL %d, %d ranks: %s\n", tutti::oneccl::version(), world.size(),

@@ -98,10 +98,12 @@ task<communicator> communicator::split(int color, int key) const {
   self->check_usable();
   tutti::communicator control = co_await self->control().split(color, key);
   const std::shared_ptr<core> parent = self->shared_core();
-  const std::function<abi::communicator*()> f = [parent, color, key] {
+  // In the order of the host's, which takes keys that oneCCL refuses: below zero.
+  const int place = control ? control.rank() : 0;
+  const std::function<abi::communicator*()> f = [parent, color, place] {
     abi::communicator* child = nullptr;
     check(parent->calls,
-          parent->calls.split(parent->handle, color < 0 ? abi::no_color : color, key, &child, nullptr),
+          parent->calls.split(parent->handle, color < 0 ? abi::no_color : color, place, &child, nullptr),
           "onecclCommSplit");
     return child;
   };
