@@ -159,6 +159,34 @@ task<> many_in_flight(gpu::device_communicator comm, gpu::stream s) {
   }
 }
 
+// All of them by the shared device: what the hosts tell each other about one is not taken for another's.
+task<> many_at_a_time(gpu::device_communicator comm, gpu::stream s) {
+  const auto ranks = static_cast<std::size_t>(comm.size());
+  std::vector<gpu::device_buffer<int>> in, out;
+  std::vector<gpu::work> works;
+  const auto number_at = [](std::size_t rank, std::size_t i, std::size_t at) {
+    return static_cast<int>(rank * 1'000'000 + i * 20'000 + at);
+  };
+  for (std::size_t i = 0; i < 12; ++i) {
+    const std::size_t n = 1 + (11 - i) * 997;
+    gpu::device_buffer<int>& mine = in.emplace_back(comm.on(), n);
+    gpu::device_buffer<int>& all = out.emplace_back(comm.on(), n * ranks);
+    std::vector<int> values(n);
+    for (std::size_t at = 0; at < n; ++at)
+      values[at] = number_at(static_cast<std::size_t>(comm.rank()), i, at);
+    co_await s.upload(mine, values);
+    works.push_back(tutti::start(comm.all_gather(mine, all, s)));
+  }
+  for (gpu::work& w : works) co_await w;
+  for (std::size_t i = 0; i < 12; ++i) {
+    std::vector<int> got(out[i].size());
+    co_await s.download(got, out[i]);
+    const std::size_t n = in[i].size();
+    for (std::size_t at = 0; at < got.size(); ++at)
+      expect(got[at] == number_at(at / n, i, at % n), "one of many all_gathers", comm.rank());
+  }
+}
+
 task<> a_step_of_training(communicator world, gpu::device_communicator comm, gpu::stream s) {
   gpu::device_buffer<float> a(comm.on(), 5000), b(comm.on(), 300);
   gpu::data_parallel_options o;
@@ -220,6 +248,7 @@ task<int> job(communicator world, std::string mode) {
     co_await exercises<double>(comm, s, 0, way);
   }
   co_await many_in_flight(comm, s);
+  co_await many_at_a_time(comm, s);
   co_await a_step_of_training(world, comm, s);
   co_await refusals(comm, s, shared);
   // Another one beside it, which goes first.

@@ -53,6 +53,8 @@ note note_of(const call& c) {
 
 struct device_group::passage {
   std::uint64_t number = 0;  // of the chunk, in the window
+  // Of what is said about it: chunks of several operations pass at a time, in no order.
+  int tag() const noexcept { return static_cast<int>(number & 0x3fffffff); }
   std::size_t offset = 0, count = 0;
   std::vector<note> notes;  // on rank 0 of all ranks, otherwise its own
   verdict told;
@@ -74,11 +76,11 @@ void device_group::begin_passage(const call& c, const lanes& use, const chunk_la
     p.notes.resize(static_cast<std::size_t>(size()));
     p.notes[0] = note_of(c);
     for (int r = 1; r < size(); ++r)
-      p.hearing.push_back(notes_.irecv(p.notes[static_cast<std::size_t>(r)], r, 0));
+      p.hearing.push_back(notes_.irecv(p.notes[static_cast<std::size_t>(r)], r, p.tag()));
   } else {
     p.notes.push_back(note_of(c));
-    p.hearing.push_back(notes_.irecv(p.told, 0, 0));
-    if (!waits) p.telling.push_back(notes_.isend(p.notes[0], 0, 0));
+    p.hearing.push_back(notes_.irecv(p.told, 0, p.tag()));
+    if (!waits) p.telling.push_back(notes_.isend(p.notes[0], 0, p.tag()));
   }
 }
 
@@ -88,7 +90,7 @@ task<> device_group::tell_ready(std::deque<passage>* under_way) {
     if (!p.telling.empty()) continue;
     if (&p != &under_way->front() && !p.ready.has_passed()) co_return;
     co_await p.ready;
-    p.telling.push_back(notes_.isend(p.notes[0], 0, 0));
+    p.telling.push_back(notes_.isend(p.notes[0], 0, p.tag()));
   }
 }
 
@@ -156,7 +158,7 @@ task<> device_group::through_window(work_state* w, lanes use, std::uint64_t tick
     if (rank() == 0) {
       carry_out(c, use, p, i == 0);
       if (p.done.is_set()) co_await p.done;
-      for (int r = 1; r < size(); ++r) p.telling.push_back(notes_.isend(p.told, r, 0));
+      for (int r = 1; r < size(); ++r) p.telling.push_back(notes_.isend(p.told, r, p.tag()));
     }
     for (request& r : p.telling) co_await r;
     if (p.told.why != 0) {
