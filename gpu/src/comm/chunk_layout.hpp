@@ -6,6 +6,7 @@
 
 #include "device/driver.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <tutti/gpu/work.hpp>
 
@@ -24,6 +25,10 @@ class chunk_layout {
   // How many elements of each block fit into so many bytes.
   std::size_t most_in(std::size_t bytes) const noexcept {
     return bytes / (blocks() * call_.in.element_bytes);
+  }
+  // How many chunks of so many elements there are; nothing is one empty chunk.
+  std::size_t chunks_of(std::size_t elements) const noexcept {
+    return std::max<std::size_t>(1, (block_ + elements - 1) / elements);
   }
   // Elements [offset, offset + count) of each block that this rank gives, from its memory; and of what it
   // gets, back.

@@ -16,7 +16,12 @@
 
 namespace tutti::gpu::detail {
 
-// Staged collectives start their chunks one operation after the other, in the same order on all ranks.
+// Collectives start their chunks one operation after the other, in the same order on all ranks.
+task<> device_group::take_turn(lanes use, std::uint64_t ticket, void* ready) {
+  on().driver().wait(use.out->native(), ready);
+  on().driver().wait(use.in->native(), ready);
+  while (turns_.front() != ticket) co_await turn_news_.next();
+}
 void device_group::end_turn(std::uint64_t ticket) noexcept {
   std::erase(turns_, ticket);
   turn_news_.tell();
@@ -78,14 +83,11 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
 task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t ticket, void* ready) {
   const call& c = w->what;
   driver& d = on().driver();
-  d.wait(use.out->native(), ready);
-  d.wait(use.in->native(), ready);
-  while (turns_.front() != ticket) co_await turn_news_.next();
-
+  co_await take_turn(use, ticket, ready);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
   const std::size_t most = std::max<std::size_t>(1, layout.most_in(how_.chunk_bytes));
-  const std::size_t count = std::max<std::size_t>(1, (block + most - 1) / most);   // nothing is one empty chunk
+  const std::size_t count = layout.chunks_of(most);
   const std::size_t depth = std::max<std::size_t>(2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, how_.depth))));
   std::vector<std::unique_ptr<chunk_state>> slots;
   for (std::size_t i = 0; i < depth; ++i) {

@@ -50,6 +50,8 @@ class device_group final : public group {
   std::shared_ptr<void> after(const call& c);   // an event
   // These carry out one operation each; nothing is thrown out of run().
   task<> run(running* r, path way, std::uint64_t ticket, std::shared_ptr<void> ready);
+  // Both lanes come after `ready`; and it is the operation's turn.
+  task<> take_turn(lanes use, std::uint64_t ticket, void* ready);
   task<> staged_collective(work_state* w, lanes use, std::uint64_t ticket, void* ready);
   task<> staged_send(work_state* w, lanes use, void* ready, std::uint64_t head[2]);
   task<> staged_receive(work_state* w, lanes use, void* ready);

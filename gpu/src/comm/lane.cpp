@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <tutti/with_timeout.hpp>
 #include <utility>
 
 namespace tutti::gpu::detail {
@@ -32,13 +33,16 @@ lane::~lane() {
     std::unique_lock lock(shared_->mutex);
     shared_->ending = true;
     shared_->changed.notify_all();
-    const auto until = std::chrono::system_clock::now() + (hopeless_ ? std::chrono::seconds(0) : std::chrono::seconds(10));
+    const auto until =
+        std::chrono::system_clock::now() + (hopeless_ ? std::chrono::seconds(0) : std::chrono::seconds(10));
     ended = shared_->changed.wait_until(lock, until, [this] { return shared_->ended; });
   }
   if (ended) {
     thread_.join();
   } else {
-    if (!hopeless_) std::fprintf(stderr, "tutti: a call of a library on %s does not return; its thread is left behind\n", on_->driver().name().c_str());
+    if (!hopeless_)
+      std::fprintf(stderr, "tutti: a call of a library on %s does not return; its thread is left behind\n",
+                   on_->driver().name().c_str());
     thread_.detach();
   }
 }
@@ -58,7 +62,7 @@ void lane::work(std::shared_ptr<shared> s) {
   std::unique_lock lock(s->mutex);
   for (;;) {
     s->changed.wait(lock, [&] { return s->ending || !s->waiting.empty(); });
-    if (s->waiting.empty()) break;   // what was submitted is done also when it ends
+    if (s->waiting.empty()) break;  // what was submitted is done also when it ends
     std::shared_ptr<job> j = std::move(s->waiting.front());
     s->waiting.pop_front();
     lock.unlock();
@@ -128,6 +132,17 @@ void lane_operation::awaiter::stop(suspended& self, errc why, const std::string&
 void lane_operation::awaiter::await_resume() const {
   rethrow();
   if (piece_->failure) std::rethrow_exception(piece_->failure);
+}
+
+task<bool> in_time(std::shared_ptr<lane> on, std::chrono::milliseconds limit, std::function<void()> f) {
+  try {
+    lane_operation calling(std::move(on), std::move(f));
+    co_await with_timeout(std::move(calling), limit);
+  } catch (const error& e) {
+    if (e.code() != errc::timed_out) throw;
+    co_return false;
+  }
+  co_return true;
 }
 
 }  // namespace tutti::gpu::detail

@@ -5,6 +5,7 @@
 #include "device/attachment.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <coroutine>
 #include <deque>
@@ -15,6 +16,7 @@
 #include <string>
 #include <thread>
 #include <tutti/error.hpp>
+#include <tutti/task.hpp>
 
 namespace tutti::gpu::detail {
 
@@ -49,7 +51,7 @@ class lane final : attachment::listener {
     std::condition_variable changed;
     std::deque<std::shared_ptr<job>> waiting;
     std::deque<std::shared_ptr<job>> done;
-    std::atomic<std::size_t> news{0};   // jobs in `done`
+    std::atomic<std::size_t> news{0};  // jobs in `done`
     bool ending = false;
     bool ended = false;
     std::shared_ptr<const bell> waker;
@@ -61,15 +63,16 @@ class lane final : attachment::listener {
   std::shared_ptr<attachment> on_;
   std::shared_ptr<shared> shared_;
   std::thread thread_;
-  std::size_t pending_ = 0;   // submitted and not finished
+  std::size_t pending_ = 0;  // submitted and not finished
   bool hopeless_ = false;
 };
 
-// co_await lane_operation(lane, f): f() runs on the lane; what it throws is thrown from the await. An await that ends early lets
-// go of it: f runs all the same, and owns what it uses.
+// co_await lane_operation(lane, f): f() runs on the lane; what it throws is thrown from the await. An await
+// that ends early lets go of it: f runs all the same, and owns what it uses.
 class lane_operation {
  public:
-  lane_operation(std::shared_ptr<lane> on, std::function<void()> f) : lane_(std::move(on)), f_(std::move(f)) {}
+  lane_operation(std::shared_ptr<lane> on, std::function<void()> f)
+      : lane_(std::move(on)), f_(std::move(f)) {}
 
   class awaiter : suspended {
    public:
@@ -98,5 +101,8 @@ class lane_operation {
   std::shared_ptr<lane> lane_;
   std::function<void()> f_;
 };
+
+// The same for `limit`; false: it has not come back by then.
+task<bool> in_time(std::shared_ptr<lane> on, std::chrono::milliseconds limit, std::function<void()> f);
 
 }  // namespace tutti::gpu::detail

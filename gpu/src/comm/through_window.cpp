@@ -126,16 +126,12 @@ void device_group::carry_out(const call& c, const lanes& use, passage& p, bool f
 task<> device_group::through_window(work_state* w, lanes use, std::uint64_t ticket, void* ready, bool* told) {
   const call& c = w->what;
   driver& d = on().driver();
-  d.wait(use.out->native(), ready);
-  d.wait(use.in->native(), ready);
-  while (turns_.front() != ticket) co_await turn_news_.next();
-
+  co_await take_turn(use, ticket, ready);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
   std::size_t most = std::max<std::size_t>(1, layout.most_in(window_->slot_bytes()));
   if (most > 16) most -= most % 16;  // blocks begin where kernels read 16 bytes at a time
-  const std::size_t count =
-      std::max<std::size_t>(1, (block + most - 1) / most);  // nothing is one empty chunk
+  const std::size_t count = layout.chunks_of(most);
   const std::uint64_t first = window_->take(count);
 
   std::deque<passage> under_way;

@@ -32,14 +32,8 @@ task<abi::communicator*> make(std::shared_ptr<lane> on, std::chrono::millisecond
                               std::function<abi::communicator*()> f) {
   auto result = std::make_shared<abi::communicator*>(nullptr);
   const std::function<void()> run = [result, f] { *result = f(); };
-  bool late = false;
-  try {
-    co_await with_timeout(lane_operation(std::move(on), run), limit);
-  } catch (const error& e) {
-    if (e.code() != errc::timed_out) throw;
-    late = true;
-  }
-  if (late)
+  const bool made = co_await gpu::detail::in_time(std::move(on), limit, run);
+  if (!made)
     throw error(errc::timed_out, fmt::format("{}: NCCL has not connected the ranks within {} ms: one of them has not called it, or they "
                                              "cannot reach each other (NCCL_DEBUG=INFO says more; NCCL_SOCKET_IFNAME chooses interfaces)",
                                              what, limit.count()));

@@ -48,15 +48,8 @@ task<abi::communicator*> make(std::shared_ptr<lane> on, std::chrono::millisecond
                               std::function<abi::communicator*()> f) {
   auto result = std::make_shared<abi::communicator*>(nullptr);
   const std::function<void()> run = [result, f] { *result = f(); };
-  bool late = false;
-  try {
-    lane_operation calling(on, run);
-    co_await with_timeout(std::move(calling), limit);
-  } catch (const error& e) {
-    if (e.code() != errc::timed_out) throw;
-    late = true;
-  }
-  if (late) {
+  const bool made = co_await gpu::detail::in_time(on, limit, run);
+  if (!made) {
     on->leave_behind();
     throw error(
         errc::timed_out,
