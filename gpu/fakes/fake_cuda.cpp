@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky errors, without a
-// GPU. It is stricter than CUDA where that finds mistakes: pageable memory is an illegal address, freeing waits for the device.
+// A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky
+// errors, without a GPU. It is stricter than CUDA where that finds mistakes: pageable memory is an illegal
+// address, freeing waits for the device.
 #include "fake_cuda.hpp"
 #include "fake_cuda_library.hpp"
 #include "kernels/convert_host.hpp"
@@ -14,7 +15,8 @@ using namespace tutti::cuda::fake;
 
 // ---- what tests tell ----
 
-TUTTI_EXPORT void tutti_fake_cuda_reset(int devices, std::uint64_t adversary, std::uint64_t delay_us, int words) {
+TUTTI_EXPORT void tutti_fake_cuda_reset(int devices, std::uint64_t adversary, std::uint64_t delay_us,
+                                        int words) {
   lib().reset(devices, adversary, delay_us, words != 0);
 }
 TUTTI_EXPORT void tutti_fake_cuda_fail_after(int device, std::uint64_t n, const char* why) {
@@ -51,7 +53,9 @@ TUTTI_EXPORT void* tutti_fake_cuda_reach(int device, const void* memory, std::ui
   }
 }
 TUTTI_EXPORT int tutti_fake_cuda_device(void* s) { return static_cast<stream*>(s)->of->ordinal; }
-TUTTI_EXPORT int tutti_fake_cuda_current_device(void) { return current.empty() ? -1 : current.back()->ordinal; }
+TUTTI_EXPORT int tutti_fake_cuda_current_device(void) {
+  return current.empty() ? -1 : current.back()->ordinal;
+}
 
 // ---- CUDA's ----
 
@@ -79,7 +83,8 @@ TUTTI_EXPORT result cuDeviceGetUuid_v2(uuid* id, device d) {
 }
 TUTTI_EXPORT result cuDeviceGetAttribute(int* value, int attribute, device d) {
   *value = 1;
-  if (attribute == attribute_can_use_64_bit_stream_mem_ops) *value = lib().devices.at(static_cast<std::size_t>(d))->words ? 1 : 0;
+  if (attribute == attribute_can_use_64_bit_stream_mem_ops)
+    *value = lib().devices.at(static_cast<std::size_t>(d))->words ? 1 : 0;
   return success;
 }
 TUTTI_EXPORT result cuDevicePrimaryCtxRetain(context** c, device d) {
@@ -103,7 +108,9 @@ TUTTI_EXPORT result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return success;
 }
 TUTTI_EXPORT result cuGetErrorName(result code, const char** name) {
-  *name = code == failed_launch ? "CUDA_ERROR_LAUNCH_FAILED" : code == error_out_of_memory ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR";
+  *name = code == failed_launch         ? "CUDA_ERROR_LAUNCH_FAILED"
+          : code == error_out_of_memory ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                        : "CUDA_ERROR";
   return success;
 }
 TUTTI_EXPORT result cuGetErrorString(result code, const char** text) {
@@ -117,12 +124,15 @@ TUTTI_EXPORT result cuMemAlloc_v2(device_pointer* p, std::size_t bytes) {
   return memory == nullptr ? error_out_of_memory : success;
 }
 TUTTI_EXPORT result cuMemFree_v2(device_pointer p) {
-  if (in_host_function || current.empty()) return lib().misused("cuMemFree inside a host function or without a context", invalid_context);
+  if (in_host_function || current.empty())
+    return lib().misused("cuMemFree inside a host function or without a context", invalid_context);
   engine& e = *current.back()->engine;
   if (users_of(*current.back(), e.memory().find(pointer(p)).id) > 0)
     lib().misused("cuMemFree of memory that another process has open", success);
   e.synchronize_all(std::chrono::seconds(5));
-  return e.memory().free(pointer(p)) ? success : lib().misused("cuMemFree of what is not allocated", error_invalid_value);
+  return e.memory().free(pointer(p))
+             ? success
+             : lib().misused("cuMemFree of what is not allocated", error_invalid_value);
 }
 TUTTI_EXPORT result cuMemHostAlloc(void** p, std::size_t bytes, unsigned) {
   TUTTI_CHECK(wrong("cuMemHostAlloc"));
@@ -159,10 +169,16 @@ TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** value
   for (unsigned i = 0; i < n; ++i) {
     switch (wanted[i]) {
       case pointer_memory_type:
-        *static_cast<unsigned*>(values[i]) = on_device ? memory_type_device : bytes > 0 ? memory_type_host : 0;
+        *static_cast<unsigned*>(values[i]) = on_device   ? memory_type_device
+                                             : bytes > 0 ? memory_type_host
+                                                         : 0;
         break;
-      case pointer_is_managed: *static_cast<unsigned*>(values[i]) = 0; break;
-      case pointer_device_ordinal: *static_cast<int*>(values[i]) = current.back()->ordinal; break;
+      case pointer_is_managed:
+        *static_cast<unsigned*>(values[i]) = 0;
+        break;
+      case pointer_device_ordinal:
+        *static_cast<int*>(values[i]) = current.back()->ordinal;
+        break;
       case pointer_range_start:
         *static_cast<const void**>(values[i]) =
             block.bytes > 0
@@ -172,11 +188,14 @@ TUTTI_EXPORT result cuPointerGetAttributes(unsigned n, int* wanted, void** value
       case pointer_range_size:
         *static_cast<std::size_t*>(values[i]) = block.bytes > 0 ? block.bytes : bytes;
         break;
-      case pointer_buffer_id: *static_cast<unsigned long long*>(values[i]) = block.id; break;
+      case pointer_buffer_id:
+        *static_cast<unsigned long long*>(values[i]) = block.id;
+        break;
       case pointer_is_legacy_ipc:
         *static_cast<unsigned char*>(values[i]) = block.bytes > 0 ? 1 : 0;
         break;
-      default: return error_invalid_value;
+      default:
+        return error_invalid_value;
     }
   }
   return success;
@@ -190,7 +209,9 @@ TUTTI_EXPORT result cuMemcpyAsync(device_pointer to, device_pointer from, std::s
 }
 TUTTI_EXPORT result cuMemsetD8Async(device_pointer to, unsigned char value, std::size_t bytes, stream* s) {
   TUTTI_CHECK(wrong_handle("cuMemsetD8Async", s));
-  s->of->engine->run(s->queue, [e = s->of->engine.get(), to, value, bytes] { std::memset(e->reach(pointer(to), bytes), value, bytes); });
+  s->of->engine->run(s->queue, [e = s->of->engine.get(), to, value, bytes] {
+    std::memset(e->reach(pointer(to), bytes), value, bytes);
+  });
   return success;
 }
 TUTTI_EXPORT result cuStreamCreateWithPriority(stream** s, unsigned, int) {
@@ -199,7 +220,8 @@ TUTTI_EXPORT result cuStreamCreateWithPriority(stream** s, unsigned, int) {
   return success;
 }
 TUTTI_EXPORT result cuStreamDestroy_v2(stream* s) {
-  if (!lib().remove(s)) return lib().misused("cuStreamDestroy of a stream that has gone", error_invalid_handle);
+  if (!lib().remove(s))
+    return lib().misused("cuStreamDestroy of a stream that has gone", error_invalid_handle);
   s->of->engine->destroy_queue(s->queue);
   delete s;
   return success;
@@ -219,7 +241,8 @@ TUTTI_EXPORT result cuStreamWaitEvent(stream* s, event* e, unsigned) {
   return success;
 }
 TUTTI_EXPORT result cuStreamIsCapturing(stream* s, int* status) {
-  if (!lib().knows(s)) return lib().misused("cuStreamIsCapturing of a stream that has gone", error_invalid_handle);
+  if (!lib().knows(s))
+    return lib().misused("cuStreamIsCapturing of a stream that has gone", error_invalid_handle);
   *status = s->queue->capturing.load() ? 1 : capture_none;
   return success;
 }
@@ -247,7 +270,8 @@ TUTTI_EXPORT result cuEventCreate(event** e, unsigned flags) {
   return success;
 }
 TUTTI_EXPORT result cuEventDestroy_v2(event* e) {
-  if (!lib().remove(e)) return lib().misused("cuEventDestroy of an event that has gone", error_invalid_handle);
+  if (!lib().remove(e))
+    return lib().misused("cuEventDestroy of an event that has gone", error_invalid_handle);
   delete e;
   return success;
 }
@@ -291,7 +315,8 @@ TUTTI_EXPORT result cuModuleLoadData(module** m, const void*) {
   return success;
 }
 TUTTI_EXPORT result cuModuleUnload(module* m) {
-  if (!lib().remove(m)) return lib().misused("cuModuleUnload of a module that has gone", error_invalid_handle);
+  if (!lib().remove(m))
+    return lib().misused("cuModuleUnload of a module that has gone", error_invalid_handle);
   delete m;
   return success;
 }
@@ -306,8 +331,8 @@ TUTTI_EXPORT result cuModuleGetFunction(function** f, module* m, const char* nam
   lib().functions.push_back(std::move(made));
   return success;
 }
-TUTTI_EXPORT result cuLaunchKernel(function* f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, stream* s,
-                                   void** parameters, void**) {
+TUTTI_EXPORT result cuLaunchKernel(function* f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                   unsigned, stream* s, void** parameters, void**) {
   using namespace tutti::gpu::kernels;
   TUTTI_CHECK(wrong_handle("cuLaunchKernel", s));
   if (f->kind == tutti::reduce_kind::none) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A stand-in for libnccl, of ranks that are threads of one process, each with a device of the stand-in for libcuda. Streams
-// stop in a collective until all ranks' streams have come, as NCCL's kernels do, or until the communicator is aborted.
-#include "fake_cuda.hpp"
+// A stand-in for libnccl, of ranks that are threads of one process, each with a device of the stand-in for
+// libcuda. Streams stop in a collective until all ranks' streams have come, as NCCL's kernels do, or until
+// the communicator is aborted.
 #include "fake_nccl.hpp"
+#include "fake_cuda.hpp"
 #include "kernels/elements.hpp"
 #include "kernels/reduce_host.hpp"
 #include "nccl/api.hpp"
@@ -63,7 +64,7 @@ const cuda_stand_in& cuda() {
 
 enum class what : int { all_reduce, reduce, broadcast, all_gather, reduce_scatter };
 
-struct operation {   // one rank's part of a collective
+struct operation {  // one rank's part of a collective
   what kind{};
   const void* in = nullptr;
   void* out = nullptr;
@@ -98,8 +99,9 @@ struct world {
   std::set<int> devices;
   bool duplicate = false;
   std::map<std::uint64_t, collective> collectives;
-  std::map<std::pair<int, int>, std::deque<message>> sends, receives;   // by source and destination
-  std::map<int, std::map<int, std::vector<std::pair<int, int>>>> splits;   // number of the split, color, (key, rank)
+  std::map<std::pair<int, int>, std::deque<message>> sends, receives;  // by source and destination
+  std::map<int, std::map<int, std::vector<std::pair<int, int>>>>
+      splits;  // number of the split, color, (key, rank)
   std::map<int, int> split_arrived;
 };
 
@@ -115,7 +117,8 @@ struct tutti::nccl::abi::communicator {
   std::uint64_t sequence = 0;
   int splits = 0;
   bool aborted = false;
-  std::vector<std::pair<std::atomic<std::uint64_t>*, int>> waiting;   // what its streams wait for, on which device
+  std::vector<std::pair<std::atomic<std::uint64_t>*, int>>
+      waiting;  // what its streams wait for, on which device
   std::map<int, scaled_sum> operations;
 };
 
@@ -131,7 +134,7 @@ struct library {
   int communicators = 0;
   std::atomic<const char*> last_error{""};
   std::vector<std::unique_ptr<communicator>> kept;
-  std::deque<std::atomic<std::uint64_t>> words;   // for ever: streams look at them
+  std::deque<std::atomic<std::uint64_t>> words;  // for ever: streams look at them
 };
 library& lib() {
   static auto* const instance = new library;  // threads that were left in a call may come out at the very end
@@ -140,20 +143,31 @@ library& lib() {
 
 element_type type_named(int type) {
   switch (type) {
-    case int8: return element_type::int8;
-    case uint8: return element_type::uint8;
-    case int32: return element_type::int32;
-    case uint32: return element_type::uint32;
-    case int64: return element_type::int64;
-    case uint64: return element_type::uint64;
-    case float16: return element_type::float16;
-    case float32: return element_type::float32;
-    case float64: return element_type::float64;
-    default: return element_type::bfloat16;
+    case int8:
+      return element_type::int8;
+    case uint8:
+      return element_type::uint8;
+    case int32:
+      return element_type::int32;
+    case uint32:
+      return element_type::uint32;
+    case int64:
+      return element_type::int64;
+    case uint64:
+      return element_type::uint64;
+    case float16:
+      return element_type::float16;
+    case float32:
+      return element_type::float32;
+    case float64:
+      return element_type::float64;
+    default:
+      return element_type::bfloat16;
   }
 }
 reduce_kind reduction_named(int op) {
-  constexpr reduce_kind kinds[] = {reduce_kind::sum, reduce_kind::product, reduce_kind::max, reduce_kind::min, reduce_kind::avg};
+  constexpr reduce_kind kinds[] = {reduce_kind::sum, reduce_kind::product, reduce_kind::max, reduce_kind::min,
+                                   reduce_kind::avg};
   return op <= average ? kinds[op] : reduce_kind::premul_sum;
 }
 
@@ -181,39 +195,41 @@ void carry_out(collective& c) {
       if (p == nullptr) return;
     for (const void* p : in)
       if (p == nullptr) return;
-    tutti::gpu::kernels::reduce_on_host(reduction_named(first.op), type_named(first.type), in, out, factors, count,
-                                        static_cast<int>(n));
+    tutti::gpu::kernels::reduce_on_host(reduction_named(first.op), type_named(first.type), in, out, factors,
+                                        count, static_cast<int>(n));
   };
   const auto copy = [](void* to, const void* from, std::size_t bytes) {
     if (to != nullptr && from != nullptr) std::memmove(to, from, bytes);
   };
   if (first.count > 0) switch (first.kind) {
-    case what::all_reduce: {
-      std::vector<void*> out;
-      for (const operation& o : c.parts) out.push_back(at(o, o.out, o.count * e));
-      reduce(0, first.count, out);
-      break;
-    }
-    case what::reduce: {
-      const operation& root = c.parts[static_cast<std::size_t>(first.root)];
-      reduce(0, first.count, {at(root, root.out, root.count * e)});
-      break;
-    }
-    case what::reduce_scatter:
-      for (std::size_t r = 0; r < n; ++r) reduce(r * first.count, first.count, {at(c.parts[r], c.parts[r].out, first.count * e)});
-      break;
-    case what::broadcast: {
-      const operation& root = c.parts[static_cast<std::size_t>(first.root)];
-      for (const operation& o : c.parts) copy(at(o, o.out, o.count * e), at(root, root.in, root.count * e), o.count * e);
-      break;
-    }
-    case what::all_gather:
-      for (const operation& to : c.parts)
+      case what::all_reduce: {
+        std::vector<void*> out;
+        for (const operation& o : c.parts) out.push_back(at(o, o.out, o.count * e));
+        reduce(0, first.count, out);
+        break;
+      }
+      case what::reduce: {
+        const operation& root = c.parts[static_cast<std::size_t>(first.root)];
+        reduce(0, first.count, {at(root, root.out, root.count * e)});
+        break;
+      }
+      case what::reduce_scatter:
         for (std::size_t r = 0; r < n; ++r)
-          copy(at(to, static_cast<std::byte*>(to.out) + r * first.count * e, first.count * e),
-               at(c.parts[r], c.parts[r].in, first.count * e), first.count * e);
-      break;
-  }
+          reduce(r * first.count, first.count, {at(c.parts[r], c.parts[r].out, first.count * e)});
+        break;
+      case what::broadcast: {
+        const operation& root = c.parts[static_cast<std::size_t>(first.root)];
+        for (const operation& o : c.parts)
+          copy(at(o, o.out, o.count * e), at(root, root.in, root.count * e), o.count * e);
+        break;
+      }
+      case what::all_gather:
+        for (const operation& to : c.parts)
+          for (std::size_t r = 0; r < n; ++r)
+            copy(at(to, static_cast<std::byte*>(to.out) + r * first.count * e, first.count * e),
+                 at(c.parts[r], c.parts[r].in, first.count * e), first.count * e);
+        break;
+    }
   for (const operation& o : c.parts) release(o.released, o.device);
 }
 
@@ -250,7 +266,8 @@ result enter(communicator* c, std::unique_lock<std::mutex>& lock) {
 result enqueue(communicator* c, operation part, void* stream) {
   std::unique_lock lock(lib().mutex);
   if (const result r = enter(c, lock); r != success) return r;
-  if (const auto made = c->operations.find(part.op); made != c->operations.end()) part.factor = made->second.factor;
+  if (const auto made = c->operations.find(part.op); made != c->operations.end())
+    part.factor = made->second.factor;
   part.released = &lib().words.emplace_back(0);
   part.device = cuda().device_of(stream);
   c->waiting.emplace_back(part.released, part.device);
@@ -397,7 +414,10 @@ TUTTI_EXPORT result ncclGetVersion(int* version) {
   return success;
 }
 TUTTI_EXPORT const char* ncclGetErrorString(result code) {
-  return code == invalid_usage ? "invalid usage" : code == remote_error ? "remote process exited" : code == success ? "no error" : "an error";
+  return code == invalid_usage  ? "invalid usage"
+         : code == remote_error ? "remote process exited"
+         : code == success      ? "no error"
+                                : "an error";
 }
 TUTTI_EXPORT const char* ncclGetLastError(communicator*) { return lib().last_error.load(); }
 TUTTI_EXPORT result ncclGetUniqueId(unique_id* id) {
@@ -450,8 +470,8 @@ TUTTI_EXPORT result ncclCommSplit(communicator* c, int color, int key, communica
     std::sort(members.begin(), members.end());
     size = static_cast<int>(members.size());
     while (members[static_cast<std::size_t>(rank)].second != c->rank) ++rank;
-    name = "split " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())) + " " + std::to_string(number) + " " +
-           std::to_string(color);
+    name = "split " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())) + " " +
+           std::to_string(number) + " " + std::to_string(color);
   }
   return join(name, size, rank, made);
 }
@@ -459,21 +479,27 @@ TUTTI_EXPORT result ncclCommShrink(communicator* c, int* excluded, int n, commun
   int rank = c->rank;
   for (int i = 0; i < n; ++i)
     if (excluded[i] < c->rank) --rank;
-  return join("shrink " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())), c->of->size - n, rank, made);
+  return join("shrink " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())), c->of->size - n,
+              rank, made);
 }
-TUTTI_EXPORT result ncclAllReduce(const void* in, void* out, std::size_t n, int type, int op, communicator* c, void* s) {
+TUTTI_EXPORT result ncclAllReduce(const void* in, void* out, std::size_t n, int type, int op, communicator* c,
+                                  void* s) {
   return enqueue(c, {what::all_reduce, in, out, n, type, op, 1, 0}, s);
 }
-TUTTI_EXPORT result ncclReduce(const void* in, void* out, std::size_t n, int type, int op, int root, communicator* c, void* s) {
+TUTTI_EXPORT result ncclReduce(const void* in, void* out, std::size_t n, int type, int op, int root,
+                               communicator* c, void* s) {
   return enqueue(c, {what::reduce, in, out, n, type, op, 1, root}, s);
 }
-TUTTI_EXPORT result ncclBroadcast(const void* in, void* out, std::size_t n, int type, int root, communicator* c, void* s) {
+TUTTI_EXPORT result ncclBroadcast(const void* in, void* out, std::size_t n, int type, int root,
+                                  communicator* c, void* s) {
   return enqueue(c, {what::broadcast, in, out, n, type, 0, 1, root}, s);
 }
-TUTTI_EXPORT result ncclAllGather(const void* in, void* out, std::size_t n, int type, communicator* c, void* s) {
+TUTTI_EXPORT result ncclAllGather(const void* in, void* out, std::size_t n, int type, communicator* c,
+                                  void* s) {
   return enqueue(c, {what::all_gather, in, out, n, type, 0, 1, 0}, s);
 }
-TUTTI_EXPORT result ncclReduceScatter(const void* in, void* out, std::size_t n, int type, int op, communicator* c, void* s) {
+TUTTI_EXPORT result ncclReduceScatter(const void* in, void* out, std::size_t n, int type, int op,
+                                      communicator* c, void* s) {
   return enqueue(c, {what::reduce_scatter, in, out, n, type, op, 1, 0}, s);
 }
 TUTTI_EXPORT result ncclSend(const void* data, std::size_t n, int, int peer, communicator* c, void* s) {
@@ -494,16 +520,23 @@ TUTTI_EXPORT result ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, in
     factor = static_cast<double>(value);
   };
   switch (type) {
-    case float32: as(0.0F); break;
-    case float64: as(0.0); break;
-    case int32: as(std::int32_t{}); break;
+    case float32:
+      as(0.0F);
+      break;
+    case float64:
+      as(0.0);
+      break;
+    case int32:
+      as(std::int32_t{});
+      break;
     case bfloat16: {
       std::uint16_t bits = 0;
       std::memcpy(&bits, scalar, sizeof bits);
       factor = tutti::bfloat16::from_bits(bits);
       break;
     }
-    default: return invalid_argument;
+    default:
+      return invalid_argument;
   }
   const std::lock_guard lock(lib().mutex);
   *op = 100 + static_cast<int>(c->operations.size());
@@ -522,7 +555,8 @@ TUTTI_EXPORT result ncclMemAlloc(void** memory, std::size_t bytes) {
 TUTTI_EXPORT result ncclMemFree(void* memory) {
   using release_call = int (*)(unsigned long long);
   void* const library = ::dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
-  return reinterpret_cast<release_call>(::dlsym(library, "cuMemFree_v2"))(reinterpret_cast<unsigned long long>(memory));
+  return reinterpret_cast<release_call>(::dlsym(library, "cuMemFree_v2"))(
+      reinterpret_cast<unsigned long long>(memory));
 }
 TUTTI_EXPORT result ncclCommRegister(communicator*, void* memory, std::size_t, void** handle) {
   *handle = memory;

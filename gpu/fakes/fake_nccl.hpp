@@ -8,5 +8,5 @@ void tutti_fake_nccl_reset(void);
 void tutti_fake_nccl_block_calls(int on);
 // The next call that enqueues fails with this result.
 void tutti_fake_nccl_fail_next(int result);
-int tutti_fake_nccl_communicators(void);   // made and not gone
+int tutti_fake_nccl_communicators(void);  // made and not gone
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVIDIA's GPUs at the loop. libcuda is opened at run time: programs link nothing of CUDA's, and run without it.
+// NVIDIA's GPUs at the loop. libcuda is opened at run time: programs link nothing of CUDA's, and run without
+// it.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -8,7 +9,7 @@
 #include <memory>
 #include <string>
 
-struct CUstream_st;   // CUstream and cudaStream_t point to it
+struct CUstream_st;  // CUstream and cudaStream_t point to it
 
 namespace tutti {
 
@@ -20,9 +21,10 @@ namespace cuda {
 int device_count() noexcept;
 std::string why_not();
 
-// GPU `ordinal` on the loop of a communicator or a runtime; opened once for each loop, later calls give the same. Without an
-// ordinal the GPUs are dealt out by LOCAL_RANK. Uses the device's primary context, as cudart and PyTorch do: pointers and
-// streams of theirs can be used. Throws errc::not_supported without CUDA, errc::invalid_argument.
+// GPU `ordinal` on the loop of a communicator or a runtime; opened once for each loop, later calls give the
+// same. Without an ordinal the GPUs are dealt out by LOCAL_RANK. Uses the device's primary context, as cudart
+// and PyTorch do: pointers and streams of theirs can be used. Throws errc::not_supported without CUDA,
+// errc::invalid_argument.
 gpu::device open(const communicator& of, int ordinal = -1);
 gpu::device open(runtime& rt, int ordinal = -1);
 
@@ -33,12 +35,17 @@ class stream : public gpu::stream {
   explicit stream(const communicator& of, int ordinal = -1) : gpu::stream(open(of, ordinal)) {}
   explicit stream(runtime& rt, int ordinal = -1) : gpu::stream(open(rt, ordinal)) {}
   // The program's own, which outlives this.
-  static gpu::stream borrow(const gpu::device& on, CUstream_st* native) { return gpu::stream::borrow(checked(on), native); }
+  static gpu::stream borrow(const gpu::device& on, CUstream_st* native) {
+    return gpu::stream::borrow(checked(on), native);
+  }
 
-  CUstream_st* get() const noexcept { return static_cast<CUstream_st*>(native()); }   // kernel<<<grid, block, 0, s.get()>>>
+  CUstream_st* get() const noexcept {
+    return static_cast<CUstream_st*>(native());
+  }  // kernel<<<grid, block, 0, s.get()>>>
 
  private:
-  static const gpu::device& checked(const gpu::device& on);   // throws errc::invalid_argument for one that is not CUDA's
+  static const gpu::device& checked(
+      const gpu::device& on);  // throws errc::invalid_argument for one that is not CUDA's
 };
 
 // Kernels of the program's own, as nvcc -fatbin or -ptx gives them, on one device. A cheap handle.
@@ -60,7 +67,8 @@ struct launch_size {
 };
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments);
 
-// kernel<<<size.blocks, size.threads, 0, in>>>(arguments...), whose types are exactly those of the kernel's parameters.
+// kernel<<<size.blocks, size.threads, 0, in>>>(arguments...), whose types are exactly those of the kernel's
+// parameters.
 template <class... A>
 void launch(const gpu::stream& in, void* kernel, launch_size size, A... arguments) {
   void* addresses[] = {&arguments..., nullptr};

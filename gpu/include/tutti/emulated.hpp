@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An emulated device: streams, events, words and gates as a GPU has them, carried out by threads of this process. For
-// programs on machines without a GPU, and for tests: it can be slow, reorder what may be reordered, and fail on demand.
+// An emulated device: streams, events, words and gates as a GPU has them, carried out by threads of this
+// process. For programs on machines without a GPU, and for tests: it can be slow, reorder what may be
+// reordered, and fail on demand.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -24,18 +25,19 @@ namespace emulated {
 struct options {
   options() noexcept {}
   std::size_t memory_bytes = std::size_t{256} << 20;
-  int workers = 2;                        // threads; kernels of different streams run on them at a time
-  std::chrono::microseconds delay{0};     // before every piece of work
-  std::uint64_t adversary = 0;            // not 0: a seed; streams take turns and pause as is worst, within what is legal
-  std::uint64_t fail_at = 0;              // not 0: the n-th copy, fill or kernel fails, and with it the device
-  bool timeline = true;                   // as capabilities has them
+  int workers = 2;                     // threads; kernels of different streams run on them at a time
+  std::chrono::microseconds delay{0};  // before every piece of work
+  std::uint64_t adversary =
+      0;                      // not 0: a seed; streams take turns and pause as is worst, within what is legal
+  std::uint64_t fail_at = 0;  // not 0: the n-th copy, fill or kernel fails, and with it the device
+  bool timeline = true;       // as capabilities has them
   bool host_call = true;
   bool gate = true;
   bool kernels = true;
 };
 
-// What an access of the emulated device throws: an address that is not allocated, memory of the host's that is not pinned.
-// The device has failed then, as a GPU would.
+// What an access of the emulated device throws: an address that is not allocated, memory of the host's that
+// is not pinned. The device has failed then, as a GPU would.
 class access;
 
 // A chip, which the ranks of one process may share as they would a GPU. Thread-safe.
@@ -49,8 +51,8 @@ class chip {
   // From now on: the n-th piece of work from here fails.
   void fail_after(std::uint64_t n, std::string why = "injected fault");
   bool failed() const noexcept;
-  std::uint64_t executed() const noexcept;      // pieces of work
-  std::size_t allocations() const noexcept;     // that are live, of device memory
+  std::uint64_t executed() const noexcept;   // pieces of work
+  std::size_t allocations() const noexcept;  // that are live, of device memory
   // While it is true, nothing begins: what is enqueued stays pending.
   void pause(bool on) noexcept;
 
@@ -87,8 +89,9 @@ class access {
   const chip::impl& chip_;
 };
 
-// A kernel of the program's own: f(access) runs on a thread of the chip when the stream gets to it. It is copied; buffers that
-// it uses must live until then. errc::invalid_argument for a stream of another kind of device.
+// A kernel of the program's own: f(access) runs on a thread of the chip when the stream gets to it. It is
+// copied; buffers that it uses must live until then. errc::invalid_argument for a stream of another kind of
+// device.
 void launch(const gpu::stream& in, std::function<void(access)> f);
 
 // A stream is being captured: for tests of what depends on that.

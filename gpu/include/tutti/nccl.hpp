@@ -44,12 +44,14 @@ class batch {
   const std::vector<part>& parts() const noexcept { return parts_; }
 
  private:
-  void add(bool sends, gpu::detail::view data, int peer) { parts_.push_back(part{sends, std::move(data), peer}); }
+  void add(bool sends, gpu::detail::view data, int peer) {
+    parts_.push_back(part{sends, std::move(data), peer});
+  }
   std::vector<part> parts_;
 };
 
-// Memory that NCCL knows: collectives on registered buffers of all ranks go without copies, where NCCL can. Ends with the
-// last handle, on the lane.
+// Memory that NCCL knows: collectives on registered buffers of all ranks go without copies, where NCCL can.
+// Ends with the last handle, on the lane.
 class registration {
  public:
   registration() noexcept = default;
@@ -62,16 +64,17 @@ class registration {
 
 // A NCCL communicator. A handle; belongs to its device's loop.
 //
-// The verbs are those of all device communicators. NCCL is called by a thread of the device's, its lane, in the order in which
-// operations were started; the loop never is in NCCL. Operations run on a stream of the communicator's own. Of several
-// communicators on one device, all ranks start their operations in one order; one that waits for a rank holds up the lane.
+// The verbs are those of all device communicators. NCCL is called by a thread of the device's, its lane, in
+// the order in which operations were started; the loop never is in NCCL. Operations run on a stream of the
+// communicator's own. Of several communicators on one device, all ranks start their operations in one order;
+// one that waits for a rank holds up the lane.
 //
-// send and recv have no tags, and a recv takes exactly what was sent; several that must begin together go in a batch.
-// avg and premul_sum are NCCL's own; callables and bitwise reductions are errc::not_supported.
+// send and recv have no tags, and a recv takes exactly what was sent; several that must begin together go in
+// a batch. avg and premul_sum are NCCL's own; callables and bitwise reductions are errc::not_supported.
 //
-// No operation waits for ever: after the time limit of the communicator that this was made from, and when a rank has died
-// or left, NCCL's communicator is aborted, and everything pending ends with errc::timed_out, errc::peer_failed or
-// errc::peer_left; the text names the ranks that had not called the operation.
+// No operation waits for ever: after the time limit of the communicator that this was made from, and when a
+// rank has died or left, NCCL's communicator is aborted, and everything pending ends with errc::timed_out,
+// errc::peer_failed or errc::peer_left; the text names the ranks that had not called the operation.
 class communicator : public gpu::verbs {
  public:
   communicator() noexcept = default;
@@ -81,11 +84,12 @@ class communicator : public gpu::verbs {
 
   // As communicator::split of the host: for each color one, ordered by key; empty for a negative color.
   task<communicator> split(int color, int key) const;
-  // Of the ranks of `survivors`, a host communicator of some of this one's ranks: without the others, which may have died.
-  // With NCCL 2.27 what is pending is ended and NCCL's state reused; before, a new one is made.
+  // Of the ranks of `survivors`, a host communicator of some of this one's ranks: without the others, which
+  // may have died. With NCCL 2.27 what is pending is ended and NCCL's state reused; before, a new one is
+  // made.
   task<communicator> shrink(tutti::communicator survivors) const;
-  // Ends what is pending here and on the other ranks, with errc::cancelled. With NCCL 2.28.7 the communicator's memory stays
-  // usable for shrink().
+  // Ends what is pending here and on the other ranks, with errc::cancelled. With NCCL 2.28.7 the
+  // communicator's memory stays usable for shrink().
   void revoke() const;
   // The same, and nothing stays.
   void abort() const;
@@ -99,8 +103,8 @@ class communicator : public gpu::verbs {
   template <class T>
   task<std::pair<registration, gpu::device_span<T>>> allocate(std::size_t size) const {
     auto made = co_await allocate_bytes(size * sizeof(T));
-    co_return std::pair<registration, gpu::device_span<T>>(std::move(made.first),
-                                                           gpu::device_span<T>(static_cast<T*>(made.second), size));
+    co_return std::pair<registration, gpu::device_span<T>>(
+        std::move(made.first), gpu::device_span<T>(static_cast<T*>(made.second), size));
   }
 
  private:
@@ -109,9 +113,9 @@ class communicator : public gpu::verbs {
   std::shared_ptr<group_impl> impl_;
 };
 
-// Made by all ranks of `world` together, each with a device of its own (NCCL refuses two ranks on one). The id goes over
-// `world`, and a first collective connects the ranks. Errors: errc::not_supported without NCCL, errc::device_failed with
-// NCCL's words, errc::timed_out.
+// Made by all ranks of `world` together, each with a device of its own (NCCL refuses two ranks on one). The
+// id goes over `world`, and a first collective connects the ranks. Errors: errc::not_supported without NCCL,
+// errc::device_failed with NCCL's words, errc::timed_out.
 task<communicator> init(tutti::communicator world, gpu::device on);
 
 }  // namespace tutti::nccl

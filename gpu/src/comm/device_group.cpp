@@ -30,7 +30,7 @@ void device_group::end_turn(std::uint64_t ticket) noexcept {
 // ---- one chunk ----
 
 struct device_group::chunk_state {
-  std::size_t offset = 0;   // elements, in each block
+  std::size_t offset = 0;  // elements, in each block
   std::size_t count = 0;
   std::shared_ptr<allocation> memory;
   mark loaded;
@@ -52,22 +52,31 @@ tutti::detail::buffer_view plain(const view& of) noexcept {
 tutti::detail::operation_kind kind_of(verb kind) noexcept {
   using k = tutti::detail::operation_kind;
   switch (kind) {
-    case verb::broadcast: return k::broadcast;
-    case verb::reduce: return k::reduce;
-    case verb::all_reduce: return k::all_reduce;
-    case verb::scatter: return k::scatter;
-    case verb::gather: return k::gather;
-    case verb::all_gather: return k::all_gather;
-    case verb::reduce_scatter: return k::reduce_scatter;
-    case verb::all_to_all: return k::all_to_all;
-    default: return k::barrier;
+    case verb::broadcast:
+      return k::broadcast;
+    case verb::reduce:
+      return k::reduce;
+    case verb::all_reduce:
+      return k::all_reduce;
+    case verb::scatter:
+      return k::scatter;
+    case verb::gather:
+      return k::gather;
+    case verb::all_gather:
+      return k::all_gather;
+    case verb::reduce_scatter:
+      return k::reduce_scatter;
+    case verb::all_to_all:
+      return k::all_to_all;
+    default:
+      return k::barrier;
   }
 }
 
 }  // namespace
 
 request device_group::reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k) {
-  const tutti::operation<> any = chunks_.barrier();   // for the communicator behind the handle
+  const tutti::operation<> any = chunks_.barrier();  // for the communicator behind the handle
   tutti::detail::call what(kind_of(c.kind), any.what().comm);
   what.peer = std::max(c.peer, 0);
   what.op = c.op;
@@ -78,8 +87,8 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
 
 // ---- the pipeline ----
 
-// Chunk i is loaded while chunk i - 1 is with the CPU's communicator and chunk i - 2 on its way back. Two chunks are with the
-// communicator at a time: the next has begun when one ends.
+// Chunk i is loaded while chunk i - 1 is with the CPU's communicator and chunk i - 2 on its way back. Two
+// chunks are with the communicator at a time: the next has begun when one ends.
 task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t ticket, void* ready) {
   const call& c = w->what;
   driver& d = on().driver();
@@ -88,7 +97,8 @@ task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t t
   const chunk_layout layout(c, rank(), size(), block);
   const std::size_t most = std::max<std::size_t>(1, layout.most_in(how_.chunk_bytes));
   const std::size_t count = layout.chunks_of(most);
-  const std::size_t depth = std::max<std::size_t>(2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, how_.depth))));
+  const std::size_t depth = std::max<std::size_t>(
+      2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, how_.depth))));
   std::vector<std::unique_ptr<chunk_state>> slots;
   for (std::size_t i = 0; i < depth; ++i) {
     slots.push_back(std::make_unique<chunk_state>());
@@ -97,7 +107,7 @@ task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t t
   }
   const auto slot = [&slots, depth](std::size_t i) -> chunk_state& { return *slots[i % depth]; };
 
-  std::size_t loaded = 0;   // chunks of which the load is enqueued
+  std::size_t loaded = 0;  // chunks of which the load is enqueued
   for (std::size_t i = 0; i <= count; ++i) {
     // As far ahead as there are slots; one is free again when its chunk is back on the device.
     const std::size_t ahead = std::min(count, i + depth - 1);
@@ -131,8 +141,8 @@ task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t t
 
 // ---- messages ----
 
-// An announcement with the length and the name of what follows goes by the user's tag, so that messages are matched in the
-// order in which they were sent; the chunks go under a tag of their own.
+// An announcement with the length and the name of what follows goes by the user's tag, so that messages are
+// matched in the order in which they were sent; the chunks go under a tag of their own.
 task<> device_group::staged_send(work_state* w, lanes use, void* ready, std::uint64_t head[2]) {
   const call& c = w->what;
   const std::uint64_t mine[2] = {head[0], head[1]};
@@ -152,15 +162,16 @@ task<> device_group::staged_send(work_state* w, lanes use, void* ready, std::uin
       if (next.moving) co_await next.moving;
       next.offset = loaded * most;
       next.count = std::min(most, bytes - next.offset);
-      on().driver().copy(next.memory->data, static_cast<std::byte*>(c.in.data) + next.offset, next.count, use.out->native());
+      on().driver().copy(next.memory->data, static_cast<std::byte*>(c.in.data) + next.offset, next.count,
+                         use.out->native());
       point& p = use.out->signal();
       p.alive = {next.memory, c.in.keep};
       next.loaded.set(on(), p);
     }
     chunk_state& k = *slots[i % slots.size()];
     co_await k.loaded;
-    k.moving = payload_.isend(std::span<const std::byte>(static_cast<std::byte*>(k.memory->data), k.count), c.peer,
-                              static_cast<int>(mine[1]));
+    k.moving = payload_.isend(std::span<const std::byte>(static_cast<std::byte*>(k.memory->data), k.count),
+                              c.peer, static_cast<int>(mine[1]));
   }
   for (const auto& k : slots)
     if (k->moving) co_await k->moving;
@@ -193,20 +204,22 @@ task<> device_group::staged_receive(work_state* w, lanes use, void* ready) {
       if (next.unloaded.is_set()) co_await next.unloaded;
       next.offset = asked * most;
       next.count = std::min(most, bytes - next.offset);
-      next.moving = payload_.irecv(std::span<std::byte>(static_cast<std::byte*>(next.memory->data), next.count), from.source,
-                                   static_cast<int>(head[1]));
+      next.moving =
+          payload_.irecv(std::span<std::byte>(static_cast<std::byte*>(next.memory->data), next.count),
+                         from.source, static_cast<int>(head[1]));
     }
     chunk_state& k = *slots[i % depth];
     co_await k.moving;
     if (!fits) continue;
-    on().driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count, use.in->native());
+    on().driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count,
+                       use.in->native());
     point& p = use.in->signal();
     p.alive = {k.memory, c.out.keep};
     k.unloaded.set(on(), p);
   }
   if (!fits)
-    throw error(errc::truncated, fmt::format("{}: the message from rank {} has {} bytes, the buffer {}", title(c), from.source, bytes,
-                                             c.out.bytes()));
+    throw error(errc::truncated, fmt::format("{}: the message from rank {} has {} bytes, the buffer {}",
+                                             title(c), from.source, bytes, c.out.bytes()));
   w->set_enqueued(*use.in);
   w->finish_with(*use.in);
 }
@@ -277,8 +290,10 @@ task<> device_group::on_one_device(work_state* w, lanes use, std::shared_ptr<mee
     late = true;
   }
   if (late && !here->settled.load(std::memory_order_acquire))
-    throw error(errc::timed_out, fmt::format("{}: {} ms have passed, and not all ranks have called it", title(w->what), limit.count()));
-  if (here->failure != errc::success) throw error(here->failure, fmt::format("{}: {}", title(w->what), here->text));
+    throw error(errc::timed_out, fmt::format("{}: {} ms have passed, and not all ranks have called it",
+                                             title(w->what), limit.count()));
+  if (here->failure != errc::success)
+    throw error(here->failure, fmt::format("{}: {}", title(w->what), here->text));
   on().driver().wait(use.in->native(), here->done.get());
   w->keep_until_done(here);
   w->set_enqueued(*use.in);
@@ -314,14 +329,17 @@ device_group::lanes device_group::take_lanes() {
     spare_lanes_.pop_back();
     return l;
   }
-  const auto make = [this] { return std::make_shared<stream_state>(on_, on().driver().make_stream(true), true); };
+  const auto make = [this] {
+    return std::make_shared<stream_state>(on_, on().driver().make_stream(true), true);
+  };
   return {make(), make()};
 }
 
 path device_group::choose(const call& c) const {
   path way = c.way != path::automatic ? c.way : how_.way;
   const bool message = c.kind == verb::send || c.kind == verb::receive;
-  const bool wide_factor = c.op.kind == reduce_kind::premul_sum && (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
+  const bool wide_factor = c.op.kind == reduce_kind::premul_sum &&
+                           (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
   const bool reduces = c.op.kind != reduce_kind::none;
   // What is exchanged in place would need more room than a window has.
   const bool possible =
@@ -380,7 +398,8 @@ task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared
       mine.factor = mine.op == reduce_kind::premul_sum ? factor_in(w.what.op, w.what.in.type) : 1.0;
       mine.ready = ready.get();
       mine.waker = on().shared_bell();
-      auto here = meeting_->come(sequence, rank(), mine, on().driver(), on().shared_driver(), use.out->native());
+      auto here =
+          meeting_->come(sequence, rank(), mine, on().driver(), on().shared_driver(), use.out->native());
       co_await on_one_device(&w, use, std::move(here));
     } else if (way == path::one_device) {
       co_await through_window(&w, use, ticket, ready.get(), &told);
@@ -407,9 +426,11 @@ task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared
   if (why != errc::success) {
     if (meets && why != errc::mismatch) {
       if (why == errc::timed_out) text += ": " + meeting_->missing(sequence) + " did not come";
-      meeting_->break_up(errc::communicator_failed, fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), text));
+      meeting_->break_up(errc::communicator_failed,
+                         fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), text));
     }
-    // The others' chunks would wait for those that do not come. (It has failed already when the reason came from there.)
+    // The others' chunks would wait for those that do not come. (It has failed already when the reason came
+    // from there.)
     if (way == path::staged && !message) chunks_.abort();
     if (way == path::one_device && window_) {
       window_->give_up();
@@ -439,7 +460,8 @@ path path_from(const char* text) {
   const std::string name = text == nullptr ? "" : text;
   for (const path p : {path::automatic, path::one_device, path::staged})
     if (name == name_of(p)) return p;
-  throw error(errc::invalid_argument, fmt::format("TUTTI_GPU_PATH='{}' is none of automatic, one_device, staged", name));
+  throw error(errc::invalid_argument,
+              fmt::format("TUTTI_GPU_PATH='{}' is none of automatic, one_device, staged", name));
 }
 
 // The same in all that one process does, different in all others.
@@ -453,10 +475,10 @@ std::uint64_t this_process() {
 
 struct introduction {
   std::uint64_t process;
-  std::uint64_t device;      // hash of the driver's identity
+  std::uint64_t device;  // hash of the driver's identity
   std::uint64_t chunk_bytes;
-  std::uint64_t staged;      // its operations are, unless they say otherwise
-  std::uint64_t name;        // rank 0's counts: of the meeting
+  std::uint64_t staged;  // its operations are, unless they say otherwise
+  std::uint64_t name;    // rank 0's counts: of the meeting
 };
 
 }  // namespace
@@ -464,7 +486,8 @@ struct introduction {
 task<device_communicator> init(communicator world, device on, communicator_options how) {
   if (!world || !on) throw error(errc::invalid_argument, "gpu::init: an empty communicator, or no device");
   on.state().check();
-  if (const char* const told = std::getenv("TUTTI_GPU_PATH"); told != nullptr && *told != '\0') how.way = path_from(told);
+  if (const char* const told = std::getenv("TUTTI_GPU_PATH"); told != nullptr && *told != '\0')
+    how.way = path_from(told);
   if (const char* const told = std::getenv("TUTTI_GPU_CHUNK"); told != nullptr && *told != '\0')
     how.chunk_bytes = std::strtoull(told, nullptr, 0);
   if (how.chunk_bytes < 64) throw error(errc::invalid_argument, "gpu::init: a chunk has 64 bytes at least");
@@ -479,13 +502,17 @@ task<device_communicator> init(communicator world, device on, communicator_optio
   bool one_process = true, one_device = true, any_staged = false;
   for (const introduction& i : all) {
     if (i.chunk_bytes != mine.chunk_bytes)
-      throw error(errc::mismatch, fmt::format("gpu::init: the ranks have chunks of different sizes, {} and {} bytes (TUTTI_GPU_CHUNK)",
-                                              mine.chunk_bytes, i.chunk_bytes));
+      throw error(
+          errc::mismatch,
+          fmt::format(
+              "gpu::init: the ranks have chunks of different sizes, {} and {} bytes (TUTTI_GPU_CHUNK)",
+              mine.chunk_bytes, i.chunk_bytes));
     one_process = one_process && i.process == mine.process;
     one_device = one_device && i.device == mine.device;
     any_staged = any_staged || i.staged != 0;
   }
-  auto group = std::make_shared<detail::device_group>(on.shared_state(), std::move(chunks), std::move(heads), std::move(payload),
+  auto group = std::make_shared<detail::device_group>(on.shared_state(), std::move(chunks), std::move(heads),
+                                                      std::move(payload),
                                                       fmt::format("devices of {}", world.name()), how);
   if (one_process && one_device)
     group->meet(detail::meeting::find(fmt::format("{:x}.{}", all[0].process, all[0].name), world.size()));
@@ -500,7 +527,8 @@ task<device_communicator> init(communicator world, device on, communicator_optio
       group->meet_nowhere(std::move(why));
     }
   }
-  // Nobody may come to a meeting that a rank has not joined yet and may be the last to leave: all have it from here on.
+  // Nobody may come to a meeting that a rank has not joined yet and may be the last to leave: all have it
+  // from here on.
   communicator control = co_await world.duplicate();
   co_await control.barrier();
   co_return device_communicator(std::move(group));

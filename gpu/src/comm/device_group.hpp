@@ -39,7 +39,7 @@ class device_group final : public group {
  private:
   // One direction each, so that copies in and out overlap. Nothing of one operation stands before another's.
   struct lanes {
-    std::shared_ptr<stream_state> out;   // of the device
+    std::shared_ptr<stream_state> out;  // of the device
     std::shared_ptr<stream_state> in;
   };
   struct chunk_state;
@@ -47,7 +47,7 @@ class device_group final : public group {
 
   path choose(const call& c) const;
   lanes take_lanes();
-  std::shared_ptr<void> after(const call& c);   // an event
+  std::shared_ptr<void> after(const call& c);  // an event
   // These carry out one operation each; nothing is thrown out of run().
   task<> run(running* r, path way, std::uint64_t ticket, std::shared_ptr<void> ready);
   // Both lanes come after `ready`; and it is the operation's turn.

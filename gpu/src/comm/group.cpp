@@ -27,34 +27,49 @@ double factor_in(const tutti::detail::reduction& op, element_type type) noexcept
     return static_cast<double>(value);
   };
   switch (type) {
-    case element_type::int8: return as(std::int8_t{});
-    case element_type::uint8: return as(std::uint8_t{});
-    case element_type::int16: return as(std::int16_t{});
-    case element_type::uint16: return as(std::uint16_t{});
-    case element_type::int32: return as(std::int32_t{});
-    case element_type::uint32: return as(std::uint32_t{});
-    case element_type::float64: return as(double{});
-    default: return as(float{});
+    case element_type::int8:
+      return as(std::int8_t{});
+    case element_type::uint8:
+      return as(std::uint8_t{});
+    case element_type::int16:
+      return as(std::int16_t{});
+    case element_type::uint16:
+      return as(std::uint16_t{});
+    case element_type::int32:
+      return as(std::int32_t{});
+    case element_type::uint32:
+      return as(std::uint32_t{});
+    case element_type::float64:
+      return as(double{});
+    default:
+      return as(float{});
   }
 }
 
 std::size_t group::block_of(const call& c, int size) noexcept {
   switch (c.kind) {
     case verb::scatter:
-    case verb::reduce_scatter: return c.out.count;
-    case verb::all_to_all: return c.in.count / static_cast<std::size_t>(size);
-    default: return c.in.count;
+    case verb::reduce_scatter:
+      return c.out.count;
+    case verb::all_to_all:
+      return c.in.count / static_cast<std::size_t>(size);
+    default:
+      return c.in.count;
   }
 }
 
-std::string group::title(const call& c) const { return fmt::format("{} on {}, rank {}", name_of(c.kind), name_, rank_); }
+std::string group::title(const call& c) const {
+  return fmt::format("{} on {}, rank {}", name_of(c.kind), name_, rank_);
+}
 
 std::string group::bad_argument(const call& c) const {
   const auto n = static_cast<std::size_t>(size_);
   const bool message = c.kind == verb::send || c.kind == verb::receive;
-  const bool rooted = c.kind == verb::broadcast || c.kind == verb::reduce || c.kind == verb::scatter || c.kind == verb::gather;
+  const bool rooted = c.kind == verb::broadcast || c.kind == verb::reduce || c.kind == verb::scatter ||
+                      c.kind == verb::gather;
   if ((rooted || c.kind == verb::send) && (c.peer < 0 || c.peer >= size_))
-    return fmt::format("{} {} is not a rank of {} (0 to {})", rooted ? "root" : "destination", c.peer, name_, size_ - 1);
+    return fmt::format("{} {} is not a rank of {} (0 to {})", rooted ? "root" : "destination", c.peer, name_,
+                       size_ - 1);
   if (c.kind == verb::receive && c.peer != any_source && (c.peer < 0 || c.peer >= size_))
     return fmt::format("source {} is not a rank of {} (0 to {}), nor any_source", c.peer, name_, size_ - 1);
   if (c.kind == verb::send && c.tag < 0) return fmt::format("tag {} is negative", c.tag);
@@ -65,7 +80,8 @@ std::string group::bad_argument(const call& c) const {
   if (c.kind == verb::all_gather || c.kind == verb::gather) in *= n;
   if (c.kind == verb::reduce_scatter || c.kind == verb::scatter) out *= n;
   if (out_here && in_here && in != out)
-    return fmt::format("`in` has {} elements and `out` {}, of {} ranks: these do not fit together", c.in.count, c.out.count, size_);
+    return fmt::format("`in` has {} elements and `out` {}, of {} ranks: these do not fit together",
+                       c.in.count, c.out.count, size_);
   if (c.kind == verb::all_to_all && c.in.count % n != 0)
     return fmt::format("{} elements cannot be divided among {} ranks", c.in.count, size_);
   return {};
@@ -76,15 +92,18 @@ std::shared_ptr<work_state> group::begin(call what) {
   reap();
   if (&what.on->on() != on_.get())
     throw error(errc::invalid_argument,
-                fmt::format("{}: the stream is of {}, the communicator of {}, or both were opened separately: open a device once "
+                fmt::format("{}: the stream is of {}, the communicator of {}, or both were opened "
+                            "separately: open a device once "
                             "for each loop",
                             title(what), what.on->on().driver().name(), on_->driver().name()));
   if (on_->driver().capturing(what.on->native()))
-    throw error(errc::invalid_argument, fmt::format("{}: the stream is being captured into a graph, which would not run what the "
-                                                    "host does in between",
-                                                    title(what)));
-  if (std::string wrong = bad_argument(what); !wrong.empty()) throw error(errc::invalid_argument, title(what) + ": " + wrong);
-  what.to.reset();   // the handles own the group; what runs goes with it
+    throw error(errc::invalid_argument,
+                fmt::format("{}: the stream is being captured into a graph, which would not run what the "
+                            "host does in between",
+                            title(what)));
+  if (std::string wrong = bad_argument(what); !wrong.empty())
+    throw error(errc::invalid_argument, title(what) + ": " + wrong);
+  what.to.reset();  // the handles own the group; what runs goes with it
   return std::make_shared<work_state>(on_, std::move(what));
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all kinds of device communicators have: their ranks, the check of what is asked, and running operations.
+// What all kinds of device communicators have: their ranks, the check of what is asked, and running
+// operations.
 #pragma once
 
 #include "device/work_state.hpp"
@@ -85,16 +86,17 @@ class group : public target, public std::enable_shared_from_this<group> {
  protected:
   // Why it cannot be meant; empty: it can.
   std::string bad_argument(const call& c) const;
-  std::string title(const call& c) const;   // "all_reduce on devices of world"
+  std::string title(const call& c) const;  // "all_reduce on devices of world"
   // Elements of one rank's part: of all_gather those of `in`, of reduce_scatter those of `out`, ...
   static std::size_t block_of(const call& c, int size) noexcept;
 
-  // An operation that runs as a coroutine until it has ended; `body` reports through `of` what happens, and throws nothing.
+  // An operation that runs as a coroutine until it has ended; `body` reports through `of` what happens, and
+  // throws nothing.
   struct running {
     std::shared_ptr<work_state> of;
     scope tasks;
     bool ended = false;
-    errc stopped = errc::success;   // why it was asked to end
+    errc stopped = errc::success;  // why it was asked to end
     std::string reason;
   };
   // Makes the work; a bad call has failed already.

@@ -20,8 +20,8 @@ void copy(driver& with, void* to, const void* from, std::size_t bytes, void* str
   if (to != from && bytes > 0) with.copy(to, from, bytes, stream);
 }
 
-void launch(driver& with, const visits& of, std::span<const void* const> in, std::span<void* const> out, std::size_t count,
-            void* stream) {
+void launch(driver& with, const visits& of, std::span<const void* const> in, std::span<void* const> out,
+            std::size_t count, void* stream) {
   if (count == 0) return;
   reduction_launch what;
   what.kind = of[0]->op;
@@ -36,7 +36,8 @@ void launch(driver& with, const visits& of, std::span<const void* const> in, std
     what.factors = factors;
   }
   if (!with.reduce(what, stream))
-    throw error(errc::not_supported, fmt::format("no kernel for {} of {}", tutti::name_of(what.kind), tutti::name_of(what.type)));
+    throw error(errc::not_supported,
+                fmt::format("no kernel for {} of {}", tutti::name_of(what.kind), tutti::name_of(what.type)));
 }
 
 void reduce(driver& with, const visits& of, void* stream) {
@@ -80,7 +81,8 @@ void exchange(driver& with, const std::shared_ptr<driver>& shared, const visits&
     from[i] = static_cast<const std::byte*>(copy_of);
   }
   for (std::size_t i = 0; i < n; ++i)
-    for (std::size_t j = 0; j < n; ++j) copy(with, at(of[j]->out, i * block), from[i] + j * bytes, bytes, stream);
+    for (std::size_t j = 0; j < n; ++j)
+      copy(with, at(of[j]->out, i * block), from[i] + j * bytes, bytes, stream);
   for (const auto& v : of) v->keep = kept;
 }
 
@@ -116,10 +118,11 @@ std::string meeting::disagreement(const visits& of) {
   for (std::size_t r = 1; r < of.size(); ++r) {
     const visit &a = *of[0], &b = *of[r];
     // What only the root looks at may differ.
-    const bool counts = a.kind == verb::scatter || a.kind == verb::gather ? a.kind == verb::scatter ? a.out.count == b.out.count : a.in.count == b.in.count
-                                                                           : a.in.count == b.in.count;
-    if (a.kind != b.kind || a.root != b.root || a.op != b.op || a.in.type != b.in.type || a.in.element_bytes != b.in.element_bytes ||
-        !counts)
+    const bool counts = a.kind == verb::scatter || a.kind == verb::gather
+                            ? a.kind == verb::scatter ? a.out.count == b.out.count : a.in.count == b.in.count
+                            : a.in.count == b.in.count;
+    if (a.kind != b.kind || a.root != b.root || a.op != b.op || a.in.type != b.in.type ||
+        a.in.element_bytes != b.in.element_bytes || !counts)
       return fmt::format("ranks called different collectives: rank 0 {}, rank {} {}", words(a), r, words(b));
   }
   return {};
@@ -134,7 +137,9 @@ void meeting::enqueue(const visits& of, driver& with, const std::shared_ptr<driv
   switch (first.kind) {
     case verb::all_reduce:
     case verb::reduce:
-    case verb::reduce_scatter: reduce(with, of, stream); break;
+    case verb::reduce_scatter:
+      reduce(with, of, stream);
+      break;
     case verb::broadcast:
       for (const auto& v : of) copy(with, v->out.data, of[root]->in.data, first.in.bytes(), stream);
       break;
@@ -150,13 +155,16 @@ void meeting::enqueue(const visits& of, driver& with, const std::shared_ptr<driv
           copy(with, at(of[to]->out, r * of[r]->in.count), of[r]->in.data, of[r]->in.bytes(), stream);
       }
       break;
-    case verb::all_to_all: exchange(with, shared, of, stream); break;
-    default: throw error(errc::not_supported, fmt::format("{} on one device", name_of(first.kind)));
+    case verb::all_to_all:
+      exchange(with, shared, of, stream);
+      break;
+    default:
+      throw error(errc::not_supported, fmt::format("{} on one device", name_of(first.kind)));
   }
 }
 
-std::shared_ptr<meeting::visit> meeting::come(std::uint64_t sequence, int rank, const visit& mine, driver& with,
-                                              std::shared_ptr<driver> shared, void* stream) {
+std::shared_ptr<meeting::visit> meeting::come(std::uint64_t sequence, int rank, const visit& mine,
+                                              driver& with, std::shared_ptr<driver> shared, void* stream) {
   const std::lock_guard lock(mutex_);
   auto here = std::make_shared<visit>();
   here->here = true;
@@ -174,7 +182,8 @@ std::shared_ptr<meeting::visit> meeting::come(std::uint64_t sequence, int rank, 
     settle(*here);
     return here;
   }
-  auto t = std::find_if(tables_.begin(), tables_.end(), [sequence](const table& x) { return x.sequence == sequence; });
+  auto t = std::find_if(tables_.begin(), tables_.end(),
+                        [sequence](const table& x) { return x.sequence == sequence; });
   if (t == tables_.end()) {
     tables_.push_back(table{sequence, visits(static_cast<std::size_t>(ranks_)), 0});
     t = std::prev(tables_.end());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks of one process that share a device meet: each brings its memory and an event, the last to come enqueues the
-// whole collective for all, and tells them the event after which it is done. No kernel waits for another.
+// Where ranks of one process that share a device meet: each brings its memory and an event, the last to come
+// enqueues the whole collective for all, and tells them the event after which it is done. No kernel waits for
+// another.
 #pragma once
 
 #include "device/attachment.hpp"
@@ -26,13 +27,13 @@ class meeting {
     int root = -1;
     reduce_kind op = reduce_kind::none;
     double factor = 1;
-    void* ready = nullptr;                  // an event; stays until the collective has been passed. Null: it is ready
+    void* ready = nullptr;  // an event; stays until the collective has been passed. Null: it is ready
     std::shared_ptr<const bell> waker;
     // Set by the last to come, before its bell rings.
     std::atomic<bool> settled{false};
     errc failure = errc::success;
     std::string text;
-    std::shared_ptr<void> done;             // the event, of the last's driver
+    std::shared_ptr<void> done;  // the event, of the last's driver
     std::shared_ptr<const void> keep;
   };
 
@@ -48,12 +49,12 @@ class meeting {
   static std::shared_ptr<meeting> find(const std::string& name, int ranks);
 
   // Brings `mine` to collective `sequence`. The last to come enqueues it on `with`, in `stream`.
-  std::shared_ptr<visit> come(std::uint64_t sequence, int rank, const visit& mine, driver& with, std::shared_ptr<driver> shared,
-                              void* stream);
+  std::shared_ptr<visit> come(std::uint64_t sequence, int rank, const visit& mine, driver& with,
+                              std::shared_ptr<driver> shared, void* stream);
   // Ends all that is not settled, and whatever is begun later, with this.
   void break_up(errc why, const std::string& text) noexcept;
-  std::string missing(std::uint64_t sequence) const;   // "ranks 1, 3": have not come
-  std::uint64_t next(int rank) noexcept;               // this rank's next sequence
+  std::string missing(std::uint64_t sequence) const;  // "ranks 1, 3": have not come
+  std::uint64_t next(int rank) noexcept;              // this rank's next sequence
 
  private:
   struct table {

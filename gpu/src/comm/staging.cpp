@@ -9,7 +9,8 @@ namespace tutti::gpu::detail {
 namespace {
 
 constexpr std::size_t page = 4096;
-constexpr std::size_t smallest = std::size_t{128} << 10;   // from there on shared blocks have pages of their own
+constexpr std::size_t smallest = std::size_t{128}
+                                 << 10;  // from there on shared blocks have pages of their own
 
 }  // namespace
 
@@ -36,7 +37,8 @@ std::shared_ptr<allocation> staging::take(std::size_t bytes) {
     }
   };
   auto made = std::make_shared<loan>();
-  const auto spare = std::find_if(spare_.begin(), spare_.end(), [size](const piece& p) { return p.bytes == size; });
+  const auto spare =
+      std::find_if(spare_.begin(), spare_.end(), [size](const piece& p) { return p.bytes == size; });
   if (spare != spare_.end()) {
     made->what = *spare;
     spare_.erase(spare);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host memory that chunks pass through on their way between a device and the CPU communicator: pinned for the device, shared
-// with the ranks of this host, which read it in place. Kept for the next operation.
+// Host memory that chunks pass through on their way between a device and the CPU communicator: pinned for the
+// device, shared with the ranks of this host, which read it in place. Kept for the next operation.
 #pragma once
 
 #include "device/attachment.hpp"
@@ -25,7 +25,7 @@ class staging : public std::enable_shared_from_this<staging> {
   struct piece {
     void* data;
     std::size_t bytes;
-    memory_kind kind;   // host: shared memory that we have pinned
+    memory_kind kind;  // host: shared memory that we have pinned
   };
   void free(const piece& p) noexcept;
   std::shared_ptr<driver> driver_;

@@ -17,19 +17,22 @@ opened open(const std::string& path) {
   opened o;
   void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    o.why = fmt::format("{} cannot be opened ({}): NVIDIA's driver is not installed, or this container has no access to it "
-                        "(TUTTI_CUDA_LIBRARY names another file)",
-                        path, reason_of_loader());
+    o.why = fmt::format(
+        "{} cannot be opened ({}): NVIDIA's driver is not installed, or this container has no access to it "
+        "(TUTTI_CUDA_LIBRARY names another file)",
+        path, reason_of_loader());
     return o;
   }
   auto calls = std::make_unique<table>();
   std::string missing;
 #define TUTTI_CUDA_FIND(member, symbol, parameters) \
-  if (!find_call(library, symbol, calls->member)) missing += std::string(missing.empty() ? "" : ", ") + symbol;
+  if (!find_call(library, symbol, calls->member))   \
+    missing += std::string(missing.empty() ? "" : ", ") + symbol;
   TUTTI_CUDA_CALLS(TUTTI_CUDA_FIND)
 #undef TUTTI_CUDA_FIND
   if (!missing.empty()) {
-    o.why = fmt::format("{} lacks {}: NVIDIA's driver is older than 515 (CUDA 11.7), which tutti needs", path, missing);
+    o.why = fmt::format("{} lacks {}: NVIDIA's driver is older than 515 (CUDA 11.7), which tutti needs", path,
+                        missing);
     return o;
   }
 #define TUTTI_CUDA_FIND(member, symbol, parameters) find_call(library, symbol, calls->member);
@@ -37,7 +40,8 @@ opened open(const std::string& path) {
 #undef TUTTI_CUDA_FIND
   if (const result code = calls->init(0); code != success) {
     o.why = fmt::format("cuInit of {}: {}", path, calls->explain(code));
-    if (code == error_no_device) o.why += ": no GPU is visible here (CUDA_VISIBLE_DEVICES, the container's devices)";
+    if (code == error_no_device)
+      o.why += ": no GPU is visible here (CUDA_VISIBLE_DEVICES, the container's devices)";
     return o;
   }
   calls->driver_version(&calls->version);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of CUDA's driver API that tutti uses, by declarations of its own: libcuda is opened at run time, and no header of
-// CUDA's is needed. A test compares them with cuda.h where that is installed.
+// The part of CUDA's driver API that tutti uses, by declarations of its own: libcuda is opened at run time,
+// and no header of CUDA's is needed. A test compares them with cuda.h where that is installed.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,9 @@ struct stream;
 struct event;
 struct module;
 struct function;
-struct uuid { char bytes[16]; };
+struct uuid {
+  char bytes[16];
+};
 struct ipc_memory {
   char bytes[64];
 };
@@ -27,13 +29,15 @@ struct ipc_event {
 };
 using host_function = void (*)(void*);
 
-inline constexpr result success = 0, error_invalid_value = 1, error_out_of_memory = 2, error_no_device = 100, error_no_binary = 209,
-                        error_invalid_handle = 400, error_not_found = 500, error_not_ready = 600, error_already_registered = 712,
-                        error_not_permitted = 800, error_not_supported = 801, error_unknown = 999;
+inline constexpr result success = 0, error_invalid_value = 1, error_out_of_memory = 2, error_no_device = 100,
+                        error_no_binary = 209, error_invalid_handle = 400, error_not_found = 500,
+                        error_not_ready = 600, error_already_registered = 712, error_not_permitted = 800,
+                        error_not_supported = 801, error_unknown = 999;
 inline constexpr int attribute_can_use_64_bit_stream_mem_ops = 122, attribute_multiprocessors = 16,
                      attribute_can_map_host_memory = 19;
-inline constexpr int pointer_memory_type = 2, pointer_buffer_id = 7, pointer_is_managed = 8, pointer_device_ordinal = 9,
-                     pointer_is_legacy_ipc = 10, pointer_range_start = 11, pointer_range_size = 12;
+inline constexpr int pointer_memory_type = 2, pointer_buffer_id = 7, pointer_is_managed = 8,
+                     pointer_device_ordinal = 9, pointer_is_legacy_ipc = 10, pointer_range_start = 11,
+                     pointer_range_size = 12;
 inline constexpr unsigned memory_type_host = 1, memory_type_device = 2;
 inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, event_interprocess = 4,
                           ipc_lazy_peer_access = 1, wait_value_geq = 0, host_portable = 1,
@@ -41,46 +45,47 @@ inline constexpr unsigned stream_non_blocking = 1, event_disable_timing = 2, eve
 inline constexpr int capture_none = 0, capture_mode_relaxed = 2;
 
 // X(member, symbol, parameters)
-#define TUTTI_CUDA_CALLS(X)                                                                                        \
-  X(init, "cuInit", (unsigned))                                                                                    \
-  X(driver_version, "cuDriverGetVersion", (int*))                                                                  \
-  X(device_count, "cuDeviceGetCount", (int*))                                                                      \
-  X(device_get, "cuDeviceGet", (device*, int))                                                                     \
-  X(device_name, "cuDeviceGetName", (char*, int, device))                                                          \
-  X(device_uuid, "cuDeviceGetUuid_v2", (uuid*, device))                                                            \
-  X(device_attribute, "cuDeviceGetAttribute", (int*, int, device))                                                 \
-  X(retain, "cuDevicePrimaryCtxRetain", (context**, device))                                                       \
-  X(release, "cuDevicePrimaryCtxRelease_v2", (device))                                                             \
-  X(push, "cuCtxPushCurrent_v2", (context*))                                                                       \
-  X(pop, "cuCtxPopCurrent_v2", (context**))                                                                        \
-  X(priorities, "cuCtxGetStreamPriorityRange", (int*, int*))                                                       \
-  X(error_name, "cuGetErrorName", (result, const char**))                                                          \
-  X(error_string, "cuGetErrorString", (result, const char**))                                                      \
-  X(alloc, "cuMemAlloc_v2", (device_pointer*, std::size_t))                                                        \
-  X(free, "cuMemFree_v2", (device_pointer))                                                                        \
-  X(host_alloc, "cuMemHostAlloc", (void**, std::size_t, unsigned))                                                 \
-  X(host_free, "cuMemFreeHost", (void*))                                                                           \
-  X(host_pointer, "cuMemHostGetDevicePointer_v2", (device_pointer*, void*, unsigned))                              \
-  X(host_register, "cuMemHostRegister_v2", (void*, std::size_t, unsigned))                                         \
-  X(host_unregister, "cuMemHostUnregister", (void*))                                                               \
-  X(pointer_attributes, "cuPointerGetAttributes", (unsigned, int*, void**, device_pointer))                        \
-  X(copy, "cuMemcpyAsync", (device_pointer, device_pointer, std::size_t, stream*))                                 \
-  X(fill, "cuMemsetD8Async", (device_pointer, unsigned char, std::size_t, stream*))                                \
-  X(stream_create, "cuStreamCreateWithPriority", (stream**, unsigned, int))                                        \
-  X(stream_destroy, "cuStreamDestroy_v2", (stream*))                                                               \
-  X(stream_query, "cuStreamQuery", (stream*))                                                                      \
-  X(stream_wait, "cuStreamWaitEvent", (stream*, event*, unsigned))                                                 \
-  X(stream_capturing, "cuStreamIsCapturing", (stream*, int*))                                                      \
-  X(event_create, "cuEventCreate", (event**, unsigned))                                                            \
-  X(event_destroy, "cuEventDestroy_v2", (event*))                                                                  \
-  X(event_record, "cuEventRecord", (event*, stream*))                                                              \
-  X(event_query, "cuEventQuery", (event*))                                                                         \
-  X(call_host, "cuLaunchHostFunc", (stream*, host_function, void*))                                                \
-  X(module_load, "cuModuleLoadData", (module**, const void*))                                                      \
-  X(module_unload, "cuModuleUnload", (module*))                                                                    \
-  X(module_function, "cuModuleGetFunction", (function**, module*, const char*))                                    \
-  X(launch, "cuLaunchKernel",                                                                                      \
-    (function*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, stream*, void**, void**))    \
+#define TUTTI_CUDA_CALLS(X)                                                                            \
+  X(init, "cuInit", (unsigned))                                                                        \
+  X(driver_version, "cuDriverGetVersion", (int*))                                                      \
+  X(device_count, "cuDeviceGetCount", (int*))                                                          \
+  X(device_get, "cuDeviceGet", (device*, int))                                                         \
+  X(device_name, "cuDeviceGetName", (char*, int, device))                                              \
+  X(device_uuid, "cuDeviceGetUuid_v2", (uuid*, device))                                                \
+  X(device_attribute, "cuDeviceGetAttribute", (int*, int, device))                                     \
+  X(retain, "cuDevicePrimaryCtxRetain", (context**, device))                                           \
+  X(release, "cuDevicePrimaryCtxRelease_v2", (device))                                                 \
+  X(push, "cuCtxPushCurrent_v2", (context*))                                                           \
+  X(pop, "cuCtxPopCurrent_v2", (context**))                                                            \
+  X(priorities, "cuCtxGetStreamPriorityRange", (int*, int*))                                           \
+  X(error_name, "cuGetErrorName", (result, const char**))                                              \
+  X(error_string, "cuGetErrorString", (result, const char**))                                          \
+  X(alloc, "cuMemAlloc_v2", (device_pointer*, std::size_t))                                            \
+  X(free, "cuMemFree_v2", (device_pointer))                                                            \
+  X(host_alloc, "cuMemHostAlloc", (void**, std::size_t, unsigned))                                     \
+  X(host_free, "cuMemFreeHost", (void*))                                                               \
+  X(host_pointer, "cuMemHostGetDevicePointer_v2", (device_pointer*, void*, unsigned))                  \
+  X(host_register, "cuMemHostRegister_v2", (void*, std::size_t, unsigned))                             \
+  X(host_unregister, "cuMemHostUnregister", (void*))                                                   \
+  X(pointer_attributes, "cuPointerGetAttributes", (unsigned, int*, void**, device_pointer))            \
+  X(copy, "cuMemcpyAsync", (device_pointer, device_pointer, std::size_t, stream*))                     \
+  X(fill, "cuMemsetD8Async", (device_pointer, unsigned char, std::size_t, stream*))                    \
+  X(stream_create, "cuStreamCreateWithPriority", (stream**, unsigned, int))                            \
+  X(stream_destroy, "cuStreamDestroy_v2", (stream*))                                                   \
+  X(stream_query, "cuStreamQuery", (stream*))                                                          \
+  X(stream_wait, "cuStreamWaitEvent", (stream*, event*, unsigned))                                     \
+  X(stream_capturing, "cuStreamIsCapturing", (stream*, int*))                                          \
+  X(event_create, "cuEventCreate", (event**, unsigned))                                                \
+  X(event_destroy, "cuEventDestroy_v2", (event*))                                                      \
+  X(event_record, "cuEventRecord", (event*, stream*))                                                  \
+  X(event_query, "cuEventQuery", (event*))                                                             \
+  X(call_host, "cuLaunchHostFunc", (stream*, host_function, void*))                                    \
+  X(module_load, "cuModuleLoadData", (module**, const void*))                                          \
+  X(module_unload, "cuModuleUnload", (module*))                                                        \
+  X(module_function, "cuModuleGetFunction", (function**, module*, const char*))                        \
+  X(launch, "cuLaunchKernel",                                                                          \
+    (function*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, stream*, void**, \
+     void**))                                                                                          \
   X(capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))
 
 // These may be missing: null then.
@@ -98,17 +103,18 @@ struct table {
   TUTTI_CUDA_CALLS(TUTTI_CUDA_MEMBER)
   TUTTI_CUDA_OPTIONAL_CALLS(TUTTI_CUDA_MEMBER)
 #undef TUTTI_CUDA_MEMBER
-  int version = 0;   // 13000: 13.0
+  int version = 0;  // 13000: 13.0
   int devices() const noexcept {
     int n = 0;
     return device_count(&n) == success ? n : 0;
   }
 
-  std::string explain(result code) const;   // "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
+  std::string explain(
+      result code) const;  // "CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"
 };
 
-// The library of TUTTI_CUDA_LIBRARY, or libcuda.so.1, opened and initialised: once, kept for ever. Null: `why` says what is
-// missing, and what to do.
+// The library of TUTTI_CUDA_LIBRARY, or libcuda.so.1, opened and initialised: once, kept for ever. Null:
+// `why` says what is missing, and what to do.
 const table* load(std::string& why);
 
 }  // namespace tutti::cuda::abi

@@ -14,7 +14,10 @@ const abi::table& loaded() {
   std::string why;
   const abi::table* const calls = abi::load(why);
   if (calls == nullptr)
-    throw error(errc::not_supported, fmt::format("no CUDA: {}. Without a GPU, an emulated device does the same: tutti::emulated::open", why));
+    throw error(
+        errc::not_supported,
+        fmt::format("no CUDA: {}. Without a GPU, an emulated device does the same: tutti::emulated::open",
+                    why));
   return *calls;
 }
 
@@ -22,8 +25,9 @@ template <class Loop>
 gpu::device open_on(Loop& of, int wanted) {
   const abi::table& calls = loaded();
   const int ordinal = gpu::detail::ordinal_for(wanted, calls.devices(), "cuda");
-  return gpu::detail::open_once(of, &calls, ordinal,
-                                [&] { return std::make_shared<cuda_driver>(gpu::detail::shared_context_of<shared_context>(calls, ordinal)); });
+  return gpu::detail::open_once(of, &calls, ordinal, [&] {
+    return std::make_shared<cuda_driver>(gpu::detail::shared_context_of<shared_context>(calls, ordinal));
+  });
 }
 
 }  // namespace
@@ -47,7 +51,8 @@ gpu::device open(runtime& rt, int ordinal) { return open_on(rt, ordinal); }
 
 const gpu::device& stream::checked(const gpu::device& on) {
   if (!on || dynamic_cast<cuda_driver*>(&on.state().driver()) == nullptr)
-    throw error(errc::invalid_argument, fmt::format("a CUDA stream on {}, which is none of CUDA's devices", on.name()));
+    throw error(errc::invalid_argument,
+                fmt::format("a CUDA stream on {}, which is none of CUDA's devices", on.name()));
   return on;
 }
 
@@ -57,7 +62,8 @@ namespace {
 
 cuda_driver& driver_of(gpu::detail::attachment* on, const char* what) {
   auto* const d = on == nullptr ? nullptr : dynamic_cast<cuda_driver*>(&on->driver());
-  if (d == nullptr) throw error(errc::invalid_argument, fmt::format("{} on what is none of CUDA's devices", what));
+  if (d == nullptr)
+    throw error(errc::invalid_argument, fmt::format("{} on what is none of CUDA's devices", what));
   on->check();
   return *d;
 }
@@ -80,10 +86,12 @@ module::module(const gpu::device& on, const void* image) {
   abi::module* handle = nullptr;
   abi::context* was = nullptr;
   of->calls.push(of->context);
-  const abi::result code = image == nullptr ? abi::error_invalid_value : of->calls.module_load(&handle, image);
+  const abi::result code =
+      image == nullptr ? abi::error_invalid_value : of->calls.module_load(&handle, image);
   of->calls.pop(&was);
   if (code != abi::success)
-    throw error(errc::invalid_argument, fmt::format("cuda::module on {}: {}", on.name(), of->calls.explain(code)));
+    throw error(errc::invalid_argument,
+                fmt::format("cuda::module on {}: {}", on.name(), of->calls.explain(code)));
   state_ = std::make_shared<loaded>();
   state_->of = of;
   state_->handle = handle;
@@ -97,12 +105,14 @@ void* module::kernel(const char* name) const {
   const abi::result code = of.calls.module_function(&found, state_->handle, name);
   of.calls.pop(&was);
   if (code != abi::success)
-    throw error(errc::invalid_argument, fmt::format("cuda::module: the kernel {}: {}", name, of.calls.explain(code)));
+    throw error(errc::invalid_argument,
+                fmt::format("cuda::module: the kernel {}: {}", name, of.calls.explain(code)));
   return found;
 }
 
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments) {
-  driver_of(in ? &in.state()->on() : nullptr, "cuda::launch").launch(kernel, size.blocks, size.threads, arguments, in.native());
+  driver_of(in ? &in.state()->on() : nullptr, "cuda::launch")
+      .launch(kernel, size.blocks, size.threads, arguments, in.native());
 }
 
 }  // namespace tutti::cuda

@@ -30,8 +30,9 @@ constexpr unsigned threads_per_block = 256;
 
 // After these nothing in the context succeeds any more.
 bool lost(abi::result code) noexcept {
-  return code == 4 || code == 46 || code == 214 || code == 220 || code == 226 || code == 700 || code == 702 || code == 709 ||
-         code == 710 || (code >= 714 && code <= 719) || code == 721 || code == 810 || code == abi::error_unknown;
+  return code == 4 || code == 46 || code == 214 || code == 220 || code == 226 || code == 700 || code == 702 ||
+         code == 709 || code == 710 || (code >= 714 && code <= 719) || code == 721 || code == 810 ||
+         code == abi::error_unknown;
 }
 
 abi::device_pointer address(const void* p) noexcept { return reinterpret_cast<abi::device_pointer>(p); }
@@ -44,7 +45,7 @@ using held_bell = std::shared_ptr<const gpu::detail::bell>;
 class outstanding_bells {
  public:
   static outstanding_bells& instance() {
-    static auto* const all = new outstanding_bells;   // host functions may be called at the very end
+    static auto* const all = new outstanding_bells;  // host functions may be called at the very end
     return *all;
   }
   void add(held_bell* b) {
@@ -68,7 +69,8 @@ class outstanding_bells {
 shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n) {
   const auto check = [this](abi::result code, const char* what) {
     if (code != abi::success)
-      throw error(errc::device_failed, fmt::format("cuda device {}: {}: {}", ordinal, what, calls.explain(code)));
+      throw error(errc::device_failed,
+                  fmt::format("cuda device {}: {}: {}", ordinal, what, calls.explain(code)));
   };
   check(calls.device_get(&device, ordinal), "cuDeviceGet");
   char text[256] = {};
@@ -113,7 +115,8 @@ abi::function* shared_context::kernel(const char* wanted) {
   if (module_ == nullptr || wanted == nullptr) return nullptr;
   const std::lock_guard lock(mutex_);
   const auto [place, is_new] = functions_.emplace(wanted, nullptr);
-  if (is_new && calls.module_function(&place->second, module_, wanted) != abi::success) place->second = nullptr;
+  if (is_new && calls.module_function(&place->second, module_, wanted) != abi::success)
+    place->second = nullptr;
   return place->second;
 }
 
@@ -136,7 +139,8 @@ void shared_context::free_loop() noexcept {
     if (dying_.empty()) break;
     const auto now = std::exchange(dying_, {});
     lock.unlock();
-    for (const auto& [memory, kind] : now) kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
+    for (const auto& [memory, kind] : now)
+      kind == memory_kind::pinned ? calls.host_free(memory) : calls.free(address(memory));
     lock.lock();
   }
   abi::context* was = nullptr;
@@ -163,7 +167,9 @@ void cuda_driver::check(abi::result code, const char* what) const {
   if (code == abi::error_not_supported || code == abi::error_not_permitted) as = errc::not_supported;
   if (code >= 900 && code <= 908) {
     as = errc::invalid_argument;
-    cure = " (a stream is being captured into a graph; cudaStreamCaptureModeRelaxed leaves other threads and streams alone)";
+    cure =
+        " (a stream is being captured into a graph; cudaStreamCaptureModeRelaxed leaves other threads and "
+        "streams alone)";
   }
   throw error(as, fmt::format("{}: {}: {}{}", name(), what, calls_.explain(code), cure));
 }
@@ -193,14 +199,17 @@ memory_info cuda_driver::describe(const void* memory) const noexcept {
   std::size_t size = 0;
   unsigned long long id = 0;
   unsigned char legacy = 0;
-  int wanted[] = {abi::pointer_memory_type, abi::pointer_is_managed, abi::pointer_device_ordinal, abi::pointer_range_start,
-                  abi::pointer_range_size, abi::pointer_buffer_id, abi::pointer_is_legacy_ipc};
+  int wanted[] = {abi::pointer_memory_type,  abi::pointer_is_managed, abi::pointer_device_ordinal,
+                  abi::pointer_range_start,  abi::pointer_range_size, abi::pointer_buffer_id,
+                  abi::pointer_is_legacy_ipc};
   void* values[] = {&type, &managed, &ordinal, &start, &size, &id, &legacy};
   memory_info found;
-  if (calls_.pointer_attributes(7, wanted, values, address(memory)) != abi::success || type == 0) return found;
-  found.kind = managed != 0 ? memory_kind::managed : type == abi::memory_type_device ? memory_kind::device
-                                                  : type == abi::memory_type_host     ? memory_kind::pinned
-                                                                                      : memory_kind::unknown;
+  if (calls_.pointer_attributes(7, wanted, values, address(memory)) != abi::success || type == 0)
+    return found;
+  found.kind = managed != 0                      ? memory_kind::managed
+               : type == abi::memory_type_device ? memory_kind::device
+               : type == abi::memory_type_host   ? memory_kind::pinned
+                                                 : memory_kind::unknown;
   found.device = ordinal;
   found.base = start;
   found.bytes = size;
@@ -236,7 +245,8 @@ void* cuda_driver::make_stream(bool urgent) {
   int least = 0, greatest = 0;
   calls_.priorities(&least, &greatest);
   abi::stream* made = nullptr;
-  check(calls_.stream_create(&made, abi::stream_non_blocking, urgent ? greatest : least), "cuStreamCreateWithPriority");
+  check(calls_.stream_create(&made, abi::stream_non_blocking, urgent ? greatest : least),
+        "cuStreamCreateWithPriority");
   return made;
 }
 void cuda_driver::destroy_stream(void* stream) noexcept {
@@ -268,7 +278,8 @@ word cuda_driver::make_word() {
     check(calls_.host_pointer(&seen, page, 0), "cuMemHostGetDevicePointer");
     for (std::size_t i = 0; i < words_per_page; ++i) {
       // A line for each: the device writes one while the host looks at another.
-      auto* const value = new (static_cast<std::byte*>(page) + i * bytes_per_word) std::atomic<std::uint64_t>(0);
+      auto* const value =
+          new (static_cast<std::byte*>(page) + i * bytes_per_word) std::atomic<std::uint64_t>(0);
       spare_words_.push_back(word{value, reinterpret_cast<void*>(seen + i * bytes_per_word)});
     }
   }
@@ -290,7 +301,8 @@ void cuda_driver::copy(void* to, const void* from, std::size_t bytes, void* stre
 void cuda_driver::fill(void* to, std::byte value, std::size_t bytes, void* stream) {
   if (bytes == 0) return;
   const in_context here(*on_);
-  check(calls_.fill(address(to), std::to_integer<unsigned char>(value), bytes, stream_of(stream)), "cuMemsetD8Async");
+  check(calls_.fill(address(to), std::to_integer<unsigned char>(value), bytes, stream_of(stream)),
+        "cuMemsetD8Async");
 }
 void cuda_driver::record(void* event, void* stream) {
   const in_context here(*on_);
@@ -306,7 +318,8 @@ void cuda_driver::write(void* stream, const word& w, std::uint64_t value) {
 }
 void cuda_driver::wait(void* stream, const word& w, std::uint64_t at_least) {
   const in_context here(*on_);
-  check(calls_.wait_value(stream_of(stream), address(w.handle), at_least, abi::wait_value_geq), "cuStreamWaitValue64");
+  check(calls_.wait_value(stream_of(stream), address(w.handle), at_least, abi::wait_value_geq),
+        "cuStreamWaitValue64");
 }
 
 bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream) {
@@ -354,7 +367,8 @@ unsigned cuda_driver::blocks_for(std::size_t bytes) const noexcept {
 
 void cuda_driver::launch(void* kernel, unsigned blocks, unsigned threads, void** arguments, void* stream) {
   const in_context here(*on_);
-  check(calls_.launch(static_cast<abi::function*>(kernel), blocks, 1, 1, threads, 1, 1, 0, stream_of(stream), arguments, nullptr),
+  check(calls_.launch(static_cast<abi::function*>(kernel), blocks, 1, 1, threads, 1, 1, 0, stream_of(stream),
+                      arguments, nullptr),
         "cuLaunchKernel");
 }
 

@@ -16,8 +16,8 @@
 
 namespace tutti::cuda {
 
-// The primary context of one device, its kernels, and the thread that frees memory of it: shared by all loops of the process.
-// cuMemFree waits for the device, which no loop may do.
+// The primary context of one device, its kernels, and the thread that frees memory of it: shared by all loops
+// of the process. cuMemFree waits for the device, which no loop may do.
 class shared_context {
  public:
   shared_context(const abi::table& calls, int ordinal);
@@ -121,8 +121,8 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
 
   std::shared_ptr<shared_context> on_;
   const abi::table& calls_;
-  std::map<void*, abi::stream*> sides_;   // for each armed stream one that rings
-  std::mutex words_mutex_;   // gates may end on any thread
+  std::map<void*, abi::stream*> sides_;  // for each armed stream one that rings
+  std::mutex words_mutex_;               // gates may end on any thread
   std::vector<void*> word_pages_;
   std::vector<gpu::detail::word> spare_words_;
 };

@@ -16,7 +16,8 @@ asm(".section .rodata\n"
     ".globl tutti_cuda_kernels_begin\n"
     ".hidden tutti_cuda_kernels_begin\n"
     "tutti_cuda_kernels_begin:\n"
-    ".incbin \"" TUTTI_CUDA_KERNELS_FILE "\"\n"
+    ".incbin \"" TUTTI_CUDA_KERNELS_FILE
+    "\"\n"
     ".globl tutti_cuda_kernels_end\n"
     ".hidden tutti_cuda_kernels_end\n"
     "tutti_cuda_kernels_end:\n"
@@ -37,12 +38,13 @@ kernel_image find_kernel_image() {
     if (bytes.empty()) {
       std::ifstream in(told, std::ios::binary);
       bytes.assign(std::istreambuf_iterator<char>(in), {});
-      bytes.push_back('\0');   // PTX is a string
+      bytes.push_back('\0');  // PTX is a string
     }
     return {bytes.data(), bytes.size()};
   }
 #ifdef TUTTI_CUDA_KERNELS_FILE
-  return {tutti_cuda_kernels_begin, static_cast<std::size_t>(tutti_cuda_kernels_end - tutti_cuda_kernels_begin)};
+  return {tutti_cuda_kernels_begin,
+          static_cast<std::size_t>(tutti_cuda_kernels_end - tutti_cuda_kernels_begin)};
 #else
   return {};
 #endif

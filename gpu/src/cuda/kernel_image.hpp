@@ -7,7 +7,7 @@
 namespace tutti::cuda {
 
 struct kernel_image {
-  const void* data = nullptr;   // null: there are none
+  const void* data = nullptr;  // null: there are none
   std::size_t bytes = 0;
 };
 

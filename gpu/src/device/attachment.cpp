@@ -44,14 +44,18 @@ stream_state::~stream_state() {
     if (!ended && d.health(native_, why) == progress::failed) {
       on_->fail(errc::device_failed, why);
     } else if (!ended) {
-      std::fprintf(stderr, "tutti: a stream of %s did not end within 10 s; memory that it uses is not freed\n", d.name().c_str());
+      std::fprintf(stderr,
+                   "tutti: a stream of %s did not end within 10 s; memory that it uses is not freed\n",
+                   d.name().c_str());
       for (point& p : points_)
-        for (auto& k : p.alive) static_cast<void>(new std::shared_ptr<const void>(std::move(k)));   // never freed
+        for (auto& k : p.alive)
+          static_cast<void>(new std::shared_ptr<const void>(std::move(k)));  // never freed
       timeline_ = {};
       owned_ = false;
     }
     on_->forget(*this);
-    while (!points_.empty()) on_->pop(*this, on_->failed() ? errc::device_failed : errc::success, on_->failure_text());
+    while (!points_.empty())
+      on_->pop(*this, on_->failed() ? errc::device_failed : errc::success, on_->failure_text());
   }
   if (timeline_.value != nullptr) d.destroy_word(timeline_);
   if (owned_) d.destroy_stream(native_);
@@ -61,10 +65,12 @@ point& stream_state::signal() {
   on_->check();
   driver& d = on_->driver();
   if (d.capturing(native_))
-    throw error(errc::invalid_argument,
-                fmt::format("this stream of {} is being captured into a graph: the host cannot wait for work that only runs "
-                            "when the graph is launched; await after the capture has ended, or use stream::wait",
-                            d.name()));
+    throw error(
+        errc::invalid_argument,
+        fmt::format(
+            "this stream of {} is being captured into a graph: the host cannot wait for work that only runs "
+            "when the graph is launched; await after the capture has ended, or use stream::wait",
+            d.name()));
   void* const event = on_->take_event();
   try {
     d.record(event, native_);
@@ -121,7 +127,8 @@ bool stream_state::passed(const point& p, std::string& why, bool& failed) noexce
 
 // ---- gate_word ----
 
-gate_word::gate_word(const std::shared_ptr<attachment>& on) : driver_(on->shared_driver()), word_(driver_->make_word()) {}
+gate_word::gate_word(const std::shared_ptr<attachment>& on)
+    : driver_(on->shared_driver()), word_(driver_->make_word()) {}
 gate_word::~gate_word() {
   open();
   driver_->destroy_word(word_);
@@ -135,9 +142,13 @@ void gate_word::open() noexcept {
 // ---- attachment ----
 
 attachment::attachment(const communicator& of, std::shared_ptr<detail::driver> d)
-    : poller(of), driver_(std::move(d)), bell_(std::make_shared<bell>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
+    : poller(of),
+      driver_(std::move(d)),
+      bell_(std::make_shared<bell>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
 attachment::attachment(runtime& rt, std::shared_ptr<detail::driver> d)
-    : poller(rt), driver_(std::move(d)), bell_(std::make_shared<bell>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
+    : poller(rt),
+      driver_(std::move(d)),
+      bell_(std::make_shared<bell>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
 
 attachment::~attachment() {
   for (const auto& g : gates_)
@@ -148,7 +159,8 @@ attachment::~attachment() {
 
 void attachment::check() const {
   if (!on_loop_thread())
-    throw error(errc::wrong_thread, fmt::format("{} is used outside the loop thread that it was opened on", driver_->name()));
+    throw error(errc::wrong_thread,
+                fmt::format("{} is used outside the loop thread that it was opened on", driver_->name()));
   if (failed()) throw error(failure_, failure_text_);
 }
 
@@ -322,10 +334,12 @@ void attachment::look() noexcept {
         for (waiter* w = p.waiters.front(); w != nullptr;) {
           waiter* const next = p.waiters.after(*w);
           if (now >= w->deadline) {
-            w->set_failure(errc::timed_out,
-                           fmt::format("a stream of {} did not get to where it is awaited within {} ms: its work takes longer "
-                                       "(init_options::timeout, TUTTI_TIMEOUT), or it waits for a gate or another stream",
-                                       driver_->name(), timeout().count()));
+            w->set_failure(
+                errc::timed_out,
+                fmt::format(
+                    "a stream of {} did not get to where it is awaited within {} ms: its work takes longer "
+                    "(init_options::timeout, TUTTI_TIMEOUT), or it waits for a gate or another stream",
+                    driver_->name(), timeout().count()));
             resume_soon(*w);
           }
           w = next;
@@ -348,7 +362,7 @@ void attachment::fail(errc why, const std::string& text) noexcept {
 }
 
 void attachment::deliver() noexcept {
-  const auto self = weak_from_this().lock();   // what is resumed may let go of the last handle
+  const auto self = weak_from_this().lock();  // what is resumed may let go of the last handle
   for (auto freed = std::exchange(released_, {}); !freed.empty();) freed.pop_back();
   // Those that become ready meanwhile have their turn in the next round.
   std::size_t now = 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One device as one loop sees it: which points of its streams are waited for, who waits, and what must live until then.
+// One device as one loop sees it: which points of its streams are waited for, who waits, and what must live
+// until then.
 //
-// A point is an event and, where the driver can, a write to the stream's timeline word. The loop polls the words of the
-// streams that have points, one load each, or queries the event of the oldest. Before it sleeps it looks again and has the
-// driver ring its doorbell when the oldest point of each stream passes. Ten times a second the device's health is asked
-// for: a failed context calls nobody.
+// A point is an event and, where the driver can, a write to the stream's timeline word. The loop polls the
+// words of the streams that have points, one load each, or queries the event of the oldest. Before it sleeps
+// it looks again and has the driver ring its doorbell when the oldest point of each stream passes. Ten times
+// a second the device's health is asked for: a failed context calls nobody.
 #pragma once
 
 #include "device/driver.hpp"
@@ -30,7 +31,7 @@ using keeps = std::vector<std::shared_ptr<const void>>;
 struct point {
   std::uint64_t sequence = 0;
   void* event = nullptr;
-  std::shared_ptr<const std::atomic<bool>> recorded;   // of points that another thread enqueues: it has
+  std::shared_ptr<const std::atomic<bool>> recorded;  // of points that another thread enqueues: it has
   bool in_stream() const noexcept { return !recorded || recorded->load(std::memory_order_acquire); }
   waiter_list waiters;
   keeps alive;
@@ -50,10 +51,10 @@ class stream_state final : public target, public std::enable_shared_from_this<st
 
   // After what is in the stream now. The point is valid until the loop goes on.
   point& signal();
-  // A point that `enqueue` puts into the stream, from another thread. Points of one stream are enqueued in the order in which
-  // they were reserved, by one thread, and no others are made meanwhile.
+  // A point that `enqueue` puts into the stream, from another thread. Points of one stream are enqueued in
+  // the order in which they were reserved, by one thread, and no others are made meanwhile.
   struct reserved {
-    point* at = nullptr;   // on the loop thread, until the loop goes on
+    point* at = nullptr;  // on the loop thread, until the loop goes on
     void* event = nullptr;
     std::uint64_t sequence = 0;
     std::shared_ptr<std::atomic<bool>> recorded;
@@ -72,10 +73,10 @@ class stream_state final : public target, public std::enable_shared_from_this<st
   std::shared_ptr<attachment> on_;
   void* native_;
   bool owned_;
-  bool listed_ = false;   // among the attachment's active ones
+  bool listed_ = false;  // among the attachment's active ones
   word timeline_;
   std::uint64_t sequence_ = 0;
-  std::uint64_t armed_ = 0;   // the point that the driver will ring for
+  std::uint64_t armed_ = 0;  // the point that the driver will ring for
   std::deque<point> points_;
 };
 
@@ -116,13 +117,15 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void wait_for(point& p, waiter& w, bool has_deadline);
   // Resumes `w` from the loop, not from here.
   void resume_soon(waiter& w) noexcept;
-  // It waits for something that is not a point (another rank, a lane): between the two the loop is awake for it.
+  // It waits for something that is not a point (another rank, a lane): between the two the loop is awake for
+  // it.
   void begin_other_wait() noexcept { begin_wait(); }
   void end_other_wait() noexcept { end_wait(); }
 
-  // Called in every round of the loop while it is not empty: other threads' news. By address, so that it can be taken out.
+  // Called in every round of the loop while it is not empty: other threads' news. By address, so that it can
+  // be taken out.
   struct listener {
-    virtual bool poll() noexcept = 0;   // true: there was news
+    virtual bool poll() noexcept = 0;  // true: there was news
    protected:
     ~listener() = default;
   };
@@ -160,14 +163,14 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   std::vector<stream_state*> active_;
   std::vector<listener*> listeners_;
   waiter_list ready_;
-  std::vector<keeps> released_;   // freed from deliver(): freeing may run anybody's destructor
+  std::vector<keeps> released_;  // freed from deliver(): freeing may run anybody's destructor
   std::vector<void*> events_;
   std::vector<std::weak_ptr<gate_word>> gates_;
   errc failure_ = errc::success;
   std::string failure_text_;
   duration pause_{};
   std::chrono::steady_clock::time_point health_at_{};
-  std::multimap<std::size_t, void*> spare_;   // pinned memory by its size
+  std::multimap<std::size_t, void*> spare_;  // pinned memory by its size
 };
 
 }  // namespace tutti::gpu::detail

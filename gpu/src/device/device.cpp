@@ -7,11 +7,16 @@ namespace tutti::gpu {
 
 const char* name_of(memory_kind kind) noexcept {
   switch (kind) {
-    case memory_kind::host: return "host";
-    case memory_kind::pinned: return "pinned";
-    case memory_kind::device: return "device";
-    case memory_kind::managed: return "managed";
-    case memory_kind::unknown: return "unknown";
+    case memory_kind::host:
+      return "host";
+    case memory_kind::pinned:
+      return "pinned";
+    case memory_kind::device:
+      return "device";
+    case memory_kind::managed:
+      return "managed";
+    case memory_kind::unknown:
+      return "unknown";
   }
   return "?";
 }
@@ -20,7 +25,9 @@ std::string device::name() const { return state_ ? state_->driver().name() : "no
 int device::ordinal() const noexcept { return state_ ? state_->driver().ordinal() : -1; }
 capabilities device::can() const noexcept { return state_ ? state_->driver().can() : capabilities{}; }
 bool device::failed() const noexcept { return state_ && state_->failed(); }
-memory_info device::describe(const void* memory) const noexcept { return state_ ? state_->driver().describe(memory) : memory_info{}; }
+memory_info device::describe(const void* memory) const noexcept {
+  return state_ ? state_->driver().describe(memory) : memory_info{};
+}
 void device::set_gate_limit(int gates) noexcept {
   if (state_) state_->gate_limit = gates;
 }
@@ -28,7 +35,8 @@ void device::set_gate_limit(int gates) noexcept {
 namespace detail {
 
 std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory_kind kind) {
-  if (!on) throw error(errc::invalid_argument, "device memory was asked for on no device (the handle is empty)");
+  if (!on)
+    throw error(errc::invalid_argument, "device memory was asked for on no device (the handle is empty)");
   on.state().check();
   struct owned : allocation {
     std::shared_ptr<detail::driver> driver;

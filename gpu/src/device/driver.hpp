@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a kind of device must be able to do: the one seam between everything above and emulated, CUDA, Level Zero.
+// What a kind of device must be able to do: the one seam between everything above and emulated, CUDA, Level
+// Zero.
 //
-// Handles are opaque pointers of the driver's. Nothing here waits for the device but synchronize(), allocate() and free().
-// Errors are tutti::error: errc::device_failed when the device or its context is lost, others for the call alone.
+// Handles are opaque pointers of the driver's. Nothing here waits for the device but synchronize(),
+// allocate() and free(). Errors are tutti::error: errc::device_failed when the device or its context is lost,
+// others for the call alone.
 #pragma once
 
 #include <tutti/gpu/device.hpp>
@@ -23,18 +25,19 @@ enum class progress : std::uint8_t { pending, done, failed };
 // A word in host memory that streams write and wait for. Values only grow.
 struct word {
   std::atomic<std::uint64_t>* value = nullptr;
-  void* handle = nullptr;   // the driver's
+  void* handle = nullptr;  // the driver's
 };
 
-// out[k] = op over inputs, for every output: one launch reduces a block of all ranks, and gives it to all of them.
+// out[k] = op over inputs, for every output: one launch reduces a block of all ranks, and gives it to all of
+// them.
 struct reduction_launch {
   reduce_kind kind = reduce_kind::none;
   element_type type = element_type::opaque;
   std::span<const void* const> inputs;
   std::span<void* const> outputs;
-  std::span<const double> factors;   // of premul_sum, one for each input; else empty
+  std::span<const double> factors;  // of premul_sum, one for each input; else empty
   std::size_t count = 0;
-  int ranks = 1;                     // avg divides by it
+  int ranks = 1;  // avg divides by it
 };
 inline constexpr std::size_t most_operands = 16;
 
@@ -51,7 +54,7 @@ struct conversion_launch {
 // What wakes a loop, from any thread; may outlive the loop.
 class bell {
  public:
-  explicit bell(int descriptor) noexcept : fd_(descriptor) {}   // owns it from here on
+  explicit bell(int descriptor) noexcept : fd_(descriptor) {}  // owns it from here on
   bell(const bell&) = delete;
   bell& operator=(const bell&) = delete;
   ~bell();

@@ -42,11 +42,15 @@ std::shared_ptr<work_state> stream_state::start(call what) {
   const std::size_t bytes = c.in.bytes();
   try {
     if (d.capturing(native_))
-      throw error(errc::invalid_argument, fmt::format("{}: this stream of {} is being captured into a graph, of which the host cannot "
-                                                      "await a part; enqueue the copy by the device's own calls",
-                                                      name_of(c.kind), d.name()));
+      throw error(
+          errc::invalid_argument,
+          fmt::format("{}: this stream of {} is being captured into a graph, of which the host cannot "
+                      "await a part; enqueue the copy by the device's own calls",
+                      name_of(c.kind), d.name()));
     switch (c.kind) {
-      case verb::fill: d.fill(c.out.data, c.value, bytes, native_); break;
+      case verb::fill:
+        d.fill(c.out.data, c.value, bytes, native_);
+        break;
       case verb::convert:
         if (bytes > 0 &&
             !d.convert({c.in.type, c.out.type, c.in.data, c.out.data, c.in.count, c.factor}, native_))
@@ -71,7 +75,8 @@ std::shared_ptr<work_state> stream_state::start(call what) {
         };
         break;
       }
-      default: d.copy(c.out.data, c.in.data, bytes, native_);
+      default:
+        d.copy(c.out.data, c.in.data, bytes, native_);
     }
     work->set_enqueued(*this);
     work->finish_with(*this);
@@ -92,12 +97,14 @@ bool gate::is_open() const noexcept { return word_ == nullptr || word_->is_open(
 stream::stream(const device& on, bool urgent) {
   if (!on) throw error(errc::invalid_argument, "a stream was made on no device (the handle is empty)");
   on.state().check();
-  state_ = std::make_shared<detail::stream_state>(on.shared_state(), on.state().driver().make_stream(urgent), true);
+  state_ = std::make_shared<detail::stream_state>(on.shared_state(), on.state().driver().make_stream(urgent),
+                                                  true);
 }
 
 stream stream::borrow(const device& on, void* native) {
   if (!on || native == nullptr)
-    throw error(errc::invalid_argument, "stream::borrow needs a device and a stream that is not the default stream");
+    throw error(errc::invalid_argument,
+                "stream::borrow needs a device and a stream that is not the default stream");
   on.state().check();
   return stream(std::make_shared<detail::stream_state>(on.shared_state(), native, false));
 }
@@ -116,7 +123,8 @@ void stream::wait(const stream& other) const {
   detail::attachment& on = state_->on();
   on.check();
   // The wait stands for the record that was made last: the event is free again at once.
-  const std::unique_ptr<void, std::function<void(void*)>> event(on.take_event(), [&on](void* e) { on.give_event(e); });
+  const std::unique_ptr<void, std::function<void(void*)>> event(on.take_event(),
+                                                                [&on](void* e) { on.give_event(e); });
   on.driver().record(event.get(), other.native());
   on.driver().wait(state_->native(), event.get());
 }
@@ -126,11 +134,14 @@ gate stream::close() const {
   detail::attachment& on = state_->on();
   on.check();
   if (!on.driver().can().gate)
-    throw error(errc::not_supported, fmt::format("{} has no gates: await first, then enqueue", on.driver().name()));
+    throw error(errc::not_supported,
+                fmt::format("{} has no gates: await first, then enqueue", on.driver().name()));
   if (on.closed_gates() >= on.gate_limit)
-    throw error(errc::resources, fmt::format("{} has {} closed gates already; open them first, or allow more with "
-                                             "device::set_gate_limit (streams that share a hardware queue wait with each other)",
-                                             on.driver().name(), on.closed_gates()));
+    throw error(
+        errc::resources,
+        fmt::format("{} has {} closed gates already; open them first, or allow more with "
+                    "device::set_gate_limit (streams that share a hardware queue wait with each other)",
+                    on.driver().name(), on.closed_gates()));
   auto word = std::make_shared<detail::gate_word>(state_->shared_on());
   on.driver().wait(state_->native(), word->get(), 1);
   on.add_gate(word);
@@ -140,9 +151,11 @@ gate stream::close() const {
 
 operation stream::transfer(detail::verb kind, detail::view to, detail::view from) const {
   if (to.count * to.element_bytes < from.bytes())
-    throw error(errc::truncated, fmt::format("{}: {} bytes do not fit into {}", detail::name_of(kind), from.bytes(), to.bytes()));
+    throw error(errc::truncated, fmt::format("{}: {} bytes do not fit into {}", detail::name_of(kind),
+                                             from.bytes(), to.bytes()));
   if (to.type != from.type || to.element_bytes != from.element_bytes)
-    throw error(errc::invalid_argument, fmt::format("{}: both sides need one element type", detail::name_of(kind)));
+    throw error(errc::invalid_argument,
+                fmt::format("{}: both sides need one element type", detail::name_of(kind)));
   detail::call what(kind, state_, state_);
   what.in = std::move(from);
   what.out = std::move(to);

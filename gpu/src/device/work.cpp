@@ -10,9 +10,12 @@ namespace tutti::gpu {
 
 const char* name_of(path way) noexcept {
   switch (way) {
-    case path::automatic: return "automatic";
-    case path::one_device: return "one_device";
-    case path::staged: return "staged";
+    case path::automatic:
+      return "automatic";
+    case path::one_device:
+      return "one_device";
+    case path::staged:
+      return "staged";
   }
   return "?";
 }
@@ -142,10 +145,11 @@ void work_state::make_wait(stream_state& s) {
   }
   if (done) return;
   if (!on->driver().can().gate)
-    throw error(errc::not_supported,
-                fmt::format("{} has no gates: a stream cannot wait for {}, which is not in the device's streams yet; "
-                            "co_await work.enqueued() first",
-                            on->driver().name(), name_of(what.kind)));
+    throw error(
+        errc::not_supported,
+        fmt::format("{} has no gates: a stream cannot wait for {}, which is not in the device's streams yet; "
+                    "co_await work.enqueued() first",
+                    on->driver().name(), name_of(what.kind)));
   auto g = std::make_shared<gate_word>(on);
   on->driver().wait(s.native(), g->get(), 1);
   on->add_gate(g);
@@ -155,7 +159,8 @@ void work_state::make_wait(stream_state& s) {
 
 // ---- awaiting ----
 
-work_awaiter::work_awaiter(std::shared_ptr<work_state> w, until u) noexcept : suspended(&stop), work_(std::move(w)), until_(u) {}
+work_awaiter::work_awaiter(std::shared_ptr<work_state> w, until u) noexcept
+    : suspended(&stop), work_(std::move(w)), until_(u) {}
 work_awaiter::~work_awaiter() {
   if (lazy_ && work_) abandon(*work_);
 }
@@ -184,7 +189,7 @@ void work_awaiter::stop(suspended& self, errc why, const std::string& text) noex
   work_state& w = *a.work_;
   if (!a.linked()) return;
   if (a.lazy_ && w.stop != nullptr) {
-    w.stop(w, why, text);   // the completion comes, and says what has happened
+    w.stop(w, why, text);  // the completion comes, and says what has happened
     return;
   }
   a.set_failure(why, std::string(name_of(w.what.kind)) + " was not awaited to its end: " + text);

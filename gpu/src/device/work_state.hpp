@@ -19,15 +19,15 @@ struct work_state : std::enable_shared_from_this<work_state> {
 
   // All of it is in streams; it is done when `s` gets to where it is now.
   void set_enqueued(stream_state& s);
-  // The same, when `passed` has passed, which was recorded elsewhere and is the work's from here on; `s` waits for it (or
-  // comes after it) and opens the gates.
+  // The same, when `passed` has passed, which was recorded elsewhere and is the work's from here on; `s`
+  // waits for it (or comes after it) and opens the gates.
   void set_enqueued(void* passed, stream_state& s);
   void set_done() noexcept;
   // Ends it; the first reason stays.
   void fail(errc code, const std::string& text) noexcept;
   // It is done when `s` gets to where it is now: then done() or the device's failure.
   void finish_with(stream_state& s);
-  void finish_with(stream_state& s, point& p);   // ... at this point of it
+  void finish_with(stream_state& s, point& p);  // ... at this point of it
   // `s` waits for it.
   void make_wait(stream_state& s);
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }
@@ -44,16 +44,19 @@ struct work_state : std::enable_shared_from_this<work_state> {
   waiter_list wait_done;
   // Asks whoever carries it out to end it; null: it cannot be ended, waiters let go of it.
   void (*stop)(work_state&, errc why, const std::string& text) = nullptr;
-  void* owner = nullptr;               // for stop
-  // Of work that another thread enqueues: true when that failed, so that passing its place in the stream means nothing.
+  void* owner = nullptr;  // for stop
+  // Of work that another thread enqueues: true when that failed, so that passing its place in the stream
+  // means nothing.
   std::shared_ptr<std::atomic<bool>> voided;
-  void (*on_done)(work_state&) noexcept = nullptr;   // before waiters are resumed, unless abandoned or failed
+  void (*on_done)(work_state&) noexcept = nullptr;  // before waiters are resumed, unless abandoned or failed
 
  private:
   struct passing : waiter {
-    passing() noexcept : waiter([](waiter& w) noexcept { static_cast<passing&>(w).passed(); }) { immediate = true; }
+    passing() noexcept : waiter([](waiter& w) noexcept { static_cast<passing&>(w).passed(); }) {
+      immediate = true;
+    }
     void passed() noexcept;
-    std::shared_ptr<work_state> self;   // while the device has it
+    std::shared_ptr<work_state> self;  // while the device has it
   };
   void end() noexcept;
   void open_gates() noexcept;

@@ -60,7 +60,8 @@ bool arena::free(void* memory) noexcept {
 }
 
 bool arena::contains(const void* memory) const noexcept {
-  const auto address = reinterpret_cast<std::uintptr_t>(memory), begin = reinterpret_cast<std::uintptr_t>(face_);
+  const auto address = reinterpret_cast<std::uintptr_t>(memory),
+             begin = reinterpret_cast<std::uintptr_t>(face_);
   return address >= begin && address < begin + bytes_;
 }
 

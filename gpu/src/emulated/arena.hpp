@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of an emulated device: addresses that fault when the host touches them, and a second view of the same pages for
-// the device itself. Every access of the device is checked against what is allocated.
+// The memory of an emulated device: addresses that fault when the host touches them, and a second view of the
+// same pages for the device itself. Every access of the device is checked against what is allocated.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ class arena {
     std::uint64_t id = 0;
   };
 
-  explicit arena(std::size_t bytes);   // throws tutti::error, errc::resources
+  explicit arena(std::size_t bytes);  // throws tutti::error, errc::resources
   arena(const arena&) = delete;
   arena& operator=(const arena&) = delete;
   ~arena();
 
-  void* allocate(std::size_t bytes) noexcept;   // null: it is full
-  bool free(void* memory) noexcept;             // false: nothing begins there
+  void* allocate(std::size_t bytes) noexcept;  // null: it is full
+  bool free(void* memory) noexcept;            // false: nothing begins there
   // The device's view of [memory, memory + bytes), where all of that lies in one allocation; else null.
   std::byte* view(const void* memory, std::size_t bytes) const noexcept;
   bool contains(const void* memory) const noexcept;
@@ -52,10 +52,10 @@ class arena {
 
   std::size_t bytes_;
   int fd_ = -1;
-  std::byte* face_ = nullptr;     // no access
+  std::byte* face_ = nullptr;  // no access
   std::byte* inside_ = nullptr;
   mutable std::mutex mutex_;
-  std::map<std::size_t, block> blocks_;   // by offset
+  std::map<std::size_t, block> blocks_;         // by offset
   std::map<std::uintptr_t, adoption> adopted_;  // by address
   std::uint64_t next_id_ = 1;
 };

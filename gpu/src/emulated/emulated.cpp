@@ -68,8 +68,9 @@ class emulated_driver final : public gpu::detail::driver {
     fail_if_lost();
     if (kind == memory_kind::pinned) return engine_.allocate_pinned(bytes);
     if (void* const memory = engine_.memory().allocate(bytes)) return memory;
-    throw error(errc::resources, fmt::format("{} has no room for {} bytes of its {} (emulated::options::memory_bytes)", name(),
-                                             bytes, engine_.how().memory_bytes));
+    throw error(errc::resources,
+                fmt::format("{} has no room for {} bytes of its {} (emulated::options::memory_bytes)", name(),
+                            bytes, engine_.how().memory_bytes));
   }
   void free(void* memory, memory_kind kind) noexcept override {
     if (kind == memory_kind::pinned) {
@@ -129,14 +130,15 @@ class emulated_driver final : public gpu::detail::driver {
     o->in.assign(what.inputs.begin(), what.inputs.end());
     o->out.assign(what.outputs.begin(), what.outputs.end());
     o->factors.assign(what.factors.begin(), what.factors.end());
-    engine_.run(queue_of(stream), [e = &engine_, o, kind = what.kind, type = what.type, n = what.count, ranks = what.ranks] {
-      const std::size_t bytes = n * gpu::kernels::bytes_of(type);
-      std::vector<const void*> in;
-      std::vector<void*> out;
-      for (const void* p : o->in) in.push_back(e->reach(p, bytes));
-      for (void* p : o->out) out.push_back(e->reach(p, bytes));
-      gpu::kernels::reduce_on_host(kind, type, in, out, o->factors, n, ranks);
-    });
+    engine_.run(queue_of(stream),
+                [e = &engine_, o, kind = what.kind, type = what.type, n = what.count, ranks = what.ranks] {
+                  const std::size_t bytes = n * gpu::kernels::bytes_of(type);
+                  std::vector<const void*> in;
+                  std::vector<void*> out;
+                  for (const void* p : o->in) in.push_back(e->reach(p, bytes));
+                  for (void* p : o->out) out.push_back(e->reach(p, bytes));
+                  gpu::kernels::reduce_on_host(kind, type, in, out, o->factors, n, ranks);
+                });
     return true;
   }
 
@@ -163,7 +165,9 @@ class emulated_driver final : public gpu::detail::driver {
     why = engine_.failure();
     return progress::failed;
   }
-  bool capturing(void* stream) noexcept override { return queue_of(stream)->capturing.load(std::memory_order_relaxed); }
+  bool capturing(void* stream) noexcept override {
+    return queue_of(stream)->capturing.load(std::memory_order_relaxed);
+  }
   bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override {
     // A queue of its own for each ring: one that waits must not hold up another.
     engine::queue* const side = engine_.make_queue();
@@ -188,7 +192,9 @@ class emulated_driver final : public gpu::detail::driver {
 
 emulated_driver& driver_of(const gpu::stream& s, const char* what) {
   auto* const d = s ? dynamic_cast<emulated_driver*>(&s.state()->on().driver()) : nullptr;
-  if (d == nullptr) throw error(errc::invalid_argument, fmt::format("{} of a stream that is not of an emulated device", what));
+  if (d == nullptr)
+    throw error(errc::invalid_argument,
+                fmt::format("{} of a stream that is not of an emulated device", what));
   return *d;
 }
 
@@ -212,10 +218,12 @@ std::shared_ptr<chip> default_chip(int ordinal) {
 }
 
 gpu::device open(const communicator& of, std::shared_ptr<chip> on) {
-  return gpu::device(std::make_shared<gpu::detail::attachment>(of, std::make_shared<emulated_driver>(std::move(on))));
+  return gpu::device(
+      std::make_shared<gpu::detail::attachment>(of, std::make_shared<emulated_driver>(std::move(on))));
 }
 gpu::device open(runtime& rt, std::shared_ptr<chip> on) {
-  return gpu::device(std::make_shared<gpu::detail::attachment>(rt, std::make_shared<emulated_driver>(std::move(on))));
+  return gpu::device(
+      std::make_shared<gpu::detail::attachment>(rt, std::make_shared<emulated_driver>(std::move(on))));
 }
 
 const void* access::find(const void* memory, std::size_t bytes) const { return chip_.reach(memory, bytes); }

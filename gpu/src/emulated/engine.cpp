@@ -15,7 +15,8 @@ constexpr auto between_looks_at_words = std::chrono::microseconds(50);
 
 }  // namespace
 
-engine::engine(options how) : how_(how), memory_(how.memory_bytes), random_(how.adversary | 1), fail_at_(how.fail_at) {
+engine::engine(options how)
+    : how_(how), memory_(how.memory_bytes), random_(how.adversary | 1), fail_at_(how.fail_at) {
   for (int i = 0; i < std::max(1, how_.workers); ++i) workers_.emplace_back([this] { work_loop(); });
 }
 
@@ -108,7 +109,9 @@ void engine::call(queue* q, std::function<void()> f) {
 }
 
 void engine::changed() noexcept {
-  { const std::lock_guard lock(mutex_); }
+  {
+    const std::lock_guard lock(mutex_);
+  }
   changed_.notify_all();
 }
 
@@ -141,8 +144,8 @@ bool engine::synchronize(queue* q, std::chrono::milliseconds longest) {
 bool engine::synchronize_all(std::chrono::milliseconds longest) {
   std::unique_lock lock(mutex_);
   const auto all_idle = [&] {
-    return failed() ||
-           std::all_of(queues_.begin(), queues_.end(), [](const auto& q) { return q->items.empty() && !q->busy; });
+    return failed() || std::all_of(queues_.begin(), queues_.end(),
+                                   [](const auto& q) { return q->items.empty() && !q->busy; });
   };
   return progress_.wait_until(lock, std::chrono::system_clock::now() + longest, all_idle);
 }
@@ -238,11 +241,18 @@ void engine::work_loop() {
       try {
         switch (i.what) {
           case kind::work:
-          case kind::call: i.run(); break;
-          case kind::record: i.on->passed.store(true, std::memory_order_release); break;
-          case kind::write: i.target->store(i.number, std::memory_order_release); break;
+          case kind::call:
+            i.run();
+            break;
+          case kind::record:
+            i.on->passed.store(true, std::memory_order_release);
+            break;
+          case kind::write:
+            i.target->store(i.number, std::memory_order_release);
+            break;
           case kind::wait_event:
-          case kind::wait_word: break;
+          case kind::wait_word:
+            break;
         }
       } catch (const fault& f) {
         faulty = true;
@@ -252,7 +262,7 @@ void engine::work_loop() {
         why = e.what();
       }
     }
-    i = item{};   // what the closure holds goes here, not under the lock
+    i = item{};  // what the closure holds goes here, not under the lock
     if (faulty) fail(why);
 
     lock.lock();
@@ -300,7 +310,8 @@ std::byte* engine::reach(const void* memory, std::size_t bytes) const {
   if (memory_.contains(memory))
     throw fault{"an illegal memory access: an address, or a length, outside of every allocation"};
   const auto [base, size] = pinned_around(memory);
-  const auto offset = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(base));
+  const auto offset = static_cast<std::size_t>(reinterpret_cast<std::uintptr_t>(memory) -
+                                               reinterpret_cast<std::uintptr_t>(base));
   if (base == nullptr || offset + bytes > size)
     throw fault{"an illegal memory access: host memory that is not pinned"};
   return static_cast<std::byte*>(const_cast<void*>(memory));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of an emulated chip: queues whose work is done in order, by threads that take turns among the queues. Also what
-// the stand-ins for vendors' libraries run on.
+// The engine of an emulated chip: queues whose work is done in order, by threads that take turns among the
+// queues. Also what the stand-ins for vendors' libraries run on.
 //
-// A piece of work is at the head of its queue or it waits; waits for events and words hold the head up. Which of the queues
-// that can go on does so is the scheduler's choice: the oldest, or, with an adversary, any by a seeded number, after a pause.
+// A piece of work is at the head of its queue or it waits; waits for events and words hold the head up. Which
+// of the queues that can go on does so is the scheduler's choice: the oldest, or, with an adversary, any by a
+// seeded number, after a pause.
 #pragma once
 
 #include "emulated/arena.hpp"
@@ -28,13 +29,13 @@ class engine {
   struct fault {
     std::string why;
   };
-  // A point in a queue. Waits and queries mean the record that was made last before them, as in CUDA; one that was never
-  // recorded has passed.
+  // A point in a queue. Waits and queries mean the record that was made last before them, as in CUDA; one
+  // that was never recorded has passed.
   struct mark {
     std::atomic<bool> passed{false};
   };
   struct event {
-    std::shared_ptr<mark> latest;   // under the engine's mutex
+    std::shared_ptr<mark> latest;  // under the engine's mutex
   };
   using word = std::atomic<std::uint64_t>;
   struct queue;
@@ -50,19 +51,19 @@ class engine {
   const options& how() const noexcept { return how_; }
 
   queue* make_queue();
-  void destroy_queue(queue* q) noexcept;   // what is in it is still done
-  void run(queue* q, std::function<void()> work);        // counts as a piece of work; may throw fault
+  void destroy_queue(queue* q) noexcept;           // what is in it is still done
+  void run(queue* q, std::function<void()> work);  // counts as a piece of work; may throw fault
   void record(queue* q, event& e);
   void wait(queue* q, const event& e);
   bool passed(const event& e) const;
   void write(queue* q, word* w, std::uint64_t value);
   void wait(queue* q, const word* w, std::uint64_t at_least);
-  void call(queue* q, std::function<void()> f);          // not counted; not called once the chip has failed
-  void changed() noexcept;                               // somebody has written a word
+  void call(queue* q, std::function<void()> f);  // not counted; not called once the chip has failed
+  void changed() noexcept;                       // somebody has written a word
 
   // Zero, and as old as the chip: what is queued refers to it by address.
   word* make_word();
-  void free_word(word* w) noexcept;   // nothing in a queue refers to it any more
+  void free_word(word* w) noexcept;  // nothing in a queue refers to it any more
 
   bool idle(queue* q) const;
   // All queues; as freeing memory does on a GPU.
@@ -92,8 +93,8 @@ class engine {
   struct item {
     kind what;
     std::function<void()> run;
-    std::shared_ptr<mark> on;      // null: of an event that was never recorded
-    std::uint64_t number = 0;      // the value of the word
+    std::shared_ptr<mark> on;  // null: of an event that was never recorded
+    std::uint64_t number = 0;  // the value of the word
     word* target = nullptr;
     const word* source = nullptr;
     std::uint64_t order = 0;
@@ -107,8 +108,8 @@ class engine {
   const options how_;
   arena memory_;
   mutable std::mutex mutex_;
-  std::condition_variable changed_;    // for workers
-  std::condition_variable progress_;   // for those who synchronise
+  std::condition_variable changed_;   // for workers
+  std::condition_variable progress_;  // for those who synchronise
   std::vector<std::unique_ptr<queue>> queues_;
   std::vector<std::thread> workers_;
   std::uint64_t next_order_ = 1;

@@ -28,7 +28,7 @@ struct reduce_arguments {
   int input_count;
   int output_count;
   int ranks;
-  int scaled;   // premul_sum: every input is multiplied by its factor first
+  int scaled;  // premul_sum: every input is multiplied by its factor first
 };
 
 struct convert_arguments {
@@ -81,7 +81,7 @@ struct add {
     if constexpr (floating<A>) {
       return a + b;
     } else {
-      return static_cast<A>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));   // wraps around
+      return static_cast<A>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));  // wraps around
     }
   }
 };

@@ -40,17 +40,23 @@ std::size_t bytes_of(element_type type) noexcept {
   switch (type) {
     case element_type::boolean:
     case element_type::int8:
-    case element_type::uint8: return 1;
+    case element_type::uint8:
+      return 1;
     case element_type::int16:
     case element_type::uint16:
     case element_type::float16:
-    case element_type::bfloat16: return 2;
+    case element_type::bfloat16:
+      return 2;
     case element_type::int32:
     case element_type::uint32:
-    case element_type::float32: return 4;
-    case element_type::complex_float64: return 16;
-    case element_type::opaque: return 0;
-    default: return 8;
+    case element_type::float32:
+      return 4;
+    case element_type::complex_float64:
+      return 16;
+    case element_type::opaque:
+      return 0;
+    default:
+      return 8;
   }
 }
 
@@ -73,8 +79,9 @@ void reduce_on_host(reduce_kind kind, element_type type, const reduce_arguments&
   if (const entry* const e = find(kind, type)) e->run(a);
 }
 
-void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs, std::span<void* const> outputs,
-                    std::span<const double> factors, std::size_t count, int ranks) {
+void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs,
+                    std::span<void* const> outputs, std::span<const double> factors, std::size_t count,
+                    int ranks) {
   reduce_arguments a{};
   for (std::size_t k = 0; k < inputs.size(); ++k) a.inputs[k] = inputs[k];
   for (std::size_t k = 0; k < outputs.size(); ++k) a.outputs[k] = outputs[k];

@@ -23,10 +23,13 @@ constexpr auto patience_after_farewell = std::chrono::seconds(2);
 const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexcept {
   return static_cast<const std::byte*>(base) + i * bytes;
 }
-std::byte* block(void* base, std::size_t i, std::size_t bytes) noexcept { return static_cast<std::byte*>(base) + i * bytes; }
+std::byte* block(void* base, std::size_t i, std::size_t bytes) noexcept {
+  return static_cast<std::byte*>(base) + i * bytes;
+}
 
 // Elements that are only moved go as bytes: NCCL need not know their type.
-abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what, int rank, int size, void* stream) {
+abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what, int rank, int size,
+                    void* stream) {
   const void* const in = what.in.data;
   void* const out = what.out.data;
   const std::size_t count = what.in.count, e = what.in.element_bytes;
@@ -40,10 +43,12 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
       // Ours are floats, NCCL's are of the elements' type.
       float f = 0;
       std::memcpy(&f, factor, sizeof f);
-      const std::uint16_t bits = what.in.type == element_type::float16 ? tutti::float16(f).bits() : tutti::bfloat16(f).bits();
+      const std::uint16_t bits =
+          what.in.type == element_type::float16 ? tutti::float16(f).bits() : tutti::bfloat16(f).bits();
       std::memcpy(factor, &bits, sizeof bits);
     }
-    if (const abi::result r = n.make_premul_sum(&op, factor, type, abi::host_immediate, c); r != abi::success) return r;
+    if (const abi::result r = n.make_premul_sum(&op, factor, type, abi::host_immediate, c); r != abi::success)
+      return r;
   }
   const auto several = [&](auto each) {
     abi::result r = n.group_start();
@@ -53,26 +58,42 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
   };
   abi::result r = abi::success;
   switch (what.kind) {
-    case verb::all_reduce: r = n.all_reduce(in, out, count, type, op, c, stream); break;
-    case verb::reduce: r = n.reduce(in, out, count, type, op, what.peer, c, stream); break;
-    case verb::reduce_scatter: r = n.reduce_scatter(in, out, what.out.count, type, op, c, stream); break;
-    case verb::broadcast: r = n.broadcast(in, out, count * e, abi::uint8, what.peer, c, stream); break;
-    case verb::all_gather: r = n.all_gather(in, out, count * e, abi::uint8, c, stream); break;
-    case verb::send: r = n.send(in, count * e, abi::uint8, what.peer, c, stream); break;
-    case verb::receive: r = n.receive(out, count * e, abi::uint8, what.peer, c, stream); break;
+    case verb::all_reduce:
+      r = n.all_reduce(in, out, count, type, op, c, stream);
+      break;
+    case verb::reduce:
+      r = n.reduce(in, out, count, type, op, what.peer, c, stream);
+      break;
+    case verb::reduce_scatter:
+      r = n.reduce_scatter(in, out, what.out.count, type, op, c, stream);
+      break;
+    case verb::broadcast:
+      r = n.broadcast(in, out, count * e, abi::uint8, what.peer, c, stream);
+      break;
+    case verb::all_gather:
+      r = n.all_gather(in, out, count * e, abi::uint8, c, stream);
+      break;
+    case verb::send:
+      r = n.send(in, count * e, abi::uint8, what.peer, c, stream);
+      break;
+    case verb::receive:
+      r = n.receive(out, count * e, abi::uint8, what.peer, c, stream);
+      break;
     case verb::gather:
       r = several([&](int peer) {
         const std::size_t bytes = count * e;
         abi::result sent = peer == what.peer ? n.send(in, bytes, abi::uint8, peer, c, stream) : abi::success;
         if (sent == abi::success && rank == what.peer)
-          sent = n.receive(block(out, static_cast<std::size_t>(peer), bytes), bytes, abi::uint8, peer, c, stream);
+          sent = n.receive(block(out, static_cast<std::size_t>(peer), bytes), bytes, abi::uint8, peer, c,
+                           stream);
         return sent;
       });
       break;
     case verb::scatter:
       r = several([&](int peer) {
         const std::size_t bytes = what.out.count * e;
-        abi::result done = peer == what.peer ? n.receive(out, bytes, abi::uint8, peer, c, stream) : abi::success;
+        abi::result done =
+            peer == what.peer ? n.receive(out, bytes, abi::uint8, peer, c, stream) : abi::success;
         if (done == abi::success && rank == what.peer)
           done = n.send(block(in, static_cast<std::size_t>(peer), bytes), bytes, abi::uint8, peer, c, stream);
         return done;
@@ -80,9 +101,11 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
       break;
     case verb::all_to_all:
       r = several([&](int peer) {
-        const std::size_t bytes = count / static_cast<std::size_t>(size) * e, at = static_cast<std::size_t>(peer);
+        const std::size_t bytes = count / static_cast<std::size_t>(size) * e,
+                          at = static_cast<std::size_t>(peer);
         const abi::result sent = n.send(block(in, at, bytes), bytes, abi::uint8, peer, c, stream);
-        return sent != abi::success ? sent : n.receive(block(out, at, bytes), bytes, abi::uint8, peer, c, stream);
+        return sent != abi::success ? sent
+                                    : n.receive(block(out, at, bytes), bytes, abi::uint8, peer, c, stream);
       });
       break;
     case verb::batch: {
@@ -97,7 +120,8 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
       if (r == abi::success) r = ended;
       break;
     }
-    default: r = abi::invalid_argument;
+    default:
+      r = abi::invalid_argument;
   }
   if (scaled) n.destroy_operation(op, c);
   return r;
@@ -123,7 +147,7 @@ class group_impl::operation_job final : public job {
         group_(g),
         work_(w) {}
   ~operation_job() override {
-    if (passed_ != nullptr) work_->on->give_event(passed_);   // the lane was closed before it was finished
+    if (passed_ != nullptr) work_->on->give_event(passed_);  // the lane was closed before it was finished
   }
 
   void run() noexcept override {
@@ -132,7 +156,8 @@ class group_impl::operation_job final : public job {
       d.wait(stream_->native(), ready_.get());
       core_->in_call.store(true);
       abi::communicator* const c = core_->ended.load() ? nullptr : core_->handle.load();
-      const abi::result r = c == nullptr ? abi::invalid_usage : enqueue(core_->calls, c, what_, rank_, size_, stream_->native());
+      const abi::result r = c == nullptr ? abi::invalid_usage
+                                         : enqueue(core_->calls, c, what_, rank_, size_, stream_->native());
       core_->in_call.store(false);
       if (c == nullptr) {
         why_ = errc::communicator_failed;
@@ -151,7 +176,7 @@ class group_impl::operation_job final : public job {
     // Said before the place can be passed.
     if (why_ != errc::success) work_->voided->store(true, std::memory_order_release);
     try {
-      stream_->enqueue(place_);   // also after a failure: those behind it must be seen to pass
+      stream_->enqueue(place_);  // also after a failure: those behind it must be seen to pass
     } catch (const error&) {
       // The device has failed; its loop is told by the next look.
     }
@@ -189,8 +214,8 @@ class group_impl::operation_job final : public job {
   std::shared_ptr<work_state> work_;
 };
 
-group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<lane> l, std::shared_ptr<core> c,
-                       tutti::communicator control, std::string name)
+group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<lane> l,
+                       std::shared_ptr<core> c, tutti::communicator control, std::string name)
     : group(std::move(on), std::move(name), control.rank(), control.size()),
       lane_(std::move(l)),
       core_(std::move(c)),
@@ -229,20 +254,24 @@ group_impl::~group_impl() {
 
 void group_impl::check_usable() const {
   on_->check();
-  if (failure_ != errc::success) throw error(errc::communicator_failed, fmt::format("{} failed earlier: {}", name(), failure_text_));
+  if (failure_ != errc::success)
+    throw error(errc::communicator_failed, fmt::format("{} failed earlier: {}", name(), failure_text_));
 }
 
 void group_impl::check_supported(const call& c) const {
   const bool reduces = c.op.kind != reduce_kind::none;
   const bool scaled = c.op.kind == reduce_kind::premul_sum && abi::type_of(c.in.type) >= 0;
   if (reduces && !scaled && abi::operation_of(c.op.kind, c.in.type) < 0)
-    throw error(errc::not_supported, fmt::format("{}: NCCL has no {} of {}; a communicator of gpu::init does it", title(c),
-                                                 c.op.kind == reduce_kind::user ? "reduction by a callable" : tutti::name_of(c.op.kind),
-                                                 tutti::name_of(c.in.type)));
+    throw error(
+        errc::not_supported,
+        fmt::format("{}: NCCL has no {} of {}; a communicator of gpu::init does it", title(c),
+                    c.op.kind == reduce_kind::user ? "reduction by a callable" : tutti::name_of(c.op.kind),
+                    tutti::name_of(c.in.type)));
   if ((c.kind == verb::send && c.tag != 0) || (c.kind == verb::receive && c.tag != 0 && c.tag != any_tag))
     throw error(errc::not_supported, fmt::format("{}: NCCL has no tags", title(c)));
   if (c.kind == verb::receive && c.peer == any_source)
-    throw error(errc::not_supported, fmt::format("{}: NCCL receives from a rank that is named, not from any", title(c)));
+    throw error(errc::not_supported,
+                fmt::format("{}: NCCL receives from a rank that is named, not from any", title(c)));
   if (c.kind == verb::all_to_all && c.in.data == c.out.data && c.in.count > 0)
     throw error(errc::not_supported, fmt::format("{}: NCCL cannot do it in place", title(c)));
 }
@@ -258,7 +287,8 @@ std::shared_ptr<work_state> group_impl::start(call what) {
   last_ = w->what.kind;
   const std::chrono::milliseconds limit = on_->timeout();
   const auto now = std::chrono::steady_clock::now();
-  pending_.push_back({++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
+  pending_.push_back(
+      {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
   w->owner = this;
   w->voided = std::make_shared<std::atomic<bool>>(false);
   w->stop = [](work_state& state, errc why, const std::string& text) {
@@ -270,8 +300,8 @@ std::shared_ptr<work_state> group_impl::start(call what) {
   };
   gpu::detail::stream_state::reserved place = stream_->reserve();
   // Cancellation needs what finish_with lets go of: the title.
-  auto j = std::make_shared<operation_job>(std::static_pointer_cast<group_impl>(shared_from_this()), w, std::move(ready), place,
-                                           on_->take_event());
+  auto j = std::make_shared<operation_job>(std::static_pointer_cast<group_impl>(shared_from_this()), w,
+                                           std::move(ready), place, on_->take_event());
   w->finish_with(*stream_, *place.at);
   lane_->submit(std::move(j));
   arm_timer();
@@ -302,24 +332,28 @@ void group_impl::look_at_deadlines() noexcept {
   const pending& oldest = pending_.front();
   if (std::chrono::steady_clock::now() < oldest.deadline) return arm_timer();
   if (std::exchange(explaining_, true)) return;
-  tasks_.spawn(explain(oldest.sequence, fmt::format("{} #{}", title(oldest.work->what), oldest.sequence), on_->timeout()));
+  tasks_.spawn(explain(oldest.sequence, fmt::format("{} #{}", title(oldest.work->what), oldest.sequence),
+                       on_->timeout()));
 }
 
 // Asks the others how far they are, so that the error names who is missing.
 task<> group_impl::explain(std::uint64_t sequence, std::string what, std::chrono::milliseconds limit) {
   std::string findings = co_await companions_.who_is_missing(sequence);
-  if (findings.empty()) findings = "; all ranks have called it: it is slower than the time limit allows, or a GPU hangs";
+  if (findings.empty())
+    findings = "; all ranks have called it: it is slower than the time limit allows, or a GPU hangs";
   fail_all(errc::timed_out, fmt::format("{}: not done within {} ms{}", what, limit.count(), findings), true);
 }
 
-// A rank leaves when it has seen its work done, which may be before this one has seen its own. What the leaver has not called never is.
+// A rank leaves when it has seen its work done, which may be before this one has seen its own. What the
+// leaver has not called never is.
 task<> group_impl::see_to_the_end(int peer, std::uint64_t last) {
   boost::asio::steady_timer grace(on_->get_executor(), patience_after_farewell);
   co_await grace.async_wait(boost::asio::deferred);
   forget_done();
   if (pending_.empty() || pending_.front().sequence > last) co_return;
-  fail_all(errc::peer_left, fmt::format("{}: rank {} has left while {} #{} was pending", name(), peer,
-                                        name_of(pending_.front().work->what.kind), pending_.front().sequence),
+  fail_all(errc::peer_left,
+           fmt::format("{}: rank {} has left while {} #{} was pending", name(), peer,
+                       name_of(pending_.front().work->what.kind), pending_.front().sequence),
            false);
 }
 

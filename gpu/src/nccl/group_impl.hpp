@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A NCCL communicator as one rank knows it: what is pending, what the other ranks say beside NCCL, and how it ends.
+// A NCCL communicator as one rank knows it: what is pending, what the other ranks say beside NCCL, and how it
+// ends.
 #pragma once
 
 #include "comm/companions.hpp"
@@ -29,8 +30,8 @@ struct core {
 
   const abi::table& calls;
   std::atomic<abi::communicator*> handle;
-  std::atomic<bool> ended{false};     // aborted, revoked or destroyed: no further calls
-  std::atomic<bool> in_call{false};   // the lane is inside NCCL
+  std::atomic<bool> ended{false};    // aborted, revoked or destroyed: no further calls
+  std::atomic<bool> in_call{false};  // the lane is inside NCCL
 };
 
 class group_impl final : public gpu::detail::group, gpu::detail::companions::owner {
@@ -47,8 +48,8 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
   const std::shared_ptr<lane>& shared_lane() const noexcept { return lane_; }
   const tutti::communicator& control() const noexcept { return companions_.control(); }
   void check_usable() const;
-  // Ends all that is pending; with `tell`, on the other ranks as well. `keep`: NCCL's communicator is revoked, not aborted,
-  // where it can be.
+  // Ends all that is pending; with `tell`, on the other ranks as well. `keep`: NCCL's communicator is
+  // revoked, not aborted, where it can be.
   void fail_all(errc why, const std::string& text, bool tell, bool keep = false) noexcept;
 
  private:
@@ -72,8 +73,8 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
 
   std::shared_ptr<lane> lane_;
   std::shared_ptr<core> core_;
-  std::shared_ptr<gpu::detail::stream_state> stream_;   // NCCL's work, enqueued by the lane
-  std::shared_ptr<gpu::detail::stream_state> side_;     // opens gates, enqueued by the loop
+  std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the lane
+  std::shared_ptr<gpu::detail::stream_state> side_;    // opens gates, enqueued by the loop
   std::deque<pending> pending_;
   std::uint64_t sequence_ = 0;
   gpu::detail::verb last_ = gpu::detail::verb::barrier;

@@ -24,26 +24,32 @@ const abi::table& loaded() {
 }
 
 void check(const abi::table& calls, abi::result code, const char* what) {
-  if (code != abi::success) throw error(errc::device_failed, fmt::format("{}: {}", what, calls.explain(code, nullptr)));
+  if (code != abi::success)
+    throw error(errc::device_failed, fmt::format("{}: {}", what, calls.explain(code, nullptr)));
 }
 
-// A collective call of NCCL's that makes a communicator; the host's time limit ends the wait for it, not the call.
+// A collective call of NCCL's that makes a communicator; the host's time limit ends the wait for it, not the
+// call.
 task<abi::communicator*> make(std::shared_ptr<lane> on, std::chrono::milliseconds limit, std::string what,
                               std::function<abi::communicator*()> f) {
   auto result = std::make_shared<abi::communicator*>(nullptr);
   const std::function<void()> run = [result, f] { *result = f(); };
   const bool made = co_await gpu::detail::in_time(std::move(on), limit, run);
   if (!made)
-    throw error(errc::timed_out, fmt::format("{}: NCCL has not connected the ranks within {} ms: one of them has not called it, or they "
-                                             "cannot reach each other (NCCL_DEBUG=INFO says more; NCCL_SOCKET_IFNAME chooses interfaces)",
-                                             what, limit.count()));
+    throw error(
+        errc::timed_out,
+        fmt::format(
+            "{}: NCCL has not connected the ranks within {} ms: one of them has not called it, or they "
+            "cannot reach each other (NCCL_DEBUG=INFO says more; NCCL_SOCKET_IFNAME chooses interfaces)",
+            what, limit.count()));
   co_return *result;
 }
 
 communicator with(gpu::device on, std::shared_ptr<lane> l, const abi::table& calls, abi::communicator* handle,
                   tutti::communicator control, std::string name) {
-  auto group = std::make_shared<group_impl>(on.shared_state(), std::move(l), std::make_shared<core>(calls, handle), std::move(control),
-                                            std::move(name));
+  auto group =
+      std::make_shared<group_impl>(on.shared_state(), std::move(l), std::make_shared<core>(calls, handle),
+                                   std::move(control), std::move(name));
   group->listen();
   return communicator(std::move(group));
 }
@@ -68,13 +74,14 @@ gpu::operation communicator::run(const batch& messages, const gpu::stream& after
   auto parts = std::make_shared<std::vector<batch::part>>(messages.parts());
   for (const batch::part& p : *parts) {
     if (p.peer < 0 || p.peer >= size())
-      throw error(errc::invalid_argument, fmt::format("a batch on {}: {} is not a rank (0 to {})", name(), p.peer, size() - 1));
+      throw error(errc::invalid_argument,
+                  fmt::format("a batch on {}: {} is not a rank (0 to {})", name(), p.peer, size() - 1));
     what.in.count += p.data.bytes();
   }
   what.in.element_bytes = what.out.element_bytes = 1;
   what.out.count = what.in.count;
   what.extra = parts;
-  what.in.keep = parts;   // and with it the buffers
+  what.in.keep = parts;  // and with it the buffers
   return gpu::operation(std::move(what));
 }
 
@@ -86,19 +93,22 @@ task<communicator> communicator::split(int color, int key) const {
   const std::shared_ptr<core> parent = self->shared_core();
   const std::function<abi::communicator*()> f = [parent, color, key] {
     abi::communicator* child = nullptr;
-    check(parent->calls, parent->calls.split(parent->handle.load(), color < 0 ? abi::no_color : color, key, &child, nullptr),
+    check(parent->calls,
+          parent->calls.split(parent->handle.load(), color < 0 ? abi::no_color : color, key, &child, nullptr),
           "ncclCommSplit");
     return child;
   };
   const std::string name = fmt::format("{}/split", self->name());
   abi::communicator* const made = co_await make(self->shared_lane(), self->on().timeout(), name, f);
   if (!control) co_return communicator();
-  co_return with(gpu::device(self->shared_on()), self->shared_lane(), parent->calls, made, std::move(control), name);
+  co_return with(gpu::device(self->shared_on()), self->shared_lane(), parent->calls, made, std::move(control),
+                 name);
 }
 
 task<communicator> communicator::shrink(tutti::communicator survivors) const {
   const std::shared_ptr<group_impl> self = impl_;
-  if (!self || !survivors) throw error(errc::invalid_argument, "shrink of an empty NCCL communicator, or to nobody");
+  if (!self || !survivors)
+    throw error(errc::invalid_argument, "shrink of an empty NCCL communicator, or to nobody");
   const abi::table& calls = self->shared_core()->calls;
   const std::shared_ptr<core> parent = self->shared_core();
   tutti::communicator control = co_await survivors.duplicate();
@@ -117,12 +127,13 @@ task<communicator> communicator::shrink(tutti::communicator survivors) const {
   }
   std::vector<int> excluded;
   for (int r = 0; r < self->size(); ++r)
-    if (std::none_of(left.begin(), left.end(), [r](const survivor& s) { return s.rank == r; })) excluded.push_back(r);
+    if (std::none_of(left.begin(), left.end(), [r](const survivor& s) { return s.rank == r; }))
+      excluded.push_back(r);
   const std::function<abi::communicator*()> f = [parent, excluded]() mutable {
     abi::communicator* child = nullptr;
     check(parent->calls,
-          parent->calls.shrink(parent->handle.load(), excluded.data(), static_cast<int>(excluded.size()), &child, nullptr,
-                               abi::shrink_abort),
+          parent->calls.shrink(parent->handle.load(), excluded.data(), static_cast<int>(excluded.size()),
+                               &child, nullptr, abi::shrink_abort),
           "ncclCommShrink");
     return child;
   };
@@ -131,7 +142,8 @@ task<communicator> communicator::shrink(tutti::communicator survivors) const {
 }
 
 void communicator::revoke() const {
-  if (impl_) impl_->fail_all(errc::cancelled, fmt::format("rank {} has revoked {}", rank(), name()), true, true);
+  if (impl_)
+    impl_->fail_all(errc::cancelled, fmt::format("rank {} has revoked {}", rank(), name()), true, true);
 }
 void communicator::abort() const {
   if (impl_) impl_->fail_all(errc::cancelled, fmt::format("rank {} has aborted {}", rank(), name()), true);
@@ -143,7 +155,8 @@ task<registration> communicator::register_view(gpu::detail::view memory) const {
   self->check_usable();
   const std::shared_ptr<core> of = self->shared_core();
   if (of->calls.register_memory == nullptr)
-    throw error(errc::not_supported, fmt::format("NCCL {} cannot register memory: 2.19 and later can", abi::words_of(of->calls.version)));
+    throw error(errc::not_supported, fmt::format("NCCL {} cannot register memory: 2.19 and later can",
+                                                 abi::words_of(of->calls.version)));
   struct held {
     std::shared_ptr<lane> on;
     std::shared_ptr<core> of;
@@ -172,7 +185,8 @@ task<registration> communicator::register_view(gpu::detail::view memory) const {
   made->memory = std::move(memory);
   const std::function<void()> f = [made] {
     check(made->of->calls,
-          made->of->calls.register_memory(made->of->handle.load(), made->memory.data, made->memory.bytes(), &made->handle),
+          made->of->calls.register_memory(made->of->handle.load(), made->memory.data, made->memory.bytes(),
+                                          &made->handle),
           "ncclCommRegister");
   };
   co_await lane_operation(self->shared_lane(), f);
@@ -184,7 +198,8 @@ task<std::pair<registration, void*>> communicator::allocate_bytes(std::size_t by
   if (!self) throw error(errc::invalid_argument, "allocate on an empty NCCL communicator");
   const abi::table& calls = self->shared_core()->calls;
   if (calls.memory_allocate == nullptr)
-    throw error(errc::not_supported, fmt::format("NCCL {} cannot allocate: 2.19 and later can", abi::words_of(calls.version)));
+    throw error(errc::not_supported,
+                fmt::format("NCCL {} cannot allocate: 2.19 and later can", abi::words_of(calls.version)));
   struct held {
     const abi::table* calls = nullptr;
     std::shared_ptr<lane> on;
@@ -205,7 +220,9 @@ task<std::pair<registration, void*>> communicator::allocate_bytes(std::size_t by
   auto made = std::make_shared<held>();
   made->calls = &calls;
   made->on = self->shared_lane();
-  const std::function<void()> f = [made, bytes] { check(*made->calls, made->calls->memory_allocate(&made->memory, bytes), "ncclMemAlloc"); };
+  const std::function<void()> f = [made, bytes] {
+    check(*made->calls, made->calls->memory_allocate(&made->memory, bytes), "ncclMemAlloc");
+  };
   co_await lane_operation(self->shared_lane(), f);
   co_return std::pair<registration, void*>(registration(made), made->memory);
 }
@@ -232,8 +249,9 @@ task<communicator> init(tutti::communicator world, gpu::device on) {
   co_await control.broadcast(mine, 0);
   check(calls, mine.code, "ncclGetUniqueId on rank 0");
   if (mine.version != calls.version)
-    throw error(errc::mismatch, fmt::format("nccl::init: rank {} has NCCL {}, rank 0 has {}: all ranks need the same",
-                                            world.rank(), abi::words_of(calls.version), abi::words_of(mine.version)));
+    throw error(errc::mismatch,
+                fmt::format("nccl::init: rank {} has NCCL {}, rank 0 has {}: all ranks need the same",
+                            world.rank(), abi::words_of(calls.version), abi::words_of(mine.version)));
   const int rank = world.rank(), size = world.size();
   const std::function<abi::communicator*()> f = [&calls, id = mine.id, rank, size] {
     abi::communicator* c = nullptr;

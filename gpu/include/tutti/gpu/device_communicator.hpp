@@ -12,9 +12,10 @@ namespace tutti::gpu {
 
 struct communicator_options {
   communicator_options() noexcept {}
-  path way = path::automatic;          // of operations that do not say by(); TUTTI_GPU_PATH=one_device|staged overrides
-  std::size_t chunk_bytes = 1 << 19;   // of the staged path; the same on all ranks. TUTTI_GPU_CHUNK overrides
-  int depth = 4;                       // chunks in flight
+  path way =
+      path::automatic;  // of operations that do not say by(); TUTTI_GPU_PATH=one_device|staged overrides
+  std::size_t chunk_bytes = 1 << 19;  // of the staged path; the same on all ranks. TUTTI_GPU_CHUNK overrides
+  int depth = 4;                      // chunks in flight
 };
 
 // Collectives and messages between ranks whose devices tutti has opened, whatever kind they are of.
@@ -34,8 +35,10 @@ class device_communicator : public verbs {
   bool can(path way) const noexcept;
 };
 
-// Made by all ranks of `world` together, each with its device. Does not use `world` itself afterwards, but communicators
-// made from it. Used on the loop thread. What runs is cancelled, on all ranks, when the last handle goes.
-task<device_communicator> init(communicator world, device on, communicator_options how = communicator_options());
+// Made by all ranks of `world` together, each with its device. Does not use `world` itself afterwards, but
+// communicators made from it. Used on the loop thread. What runs is cancelled, on all ranks, when the last
+// handle goes.
+task<device_communicator> init(communicator world, device on,
+                               communicator_options how = communicator_options());
 
 }  // namespace tutti::gpu

@@ -16,10 +16,10 @@ namespace tutti::gpu {
 class device;
 
 enum class memory_kind : std::uint8_t {
-  host,      // ordinary memory: copies from and to it pass through pinned memory of the library
-  pinned,    // host memory that the device reads and writes by itself
-  device,    // the host must not touch it
-  managed,   // both may
+  host,     // ordinary memory: copies from and to it pass through pinned memory of the library
+  pinned,   // host memory that the device reads and writes by itself
+  device,   // the host must not touch it
+  managed,  // both may
   unknown
 };
 const char* name_of(memory_kind kind) noexcept;
@@ -27,11 +27,11 @@ const char* name_of(memory_kind kind) noexcept;
 // What a pointer is, as the device's driver knows it.
 struct memory_info {
   memory_kind kind = memory_kind::host;
-  int device = -1;               // ordinal; -1: of no device
-  const void* base = nullptr;    // of the allocation
-  std::size_t bytes = 0;         // of the allocation
-  bool shareable = false;        // may be opened by another process (legacy IPC)
-  std::uint64_t id = 0;          // of the allocation, never reused; 0: not known
+  int device = -1;             // ordinal; -1: of no device
+  const void* base = nullptr;  // of the allocation
+  std::size_t bytes = 0;       // of the allocation
+  bool shareable = false;      // may be opened by another process (legacy IPC)
+  std::uint64_t id = 0;        // of the allocation, never reused; 0: not known
 };
 
 // `size` elements that a device can reach. Does not own them, and cannot be dereferenced.
@@ -47,11 +47,13 @@ class device_span {
     requires std::is_convertible_v<U (*)[], T (*)[]>
   constexpr device_span(device_span<U> other) noexcept : data_(other.data()), size_(other.size()) {}
 
-  constexpr T* data() const noexcept { return data_; }   // for kernels
+  constexpr T* data() const noexcept { return data_; }  // for kernels
   constexpr std::size_t size() const noexcept { return size_; }
   constexpr std::size_t bytes() const noexcept { return size_ * sizeof(T); }
   constexpr bool empty() const noexcept { return size_ == 0; }
-  constexpr device_span subspan(std::size_t offset, std::size_t count) const noexcept { return {data_ + offset, count}; }
+  constexpr device_span subspan(std::size_t offset, std::size_t count) const noexcept {
+    return {data_ + offset, count};
+  }
   constexpr device_span first(std::size_t count) const noexcept { return {data_, count}; }
 
  private:
@@ -70,7 +72,7 @@ std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory
 // A span without its static type, and what keeps it alive, where something does.
 struct view {
   void* data = nullptr;
-  std::size_t count = 0;   // in elements
+  std::size_t count = 0;  // in elements
   std::uint32_t element_bytes = 0;
   element_type type = element_type::opaque;
   std::shared_ptr<const void> keep;
@@ -80,8 +82,8 @@ struct view {
 
 }  // namespace detail
 
-// Owns memory of a device. Operations that are given the buffer (rather than a span of it) keep the memory until the device
-// has passed them, also when the buffer goes and when the operation was cancelled.
+// Owns memory of a device. Operations that are given the buffer (rather than a span of it) keep the memory
+// until the device has passed them, also when the buffer goes and when the operation was cancelled.
 template <class T>
 class device_buffer {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -90,8 +92,8 @@ class device_buffer {
   using value_type = T;
 
   device_buffer() noexcept = default;
-  // `size` elements, not initialised. On the loop thread of `on`. Throws errc::resources. Allocating may wait for the
-  // device: not while it works.
+  // `size` elements, not initialised. On the loop thread of `on`. Throws errc::resources. Allocating may wait
+  // for the device: not while it works.
   device_buffer(const device& on, std::size_t size)
       : memory_(detail::allocate(on, size * sizeof(T), memory_kind::device)), size_(size) {}
 

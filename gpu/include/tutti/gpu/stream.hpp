@@ -21,7 +21,8 @@ class gate_word;
 
 class reach_awaiter : suspended {
  public:
-  explicit reach_awaiter(std::shared_ptr<stream_state> s) noexcept : suspended(&stop), stream_(std::move(s)) {}
+  explicit reach_awaiter(std::shared_ptr<stream_state> s) noexcept
+      : suspended(&stop), stream_(std::move(s)) {}
   bool await_ready() const noexcept { return false; }
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> h) {
@@ -55,8 +56,8 @@ class [[nodiscard("await it")]] reached_operation {
   std::shared_ptr<detail::stream_state> stream_;
 };
 
-// A stream stops at a closed gate until it is opened. Opens by itself when it is destroyed, by whatever path, when the
-// device fails and when its last handle goes.
+// A stream stops at a closed gate until it is opened. Opens by itself when it is destroyed, by whatever path,
+// when the device fails and when its last handle goes.
 class gate {
  public:
   gate() noexcept = default;
@@ -68,22 +69,22 @@ class gate {
     return *this;
   }
   ~gate() { open(); }
-  void open() noexcept;   // from any thread; a second time does nothing
+  void open() noexcept;  // from any thread; a second time does nothing
   bool is_open() const noexcept;
 
  private:
   std::shared_ptr<detail::gate_word> word_;
 };
 
-// Work on a device, in order. A cheap handle: copies mean the same stream, which is destroyed with the last of them, after it
-// has ended (waits for it). Used on the loop thread of its device.
+// Work on a device, in order. A cheap handle: copies mean the same stream, which is destroyed with the last
+// of them, after it has ended (waits for it). Used on the loop thread of its device.
 class stream {
  public:
   stream() noexcept = default;
   // A stream of its own. `urgent`: before the work of others, where the device can.
   explicit stream(const device& on, bool urgent = false);
-  // One that the program has made: CUstream and cudaStream_t. Must outlive the handle. Null is not taken: the default
-  // stream waits for all others.
+  // One that the program has made: CUstream and cudaStream_t. Must outlive the handle. Null is not taken: the
+  // default stream waits for all others.
   static stream borrow(const device& on, void* native);
   explicit stream(std::shared_ptr<detail::stream_state> state) noexcept : state_(std::move(state)) {}
 
@@ -91,20 +92,22 @@ class stream {
   device on() const noexcept;
   void* native() const noexcept;
 
-  // Completes when the stream has got to where it is when the await begins. Errors: errc::device_failed; errc::timed_out
-  // after init_options::timeout; errc::invalid_argument while the stream is being captured. Ending the await early
-  // changes nothing for the stream. Cost: one event record and one word write in the stream, one load per look of the loop.
+  // Completes when the stream has got to where it is when the await begins. Errors: errc::device_failed;
+  // errc::timed_out after init_options::timeout; errc::invalid_argument while the stream is being captured.
+  // Ending the await early changes nothing for the stream. Cost: one event record and one word write in the
+  // stream, one load per look of the loop.
   reached_operation reached() const { return reached_operation(state_); }
 
-  // What is enqueued from now on waits for the work, and the host goes on. When the work is not in the device's hands yet
-  // (its enqueued() has not completed) the stream is closed by a gate that the work opens when it is done or has failed:
-  // errc::not_supported where the device has no gates. Of one that has failed: throws its error.
+  // What is enqueued from now on waits for the work, and the host goes on. When the work is not in the
+  // device's hands yet (its enqueued() has not completed) the stream is closed by a gate that the work opens
+  // when it is done or has failed: errc::not_supported where the device has no gates. Of one that has failed:
+  // throws its error.
   void wait(const work& w) const;
   // What is enqueued from now on waits for what is in `other` now.
   void wait(const stream& other) const;
-  // Closes it here: what is enqueued from now on waits until the gate opens. For streams of one's own, and what depends on
-  // them; nothing that waits for the whole device (allocating, freeing) may come before open(). errc::not_supported, or
-  // errc::resources beyond device::set_gate_limit.
+  // Closes it here: what is enqueued from now on waits until the gate opens. For streams of one's own, and
+  // what depends on them; nothing that waits for the whole device (allocating, freeing) may come before
+  // open(). errc::not_supported, or errc::resources beyond device::set_gate_limit.
   gate close() const;
 
   // ---- copies: after what is in the stream, awaitable ----
@@ -114,20 +117,23 @@ class stream {
   operation copy(const To& to, const From& from) const {
     return transfer(detail::verb::copy, detail::view_of(to), detail::view_of(from));
   }
-  // Host to device. Pinned buffers directly, everything else through pinned memory of the library: it may be changed as
-  // soon as the operation has started.
+  // Host to device. Pinned buffers directly, everything else through pinned memory of the library: it may be
+  // changed as soon as the operation has started.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && (Buffer<From> || detail::is_pinned<From>))
   operation upload(const To& to, const From& from) const {
-    return transfer(detail::is_pinned<From> ? detail::verb::copy : detail::verb::upload, detail::view_of(to), host_view(from));
+    return transfer(detail::is_pinned<From> ? detail::verb::copy : detail::verb::upload, detail::view_of(to),
+                    host_view(from));
   }
   // Device to host. Ordinary memory is written when the operation completes, and only then.
   template <class To, class From>
     requires DeviceMemory<From>
   operation download(To&& to, const From& from) const {
     using plain = std::remove_cvref_t<To>;
-    static_assert(detail::is_pinned<plain> || WritableBuffer<To>, "download needs a writable buffer that outlives it");
-    return transfer(detail::is_pinned<plain> ? detail::verb::copy : detail::verb::download, host_view(to), detail::view_of(from));
+    static_assert(detail::is_pinned<plain> || WritableBuffer<To>,
+                  "download needs a writable buffer that outlives it");
+    return transfer(detail::is_pinned<plain> ? detail::verb::copy : detail::verb::download, host_view(to),
+                    detail::view_of(from));
   }
   template <class To>
     requires WritableDeviceMemory<To>

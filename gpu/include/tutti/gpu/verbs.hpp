@@ -19,13 +19,14 @@ class group;
 
 // The verbs of tutti::communicator on memory of devices, each with the stream that it comes after.
 //
-// An operation begins when what is on that stream, at the moment when it is started, has passed: it reads and writes
-// nothing before. What comes later on the stream does not wait for it: say so with stream.wait(work), or await it.
-// Collectives are started in one order on all ranks, counts are in elements, `in` and `out` may be the same memory where
-// tutti::communicator allows it. Memory that is given as a span stays until the device has passed the operation.
+// An operation begins when what is on that stream, at the moment when it is started, has passed: it reads and
+// writes nothing before. What comes later on the stream does not wait for it: say so with stream.wait(work),
+// or await it. Collectives are started in one order on all ranks, counts are in elements, `in` and `out` may
+// be the same memory where tutti::communicator allows it. Memory that is given as a span stays until the
+// device has passed the operation.
 //
-// Errors, beyond those of tutti::communicator: errc::device_failed; errc::not_supported for a reduction that this kind of
-// communicator cannot do. What fails, is cancelled or times out on one rank fails on all.
+// Errors, beyond those of tutti::communicator: errc::device_failed; errc::not_supported for a reduction that
+// this kind of communicator cannot do. What fails, is cancelled or times out on one rank fails on all.
 class verbs {
  public:
   verbs() noexcept = default;
@@ -85,8 +86,8 @@ class verbs {
     what.tag = tag;
     return operation(std::move(what));
   }
-  // From `source` (or any_source) with `tag` (or any_tag), where this kind of communicator has them. A shorter message is
-  // fine: status.bytes.
+  // From `source` (or any_source) with `tag` (or any_tag), where this kind of communicator has them. A
+  // shorter message is fine: status.bytes.
   template <WritableDeviceMemory B>
   operation recv(const B& data, int source, const stream& after, int tag = any_tag) const {
     detail::call what = describe(detail::verb::receive, data, data, source, after);
@@ -99,8 +100,9 @@ class verbs {
  protected:
   template <class I, class B>
   detail::call describe(detail::verb kind, const I& in, const B& out, int peer, const stream& after) const {
-    static_assert(std::is_same_v<std::remove_cv_t<typename I::value_type>, std::remove_cv_t<typename B::value_type>>,
-                  "tutti: both buffers need one element type");
+    static_assert(
+        std::is_same_v<std::remove_cv_t<typename I::value_type>, std::remove_cv_t<typename B::value_type>>,
+        "tutti: both buffers need one element type");
     detail::call what(kind, as_target(), after.state());
     what.in = detail::view_of(in);
     what.out = detail::view_of(out);
@@ -115,7 +117,8 @@ class verbs {
     return operation(describe(kind, in, out, root, after));
   }
   template <class I, class B, class Op>
-  operation reducing(detail::verb kind, const I& in, const B& out, const Op& op, int root, const stream& after) const {
+  operation reducing(detail::verb kind, const I& in, const B& out, const Op& op, int root,
+                     const stream& after) const {
     detail::call what = describe(kind, in, out, root, after);
     what.op = tutti::detail::make_reduction<Op, std::remove_cv_t<typename B::value_type>>(op);
     return operation(std::move(what));

@@ -67,27 +67,30 @@ struct call {
   verb kind;
   path way = path::automatic;
   std::shared_ptr<target> to;
-  std::shared_ptr<stream_state> on;   // after what is in this stream when the call starts
+  std::shared_ptr<stream_state> on;  // after what is in this stream when the call starts
   view in;
   view out;
-  int peer = -1;   // destination, source or root
+  int peer = -1;  // destination, source or root
   int tag = 0;
   std::byte value{};
   double factor = 1;  // of conversions
   tutti::detail::reduction op;
-  std::shared_ptr<const void> extra;   // of batches: the messages
+  std::shared_ptr<const void> extra;  // of batches: the messages
 };
 
 std::shared_ptr<work_state> start(call what);
 bool is_done(const work_state& w) noexcept;
-void abandon(work_state& w) noexcept;   // nobody waits for the result any more: host memory is not written from now on
+void abandon(
+    work_state& w) noexcept;  // nobody waits for the result any more: host memory is not written from now on
 
 // Waits until the work is done, or until it is in the device's hands.
 class work_awaiter : suspended {
  public:
   enum class until : std::uint8_t { done, enqueued };
   work_awaiter(std::shared_ptr<work_state> w, until u) noexcept;
-  explicit work_awaiter(call what) noexcept : work_awaiter(nullptr, until::done) { lazy_ = std::make_unique<call>(std::move(what)); }
+  explicit work_awaiter(call what) noexcept : work_awaiter(nullptr, until::done) {
+    lazy_ = std::make_unique<call>(std::move(what));
+  }
   ~work_awaiter();
 
   bool await_ready() const noexcept { return false; }
@@ -116,14 +119,17 @@ task<status> as_task(Op op) {
 
 }  // namespace detail
 
-// Work for a device that does nothing until it is awaited, started, or called with a completion token; once, as an rvalue.
-// Awaiting resumes the host when the device has done it: what it wrote into host memory is there then, and what it wrote on
-// the device is there for everything that is enqueued afterwards. The status says what was moved (of receives, from whom).
+// Work for a device that does nothing until it is awaited, started, or called with a completion token; once,
+// as an rvalue. Awaiting resumes the host when the device has done it: what it wrote into host memory is
+// there then, and what it wrote on the device is there for everything that is enqueued afterwards. The status
+// says what was moved (of receives, from whom).
 //
-// An await that is ended early (when_any, with_timeout, scopes) lets go at once of a copy, which the device then finishes
-// for nobody; a collective is cancelled, which ends it on all ranks. Device memory that was given as a span must stay until
-// the device has passed it in either case (a later stream::reached() tells); buffers stay by themselves.
-class [[nodiscard("an operation does nothing until it is awaited, started or given a completion token")]] operation {
+// An await that is ended early (when_any, with_timeout, scopes) lets go at once of a copy, which the device
+// then finishes for nobody; a collective is cancelled, which ends it on all ranks. Device memory that was
+// given as a span must stay until the device has passed it in either case (a later stream::reached() tells);
+// buffers stay by themselves.
+class [[nodiscard(
+    "an operation does nothing until it is awaited, started or given a completion token")]] operation {
  public:
   explicit operation(detail::call what) noexcept : what_(std::move(what)) {}
 
@@ -133,7 +139,8 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
   auto operator()(Token&& token) && {
     return detail::as_task(std::move(*this))(std::forward<Token>(token));
   }
-  // Of a collective or message of a device_communicator: this way, on all ranks. errc::not_supported where it cannot.
+  // Of a collective or message of a device_communicator: this way, on all ranks. errc::not_supported where it
+  // cannot.
   operation by(path way) && noexcept {
     what_.way = way;
     return std::move(*this);
@@ -147,15 +154,19 @@ class [[nodiscard("an operation does nothing until it is awaited, started or giv
 // What work::enqueued() gives; see there.
 class [[nodiscard("await it")]] enqueued_operation {
  public:
-  explicit enqueued_operation(std::shared_ptr<detail::work_state> state) noexcept : state_(std::move(state)) {}
-  detail::work_awaiter operator co_await() && { return detail::work_awaiter(std::move(state_), detail::work_awaiter::until::enqueued); }
+  explicit enqueued_operation(std::shared_ptr<detail::work_state> state) noexcept
+      : state_(std::move(state)) {}
+  detail::work_awaiter operator co_await() && {
+    return detail::work_awaiter(std::move(state_), detail::work_awaiter::until::enqueued);
+  }
 
  private:
   std::shared_ptr<detail::work_state> state_;
 };
 
-// Work that has been started. Move-only. Awaited from an lvalue, as often as wanted; errors are thrown from the await.
-// Dropping it lets the device finish: nobody is told, and host memory that it was to write is not written any more.
+// Work that has been started. Move-only. Awaited from an lvalue, as often as wanted; errors are thrown from
+// the await. Dropping it lets the device finish: nobody is told, and host memory that it was to write is not
+// written any more.
 class work {
  public:
   work() noexcept = default;
@@ -174,7 +185,9 @@ class work {
   // Asks a collective to end early, on all ranks; the await then throws errc::cancelled.
   void cancel() noexcept;
 
-  detail::work_awaiter operator co_await() & { return detail::work_awaiter(state_, detail::work_awaiter::until::done); }
+  detail::work_awaiter operator co_await() & {
+    return detail::work_awaiter(state_, detail::work_awaiter::until::done);
+  }
   // Completes when all of it is in the device's streams: a stream::wait(work) costs one event from then on.
   enqueued_operation enqueued() const { return enqueued_operation(state_); }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Those that wait for something of a device; in the frames of coroutines, in lists that they leave by themselves.
+// Those that wait for something of a device; in the frames of coroutines, in lists that they leave by
+// themselves.
 #pragma once
 
 #include <tutti/detail/flow.hpp>
@@ -43,7 +44,7 @@ class waiter {
   }
   void done() noexcept { on_done_(*this); }
 
-  bool immediate = false;   // its completion runs no code of the program's
+  bool immediate = false;  // its completion runs no code of the program's
   std::chrono::steady_clock::time_point deadline = std::chrono::steady_clock::time_point::max();
 
  private:
@@ -61,7 +62,8 @@ class waiter_list {
   waiter_list(const waiter_list&) = delete;
   waiter_list& operator=(const waiter_list&) = delete;
   ~waiter_list() {
-    while (pop_front() != nullptr) {}
+    while (pop_front() != nullptr) {
+    }
     head_.next_ = head_.previous_ = nullptr;
   }
   bool empty() const noexcept { return head_.next_ == &head_; }
