@@ -28,6 +28,8 @@ constexpr unsigned rounds_between_asio = 128;  // idle rounds, some microseconds
 constexpr unsigned busy_rounds_between_asio =
     256;  // so that a hot ping-pong does not starve timers and sockets
 constexpr unsigned rounds_between_clock = 64;
+// What comes soon is not waited for in pauses of some dozens of cycles.
+constexpr unsigned rounds_without_pause = 64;
 // Busy rounds may be long: large messages are copied in them. Asio's timers are late by about this much at
 // most.
 constexpr unsigned busy_rounds_between_clock = 8;
@@ -302,7 +304,7 @@ bool loop::stay_awake() {
       ::sched_yield();
       // Others may have had the core for long: that is no computation here.
       if (recorder_ != nullptr) recorder_->turned(recorder_->now());
-    } else {
+    } else if (idle > rounds_without_pause) {
       base::relax();
     }
     const bool look_at_asio = spin_.yields ? (idle % 16) == 0 : (idle % rounds_between_asio) == 0;
