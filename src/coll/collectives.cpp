@@ -172,18 +172,19 @@ bool is_empty(const communicator_state& c, const call& what) noexcept {
 task<> nothing() { co_return; }
 
 // Few bytes on a board that is free: often over before a machine would be made. True: complete.
-bool start_posting(operation_state& state, communicator_state& c, const collective& place, const posted& what,
-                   flight::handle record) {
+bool start_posting(operation_state& state, communicator_state& c, const collective& place,
+                   const posted& what) {
   comm::board& b = c.shared_board();
   b.begin(place.sequence(), place.print());
   posting_at_once posting(place, what);
   if (posting.run()) {
     b.finish();
-    c.recorder().end_at_once(record, flight::state::done);
+    c.recorder().note(facts_of(c, state.what(), place.sequence()), flight::state::done);
     succeed(state, c);
     return true;
   }
-  auto* machine = new (state.machine_storage()) collective_machine(state, c, place.sequence(), record);
+  auto* machine = new (state.machine_storage())
+      collective_machine(state, c, place.sequence(), put_on_record(c, state.what(), place.sequence()));
   state.set_machine(machine);
   if (!machine->start([&posting] { return posting.rest(); })) return false;
   machine->finish();
@@ -208,11 +209,11 @@ bool start_collective(operation_state& state) {
     return true;
   }
   const collective place(c, sequence, print);
-  const flight::handle record = put_on_record(c, what, sequence);
   if (static_cast<algorithm>(d.algorithm) == algorithm::shared_memory && c.shared_board().free() &&
       !is_empty(c, what))
-    if (const auto posting = posted_for(what, place)) return start_posting(state, c, place, *posting, record);
-  auto* machine = new (state.machine_storage()) collective_machine(state, c, sequence, record);
+    if (const auto posting = posted_for(what, place)) return start_posting(state, c, place, *posting);
+  auto* machine =
+      new (state.machine_storage()) collective_machine(state, c, sequence, put_on_record(c, what, sequence));
   state.set_machine(machine);
   const auto body = [&] {
     return is_empty(c, what) ? nothing() : execute(state, place, static_cast<algorithm>(d.algorithm));

@@ -31,14 +31,18 @@ std::string why_nothing_came(const communicator_state& c, const call& what) {
   return ": no message that matches has come; does the other side send with this tag, on this communicator?";
 }
 
+void say_sent(operation_state& state) noexcept {
+  const call& what = state.what();
+  state.set_result(status{what.comm->rank(), what.tag, what.in.bytes()});
+}
+
 template <class Activity>
 struct machine {
   operation_state& operation;
   Activity activity;
-  const flight::handle record;
+  flight::handle record;
 
-  machine(operation_state& s, flight::handle h) noexcept : operation(s), record(h) {
-    if constexpr (std::is_same_v<Activity, p2p::receive>) activity.record = h;
+  explicit machine(operation_state& s) noexcept : operation(s) {
     activity.user = this;
     activity.on_done = [](core::activity& a) noexcept {
       auto& self = *static_cast<machine*>(a.user);
@@ -71,11 +75,7 @@ struct machine {
                    return fmt::format("{}: {}", title(c, state.what()), activity.take_text());
                  }));
     } else if (state.what().kind == operation_kind::send) {
-      status result;
-      result.source = c.rank();
-      result.tag = state.what().tag;
-      result.bytes = state.what().in.bytes();
-      state.set_result(result);
+      say_sent(state);
     } else {
       status result = activity.result;
       result.source = c.rank_of(result.source);
@@ -93,16 +93,19 @@ static_assert(sizeof(send_machine) <= operation_state::machine_bytes);
 static_assert(sizeof(receive_machine) <= operation_state::machine_bytes);
 static_assert(sizeof(probe_machine) <= operation_state::machine_bytes);
 
+// Put on record when it has started: what is to leave, leaves first.
 template <class Machine, class Start>
 bool start_on(operation_state& state, Start start) noexcept {
   communicator_state& c = *state.what().comm;
-  auto* made = new (state.machine_storage()) Machine(state, put_on_record(c, state.what(), 0));
+  auto* made = new (state.machine_storage()) Machine(state);
   state.set_machine(made);
   if (start(made->activity)) {
-    c.recorder().end_at_once(made->record, state_of(made->activity.failure()));
+    c.recorder().note(facts_of(c, state.what(), 0), state_of(made->activity.failure()));
     made->finish();
     return true;
   }
+  made->record = put_on_record(c, state.what(), 0);
+  if constexpr (std::is_same_v<Machine, receive_machine>) made->activity.record = made->record;
   if (state.what().peer == any_source) c.expect_anyone();
   const std::uint64_t cycles = c.recorder().stays(made->record);
   c.watch(made->activity, state.has_deadline(), cycles);
@@ -131,6 +134,11 @@ bool start_message(operation_state& state) {
   const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
   switch (what.kind) {
     case operation_kind::send:
+      if (c.endpoint().send_now(c.message_context(), source, what.tag, what.in.data, what.in.bytes())) {
+        c.recorder().note(facts_of(c, what, 0), flight::state::done);
+        say_sent(state);
+        return true;
+      }
       return start_on<send_machine>(state, [&](p2p::send& s) {
         return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
                                   none);

@@ -10,8 +10,8 @@
 namespace tutti::coll {
 
 // `sequence`: of a collective; 0: a message.
-inline flight::handle put_on_record(comm::communicator_state& c, const detail::call& what,
-                                    std::uint32_t sequence) noexcept {
+inline flight::operation_facts facts_of(const comm::communicator_state& c, const detail::call& what,
+                                        std::uint32_t sequence) noexcept {
   flight::operation_facts facts;
   facts.kind = static_cast<std::uint8_t>(what.kind);
   facts.communicator = c.id();
@@ -22,7 +22,11 @@ inline flight::handle put_on_record(comm::communicator_state& c, const detail::c
                                                                                       : what.out.bytes();
   facts.file = what.where.file_name();
   facts.line = what.where.line();
-  return c.recorder().begin(facts);
+  return facts;
+}
+inline flight::handle put_on_record(comm::communicator_state& c, const detail::call& what,
+                                    std::uint32_t sequence) noexcept {
+  return c.recorder().begin(facts_of(c, what, sequence));
 }
 
 inline flight::state state_of(errc failure) noexcept {

@@ -88,7 +88,7 @@ handle recorder::begin_activity(std::uint8_t kind, std::uint32_t text, std::uint
   // Two threads have the same place only when a whole ring has been written in between.
   const std::uint64_t number = head_.activities.fetch_add(1, std::memory_order_relaxed) + 1;
   const auto place = static_cast<std::uint32_t>(number - 1) & activities_mask_;
-  write(activities_[place], number, kind, text, line, 0, this_thread(), 0, start);
+  write(activities_[place], number, state::pending, kind, text, line, 0, this_thread(), 0, start, 0);
   return {number, place};
 }
 

@@ -48,18 +48,12 @@ class recorder {
   // Unless traced, times are those of the loop's last turn, some microseconds old, but for the start of what
   // stays.
 
-  handle begin(const operation_facts& what) noexcept {
-    std::uint32_t place = next_place_;
-    if (is_pending(operations_[place])) place = pass_over_pending(place);
-    next_place_ = (place + 1) & operations_mask_;
-    const std::uint64_t number = ++started_;
-    ++by_kind_[what.kind % kinds].calls;
-    write(operations_[place], number, what.kind, text_of(what.file), what.line, what.bytes,
-          both(what.communicator, what.sequence),
-          both(static_cast<std::uint32_t>(what.peer), static_cast<std::uint32_t>(what.tag)),
-          traced_ ? now() : last_turn_);
-    head_.started.store(number, std::memory_order_relaxed);
-    return {number, place};
+  handle begin(const operation_facts& what) noexcept { return put(what, state::pending, coarse_now(), 0); }
+  // One that was over at once.
+  void note(const operation_facts& what, state how) noexcept {
+    const std::uint64_t when = coarse_now();
+    put(what, how, when, when);
+    head_.ended.store(++ended_, std::memory_order_relaxed);
   }
   // It was not over at once: since when it is pending is looked at exactly. The processor's counter, or 0
   // where that was not read.
@@ -76,7 +70,6 @@ class recorder {
     if (end_at(h, how, when))
       by_kind_[(e.what.load(std::memory_order_relaxed) >> 56) % kinds].waited += when - start;
   }
-  void end_at_once(handle h, state how) noexcept { end_at(h, how, coarse_now()); }
   // It is seen to wait for this rank of the world (-1: for none in particular).
   void waits_for(handle h, int world_rank) noexcept;
   // So many of its bytes have come.
@@ -137,6 +130,18 @@ class recorder {
 
  private:
   std::uint64_t coarse_now() const noexcept { return traced_ ? now() : last_turn_; }
+  handle put(const operation_facts& what, state how, std::uint64_t start, std::uint64_t end) noexcept {
+    std::uint32_t place = next_place_;
+    if (is_pending(operations_[place])) place = pass_over_pending(place);
+    next_place_ = (place + 1) & operations_mask_;
+    const std::uint64_t number = ++started_;
+    ++by_kind_[what.kind % kinds].calls;
+    write(operations_[place], number, how, what.kind, text_of(what.file), what.line, what.bytes,
+          both(what.communicator, what.sequence),
+          both(static_cast<std::uint32_t>(what.peer), static_cast<std::uint32_t>(what.tag)), start, end);
+    head_.started.store(number, std::memory_order_relaxed);
+    return {number, place};
+  }
   static bool is_pending(const entry& e) noexcept {
     return static_cast<state>(e.mark.load(std::memory_order_relaxed) & 0xff) == state::pending;
   }
@@ -148,20 +153,20 @@ class recorder {
   std::uint32_t find_text(const char* file, std::size_t from) noexcept;
   std::uint32_t add_text(std::size_t at, const char* key, std::string_view words) noexcept;
 
-  static void write(entry& e, std::uint64_t number, std::uint8_t kind, std::uint32_t text, std::uint32_t line,
-                    std::uint64_t bytes, std::uint64_t place, std::uint64_t whom,
-                    std::uint64_t start) noexcept {
+  static void write(entry& e, std::uint64_t number, state how, std::uint8_t kind, std::uint32_t text,
+                    std::uint32_t line, std::uint64_t bytes, std::uint64_t place, std::uint64_t whom,
+                    std::uint64_t start, std::uint64_t end) noexcept {
     e.mark.store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
     e.start.store(start, std::memory_order_relaxed);
-    e.end.store(0, std::memory_order_relaxed);
+    e.end.store(end, std::memory_order_relaxed);
     e.bytes.store(bytes, std::memory_order_relaxed);
     e.what.store(static_cast<std::uint64_t>(kind) << 56 | static_cast<std::uint64_t>(text) << 40 | line,
                  std::memory_order_relaxed);
     e.place.store(place, std::memory_order_relaxed);
     e.whom.store(whom, std::memory_order_relaxed);
     e.detail.store(0, std::memory_order_relaxed);
-    e.mark.store(number << 8 | static_cast<std::uint64_t>(state::pending), std::memory_order_release);
+    e.mark.store(number << 8 | static_cast<std::uint64_t>(how), std::memory_order_release);
   }
   bool end_at(handle h, state how, std::uint64_t when) noexcept {
     entry& e = operations_[h.place];

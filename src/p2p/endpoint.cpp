@@ -167,6 +167,31 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   return false;
 }
 
+bool endpoint::send_now(std::uint32_t context, int peer, int tag, const void* data,
+                        std::size_t bytes) noexcept {
+  peer_state& other = state_of(peer);
+  if (other.why != errc::success) return false;
+  transport::link* link = nullptr;
+  try {
+    link = &routes_.link_to(peer);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  if (bytes > link->eager_limit() || other.eager_out + cost_of(bytes) > eager_window) return false;
+  frame head;
+  head.context = context;
+  head.tag = tag;
+  head.length = bytes;
+  if (!link->send_now(head, static_cast<const std::byte*>(data))) return false;
+  other.in_touch = true;
+  ++counters_.sends;
+  ++counters_.eager;
+  ++other.counters.sends;
+  other.counters.bytes_sent += bytes;
+  other.eager_out += cost_of(bytes);
+  return true;
+}
+
 // The link has let go of a send's frame.
 void endpoint::sent(transport::outgoing& o, bool ok) noexcept {
   auto& s = static_cast<send&>(o);
@@ -584,6 +609,11 @@ landing endpoint::begin_eager(int peer, const frame& head) noexcept {
     state_of(peer).arriving = &r;
     return landing{r.data, std::min<std::size_t>(head.length, r.capacity), static_cast<landing_owner*>(&r)};
   }
+  return keep_early(peer, head);
+}
+
+// An eager message that came before its receive.
+landing endpoint::keep_early(int peer, const frame& head) noexcept {
   if (was_closed(head.context)) return {};
   unexpected* const u = memory_of(head.length);
   if (u == nullptr) {
@@ -594,7 +624,7 @@ landing endpoint::begin_eager(int peer, const frame& head) noexcept {
   u->head = head;
   u->peer = peer;
   u->complete = false;
-  u->from = from;
+  u->from = match::envelope{head.context, peer, head.tag};
   matcher_.keep(*u);
   answer_probes(*u);
   state_of(peer).arriving = u;
@@ -668,6 +698,30 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
     case frame_kind::alive:
       break;  // between the links
   }
+}
+
+void endpoint::deliver(int peer, const frame& head, const std::byte* payload) noexcept {
+  peer_state& from = state_of(peer);
+  if (head.kind != frame_kind::eager || from.lost) return inbound::deliver(peer, head, payload);
+  from.in_touch = true;
+  from.heard = true;
+  ++from.counters.receives;
+  from.counters.bytes_received += head.length;
+  if (!admitted(peer, head)) return give_credit(peer, head);
+  if (match::posted_receive* posted = matcher_.arrive({head.context, peer, head.tag})) {
+    auto& r = static_cast<receive&>(*posted);
+    note_message(r, peer, head);
+    const std::size_t taken = std::min<std::size_t>(head.length, r.capacity);
+    if (taken > 0) std::memcpy(r.data, payload, taken);
+    give_credit(peer, head);
+    finish(r);
+    return;
+  }
+  const landing where = keep_early(peer, head);
+  if (where.owner == nullptr && from.lost) return;
+  if (where.room > 0) std::memcpy(where.at, payload, where.room);
+  from.arriving = nullptr;
+  end_eager(peer, head, where);
 }
 
 void endpoint::end_eager(int peer, const frame& head, const landing& where) noexcept {

@@ -140,6 +140,9 @@ class endpoint final : public transport::inbound {
   // activity and the buffer must stay until completion, or until release().
   bool start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
              const fingerprint& part_of) noexcept;
+  // A message that its link takes whole at once, for which no activity is needed. False: nothing was done;
+  // start() a send.
+  bool send_now(std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes) noexcept;
   bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
              const fingerprint& part_of) noexcept;
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
@@ -228,6 +231,7 @@ class endpoint final : public transport::inbound {
   // transport::inbound
   transport::landing begin(int peer, const transport::frame& head) noexcept override;
   void end(int peer, const transport::frame& head, const transport::landing& where) noexcept override;
+  void deliver(int peer, const transport::frame& head, const std::byte* payload) noexcept override;
   void closed(int peer, errc why, std::string text) noexcept override;
 
  private:
@@ -270,6 +274,7 @@ class endpoint final : public transport::inbound {
   void wait_again(receive& r) noexcept;
 
   transport::landing begin_eager(int peer, const transport::frame& head) noexcept;
+  transport::landing keep_early(int peer, const transport::frame& head) noexcept;
   transport::landing begin_data(int peer, const transport::frame& head) noexcept;
   void end_eager(int peer, const transport::frame& head, const transport::landing& where) noexcept;
   void end_announce(int peer, const transport::frame& head) noexcept;

@@ -6,10 +6,12 @@
 #include "base/intrusive_list.hpp"
 #include "transport/vitals.hpp"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <tutti/error.hpp>
 
@@ -98,6 +100,14 @@ class inbound {
  public:
   // A frame's header has come. For frames with payload, says where that goes.
   virtual landing begin(int peer, const frame& head) noexcept = 0;
+  // A frame that has come whole: `payload` (head.length bytes, null where the kind has none) is there until
+  // this returns. The same as begin(), a copy and end().
+  virtual void deliver(int peer, const frame& head, const std::byte* payload) noexcept {
+    const landing where = begin(peer, head);
+    const std::size_t bytes = payload != nullptr ? std::min<std::size_t>(where.room, head.length) : 0;
+    if (bytes > 0) std::memcpy(where.at, payload, bytes);
+    end(peer, head, where);
+  }
   // All of the frame has come, and has been put where begin() said.
   virtual void end(int peer, const frame& head, const landing& where) noexcept = 0;
   // The link is gone and everything that had come through it has been delivered. `why` is peer_left after a
@@ -122,6 +132,9 @@ class link {
   virtual const char* transport_name() const noexcept = 0;
   // True: the frame has left, payload and all, and `done` will not be called. False: queued.
   virtual bool submit(outgoing& frame) noexcept = 0;
+  // Sends a frame of which the link keeps nothing, an announcement or data excepted, when that is possible at
+  // once and nothing waits before it. False: nothing was done; submit() takes it.
+  virtual bool send_now(const frame& /*head*/, const std::byte* /*payload*/) noexcept { return false; }
   // Takes back a queued frame: on return its payload is not referenced. Slices of a data frame that had left
   // stay sent; a frame that had begun to leave on a stream is finished from a copy. For an announcement also
   // after it has left: a peer that was reading the payload itself will not get to its end with success,

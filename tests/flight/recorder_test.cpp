@@ -95,7 +95,7 @@ TEST_CASE("recorder: an operation that stays pending is not overwritten by thous
   recorder r(m.view);
   const handle old = r.begin(message(1, 1));
   const handle other = r.begin(message(1, 2));
-  for (int i = 0; i < 5000; ++i) r.end_at_once(r.begin(message(2, 100 + i)), state::done);
+  for (int i = 0; i < 5000; ++i) r.note(message(2, 100 + i), state::done);
   rank_snapshot now = read(m.view, 1000);
   REQUIRE(now.pending.size() == 2);
   CHECK(now.pending[0].tag == 1);
@@ -173,7 +173,7 @@ TEST_CASE("recorder: a reader sees an operation as it was or as it is, never a m
       operation_facts facts = message(i, i);
       facts.line = static_cast<std::uint32_t>(i);
       facts.sequence = static_cast<std::uint32_t>(i);
-      r.end_at_once(r.begin(facts), state::done);
+      r.note(facts, state::done);
     }
   });
   const time_map times(m.view.head());

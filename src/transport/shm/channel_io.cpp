@@ -31,42 +31,41 @@ void channel_writer::publish(line* l, std::uint32_t kind_and_flags) noexcept {
   ++position_;
 }
 
-bool channel_writer::write_message(const outgoing& o) noexcept {
+bool channel_writer::write_message(const frame& head, const std::byte* payload) noexcept {
   line* l = free_line();
   if (l == nullptr) return false;
-  auto kind = static_cast<std::uint32_t>(o.head.kind);
-  const bool marked = o.head.fingerprint != none;
-  if (o.head.kind == frame_kind::eager || o.head.kind == frame_kind::fail ||
-      o.head.kind == frame_kind::agree) {
-    const std::size_t bytes = o.head.length;
+  auto kind = static_cast<std::uint32_t>(head.kind);
+  const bool marked = head.fingerprint != none;
+  if (head.kind == frame_kind::eager || head.kind == frame_kind::fail || head.kind == frame_kind::agree) {
+    const std::size_t bytes = head.length;
     const std::size_t skip = marked ? sizeof none : 0;
     if (bytes + skip <= sizeof l->body) {
-      if (bytes > 0) std::memcpy(l->body + skip, o.payload, bytes);
+      if (bytes > 0) std::memcpy(l->body + skip, payload, bytes);
     } else {
       const std::uint64_t start = small_.start_for(bytes, small_ring_bytes);
       if (!room(start + ring_cursor::padded(bytes), small_ring_bytes, small_seen_,
                 channel_->header().small_read))
         return false;
-      std::memcpy(channel_->small_ring() + start % small_ring_bytes, o.payload, bytes);
+      std::memcpy(channel_->small_ring() + start % small_ring_bytes, payload, bytes);
       small_.advance(bytes, small_ring_bytes);
       kind |= line::in_ring;
     }
     if (marked) {
-      std::memcpy(l->body, o.head.fingerprint.data(), sizeof none);
+      std::memcpy(l->body, head.fingerprint.data(), sizeof none);
       kind |= line::has_fingerprint;
     }
     l->length = static_cast<std::uint32_t>(bytes);
   } else {
-    const cookies c{o.head.length, o.head.cookie, o.head.other_cookie};
+    const cookies c{head.length, head.cookie, head.other_cookie};
     std::memcpy(l->body, &c, sizeof c);
     if (marked) {
-      std::memcpy(l->body + fingerprint_in_cookies, o.head.fingerprint.data(), sizeof none);
+      std::memcpy(l->body + fingerprint_in_cookies, head.fingerprint.data(), sizeof none);
       kind |= line::has_fingerprint;
     }
     l->length = 0;
   }
-  l->context = o.head.context;
-  l->tag = o.head.tag;
+  l->context = head.context;
+  l->tag = head.tag;
   publish(l, kind);
   return true;
 }

@@ -21,7 +21,7 @@ class channel_writer {
   explicit channel_writer(const channel& c) noexcept : channel_(&c) {}
 
   // Writes a frame other than `data`, with its payload. False: there is no room now.
-  bool write_message(const outgoing& o) noexcept;
+  bool write_message(const frame& head, const std::byte* payload) noexcept;
   // Writes the next slice of a data frame and moves o.progress on. False: there is no room now.
   bool write_slice(outgoing& o) noexcept;
   // Tells the consumer that the producer waits for room. True: there is some after all, look again.

@@ -65,6 +65,12 @@ bool shm_link::submit(outgoing& o) noexcept {
   return false;
 }
 
+bool shm_link::send_now(const frame& head, const std::byte* payload) noexcept {
+  if (at_ != phase::open || !messages_.empty() || !writer_.write_message(head, payload)) return false;
+  ring();
+  return true;
+}
+
 void shm_link::abandon_accept() noexcept {
   if (at_ != phase::accepting) return;
   at_ = phase::idle;
@@ -89,7 +95,7 @@ withdrawal shm_link::withdraw(outgoing& o) noexcept {
 
 bool shm_link::write_message(outgoing& o) noexcept {
   if (o.head.kind == frame_kind::announce && o.shown == 0) show(o);
-  return writer_.write_message(o);
+  return writer_.write_message(o.head, o.payload);
 }
 
 // Where the message lies in memory that the peer can map, the announcement says so. If anything is missing it
@@ -257,14 +263,9 @@ bool shm_link::read_some() noexcept {
       continue;
     }
     if (item.head.kind == frame_kind::withdraw) reads_.note_withdrawal(item.head);
-    inbound& up = owner_.up();
-    const landing where = up.begin(peer_, item.head);
-    const std::size_t bytes =
-        item.payload != nullptr ? std::min<std::size_t>(where.room, item.head.length) : 0;
-    if (bytes > 0) std::memcpy(where.at, item.payload, bytes);
-    copied += bytes;
+    if (item.payload != nullptr) copied += item.head.length;
+    owner_.up().deliver(peer_, item.head, item.payload);
     reader_.release();
-    up.end(peer_, item.head, where);
     if (at_ != phase::open) return true;
   }
   if (reader_.publish(false)) ring();

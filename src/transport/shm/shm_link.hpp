@@ -37,6 +37,7 @@ class shm_link final : public link, public core::watcher {
 
   const char* transport_name() const noexcept override { return "shm"; }
   bool submit(outgoing& o) noexcept override;
+  bool send_now(const frame& head, const std::byte* payload) noexcept override;
   withdrawal withdraw(outgoing& o) noexcept override;
   bool fetch(const frame& announced, std::uint64_t cookie) noexcept override;
   bool stop_fetching(std::uint64_t cookie, frame& announced) noexcept override {
