@@ -70,7 +70,8 @@ class communicator {
   // or 1 for long messages that lie in memory of tutti::shared_allocator; TCP the kernel's.
   template <Buffer B>
   operation<> send(const B& data, int dest, int tag = 0, call_site where = call_site::current()) const {
-    return operation<>(message(detail::operation_kind::send, detail::view_of(data), dest, tag, where));
+    return operation<>(std::in_place, detail::operation_kind::send, state_, detail::view_of(data), dest, tag,
+                       where);
   }
   // Receives one message from `source` (or any_source) with `tag` (or any_tag). Completes with the message in
   // `data`. A longer message is errc::truncated, with nothing written past the end; a shorter one is fine:
@@ -80,13 +81,14 @@ class communicator {
                          call_site where = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "recv needs a writable buffer that outlives the operation: an lvalue, or a span");
-    return operation<status>(
-        message(detail::operation_kind::receive, detail::view_of(data), source, tag, where));
+    return operation<status>(std::in_place, detail::operation_kind::receive, state_, detail::view_of(data),
+                             source, tag, where);
   }
   // The same, started on return; see request.
   template <Buffer B>
   request isend(const B& data, int dest, int tag = 0, call_site where = call_site::current()) const {
-    return request(message(detail::operation_kind::send, detail::view_of(data), dest, tag, where));
+    return request(std::in_place, detail::operation_kind::send, state_, detail::view_of(data), dest, tag,
+                   where);
   }
   template <Buffer B>
     requires(!std::is_lvalue_reference_v<B> && !std::ranges::borrowed_range<B>)
@@ -96,7 +98,8 @@ class communicator {
   request irecv(B&& data, int source, int tag = any_tag, call_site where = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "irecv needs a writable buffer that outlives the request: an lvalue, or a span");
-    return request(message(detail::operation_kind::receive, detail::view_of(data), source, tag, where));
+    return request(std::in_place, detail::operation_kind::receive, state_, detail::view_of(data), source, tag,
+                   where);
   }
 
   // Completes when a message from `source` (or any_source) with `tag` (or any_tag) could be received, with
@@ -104,8 +107,8 @@ class communicator {
   // may be faster.
   operation<status> probe(int source = any_source, int tag = any_tag,
                           call_site where = call_site::current()) const {
-    return operation<status>(
-        message(detail::operation_kind::probe, detail::buffer_view{}, source, tag, where));
+    return operation<status>(std::in_place, detail::operation_kind::probe, state_, detail::buffer_view{},
+                             source, tag, where);
   }
 
   // ---- collectives ----
@@ -126,7 +129,8 @@ class communicator {
   operation<> broadcast(B&& data, int root, call_site where = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "broadcast needs a writable buffer that outlives it: an lvalue, or a span");
-    return operation<>(message(detail::operation_kind::broadcast, detail::view_of(data), root, 0, where));
+    return operation<>(std::in_place, detail::operation_kind::broadcast, state_, detail::view_of(data), root,
+                       0, where);
   }
 
   // Element by element, `inout` of all ranks reduced into `inout` of every rank. Bit for bit the same result
@@ -376,14 +380,6 @@ class communicator {
   }
 
  private:
-  detail::call message(detail::operation_kind kind, detail::buffer_view data, int peer, int tag,
-                       call_site where) const {
-    detail::call what(kind, state_, where);
-    what.in = what.out = data;
-    what.peer = peer;
-    what.tag = tag;
-    return what;
-  }
   template <class B>
   static constexpr void writable_result() {
     static_assert(WritableBuffer<B>,

@@ -35,6 +35,9 @@ class [[nodiscard(
   using signature = detail::signature_of<T>;
 
   explicit operation(detail::call&& what) noexcept : state_(std::move(what)) {}
+  // The call is made where it stays.
+  template <class... Parts>
+  explicit operation(std::in_place_t, const Parts&... parts) noexcept : state_(std::in_place, parts...) {}
   // Only before it is used.
   operation(operation&& other) noexcept : state_(other.state_.what()) {}
 

@@ -25,6 +25,9 @@ class [[nodiscard("dropping a request cancels it")]] request {
  public:
   request() noexcept = default;
   explicit request(detail::call&& what) : slot_(detail::start_request(std::move(what))) {}
+  request(std::in_place_t, detail::operation_kind kind, const detail::communicator_ref& comm,
+          detail::buffer_view data, int peer, int tag, call_site where)
+      : slot_(detail::start_request(kind, comm, data, peer, tag, where)) {}
   request(request&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
   request& operator=(request&& other) noexcept {
     if (this != &other) {

@@ -57,19 +57,32 @@ void completed(operation_state& state) noexcept {
   if (slot.waiter != nullptr) slot.waiter(slot.owner);
 }
 
-}  // namespace
-
-request_slot* start_request(call&& what) {
-  if (what.comm && !what.comm->orphaned() && !what.comm->loop().on_this_thread())
+// `make` makes the slot's state.
+template <class Make>
+request_slot* start_in_slot(const communicator_ref& comm, Make make) {
+  if (comm && !comm->orphaned() && !comm->loop().on_this_thread())
     throw error(errc::wrong_thread,
-                fmt::format("a request on {}: {}", what.comm->name(), core::wrong_thread_words()));
+                fmt::format("a request on {}: {}", comm->name(), core::wrong_thread_words()));
   request_slot* slot = pool().take();
   slot->waiter = nullptr;
   slot->owner = nullptr;
   slot->done = false;
-  slot->state.emplace(std::move(what));
+  make(*slot);
   slot->done = slot->state->start(&completed, slot);
   return slot;
+}
+
+}  // namespace
+
+request_slot* start_request(call&& what) {
+  return start_in_slot(what.comm, [&](request_slot& slot) { slot.state.emplace(std::move(what)); });
+}
+
+request_slot* start_request(operation_kind kind, const communicator_ref& comm, buffer_view data, int peer,
+                            int tag, call_site where) {
+  return start_in_slot(comm, [&](request_slot& slot) {
+    slot.state.emplace(std::in_place, kind, comm, data, peer, tag, where);
+  });
 }
 
 bool request_done(const request_slot& slot) noexcept { return slot.done; }

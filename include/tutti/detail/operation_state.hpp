@@ -100,6 +100,9 @@ struct buffer_list {
 struct call {
   call(operation_kind k, communicator_ref c, call_site w = call_site::current()) noexcept
       : kind(k), comm(std::move(c)), where(w) {}
+  // With one buffer and a peer, or root.
+  call(operation_kind k, const communicator_ref& c, buffer_view data, int p, int t, call_site w) noexcept
+      : kind(k), comm(c), in(data), out(data), peer(p), tag(t), where(w) {}
 
   operation_kind kind;
   communicator_ref comm;
@@ -123,6 +126,8 @@ class operation_state {
 
   explicit operation_state(call&& what) noexcept : what_(std::move(what)) {}
   explicit operation_state(const call& what) noexcept : what_(what) {}
+  template <class... Parts>
+  explicit operation_state(std::in_place_t, const Parts&... parts) noexcept : what_(parts...) {}
   operation_state(const operation_state&) = delete;
   operation_state& operator=(const operation_state&) = delete;
   ~operation_state() {

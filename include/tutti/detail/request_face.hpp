@@ -20,6 +20,9 @@ namespace tutti::detail {
 struct request_slot;
 // A started operation in a slot from this thread's pool: no heap allocation in steady state.
 request_slot* start_request(call&& what);
+// The same of a message, whose call is made in the slot.
+request_slot* start_request(operation_kind kind, const communicator_ref& comm, buffer_view data, int peer,
+                            int tag, call_site where);
 bool request_done(const request_slot& slot) noexcept;
 operation_state& request_state(request_slot& slot) noexcept;
 // f(owner) is called, once, when the operation completes. To be set before that, on a slot that is not done.
