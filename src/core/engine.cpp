@@ -64,14 +64,15 @@ bool engine::deliver() noexcept {
 }
 
 bool engine::poll() noexcept {
-  bool any = deliver();
+  bool any = !ready_.empty() && deliver();
   // By index: what a source completes is delivered later, but polling may still add or remove a source.
   for (std::size_t i = 0; i < sources_.size(); ++i)
     if (sources_[i]->poll()) {
       any = true;
-      deliver();
+      if (!ready_.empty()) deliver();
     }
-  any |= deliver();
+  // What was completed by a source that had nothing to do itself.
+  if (!ready_.empty()) any |= deliver();
   return any;
 }
 
