@@ -9,6 +9,7 @@
 #include "flight/recordings.hpp"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -103,7 +104,7 @@ struct loop::turn_handler {
           if (!loops().list.empty()) a_child_of_a_rank = true;
           for (loop* const l : loops().list) {
             l->alive_->owner = forked;
-            l->bound_.store(false, std::memory_order_relaxed);  // no thread here is the loop's
+            l->thread_.store(nullptr, std::memory_order_relaxed);  // no thread here is the loop's
             l->engine_.abandon();
             l->leaving_ = true;  // a turn that is under way ends now
           }
@@ -174,8 +175,7 @@ loop::~loop() {
 loop* loop::current() noexcept { return current_loop; }
 
 void loop::bind_to_this_thread() noexcept {
-  thread_.store(::pthread_self(), std::memory_order_relaxed);
-  bound_.store(true, std::memory_order_relaxed);
+  thread_.store(this_thread(), std::memory_order_relaxed);
   current_loop = this;
   if (flight::seat::current() != seat_.get()) flight::seat::set_current(seat_.get());
 }

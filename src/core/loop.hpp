@@ -13,8 +13,6 @@
 #include "core/spin_policy.hpp"
 #include "core/stall_watch.hpp"
 
-#include <pthread.h>
-
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -74,10 +72,7 @@ class loop {
 
   // The thread that runs the io_context calls this; afterwards on_this_thread() is true there.
   void bind_to_this_thread() noexcept;
-  bool on_this_thread() const noexcept {
-    return bound_.load(std::memory_order_relaxed) &&
-           ::pthread_equal(thread_.load(std::memory_order_relaxed), ::pthread_self()) != 0;
-  }
+  bool on_this_thread() const noexcept { return thread_.load(std::memory_order_relaxed) == this_thread(); }
   // The loop whose turn this thread last ran, or null.
   static loop* current() noexcept;
 
@@ -118,8 +113,12 @@ class loop {
   std::shared_ptr<flight::seat> seat_;
   flight::recorder* recorder_ = nullptr;  // the seat's
   std::shared_ptr<anchor> alive_;
-  std::atomic<pthread_t> thread_{};  // read by other threads, which ask whether they are this one
-  std::atomic<bool> bound_{false};
+  static const void* this_thread() noexcept {
+    static constinit thread_local char mark = 0;
+    return &mark;
+  }
+  // Which runs the loop; null: none. Read by others, which ask whether they are this one.
+  std::atomic<const void*> thread_{nullptr};
   int holds_ = 0;
   bool scheduled_ = false;     // a turn is posted, or running
   bool parked_ = false;        // doorbells are armed

@@ -135,6 +135,7 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
     return true;
   }
   transport::link& link = *found;
+  other.link = found;
   ++other.counters.sends;
   other.counters.bytes_sent += bytes;
   s.head = frame{};
@@ -170,20 +171,14 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
 bool endpoint::send_now(std::uint32_t context, int peer, int tag, const void* data,
                         std::size_t bytes) noexcept {
   peer_state& other = state_of(peer);
-  if (other.why != errc::success) return false;
-  transport::link* link = nullptr;
-  try {
-    link = &routes_.link_to(peer);
-  } catch (const std::bad_alloc&) {
+  transport::link* const link = other.link;
+  if (link == nullptr || bytes > link->eager_limit() || other.eager_out + cost_of(bytes) > eager_window)
     return false;
-  }
-  if (bytes > link->eager_limit() || other.eager_out + cost_of(bytes) > eager_window) return false;
   frame head;
   head.context = context;
   head.tag = tag;
   head.length = bytes;
   if (!link->send_now(head, static_cast<const std::byte*>(data))) return false;
-  other.in_touch = true;
   ++counters_.sends;
   ++counters_.eager;
   ++other.counters.sends;
@@ -904,6 +899,7 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   }
   g.why = why;
   g.text = std::move(text);
+  g.link = nullptr;
   if (why == errc::protocol) ++counters_.corrupt_frames;
   // Messages that had come whole can still be received; what was half way cannot.
   drop_arriving(peer);

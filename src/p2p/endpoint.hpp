@@ -237,7 +237,8 @@ class endpoint final : public transport::inbound {
  private:
   struct control;  // an announcement's answer or another frame without owner, kept until it has left
   struct peer_state {
-    errc why = errc::success;  // of the link's end
+    errc why = errc::success;         // of the link's end
+    transport::link* link = nullptr;  // while it has not ended, once something was sent
     bool in_touch = false;
     bool heard = false;  // a frame has come from it
     bool lost = false;   // nothing more is taken from it; its link is about to close

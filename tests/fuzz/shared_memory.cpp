@@ -58,7 +58,7 @@ void lines(reader& in) {
       if (message.begin() && in.value<std::uint8_t>() % 2 == 0) message.give_back();
     }
     from.release();
-    from.publish(in.value<std::uint8_t>() % 4 == 0);
+    if (from.is_to_publish() || in.value<std::uint8_t>() % 4 == 0) from.publish();
     ++position;
   }
   TUTTI_INVARIANT(sum < ~0U);

@@ -173,15 +173,9 @@ void channel_reader::release() noexcept {
   bulk_ = next_bulk_;
 }
 
-bool channel_reader::publish(bool all) noexcept {
+bool channel_reader::publish() noexcept {
+  if (position_ == published_lines_) return false;
   channel_header& h = channel_->header();
-  const bool unpublished = position_ != published_lines_;
-  if (!unpublished) return false;
-  const bool due = all || position_ - published_lines_ >= lines_per_channel / 4 ||
-                   small_.position - published_small_ >= small_ring_bytes / 4 ||
-                   bulk_.position - published_bulk_ >= channel_->bulk_bytes / 8 ||
-                   h.wants_room.load(std::memory_order_relaxed) != 0;
-  if (!due) return false;
   // Release: the producer may overwrite what it finds read.
   h.small_read.store(small_.position, std::memory_order_release);
   h.bulk_read.store(bulk_.position, std::memory_order_release);

@@ -63,13 +63,20 @@ class channel_reader {
     const line& l = channel_->lines()[position_ % lines_per_channel];
     return (l.stamp.load(std::memory_order_acquire) & ~std::uint32_t{0xff}) == stamp_of(position_);
   }
+  // What was read should be given back now.
+  bool is_to_publish() const noexcept {
+    const std::uint64_t lines = position_ - published_lines_;
+    return lines > 0 &&
+           (lines >= lines_per_channel / 4 || small_.position - published_small_ >= small_ring_bytes / 4 ||
+            bulk_.position - published_bulk_ >= channel_->bulk_bytes / 8 ||
+            channel_->header().wants_room.load(std::memory_order_relaxed) != 0);
+  }
   // The next frame; its payload stays in place until release(). False: nothing there, or (broken) nonsense.
   bool peek(item& out) noexcept;
   // Done with the frame that peek() gave.
   void release() noexcept;
-  // Lets the producer reuse what was read, when it is time or when it asks. True: the producer waits for
-  // this.
-  bool publish(bool all) noexcept;
+  // Lets the producer reuse what was read. True: the producer waits for this.
+  bool publish() noexcept;
   bool broken() const noexcept { return broken_; }
 
  private:

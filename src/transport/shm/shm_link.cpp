@@ -161,7 +161,6 @@ bool shm_link::fetch(const frame& announced, std::uint64_t cookie) noexcept {
 }
 
 bool shm_link::read_direct() noexcept {
-  if (!reads_.busy()) return false;
   if (owner_.leaving()) {
     reads_.clear();
   } else if (outgoing* taken = reads_.step(owner_.up(), peer_)) {
@@ -250,8 +249,9 @@ bool shm_link::flush() noexcept {
 bool shm_link::read_some() noexcept {
   bool any = false;
   std::size_t copied = 0;
-  channel_reader::item item;
-  for (int i = 0; i < frames_per_poll && copied < copied_per_poll && reader_.peek(item); ++i) {
+  for (int i = 0; i < frames_per_poll && copied < copied_per_poll && reader_.has_next(); ++i) {
+    channel_reader::item item;
+    if (!reader_.peek(item)) break;
     any = true;
     if (item.head.kind == frame_kind::leave) {
       peer_leaves_ = true;
@@ -268,7 +268,7 @@ bool shm_link::read_some() noexcept {
     reader_.release();
     if (at_ != phase::open) return true;
   }
-  if (reader_.publish(false)) ring();
+  if (reader_.is_to_publish() && reader_.publish()) ring();
   if (reader_.broken())
     end(errc::protocol, base::words([this] {
           return owner_.describe(peer_) +
@@ -282,7 +282,7 @@ bool shm_link::read_some() noexcept {
 bool shm_link::poll() noexcept {
   if (at_ == phase::open) {
     bool any = read_some();
-    if (at_ == phase::open) any |= read_direct();
+    if (at_ == phase::open && reads_.busy()) any |= read_direct();
     if (at_ == phase::open && has_queue()) any |= flush();
     if (at_ == phase::open && hung_up_ && !reader_.has_next() && !reads_.busy()) {
       // All that the peer wrote before its end has been read.
@@ -322,7 +322,7 @@ void shm_link::say_farewell() noexcept {
 bool shm_link::prepare_sleep() noexcept {
   if (end_pending_) return true;
   if (at_ != phase::open) return false;
-  if (reader_.publish(true)) ring();
+  if (reader_.publish()) ring();
   return reader_.has_next() || reads_.busy() || hung_up_ || (has_queue() && writer_.request_room());
 }
 
