@@ -66,7 +66,8 @@ task<> scatter_binomial(collective c, const void* data, void* block, std::size_t
 
 task<> all_gather_ring(collective c, void* data, blocks parts);
 task<> all_gather_bruck(collective c, void* data, std::size_t block_bytes);
-task<> all_gather_shared_memory(collective c, void* data, blocks parts);
+// This rank's block is at `block`, and in its place already or anywhere else.
+task<> all_gather_shared_memory(collective c, const void* block, void* data, blocks parts);
 
 task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, void* result, blocks in_parts);
 task<> all_to_all_shared_memory(collective c, const void* data, void* result, std::size_t block_bytes);

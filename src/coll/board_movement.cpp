@@ -42,6 +42,7 @@ class rounds {
         write(staged_);
         b_.say_staged(end_of(staged_));
       }
+      keep(staged_);
       ++staged_;
       return true;
     }
@@ -107,6 +108,15 @@ class rounds {
           round);
     }
   }
+  void keep(std::size_t round) noexcept {
+    const std::size_t bytes = in_round(w_.own_bytes, round);
+    if (bytes > 0)
+      base::ring_copy::piece(w_.own_to + round * piece_, w_.own_from + round * piece_, bytes, whole());
+  }
+  // Of what this rank's memory gets, as far as it matters to the caches.
+  std::size_t whole() const noexcept {
+    return w_.longest * static_cast<std::size_t>(w_.root < 0 ? c_.size() : 1);
+  }
   void read(std::size_t round) noexcept {
     const std::uint64_t from = starts_[round % most_ahead];
     for (int i = 1; i < c_.size(); ++i) {
@@ -117,8 +127,7 @@ class rounds {
       const std::size_t bytes = in_round(all, round);
       if (bytes > 0)
         base::ring_copy::piece(w_.received + at + round * piece_,
-                               b_.at(giver, from + segment(giver, c_.rank())), bytes,
-                               w_.longest * static_cast<std::size_t>(w_.root < 0 ? c_.size() : 1));
+                               b_.at(giver, from + segment(giver, c_.rank())), bytes, whole());
     }
   }
 
@@ -145,15 +154,17 @@ task<> move_directly(collective c, const board_movement* w, const memory_of_othe
   comm::board& b = c.board();
   const std::uint64_t end = b.take(64) + 64;  // nothing is written there
   own_turn turn(c);
-  for (int i = 1; i < c.size(); ++i) {
+  for (int i = 0; i < c.size(); ++i) {
     const int giver = (c.rank() + i) % c.size();
-    if (w->root >= 0 && giver != w->root) continue;
-    const std::size_t to = w->root >= 0 ? 0 : w->received_parts.begin(giver);
-    const std::size_t bytes = w->root >= 0 ? w->longest : w->received_parts.bytes(giver);
-    const std::size_t from = w->to_each ? w->given_parts.begin(c.rank()) : 0;
+    const bool own = i == 0;
+    if (own ? w->own_bytes == 0 : w->root >= 0 && giver != w->root) continue;
+    const std::size_t bytes = own ? w->own_bytes : w->root >= 0 ? w->longest : w->received_parts.bytes(giver);
+    std::byte* const to = own ? w->own_to : w->received + (w->root >= 0 ? 0 : w->received_parts.begin(giver));
+    const std::byte* const from = own ? w->own_from
+                                      : others->data[static_cast<std::size_t>(giver)] +
+                                            (w->to_each ? w->given_parts.begin(c.rank()) : 0);
     for (std::size_t at = 0; at < bytes; at += direct_piece) {
-      base::ring_copy::piece(w->received + to + at, others->data[static_cast<std::size_t>(giver)] + from + at,
-                             std::min(direct_piece, bytes - at),
+      base::ring_copy::piece(to + at, from + at, std::min(direct_piece, bytes - at),
                              bytes * static_cast<std::size_t>(c.size() - 1));
       if (!turn.is_over()) continue;
       comm::board::wait pause(b);

@@ -20,6 +20,11 @@ struct board_movement {
   std::byte* received = nullptr;     // with a root its block; else block r is what rank r has given
   blocks received_parts;
   std::size_t longest = 0;  // bytes of the longest block that moves, the same on all ranks
+  // This rank's block for itself, copied piece by piece with what it gives: often the same, and then in
+  // cache.
+  const std::byte* own_from = nullptr;
+  std::byte* own_to = nullptr;
+  std::size_t own_bytes = 0;  // at most `longest`
 };
 
 // In the turn of an operation that has begun. Ends when this rank has received everything and what it gives

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/execution.hpp"
 
-#include "base/ring_copy.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/board_steps.hpp"
 #include "coll/choice.hpp"
+#include "coll/move_bytes.hpp"
 #include "coll/reduce.hpp"
 #include "comm/world.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <vector>
 
 namespace tutti::coll {
@@ -32,16 +31,6 @@ std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
   std::uint64_t hash = counts.size;
   for (std::size_t i = 0; i < counts.size; ++i) hash = mixed(hash, counts.data[i]);
   return hash;
-}
-
-void move_bytes(void* to, const void* from, std::size_t bytes) noexcept {
-  if (to == from || bytes == 0) return;
-  const auto distance = reinterpret_cast<std::uintptr_t>(to) - reinterpret_cast<std::uintptr_t>(from);
-  if (distance < bytes || 0 - distance < bytes) {
-    std::memmove(to, from, bytes);
-  } else {
-    base::ring_copy::piece(to, from, bytes, bytes);
-  }
 }
 
 // ---- blocks ----
@@ -93,10 +82,12 @@ task<> all_gather_body(const call* w, collective c, algorithm a) {
   const std::size_t own = w->in.bytes();
   const blocks parts =
       w->kind == kind::all_gather ? blocks::even(own) : laid_out(w->out_counts, w->out.element_bytes, memory);
-  move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()), w->in.data, own);
   if (a == algorithm::shared_memory) {
-    co_await all_gather_shared_memory(c, w->out.data, parts);
-  } else if (a == algorithm::bruck) {
+    co_await all_gather_shared_memory(c, w->in.data, w->out.data, parts);
+    co_return;
+  }
+  move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()), w->in.data, own);
+  if (a == algorithm::bruck) {
     co_await all_gather_bruck(c, w->out.data, own);
   } else {
     co_await all_gather_ring(c, w->out.data, parts);
@@ -124,14 +115,14 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
   auto copy = c.scratch().take(in_place ? w->in.bytes() : 0);
   const void* const from = in_place ? copy.data() : w->in.data;
   if (in_place) move_bytes(copy.data(), w->in.data, w->in.bytes());
+  if (a == algorithm::shared_memory) {
+    co_await all_to_all_shared_memory(c, from, w->out.data, block);
+    co_return;
+  }
   const blocks parts = blocks::even(block);
   move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()),
              static_cast<const char*>(from) + parts.begin(c.rank()), block);
-  if (a == algorithm::shared_memory) {
-    co_await all_to_all_shared_memory(c, from, w->out.data, block);
-  } else {
-    co_await all_to_all_pairwise(c, from, parts, w->out.data, parts);
-  }
+  co_await all_to_all_pairwise(c, from, parts, w->out.data, parts);
 }
 
 // ---- reductions ----

@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // On a board: everyone writes its block and reads those of the others, long ones in rounds
 // (coll/board_movement.hpp). n/P bytes written, (P-1)/P n read, one wait.
+#include "base/shared_memory.hpp"
 #include "coll/algorithms.hpp"
 #include "coll/board_movement.hpp"
 #include "coll/board_posting.hpp"
+#include "coll/move_bytes.hpp"
 
 namespace tutti::coll {
 
-task<> all_gather_shared_memory(collective c, void* data, blocks parts) {
+task<> all_gather_shared_memory(collective c, const void* block, void* data, blocks parts) {
   auto* const all = static_cast<std::byte*>(data);
   const std::size_t longest = parts.longest(c.size());
-  const std::byte* const own = all + parts.begin(c.rank());
+  const auto* const given = static_cast<const std::byte*>(block);
+  std::byte* const own = all + parts.begin(c.rank());
   const std::size_t own_bytes = parts.bytes(c.rank());
+  // Where the results can be read by all, this rank's block is given from there.
+  const bool later = longest > most_in_one_posting &&
+                     !overlap(given, own_bytes, all, parts.begin(c.size())) &&
+                     !base::find_shared(own, own_bytes);
+  if (!later) move_bytes(own, given, own_bytes);
   if (longest <= most_in_one_posting) {
     posted what;
     what.bytes = longest;
@@ -24,8 +32,13 @@ task<> all_gather_shared_memory(collective c, void* data, blocks parts) {
     co_return;
   }
   board_movement what;
-  what.given = own;
+  what.given = later ? given : own;
   what.given_bytes = own_bytes;
+  if (later) {
+    what.own_from = given;
+    what.own_to = own;
+    what.own_bytes = own_bytes;
+  }
   what.received = all;
   what.received_parts = parts;
   what.longest = longest;

@@ -4,6 +4,7 @@
 #include "coll/algorithms.hpp"
 #include "coll/board_movement.hpp"
 #include "coll/board_posting.hpp"
+#include "coll/move_bytes.hpp"
 
 namespace tutti::coll {
 
@@ -13,6 +14,7 @@ task<> all_to_all_shared_memory(collective c, const void* data, void* result, st
   auto* const to = static_cast<std::byte*>(result);
   const std::size_t all = block_bytes * static_cast<std::size_t>(c.size());
   if (all <= most_in_one_posting) {
+    move_bytes(to + parts.begin(c.rank()), from + parts.begin(c.rank()), block_bytes);
     posted what;
     what.bytes = what.given_bytes = all;
     what.given = from;
@@ -30,6 +32,9 @@ task<> all_to_all_shared_memory(collective c, const void* data, void* result, st
   what.received = to;
   what.received_parts = parts;
   what.longest = block_bytes;
+  what.own_from = from + parts.begin(c.rank());
+  what.own_to = to + parts.begin(c.rank());
+  what.own_bytes = block_bytes;
   co_await move_on_board(c, what);
 }
 
