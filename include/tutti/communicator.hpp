@@ -65,7 +65,7 @@ class communicator {
   // ---- point to point ----
 
   // Sends `data` to `dest` with `tag` (>= 0). Completes when the buffer may be changed: small messages are
-  // copied out at once, long ones (over 4 KiB in shared memory, 64 KiB on TCP) when the receiver has taken
+  // copied out at once, long ones (over 4 KiB in shared memory, 256 KiB on TCP) when the receiver has taken
   // them. Cancelling takes back what has not been received. Copies: shared memory 2 (in and out of a ring),
   // or 1 for long messages that lie in memory of tutti::shared_allocator; TCP the kernel's.
   template <Buffer B>

@@ -20,6 +20,7 @@
 #include <mutex>
 #include <new>
 #include <tutti/detail/asio_await.hpp>
+#include <utility>
 #include <vector>
 
 namespace tutti::core {
@@ -29,6 +30,8 @@ constexpr unsigned rounds_between_asio = 128;  // idle rounds, some microseconds
 constexpr unsigned busy_rounds_between_asio =
     256;  // so that a hot ping-pong does not starve timers and sockets
 constexpr unsigned rounds_between_clock = 64;
+// Two ranks that share a core must not wait long for each other's looks at a socket.
+constexpr unsigned rounds_of_a_system_call = 4;
 // What comes soon is not waited for in pauses of some dozens of cycles.
 constexpr unsigned rounds_without_pause = 64;
 // Busy rounds may be long: large messages are copied in them. Asio's timers are late by about this much at
@@ -277,12 +280,14 @@ bool loop::tick() noexcept {
 bool loop::stay_awake() {
   tick();
   unsigned idle = 0;
+  unsigned since_asio = 0;
   unsigned busy = 0;
   time_point until{};
   const time_point turn_ends = engine_.now() + longest_turn;
   while (holds_ > 0) {
     if (engine_.poll()) {
-      idle = 0;
+      idle = since_asio = 0;
+      system_calls_ = 0;
       if (++busy >= busy_rounds_between_asio || leaving_) return true;
       if (busy % busy_rounds_between_clock == 0) {
         tick();
@@ -292,6 +297,7 @@ bool loop::stay_awake() {
     }
     if (leaving_) return true;
     ++idle;
+    since_asio += 1 + rounds_of_a_system_call * std::exchange(system_calls_, 0);
     if (idle == 1) {
       if (!engine_.waiting()) {
         // Nothing to spin for. Asio's handlers may have something.
@@ -307,7 +313,7 @@ bool loop::stay_awake() {
     } else if (idle > rounds_without_pause) {
       base::relax();
     }
-    const bool look_at_asio = spin_.yields ? (idle % 16) == 0 : (idle % rounds_between_asio) == 0;
+    const bool look_at_asio = spin_.yields ? (idle % 16) == 0 : since_asio >= rounds_between_asio;
     if (look_at_asio || (idle % rounds_between_clock) == 0) {
       if (tick()) idle = 0;
       // The budget runs from the first look at the clock: reading it for every message would cost more than
@@ -316,6 +322,7 @@ bool loop::stay_awake() {
       if (engine_.now() >= until) return false;
     }
     if (look_at_asio) {
+      since_asio = 0;
       // The kernel may have put the very rank we wait for on this core when we woke it.
       if (!spin_.yields) ::sched_yield();
       if (context_.poll_one() > 0) return true;

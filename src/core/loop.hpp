@@ -67,6 +67,8 @@ class loop {
 
   // Makes the next turn happen soon; from the loop thread.
   void wake() noexcept;
+  // A source has called the kernel in vain: for a loop that waits that is as long as some rounds.
+  void note_system_call() noexcept { ++system_calls_; }
   // Lets the current turn end as soon as it can, so that io_context::stop() takes effect.
   void leave_turn() noexcept { leaving_ = true; }
 
@@ -119,6 +121,7 @@ class loop {
   }
   // Which runs the loop; null: none. Read by others, which ask whether they are this one.
   std::atomic<const void*> thread_{nullptr};
+  unsigned system_calls_ = 0;  // in vain, since the loop last counted them
   int holds_ = 0;
   bool scheduled_ = false;     // a turn is posted, or running
   bool parked_ = false;        // doorbells are armed

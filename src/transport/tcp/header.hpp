@@ -19,7 +19,7 @@
 namespace tutti::transport::tcp {
 
 inline constexpr std::size_t header_bytes = 64;
-inline constexpr std::size_t eager_limit_bytes = std::size_t{64} * 1024;
+inline constexpr std::size_t eager_limit_bytes = std::size_t{256} * 1024;
 // Longer data frames leave as several, between which other frames may pass.
 inline constexpr std::size_t slice_bytes = std::size_t{256} * 1024;
 inline constexpr std::size_t fail_text_limit_bytes = std::size_t{64} * 1024;

@@ -101,8 +101,9 @@ bool tcp_transport::glance() noexcept {
     all_between = true;
     if (l->glance()) {
       any = true;
-    } else if (e.from == l && ++e.rounds >= rounds_expected) {
-      expect_nothing(*l);
+    } else {
+      loop_.note_system_call();
+      if (e.from == l && ++e.rounds >= rounds_expected) expect_nothing(*l);
     }
   }
   if (all_between) loop_.backend().set_glanced_at(true);
