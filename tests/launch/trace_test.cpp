@@ -89,7 +89,8 @@ TEST_CASE("trace: operations, computations and spans of all ranks are in one fil
     CHECK(named(events, "recv", rank).size() == 20);
     const std::vector<json> computations = named(events, "compute", rank);
     CHECK(computations.size() == 20);
-    for (const json& c : computations) CHECK(c.at("dur").get<double>() >= 1000);
+    // Of 1,000 us by the clock; the trace's is the processor's counter, which is fitted to it.
+    for (const json& c : computations) CHECK(c.at("dur").get<double>() >= 990);
     const std::vector<json> steps = named(events, "step", rank);
     REQUIRE(steps.size() == 20);
     // Within each step lies its computation.
