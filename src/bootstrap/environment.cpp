@@ -30,8 +30,6 @@ init_options::init_options()
 namespace bootstrap {
 namespace {
 
-[[noreturn]] void refuse(const std::string& text) { throw error(errc::invalid_argument, text); }
-
 // The option where there is one, and no contradiction.
 setting agree(const setting& environment, int option, const char* name) {
   if (option == -1) return environment;

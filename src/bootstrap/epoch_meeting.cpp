@@ -20,7 +20,7 @@ constexpr const char* newest_key = "epoch";
 std::string prefix_of(std::int64_t epoch) { return fmt::format("epoch/{}", epoch); }
 
 // For the question whether a store is still there.
-constexpr auto patience = std::chrono::seconds(5);
+constexpr auto answer_limit = std::chrono::seconds(5);
 
 std::int64_t number_in(const std::string& text) {
   std::int64_t number = 0;
@@ -75,7 +75,7 @@ task<core::world_info> meet_at(store& through, job who, core::peer_card mine, st
 task<bool> answers(store& through) {
   bool there = true;
   try {
-    co_await through.count(newest_key, patience);
+    co_await through.count(newest_key, answer_limit);
   } catch (const error&) {
     there = false;
   }

@@ -19,8 +19,6 @@ namespace {
 
 using base::env_string;
 
-[[noreturn]] void refuse(const std::string& text) { throw error(errc::invalid_argument, text); }
-
 setting read_setting(const char* variable, int low) {
   const auto value = base::env_integer(variable, low, INT_MAX);
   if (!value) return {};
@@ -195,7 +193,7 @@ place slurm() {
   const auto tasks = env_string(first_set({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"}));
   if (node.value && tasks)
     if (const auto local = tasks_of_node(*tasks, *node.value); local && *local > 0)
-      p.local_size = {*local, fmt::format("SLURM_STEP_TASKS_PER_NODE={}", *tasks)};
+      p.local_size = {local, fmt::format("SLURM_STEP_TASKS_PER_NODE={}", *tasks)};
   const setting nodes =
       read_setting(first_set({"SLURM_STEP_NUM_NODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES"}), 1);
   p.one_host = nodes.value && *nodes.value == 1;
@@ -226,6 +224,8 @@ bool same_place(const place& a, const place& b) {
 }
 
 }  // namespace
+
+void refuse(const std::string& text) { throw error(errc::invalid_argument, text); }
 
 place find_place() {
   place mine = ours();

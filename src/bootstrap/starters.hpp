@@ -34,4 +34,7 @@ struct place {
 // each other, naming both.
 place find_place();
 
+// Throws invalid_argument, for what the environment or the options say.
+[[noreturn]] void refuse(const std::string& text);
+
 }  // namespace tutti::bootstrap

@@ -10,13 +10,9 @@
 namespace tutti::coll {
 namespace {
 
-constexpr std::size_t most_ahead = 16;  // rounds that a rank may be ahead of its own reading
-constexpr std::size_t smallest_piece = 16 * 1024;
-constexpr std::size_t largest_piece = 64 * 1024;
-
-class rounds {
+class movement_rounds {
  public:
-  rounds(const collective& c, const board_movement& what) noexcept
+  movement_rounds(const collective& c, const board_movement& what) noexcept
       : c_(c), b_(c.board()), w_(what), others_(c, what.root) {
     segments_ = w_.to_each ? static_cast<std::size_t>(c.size()) - 1 : 1;
     const std::size_t fits = b_.ring_bytes() / 4 / segments_;
@@ -50,7 +46,7 @@ class rounds {
   }
 
   static int possible(void* self) noexcept {
-    auto& r = *static_cast<rounds*>(self);
+    auto& r = *static_cast<movement_rounds*>(self);
     int lacking = -1;
     if (r.others_.met_a_stranger()) return -1;  // to be refused
     if (r.ended_ < r.staged_) {
@@ -131,6 +127,10 @@ class rounds {
     }
   }
 
+  static constexpr std::size_t most_ahead = 16;  // rounds that a rank may be ahead of its own reading
+  static constexpr std::size_t smallest_piece = 16 * 1024;
+  static constexpr std::size_t largest_piece = 64 * 1024;
+
   const collective& c_;
   comm::board& b_;
   const board_movement& w_;
@@ -193,7 +193,7 @@ task<> move_on_board(collective c, board_movement what) {
   if (others.agreed) {
     co_await move_directly(c, &what, &others);
   } else {
-    rounds staged(c, what);
+    movement_rounds staged(c, what);
     co_await work_off(c, &staged);
   }
 }

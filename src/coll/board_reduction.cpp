@@ -12,13 +12,9 @@
 namespace tutti::coll {
 namespace {
 
-constexpr std::size_t most_ahead = 8;  // rounds that a rank may be ahead of its own slowest step
-constexpr std::size_t smallest_piece = 16 * 1024;
-constexpr std::size_t largest_piece = 64 * 1024;
-
-class rounds {
+class reduction_rounds {
  public:
-  rounds(const collective& c, const board_reduction& what) noexcept
+  reduction_rounds(const collective& c, const board_reduction& what) noexcept
       : c_(c), b_(c.board()), w_(what), others_(c) {
     const std::size_t longest = w_.slices.longest(c.size());
     whole_ = w_.slices.bytes(0, c.size());
@@ -57,7 +53,7 @@ class rounds {
 
   // board::wait::test: whether a step is possible, else a rank that must go on before.
   static int possible(void* self) noexcept {
-    auto& r = *static_cast<rounds*>(self);
+    auto& r = *static_cast<reduction_rounds*>(self);
     int lacking = -1;
     if (r.others_.met_a_stranger()) return -1;  // to be refused
     if (r.collects() && r.ended_ < r.reduced_) {
@@ -145,6 +141,10 @@ class rounds {
                                b_.at(slice, at(round, slice)), bytes, whole_);
     }
   }
+
+  static constexpr std::size_t most_ahead = 8;  // rounds that a rank may be ahead of its own slowest step
+  static constexpr std::size_t smallest_piece = 16 * 1024;
+  static constexpr std::size_t largest_piece = 64 * 1024;
 
   const collective& c_;
   comm::board& b_;
@@ -281,7 +281,7 @@ task<> reduce_on_board(collective c, board_reduction what) {
     co_await until_all_consumed(c, in_place.end());
     co_return;
   }
-  rounds staged(c, what);
+  reduction_rounds staged(c, what);
   co_await work_off(c, &staged);
 }
 

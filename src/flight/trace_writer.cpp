@@ -16,8 +16,8 @@
 namespace tutti::flight {
 namespace {
 
-// As far as a recorder passes over places that are taken.
-constexpr std::size_t most_passed_over = 64;
+// Farther than a recorder passes over places that are taken.
+constexpr std::size_t longest_gap = 64;
 constexpr std::size_t flush_at = 1 << 16;
 constexpr std::size_t most_arrivals = 4096;
 constexpr std::size_t most_lanes = 64;
@@ -141,7 +141,7 @@ void trace_writer::drain(int rank, rank_state& state, ring& r, const entry* entr
     i = r.open.erase(i);
   }
   std::size_t passed = 0;
-  for (std::size_t place = r.place; passed < most_passed_over; place = (place + 1) % count) {
+  for (std::size_t place = r.place; passed < longest_gap; place = (place + 1) % count) {
     // Free, or being written: later ones may be there already, but this one comes first.
     if (!read(entries[place], mark, o, state.memory, times)) break;
     if (o.number <= r.seen) {

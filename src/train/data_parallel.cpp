@@ -21,7 +21,7 @@ using clock = std::chrono::steady_clock;
 
 namespace {
 
-double seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
+double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
 // What ranks say at the start of each uneven step: the sum over the ranks tells how to weigh, and whether
 // anybody has batches left.
@@ -198,8 +198,8 @@ task<> data_parallel::reduced() {
     std::rethrow_exception(failure);
   }
   s.times.bytes = s.buckets.bytes();
-  s.times.communication_seconds = seconds(s.last_end - s.first_start);
-  s.times.exposed_seconds = std::max(0.0, seconds(s.last_end - std::max(called, s.first_start)));
+  s.times.communication_seconds = in_seconds(s.last_end - s.first_start);
+  s.times.exposed_seconds = std::max(0.0, in_seconds(s.last_end - std::max(called, s.first_start)));
 }
 
 void data_parallel::begin_step(double weight) {

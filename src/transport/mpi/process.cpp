@@ -27,7 +27,7 @@ using clock = std::chrono::steady_clock;
 constexpr auto farewell = std::chrono::seconds(5);
 // Of MPI_Finalize, when all processes are about to call it.
 constexpr auto finalize_limit = std::chrono::seconds(10);
-constexpr auto longest_pause = std::chrono::milliseconds(1);
+constexpr auto longest_between_looks = std::chrono::milliseconds(1);
 constexpr int longest_card_bytes = 1024 * 1024;
 
 // A boost::asio timer as a pause between two looks.
@@ -113,7 +113,7 @@ struct process::keeper {
       }
       if (any) pause = std::chrono::microseconds(20);
       std::this_thread::sleep_for(pause);
-      pause = std::min<std::chrono::microseconds>(2 * pause, longest_pause);
+      pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_looks);
     }
     mpi.finalize(mpi.of);
   }
@@ -205,7 +205,7 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
                   fmt::format("MPI_Init has not returned within {}: did all processes that mpirun started "
                               "call tutti::init with backend \"mpi\"?",
                               base::duration_text(timeout)));
-    co_await pause_for(executor, longest_pause);
+    co_await pause_for(executor, longest_between_looks);
     const std::lock_guard lock(keeper_->mutex);
     known = keeper_->at != keeper::phase::initialising;
   }
@@ -229,7 +229,7 @@ task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock:
               "(TUTTI_TIMEOUT, in seconds)",
               size_));
     co_await pause_for(executor, pause);
-    pause = std::min<std::chrono::microseconds>(2 * pause, longest_pause);
+    pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_looks);
   }
 }
 
