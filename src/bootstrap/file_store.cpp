@@ -71,13 +71,15 @@ class held_lock {
   store_file* of_;
 };
 
-// False: not within the time.
-task<bool> lock_file(boost::asio::any_io_executor executor, store_file& file, core::time_point deadline) {
+// Nothing: not within the time. The lock itself is handed over, not the news of it: a task may be destroyed
+// between its child's end and its own next step.
+task<std::optional<held_lock>> lock_file(boost::asio::any_io_executor executor, store_file& file,
+                                         core::time_point deadline) {
   core::wakeup pause(executor);
   for (core::duration next = first_pause;; next = std::min<core::duration>(2 * next, longest_pause)) {
-    if (file.try_lock()) co_return true;
+    if (file.try_lock()) co_return held_lock(&file);
     const core::time_point now = core::clock::now();
-    if (now >= deadline) co_return false;
+    if (now >= deadline) co_return std::nullopt;
     co_await pause.wait(std::min(deadline, now + next));
   }
 }
@@ -139,11 +141,10 @@ struct file_store::impl {
 
 task<held_lock> file_store::impl::enter(const char* operation, std::string key, milliseconds timeout) {
   const milliseconds patience = timeout.count() == 0 ? lock_wait_without_timeout : timeout;
-  const bool locked = co_await lock_file(executor, *file, core::deadline_after(patience));
-  if (!locked) throw_locked(fmt::format("{}('{}') on {}", operation, key, name()), path, patience);
-  held_lock held(file.get());
+  std::optional<held_lock> held = co_await lock_file(executor, *file, core::deadline_after(patience));
+  if (!held) throw_locked(fmt::format("{}('{}') on {}", operation, key, name()), path, patience);
   if (file->refresh(contents)) tell();
-  co_return std::move(held);
+  co_return std::move(*held);
 }
 
 void file_store::impl::write(change kind, const std::string& key, std::string_view value) {
@@ -178,11 +179,9 @@ task<> file_store::impl::watch() {
       bool news = false;
       if (!local || file->looks_changed()) {
         // Who waits has a deadline of its own.
-        const bool locked = co_await lock_file(executor, *file, core::deadline_after(longest));
-        if (locked) {
-          const held_lock held(file.get());
-          news = file->refresh(contents);
-        }
+        const std::optional<held_lock> held =
+            co_await lock_file(executor, *file, core::deadline_after(longest));
+        if (held) news = file->refresh(contents);
       }
       if (news) tell();
       next = news ? first_look : std::min(2 * next, longest);
@@ -228,14 +227,13 @@ task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor 
                                                    milliseconds timeout) {
   const core::time_point deadline = core::deadline_after(timeout);
   for (;;) {
-    auto file = std::make_unique<store_file>(path);
-    const bool locked = co_await lock_file(executor, *file, deadline);
-    if (!locked) throw_locked(fmt::format("opening the store at {}", path), path, timeout);
-    const held_lock held(file.get());
-    if (!file->is_at_path()) continue;  // its last user has just taken it away
-    file->enter();
     std::unique_ptr<file_store> made(
-        new file_store(std::make_unique<impl>(executor, std::move(path), std::move(file))));
+        new file_store(std::make_unique<impl>(executor, path, std::make_unique<store_file>(path))));
+    store_file& file = *made->impl_->file;
+    const std::optional<held_lock> held = co_await lock_file(executor, file, deadline);
+    if (!held) throw_locked(fmt::format("opening the store at {}", path), path, timeout);
+    if (!file.is_at_path()) continue;  // its last user has just taken it away
+    file.enter();
     made->set_timeout(timeout);
     co_return std::move(made);
   }

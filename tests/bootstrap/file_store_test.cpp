@@ -2,6 +2,7 @@
 // file_store: across threads and processes, and what crashed runs, stopped processes and strangers do to it.
 #include "bootstrap/store_conformance.hpp"
 #include "bootstrap/store_file.hpp"
+#include "core/running_task.hpp"
 #include "support/child.hpp"
 #include "support/run_task.hpp"
 #include "support/scratch_directory.hpp"
@@ -17,6 +18,7 @@
 #include <array>
 #include <ctime>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <tutti/store.hpp>
@@ -52,6 +54,14 @@ task<> exchange(store& s, int rank, int ranks, int rounds) {
       if (value != std::to_string(other * round)) throw error(errc::system, "wrong value " + value);
     }
   }
+}
+
+// Calls `f` that many resumptions deep.
+task<> call_deep(unsigned levels, const std::function<void()>* f) {
+  if (levels == 0)
+    (*f)();
+  else
+    co_await call_deep(levels - 1, f);
 }
 
 void overwrite(const std::string& path, off_t at, const std::string& bytes) {
@@ -199,6 +209,37 @@ TEST_CASE("a stopped holder of the lock holds nobody up for ever") {
   CHECK_MESSAGE(f.says("opening"), f.text);
   holder.end(SIGKILL);
   run_task(context, s->set("k", "v"));
+}
+
+// Deep in other coroutines the next step of a task waits for its turn, and what runs before may end the task.
+TEST_CASE("a task that is destroyed when it has just got the lock leaves it free") {
+  const test::scratch_directory scratch;
+  const std::string path = scratch.path() / "store";
+  boost::asio::io_context context;
+  const auto s = open_at(context, path);
+  bootstrap::store_file other(path);
+  const auto is_free = [&other] {
+    const bool free = other.try_lock();
+    if (free) other.unlock();
+    return free;
+  };
+  const auto ignore = [](void*, std::exception_ptr) noexcept {};
+  int had_it = 0;
+  for (unsigned depth = 0; depth < detail::flow::depth_limit; ++depth) {
+    REQUIRE(other.try_lock());
+    core::running_task setting, outer;
+    setting.start(s->set("k", "v"), ignore, nullptr);
+    other.unlock();
+    const std::function<void()> end_it = [&] {
+      do context.restart();
+      while (context.run_one_for(test::run_limit) > 0 && is_free() && setting.running());
+      if (!is_free()) ++had_it;
+      setting.stop();
+    };
+    outer.start(call_deep(depth, &end_it), ignore, nullptr);
+    CHECK(is_free());
+  }
+  CHECK(had_it > 0);
 }
 
 TEST_CASE("other descriptors of the file do not free the lock when they are closed") {

@@ -53,6 +53,13 @@ class child {
       throw std::runtime_error("the child has not come so far");
   }
   void signal(int number) const { ::kill(pid_, number); }
+  // Returns when it is stopped.
+  void stop() const {
+    ::kill(pid_, SIGSTOP);
+    int status = 0;
+    if (::waitpid(pid_, &status, WUNTRACED) != pid_ || !WIFSTOPPED(status))
+      throw std::runtime_error("the child ended before it was stopped");
+  }
   // Waits for its end; the exit code, or 128 + the signal.
   int end(int with_signal = 0) {
     if (with_signal != 0) ::kill(pid_, with_signal);
