@@ -73,7 +73,9 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
 bool channel_writer::write_slice(outgoing& o) noexcept {
   line* l = free_line();
   if (l == nullptr) return false;
-  const std::size_t bytes = std::min<std::uint64_t>(slice_bytes, o.head.length - o.progress);
+  // Short ones in several, too: the reader copies one out while the next is copied in.
+  const auto slice = std::clamp<std::uint64_t>(o.head.length / 4, least_slice_bytes, slice_bytes);
+  const std::size_t bytes = std::min(slice & ~std::uint64_t{63}, o.head.length - o.progress);
   const std::uint64_t start = bulk_.start_for(bytes, channel_->bulk_bytes);
   if (!room(start + ring_cursor::padded(bytes), channel_->bulk_bytes, bulk_seen_,
             channel_->header().bulk_read))
