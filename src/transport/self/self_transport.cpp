@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/self/self_transport.hpp"
 
-#include <algorithm>
-#include <cstring>
+#include <utility>
 
 namespace tutti::transport::self {
 
@@ -26,12 +25,8 @@ bool self_transport::poll() noexcept {
   }
   while (outgoing* o = batch.pop_front()) {
     any = true;
-    const frame head = o->head;
-    const landing where = up_->begin(rank_, head);
-    const std::size_t bytes = std::min<std::size_t>(where.room, head.length);
-    if (bytes > 0 && o->payload != nullptr) std::memcpy(where.at, o->payload, bytes);
+    up_->deliver(rank_, o->head, o->payload);
     o->done(*o, true);
-    up_->end(rank_, head, where);
   }
   return any;
 }
