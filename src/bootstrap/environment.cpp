@@ -327,6 +327,9 @@ void read_common(const init_options& options, job& j) {
       read_limit("TUTTI_SUSPECT_GRACE", options.suspect_grace, "suspect_grace", std::chrono::milliseconds(1));
   j.transports = read_transports(options);
   j.checksums = read_switch("TUTTI_CHECKSUMS", options.checksums, "checksums");
+  j.tcp_connections =
+      static_cast<std::size_t>(base::env_integer("TUTTI_TCP_CONNECTIONS", 1, core::most_tcp_connections)
+                                   .value_or(core::usual_tcp_connections));
   j.secret = options.secret.empty() ? base::env_string("TUTTI_SECRET").value_or("") : options.secret;
 }
 

@@ -2,6 +2,8 @@
 // Which rank of which job this process is: init_options and the environment, checked against each other.
 #pragma once
 
+#include "core/world_info.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -25,7 +27,8 @@ struct job {
   bool store_listens = false;  // since before this process began: who is refused there finds nobody later
   std::string secret;          // empty: none, loopback only
   bool checksums = false;
-  tls_identity tls;  // null: none
+  std::size_t tcp_connections = core::usual_tcp_connections;  // of a link, for long messages
+  tls_identity tls;                                           // null: none
   std::chrono::milliseconds timeout{0};
   std::chrono::milliseconds silence_limit{0};  // zero: none
   std::chrono::milliseconds suspect_grace{0};  // likewise
@@ -44,10 +47,9 @@ struct job {
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
 // TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS,
-// TUTTI_TLS, TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND, TUTTI_STORE_FD and
-// TUTTI_STORE_LISTENS;
-// without RANK, what Open MPI, MPICH (PMI) or Slurm set; what torchrun adds (starters.hpp). With env://, the
-// ranks meet at
+// TUTTI_TCP_CONNECTIONS, TUTTI_TLS, TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND,
+// TUTTI_STORE_FD and TUTTI_STORE_LISTENS; without RANK, what Open MPI, MPICH (PMI) or Slurm set; what
+// torchrun adds (starters.hpp). With env://, the ranks meet at
 //   MASTER_ADDR and MASTER_PORT, where both are set;
 //   else a file in a directory of this user, where a starter has started all ranks on one host and named the
 //   job; under torchrun, whose own store listens at MASTER_PORT: likewise on one host; else at the port

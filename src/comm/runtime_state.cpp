@@ -116,6 +116,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
     info.timeout = job.timeout;
     info.peers.push_back(mine);
   }
+  info.tcp_connections = job.tcp_connections;
   info.silence_limit = job.silence_limit;
   info.suspect_grace = job.suspect_grace;
   check_reach(info, ways);

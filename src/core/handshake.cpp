@@ -206,7 +206,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   co_return answer;
 }
 
-task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purpose expected,
+task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purposes expected,
                                 std::uint64_t world, std::int32_t my_rank, time_point deadline) {
   offer offered{};
   put_preamble(offered.data(), 0, socket);
@@ -244,7 +244,7 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   check_rank_of_certificate(socket, from.peer.rank);
   // A purpose that is not ours means that an address went to the wrong kind of listener: another world's,
   // then.
-  if (from.peer.what != expected || from.peer.world != world) {
+  if (!expected.has(from.peer.what) || from.peer.world != world) {
     co_await turn_away(socket, secret, from, verdict::wrong_world, deadline);
     throw error(errc::join_failed,
                 fmt::format("{} (rank {}) wants to talk to another world: a process of another or an "

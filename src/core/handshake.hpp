@@ -32,7 +32,21 @@
 
 namespace tutti::core {
 
-enum class purpose : std::uint8_t { store = 1, tcp_link = 2, shm_link = 3, launcher = 4 };
+enum class purpose : std::uint8_t {
+  store = 1,
+  tcp_link = 2,
+  shm_link = 3,
+  launcher = 4,
+  tcp_further = 5  // one more connection of a TCP link
+};
+// What a listener is there for.
+struct purposes {
+  purposes(purpose only) noexcept : one(only), other(only) {}
+  purposes(purpose a, purpose b) noexcept : one(a), other(b) {}
+  bool has(purpose p) const noexcept { return p == one || p == other; }
+  purpose one;
+  purpose other;
+};
 
 struct identity {
   purpose what = purpose::store;
@@ -69,7 +83,7 @@ struct greeting {
   identity peer;
   std::array<std::uint8_t, 32> transcript{};  // what the answer is bound to
 };
-task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purpose expected,
+task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purposes expected,
                                 std::uint64_t world, std::int32_t my_rank, time_point deadline);
 // Second half, once the caller knows whether it wants this peer.
 task<> answer_greeting(stream_socket& socket, const std::string& secret, const greeting& from, verdict answer,

@@ -22,14 +22,19 @@ struct peer_card {
   std::string cpus;                        // the cores it may use, as hexadecimal mask
 };
 
+inline constexpr std::size_t usual_tcp_connections = 1;
+inline constexpr std::size_t most_tcp_connections = 8;
+
 struct world_info {
   std::uint64_t id = 0;  // random, the same on all ranks, different for every world
   int rank = 0;
   int size = 1;
   std::uint32_t epoch = 0;
-  std::string secret;                    // empty: none, and then all addresses are loopback
-  tls_identity tls;                      // of connections over a network; null: none
-  bool checksums = false;                // of the payload of frames that go over a network
+  std::string secret;      // empty: none, and then all addresses are loopback
+  tls_identity tls;        // of connections over a network; null: none
+  bool checksums = false;  // of the payload of frames that go over a network
+  // Of a TCP link, for its long messages; the peer has a number of its own.
+  std::size_t tcp_connections = usual_tcp_connections;
   std::chrono::milliseconds timeout{0};  // of connecting; the default of every operation
   // After which a host that is waited for, and says nothing, counts as dead; zero: never.
   std::chrono::milliseconds silence_limit{3000};

@@ -59,6 +59,7 @@ struct receive : core::activity, match::posted_receive, landing_owner {
   receive() noexcept : landing_owner(kind::receive) {}
 
   phase at = phase::idle;
+  bool lost = false;         // its message, for want of memory: whoever owns it is told so, or the link ends
   int peer = -1;             // the sender, once matched
   std::uint64_t cookie = 0;  // while cleared
   std::byte* data = nullptr;

@@ -93,20 +93,27 @@ void endpoint::release(receive& r) noexcept {
   const bool undelivered = ready.linked();
   ready.unlink();
   const bool keep = r.expected == none;
+  const int peer = r.peer;
   unexpected* back = nullptr;
+  bool lost = false;
   switch (r.at) {
     case receive::phase::idle:
       return;
     case receive::phase::done:
       // Complete, and nobody has been told.
-      if (undelivered && keep && r.failure() == errc::success) back = keep_whole(r);
+      if (!undelivered) return;
+      lost = r.lost;
+      if (keep && r.failure() == errc::success) {
+        back = keep_whole(r);
+        lost = back == nullptr;
+      }
       break;
-    default: {
-      bool lost = false;
+    default:
       back = detach(r, keep, lost);
-    }
   }
   if (back != nullptr) offer(*back);
+  // Others wait for it, or for what comes behind it, and nobody else can tell them.
+  if (lost) lose(peer, "a message whose receive ended early");
 }
 
 void endpoint::fail(receive& r, errc code, const std::string& text) noexcept {
@@ -117,9 +124,8 @@ void endpoint::fail(receive& r, errc code, const std::string& text) noexcept {
 void endpoint::end_early(receive& r, errc code, const std::string& text, bool keep) noexcept {
   // The bytes that had no room are gone: of such a message nothing else can be said any more.
   const bool too_long = keep && r.at == receive::phase::landing && r.failure() != errc::success;
-  bool lost = false;
-  unexpected* const back = detach(r, keep, lost);
-  if (lost) {
+  unexpected* const back = detach(r, keep, r.lost);
+  if (r.lost) {
     r.set_failure(
         errc::resources, base::words([&] {
           return fmt::format(
@@ -227,22 +233,23 @@ unexpected* endpoint::keep_whole(const receive& r) noexcept {
 // Data frames that were to go to `r` go to `u` from now on.
 void endpoint::keep_arriving(receive& r, unexpected& u) noexcept {
   u.received = r.received;
-  if (r.received > 0) std::memcpy(u.data, r.data, r.received);
+  // Its parts come in any order.
+  if (r.received > 0) std::memcpy(u.data, r.data, r.result.bytes);
   u.cookie = r.cookie;
   cookies_.replace(u.cookie, u);
-  const landing rest{u.data + u.received, r.result.bytes - u.received, static_cast<landing_owner*>(&u)};
-  routes_.link_to(r.peer).redirect_landing(static_cast<landing_owner*>(&r), rest);
+  const landing whole{u.data, r.result.bytes, static_cast<landing_owner*>(&u)};
+  routes_.link_to(r.peer).redirect_landing(static_cast<landing_owner*>(&r), whole);
 }
 
 // And the other way round; `u` is no more.
 void endpoint::take_over(receive& r, unexpected& u) noexcept {
   r.received = u.received;
-  if (u.received > 0) std::memcpy(r.data, u.data, u.received);
+  if (u.received > 0) std::memcpy(r.data, u.data, r.result.bytes);
   r.cookie = u.cookie;
   r.at = receive::phase::cleared;
   cookies_.replace(r.cookie, r);
-  const landing rest{r.data + r.received, r.result.bytes - r.received, static_cast<landing_owner*>(&r)};
-  routes_.link_to(u.peer).redirect_landing(static_cast<landing_owner*>(&u), rest);
+  const landing whole{r.data, r.result.bytes, static_cast<landing_owner*>(&r)};
+  routes_.link_to(u.peer).redirect_landing(static_cast<landing_owner*>(&u), whole);
   recycle(u);
 }
 
@@ -302,6 +309,7 @@ void endpoint::end_withdraw(int peer, const frame& head) noexcept {
 // The message that the receive had asked for was taken back before anything of it came: it was never there.
 void endpoint::wait_again(receive& r) noexcept {
   cookies_.erase(std::exchange(r.cookie, 0));
+  routes_.link_to(r.peer).redirect_landing(static_cast<landing_owner*>(&r), landing{});
   r.peer = -1;
   r.result = status{};
   r.at = receive::phase::posted;

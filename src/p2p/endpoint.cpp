@@ -437,6 +437,7 @@ bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, voi
   r.capacity = capacity;
   r.expected = part_of;
   r.received = 0;
+  r.lost = false;
   r.wanted = match::envelope{context, source, tag};
   if (match::unexpected_message* m = matcher_.post(r)) {
     auto& u = static_cast<unexpected&>(*m);

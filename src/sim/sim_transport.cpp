@@ -29,9 +29,10 @@ withdrawal sim_link::withdraw(outgoing& o) noexcept {
 
 bool sim_link::redirect_landing(void* owner, const landing& instead) noexcept {
   if (half_way_ == nullptr || where_.owner != owner) return false;
-  const std::size_t here = std::min({half_way_->come, where_.room, instead.room});
-  if (here > 0) std::memcpy(instead.at, where_.at, here);
-  where_ = instead;
+  const landing part = tutti::transport::part_of(instead, half_way_->head);
+  const std::size_t here = std::min({half_way_->come, where_.room, part.room});
+  if (here > 0) std::memcpy(part.at, where_.at, here);
+  where_ = part;
   return true;
 }
 

@@ -86,6 +86,15 @@ struct landing {
   void* owner = nullptr;  // the upper layer's name for it
 };
 
+// Of memory for a whole message, the part that a frame of it fills.
+inline landing part_of(landing whole, const frame& f) noexcept {
+  if (f.kind != frame_kind::data || whole.at == nullptr) return whole;
+  const auto from = static_cast<std::size_t>(std::min<std::uint64_t>(f.other_cookie, whole.room));
+  whole.at += from;
+  whole.room -= from;
+  return whole;
+}
+
 // What becomes of a frame that is taken back.
 enum class withdrawal : std::uint8_t {
   gone,    // it does not arrive, or (data) its end does not
@@ -98,7 +107,8 @@ enum class withdrawal : std::uint8_t {
 // The upper layer. Called from the loop only, never from inside submit().
 class inbound {
  public:
-  // A frame's header has come. For frames with payload, says where that goes.
+  // A frame's header has come. For frames with payload, says where that goes. Before its end() no other frame
+  // of the peer begins, except that data frames come side by side with each other and with other frames.
   virtual landing begin(int peer, const frame& head) noexcept = 0;
   // A frame that has come whole: `payload` (head.length bytes, null where the kind has none) is there until
   // this returns. The same as begin(), a copy and end().
@@ -125,7 +135,8 @@ struct link_counters {
 
 // One peer. Frames submitted before the connection stands wait for it; connecting begins with the first
 // submit(). Frames are delivered in the order of submission, except that a data frame longer than the link's
-// slice is sent as several data frames (with other_cookie moved on) between which other frames may pass.
+// slice is sent as several data frames (with other_cookie moved on), which come in any order, side by side
+// and with other frames between them, also with such as were submitted later.
 class link {
  public:
   virtual ~link() = default;
@@ -151,10 +162,10 @@ class link {
   // not been begun: it can be fetched again, or asked for. True: `announced` is its announcement. False:
   // nothing is fetched for it.
   virtual bool stop_fetching(std::uint64_t /*cookie*/, frame& /*announced*/) noexcept { return false; }
-  // The payload of the frame being received that goes to `owner` goes to `instead` from now on (an empty
-  // landing: nowhere), of which `room` is as long as that payload or longer; what has come of it is copied
-  // there. On return the old place is not referenced, and the frame's end() will name the new one. False: no
-  // frame of `owner` is half way.
+  // The payload of frames being received that goes to `owner` goes to `instead` from now on (an empty
+  // landing: nowhere), which is memory for the whole message, of which a data frame has its part at
+  // other_cookie; what has come is copied there. On return the old place is not referenced, and the frames'
+  // end() will name the new one. False: no frame of `owner` is half way.
   virtual bool redirect_landing(void* owner, const landing& instead) noexcept = 0;
   // Messages up to this many bytes are sent eagerly.
   virtual std::size_t eager_limit() const noexcept = 0;

@@ -66,8 +66,10 @@ TEST_CASE("what tutti-run and torchrun set") {
                           {"TUTTI_JOB_ID", "job"},
                           {"TUTTI_TRANSPORTS", "tcp,shm"},
                           {"TUTTI_CHECKSUMS", "1"},
+                          {"TUTTI_TCP_CONNECTIONS", "3"},
                           {"TUTTI_TIMEOUT", "1.5"}});
   CHECK(j.checksums);
+  CHECK(j.tcp_connections == 3);
   CHECK_FALSE(j.alone);
   CHECK(j.rank == 3);
   CHECK(j.world_size == 8);
@@ -86,6 +88,7 @@ TEST_CASE("local numbers may be missing") {
   CHECK(j.local_rank == -1);
   CHECK(j.local_world_size == -1);
   CHECK(j.master_host == "::1");
+  CHECK(j.tcp_connections == 1);
 }
 
 TEST_CASE("what other starters set is as good") {
@@ -334,6 +337,8 @@ TEST_CASE("unknown methods, backends, transports and times are refused") {
   o.transports = {"rdma"};
   check_refused({}, {"rdma", "shm and tcp"}, o);
   check_refused({{"TUTTI_CHECKSUMS", "2"}}, {"TUTTI_CHECKSUMS", "2"});
+  check_refused({{"TUTTI_TCP_CONNECTIONS", "0"}}, {"TUTTI_TCP_CONNECTIONS", "0"});
+  check_refused({{"TUTTI_TCP_CONNECTIONS", "9"}}, {"TUTTI_TCP_CONNECTIONS", "9"});
   check_refused({{"TUTTI_TRANSPORTS", "tcp,"}}, {"TUTTI_TRANSPORTS", "''"});
   check_refused({{"TUTTI_TRANSPORTS", "tcp, shm"}}, {"TUTTI_TRANSPORTS", "' shm'"});
   for (const char* time : {"0", "-1", "soon", "5s", "nan", "inf", "1e300"})

@@ -313,7 +313,24 @@ TEST_CASE("early ends: without memory the message is lost, and the receive says 
   CHECK(receive.activity.failure() == errc::resources);
   CHECK(receive.activity.take_text().find("rank 0") != std::string::npos);
   ranks.settle();
+  CHECK(ranks.links[1].given_up == errc::success);  // it was told
   CHECK(ranks.nothing_left());
+  // Dropped, or dropped before it heard what it was told: then the link ends, and all that wait for it.
+  for (const bool ended : {false, true}) {
+    CAPTURE(ended);
+    pair_of_ranks again;
+    p2p::endpoint& other = again.sides[1].endpoint;
+    {
+      watched<p2p::receive> dropped;
+      CHECK_FALSE(other.start(dropped.activity, context, 0, 3, &somewhere, huge, none));
+      other.end(0, announced, other.begin(0, announced));
+      if (ended) other.fail(dropped.activity, errc::cancelled, "enough");
+      other.release(dropped.activity);
+      CHECK(dropped.completions == 0);
+    }
+    CHECK(again.links[1].given_up == errc::resources);
+    again.close(errc::resources, true);
+  }
 }
 
 TEST_CASE("early ends: the link or the context closes while a kept message arrives") {
@@ -480,6 +497,37 @@ TEST_CASE("early ends: an announcement that leaves after it was taken back is ta
   CHECK(ranks.nothing_left());
 }
 
+TEST_CASE("early ends: a message taken back while its first part comes leaves the buffer alone") {
+  pair_of_ranks ranks;
+  ranks.links[0].passes = true;
+  a_receive receive(ranks.sides[1], 0, 3, 200);
+  {
+    a_send taken_back(ranks.sides[0], 3, 2 * slice, 9);
+    ranks.push();
+    ranks.pull();
+    ranks.pull();
+    ranks.answer();
+    ranks.push();
+    ranks.pull();  // the header of the first slice,
+    ranks.pull();  // and half of it
+    taken_back.end(errc::cancelled);
+    ranks.push();
+    ranks.pull();  // and now the withdrawal passes it
+    ranks.pull();
+    CHECK(receive.completions == 0);
+  }
+  a_send other(ranks.sides[0], 3, slice, 10);
+  ranks.settle();
+  CHECK(receive.completions == 1);
+  CHECK(receive.activity.failure() == errc::success);
+  CHECK(receive.activity.result.bytes == slice);
+  CHECK(receive.has(other.data));
+  ranks.links[0].passes = false;
+  ranks.settle();
+  CHECK(receive.has(other.data));
+  CHECK(ranks.nothing_left());
+}
+
 TEST_CASE("early ends: credit is neither lost nor given twice") {
   pair_of_ranks ranks;
   for (int i = 0; i < 20'000; ++i) {  // several windows
@@ -519,6 +567,7 @@ TEST_CASE("early ends: random ones lose nothing, double nothing and keep the ord
     pair_of_ranks ranks(shows);
     for (memory_link& l : ranks.links) {
       if (numbers.one_in(2)) l.numbers = &numbers;
+      l.scatters = l.numbers != nullptr && numbers.one_in(2);
       l.streams = !shows && numbers.one_in(2);
     }
     struct sent_message {

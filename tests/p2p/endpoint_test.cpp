@@ -262,7 +262,10 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
     CAPTURE(round);
     random_numbers numbers(seed + round);
     pair_of_ranks ranks(numbers.one_in(2));
-    for (memory_link& l : ranks.links) l.numbers = &numbers;
+    for (memory_link& l : ranks.links) {
+      l.numbers = &numbers;
+      l.scatters = numbers.one_in(2);
+    }
     std::array<std::vector<std::unique_ptr<a_send>>, 2> sends;
     std::array<std::vector<std::unique_ptr<a_receive>>, 2> receives;
     const bool closes = numbers.one_in(2);

@@ -81,13 +81,19 @@ class memory_link final : public transport::link {
   }
   bool redirect_landing(void* owner, const landing& instead) noexcept override {
     // Called on the link towards the peer: what comes from there is in the other direction.
-    if (!back->arriving || back->where.owner != owner) return false;
-    const std::size_t here = std::min({back->come, back->where.room, instead.room});
-    if (here > 0) std::memcpy(instead.at, back->where.at, here);
-    back->where = instead;
-    return true;
+    bool any = false;
+    for (packet& p : back->pipe_) {
+      if (!p.begun || p.where.owner != owner) continue;
+      const landing part = transport::part_of(instead, p.head);
+      const std::size_t here = std::min({p.come, p.where.room, part.room});
+      if (here > 0) std::memcpy(part.at, p.where.at, here);
+      p.where = part;
+      any = true;
+    }
+    return any;
   }
   std::size_t eager_limit() const noexcept override { return longest_eager; }
+  void give_up(errc why, std::string) noexcept override { given_up = why; }
   bool closed() const noexcept override { return gone; }
 
   // The sender's side moves one frame, or one slice, into the pipe.
@@ -107,23 +113,22 @@ class memory_link final : public transport::link {
   // The receiver's side: the header first, later the first half of the payload, then the rest.
   bool pull(p2p::endpoint& to, int from) {
     if (reported || pipe_.empty()) return false;
-    packet& p = pipe_.front();
-    if (!arriving) {
-      arriving = true;
-      come = 0;
-      where = to.begin(from, p.head);
+    const std::size_t at = next();
+    packet& p = pipe_[at];
+    if (!p.begun) {
+      p.begun = true;
+      p.where = to.begin(from, p.head);
       return true;
     }
-    const std::size_t until = come == 0 && p.payload.size() > 1 ? p.payload.size() / 2 : p.payload.size();
-    const std::size_t end = std::min(where.room, until);
-    if (end > come) std::memcpy(where.at + come, p.payload.data() + come, end - come);
-    come = until;
-    if (come < p.payload.size()) return true;
-    arriving = false;
+    const std::size_t until = p.come == 0 && p.payload.size() > 1 ? p.payload.size() / 2 : p.payload.size();
+    const std::size_t end = std::min(p.where.room, until);
+    if (end > p.come) std::memcpy(p.where.at + p.come, p.payload.data() + p.come, end - p.come);
+    p.come = until;
+    if (p.come < p.payload.size()) return true;
     packet done = std::move(p);
-    pipe_.pop_front();
+    pipe_.erase(pipe_.begin() + static_cast<std::ptrdiff_t>(at));
     if (done.head.kind == frame_kind::withdraw) back->note_withdrawal(done.head);
-    to.end(from, done.head, where);
+    to.end(from, done.head, done.where);
     return true;
   }
   // The receiver's side, on its own link: one slice of a message that it reads itself.
@@ -164,8 +169,6 @@ class memory_link final : public transport::link {
     pipe_.clear();
     shown_.clear();
     reads_.clear();
-    arriving = false;
-    where = landing{};
   }
   bool shows_anything() const { return !shown_.empty(); }
   bool idle() const { return queue_.empty() && pipe_.empty(); }
@@ -176,15 +179,32 @@ class memory_link final : public transport::link {
   bool reported = false;  // as the receiver sees it
   bool shows = false;     // lets the peer read announced messages itself
   bool streams = false;   // a frame that is taken back while it waits goes on its way
-  bool arriving = false;
-  std::size_t come = 0;  // of its payload
-  landing where;
+  bool scatters = false;  // data frames come in any order, side by side, and passed by what left later
+  bool passes = false;    // they come last
+  errc given_up = errc::success;
 
  private:
   struct packet {
+    packet(const frame& h, std::vector<std::byte> bytes) : head(h), payload(std::move(bytes)) {}
     frame head;
     std::vector<std::byte> payload;
+    bool begun = false;
+    std::size_t come = 0;  // of the payload
+    landing where;
   };
+  // Of the pipe: of which something comes next.
+  std::size_t next() {
+    if (!scatters && !passes) return 0;
+    std::vector<std::size_t> may_come;
+    bool first = true;
+    for (std::size_t i = 0; i < pipe_.size(); ++i) {
+      const bool data = pipe_[i].head.kind == frame_kind::data;
+      if ((data && (scatters || may_come.empty())) || (!data && first)) may_come.push_back(i);
+      first &= data;
+    }
+    if (passes) return may_come.back();
+    return may_come[static_cast<std::size_t>(numbers->below(may_come.size()))];
+  }
   struct reading {
     frame announced;
     std::uint64_t cookie;

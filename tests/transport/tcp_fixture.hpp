@@ -55,33 +55,36 @@ class recorder : public tutti::transport::inbound {
 
   landing begin(int peer, const frame& head) noexcept override {
     state& s = peers[peer];
-    CHECK_FALSE(s.in_frame);
     CHECK_FALSE(s.closed);
     CHECK_FALSE(finished);
-    s.in_frame = true;
-    s.head = head;
     if (head.kind == frame_kind::data) {
+      ++s.data_in_progress;
       const auto r = rooms.find(head.cookie);
       if (r == rooms.end()) return {};
       if (head.other_cookie > r->second.bytes) return landing{nullptr, 0, &r->second};
       return landing{r->second.at + head.other_cookie, r->second.bytes - head.other_cookie, &r->second};
     }
+    CHECK_FALSE(s.in_frame);
+    s.in_frame = true;
+    s.head = head;
     s.buffer.assign(tcp::payload_bytes(head), std::byte{0xEE});
     return landing{s.buffer.data(), s.buffer.size(), &s};
   }
   void end(int peer, const frame& head, const landing& where) noexcept override {
     state& s = peers[peer];
-    CHECK(s.in_frame);
     CHECK_FALSE(s.closed);
     CHECK_FALSE(finished);
-    CHECK(head.cookie == s.head.cookie);
-    CHECK(head.kind == s.head.kind);
-    s.in_frame = false;
     if (head.kind == frame_kind::data) {
+      CHECK(s.data_in_progress > 0);
+      --s.data_in_progress;
       ++data_frames;
       if (where.owner != nullptr) static_cast<room*>(where.owner)->received += head.length;
       return;
     }
+    CHECK(s.in_frame);
+    CHECK(head.cookie == s.head.cookie);
+    CHECK(head.kind == s.head.kind);
+    s.in_frame = false;
     frames.push_back(arrived{peer, head, std::move(s.buffer)});
   }
   void closed(int peer, errc why, std::string text) noexcept override {
@@ -95,7 +98,8 @@ class recorder : public tutti::transport::inbound {
   }
 
   struct state {
-    bool in_frame = false;
+    bool in_frame = false;  // other than data
+    int data_in_progress = 0;
     frame head;
     std::vector<std::byte> buffer;
     bool closed = false;

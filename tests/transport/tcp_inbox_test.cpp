@@ -126,7 +126,7 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
     const auto all = stream::bytes_of(head_of(frame_kind::data, bytes, 1), pattern(bytes, 1));
     s.put(all.data(), all.size() / 2);
     CHECK(s.receive() == outcome::empty);
-    CHECK(s.up.peers[3].in_frame);
+    CHECK(s.up.peers[3].data_in_progress == 1);
     CHECK_FALSE(s.in.redirect(&s, landing{}));  // somebody else's
     CHECK(s.in.redirect(&s.up.rooms[1], landing{}));
     CHECK_FALSE(s.in.redirect(&s.up.rooms[1], landing{}));

@@ -55,6 +55,22 @@ bool hung_up(int fd) noexcept {
   return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+base::unique_fd take_descriptor(core::stream_socket& socket) {
+  boost::system::error_code code;
+  const int fd = socket.release(code);
+  if (code) throw error(errc::system, fmt::format("cannot take over the connection: {}", code.message()));
+  return base::unique_fd(fd);
+}
+
+core::identity identity_of(const core::world_info& info, core::purpose what) {
+  core::identity mine;
+  mine.what = what;
+  mine.world = info.id;
+  mine.epoch = info.epoch;
+  mine.rank = info.rank;
+  return mine;
+}
+
 }  // namespace
 
 // Why connecting has not worked so far.
@@ -102,10 +118,8 @@ void connector::stop_connecting(tcp_link& l) noexcept {
 }
 
 void connector::attach(tcp_link& l, core::stream_socket& socket) {
-  boost::system::error_code code;
-  const int fd = socket.release(code);
-  if (code) throw error(errc::system, fmt::format("cannot take over the connection: {}", code.message()));
-  l.attach(base::unique_fd(fd), socket.take_tls());
+  base::unique_fd fd = take_descriptor(socket);
+  l.attach(std::move(fd), socket.take_tls());
 }
 
 task<> connector::reach(tcp_link& l) {
@@ -135,11 +149,7 @@ task<> connector::reach(tcp_link& l) {
 task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback* last,
                                 std::optional<core::stream_socket>* declined) {
   const core::world_info& info = owner_.info();
-  core::identity mine;
-  mine.what = core::purpose::tcp_link;
-  mine.world = info.id;
-  mine.epoch = info.epoch;
-  mine.rank = info.rank;
+  const core::identity mine = identity_of(info, core::purpose::tcp_link);
   const std::vector<std::string>& endpoints = info.card(l.peer()).tcp_endpoints;
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
     bool answered = false;
@@ -246,6 +256,62 @@ task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::ti
           base::duration_text(owner_.info().timeout), mine.host, owner_.info().card(l.peer()).host));
 }
 
+// ---- further connections ----
+
+void connector::connect_further(tcp_link& l) noexcept {
+  try {
+    further_.start(reach_further(l));
+  } catch (const std::bad_alloc&) {
+    base::log(base::log_level::debug, "no further TCP connections: out of memory");
+  }
+}
+
+task<> connector::reach_further(tcp_link& l) {
+  const core::time_point deadline = in(owner_.info().timeout);
+  const std::vector<std::string>& endpoints = owner_.info().card(l.peer()).tcp_endpoints;
+  for (std::size_t i = 0; i < endpoints.size();) {
+    if (l.at() != phase::connected || l.further_wanted() == 0) co_return;
+    const core::time_point until = share(deadline, endpoints.size() - i);
+    const core::stream_endpoint to = parse_endpoint(endpoints[i]);
+    const bool added = co_await add_further(l, to, until);
+    if (!added) ++i;
+  }
+}
+
+task<bool> connector::add_further(tcp_link& l, core::stream_endpoint to, core::time_point deadline) {
+  const core::world_info& info = owner_.info();
+  const core::identity mine = identity_of(info, core::purpose::tcp_further);
+  std::string trouble;
+  try {
+    core::stream_socket socket = co_await core::connect(loop_.executor(), to, deadline);
+    socket.secure_with(info.tls);
+    co_await core::greet(socket, info.secret, mine, l.peer(), deadline);
+    connection* const c = l.expect_further();
+    if (c != nullptr) attach_further(l, *c, socket, true);
+    co_return c != nullptr;
+  } catch (const error& e) {
+    trouble = e.what();
+  } catch (const boost::system::system_error& e) {
+    trouble = e.what();
+  } catch (const std::bad_alloc&) {
+    trouble = words_of_shortage();
+  }
+  base::log(base::log_level::debug, base::words([&] {
+              return fmt::format("no further connection to {}: {}", owner_.describe(l.peer()), trouble);
+            }));
+  co_return false;
+}
+
+void connector::attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable) {
+  try {
+    base::unique_fd fd = take_descriptor(socket);
+    l.attach_further(c, std::move(fd), socket.take_tls(), usable);
+  } catch (...) {
+    l.drop_further(c);
+    throw;
+  }
+}
+
 // ---- accepting ----
 
 void connector::stop_listening() noexcept {
@@ -313,8 +379,13 @@ task<> connector::serve(core::stream_socket accepted) {
 
 task<> connector::converse(core::stream_socket& socket, core::time_point deadline) {
   const core::world_info& info = owner_.info();
-  const core::greeting from = co_await core::receive_greeting(socket, info.secret, core::purpose::tcp_link,
-                                                              info.id, info.rank, deadline);
+  const core::purposes ours(core::purpose::tcp_link, core::purpose::tcp_further);
+  const core::greeting from =
+      co_await core::receive_greeting(socket, info.secret, ours, info.id, info.rank, deadline);
+  if (from.peer.what == core::purpose::tcp_further) {
+    co_await take_further(socket, from, deadline);
+    co_return;
+  }
   const std::optional<core::verdict> answer = judge(from.peer);
   if (!answer || hung_up(socket.native_handle())) co_return;
   if (*answer != core::verdict::welcome) {
@@ -340,6 +411,25 @@ task<> connector::converse(core::stream_socket& socket, core::time_point deadlin
 }
 
 // None: the peer gets no answer.
+task<> connector::take_further(core::stream_socket& socket, core::greeting from, core::time_point deadline) {
+  const core::world_info& info = owner_.info();
+  const int rank = from.peer.rank;
+  const bool known = rank >= 0 && rank < info.size && rank != info.rank && from.peer.epoch == info.epoch;
+  tcp_link* const l = known ? owner_.made(rank) : nullptr;
+  connection* const c = l != nullptr ? l->expect_further() : nullptr;
+  if (c == nullptr) {
+    co_await core::answer_greeting(socket, info.secret, from, core::verdict::duplicate, deadline);
+    co_return;
+  }
+  try {
+    co_await core::answer_greeting(socket, info.secret, from, core::verdict::welcome, deadline);
+  } catch (...) {
+    l->drop_further(*c);
+    throw;
+  }
+  attach_further(*l, *c, socket, false);
+}
+
 std::optional<core::verdict> connector::judge(const core::identity& peer) {
   const core::world_info& info = owner_.info();
   if (peer.rank < 0 || peer.rank >= info.size || peer.rank == info.rank) return core::verdict::wrong_rank;

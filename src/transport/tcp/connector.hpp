@@ -29,6 +29,8 @@ class connector {
   // Begins to connect an idle link. It ends connected, accepting, or failing.
   void connect(tcp_link& l) noexcept;
   void stop_connecting(tcp_link& l) noexcept;
+  // Begins to make the further connections of a connected link. What cannot be had is done without.
+  void connect_further(tcp_link& l) noexcept;
   // New peers are refused from now on.
   void stop_listening() noexcept;
 
@@ -38,16 +40,20 @@ class connector {
   task<> reach(tcp_link& l);
   task<> try_endpoints(tcp_link& l, core::time_point deadline, setback* last,
                        std::optional<core::stream_socket>* declined);
+  task<> reach_further(tcp_link& l);
+  task<bool> add_further(tcp_link& l, core::stream_endpoint to, core::time_point deadline);
   task<> await_peer(tcp_link& l, core::stream_socket declined, core::time_point deadline);
   task<> accept_all();
   task<> serve(core::stream_socket accepted);
   task<> converse(core::stream_socket& socket, core::time_point deadline);
 
+  task<> take_further(core::stream_socket& socket, core::greeting from, core::time_point deadline);
   bool accept_some();
   void report_shortage(const std::string& of_what) noexcept;
   std::optional<core::verdict> judge(const core::identity& peer);
   void abandon_accepting(tcp_link& l) noexcept;
   void attach(tcp_link& l, core::stream_socket& socket);
+  static void attach_further(tcp_link& l, connection& c, core::stream_socket& socket, bool usable);
   void give_up(tcp_link& l, const setback& last);
 
   core::loop& loop_;
@@ -59,6 +65,7 @@ class connector {
   bool shortage_reported_ = false;
   std::vector<std::unique_ptr<core::running_task>> attempts_;  // by peer
   core::background_tasks handshake_tasks_;
+  core::background_tasks further_;
   core::running_task accepting_;
 };
 

@@ -132,8 +132,9 @@ bool inbox::end_frame() noexcept {
   return true;
 }
 
-bool inbox::redirect(void* owner, const landing& instead) noexcept {
+bool inbox::redirect(void* owner, const landing& whole) noexcept {
   if (!in_frame_ || where_.owner != owner) return false;
+  const landing instead = part_of(whole, head_);
   const std::size_t come = static_cast<std::size_t>(payload_bytes(head_)) - to_come_;
   const std::size_t here = std::min({come, where_.room, instead.room});
   if (here > 0) std::memcpy(instead.at, where_.at, here);

@@ -36,10 +36,8 @@ class inbox {
   // Reads about `budget` bytes and delivers what they complete.
   outcome receive(byte_stream& from, std::size_t budget) noexcept;
 
-  // Payload of the current frame that was to go to `owner` goes to `instead`, also what has come of it, and
-  // that frame's end() names the new owner. False: the current frame does not go to `owner`, or there is
-  // none.
-  bool redirect(void* owner, const landing& instead) noexcept;
+  // As of link::redirect_landing(). False: the current frame does not go to `owner`, or there is none.
+  bool redirect(void* owner, const landing& whole) noexcept;
   // Nothing is delivered any more; what comes is read and dropped.
   void mute() noexcept;
   // Nothing is read any more either: receive() returns as soon as the call upward that led here has returned.

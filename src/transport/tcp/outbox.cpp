@@ -12,14 +12,8 @@ namespace tutti::transport::tcp {
 namespace {
 
 constexpr std::size_t pieces_per_call = 16;
-// As much as a large socket buffer takes; what does not fit is not committed to.
-constexpr std::size_t bytes_per_call = std::size_t{1024} * 1024;
 // With checksums less: what the kernel does not take is gone through once more in the next call.
 constexpr std::size_t checked_bytes_per_call = slice_bytes;
-
-bool is_long(const outgoing& f) noexcept {
-  return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
-}
 
 }  // namespace
 

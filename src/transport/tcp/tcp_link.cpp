@@ -8,7 +8,11 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <optional>
+#include <span>
 #include <utility>
 
 namespace tutti::transport::tcp {
@@ -22,8 +26,7 @@ constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
     : owner_(owner),
       peer_(peer),
-      outbox_(owner.info().checksums),
-      inbox_(peer, up, owner.info().checksums),
+      main_(*this, peer, up, owner.info().checksums),
       farewell_(*this),
       pulse_(owner.info().silence_limit) {
   question_.head.kind = frame_kind::pulse;
@@ -33,44 +36,66 @@ tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
   farewell_.done = [](outgoing& self, bool sent) noexcept {
     auto& last = static_cast<farewell&>(self);
     last.leaves = sent;
-    if (sent) last.of.flush();
+    if (sent) last.of.flush(last.of.main_);
   };
 }
 
 bool tcp_link::submit(outgoing& f) noexcept {
   if (farewell_.queued || (silent_ && at_ == phase::closed)) return false;
-  const bool direct = at_ == phase::connected && writable_ && send_error_ == 0 && outbox_.empty();
-  outbox_.push(f);
+  if (is_long(f) && at_ == phase::connected) {
+    if (!std::exchange(further_asked_for_, true) && further_wanted() > 0) owner_.connect_further(*this);
+    if (!further_.empty()) {
+      portions_.push(f);
+      ask_all_again();
+      return false;
+    }
+  }
+  const bool open = at_ == phase::connected && main_.writable;
+  const bool direct = open && main_.send_error == 0 && main_.out.empty();
+  main_.out.push(f);
   if (!direct) {
     if (at_ == phase::idle) {
       owner_.connect(*this);
-    } else if (at_ == phase::closed || (at_ == phase::connected && writable_)) {
-      owner_.activate(*this);
+    } else if (at_ == phase::closed || open) {
+      ask_again(main_);
     }
     return false;
   }
   outbox::list left;
-  switch (outbox_.send(*stream_, bytes_per_turn, left)) {
-    case outbox::outcome::drained:
-      break;
-    case outbox::outcome::blocked:
-      writable_ = false;
-      count_stall();
-      break;
-    case outbox::outcome::more:
-      owner_.activate(*this);
-      break;
-    case outbox::outcome::broken:
-      send_error_ = outbox_.error();
-      owner_.activate(*this);
-      break;
-  }
+  send(main_, left);
   // Nothing else was queued, so if a frame has left it is this one.
   return left.pop_front() != nullptr;
 }
 
+bool tcp_link::send(connection& c, outbox::list& left) noexcept {
+  switch (c.out.send(c.stream(), bytes_per_turn, left)) {
+    case outbox::outcome::drained:
+      return true;
+    case outbox::outcome::blocked:
+      c.writable = false;
+      count_stall();
+      break;
+    case outbox::outcome::more:
+      ask_again(c);
+      break;
+    case outbox::outcome::broken:
+      c.send_error = c.out.error();
+      ask_again(c);
+      break;
+  }
+  return false;
+}
+
 withdrawal tcp_link::withdraw(outgoing& f) noexcept {
-  const std::optional<withdrawal> outcome = outbox_.withdraw(f);
+  std::optional<withdrawal> outcome;
+  if (portions_.has(f)) {
+    std::array<outbox*, portions::most_connections> boxes{&main_.out};
+    for (std::size_t i = 0; i < further_.size(); ++i) boxes[i + 1] = &further_[i]->out;
+    outcome = portions_.withdraw(f, std::span(boxes).first(1 + further_.size()));
+    ask_all_again();  // another frame's portions may be next
+  } else {
+    outcome = main_.out.withdraw(f);
+  }
   if (!outcome)
     fail(errc::resources, base::words([this] {
            return fmt::format(
@@ -80,22 +105,84 @@ withdrawal tcp_link::withdraw(outgoing& f) noexcept {
   return outcome.value_or(withdrawal::gone);
 }
 
-void tcp_link::attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls) {
-  set_up_connection(connection.get(), owner_.info().silence_limit);
-  std::unique_ptr<tls_stream> secured;
-  if (tls) secured = std::make_unique<tls_stream>(std::move(tls));
-  inbox_.open();
-  watch_ = owner_.backend().watch(connection.get(), *this);
-  owner_.backend().count_hot(+1);
-  socket_ = socket_stream(connection.get());
-  stream_ = &socket_;
-  if (secured) stream_ = secured.get();
-  secured_ = std::move(secured);
-  fd_ = std::move(connection);
+bool tcp_link::redirect_landing(void* owner, const landing& instead) noexcept {
+  bool any = main_.in.redirect(owner, instead);
+  for (const auto& c : further_) any |= c->in.redirect(owner, instead);
+  return any;
+}
+
+bool tcp_link::further_have_queue() const noexcept {
+  return std::ranges::any_of(further_, [](const auto& c) { return c->stands() && c->has_queue(); });
+}
+
+bool tcp_link::has_queue() const noexcept {
+  return main_.has_queue() || !portions_.empty() || further_have_queue();
+}
+
+bool tcp_link::amid_long_payload() const noexcept {
+  return main_.in.amid_long_payload() ||
+         std::ranges::any_of(further_, [](const auto& c) { return c->in.amid_long_payload(); });
+}
+
+void tcp_link::attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls) {
+  set_up_connection(fd.get(), owner_.info().silence_limit);
+  main_.attach(std::move(fd), std::move(tls), owner_.backend());
   declined_.reset();
   at_ = phase::connected;
-  writable_ = true;
-  owner_.activate(*this);
+  ask_again(main_);
+}
+
+// ---- further connections ----
+
+std::size_t tcp_link::further_wanted() const noexcept {
+  const std::size_t most = owner_.info().tcp_connections - 1;
+  return most > further_.size() ? most - further_.size() : 0;
+}
+
+std::size_t tcp_link::connections() const noexcept {
+  const auto further = std::ranges::count_if(further_, [](const auto& c) { return c->stands(); });
+  return (main_.stands() ? 1U : 0U) + static_cast<std::size_t>(further);
+}
+
+connection* tcp_link::expect_further() {
+  if (at_ != phase::connected || silent_ || main_.ended) return nullptr;
+  if (1 + further_.size() >= portions::most_connections) return nullptr;
+  auto c = std::make_unique<connection>(*this, peer_, owner_.up(), owner_.info().checksums);
+  c->in.open();
+  further_.push_back(std::move(c));
+  return further_.back().get();
+}
+
+void tcp_link::attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls,
+                              bool usable) {
+  if (at_ != phase::connected) return;
+  set_up_connection(fd.get(), owner_.info().silence_limit);
+  c.attach(std::move(fd), std::move(tls), owner_.backend());
+  c.usable = usable;
+  if (silent_) c.in.mute();
+  ask_again(c);
+}
+
+void tcp_link::drop_further(connection& c) noexcept {
+  c.shut(false);
+  if (at_ == phase::connected) has_ended(c);
+}
+
+bool tcp_link::share_out(connection& c) noexcept {
+  if (portions_.empty()) return false;
+  std::size_t sharing = 1;
+  std::size_t number = 0;
+  for (std::size_t i = 0; i < further_.size() && sharing < owner_.info().tcp_connections; ++i) {
+    if (!further_[i]->usable) continue;
+    ++sharing;
+    if (further_[i].get() == &c) number = i + 1;
+  }
+  if (number == 0 && &c != &main_) return false;
+  return portions_.next(number, sharing, c.out);
+}
+
+bool tcp_link::all_ended() const noexcept {
+  return main_.ended && std::ranges::all_of(further_, [](const auto& c) { return c->ended; });
 }
 
 void tcp_link::fail(errc why, std::string text) noexcept {
@@ -106,25 +193,36 @@ void tcp_link::fail(errc why, std::string text) noexcept {
   owner_.activate(*this);
 }
 
-void tcp_link::on_ready(bool readable, bool writable) noexcept {
+void tcp_link::ask_again(connection& c) noexcept {
+  c.again = true;
+  owner_.activate(*this);
+}
+
+void tcp_link::ask_all_again() noexcept {
+  ask_again(main_);
+  for (const auto& c : further_) ask_again(*c);
+}
+
+void tcp_link::on_ready(connection& c, bool readable, bool writable) noexcept {
   if (at_ != phase::connected) return;
-  if (writable) writable_ = true;
-  if (readable) read(true);
-  if (at_ == phase::connected) write();
+  if (writable) c.writable = true;
+  if (readable) read(c, true);
+  if (at_ == phase::connected) write(c);
 }
 
 bool tcp_link::work() noexcept {
   switch (at_) {
     case phase::connected: {
-      bool any = read(true);
-      if (at_ == phase::connected) any |= write();
+      bool any = work(main_);
+      // By number: one more may be expected meanwhile.
+      for (std::size_t i = 0; i < further_.size(); ++i) any |= work(*further_[i]);
       return any;
     }
     case phase::failing:
       close(failure_, std::move(failure_text_));
       return true;
     case phase::closed:
-      if (outbox_.empty()) return false;
+      if (main_.out.empty()) return false;
       hand_back();
       return true;
     default:
@@ -132,85 +230,95 @@ bool tcp_link::work() noexcept {
   }
 }
 
-bool tcp_link::glance() noexcept {
-  // Not told of by the descriptor: if this leaves anything, the descriptor will still tell.
-  return at_ == phase::connected && read(false);
+bool tcp_link::work(connection& c) noexcept {
+  if (!std::exchange(c.again, false) || !c.stands()) return false;
+  bool any = at_ == phase::connected && read(c, true);
+  if (at_ == phase::connected) any |= write(c);
+  return any;
 }
 
-bool tcp_link::read(bool told) noexcept {
-  const std::uint64_t before = inbox_.received_bytes();
-  const inbox::outcome result = inbox_.receive(*stream_, bytes_per_turn);
-  if (inbox_.received_bytes() != before && at_ == phase::connected) {
-    owner_.expect_more(*this);
-    if (inbox_.take_question()) push(answer_);
+bool tcp_link::glance() noexcept {
+  // Not told of by the descriptor: if this leaves anything, the descriptor will still tell.
+  return at_ == phase::connected && read(main_, false);
+}
+
+bool tcp_link::read(connection& c, bool told) noexcept {
+  const std::uint64_t before = c.in.received_bytes();
+  const inbox::outcome result = c.in.receive(c.stream(), bytes_per_turn);
+  if (c.in.received_bytes() != before && at_ == phase::connected) {
+    if (&c == &main_) {
+      owner_.expect_more(*this);
+      if (c.in.take_question()) push(answer_);
+    }
+    c.usable = true;
   }
   switch (result) {
     case inbox::outcome::stopped:
       return true;
     case inbox::outcome::empty:
-      if (send_error_ != 0) broke(send_error_);
+      if (c.send_error != 0) broke(c.send_error);
       break;
     // The descriptor tells of changes only: what is left now, were it the end of the stream, it will not tell
     // again.
     case inbox::outcome::nearly_empty:
-      if (told) owner_.activate(*this);
+      if (told) ask_again(c);
       break;
     case inbox::outcome::more:
-      owner_.activate(*this);
+      ask_again(c);
       break;
     case inbox::outcome::ended:
-      broke(0);
+      has_ended(c);
       return true;
     case inbox::outcome::broken:
-      broke(inbox_.error());
+      broke(c.in.error());
       return true;
     case inbox::outcome::malformed:
-      corrupt(inbox_.complaint());
+      corrupt(c.in.complaint());
       return true;
   }
-  return inbox_.received_bytes() != before;
+  return c.in.received_bytes() != before;
 }
 
-bool tcp_link::write() noexcept {
-  if (!writable_ || send_error_ != 0) return false;
-  const std::uint64_t before = outbox_.sent_bytes();
-  if (!flush()) return false;
-  for (;;) {
-    if (silent_ && outbox_.empty() && !farewell_.queued) queue_farewell();
-    if (outbox_.empty()) break;
-    outbox::list left;
-    const outbox::outcome result = outbox_.send(*stream_, bytes_per_turn, left);
-    switch (result) {
-      case outbox::outcome::drained:
-        break;
-      case outbox::outcome::blocked:
-        writable_ = false;
-        count_stall();
-        break;
-      case outbox::outcome::more:
-        owner_.activate(*this);
-        break;
-      case outbox::outcome::broken:
-        send_error_ = outbox_.error();
-        owner_.activate(*this);
-        break;
-    }
-    while (outgoing* f = left.pop_front()) f->done(*f, true);
-    if (result != outbox::outcome::drained || at_ != phase::connected) break;
+void tcp_link::has_ended(connection& c) noexcept {
+  c.ended = true;
+  if (&c == &main_) owner_.expect_nothing(*this);  // or every round would find its end once more
+  // A further one ends first, when the peer leaves in order; what is still in the others is to be read.
+  if (main_.ended && (all_ended() || !main_.in.heard_leave())) broke(0);
+}
+
+bool tcp_link::refill(connection& c) noexcept {
+  share_out(c);
+  if (&c == &main_) {
+    if (silent_ && c.out.empty() && !has_queue() && !farewell_.queued) queue_farewell();
+  } else if (silent_ && c.out.empty() && portions_.empty()) {
+    ask_again(main_);
   }
-  return outbox_.sent_bytes() != before;
+  return !c.out.empty();
+}
+
+bool tcp_link::write(connection& c) noexcept {
+  if (!c.writable || c.send_error != 0) return false;
+  const std::uint64_t before = c.out.sent_bytes();
+  if (!flush(c)) return false;
+  while (refill(c)) {
+    outbox::list left;
+    const bool drained = send(c, left);
+    while (outgoing* f = left.pop_front()) f->done(*f, true);
+    if (!drained || at_ != phase::connected) break;
+  }
+  return c.out.sent_bytes() != before;
 }
 
 void tcp_link::push(outgoing& f) noexcept {
   if (f.linked() || silent_ || farewell_.queued) return;
-  outbox_.push(f);
-  owner_.activate(*this);
+  main_.out.push(f);
+  ask_again(main_);
 }
 
 vitals tcp_link::examine(const look& l) noexcept {
   kernel_view kernel;
-  if (at_ != phase::connected || silent_ || !view_kernel(fd_.get(), kernel)) return {};
-  if (!std::exchange(examined_, true)) watch_closely(fd_.get(), true);
+  if (at_ != phase::connected || silent_ || !view_kernel(main_.fd(), kernel)) return {};
+  if (!std::exchange(examined_, true)) watch_closely(main_.fd(), true);
   const vitals found = pulse_.examine(l, kernel, question_.linked());
   if (pulse_.to_ask()) {
     push(question_);
@@ -221,7 +329,7 @@ vitals tcp_link::examine(const look& l) noexcept {
 
 void tcp_link::rest() noexcept {
   pulse_.rest();
-  if (std::exchange(examined_, false) && at_ == phase::connected) watch_closely(fd_.get(), false);
+  if (std::exchange(examined_, false) && at_ == phase::connected) watch_closely(main_.fd(), false);
 }
 
 void tcp_link::give_up(errc why, std::string text) noexcept {
@@ -230,23 +338,24 @@ void tcp_link::give_up(errc why, std::string text) noexcept {
 }
 
 // What the stream has taken. False: not all of it has left.
-bool tcp_link::flush() noexcept {
-  if (stream_->flush() != 0) {
-    writable_ = false;
+bool tcp_link::flush(connection& c) noexcept {
+  if (c.stream().flush() != 0) {
+    c.writable = false;
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
-      send_error_ = errno;
-      owner_.activate(*this);
+      c.send_error = errno;
+      ask_again(c);
     }
     return false;
   }
-  // Once: every call of shutdown() makes the descriptor tell something.
-  if (std::exchange(farewell_.leaves, false) && fd_) ::shutdown(fd_.get(), SHUT_WR);
+  if (&c == &main_ && farewell_.leaves) c.end_writing();
   return true;
 }
 
 void tcp_link::queue_farewell() noexcept {
+  // So that the peer, when it has read the farewell, knows that there is nothing left in them.
+  for (const auto& c : further_) c->end_writing();
   farewell_.queued = true;
-  outbox_.push(farewell_);
+  main_.out.push(farewell_);
 }
 
 // Nothing that comes after it can be told apart any more.
@@ -265,7 +374,7 @@ void tcp_link::corrupt(const char* what) noexcept {
 
 void tcp_link::broke(int code) noexcept {
   if (code == EBADMSG) return corrupt("TLS finds it changed on the way");
-  if (inbox_.heard_leave())
+  if (main_.in.heard_leave())
     return close(errc::peer_left, base::words([this] {
                    return fmt::format("{} has finished and left", owner_.describe(peer_));
                  }));
@@ -285,7 +394,6 @@ void tcp_link::broke(int code) noexcept {
 void tcp_link::close(errc why, std::string text) noexcept {
   disconnect(false);
   at_ = phase::closed;
-  inbox_.stop();
   hand_back();
   if (!silent_) owner_.up().closed(peer_, why, std::move(text));
   owner_.changed();
@@ -293,13 +401,20 @@ void tcp_link::close(errc why, std::string text) noexcept {
 
 void tcp_link::hand_back() noexcept {
   outbox::list rest;
-  outbox_.clear(rest);
+  clear_queues(rest);
   while (outgoing* f = rest.pop_front()) f->done(*f, false);
+}
+
+void tcp_link::clear_queues(outbox::list& rest) noexcept {
+  portions_.clear(rest);
+  main_.out.clear(rest);
+  for (const auto& c : further_) c->out.clear(rest);
 }
 
 void tcp_link::leave() noexcept {
   silent_ = true;
-  inbox_.mute();
+  main_.in.mute();
+  for (const auto& c : further_) c->in.mute();
   switch (at_) {
     case phase::idle:
       at_ = phase::closed;
@@ -311,7 +426,7 @@ void tcp_link::leave() noexcept {
       at_ = phase::closed;
       break;
     case phase::connected:
-      owner_.activate(*this);
+      ask_again(main_);
       break;
     case phase::accepting:
     case phase::failing:
@@ -324,7 +439,6 @@ void tcp_link::drop() noexcept {
   silent_ = true;
   disconnect(false);
   at_ = phase::closed;
-  inbox_.stop();
   base::list_hook<active_tag>::unlink();
   hand_back();
 }
@@ -333,25 +447,17 @@ void tcp_link::cut() noexcept {
   silent_ = true;
   disconnect(true);
   at_ = phase::closed;
-  inbox_.stop();
   base::list_hook<active_tag>::unlink();
   outbox::list forgotten;
-  outbox_.clear(forgotten);
+  clear_queues(forgotten);
 }
 
 void tcp_link::disconnect(bool abort) noexcept {
   declined_.reset();
-  if (!fd_) return;
   owner_.expect_nothing(*this);
-  owner_.backend().unwatch(watch_);
-  owner_.backend().count_hot(-1);
-  if (abort) {
-    const linger at_once{1, 0};
-    ::setsockopt(fd_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-  }
-  // An io_uring that watched the socket may hold it open a moment longer than close() does.
-  ::shutdown(fd_.get(), SHUT_RDWR);
-  fd_.reset();
+  main_.shut(abort);
+  // Not destroyed: one of them may be what has led here.
+  for (const auto& c : further_) c->shut(abort);
 }
 
 }  // namespace tutti::transport::tcp

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// One TCP connection to one peer, from the first frame that waits for it to its end.
+// The way to one peer over TCP, from the first frame that waits for it to its end: one connection, and
+// further ones that share the long data frames with it.
 #pragma once
 
 #include "base/intrusive_list.hpp"
 #include "base/unique_fd.hpp"
-#include "core/backend.hpp"
 #include "transport/link.hpp"
-#include "transport/tcp/inbox.hpp"
-#include "transport/tcp/outbox.hpp"
+#include "transport/tcp/connection.hpp"
+#include "transport/tcp/portions.hpp"
 #include "transport/tcp/pulse.hpp"
 
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace tutti::transport::tcp {
 
@@ -19,7 +20,7 @@ class tcp_transport;
 
 struct active_tag;
 
-class tcp_link final : public link, public core::watcher, public base::list_hook<active_tag> {
+class tcp_link final : public link, public base::list_hook<active_tag> {
  public:
   enum class phase {
     idle,
@@ -37,15 +38,13 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   const char* transport_name() const noexcept override { return "tcp"; }
   bool submit(outgoing& f) noexcept override;
   withdrawal withdraw(outgoing& f) noexcept override;
-  bool redirect_landing(void* owner, const landing& instead) noexcept override {
-    return inbox_.redirect(owner, instead);
-  }
+  bool redirect_landing(void* owner, const landing& instead) noexcept override;
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool closed() const noexcept override { return at_ == phase::closed; }
 
   int peer() const noexcept { return peer_; }
   phase at() const noexcept { return at_; }
-  bool has_queue() const noexcept override { return !outbox_.empty() || !stream_->flushed(); }
+  bool has_queue() const noexcept override;
   vitals examine(const look& l) noexcept override;
   void rest() noexcept override;
   void give_up(errc why, std::string text) noexcept override;
@@ -58,17 +57,28 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
   // Takes the memory that a connection needs, before the peer is told that it stands. Throws std::bad_alloc.
-  void prepare() { inbox_.open(); }
+  void prepare() { main_.in.open(); }
   // The connection stands. Throws errc::resources, and then the link is as before.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
   // The link is at its end, which is reported from the next work().
   void fail(errc why, std::string text) noexcept;
 
+  // Further connections, which either side may make while the link is connected. Before the peer is told that
+  // it has one more: null, it may not; throws std::bad_alloc. Then attach it, or drop it.
+  connection* expect_further();
+  // `usable`: the peer has it already. Throws errc::resources.
+  void attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls, bool usable);
+  void drop_further(connection& c) noexcept;
+  // How many more this side would have for its long frames.
+  std::size_t further_wanted() const noexcept;
+  // That stand.
+  std::size_t connections() const noexcept;
+
   // Reads and writes, a bounded amount, and reports the end; true when anything happened.
   bool work() noexcept;
   // Reads what has come, without having been told of it; true when that was anything.
   bool glance() noexcept;
-  bool amid_long_payload() const noexcept { return inbox_.amid_long_payload(); }
+  bool amid_long_payload() const noexcept;
   // Nothing is delivered upward any more; when the queues have left, says so to the peer, and then drops what
   // comes until the peer has closed.
   void leave() noexcept;
@@ -77,7 +87,8 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
   // The same, but hands queued frames back, and lets what the kernel has go on to the peer.
   void drop() noexcept;
 
-  void on_ready(bool readable, bool writable) noexcept override;
+  // For the connections.
+  void on_ready(connection& c, bool readable, bool writable) noexcept;
 
  private:
   // The last frame of this side.
@@ -88,33 +99,43 @@ class tcp_link final : public link, public core::watcher, public base::list_hook
     bool leaves = false;  // the stream has taken it; when that has sent it, nothing follows
   };
 
-  bool read(bool told) noexcept;
-  bool write() noexcept;
+  bool work(connection& c) noexcept;
+  bool read(connection& c, bool told) noexcept;
+  // Sends from its outbox; what has left comes to `left`. True: nothing more is in it.
+  bool send(connection& c, outbox::list& left) noexcept;
+  bool write(connection& c) noexcept;
+  // `c` is asked to read and write in the next round.
+  void ask_again(connection& c) noexcept;
+  void ask_all_again() noexcept;
+  // Gives `c` its next portion of a long frame.
+  bool share_out(connection& c) noexcept;
+  // The next thing that could be written to `c`, now that its outbox is empty. False: nothing.
+  bool refill(connection& c) noexcept;
+  // The peer has sent all that it will through `c`.
+  void has_ended(connection& c) noexcept;
+  bool all_ended() const noexcept;
+  bool further_have_queue() const noexcept;
   // A frame of the link's own, unless it waits to leave already.
   void push(outgoing& f) noexcept;
-  bool flush() noexcept;
+  bool flush(connection& c) noexcept;
   void queue_farewell() noexcept;
   void corrupt(const char* what) noexcept;
   void broke(int code) noexcept;
   void close(errc why, std::string text) noexcept;
   void hand_back() noexcept;
+  void clear_queues(outbox::list& rest) noexcept;
   void disconnect(bool abort) noexcept;
 
   tcp_transport& owner_;
   const int peer_;
   phase at_ = phase::idle;
-  bool writable_ = false;
   bool silent_ = false;  // nobody above is told anything any more
   bool examined_ = false;
-  int send_error_ = 0;  // sending has failed; what the peer had sent before is still read
-  base::unique_fd fd_;
-  socket_stream socket_;  // fd_
-  std::unique_ptr<tls_stream> secured_;
-  byte_stream* stream_ = &socket_;  // one of the two
+  bool further_asked_for_ = false;
   base::unique_fd declined_;
-  core::backend::handle watch_ = 0;
-  outbox outbox_;
-  inbox inbox_;
+  connection main_;
+  std::vector<std::unique_ptr<connection>> further_;
+  portions portions_;  // of long frames, when there are further connections
   farewell farewell_;
   pulse pulse_;
   outgoing question_;  // does your loop turn?

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks reached over TCP: one connection per pair, made when it is first needed.
+// Ranks reached over TCP: a connection per pair, made when it is first needed, and further ones when the
+// first long message is sent.
 #pragma once
 
 #include "core/engine.hpp"
@@ -27,7 +28,7 @@ class tcp_transport final : public transport, public core::source {
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
   link& link_to(int peer) override { return at(peer); }
-  link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
+  link* made_link(int peer) noexcept override { return made(peer); }
   // Nothing is delivered upward any more once this has begun; frames that could not leave in time are handed
   // back.
   bool has_queue() const noexcept override;
@@ -40,7 +41,9 @@ class tcp_transport final : public transport, public core::source {
 
   // For the links and the connector.
   tcp_link& at(int peer);
+  tcp_link* made(int peer) noexcept { return links_[static_cast<std::size_t>(peer)].get(); }
   void connect(tcp_link& l) noexcept { connector_->connect(l); }
+  void connect_further(tcp_link& l) noexcept { connector_->connect_further(l); }
   void stop_connecting(tcp_link& l) noexcept { connector_->stop_connecting(l); }
   // `l` has something to do that no descriptor will tell of: it is asked to work in the next round.
   void activate(tcp_link& l) noexcept;
