@@ -22,81 +22,84 @@ task<> nap(communicator world, std::chrono::milliseconds d) {
 
 using list = std::vector<int>;
 
+// main(world, shared) over each transport, at once: they mostly wait. `Shared` is the ranks' of one world.
+template <class Shared, class F>
+void on_each_transport(int ranks, F main) {
+  const auto failures = run_threads(static_cast<int>(transports.size()), [&](int i) {
+    Shared shared{};
+    run_local(ranks, over(transports[static_cast<std::size_t>(i)]),
+              [&shared, &main](communicator world) { return main(std::move(world), &shared); });
+  });
+  for (std::size_t i = 0; i < failures.size(); ++i) {
+    CAPTURE(transports[i]);
+    CHECK_MESSAGE(failures[i].code == errc::success, failures[i].text);
+  }
+}
+
 }  // namespace
 
 TEST_SUITE("comm/peer_watch") {
   TEST_CASE("a rank that keeps its loop busy is suspected by who waits for it, until it goes on") {
-    for (const std::string& transport : transports) {
-      CAPTURE(transport);
-      std::atomic<bool> seen{false};
-      run_local(3, over(transport), [&seen](communicator world) -> task<> {
-        int value = world.rank();
-        co_await world.barrier();
-        if (world.rank() == 1) {
-          // On the loop thread, until rank 0 has seen it.
-          const auto most = std::chrono::steady_clock::now() + patience;
-          while (!seen && std::chrono::steady_clock::now() < most) std::this_thread::sleep_for(1ms);
-          TUTTI_EXPECT(seen);
-          co_await world.send(value, 0);
-        } else if (world.rank() == 0) {
-          TUTTI_EXPECT(world.suspected_ranks().empty());
-          request waiting = world.irecv(value, 1);
-          while (world.suspected_ranks().empty()) co_await nap(world, 20ms);
-          TUTTI_EXPECT(world.suspected_ranks() == list{1});
-          TUTTI_EXPECT(world.failed_ranks().empty());
-          seen = true;
-          co_await waiting;
-          TUTTI_EXPECT(value == 1);
-          while (!world.suspected_ranks().empty()) co_await nap(world, 20ms);
-        }
-        co_await world.barrier();
-        // Rank 2 waits in the barrier for others than rank 1, or not long enough to matter.
+    on_each_transport<std::atomic<bool>>(3, [](communicator world, std::atomic<bool>* seen) -> task<> {
+      int value = world.rank();
+      co_await world.barrier();
+      if (world.rank() == 1) {
+        // On the loop thread, until rank 0 has seen it.
+        const auto most = std::chrono::steady_clock::now() + patience;
+        while (!*seen && std::chrono::steady_clock::now() < most) std::this_thread::sleep_for(1ms);
+        TUTTI_EXPECT(*seen);
+        co_await world.send(value, 0);
+      } else if (world.rank() == 0) {
+        TUTTI_EXPECT(world.suspected_ranks().empty());
+        request waiting = world.irecv(value, 1);
+        while (world.suspected_ranks().empty()) co_await nap(world, 20ms);
+        TUTTI_EXPECT(world.suspected_ranks() == list{1});
         TUTTI_EXPECT(world.failed_ranks().empty());
-      });
-    }
+        *seen = true;
+        co_await waiting;
+        TUTTI_EXPECT(value == 1);
+        while (!world.suspected_ranks().empty()) co_await nap(world, 20ms);
+      }
+      co_await world.barrier();
+      // Rank 2 waits in the barrier for others than rank 1, or not long enough to matter.
+      TUTTI_EXPECT(world.failed_ranks().empty());
+    });
   }
 
   TEST_CASE("ranks that only wait, for messages and for each other, are nobody's suspects") {
-    for (const std::string& transport : transports) {
-      CAPTURE(transport);
-      run_local(2, over(transport), [](communicator world) -> task<> {
-        int value = 0;
-        co_await world.barrier();
-        request waiting;
-        if (world.rank() == 0) waiting = world.irecv(value, 1);
-        // Longer than anything is looked at twice.
+    on_each_transport<char>(2, [](communicator world, char*) -> task<> {
+      int value = 0;
+      co_await world.barrier();
+      request waiting;
+      if (world.rank() == 0) waiting = world.irecv(value, 1);
+      // Longer than anything is looked at twice.
+      for (int i = 0; i < 20; ++i) {
+        co_await nap(world, 100ms);
+        TUTTI_EXPECT(world.suspected_ranks().empty());
+      }
+      if (world.rank() == 1) co_await world.send(world.rank(), 0);
+      if (world.rank() == 0) co_await waiting;
+    });
+  }
+
+  TEST_CASE("of several ranks that may send, none is suspected for being busy") {
+    on_each_transport<std::atomic<bool>>(3, [](communicator world, std::atomic<bool>* over_it) -> task<> {
+      int value = 0;
+      co_await world.barrier();
+      if (world.rank() == 0) {
+        request waiting = world.irecv(value, any_source);
         for (int i = 0; i < 20; ++i) {
           co_await nap(world, 100ms);
           TUTTI_EXPECT(world.suspected_ranks().empty());
         }
-        if (world.rank() == 1) co_await world.send(world.rank(), 0);
-        if (world.rank() == 0) co_await waiting;
-      });
-    }
-  }
-
-  TEST_CASE("of several ranks that may send, none is suspected for being busy") {
-    for (const std::string& transport : transports) {
-      CAPTURE(transport);
-      std::atomic<bool> over_it{false};
-      run_local(3, over(transport), [&over_it](communicator world) -> task<> {
-        int value = 0;
-        co_await world.barrier();
-        if (world.rank() == 0) {
-          request waiting = world.irecv(value, any_source);
-          for (int i = 0; i < 20; ++i) {
-            co_await nap(world, 100ms);
-            TUTTI_EXPECT(world.suspected_ranks().empty());
-          }
-          over_it = true;
-          co_await waiting;
-        } else if (world.rank() == 1) {
-          const auto most = std::chrono::steady_clock::now() + patience;
-          while (!over_it && std::chrono::steady_clock::now() < most) std::this_thread::sleep_for(1ms);
-          co_await world.send(world.rank(), 0);
-        }
-      });
-    }
+        *over_it = true;
+        co_await waiting;
+      } else if (world.rank() == 1) {
+        const auto most = std::chrono::steady_clock::now() + patience;
+        while (!*over_it && std::chrono::steady_clock::now() < most) std::this_thread::sleep_for(1ms);
+        co_await world.send(world.rank(), 0);
+      }
+    });
   }
 
   TEST_CASE("a runtime that has ended, and an empty handle, have no suspects") {

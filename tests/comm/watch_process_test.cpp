@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,16 @@ words command(int ranks, const std::string& drill, words options = {}) {
   return options;
 }
 
-ending run(int ranks, const std::string& drill, words variables) {
-  return launched(command(ranks, drill), std::move(variables)).finish();
+// Jobs mostly wait: one for each transport, at once.
+std::vector<std::unique_ptr<launched>> over_each_transport(int ranks, const std::string& drill,
+                                                           words variables = {}, const words& options = {}) {
+  std::vector<std::unique_ptr<launched>> jobs;
+  variables.emplace_back();
+  for (const std::string& transport : transports) {
+    variables.back() = "TUTTI_TRANSPORTS=" + transport;
+    jobs.push_back(std::make_unique<launched>(command(ranks, drill, options), variables));
+  }
+  return jobs;
 }
 
 // One rank on each of two networks, which share nothing but the cable.
@@ -67,14 +76,13 @@ struct two_hosts {
 }  // namespace
 
 TEST_CASE("watch: a rank that is stopped is suspected within a second, and goes on without loss") {
-  for (const std::string& transport : transports) {
-    CAPTURE(transport);
-    const ending end = run(3, "stops", {"TUTTI_TRANSPORTS=" + transport});
+  for (const auto& job : over_each_transport(3, "stops")) {
+    const ending end = job->finish();
     CAPTURE(end.output);
     CAPTURE(end.error);
     CHECK(end.exit_code == 0);
     const double after = number_after(end.output, "suspected after ");
-    MESSAGE(transport << ": a stopped rank was suspected after " << after << " s");
+    MESSAGE("a stopped rank was suspected after " << after << " s");
     CHECK(after > 0);
     CHECK(after <= 10);
     CHECK(contains(end.output, "it is back\n"));
@@ -87,16 +95,14 @@ TEST_CASE("watch: a rank that is stopped is suspected within a second, and goes 
 }
 
 TEST_CASE("watch: a rank that stays stopped is given up when its grace is over") {
-  for (const std::string& transport : transports) {
-    CAPTURE(transport);
-    launched job(command(3, "stays_stopped", {"--on-failure", "continue"}),
-                 {"TUTTI_TRANSPORTS=" + transport, "TUTTI_SUSPECT_GRACE=1.5"});
-    job.wait_for("heard after", 2);
-    job.wait_for("\n", 3);
-    const auto stopped = static_cast<pid_t>(number_after(job.output(), "pid "));
+  for (const auto& job :
+       over_each_transport(3, "stays_stopped", {"TUTTI_SUSPECT_GRACE=1.5"}, {"--on-failure", "continue"})) {
+    job->wait_for("heard after", 2);
+    job->wait_for("\n", 3);
+    const auto stopped = static_cast<pid_t>(number_after(job->output(), "pid "));
     REQUIRE(stopped > 0);
     ::kill(stopped, SIGKILL);
-    const ending end = job.finish();
+    const ending end = job->finish();
     CAPTURE(end.output);
     CAPTURE(end.error);
     for (const int rank : {0, 2}) {
@@ -137,32 +143,30 @@ TEST_CASE("watch: a rank of another host that stays stopped is given up, too, as
 
 TEST_CASE("watch: a rank of another host that computes, or goes on in time, is not given up") {
   std::string why_not;
-  for (const std::string drill : {"computes", "stops"}) {
-    CAPTURE(drill);
-    const auto networks = two_networks::make(why_not);
-    if (!networks) TUTTI_SKIP(why_not);
-    const bool stops = drill == "stops";
-    two_hosts hosts(*networks, drill,
-                    {stops ? "TUTTI_SUSPECT_GRACE=20" : "TUTTI_SUSPECT_GRACE=0.2", "TUTTI_HOST_ID=a,b"});
-    const ending end = hosts.first.finish();
+  const auto one = two_networks::make(why_not), other = two_networks::make(why_not);
+  if (!one || !other) TUTTI_SKIP(why_not);
+  two_hosts computing(*one, "computes", {"TUTTI_SUSPECT_GRACE=0.2", "TUTTI_HOST_ID=a,b"});
+  two_hosts stopping(*other, "stops", {"TUTTI_SUSPECT_GRACE=20", "TUTTI_HOST_ID=a,b"});
+  for (two_hosts* hosts : {&computing, &stopping}) {
+    const ending end = hosts->first.finish();
     CAPTURE(end.output);
     CAPTURE(end.error);
     CHECK(end.exit_code == 0);
-    CHECK(hosts.second.finish().exit_code == 0);
+    CHECK(hosts->second.finish().exit_code == 0);
     CHECK(contains(end.output, "suspects 0"));
-    CHECK(contains(end.error, stops ? "stopped (by SIGSTOP or a debugger) for " : "its loop has not "));
+    CHECK(contains(end.error,
+                   hosts == &stopping ? "stopped (by SIGSTOP or a debugger) for " : "its loop has not "));
   }
 }
 
 TEST_CASE("watch: a rank that computes on its loop is named, and waited for") {
-  for (const std::string& transport : transports) {
-    CAPTURE(transport);
-    const ending end = run(2, "computes", {"TUTTI_TRANSPORTS=" + transport, "TUTTI_SUSPECT_GRACE=0.2"});
+  for (const auto& job : over_each_transport(2, "computes", {"TUTTI_SUSPECT_GRACE=0.2"})) {
+    const ending end = job->finish();
     CAPTURE(end.output);
     CAPTURE(end.error);
     CHECK(end.exit_code == 0);
     const double after = number_after(end.output, "rank 0 suspected after ");
-    MESSAGE(transport << ": a rank that computes was suspected after " << after << " s");
+    MESSAGE("a rank that computes was suspected after " << after << " s");
     CHECK(after > 0);
     CHECK(after <= 10);
     CHECK(contains(end.output, "rank 0 goes on after "));
@@ -172,9 +176,9 @@ TEST_CASE("watch: a rank that computes on its loop is named, and waited for") {
 }
 
 TEST_CASE("watch: waiting costs next to nothing, and idling nothing") {
-  for (const std::string& transport : transports) {
-    CAPTURE(transport);
-    const ending waited = run(2, "rests", {"TUTTI_TRANSPORTS=" + transport});
+  const auto resting = over_each_transport(2, "rests"), idling = over_each_transport(2, "idles");
+  for (const auto& job : resting) {
+    const ending waited = job->finish();
     CAPTURE(waited.output);
     CAPTURE(waited.error);
     CHECK(waited.exit_code == 0);
@@ -184,7 +188,9 @@ TEST_CASE("watch: waiting costs next to nothing, and idling nothing") {
     CHECK(parks >= 1);
     CHECK(parks <= 24);
     CHECK(number_after(waited.output, "cpu ") < 0.5);
-    const ending idled = run(2, "idles", {"TUTTI_TRANSPORTS=" + transport});
+  }
+  for (const auto& job : idling) {
+    const ending idled = job->finish();
     CAPTURE(idled.output);
     CHECK(idled.exit_code == 0);
     for (const std::string rank : {"rank 0 parks ", "rank 1 parks "})
@@ -193,7 +199,8 @@ TEST_CASE("watch: waiting costs next to nothing, and idling nothing") {
 }
 
 TEST_CASE("watch: a rank that reads nothing for eight seconds is alive") {
-  const ending end = run(2, "reads_late", {"TUTTI_TRANSPORTS=tcp", "TUTTI_SILENCE_LIMIT=0.5"});
+  const ending end =
+      launched(command(2, "reads_late"), {"TUTTI_TRANSPORTS=tcp", "TUTTI_SILENCE_LIMIT=0.5"}).finish();
   CAPTURE(end.output);
   CAPTURE(end.error);
   CHECK(end.exit_code == 0);
@@ -201,11 +208,8 @@ TEST_CASE("watch: a rank that reads nothing for eight seconds is alive") {
 }
 
 TEST_CASE("watch: the rank that serves the store dies, and groups without it go on") {
-  for (const std::string& transport : transports) {
-    CAPTURE(transport);
-    launched job(command(3, "loses_its_store", {"--on-failure", "continue"}),
-                 {"TUTTI_TRANSPORTS=" + transport});
-    const ending end = job.finish();
+  for (const auto& job : over_each_transport(3, "loses_its_store", {}, {"--on-failure", "continue"})) {
+    const ending end = job->finish();
     CAPTURE(end.output);
     CAPTURE(end.error);
     CHECK(count_of(end.output, "without the store: right\n") == 2);
@@ -214,23 +218,26 @@ TEST_CASE("watch: the rank that serves the store dies, and groups without it go 
 
 TEST_CASE("watch: a cable is cut: who waits knows within the limit") {
   std::string why_not;
-  for (const std::string limit : {"", "0.5"}) {
-    CAPTURE(limit);
-    const auto networks = two_networks::make(why_not);
-    if (!networks) TUTTI_SKIP(why_not);
-    const double most = limit.empty() ? 15.0 : 8.0;  // the operations' own timeout is far later
-    two_hosts hosts(*networks, "falls_silent",
-                    limit.empty() ? words() : words{"TUTTI_SILENCE_LIMIT=" + limit});
-    hosts.first.wait_for("ready\n");
-    hosts.second.wait_for("ready\n");
-    networks->cut();
+  const auto one = two_networks::make(why_not), other = two_networks::make(why_not);
+  if (!one || !other) TUTTI_SKIP(why_not);
+  two_hosts usual(*one, "falls_silent", {}), strict(*other, "falls_silent", {"TUTTI_SILENCE_LIMIT=0.5"});
+  for (two_hosts* hosts : {&usual, &strict}) {
+    hosts->first.wait_for("ready\n");
+    hosts->second.wait_for("ready\n");
+  }
+  one->cut();
+  other->cut();
+  for (two_hosts* hosts : {&strict, &usual}) {
+    const bool is_usual = hosts == &usual;
+    CAPTURE(is_usual);
+    const double most = is_usual ? 15.0 : 8.0;  // the operations' own timeout is far later
     // Each launcher still waits for the other.
-    for (launched* each : {&hosts.first, &hosts.second}) {
+    for (launched* each : {&hosts->first, &hosts->second}) {
       each->wait_for(" heard at ");
       each->wait_for("\n", 2);
       CAPTURE(each->output());
       const double after = number_after(each->output(), ", ");
-      MESSAGE("limit " << (limit.empty() ? "3" : limit) << " s: silence was noticed after " << after << " s");
+      MESSAGE("limit " << (is_usual ? 3 : 0.5) << " s: silence was noticed after " << after << " s");
       CHECK(after > 0.3);
       CHECK(after <= most);
       CHECK(contains(each->output(), "peer_failed: "));

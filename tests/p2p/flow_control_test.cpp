@@ -30,7 +30,7 @@ const p2p::endpoint_counters& traffic_of(const communicator& c) {
 // Many small messages, none received until all have been started: the sender has to wait, in bounded memory
 // of the receiver, and all come in order.
 task<> fast_sender(communicator world) {
-  constexpr int messages = 40'000;
+  constexpr int messages = 10'000;
   if (world.rank() == 0) {
     std::vector<int> numbers(messages);
     std::iota(numbers.begin(), numbers.end(), 0);

@@ -4,8 +4,10 @@
 #include "coll/conformance/worlds.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <cmath>
 #include <complex>
+#include <cstring>
 #include <deque>
 #include <map>
 
@@ -23,8 +25,15 @@ using records = std::vector<record>;  // by rank
 std::span<const std::byte> bits_of(const auto& elements) { return std::as_bytes(std::span(elements)); }
 
 std::uint64_t hash_of(std::span<const std::byte> data) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL;
-  for (const std::byte b : data) hash = (hash ^ static_cast<std::uint64_t>(b)) * 0x100000001b3ULL;
+  std::uint64_t hash = 0xcbf29ce484222325ULL ^ data.size();
+  while (!data.empty()) {
+    std::uint64_t word = 0;
+    const std::size_t taken = std::min(data.size(), sizeof word);
+    std::memcpy(&word, data.data(), taken);
+    hash = (hash ^ word) * 0x100000001b3ULL;
+    hash ^= hash >> 29;  // that no bit of the word only goes upward
+    data = data.subspan(taken);
+  }
   return hash;
 }
 
