@@ -1,104 +1,223 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Everything about devices on a machine with a GPU: the tests, under compute-sanitizer where that works, and the measurements.
+# Everything about devices on a machine with a GPU: the measurements, and the tests, under compute-sanitizer where that works.
 #
-#   gpu/run_on_device.sh                build here, run here; results in perf/results/gpu-<device>.txt
-#   gpu/run_on_device.sh pack DIR       build here, and put what a bare machine needs into DIR (60 MB at most)
-#   gpu/run_on_device.sh run DIR [OUT]  run what is in DIR; results in OUT (a folder)
+#   gpu/run_on_device.sh                           build here, run here; results in perf/results/gpu-<device>.txt
+#   gpu/run_on_device.sh pack DIR                  build here, and put what a bare machine needs into DIR (60 MB at most)
+#   gpu/run_on_device.sh run DIR [OUT [GROUP...]]  run what is in DIR; OUT/GROUP.log has all that was said
+#   gpu/run_on_device.sh rehearse DIR [OUT [...]]  the same on stand-ins for libcuda and libnccl: its figures mean nothing
+#
+# Groups, each of ten minutes at most, the most valuable first, and what they answer:
+#   machine    which machine and versions, NCCL, MPS; whether the GPU opens
+#   perf       one process: what reaching a stream, parking, calls, gates, copies, reductions on the GPU and NCCL take
+#   processes  CUDA IPC, ranks as processes on one GPU, two of NCCL's by NCCL_HOSTID
+#   tests      every test of devices on the GPU, on both loops, and those of device communicators under compute-sanitizer
+#   examples   gpu_ring_all_reduce, gpu_overlap, gpu_train
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+groups=(machine perf processes tests examples)
 
 pack() {
-  local dir=$1 build=$root/build/device
+  local dir=$1 root build
+  root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+  build=$root/build/device
   cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE='-O2 -DNDEBUG' -DTUTTI_BUILD_TESTS=ON \
     -DTUTTI_MPI=OFF >/dev/null
-  cmake --build "$build" -j"${TUTTI_JOBS:-$(nproc)}" --target gpu_test tutti_fake_cuda tutti_fake_nccl tutti_fake_oneccl gpu-perf gpu_overlap gpu_ring_all_reduce gpu_train gpu_share_job tutti-run
+  cmake --build "$build" -j"${TUTTI_JOBS:-$(nproc)}" --target gpu_test tutti_fake_cuda tutti_fake_nccl tutti_fake_oneccl gpu-perf gpu_overlap \
+    gpu_ring_all_reduce gpu_train gpu_share_job tutti-run example_native_kernels
   rm -rf "$dir"
   mkdir -p "$dir/bin" "$dir/lib" "$dir/data"
   cp "$build"/tests/gpu_{test,share_job} "$build"/bin/gpu-perf "$build"/bin/tutti-run "$build"/examples/bin/gpu_{overlap,ring_all_reduce,train} "$dir/bin"
-  cp "$build"/gpu/libtutti_fake_{cuda,nccl,oneccl}.so "$dir/lib"
+  cp "$build"/gpu/libtutti_fake_{cuda,nccl,oneccl}.so "$build"/tests/libexample_native_kernels.so "$dir/lib"
   cp "$build"/gpu/libtutti_level_zero_driver.so "$dir/lib" 2>/dev/null || true   # where Level Zero's headers are
   cp "$root/examples/data/digits.csv.gz" "$dir/data"
-  # What these are linked with, the C library aside.
+  # What these are linked with, the C library aside. NCCL and the sanitizer are not packed: they are looked for there.
   ldd "$dir"/bin/* "$dir"/lib/*.so | awk '$3 ~ /^\// {print $3}' | sort -u |
     grep -vE '/(libc|libm|libdl|libpthread|librt|ld-linux[^/]*)\.so' | while read -r library; do cp -L "$library" "$dir/lib"; done
-  strip "$dir"/bin/* 2>/dev/null || true
-  # NCCL and the sanitizer are not packed: they are looked for there.
+  strip "$dir"/bin/* "$dir"/lib/libtutti_* 2>/dev/null || true
   cp "${BASH_SOURCE[0]}" "$dir"
   du -sh "$dir"
 }
 
-section() { printf '\n## %s\n\n' "$*"; }
-# A step that may fail: what it said, and how it ended, are results too.
+# ---- what is on the machine ----
+
+known_libraries() { ldconfig -p | grep -E "$1" || true; }
+# Where the linker does not find libcuda: a driver that is mounted into the container.
+find_cuda() {
+  [[ -z ${TUTTI_CUDA_LIBRARY:-} && -z $(known_libraries 'libcuda\.so\.1') ]] || return 0
+  local folder
+  for folder in /usr/local/nvidia/lib64 /usr/local/nvidia/lib /usr/lib64 /usr/lib/x86_64-linux-gnu /usr/local/cuda/compat; do
+    [[ -e $folder/libcuda.so.1 ]] || continue
+    libraries+=:$folder   # for what libcuda opens itself
+    return 0
+  done
+}
+# Where the linker does not find NCCL: the one that comes with PyTorch.
+find_nccl() {
+  [[ -z ${TUTTI_NCCL_LIBRARY:-} && -z $(known_libraries 'libnccl\.so\.2') ]] || return 0
+  local found
+  found=$(python3 -c 'import glob, sys
+print(next(f for p in sys.path for f in glob.glob(p + "/nvidia/*/lib/libnccl.so.2")))' 2>/dev/null) || return 0
+  export TUTTI_NCCL_LIBRARY=$found
+}
+find_sanitizer() {
+  local candidate
+  for candidate in "$(command -v compute-sanitizer || true)" /usr/local/cuda*/bin/compute-sanitizer /usr/local/cuda*/compute-sanitizer/compute-sanitizer; do
+    [[ ! -x $candidate ]] || { printf '%s\n' "$candidate"; return 0; }
+  done
+}
+
+# ---- steps ----
+
+section() { printf '\n## %s%s\n\n' "$*" "$rehearsal" | tee -a "$log"; }
+# step NAME SECONDS LINES COMMAND...: may fail; the group's log has what it said, and so has the console, the last LINES of it.
 step() {
-  local name=$1 limit=$2
-  shift 2
-  local code=0
-  timeout -k 10 "$limit" "$@" >"$out/$name.log" 2>&1 || code=$?
-  tail -n "${lines:-40}" "$out/$name.log"
-  printf '[%s: exit code %s]\n' "$name" "$code"
+  local name=$1 limit=$2 lines=$3 code=0 begin=$SECONDS
+  shift 3
+  printf '$ %s\n' "${*//$dir/.}" >>"$log"
+  # These libraries for our programs alone: others have their own.
+  LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} timeout -k 10 "$limit" "$@" >"$out/.step" 2>&1 || code=$?
+  cat "$out/.step" >>"$log"
+  tail -n "$lines" "$out/.step"
+  printf '[%s: exit code %s, %s s]\n' "$name" "$code" "$((SECONDS - begin))" | tee -a "$log"
+  rm -f "$out/.step"
+  [[ $code == 0 ]] || failed+=("$name")
+}
+launch() {  # launch NAME SECONDS LINES RANKS PROGRAM...
+  local name=$1 limit=$2 lines=$3 ranks=$4
+  shift 4
+  step "$name" "$limit" "$lines" env TUTTI_TIMEOUT=$((limit - 8)) "$dir/bin/tutti-run" -n "$ranks" "$@"
+}
+perf() {  # perf NAME SECONDS LINES OPTIONS...
+  local name=$1 limit=$2 lines=$3
+  shift 3
+  step "$name" "$limit" "$lines" env TUTTI_TIMEOUT=$((limit - 8)) "$dir/bin/gpu-perf" --device cuda "$@" "${small[@]}"
+}
+
+# ---- groups; the numbers are those of the list of what a first run on a GPU has to answer ----
+
+machine() {
+  section '1. The machine'
+  {
+    uname -a
+    grep -m1 'model name' /proc/cpuinfo || true
+    echo "$(nproc) processors, $(awk '/MemTotal/ {print int($2 / 1048576)}' /proc/meminfo) GiB"
+    printf 'in the log of the kernel: %s\n' "$(dmesg 2>/dev/null | grep -ioE 'gvisor|firecracker' | sort -u | xargs)"
+    nvidia-smi --query-gpu=name,driver_version,pcie.link.gen.current,pcie.link.width.current,memory.total,compute_mode --format=csv || true
+    printf 'libraries: %s\nNCCL: %s\n' "$libraries" "${TUTTI_NCCL_LIBRARY:-as the linker finds it}"
+    printf 'the linker knows:\n%s\n' "$(known_libraries 'libnccl|libcuda\.so')"
+    printf 'compute-sanitizer: %s\n' "$(find_sanitizer)"
+  } 2>&1 | tee -a "$log"
+  section '6. MPS, and the NCCL of PyTorch'
+  { pgrep -fa nvidia-cuda-mps || echo 'no MPS'; } | tee -a "$log"
+  [[ -n $rehearsal ]] || timeout 90 python3 -c 'import torch; print("PyTorch", torch.__version__, "with NCCL", torch.cuda.nccl.version())' 2>&1 |
+    tail -1 | tee -a "$log" || true
+  section 'Does the GPU open?'
+  step opens 60 8 "$dir/bin/gpu_test" --no-intro '--test-case=a GPU is here*,every collective with the NCCL that is here'
+  launch smoke 60 4 1 "$dir/bin/gpu_ring_all_reduce" --device cuda
+}
+
+perf_group() {
+  section '2, 3, 4, 7, 8. Reaching a stream, park and wake, copies, absences of the loop, NCCL, gates, calls (one rank)'
+  # One by one: what fails, or stands still, costs the others nothing.
+  for part in latency park copies all_reduce away nccl gates calls; do perf "$part" 30 30 --only "$part"; done
+  section '2. Three runs more of the latencies'
+  for i in 1 2 3; do perf "latency-$i" 20 8 --only latency; done
+  section '9. One GPU, ranks as threads: one_device and staged'
+  for ranks in 2 4; do perf "threads-$ranks" 50 20 --ranks "$ranks" --only all_reduce,away; done
+  section 'Chunks of the staged way'
+  for chunk in 131072 262144 524288 1048576 2097152; do
+    TUTTI_GPU_CHUNK=$chunk perf "chunk-$chunk" 20 12 --ranks 2 --only all_reduce
+  done
+}
+
+processes() {
+  section '5. CUDA IPC: ranks as processes reduce on the GPU that they share'
+  for ranks in 2 3; do launch "share-$ranks" 60 6 "$ranks" "$dir/bin/gpu_share_job" shared; done
+  section 'One GPU, ranks as processes: one_device, where that works, and staged'
+  for ranks in 2 4; do launch "processes-$ranks" 90 20 "$ranks" "$dir/bin/gpu-perf" --device cuda --only all_reduce,away "${small[@]}"; done
+  section '6. NCCL with two ranks on one GPU, which it takes for two hosts'
+  if [[ -n $rehearsal ]]; then
+    echo 'not rehearsed: the ranks of the stand-in for NCCL are of one process' | tee -a "$log"
+  else
+    launch nccl-hostid 120 12 2 env NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_MAX_CTAS=1 \
+      bash -c "NCCL_HOSTID=rank\$RANK exec '$dir/bin/gpu-perf' --device cuda --only nccl --largest 1"
+  fi
+}
+
+tests() {
+  section 'Tests: every backend on the GPU'
+  step tests 150 12 env TUTTI_TEST_DEVICES=CUDA "$dir/bin/gpu_test" --no-intro
+  step tests-epoll 150 12 env TUTTI_TEST_DEVICES=CUDA TUTTI_LOOP=epoll "$dir/bin/gpu_test" --no-intro
+  section 'The same under compute-sanitizer'
+  local sanitizer
+  sanitizer=$(find_sanitizer)
+  if [[ -n $sanitizer && -z $rehearsal ]]; then
+    step sanitizer 240 12 env TUTTI_TEST_DEVICES=CUDA "$sanitizer" --tool memcheck --error-exitcode 9 "$dir/bin/gpu_test" --no-intro \
+      '--source-file=*device_communicator_test*,*convert_test*'
+  else
+    echo "not run: ${rehearsal:-compute-sanitizer is not here}" | tee -a "$log"
+  fi
+}
+
+examples() {
+  section Examples
+  for ranks in 1 2; do
+    launch "ring-$ranks" 60 4 "$ranks" "$dir/bin/gpu_ring_all_reduce" --device cuda
+    launch "overlap-$ranks" 60 8 "$ranks" "$dir/bin/gpu_overlap" --device cuda --trace "$out/overlap-$ranks.json" "${short[@]}"
+    TUTTI_EXAMPLE_DATA=$dir/data launch "train-$ranks" 60 6 "$ranks" "$dir/bin/gpu_train" --device cuda --epochs 5
+  done
 }
 
 run() {
-  local dir=$1
-  out=${2:-$dir/results}
+  dir=$(cd "$1" && pwd) out=${2:-$1/results}
+  shift; shift || true
   mkdir -p "$out"
-  export LD_LIBRARY_PATH=$dir/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} TUTTI_FAKES_DIR=$dir/lib TUTTI_TIMEOUT=${TUTTI_TIMEOUT:-60}
-  local perf=$dir/bin/gpu-perf
-
-  section "1. The machine"
-  uname -a
-  grep -m1 'model name' /proc/cpuinfo || true
-  nproc
-  dmesg 2>/dev/null | grep -im1 -E 'gvisor|firecracker' || true
-  nvidia-smi --query-gpu=name,driver_version,pcie.link.gen.current,pcie.link.width.current,memory.total,compute_mode --format=csv || true
-  pgrep -fa nvidia-cuda-mps || echo 'no MPS'
-  ldconfig -p | grep -E 'libnccl|libcuda\.so' || echo 'neither libcuda nor libnccl in the linker cache'
-
-  section "Tests, on the emulated device, the stand-ins, and the GPU"
-  lines=6 step tests 240 "$dir/bin/gpu_test" --no-intro
-  lines=6 step tests-epoll 240 env TUTTI_LOOP=epoll "$dir/bin/gpu_test" --no-intro
-  if command -v compute-sanitizer >/dev/null; then
-    lines=12 step sanitizer 200 compute-sanitizer --tool memcheck --error-exitcode 9 "$dir/bin/gpu_test" --no-intro '--source-file=*device_communicator_test*'
-  else
-    echo 'compute-sanitizer is not here: not run under it'
+  out=$(cd "$out" && pwd)
+  libraries=$dir/lib failed=()
+  export TUTTI_FAKES_DIR=$dir/lib
+  small=() short=()
+  if [[ -n $rehearsal ]]; then
+    export TUTTI_CUDA_LIBRARY=$dir/lib/libtutti_fake_cuda.so TUTTI_NCCL_LIBRARY=$dir/lib/libtutti_fake_nccl.so \
+      TUTTI_FAKE_CUDA_KERNELS=$dir/lib/libexample_native_kernels.so
+    small=(--largest 1 --rounds 50) short=(--rounds 20)
   fi
-
-  section "2, 3, 4, 7. Latency, park and wake, copies, the loop's absences, NCCL (one rank)"
-  step perf-1 120 "$perf" --device cuda
-  section "Three runs more of the latencies"
-  for i in 1 2 3; do lines=6 step "perf-latency-$i" 120 "$perf" --device cuda --rounds 5000; done
-  section "9. One GPU, ranks as threads: one_device and staged"
-  for ranks in 2 4; do step "perf-threads-$ranks" 120 "$perf" --device cuda --ranks "$ranks"; done
-  section "5. CUDA IPC: ranks as processes reduce on the GPU that they share"
-  for ranks in 2 3; do lines=6 step "share-$ranks" 120 "$dir/bin/tutti-run" -n "$ranks" "$dir/bin/gpu_share_job" shared; done
-  section "One GPU, ranks as processes: one_device, where that works, and staged"
-  for ranks in 2 4; do step "perf-processes-$ranks" 120 "$dir/bin/tutti-run" -n "$ranks" "$perf" --device cuda; done
-  section "Chunks of the staged way"
-  for chunk in 131072 262144 524288 1048576 2097152; do
-    printf 'TUTTI_GPU_CHUNK=%s\n' "$chunk"
-    lines=100 step "perf-chunk-$chunk" 120 env TUTTI_GPU_CHUNK="$chunk" "$perf" --device cuda --ranks 2 | grep -E 'staged, 64|exit code' || true
+  find_cuda
+  find_nccl
+  [[ $# -gt 0 ]] || set -- "${groups[@]}"
+  for group; do
+    log=$out/$group.log
+    : >"$log"
+    case $group in
+      perf) perf_group ;;
+      machine | processes | tests | examples) "$group" ;;
+      *) echo "no group '$group': ${groups[*]}" >&2; exit 2 ;;
+    esac
   done
-
-  section "Examples"
-  for ranks in 1 2; do
-    lines=4 step "ring-$ranks" 60 "$dir/bin/tutti-run" -n "$ranks" "$dir/bin/gpu_ring_all_reduce" --device cuda
-    lines=6 step "overlap-$ranks" 60 "$dir/bin/tutti-run" -n "$ranks" "$dir/bin/gpu_overlap" --device cuda --trace "$out/overlap-$ranks.json"
-    lines=4 step "train-$ranks" 60 env TUTTI_EXAMPLE_DATA="$dir/data" "$dir/bin/tutti-run" -n "$ranks" "$dir/bin/gpu_train" --device cuda --epochs 5
-  done
+  if [[ ${#failed[@]} -gt 0 ]]; then
+    printf '\nfailed: %s\n' "${failed[*]}"
+    return 1
+  fi
+  printf '\nevery step ended well\n'
 }
 
+rehearsal=
 case ${1:-all} in
   pack) pack "${2:?a folder}" ;;
-  run) run "${2:?the folder that was packed}" "${3:-}" ;;
+  run | rehearse)
+    [[ $1 == run ]] || rehearsal=' (rehearsal on stand-ins: the figures mean nothing)'
+    : "${2:?the folder that was packed}"
+    shift
+    run "$@"
+    ;;
   all)
+    root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
     pack "$root/build/device/pack"
     mkdir -p "$root/perf/results"
     device=$(nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | head -1 | tr ' ' '-')
     run "$root/build/device/pack" | tee "$root/perf/results/gpu-${device:-none}.txt"
     ;;
   *)
-    sed -n '3,8p' "${BASH_SOURCE[0]}"
+    sed -n '3,15p' "${BASH_SOURCE[0]}"
     exit 2
     ;;
 esac

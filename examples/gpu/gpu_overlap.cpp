@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Three things at once: a kernel on one stream, an all_reduce beside it, and the host computing in between.
 // Prints how much of the all_reduce was hidden, and writes a trace for chrome://tracing or ui.perfetto.dev
-// with --trace FILE.
+// with --trace FILE; --rounds N: how long the kernel runs.
 //   tutti-run -n 2 gpu_overlap --device emulated
 #include "gpu/device_kernels.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <tutti/gpu/device_communicator.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
@@ -86,13 +88,12 @@ void write_trace(const std::string& path, const programme& p, clock_type::time_p
   std::fclose(out);
 }
 
-tutti::task<int> overlap(tutti::communicator world, std::string kind, std::string trace_file) {
+tutti::task<int> overlap(tutti::communicator world, std::string kind, int rounds, std::string trace_file) {
   const gpu::device dev = gpu_examples::open_device(world, kind);
   gpu::device_communicator comm = co_await gpu::init(world, dev);
   programme p(world, dev, std::move(comm));
   co_await p.computing.fill(p.weights, std::byte{0});
   co_await p.moving.fill(p.gradient, std::byte{0});
-  const int rounds = kind == "emulated" ? 200 : 200000;
   co_await p.reduce();  // the first makes buffers and connections
 
   // One after the other.
@@ -144,5 +145,8 @@ tutti::task<int> overlap(tutti::communicator world, std::string kind, std::strin
 int main(int argc, char** argv) {
   const std::string kind = gpu_examples::option_of(argc, argv, "--device", "emulated");
   const std::string trace = gpu_examples::option_of(argc, argv, "--trace", "");
-  return tutti::run([&](tutti::communicator world) { return overlap(std::move(world), kind, trace); });
+  const int rounds = std::atoi(
+      gpu_examples::option_of(argc, argv, "--rounds", kind == "emulated" ? "200" : "200000").c_str());
+  return tutti::run(
+      [&](tutti::communicator world) { return overlap(std::move(world), kind, rounds, trace); });
 }

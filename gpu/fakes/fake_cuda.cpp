@@ -2,11 +2,11 @@
 // A stand-in for libcuda on the engine of emulated devices: CUDA's symbols, order, visibility and sticky
 // errors, without a GPU. It is stricter than CUDA where that finds mistakes: pageable memory is an illegal
 // address, freeing waits for the device.
+//
+// TUTTI_FAKE_CUDA_STRICT=1: a call that CUDA forbids ends the process; TUTTI_FAKE_CUDA_KERNELS=FILE: kernels
+// of the program's own (fake_cuda_kernels.cpp).
 #include "fake_cuda.hpp"
 #include "fake_cuda_library.hpp"
-#include "kernels/convert_host.hpp"
-#include "kernels/elements.hpp"
-#include "kernels/reduce_host.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -100,6 +100,13 @@ TUTTI_EXPORT result cuCtxPopCurrent_v2(context** c) {
   if (current.empty()) return invalid_context;
   *c = current.back();
   current.pop_back();
+  return success;
+}
+// The top of the thread's stack; null takes it away.
+TUTTI_EXPORT result cuCtxSetCurrent(context* c) {
+  if (in_host_function) return lib().misused("cuCtxSetCurrent inside a host function", error_not_permitted);
+  if (!current.empty()) current.pop_back();
+  if (c != nullptr) current.push_back(c);
   return success;
 }
 TUTTI_EXPORT result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
@@ -230,6 +237,14 @@ TUTTI_EXPORT result cuStreamQuery(stream* s) {
   TUTTI_CHECK(wrong_handle("cuStreamQuery", s));
   return s->of->engine->idle(s->queue) ? success : error_not_ready;
 }
+TUTTI_EXPORT result cuStreamSynchronize(stream* s) {
+  TUTTI_CHECK(wrong_handle("cuStreamSynchronize", s));
+  if (s->queue->capturing.load())
+    return lib().misused("cuStreamSynchronize of a stream that is being captured", capture_unsupported);
+  if (s->of->engine->synchronize(s->queue, std::chrono::seconds(60))) return success;
+  TUTTI_CHECK(wrong("cuStreamSynchronize"));
+  return lib().misused("cuStreamSynchronize of a stream that stands still", error_unknown);
+}
 TUTTI_EXPORT result cuStreamWaitEvent(stream* s, event* e, unsigned) {
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", s));
   TUTTI_CHECK(wrong_handle("cuStreamWaitEvent", e));
@@ -306,50 +321,6 @@ TUTTI_EXPORT result cuLaunchHostFunc(stream* s, host_function f, void* data) {
     in_host_function = true;
     f(data);
     in_host_function = false;
-  });
-  return success;
-}
-TUTTI_EXPORT result cuModuleLoadData(module** m, const void*) {
-  TUTTI_CHECK(wrong("cuModuleLoadData"));
-  *m = lib().add(new module{current.back()});
-  return success;
-}
-TUTTI_EXPORT result cuModuleUnload(module* m) {
-  if (!lib().remove(m))
-    return lib().misused("cuModuleUnload of a module that has gone", error_invalid_handle);
-  delete m;
-  return success;
-}
-TUTTI_EXPORT result cuModuleGetFunction(function** f, module* m, const char* name) {
-  TUTTI_CHECK(wrong_handle("cuModuleGetFunction", m));
-  auto made = std::make_unique<function>();
-  if (!tutti::gpu::kernels::find_kernel(name, made->kind, made->type) &&
-      !tutti::gpu::kernels::find_conversion(name, made->type, made->to))
-    return error_not_found;
-  *f = made.get();
-  const std::lock_guard lock(lib().mutex);
-  lib().functions.push_back(std::move(made));
-  return success;
-}
-TUTTI_EXPORT result cuLaunchKernel(function* f, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                   unsigned, stream* s, void** parameters, void**) {
-  using namespace tutti::gpu::kernels;
-  TUTTI_CHECK(wrong_handle("cuLaunchKernel", s));
-  if (f->kind == tutti::reduce_kind::none) {
-    convert_arguments c = *static_cast<const convert_arguments*>(parameters[0]);
-    s->of->engine->run(s->queue, [e = s->of->engine.get(), f, c]() mutable {
-      c.input = e->reach(c.input, c.count * bytes_of(f->type));
-      c.output = e->reach(c.output, c.count * bytes_of(f->to));
-      convert_on_host(f->type, f->to, c);
-    });
-    return success;
-  }
-  reduce_arguments a = *static_cast<const reduce_arguments*>(parameters[0]);
-  s->of->engine->run(s->queue, [e = s->of->engine.get(), f, a]() mutable {
-    const std::size_t bytes = a.count * bytes_of(f->type);
-    for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
-    for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
-    reduce_on_host(f->kind, f->type, a);
   });
   return success;
 }

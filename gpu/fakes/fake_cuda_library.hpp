@@ -6,9 +6,12 @@
 #include "cuda/api.hpp"
 #include "emulated/engine.hpp"
 #include "live_handles.hpp"
+#include "native_kernel.hpp"
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -44,6 +47,8 @@ struct function {
   reduce_kind kind = reduce_kind::none;  // none: a conversion, of `type` to `to`
   element_type type = element_type::opaque;
   element_type to = element_type::opaque;
+  fakes::native_kernel* native = nullptr;  // or one of the program's own
+  std::vector<std::size_t> parameters;     // their sizes
 };
 
 }  // namespace tutti::cuda::abi
@@ -62,7 +67,7 @@ void forget_names();  // of what is gone
 
 // ---- this process ----
 
-inline constexpr result failed_launch = 719, invalid_context = 201;
+inline constexpr result failed_launch = 719, invalid_context = 201, capture_unsupported = 900;
 
 // Its handles: streams, events and modules.
 struct library : fakes::live_handles {
@@ -93,6 +98,10 @@ struct library : fakes::live_handles {
     const std::lock_guard lock(mutex);
     ++misuses;
     misuse = std::move(what);
+    if (std::getenv("TUTTI_FAKE_CUDA_STRICT") != nullptr) {  // where nobody asks for misuses
+      std::fprintf(stderr, "stand-in for libcuda: %s\n", misuse.c_str());
+      std::abort();
+    }
     return code;
   }
 };

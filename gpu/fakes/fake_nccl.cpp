@@ -431,6 +431,14 @@ TUTTI_EXPORT result ncclGetUniqueId(unique_id* id) {
 TUTTI_EXPORT result ncclCommInitRank(communicator** c, int size, unique_id id, int rank) {
   return join(std::string(id.bytes, sizeof id.bytes), size, rank, c);
 }
+TUTTI_EXPORT result ncclCommInitRankConfig(communicator** c, int size, unique_id id, int rank,
+                                           const config* how) {
+  unsigned magic = 0;  // behind the size
+  if (how != nullptr)
+    std::memcpy(&magic, reinterpret_cast<const char*>(how) + sizeof(std::size_t), sizeof magic);
+  if (magic != 0xcafebeef) return invalid_argument;
+  return join(std::string(id.bytes, sizeof id.bytes), size, rank, c);
+}
 TUTTI_EXPORT result ncclCommFinalize(communicator*) { return success; }
 TUTTI_EXPORT result ncclCommDestroy(communicator* c) {
   end(c);

@@ -4,6 +4,8 @@
 //   gpu-perf --device cuda                     one rank: latencies, copies, NCCL
 //   gpu-perf --device cuda --ranks 4           ranks as threads that share the device: one_device and staged
 //   tutti-run -n 2 gpu-perf --device cuda      ranks as processes
+// --only latency,calls,park,gates,copies,all_reduce,away,nccl: some of it; --largest 16: messages of 16 MiB
+// at most; --rounds 500: of the latencies.
 #include "gpu/raw_cuda.hpp"
 
 #include <algorithm>
@@ -49,9 +51,15 @@ struct session {
   gpu::device dev;
   bool cuda = false;
   int rounds = 200;
+  std::size_t largest_mib = 64;
+  std::string only;  // empty: all parts
   bool wrong = false;
   double to_device = 0, to_host = 0, on_device = 0;  // bytes per second, measured
 
+  bool wants(const std::string& part) const {
+    return only.empty() || ("," + only + ",").find("," + part + ",") != std::string::npos;
+  }
+  std::size_t largest() const { return largest_mib << 20; }
   void row(const char* name, const std::string& what, double value, const char* unit,
            const char* check = "-") const {
     if (world.rank() == 0)
@@ -88,6 +96,80 @@ task<> latency(session* s) {
   }
 }
 
+// What the calls take that completion is made of: alone, and while another thread is in cuStreamSynchronize.
+task<> calls(session* s) {
+  if (!s->cuda || !s->dev.can().gate) co_return;
+  const gpu::stream stream(s->dev), held(s->dev);
+  const tutti::perf::gpu::raw_cuda raw;
+  const int times = s->rounds;
+  s->row("calls", "cuEventRecord", raw.time_of_record(stream.native(), times) * 1e6, "us");
+  co_await stream.reached();
+  s->row("calls", "cuEventQuery of what has passed", raw.time_of_query(times) * 1e6, "us");
+  gpu::gate closed = held.close();
+  raw.time_of_record(held.native(), 1);
+  s->row("calls", "cuEventQuery of what has not", raw.time_of_query(times) * 1e6, "us");
+  // Should queries wait for the other thread's call, then only until a third has opened the gate.
+  std::atomic<bool> there{false}, over{false};
+  std::string failure, failure_of_other;
+  std::thread other([&] {
+    there = true;
+    try {
+      raw.synchronize(held.native());
+    } catch (const std::exception& e) {
+      failure_of_other = e.what();
+    }
+  });
+  std::thread opener([&] {
+    for (const auto until = clock_type::now() + 1s; !over && clock_type::now() < until;)
+      std::this_thread::sleep_for(1ms);
+    closed.open();
+  });
+  while (!there) std::this_thread::yield();
+  std::this_thread::sleep_for(5ms);  // the thread has told before its call
+  double beside = 0;
+  try {
+    beside = raw.time_of_query(times);
+  } catch (const std::exception& e) {
+    failure = e.what();
+  }
+  over = true;
+  opener.join();
+  other.join();
+  failure += failure_of_other;
+  if (!failure.empty()) throw std::runtime_error(failure);
+  s->row("calls", "  beside cuStreamSynchronize", beside * 1e6, "us");
+}
+
+// Streams share few queues of the hardware: how many stand still behind a closed gate of another's?
+task<> gates(session* s) {
+  if (!s->dev.can().gate) co_return;
+  for (const std::size_t n : {8, 16, 32}) {
+    const gpu::stream first(s->dev);
+    std::vector<gpu::stream> streams;
+    std::vector<gpu::device_buffer<int>> words;
+    for (std::size_t i = 1; i < n; ++i) {
+      streams.emplace_back(s->dev);
+      words.emplace_back(s->dev, 1);
+    }
+    gpu::gate closed = first.close();
+    std::vector<gpu::work> started;
+    for (std::size_t i = 0; i + 1 < n; ++i)
+      started.push_back(tutti::start(streams[i].fill(words[i], std::byte{1})));
+    const auto going = [&started] {
+      return std::count_if(started.begin(), started.end(), [](const gpu::work& w) { return w.done(); });
+    };
+    boost::asio::steady_timer pause(s->world.get_executor());
+    for (int i = 0; i < 100 && going() + 1 < static_cast<std::ptrdiff_t>(n); ++i) {
+      pause.expires_after(2ms);
+      co_await pause.async_wait(boost::asio::deferred);
+    }
+    const auto held = static_cast<std::ptrdiff_t>(n) - 1 - going();
+    closed.open();
+    for (gpu::work& w : started) co_await w;
+    s->row("gates", "one of " + std::to_string(n) + " streams: others held", static_cast<double>(held), "");
+  }
+}
+
 // The loop sleeps; another thread opens a gate.
 task<> parking(session* s) {
   if (!s->dev.can().gate) co_return;
@@ -111,7 +193,7 @@ task<> parking(session* s) {
 }
 
 task<> copies(session* s) {
-  const std::size_t n = s->cuda ? std::size_t{64} << 20 : std::size_t{8} << 20;
+  const std::size_t n = s->largest();
   const gpu::stream up(s->dev), down(s->dev);
   gpu::device_buffer<char> a(s->dev, n), b(s->dev, n);
   gpu::pinned_buffer<char> p(s->dev, n), q(s->dev, n);
@@ -174,7 +256,7 @@ task<> collectives(session* s) {
   const int ranks = s->world.size();
   const float expected = static_cast<float>(ranks * (ranks + 1) / 2);
   for (const std::size_t mib : {1, 16, 64}) {
-    if (!s->cuda && mib > 16) continue;
+    if (mib > s->largest_mib) continue;
     const std::size_t n = (mib << 20) / sizeof(float), bytes = mib << 20;
     gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
     {
@@ -199,44 +281,72 @@ task<> collectives(session* s) {
   }
 }
 
-task<> against_nccl(session* s) {
-  if (!s->cuda || !tutti::nccl::why_not().empty()) co_return;
-  std::string failure;
-  try {
-    tutti::nccl::communicator comm = co_await tutti::nccl::init(s->world, s->dev);
+// What a call takes until it is in the stream: NCCL makes a thread for each where it may not block.
+task<> nccl_calls(session* s) {
+  const gpu::stream stream(s->dev);
+  const tutti::perf::gpu::raw_cuda cuda;
+  gpu::device_buffer<float> a(s->dev, 256), b(s->dev, 256);
+  co_await stream.fill(a, std::byte{0});
+  for (const bool blocking : {true, false}) {
     tutti::perf::gpu::raw_nccl raw;
-    tutti::perf::gpu::raw_cuda cuda;
-    tutti::perf::gpu::raw_nccl::id id{};
-    if (s->world.rank() == 0) id = raw.make_id();
-    co_await s->world.broadcast(id, 0);
-    raw.init(s->world.size(), id, s->world.rank());
-    const gpu::stream stream(s->dev);
-    const float expected = static_cast<float>(s->world.size());
-    for (const std::size_t mib : {1, 16, 64}) {
-      const std::size_t n = (mib << 20) / sizeof(float);
-      gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
-      const std::vector<float> ones(n, 1.0f);
-      co_await stream.upload(a, ones);
-      std::vector<double> awaited, synchronized;
-      for (int i = 0; i < 60; ++i) {  // in turns
-        auto begin = clock_type::now();
-        co_await comm.all_reduce(a, b, tutti::sum, stream);
-        if (i >= 10) awaited.push_back(seconds(clock_type::now() - begin));
-        begin = clock_type::now();
-        raw.all_reduce(a.data(), b.data(), n, stream.native());
-        cuda.synchronize(stream.native());
-        if (i >= 10) synchronized.push_back(seconds(clock_type::now() - begin));
-      }
-      const bool right = co_await is_right(stream, &b, expected);
-      s->wrong = s->wrong || !right;
-      const std::string size = std::to_string(mib) + " MiB";
-      s->row("nccl", "co_await all_reduce, " + size, median(awaited) * 1e6, "us", right ? "right" : "WRONG");
-      s->row("nccl", "raw and cuStreamSynchronize, " + size, median(synchronized) * 1e6, "us");
-      s->row("nccl", "  awaiting costs", 100 * (median(awaited) / median(synchronized) - 1), "%");
+    if (blocking) s->row("nccl", "version", raw.version(), "");
+    raw.init(1, raw.make_id(), 0, blocking);
+    std::vector<double> times;
+    for (int i = 0; i < s->rounds; ++i) {
+      const auto begin = clock_type::now();
+      raw.all_reduce(a.data(), b.data(), a.size(), stream.native());
+      if (i >= 10) times.push_back(seconds(clock_type::now() - begin));
+      cuda.synchronize(stream.native());
     }
-  } catch (const std::exception& e) {
-    failure = e.what();
+    s->row("nccl", std::string("raw call of 1 KiB, ") + (blocking ? "blocking" : "not blocking"),
+           median(times) * 1e6, "us");
   }
+}
+
+task<> against_nccl(session* s) {
+  if (!s->cuda) co_return;
+  std::string failure = tutti::nccl::why_not();
+  if (failure.empty() && s->world.size() > tutti::cuda::device_count() &&
+      std::getenv("NCCL_HOSTID") == nullptr)
+    failure = "ranks share a GPU, which NCCL refuses, unless each has a NCCL_HOSTID of its own";
+  if (failure.empty()) try {
+      if (s->world.size() == 1) co_await nccl_calls(s);
+      tutti::nccl::communicator comm = co_await tutti::nccl::init(s->world, s->dev);
+      tutti::perf::gpu::raw_nccl raw;
+      tutti::perf::gpu::raw_cuda cuda;
+      tutti::perf::gpu::raw_nccl::id id{};
+      if (s->world.rank() == 0) id = raw.make_id();
+      co_await s->world.broadcast(id, 0);
+      raw.init(s->world.size(), id, s->world.rank());
+      const gpu::stream stream(s->dev);
+      const float expected = static_cast<float>(s->world.size());
+      for (const std::size_t mib : {1, 16, 64}) {
+        const std::size_t n = (mib << 20) / sizeof(float);
+        if (mib > s->largest_mib) continue;
+        gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
+        const std::vector<float> ones(n, 1.0f);
+        co_await stream.upload(a, ones);
+        std::vector<double> awaited, synchronized;
+        for (int i = 0; i < 60; ++i) {  // in turns
+          auto begin = clock_type::now();
+          co_await comm.all_reduce(a, b, tutti::sum, stream);
+          if (i >= 10) awaited.push_back(seconds(clock_type::now() - begin));
+          begin = clock_type::now();
+          raw.all_reduce(a.data(), b.data(), n, stream.native());
+          cuda.synchronize(stream.native());
+          if (i >= 10) synchronized.push_back(seconds(clock_type::now() - begin));
+        }
+        const bool right = co_await is_right(stream, &b, expected);
+        s->wrong = s->wrong || !right;
+        const std::string size = std::to_string(mib) + " MiB";
+        s->row("nccl", "co_await all_reduce, " + size, median(awaited) * 1e6, "us",
+               right ? "right" : "WRONG");
+        s->row("nccl", "raw and cuStreamSynchronize, " + size, median(synchronized) * 1e6, "us");
+        s->row("nccl", "  awaiting costs", 100 * (median(awaited) / median(synchronized) - 1), "%");
+      }
+    } catch (const std::exception& e) {
+      failure = e.what();
+    }
   if (!failure.empty() && s->world.rank() == 0)
     std::printf("nccl                   not measured: %s\n", failure.c_str());
 }
@@ -281,27 +391,38 @@ task<> blocking(session* s) {
   s->row("loop away", "longest", quantile(gaps, 1), "us");
 }
 
-task<int> measure(tutti::communicator world, std::string kind, int rounds) {
+// The command line.
+struct wishes {
+  std::string kind, only;
+  int rounds = 0;
+  std::size_t largest_mib = 0;
+};
+
+task<int> measure(tutti::communicator world, wishes w) {
   session s;
   s.world = world;
-  s.cuda = kind == "cuda";
+  s.cuda = w.kind == "cuda";
   s.dev = s.cuda ? tutti::cuda::open(world) : tutti::emulated::open(world);
-  s.rounds = rounds;
+  s.rounds = w.rounds;
+  s.largest_mib = w.largest_mib;
+  s.only = w.only;
   if (world.rank() == 0) std::printf("%s, %d ranks\n", s.dev.name().c_str(), world.size());
-  co_await latency(&s);
+  if (s.wants("latency")) co_await latency(&s);
   co_await world.barrier();
-  co_await parking(&s);
+  if (s.wants("calls") && world.rank() == 0) co_await calls(&s);
+  if (s.wants("park")) co_await parking(&s);
   co_await world.barrier();
-  // The ranks share one bus: one of them measures it.
-  if (world.rank() == 0) co_await copies(&s);
+  if (s.wants("gates") && world.rank() == 0) co_await gates(&s);
+  // The ranks share one bus: one of them measures it, also for the floors of all_reduce.
+  if ((s.wants("copies") || s.wants("all_reduce")) && world.rank() == 0) co_await copies(&s);
   double rates[] = {s.to_device, s.to_host, s.on_device};
   co_await world.broadcast(rates, 0);
   s.to_device = rates[0];
   s.to_host = rates[1];
   s.on_device = rates[2];
-  co_await collectives(&s);
-  co_await blocking(&s);
-  co_await against_nccl(&s);
+  if (s.wants("all_reduce")) co_await collectives(&s);
+  if (s.wants("away")) co_await blocking(&s);
+  if (s.wants("nccl")) co_await against_nccl(&s);
   co_return s.wrong ? 1 : 0;
 }
 
@@ -311,24 +432,27 @@ std::string option_of(int argc, char** argv, const std::string& option, const st
   return otherwise;
 }
 
-task<> measure_locally(tutti::communicator world, std::string kind, int rounds, std::atomic<bool>* wrong) {
-  const int code = co_await measure(std::move(world), std::move(kind), rounds);
+task<> measure_locally(tutti::communicator world, wishes w, std::atomic<bool>* wrong) {
+  const int code = co_await measure(std::move(world), std::move(w));
   if (code != 0) *wrong = true;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  const std::string kind = option_of(argc, argv, "--device", "emulated");
-  const int rounds = std::atoi(option_of(argc, argv, "--rounds", kind == "cuda" ? "2000" : "200").c_str());
+  wishes w;
+  w.kind = option_of(argc, argv, "--device", "emulated");
+  const bool cuda = w.kind == "cuda";
+  w.rounds = std::max(11, std::atoi(option_of(argc, argv, "--rounds", cuda ? "2000" : "200").c_str()));
+  w.largest_mib = static_cast<std::size_t>(
+      std::max(1, std::atoi(option_of(argc, argv, "--largest", cuda ? "64" : "16").c_str())));
+  w.only = option_of(argc, argv, "--only", "");
   const int ranks = std::atoi(option_of(argc, argv, "--ranks", "0").c_str());
-  if (ranks <= 0)
-    return tutti::run([&](tutti::communicator world) { return measure(std::move(world), kind, rounds); });
+  if (ranks <= 0) return tutti::run([&](tutti::communicator world) { return measure(std::move(world), w); });
   std::atomic<bool> wrong{false};
   try {
-    tutti::run_local(ranks, [&](tutti::communicator world) {
-      return measure_locally(std::move(world), kind, rounds, &wrong);
-    });
+    tutti::run_local(ranks,
+                     [&](tutti::communicator world) { return measure_locally(std::move(world), w, &wrong); });
   } catch (const std::exception& e) {
     std::fprintf(stderr, "gpu-perf: %s\n", e.what());
     return 1;

@@ -15,8 +15,10 @@ class raw_cuda {
   raw_cuda(const raw_cuda&) = delete;
   // An event recorded in the stream now, and asked for until it has passed.
   void spin_on_event(void* stream) const;
-  void synchronize(void* stream) const;
-  void copy(void* to, const void* from, std::size_t bytes, void* stream) const;
+  void synchronize(void* stream) const;  // from any thread
+  // What single calls take, in seconds: the mean of `times`.
+  double time_of_record(void* stream, int times) const;
+  double time_of_query(int times) const;  // of the event that was recorded last
 
  private:
   struct calls;
@@ -32,10 +34,14 @@ class raw_nccl {
   ~raw_nccl();
   raw_nccl(const raw_nccl&) = delete;
   id make_id() const;
-  void init(int ranks, id of, int rank);
+  int version() const;  // 22809: 2.28.9
+  // Not blocking: calls return at once, and a thread of NCCL's does them.
+  void init(int ranks, id of, int rank, bool blocking = true);
+  // Returns when it is in the stream.
   void all_reduce(const float* in, float* out, std::size_t count, void* stream) const;
 
  private:
+  void settle(int code, const char* what) const;
   struct calls;
   std::unique_ptr<calls> calls_;
   void* communicator_ = nullptr;

@@ -13,6 +13,9 @@
 namespace tutti::test {
 namespace {
 
+// It would be in place of the short time limits that some tests have.
+const bool own_time_limits = ::unsetenv("TUTTI_TIMEOUT") == 0;
+
 bench emulated_bench(const emulated::options& how) {
   auto on = std::make_shared<emulated::chip>(how);
   bench b;
@@ -24,21 +27,13 @@ bench emulated_bench(const emulated::options& how) {
   return b;
 }
 
-// An environment variable for a while; no other thread may look at the environment when it begins and ends.
-std::shared_ptr<void> with_environment(std::vector<std::pair<std::string, std::string>> variables) {
-  for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
-  return std::shared_ptr<void>(nullptr, [variables = std::move(variables)](void*) {
-    for (const auto& [name, value] : variables) ::unsetenv(name.c_str());
-  });
-}
-
 bench fake_bench(std::uint64_t adversary, std::uint64_t delay_us, bool words) {
   const fake_cuda fake;
   fake.reset(1, adversary, delay_us, words ? 1 : 0);
   bench b;
   // Any file is an image of kernels to the stand-in.
-  b.scene =
-      with_environment({{"TUTTI_CUDA_LIBRARY", stand_in("cuda")}, {"TUTTI_CUDA_KERNELS", stand_in("cuda")}});
+  b.scene = {std::make_shared<variable>("TUTTI_CUDA_LIBRARY", stand_in("cuda")),
+             std::make_shared<variable>("TUTTI_CUDA_KERNELS", stand_in("cuda"))};
   b.open = [](const communicator& of) { return cuda::open(of, 0); };
   b.fail_after = [fake](std::uint64_t n, const std::string& why) { fake.fail_after(0, n, why.c_str()); };
   b.pause = [fake](bool still) { fake.pause(0, still ? 1 : 0); };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "support/local_world.hpp"
+#include "support/variable.hpp"
 
 #include <functional>
 #include <memory>
@@ -21,10 +22,10 @@ struct bench {
   // Nothing begins on it while this is true; null likewise.
   std::function<void(bool)> pause;
   std::function<void(const gpu::stream&, bool)> set_capturing;
-  std::function<std::size_t()> allocations;  // live, of device memory; null likewise
-  bool tells_why = true;                     // the text of fail_after reaches the error
-  std::function<std::string()> misuse;       // of the driver's interface, so far; null: nobody looks
-  std::shared_ptr<void> scene;               // environment variables, until the bench goes
+  std::function<std::size_t()> allocations;      // live, of device memory; null likewise
+  bool tells_why = true;                         // the text of fail_after reaches the error
+  std::function<std::string()> misuse;           // of the driver's interface, so far; null: nobody looks
+  std::vector<std::shared_ptr<variable>> scene;  // until the bench goes
 };
 
 struct backend {

@@ -5,10 +5,13 @@
 #include "support/command.hpp"
 #include "support/skip.hpp"
 
+#include <dlfcn.h>
+
 #include <doctest/doctest.h>
-#include <stdlib.h>
+#include <string>
 #include <tutti/cuda.hpp>
 #include <tutti/tutti.hpp>
+#include <utility>
 
 namespace {
 
@@ -17,12 +20,6 @@ using tutti::errc;
 using tutti::task;
 namespace gpu = tutti::gpu;
 namespace cuda = tutti::cuda;
-
-class library_is {
- public:
-  explicit library_is(const char* path) { ::setenv("TUTTI_CUDA_LIBRARY", path, 1); }
-  ~library_is() { ::unsetenv("TUTTI_CUDA_LIBRARY"); }
-};
 
 task<> missing(communicator world) {
   const auto seen = tutti::test::failure_of([&world] { cuda::open(world, 0); });
@@ -50,10 +47,52 @@ task<> opened(communicator world) {
   TUTTI_EXPECT(tutti::test::failure_of([&] { cuda::stream wrong(emulated); }).code == errc::invalid_argument);
 }
 
+// What programs call beside tutti, on the stand-in: what CUDA forbids is counted.
+task<> calls_of_a_program(communicator world, const tutti::test::fake_cuda* fake) {
+  const gpu::device dev = cuda::open(world, 0);
+  const gpu::stream s(dev);
+  void* const library = ::dlopen(tutti::test::stand_in("cuda").c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto synchronize = reinterpret_cast<int (*)(void*)>(::dlsym(library, "cuStreamSynchronize"));
+  const auto set_current = reinterpret_cast<int (*)(void*)>(::dlsym(library, "cuCtxSetCurrent"));
+  const auto retain = reinterpret_cast<int (*)(void**, int)>(::dlsym(library, "cuDevicePrimaryCtxRetain"));
+  TUTTI_EXPECT(synchronize != nullptr && set_current != nullptr && retain != nullptr);
+  auto misuse = [fake, before = fake->misuses()]() mutable {
+    const bool is = fake->misuses() == before + 1;
+    before = fake->misuses();
+    return is ? std::string(fake->last_misuse()) : std::string();
+  };
+
+  TUTTI_EXPECT(synchronize(s.native()) != 0);
+  TUTTI_EXPECT(misuse() == "cuStreamSynchronize without a context");
+  void* context = nullptr;
+  TUTTI_EXPECT(retain(&context, 0) == 0 && set_current(context) == 0);
+  gpu::device_buffer<int> x(dev, 100);
+  gpu::work filling = tutti::start(s.fill(x, std::byte{1}));
+  TUTTI_EXPECT(synchronize(s.native()) == 0);
+  TUTTI_EXPECT(misuse() == "");
+  fake->set_capturing(s.native(), 1);
+  TUTTI_EXPECT(synchronize(s.native()) != 0);
+  fake->set_capturing(s.native(), 0);
+  TUTTI_EXPECT(misuse() == "cuStreamSynchronize of a stream that is being captured");
+  TUTTI_EXPECT(synchronize(&context) != 0);
+  TUTTI_EXPECT(misuse() == "cuStreamSynchronize of a handle that has gone");
+  co_await filling;
+
+  // Kernels: what nobody has, no parameters, and no threads.
+  const cuda::module kernels(dev, "");
+  TUTTI_EXPECT(tutti::test::failure_of([&] { kernels.kernel("example_nothing"); }).says("example_nothing"));
+  void* const kernel = kernels.kernel("tutti_sum_float32");
+  TUTTI_EXPECT(tutti::test::failure_of([&] { cuda::launch(s, kernel, {}); }).code != errc::success);
+  TUTTI_EXPECT(misuse() == "cuLaunchKernel without parameters");
+  TUTTI_EXPECT(tutti::test::failure_of([&] { cuda::launch(s, kernel, {0, 256}, 1); }).code != errc::success);
+  TUTTI_EXPECT(misuse() == "cuLaunchKernel of no threads, or of more than a block has");
+  TUTTI_EXPECT(set_current(nullptr) == 0);
+}
+
 }  // namespace
 
 TEST_CASE("without CUDA, asking for it says what is missing") {
-  const library_is none("/no/such/libcuda.so");
+  const tutti::test::variable none("TUTTI_CUDA_LIBRARY", "/no/such/libcuda.so");
   CHECK(cuda::device_count() == 0);
   CHECK(cuda::why_not().find("/no/such/libcuda.so") != std::string::npos);
   tutti::run_local(1, missing);
@@ -61,11 +100,19 @@ TEST_CASE("without CUDA, asking for it says what is missing") {
 
 TEST_CASE("devices are opened once for each loop") {
   const tutti::test::fake_cuda fake;
+  const std::uint64_t before = fake.misuses();
   fake.reset(2, 0, 0, 1);
-  const library_is stand_in(tutti::test::stand_in("cuda").c_str());
+  const tutti::test::variable library("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda"));
   CHECK(cuda::device_count() == 2);
   tutti::run_local(2, opened);
-  CHECK(fake.misuses() == 0);
+  CHECK(fake.misuses() == before);
+}
+
+TEST_CASE("calls of a program's own keep CUDA's rules") {
+  const tutti::test::fake_cuda fake;
+  fake.reset(1, 0, 0, 1);
+  const tutti::test::variable library("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda"));
+  tutti::run_local(1, [&fake](communicator world) { return calls_of_a_program(std::move(world), &fake); });
 }
 
 TEST_CASE("a GPU is here: every test of devices runs on it as well") {

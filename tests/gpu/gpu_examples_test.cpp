@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The GPU examples on the emulated device, and under Level Zero's loader with a driver of ours, as a user
-// starts them.
+// The GPU examples on the emulated device, on the stand-ins for libcuda and libnccl, and under Level Zero's
+// loader with a driver of ours, as a user starts them.
 #include "support/command.hpp"
 #include "support/skip.hpp"
 
@@ -35,6 +35,29 @@ TEST_CASE("gpu_train learns, and its replicas stay the same") {
   const auto result = run(2, "gpu_train --device emulated --epochs 3");
   CHECK_MESSAGE(result.exit_code == 0, result.output);
   CHECK_MESSAGE(result.says("replicas identical: yes"), result.output);
+}
+
+// The stand-in ends a program that breaks CUDA's rules.
+TEST_CASE("the examples run on CUDA") {
+  const auto on_stand_in = [](int ranks, const std::string& program) {
+    return tutti::test::run_shell("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH
+                                  " TUTTI_FAKE_CUDA_KERNELS=" TUTTI_EXAMPLE_NATIVE_KERNELS_PATH
+                                  " TUTTI_FAKE_CUDA_STRICT=1 " TUTTI_RUN_PATH " -n " +
+                                  std::to_string(ranks) + " " TUTTI_EXAMPLES_BIN_DIR "/" + program);
+  };
+  for (const int ranks : {1, 2}) {
+    const auto ring = on_stand_in(ranks, "gpu_ring_all_reduce --device cuda");
+    if (ring.says("was built without nvcc")) TUTTI_SKIP("no kernels for CUDA: nvcc is not installed");
+    CHECK_MESSAGE(ring.exit_code == 0, ring.output);
+    CHECK_MESSAGE(ring.says("cuda device 0 (stand-in)"), ring.output);
+    CHECK_MESSAGE(ring.says("0 elements wrong"), ring.output);
+    const auto hidden = on_stand_in(ranks, "gpu_overlap --device cuda --rounds 20");
+    CHECK_MESSAGE(hidden.exit_code == 0, hidden.output);
+    CHECK_MESSAGE(hidden.says("of the shorter hidden"), hidden.output);
+    const auto trained = on_stand_in(ranks, "gpu_train --device cuda --epochs 2");
+    CHECK_MESSAGE(trained.exit_code == 0, trained.output);
+    CHECK_MESSAGE(trained.says("replicas identical: yes"), trained.output);
+  }
 }
 
 TEST_CASE("the examples run on Level Zero") {

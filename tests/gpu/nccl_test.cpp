@@ -2,9 +2,9 @@
 // NCCL as awaitables, on the stand-ins: every collective, messages, splitting; what ends stuck operations,
 // and what is said.
 #include "gpu/backends.hpp"
+#include "support/skip.hpp"
 
 #include <dlfcn.h>
-#include <stdlib.h>
 
 #include <doctest/doctest.h>
 #include <numeric>
@@ -28,17 +28,11 @@ class stage {
  public:
   explicit stage(int devices, std::uint64_t adversary = 0) : before_(fake_.misuses()) {
     fake_.reset(devices, adversary, 0, 1);
-    ::setenv("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda").c_str(), 1);
-    ::setenv("TUTTI_NCCL_LIBRARY", tutti::test::stand_in("nccl").c_str(), 1);
     library_ = ::dlopen(tutti::test::stand_in("nccl").c_str(), RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library_ != nullptr);
     call<void()>("tutti_fake_nccl_reset")();
   }
-  ~stage() {
-    CHECK_MESSAGE(fake_.misuses() == before_, fake_.last_misuse());
-    ::unsetenv("TUTTI_CUDA_LIBRARY");
-    ::unsetenv("TUTTI_NCCL_LIBRARY");
-  }
+  ~stage() { CHECK_MESSAGE(fake_.misuses() == before_, fake_.last_misuse()); }
   template <class F>
   F* call(const char* name) const {
     return reinterpret_cast<F*>(::dlsym(library_, name));
@@ -48,6 +42,8 @@ class stage {
   int communicators() const { return call<int()>("tutti_fake_nccl_communicators")(); }
 
  private:
+  const tutti::test::variable cuda_{"TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda")};
+  const tutti::test::variable nccl_{"TUTTI_NCCL_LIBRARY", tutti::test::stand_in("nccl")};
   tutti::test::fake_cuda fake_;
   std::uint64_t before_;
   void* library_ = nullptr;
@@ -376,7 +372,7 @@ TEST_CASE("two ranks on one GPU are refused") {
 }
 TEST_CASE("without NCCL, asking for it says what is missing") {
   const stage on(1);
-  ::setenv("TUTTI_NCCL_LIBRARY", "/no/such/libnccl.so", 1);
+  const tutti::test::variable none("TUTTI_NCCL_LIBRARY", "/no/such/libnccl.so");
   CHECK(nccl::version() == 0);
   CHECK(nccl::why_not().find("/no/such/libnccl.so") != std::string::npos);
   tutti::run_local(1, [](communicator world) -> task<> {
@@ -384,4 +380,12 @@ TEST_CASE("without NCCL, asking for it says what is missing") {
     const auto seen = co_await failure_in(nccl::init(world, dev));
     TUTTI_EXPECT(seen.code == errc::not_supported && seen.says("install NCCL") && seen.says("gpu::init"));
   });
+}
+
+// One rank: NCCL wants a GPU for each.
+TEST_CASE("every collective with the NCCL that is here") {
+  if (const std::string why = cuda::why_not(); !why.empty()) TUTTI_SKIP(why);
+  if (const std::string why = nccl::why_not(); !why.empty()) TUTTI_SKIP(why);
+  MESSAGE("NCCL ", nccl::version());
+  tutti::run_local(1, within(tutti::test::patience), collectives);
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of the GPU examples, as the driver for Level Zero that runs on the CPU takes them.
+// The kernels of the GPU examples, as the stand-in for libcuda and the driver for Level Zero that runs on the
+// CPU take them.
 #include "gpu/elements.hpp"
-#include "level_zero/native_kernel.hpp"
+#include "native_kernel.hpp"
 
 #include <cmath>
 #include <cstring>
@@ -32,5 +33,7 @@ void run(element_kernel element, const tutti::fakes::kernel_launch& how) {
   extern "C"                                                                                               \
       __attribute__((visibility("default"))) void example_##name(const tutti::fakes::kernel_launch& how) { \
     gpu_examples::run(&gpu_examples::name, how);                                                           \
-  }
+  }                                                                                                        \
+  extern "C" __attribute__((visibility("default")))                                                        \
+  const std::size_t example_##name##_parameters[] = {sizeof(gpu_examples::arguments), 0};
 GPU_EXAMPLE_KERNELS(EXAMPLE_ENTRY)

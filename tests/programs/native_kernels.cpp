@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels as the driver for Level Zero that runs on the CPU takes them.
-#include "level_zero/native_kernel.hpp"
+#include "native_kernel.hpp"
 
 #include <cstring>
 

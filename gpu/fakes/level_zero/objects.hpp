@@ -7,8 +7,8 @@
 #pragma once
 
 #include "emulated/engine.hpp"
-#include "level_zero/native_kernel.hpp"
 #include "live_handles.hpp"
+#include "native_kernel.hpp"
 
 #include <level_zero/ze_api.h>
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a native module is to the driver for Level Zero that runs on the CPU: a shared object, whose kernels
-// are functions with the name of the kernel, of this type.
+// Kernels of a program's own for the stand-ins that run on the CPU: a shared object has functions with the
+// names of the kernels, of this type. To the driver for Level Zero such a file is a native module; the
+// stand-in for libcuda also wants the sizes of a kernel's parameters, which real ones have in the image:
+// `const std::size_t NAME_parameters[]`, ended by 0.
 #pragma once
 
 #include <cstddef>

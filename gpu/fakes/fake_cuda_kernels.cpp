@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels of the stand-in for libcuda: the library's by name, whatever the image of the module is, and a
+// program's own as native functions, which the shared object of TUTTI_FAKE_CUDA_KERNELS has under the names
+// of the kernels.
+#include "fake_cuda_library.hpp"
+#include "kernels/convert_host.hpp"
+#include "kernels/elements.hpp"
+#include "kernels/reduce_host.hpp"
+#include "native_kernel.hpp"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <utility>
+#include <vector>
+
+using namespace tutti::cuda::fake;
+
+namespace {
+
+bool find_native(const char* name, function& f) {
+  const char* const path = std::getenv("TUTTI_FAKE_CUDA_KERNELS");
+  if (path == nullptr || *path == '\0') return false;
+  void* const library = ::dlopen(path, RTLD_NOW | RTLD_LOCAL);  // kept: kernels may run at the very end
+  if (library == nullptr) return false;
+  f.native = reinterpret_cast<tutti::fakes::native_kernel*>(::dlsym(library, name));
+  const void* const sizes = ::dlsym(library, (std::string(name) + "_parameters").c_str());
+  if (f.native == nullptr || sizes == nullptr) return false;
+  for (auto size = static_cast<const std::size_t*>(sizes); *size != 0; ++size) f.parameters.push_back(*size);
+  return true;
+}
+
+// The parameters are copied now, as CUDA does: by the sizes that the kernel's own declaration has.
+result launch_native(const function& f, std::uint64_t items, stream* s, void** parameters) {
+  std::vector<std::vector<std::byte>> values;
+  for (std::size_t k = 0; k < f.parameters.size(); ++k) {
+    if (parameters[k] == nullptr)
+      return lib().misused("cuLaunchKernel with fewer parameters than the kernel has", error_invalid_value);
+    const auto* const at = static_cast<const std::byte*>(parameters[k]);
+    values.emplace_back(at, at + f.parameters[k]);
+  }
+  s->of->engine->run(s->queue, [e = s->of->engine.get(), native = f.native, items, values] {
+    std::vector<const void*> addresses;
+    for (const auto& v : values) addresses.push_back(v.data());
+    tutti::fakes::kernel_launch how;
+    how.items = items;
+    how.arguments = addresses.data();
+    how.argument_count = addresses.size();
+    how.reach = [](const void* device, const void* memory, std::size_t bytes) -> void* {
+      return static_cast<const engine*>(device)->reach(memory, bytes);
+    };
+    how.device = e;
+    native(how);
+  });
+  return success;
+}
+
+}  // namespace
+
+TUTTI_EXPORT result cuModuleLoadData(module** m, const void*) {
+  TUTTI_CHECK(wrong("cuModuleLoadData"));
+  *m = lib().add(new module{current.back()});
+  return success;
+}
+TUTTI_EXPORT result cuModuleUnload(module* m) {
+  if (!lib().remove(m))
+    return lib().misused("cuModuleUnload of a module that has gone", error_invalid_handle);
+  delete m;
+  return success;
+}
+TUTTI_EXPORT result cuModuleGetFunction(function** f, module* m, const char* name) {
+  TUTTI_CHECK(wrong_handle("cuModuleGetFunction", m));
+  auto made = std::make_unique<function>();
+  if (!tutti::gpu::kernels::find_kernel(name, made->kind, made->type) &&
+      !tutti::gpu::kernels::find_conversion(name, made->type, made->to) && !find_native(name, *made))
+    return error_not_found;
+  *f = made.get();
+  const std::lock_guard lock(lib().mutex);
+  lib().functions.push_back(std::move(made));
+  return success;
+}
+TUTTI_EXPORT result cuLaunchKernel(function* f, unsigned blocks, unsigned blocks_y, unsigned blocks_z,
+                                   unsigned threads, unsigned threads_y, unsigned threads_z, unsigned,
+                                   stream* s, void** parameters, void**) {
+  using namespace tutti::gpu::kernels;
+  TUTTI_CHECK(wrong_handle("cuLaunchKernel", s));
+  const std::uint64_t in_block = std::uint64_t{threads} * threads_y * threads_z;
+  const std::uint64_t items = std::uint64_t{blocks} * blocks_y * blocks_z * in_block;
+  if (items == 0 || in_block > 1024)
+    return lib().misused("cuLaunchKernel of no threads, or of more than a block has", error_invalid_value);
+  if (parameters == nullptr || parameters[0] == nullptr)
+    return lib().misused("cuLaunchKernel without parameters", error_invalid_value);
+  if (f->native != nullptr) return launch_native(*f, items, s, parameters);
+  if (f->kind == tutti::reduce_kind::none) {
+    convert_arguments c = *static_cast<const convert_arguments*>(parameters[0]);
+    s->of->engine->run(s->queue, [e = s->of->engine.get(), f, c]() mutable {
+      c.input = e->reach(c.input, c.count * bytes_of(f->type));
+      c.output = e->reach(c.output, c.count * bytes_of(f->to));
+      convert_on_host(f->type, f->to, c);
+    });
+    return success;
+  }
+  reduce_arguments a = *static_cast<const reduce_arguments*>(parameters[0]);
+  s->of->engine->run(s->queue, [e = s->of->engine.get(), f, a]() mutable {
+    const std::size_t bytes = a.count * bytes_of(f->type);
+    for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
+    for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
+    reduce_on_host(f->kind, f->type, a);
+  });
+  return success;
+}
