@@ -124,10 +124,11 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   }
   other.in_touch = true;
   transport::link* found = nullptr;
+  bool short_enough = false;
   try {
     found = &routes_.link_to(peer);
-    if (bytes > found->eager_limit() || other.eager_out + cost_of(bytes) > eager_window)
-      s.cookie = cookies_.insert(s);
+    short_enough = found->sends_eagerly(data, bytes);
+    if (!short_enough || other.eager_out + cost_of(bytes) > eager_window) s.cookie = cookies_.insert(s);
   } catch (const std::bad_alloc&) {
     s.set_failure(errc::resources,
                   base::words([] { return std::string("out of memory; nothing was sent"); }));
@@ -158,7 +159,7 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
     }
   } else {
     ++counters_.rendezvous;
-    if (bytes <= link.eager_limit()) ++other.counters.without_credit;
+    if (short_enough) ++other.counters.without_credit;
     s.head.kind = frame_kind::announce;
     s.head.cookie = s.cookie;
     s.at = send::phase::announced;
@@ -172,7 +173,7 @@ bool endpoint::send_now(std::uint32_t context, int peer, int tag, const void* da
                         std::size_t bytes) noexcept {
   peer_state& other = state_of(peer);
   transport::link* const link = other.link;
-  if (link == nullptr || bytes > link->eager_limit() || other.eager_out + cost_of(bytes) > eager_window)
+  if (link == nullptr || !link->sends_eagerly(data, bytes) || other.eager_out + cost_of(bytes) > eager_window)
     return false;
   frame head;
   head.context = context;

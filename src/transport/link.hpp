@@ -167,8 +167,12 @@ class link {
   // other_cookie; what has come is copied there. On return the old place is not referenced, and the frames'
   // end() will name the new one. False: no frame of `owner` is half way.
   virtual bool redirect_landing(void* owner, const landing& instead) noexcept = 0;
-  // Messages up to this many bytes are sent eagerly.
+  // No message longer than this many bytes is sent eagerly.
   virtual std::size_t eager_limit() const noexcept = 0;
+  // Whether this message is better sent eagerly than announced.
+  virtual bool sends_eagerly(const void* /*data*/, std::size_t bytes) const noexcept {
+    return bytes <= eager_limit();
+  }
   virtual bool closed() const noexcept = 0;
   // Frames wait to leave, for room or for the connection.
   virtual bool has_queue() const noexcept { return false; }

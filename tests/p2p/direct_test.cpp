@@ -29,10 +29,10 @@ bool is_filled(std::span<const std::byte> bytes, std::uint64_t number) {
   return std::memcmp(wanted.data(), bytes.data(), bytes.size()) == 0;
 }
 
-constexpr std::size_t sizes[] = {4096, 4097, 65536, 262144, 262145, MiB, 16 * MiB};
+constexpr std::size_t sizes[] = {4096, 4097, 16384, 16385, 65536, 262144, 262145, MiB, 16 * MiB};
 
-// From the start and from the middle of an allocation, posted early and late; only what is longer than the
-// eager limit is announced at all, and then it is read in place.
+// From the start and from the middle of an allocation, posted early and late; only what is longer than
+// 4 KiB is announced, and then it is read in place.
 task<> every_size(communicator world, bool direct) {
   const int other = 1 - world.rank();
   std::uint64_t announced = 0;

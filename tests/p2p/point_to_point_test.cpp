@@ -17,10 +17,11 @@ using namespace tutti::test;
 
 namespace {
 
-// The line's body, the shm eager limit, the TCP eager limit and slice, several slices, several rings: and
-// their neighbours.
+// The line's body, the least that shared memory shows, the eager limits of shm and TCP and their slices,
+// several slices, several rings: and their neighbours.
 constexpr std::size_t sizes[] = {
-    0, 1, 31, 32, 33, 47, 48, 49, 4095, 4096, 4097, 65535, 65536, 65537, 131071, (1 << 20) + 3, 16 << 20};
+    0,     1,     31,    32,    33,    47,    48,     49,     4095,   4096,          4097,
+    16383, 16384, 16385, 65535, 65536, 65537, 131071, 262144, 262145, (1 << 20) + 3, 16 << 20};
 
 task<> every_size_to_a_neighbour(communicator world) {
   const int other = 1 - world.rank();
@@ -223,9 +224,9 @@ task<> tags_are_chosen_by_the_receiver(communicator world) {
 }
 
 task<> truncation(communicator world) {
-  constexpr std::size_t cases[][2] = {{1, 0},         {48, 47},           {100, 3},
-                                      {4096, 4095},   {4097, 4096},       {65536, 65535},
-                                      {65537, 65536}, {200'000, 100'000}, {(2 << 20) + 1, 2 << 20}};
+  constexpr std::size_t cases[][2] = {
+      {1, 0},         {48, 47},       {100, 3},       {4096, 4095},       {4097, 4096},
+      {16385, 16384}, {65536, 65535}, {65537, 65536}, {200'000, 100'000}, {(2 << 20) + 1, 2 << 20}};
   for (const bool posted_first : {true, false}) {
     for (const auto& [sent, room] : cases) {
       if (world.rank() == 0) {

@@ -13,7 +13,9 @@
 
 namespace tutti::transport::shm {
 
-inline constexpr std::size_t eager_limit_bytes = 4 * 1024;
+inline constexpr std::size_t eager_limit_bytes = 16 * 1024;
+// Longer messages are read by the receiver in the sender's memory, where that can be mapped.
+inline constexpr std::size_t copied_twice_bytes = 4 * 1024;
 
 class channel_writer {
  public:

@@ -22,7 +22,7 @@ inline constexpr std::uint32_t layout_version = 4;
 inline constexpr std::size_t page_bytes = 4096;
 inline constexpr std::size_t line_bytes = 64;
 inline constexpr std::size_t lines_per_channel = 128;
-inline constexpr std::size_t small_ring_bytes = 64 * 1024;
+inline constexpr std::size_t small_ring_bytes = 128 * 1024;
 inline constexpr std::size_t slice_bytes = 64 * 1024;  // at most, of a long message in the bulk ring
 inline constexpr std::size_t least_slice_bytes = 16 * 1024;
 

@@ -93,6 +93,10 @@ withdrawal shm_link::withdraw(outgoing& o) noexcept {
 
 // ---- messages that the receiver reads itself ----
 
+bool shm_link::sends_eagerly(const void* data, std::size_t bytes) const noexcept {
+  return bytes <= copied_twice_bytes || (bytes <= eager_limit_bytes && !base::find_shared(data, bytes));
+}
+
 bool shm_link::write_message(outgoing& o) noexcept {
   if (o.head.kind == frame_kind::announce && o.shown == 0) show(o);
   return writer_.write_message(o.head, o.payload);

@@ -46,6 +46,7 @@ class shm_link final : public link, public core::watcher {
   // Payload never is half way here: a frame is copied whole inside poll().
   bool redirect_landing(void*, const landing&) noexcept override { return false; }
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
+  bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   bool closed() const noexcept override { return at_ == phase::closed; }
 
   int peer() const noexcept { return peer_; }
