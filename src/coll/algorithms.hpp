@@ -64,7 +64,9 @@ task<> scatter_linear(collective c, const void* data, void* block, blocks parts,
                       int root);
 task<> scatter_binomial(collective c, const void* data, void* block, std::size_t block_bytes, int root);
 
-task<> all_gather_ring(collective c, void* data, blocks parts);
+// The block that this rank has in its place: its own number, or any that is one more than the left
+// neighbour's.
+task<> all_gather_ring(collective c, void* data, blocks parts, int own);
 task<> all_gather_bruck(collective c, void* data, std::size_t block_bytes);
 // This rank's block is at `block`, and in its place already or anywhere else.
 task<> all_gather_shared_memory(collective c, const void* block, void* data, blocks parts);

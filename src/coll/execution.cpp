@@ -90,7 +90,7 @@ task<> all_gather_body(const call* w, collective c, algorithm a) {
   if (a == algorithm::bruck) {
     co_await all_gather_bruck(c, w->out.data, own);
   } else {
-    co_await all_gather_ring(c, w->out.data, parts);
+    co_await all_gather_ring(c, w->out.data, parts, c.rank());
   }
 }
 

@@ -1,23 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ring: every block goes round. P-1 steps; every rank sends and receives (P-1)/P of the result, the least
-// there is. Blocks may be uneven. The own block is in its place already.
+// there is. Blocks may be uneven. The blocks that come next are awaited beforehand, so that what a neighbour
+// sends early goes to its place at once.
 #include "coll/algorithms.hpp"
+#include "coll/in_flight.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
 
 namespace tutti::coll {
+namespace {
 
-task<> all_gather_ring(collective c, void* data, blocks parts) {
+constexpr int blocks_ahead = 3;  // for which receives are posted
+
+// Receives stay where they are made.
+struct block_receive {
+  const collective& c;
+  int from;
+  char* to;
+  std::size_t bytes;
+  operator p2p::receiving() const { return c.receive(from, to, bytes); }
+};
+
+}  // namespace
+
+task<> all_gather_ring(collective c, void* data, blocks parts, int own) {
   const int size = c.size();
   const int right = (c.rank() + 1) % size;
   const int left = (c.rank() + size - 1) % size;
+  const int steps = size - 1;
   char* const all = static_cast<char*>(data);
-  for (int step = 0; step + 1 < size; ++step) {
-    const int out = (c.rank() - step + size) % size;
-    const int in = (c.rank() - step - 1 + size) % size;
-    auto receiving = c.receive(left, all + parts.begin(in), parts.bytes(in));
-    auto sending = c.send(right, all + parts.begin(out), parts.bytes(out));
-    co_await receiving;
-    co_await sending;
+  const auto leaving = [=](int step) { return (own - step + size) % size; };
+
+  std::array<std::optional<p2p::receiving>, blocks_ahead> receives;
+  const auto place_of = [](int step) { return static_cast<std::size_t>(step % blocks_ahead); };
+  const auto post = [&](int step) {
+    const int in = leaving(step + 1);
+    receives[place_of(step)].emplace(block_receive{c, left, all + parts.begin(in), parts.bytes(in)});
+  };
+  for (int step = 0; step < std::min(blocks_ahead, steps); ++step) post(step);
+  sends_in_flight sends;
+  for (int step = 0; step < steps; ++step) {
+    const int out = leaving(step);
+    co_await sends.make_room();
+    sends.start([&] { return c.send(right, all + parts.begin(out), parts.bytes(out)); });
+    std::optional<p2p::receiving>& arriving = receives[place_of(step)];
+    co_await *arriving;
+    arriving.reset();
+    if (step + blocks_ahead < steps) post(step + blocks_ahead);
   }
+  co_await sends.drain();
 }
 
 }  // namespace tutti::coll

@@ -83,14 +83,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
     if (i + ahead < all) post(i + ahead);
   }
   co_await sends.drain();
-  for (int step = 0; step + 1 < size; ++step) {
-    const int out = wrap(c.rank() + 1 - step);
-    const int in = wrap(c.rank() - step);
-    auto receiving = c.receive(left, data + chunks.begin(in), chunks.bytes(in));
-    auto sending = c.send(right, data + chunks.begin(out), chunks.bytes(out));
-    co_await receiving;
-    co_await sending;
-  }
+  co_await all_gather_ring(c, data, chunks, wrap(c.rank() + 1));
 }
 
 }  // namespace tutti::coll

@@ -18,7 +18,7 @@ task<> all_reduce_two_level_slices(collective c, reduce_call r) {
   slice.data = mine;
   slice.count = slices.bytes(places.local_rank) / r.element_bytes;
   co_await all_reduce_ring(across, slice);
-  co_await all_gather_ring(here, r.data, slices);
+  co_await all_gather_ring(here, r.data, slices, here.rank());
 }
 
 }  // namespace tutti::coll
