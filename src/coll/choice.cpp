@@ -54,9 +54,8 @@ constexpr row table[] = {
     {kind::all_reduce, true, 0, 64 * KiB, two_level},
     {kind::all_reduce, true, 0, any_size, two_level_slices},
     {kind::all_reduce, true, 0, any_size, two_level},
-    {kind::all_reduce, false, 3, 32 * KiB, recursive_doubling},
     {kind::all_reduce, false, 0, 64 * KiB, recursive_doubling},
-    {kind::all_reduce, false, 8, 1024 * KiB, rabenseifner},
+    {kind::all_reduce, false, 4, 1024 * KiB, rabenseifner},
     {kind::all_reduce, false, 0, any_size, ring},
 
     {kind::reduce_scatter, false, 0, any_size, shared_memory},
