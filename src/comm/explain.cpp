@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <thread>
 #include <tutti/explain.hpp>
@@ -28,30 +27,10 @@ struct search {
   std::vector<flight::rank_snapshot> found;
 };
 
-// Ranks that time out do so together. One of them says what all wait for; the others wait until it has read
-// that before they change it.
+// A rank waits so long, in milliseconds, until another has read what this one is about to change.
 constexpr int most_waits = 50;
 
-struct process_reports {
-  std::atomic<std::int64_t> last{0};
-  std::atomic<bool> reading{false};
-} in_process;
-
-bool may_report(flight::recordings* node) {
-  if (node != nullptr) return node->may_report(quiet_ns);
-  const std::int64_t now = base::steady_ns();
-  std::int64_t before = in_process.last.load();
-  return (before == 0 || now - before > quiet_ns) && in_process.last.compare_exchange_strong(before, now);
-}
-
-void set_reading(flight::recordings* node, bool on) {
-  if (node != nullptr) return node->set_reading(on);
-  in_process.reading = on;
-}
-
-bool is_reading(const flight::recordings* node) {
-  return node != nullptr ? node->is_reading() : in_process.reading.load();
-}
+flight::report_turn of_process;  // for ranks without a launcher
 
 }  // namespace
 
@@ -82,13 +61,13 @@ void report_hang(world& w) noexcept {
     // Under simulated time a timeout is no news for a person.
     if (&w.loop().engine().env() != &core::environment::real()) return;
     if (!base::log_enabled(base::log_level::warning)) return;
-    flight::recordings* const node = w.loop().seat().node();
-    if (!may_report(node)) {
-      for (int i = 0; i < most_waits && is_reading(node); ++i)
+    const flight::recordings* const node = w.loop().seat().node();
+    flight::report_turn& turn = node != nullptr ? node->reports() : of_process;
+    if (!turn.take(quiet_ns)) {
+      for (int i = 0; i < most_waits && turn.being_read(); ++i)
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return;
     }
-    set_reading(node, true);
     std::string text;
     try {
       text = fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", w.info().rank,
@@ -96,7 +75,7 @@ void report_hang(world& w) noexcept {
     } catch (const std::exception&) {
       // No memory for it: then without.
     }
-    set_reading(node, false);
+    turn.has_read();
     [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text.data(), text.size());
   } catch (const std::exception&) {
     // No memory to say it in.

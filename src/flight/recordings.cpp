@@ -69,8 +69,7 @@ struct recordings::title {
   word operations;
   word launcher;
   word traced;
-  word reported;  // nanoseconds
-  word reading;
+  report_turn reports;
   word stopped[most_stopped];  // name_of() those
 };
 
@@ -134,18 +133,7 @@ bool recordings::traced() const noexcept { return front().traced.load(std::memor
 
 void recordings::set_traced(bool on) noexcept { front().traced.store(on ? 1 : 0, std::memory_order_relaxed); }
 
-bool recordings::may_report(std::int64_t quiet_ns) noexcept {
-  const auto now = static_cast<std::uint64_t>(base::steady_ns());
-  std::uint64_t last = front().reported.load(std::memory_order_relaxed);
-  if (last != 0 && now - last <= static_cast<std::uint64_t>(quiet_ns)) return false;
-  return front().reported.compare_exchange_strong(last, now, std::memory_order_relaxed);
-}
-
-void recordings::set_reading(bool on) noexcept {
-  front().reading.store(on ? 1 : 0, std::memory_order_release);
-}
-
-bool recordings::is_reading() const noexcept { return front().reading.load(std::memory_order_acquire) != 0; }
+report_turn& recordings::reports() const noexcept { return front().reports; }
 
 void recordings::set_stopped(int rank, std::int64_t pid, bool on) noexcept {
   if (is_stopped(rank, pid) == on) return;

@@ -7,6 +7,7 @@
 #include "base/unique_fd.hpp"
 #include "flight/layout.hpp"
 #include "flight/recorder.hpp"
+#include "flight/report_turn.hpp"
 
 #include <sys/types.h>
 #include <memory>
@@ -37,12 +38,8 @@ class recordings {
   // Loops record when they sleep, too.
   bool traced() const noexcept;
   void set_traced(bool on) noexcept;
-  // True for the first who asks within `quiet_ns`: of many ranks that have the same to tell, one shall.
-  bool may_report(std::int64_t quiet_ns) noexcept;
-  // Who may is reading, and has read: others that are about to change what is on record wait for that, some
-  // milliseconds at most.
-  void set_reading(bool on) noexcept;
-  bool is_reading() const noexcept;
+  // Of the node's ranks, which one tells of a timeout.
+  report_turn& reports() const noexcept;
   // A process of another node's, as its launcher has seen it: stopped (SIGSTOP, a debugger), or going on. Of
   // many that are stopped at once, some are not known.
   void set_stopped(int rank, std::int64_t pid, bool on) noexcept;

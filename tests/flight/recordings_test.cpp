@@ -101,8 +101,16 @@ TEST_CASE("recordings: what is no such memory is refused") {
   ::unsetenv("TUTTI_FLIGHT");
 }
 
-TEST_CASE("recordings: of many with the same to report, one does") {
-  recordings all(1, shape{});
-  CHECK(all.may_report(1'000'000'000'000));
-  CHECK_FALSE(all.may_report(1'000'000'000'000));
+TEST_CASE("recordings: of many with the same to report, one does, and the others see when it has read") {
+  const recordings all(1, shape{});
+  constexpr std::int64_t quiet = 1'000'000'000'000;
+  CHECK_FALSE(all.reports().being_read());
+  CHECK(all.reports().take(quiet));
+  CHECK(all.reports().being_read());
+  CHECK_FALSE(all.reports().take(quiet));
+  CHECK(all.reports().being_read());
+  all.reports().has_read();
+  CHECK_FALSE(all.reports().being_read());
+  CHECK(all.reports().take(0));
+  CHECK(all.reports().being_read());
 }
