@@ -55,6 +55,7 @@ tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, 
     co_await perf::run_rounds(world, data, b.rounds);
     watch.stop();
 
+    co_await world.barrier();
     data->check();
     series.watched(b, watch);
     perf::maxima all = perf::own_maxima(*data, watch);

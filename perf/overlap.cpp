@@ -51,6 +51,7 @@ tutti::task<overlap_row> measure_overlap(tutti::communicator world, options chos
     if (step.part != part_computation) co_await summing;
     watch.stop();
 
+    co_await world.barrier();
     if (step.part != part_computation) data.check();
     maxima all = own_maxima(data, watch);
     co_await world.all_reduce(all, tutti::max);

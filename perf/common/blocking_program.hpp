@@ -53,6 +53,7 @@ row measure_blocking(World& world, const options& chosen, std::size_t bytes, Wor
     world.run_rounds(&data, b.rounds);
     watch.stop();
 
+    world.barrier();
     data.check();
     all_batches.watched(b, watch);
     maxima all = own_maxima(data, watch);
@@ -98,6 +99,7 @@ overlap_row overlap_blocking(World& world, const options& chosen, std::size_t by
     if (step.part != part_computation) world.finish_sum();
     watch.stop();
 
+    world.barrier();
     if (step.part != part_computation) data.check();
     maxima all = own_maxima(data, watch);
     world.maximum(all);

@@ -6,6 +6,7 @@
 //   batch b = s.next()                    [rank 0's goes to all]; until b.rounds is 0
 //   fill the buffers                      [barrier]
 //   watch.start(), b.rounds rounds, watch.stop()
+//   [barrier: who is early must not take others' cores]
 //   check the buffers, s.finished(b, the longest time [maxima over all ranks] of those that keep it)
 //   at the end row_of(the sums [over all ranks] of the totals)
 #pragma once
