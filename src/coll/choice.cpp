@@ -72,6 +72,7 @@ constexpr row table[] = {
     {kind::all_gather, false, 0, any_size, ring},
 
     {kind::all_to_all, false, 3, any_size, shared_memory},
+    {kind::all_to_all, false, 0, 16 * KiB, shared_memory},
     {kind::all_to_all, false, 8, 4 * KiB, bruck},
     {kind::all_to_all, false, 0, 256 * KiB, pairwise},
     {kind::all_to_all, false, 0, any_size, shared_memory},
