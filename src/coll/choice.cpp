@@ -192,7 +192,6 @@ bool fits(algorithm a, const situation& s) noexcept {
     case two_level_slices:
       return s.two_levels && s.even_hosts;
     case bruck:
-      return s.even_blocks;
     case binomial:
       return s.even_blocks;
     case shared_memory:

@@ -358,7 +358,6 @@ std::size_t total_bytes(const call& w) noexcept {
     case kind::gather:
     case kind::all_gather:
     case kind::gather_v:
-      return w.in.bytes();
     case kind::reduce:
     case kind::reduce_scatter:
     case kind::reduce_scatter_v:
@@ -390,11 +389,7 @@ situation situation_of(const communicator_state& c, const call& what) {
   s.bytes = total_bytes(what);
   switch (what.kind) {
     case kind::scatter:
-      s.bytes *= ranks;
-      break;
     case kind::gather:
-      s.bytes *= ranks;
-      break;
     case kind::all_gather:
       s.bytes *= ranks;
       break;
@@ -432,8 +427,6 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
     case kind::gather:
     case kind::all_gather:
     case kind::reduce:
-      d.count = what.in.count;
-      break;
     case kind::all_to_all:
       d.count = what.in.count;
       break;

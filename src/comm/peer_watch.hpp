@@ -24,7 +24,7 @@ class world;
 class peer_watch final : public core::source {
  public:
   explicit peer_watch(world& w);
-  ~peer_watch();
+  ~peer_watch() override;
 
   // Whether `peer`, a rank of the world, is waited for and does not progress, as of the last look.
   bool suspects(int peer) const noexcept { return of(peer).is != doubt::none; }

@@ -5,7 +5,6 @@
 #include "flight/process_trace.hpp"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,6 +14,7 @@
 #include <bit>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstring>
 #include <mutex>
 #include <stdexcept>

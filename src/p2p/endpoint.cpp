@@ -404,7 +404,7 @@ void endpoint::end_ask(int peer, const frame& head) noexcept {
   answer.cookie = static_cast<std::uint64_t>(here.at);
   answer.other_cookie = here.last;
   answer.fingerprint = here.print;
-  answer.length = static_cast<std::uint64_t>(here.waits_for + 1);
+  answer.length = static_cast<std::uint64_t>(here.waits_for) + 1;
   post_control(peer, answer);
 }
 
@@ -689,11 +689,10 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
     case frame_kind::tell:
       end_tell(peer, head);
       break;
-    case frame_kind::leave:
-      break;  // the link reports it with closed()
-    case frame_kind::pulse:
+    case frame_kind::leave:  // the link reports it with closed()
+    case frame_kind::pulse:  // between the links
     case frame_kind::alive:
-      break;  // between the links
+      break;
   }
 }
 
