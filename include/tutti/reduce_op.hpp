@@ -54,7 +54,7 @@ const char* name_of(reduce_kind kind) noexcept;
 namespace detail {
 
 #if defined(__FLT16_MANT_DIG__) && (defined(__clang__) || defined(__SSE2__) || __GNUC__ >= 13)
-__extension__ typedef _Float16 compiler_float16;  // std::float16_t where there is one
+__extension__ typedef _Float16 compiler_float16;  // as std::float16_t; NOLINT(modernize-use-using)
 #else
 using compiler_float16 = float16;
 #endif
