@@ -66,12 +66,14 @@ mpi find_mpi(const std::string& name) {
 }
 
 // The ranks write into a file, not through the launcher: MPICH's may end a job that was aborted before it has
-// read what the ranks said last.
+// read what the ranks said last. And UCX, on which Debian's MPICH is built, leaves the shared memory of an
+// aborted job behind: here it goes with the directory.
 outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std::string& variables = "") {
   const tutti::test::scratch_directory scratch;
   const std::string said = scratch.path() / "said";
   outcome result = run_command(
-      "TUTTI_BACKEND=mpi TUTTI_TIMEOUT=60 TUTTI_MPI_MODULE=" + m.module + " " + variables,
+      "TUTTI_BACKEND=mpi TUTTI_TIMEOUT=60 TUTTI_MPI_MODULE=" + m.module +
+          " UCX_POSIX_DIR=" + scratch.path().string() + " " + variables,
       m.launcher + " -n " + std::to_string(ranks) + " sh -c 'exec \"$@\" >>" + said + " 2>&1' sh " + program);
   result.output = scratch.read(said) + result.output;
   return result;
