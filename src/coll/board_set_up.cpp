@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/board_steps.hpp"
+#include "coll/in_flight.hpp"
 
 #include <fmt/format.h>
 
@@ -12,22 +13,6 @@ namespace {
 
 using comm::board;
 
-// Transfers stay where they are made.
-struct receive_from {
-  const collective& c;
-  int rank;
-  void* data;
-  std::size_t bytes;
-  operator p2p::receiving() const { return c.receive(rank, data, bytes); }
-};
-struct send_to {
-  const collective& c;
-  int rank;
-  const void* data;
-  std::size_t bytes;
-  operator p2p::sending() const { return c.send(rank, data, bytes); }
-};
-
 // Every rank tells every other directly: afterwards there is a connection between any two.
 template <class T>
 task<> tell_all(collective c, const T* mine, T* all) {
@@ -37,9 +22,11 @@ task<> tell_all(collective c, const T* mine, T* all) {
   const auto own = static_cast<std::size_t>(c.rank());
   all[own] = *mine;
   for (std::size_t r = 0; r < size; ++r)
-    if (r != own) receives[r].emplace(receive_from{c, static_cast<int>(r), all + r, sizeof(T)});
+    if (r != own)
+      receives[r].emplace(made_in_place{[&] { return c.receive(static_cast<int>(r), all + r, sizeof(T)); }});
   for (std::size_t r = 0; r < size; ++r)
-    if (r != own) sends[r].emplace(send_to{c, static_cast<int>(r), mine, sizeof(T)});
+    if (r != own)
+      sends[r].emplace(made_in_place{[&] { return c.send(static_cast<int>(r), mine, sizeof(T)); }});
   for (auto& receive : receives)
     if (receive) co_await *receive;
   for (auto& send : sends)

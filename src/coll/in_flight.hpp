@@ -9,8 +9,17 @@
 #include <cstddef>
 #include <optional>
 #include <tutti/task.hpp>
+#include <type_traits>
 
 namespace tutti::coll {
+
+// Transfers stay where they are made, so std::optional::emplace() gets this, and make() makes it in its
+// place.
+template <class Make>
+struct made_in_place {
+  const Make& make;
+  operator std::invoke_result_t<const Make&>() const { return make(); }
+};
 
 // Used as: for each transfer { co_await window.make_room(); window.start([&] { return c.send(...); }); }
 //          co_await window.drain();
@@ -26,7 +35,7 @@ class in_flight {
   }
   template <class Make>
   void start(const Make& make) {
-    places_[next_].emplace(from<Make>{make});
+    places_[next_].emplace(made_in_place<Make>{make});
     next_ = (next_ + 1) % Most;
   }
   task<> drain() {
@@ -39,13 +48,6 @@ class in_flight {
   }
 
  private:
-  // Transfers stay where they are made: the conversion makes it in its place.
-  template <class Make>
-  struct from {
-    const Make& make;
-    operator Transfer() const { return make(); }
-  };
-
   std::array<std::optional<Transfer>, Most> places_;
   std::size_t next_ = 0;
 };

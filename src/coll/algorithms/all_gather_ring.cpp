@@ -14,15 +14,6 @@ namespace {
 
 constexpr int blocks_ahead = 3;  // for which receives are posted
 
-// Receives stay where they are made.
-struct block_receive {
-  const collective& c;
-  int from;
-  char* to;
-  std::size_t bytes;
-  operator p2p::receiving() const { return c.receive(from, to, bytes); }
-};
-
 }  // namespace
 
 task<> all_gather_ring(collective c, void* data, blocks parts, int own) {
@@ -37,7 +28,8 @@ task<> all_gather_ring(collective c, void* data, blocks parts, int own) {
   const auto place_of = [](int step) { return static_cast<std::size_t>(step % blocks_ahead); };
   const auto post = [&](int step) {
     const int in = leaving(step + 1);
-    receives[place_of(step)].emplace(block_receive{c, left, all + parts.begin(in), parts.bytes(in)});
+    receives[place_of(step)].emplace(
+        made_in_place{[&] { return c.receive(left, all + parts.begin(in), parts.bytes(in)); }});
   };
   for (int step = 0; step < std::min(blocks_ahead, steps); ++step) post(step);
   sends_in_flight sends;

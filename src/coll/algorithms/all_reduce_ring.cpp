@@ -21,15 +21,6 @@ namespace {
 constexpr std::size_t piece_bytes = std::size_t{256} * 1024;
 constexpr std::size_t ahead = 3;  // pieces for which receives are posted
 
-// Receives stay where they are made.
-struct piece_receive {
-  const collective& c;
-  int from;
-  std::byte* to;
-  std::size_t bytes;
-  operator p2p::receiving() const { return c.receive(from, to, bytes); }
-};
-
 }  // namespace
 
 task<> all_reduce_ring(collective c, reduce_call r) {
@@ -59,7 +50,8 @@ task<> all_reduce_ring(collective c, reduce_call r) {
   const auto post = [&](std::size_t i) {
     const std::size_t bytes = length(coming(i), i);
     if (bytes > 0)
-      receives[i % ahead].emplace(piece_receive{c, left, lease.data() + i % ahead * piece, bytes});
+      receives[i % ahead].emplace(
+          made_in_place{[&] { return c.receive(left, lease.data() + i % ahead * piece, bytes); }});
   };
   sends_in_flight sends;
   for (std::size_t i = 0; i < std::min(ahead, all); ++i) post(i);
