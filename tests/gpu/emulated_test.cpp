@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <doctest/doctest.h>
+#include <atomic>
 #include <cerrno>
+#include <thread>
 #include <tutti/tutti.hpp>
 
 namespace {
@@ -53,6 +55,37 @@ task<> bad_accesses(communicator world) {
   }
 }
 
+// Whoever sees the failure may free what work in flight would have touched.
+task<> failures_wait_for_work_in_flight(communicator world) {
+  emulated::options how;
+  how.workers = 2;
+  auto chip = std::make_shared<emulated::chip>(how);
+  const gpu::device dev = emulated::open(world, chip);
+  const gpu::stream slow(dev), faulty(dev);
+  std::atomic<int> state{0};  // 1: the slow kernel runs, 2: it may end, 3: it is over
+  emulated::launch(slow, [&state](emulated::access) {
+    state.store(1);
+    state.notify_all();
+    state.wait(1);
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();
+    state.store(3);
+  });
+  state.wait(0);
+  int host = 0;
+  emulated::launch(faulty,
+                   [wrong = gpu::device_span<int>(&host, 1)](emulated::access a) { a.at(wrong)[0] = 1; });
+  bool early = false;
+  for (int i = 0; i < 1000; ++i) {
+    std::this_thread::yield();
+    early = early || chip->failed();
+  }
+  state.store(2);
+  state.notify_all();
+  const auto seen = co_await tutti::as_result(faulty.reached());
+  TUTTI_EXPECT(seen.error == errc::device_failed);
+  TUTTI_EXPECT(!early && state.load() == 3);
+}
+
 // The kernel is asked to read there, which answers what a dereference would die of.
 task<> untouchable(communicator world) {
   const gpu::device dev = emulated::open(world);
@@ -73,5 +106,8 @@ task<> untouchable(communicator world) {
 
 TEST_CASE("kernels of the program run on the emulated device") { tutti::run_local(1, own_kernels); }
 TEST_CASE("an illegal access fails the device") { tutti::run_local(1, bad_accesses); }
+TEST_CASE("a device has failed when nothing runs on it any more") {
+  tutti::run_local(1, failures_wait_for_work_in_flight);
+}
 
 TEST_CASE("the host cannot touch memory of the device") { tutti::run_local(1, untouchable); }

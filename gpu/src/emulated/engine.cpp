@@ -128,37 +128,28 @@ void engine::free_word(word* w) noexcept {
   if (!failed()) spare_words_.push_back(w);
 }
 
+bool engine::is_idle(const queue& q) const noexcept { return !failing_ && q.items.empty() && !q.busy; }
+
 bool engine::idle(queue* q) const {
   const std::lock_guard lock(mutex_);
-  return q->items.empty() && !q->busy;
+  return is_idle(*q);
 }
 
 bool engine::synchronize(queue* q, std::chrono::milliseconds longest) {
   std::unique_lock lock(mutex_);
   // System time: g++'s thread sanitizer does not know waits on the steady clock.
   const auto until = std::chrono::system_clock::now() + longest;
-  progress_.wait_until(lock, until, [&] { return failed() || (q->items.empty() && !q->busy); });
-  return !failed() && q->items.empty() && !q->busy;
+  progress_.wait_until(lock, until, [&] { return failed() || is_idle(*q); });
+  return is_idle(*q);
 }
 
 bool engine::synchronize_all(std::chrono::milliseconds longest) {
   std::unique_lock lock(mutex_);
   const auto all_idle = [&] {
-    return failed() || std::all_of(queues_.begin(), queues_.end(),
-                                   [](const auto& q) { return q->items.empty() && !q->busy; });
+    return failed() ||
+           std::all_of(queues_.begin(), queues_.end(), [this](const auto& q) { return is_idle(*q); });
   };
   return progress_.wait_until(lock, std::chrono::system_clock::now() + longest, all_idle);
-}
-
-void engine::fail(std::string why) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (failed()) return;
-    failure_ = std::move(why);
-    failed_.store(true, std::memory_order_release);
-  }
-  progress_.notify_all();
-  changed_.notify_all();
 }
 
 std::string engine::failure() const {
@@ -214,9 +205,9 @@ void engine::work_loop() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (ending_) return;
-    queue* const q = paused_ || failed() ? nullptr : choose();
+    queue* const q = paused_ || failing_ ? nullptr : choose();
     if (q == nullptr) {
-      const bool words = std::any_of(queues_.begin(), queues_.end(), [](const auto& p) {
+      const bool words = !failing_ && std::any_of(queues_.begin(), queues_.end(), [](const auto& p) {
         return !p->busy && !p->items.empty() && p->items.front().what == kind::wait_word;
       });
       if (words) {
@@ -229,6 +220,7 @@ void engine::work_loop() {
     item i = std::move(q->items.front());
     q->items.pop_front();
     q->busy = true;
+    ++running_;
     std::chrono::microseconds pause = i.what == kind::work ? how_.delay : std::chrono::microseconds(0);
     if (how_.adversary != 0 && random() % 4 == 0) pause += std::chrono::microseconds(random() % 200);
     bool faulty = false;
@@ -263,10 +255,15 @@ void engine::work_loop() {
       }
     }
     i = item{};  // what the closure holds goes here, not under the lock
-    if (faulty) fail(why);
 
     lock.lock();
     q->busy = false;
+    --running_;
+    if (faulty && !failing_) {
+      failing_ = true;
+      failure_ = std::move(why);
+    }
+    if (failing_ && running_ == 0) failed_.store(true, std::memory_order_release);
     if (q->doomed && q->items.empty()) std::erase_if(queues_, [q](const auto& p) { return p.get() == q; });
     progress_.notify_all();
     changed_.notify_all();

@@ -71,7 +71,8 @@ class engine {
   // False: it took too long, or the chip has failed.
   bool synchronize(queue* q, std::chrono::milliseconds longest);
 
-  void fail(std::string why);
+  // After a fault nothing more is begun, and the chip has failed when what had been begun is done: from then
+  // on no work touches any memory.
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   void fail_after(std::uint64_t n, std::string why);
@@ -103,6 +104,7 @@ class engine {
   void work_loop();
   queue* choose() noexcept;
   bool runnable(const queue& q) const noexcept;
+  bool is_idle(const queue& q) const noexcept;
   std::uint64_t random() noexcept;
 
   const options how_;
@@ -117,6 +119,8 @@ class engine {
   std::atomic<std::uint64_t> executed_{0};
   std::uint64_t fail_at_ = 0;
   std::string fail_why_ = "injected fault";
+  int running_ = 0;       // pieces of work that have been begun
+  bool failing_ = false;  // there was a fault
   std::atomic<bool> failed_{false};
   std::string failure_;
   bool paused_ = false;
