@@ -136,6 +136,15 @@ task<> recycling(communicator world) {
   TUTTI_EXPECT(out == in);
 }
 
+// Handles go on one rank while the other's come, at the same addresses.
+task<> coming_and_going(communicator world) {
+  const gpu::device dev = level_zero::open(world, world.rank());
+  for (int i = 0; i < 2000; ++i) {
+    const gpu::stream s(dev);
+    co_await s.reached();
+  }
+}
+
 }  // namespace
 
 TEST_CASE("without Level Zero, asking for it says what is missing") {
@@ -166,6 +175,15 @@ TEST_CASE("ranks use two devices of Level Zero") {
     tutti::run_local(2, two_devices);
     CHECK_MESSAGE(below.misuses() == before, below.last_misuse());
   }
+}
+
+TEST_CASE("streams of Level Zero come and go on several threads") {
+  NEEDS_LEVEL_ZERO();
+  const tutti::test::level_zero_driver below;
+  below.reset(0, 0, 0);
+  const std::uint64_t before = below.misuses();
+  tutti::run_local(2, coming_and_going);
+  CHECK_MESSAGE(below.misuses() == before, below.last_misuse());
 }
 
 TEST_CASE("kernels of the program run on devices of Level Zero") {

@@ -11,6 +11,17 @@
 #include <functional>
 #include <thread>
 
+namespace {
+std::atomic<void*> spare_list{nullptr};
+}
+void* _ze_command_list_handle_t::operator new(std::size_t bytes) {
+  void* const spare = spare_list.exchange(nullptr);
+  return spare != nullptr ? spare : ::operator new(bytes);
+}
+void _ze_command_list_handle_t::operator delete(void* memory) noexcept {
+  ::operator delete(spare_list.exchange(memory));
+}
+
 namespace tutti::fakes {
 
 using emulated::engine;
@@ -117,6 +128,7 @@ ze_result_t list_destroy(ze_command_list_handle_t l) {
     return in_use ? global().misused("zeCommandListDestroy of a list that is not done") : ZE_RESULT_SUCCESS;
   }
   delete l;
+  std::this_thread::yield();  // another thread's list is there before this call returns
   return ZE_RESULT_SUCCESS;
 }
 

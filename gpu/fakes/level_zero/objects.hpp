@@ -40,6 +40,10 @@ struct _ze_event_handle_t {
 };
 
 struct _ze_command_list_handle_t {
+  // Addresses are used again at once, by any thread, as allocators do at times.
+  static void* operator new(std::size_t bytes);
+  static void operator delete(void* memory) noexcept;
+
   ze_device_handle_t device = nullptr;
   tutti::emulated::engine::queue* queue = nullptr;            // of lists that keep the order
   tutti::emulated::engine::event barrier;                     // of others: the last

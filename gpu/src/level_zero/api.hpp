@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -245,6 +246,11 @@ struct table {
   // Handles are the loader's, not a driver's: it has several, or was told to intercept. It does not wrap the
   // log of a build that fails, and would take the driver's for its own.
   bool wrapped = false;
+
+  // Held while handles are made and destroyed. A loader that wraps handles forgets its own after the driver
+  // has destroyed what it stands for: if another thread is given the same address in between, the loader
+  // hands it the handle that it is about to forget (1.8.12; by its source still in 1.17).
+  mutable std::mutex handles;
 
   // "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)", and what the driver has to say, where one is given that says
   // it.

@@ -36,6 +36,7 @@ bool lost(abi::result code) noexcept {
 // ---- event_store ----
 
 event_store::~event_store() {
+  const std::lock_guard handles(calls_.handles);
   for (abi::event* e : all_) calls_.event_destroy(e);
   for (abi::event_pool* p : pools_) calls_.pool_destroy(p);
 }
@@ -61,6 +62,7 @@ std::shared_ptr<moment> event_store::take() {
   made->home = shared_from_this();
   const std::lock_guard lock(mutex_);
   if (spare_.empty()) {
+    const std::lock_guard handles(calls_.handles);
     abi::event_pool_desc of;
     of.count = events_per_pool;
     abi::event_pool* pool = nullptr;
@@ -115,7 +117,10 @@ shared_context::shared_context(const abi::table& c, int n) : calls(c), ordinal(n
   std::uint32_t version = 0;
   in_order_ = calls.driver_api_version(driver, &version) == abi::success && version >= abi::version_1_7;
   const abi::context_desc how;
-  check(calls.context_create(driver, &how, &context), "zeContextCreate");
+  {
+    const std::lock_guard handles(calls.handles);
+    check(calls.context_create(driver, &how, &context), "zeContextCreate");
+  }
   events_ = std::make_shared<event_store>(calls, context, device);
   one_ = new (allocate(sizeof(std::uint64_t), memory_kind::pinned)) std::uint64_t(1);
   watcher_ = std::thread([this] { watch_loop(); });
@@ -137,6 +142,7 @@ shared_context::~shared_context() {
     }
     if (lost(calls.device_status(device))) {
       // It uses nothing any more.
+      const std::lock_guard handles(calls.handles);
       for (const auto& [list, s] : ending_) calls.list_destroy(list);
       ending_.clear();
       break;
@@ -159,6 +165,7 @@ shared_context::~shared_context() {
   for (void* page : gate_pages_) free(page);
   free(one_);
   events_.reset();
+  const std::lock_guard handles(calls.handles);
   calls.context_destroy(context);
 }
 
@@ -188,6 +195,7 @@ abi::list* shared_context::make_list(bool urgent) {
   how.priority = urgent ? abi::priority_high : abi::priority_normal;
   how.flags = in_order_ ? abi::queue_in_order : 0;
   abi::list* made = nullptr;
+  const std::lock_guard handles(calls.handles);
   abi::result code = calls.list_create(context, device, &how, &made);
   if (in_order_ && code != abi::success && !lost(code)) {
     // An older validation layer between us and the driver does not know the flag.
@@ -255,6 +263,7 @@ void shared_context::sweep() noexcept {
   std::erase_if(ending_, [this](auto& e) {
     forget_passed(calls, e.second);
     if (!e.second.pending.empty() || !e.second.waited_for.empty()) return false;
+    const std::lock_guard handles(calls.handles);
     calls.list_destroy(e.first);
     return true;
   });

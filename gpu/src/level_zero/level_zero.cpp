@@ -79,6 +79,7 @@ struct module::loaded {
   abi::module* handle = nullptr;
   std::map<std::string, abi::kernel*> kernels;
   ~loaded() {
+    const std::lock_guard handles(of->calls.handles);
     for (const auto& [name, k] : kernels) of->calls.kernel_destroy(k);
     of->calls.module_destroy(handle);
   }
@@ -95,9 +96,11 @@ module::module(const gpu::device& on, std::span<const std::byte> image, format i
   what.build_flags = build_flags;
   abi::module* handle = nullptr;
   abi::build_log* log = nullptr;
-  const abi::result code = image.empty() ? abi::invalid_native_binary
-                                         : calls.module_create(of->context, of->device, &what, &handle,
-                                                               calls.wrapped ? nullptr : &log);
+  const auto create = [&] {
+    const std::lock_guard handles(calls.handles);
+    return calls.module_create(of->context, of->device, &what, &handle, calls.wrapped ? nullptr : &log);
+  };
+  const abi::result code = image.empty() ? abi::invalid_native_binary : create();
   std::string said;
   if (log != nullptr) {
     std::size_t bytes = 0;
@@ -124,6 +127,7 @@ void* module::kernel(const char* name) const {
   abi::kernel_desc what;
   what.name = name;
   abi::kernel* made = nullptr;
+  const std::lock_guard handles(of.calls.handles);
   abi::result code = of.calls.kernel_create(state_->handle, &what, &made);
   if (code != abi::success)
     throw error(errc::invalid_argument, fmt::format("level_zero::module: the kernel {}: {}", name,
