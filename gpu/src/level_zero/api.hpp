@@ -249,7 +249,8 @@ struct table {
 
   // Held while handles are made and destroyed. A loader that wraps handles forgets its own after the driver
   // has destroyed what it stands for: if another thread is given the same address in between, the loader
-  // hands it the handle that it is about to forget (1.8.12; by its source still in 1.17).
+  // hands it the handle that it is about to forget (1.8.12; by its source still in 1.17). No other lock is
+  // taken under it.
   mutable std::mutex handles;
 
   // "ZE_RESULT_ERROR_DEVICE_LOST (0x70000001)", and what the driver has to say, where one is given that says

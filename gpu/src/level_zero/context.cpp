@@ -142,8 +142,10 @@ shared_context::~shared_context() {
     }
     if (lost(calls.device_status(device))) {
       // It uses nothing any more.
-      const std::lock_guard handles(calls.handles);
-      for (const auto& [list, s] : ending_) calls.list_destroy(list);
+      {
+        const std::lock_guard handles(calls.handles);
+        for (const auto& [list, s] : ending_) calls.list_destroy(list);
+      }
       ending_.clear();
       break;
     }
