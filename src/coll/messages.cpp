@@ -36,6 +36,12 @@ void say_sent(operation_state& state) noexcept {
   state.set_result(status{what.comm->rank(), what.tag, what.in.bytes()});
 }
 
+[[gnu::noinline]] void tell_failure(operation_state& state, core::activity& of) noexcept {
+  const call& what = state.what();
+  state.fail(of.failure(),
+             base::words([&] { return fmt::format("{}: {}", title(*what.comm, what), of.take_text()); }));
+}
+
 template <class Activity>
 struct machine {
   operation_state& operation;
@@ -71,9 +77,7 @@ struct machine {
     operation_state& state = operation;
     const communicator_state& c = *state.what().comm;
     if (activity.failure() != errc::success) {
-      state.fail(activity.failure(), base::words([&] {
-                   return fmt::format("{}: {}", title(c, state.what()), activity.take_text());
-                 }));
+      tell_failure(state, activity);
     } else if (state.what().kind == operation_kind::send) {
       say_sent(state);
     } else {

@@ -29,6 +29,11 @@ bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::p
 struct late_completion : core::activity {};
 static_assert(sizeof(late_completion) <= operation_state::machine_bytes);
 
+bool is_plain_message(const communicator_state& c, const call& what) noexcept {
+  return !c.orphaned() && c.loop().on_this_thread() && !c.failed() && coll::plainly_good(c, what) &&
+         coll::checks_of_buffers() == coll::buffer_checks::off;
+}
+
 }  // namespace
 
 bool operation_state::start(completion on_complete, void* owner) noexcept {
@@ -51,6 +56,12 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
 }
 
 bool operation_state::begin() {
+  if (what_.comm && is_plain_message(*what_.comm, what_)) return coll::start_message(*this);
+  return begin_with_care();
+}
+
+// Whatever may have to be refused, or needs more than its start.
+[[gnu::noinline]] bool operation_state::begin_with_care() {
   if (!what_.comm) {
     fail(errc::invalid_argument,
          fmt::format("{}: this communicator has no members here (it is empty); test it with "

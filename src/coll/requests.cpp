@@ -30,11 +30,7 @@ struct slot_pool {
   request_slot* free = nullptr;
 
   request_slot* take() {
-    if (free == nullptr) {
-      blocks.push_back(std::make_unique<request_slot[]>(slots_per_block));
-      base::count_heap_use(slots_per_block * sizeof(request_slot));
-      for (std::size_t i = 0; i < slots_per_block; ++i) give_back(&blocks.back()[i]);
-    }
+    if (free == nullptr) grow();
     request_slot* slot = free;
     free = slot->next_free;
     return slot;
@@ -42,6 +38,11 @@ struct slot_pool {
   void give_back(request_slot* slot) noexcept {
     slot->next_free = free;
     free = slot;
+  }
+  [[gnu::noinline]] void grow() {
+    blocks.push_back(std::make_unique<request_slot[]>(slots_per_block));
+    base::count_heap_use(slots_per_block * sizeof(request_slot));
+    for (std::size_t i = 0; i < slots_per_block; ++i) give_back(&blocks.back()[i]);
   }
 };
 

@@ -466,6 +466,13 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
   r.result.source = peer;
   r.result.tag = head.tag;
   r.result.bytes = head.length;
+  // All parts of a collective know how long they are.
+  const bool fits = head.length == r.capacity || (head.length < r.capacity && r.expected == fingerprint{});
+  if (!fits || head.fingerprint != r.expected) note_misfit(r, peer, head);
+}
+
+// It is not what the receive is for: says in which way.
+void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
   if (head.length > r.capacity)
     r.set_failure(errc::truncated, base::words([&] {
                     return fmt::format(
@@ -473,7 +480,7 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
                         "nothing was written past its end: make the buffer at least as long as the message",
                         head.length, routes_.describe(peer), head.tag, r.capacity);
                   }));
-  // All parts of a collective know how long they are; only element counts that differ by rank can disagree.
+  // Only element counts that differ by rank can disagree.
   static constexpr fingerprint none{};
   if (r.expected != none && head.length != r.capacity)
     r.set_failure(
@@ -566,9 +573,7 @@ void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexc
   post_control(peer, answer);
 }
 
-bool endpoint::admitted(int peer, const frame& head) noexcept {
-  static constexpr fingerprint none{};
-  if (head.fingerprint == none) return true;
+bool endpoint::admitted_to_collective(int peer, const frame& head) noexcept {
   const auto owner = contexts_.find(head.context);
   return owner == contexts_.end() ||
          owner->second.owner->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
@@ -881,9 +886,7 @@ int endpoint::nobody_left(const context_owner& owner) const noexcept {
   return in_touch(rank_) ? -1 : gone;
 }
 
-int endpoint::gone_source(std::uint32_t context, int source) noexcept {
-  if (source >= 0) return peer_gone(source) ? source : -1;
-  if (gone_ == 0) return -1;
+int endpoint::gone_of_any(std::uint32_t context) noexcept {
   const auto owner = contexts_.find(context);
   if (owner == contexts_.end()) return -1;
   if (const int last = nobody_left(*owner->second.owner); last >= 0) return last;

@@ -255,7 +255,11 @@ class endpoint final : public transport::inbound {
   int nobody_left(const context_owner& owner) const noexcept;
   // Likewise of a receive to come: -1 when something may come from `source`. Of a death that no receive from
   // any rank has been told of yet, the first to come is.
-  int gone_source(std::uint32_t context, int source) noexcept;
+  int gone_source(std::uint32_t context, int source) noexcept {
+    if (source >= 0) return peer_gone(source) ? source : -1;
+    return gone_ == 0 ? -1 : gone_of_any(context);
+  }
+  int gone_of_any(std::uint32_t context) noexcept;
   void drop_arriving(int peer) noexcept;
   void drop_unexpected(std::uint32_t context) noexcept;
   void remember_closed(std::uint32_t context) noexcept;
@@ -284,11 +288,15 @@ class endpoint final : public transport::inbound {
   void end_withdraw(int peer, const transport::frame& head) noexcept;
   void end_fail(int peer, const transport::frame& head, const transport::landing& where) noexcept;
   void end_agree(int peer, const transport::frame& head, const transport::landing& where) noexcept;
-  bool admitted(int peer, const transport::frame& head) noexcept;
+  bool admitted(int peer, const transport::frame& head) noexcept {
+    return head.fingerprint == fingerprint{} || admitted_to_collective(peer, head);
+  }
+  bool admitted_to_collective(int peer, const transport::frame& head) noexcept;
 
   bool take_unexpected(receive& r, unexpected& u) noexcept;
   void clear_to_send(receive& r, int peer, const transport::frame& announced) noexcept;
   void note_message(receive& r, int peer, const transport::frame& head) noexcept;
+  void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
 
   // An eager message of the peer needs no memory here any more.
   void give_credit(int peer, const transport::frame& head) noexcept;

@@ -191,6 +191,7 @@ class operation_state {
 
  private:
   bool begin();
+  bool begin_with_care();
   [[noreturn]] void throw_failure() const;
   void forget_buffers() noexcept;
 
