@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <new>
 #include <set>
 #include <tutti/error.hpp>
@@ -388,26 +389,38 @@ bool cuda_driver::capturing(void* stream) noexcept {
 }
 
 bool cuda_driver::arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept {
+  try {
+    return arm_beside(event, stream, b);
+  } catch (const std::bad_alloc&) {
+    return false;  // the loop looks at the event then
+  }
+}
+
+bool cuda_driver::arm_beside(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) {
   const in_context here(*on_);
   // A side stream for each: one behind an event that is far away must not hold up the ring of another.
   auto side = sides_.find(stream);
   if (side == sides_.end()) {
     if (sides_.size() >= most_sides) return false;
-    abi::stream* made = nullptr;
-    if (calls_.stream_create(&made, abi::stream_non_blocking, 0) != abi::success) return false;
-    side = sides_.emplace(stream, made).first;
+    side = sides_.emplace(stream, nullptr).first;
+    if (calls_.stream_create(&side->second, abi::stream_non_blocking, 0) != abi::success) {
+      sides_.erase(side);
+      return false;
+    }
   }
   if (calls_.stream_wait(side->second, event_of(event), 0) != abi::success) return false;
-  auto* const data = new held_bell(b);
-  outstanding_bells::instance().add(data);
+  auto held = std::make_unique<held_bell>(b);
+  outstanding_bells::instance().add(held.get());
   const auto ring = [](void* p) {
     const std::unique_ptr<held_bell> bell(static_cast<held_bell*>(p));
     outstanding_bells::instance().remove(bell.get());
     (*bell)->ring();
   };
-  if (calls_.call_host(side->second, ring, data) == abi::success) return true;
-  outstanding_bells::instance().remove(data);
-  delete data;
+  if (calls_.call_host(side->second, ring, held.get()) == abi::success) {
+    static_cast<void>(held.release());
+    return true;
+  }
+  outstanding_bells::instance().remove(held.get());
   return false;
 }
 

@@ -114,6 +114,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   void* make_shared_event(gpu::detail::shared_name& name) override;
   void* open_event(const gpu::detail::shared_name& of) override;
 
+  bool arm_beside(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b);
   // Of as many threads as there are 16 bytes of the smaller side, and no more than the GPU runs at a time.
   unsigned blocks_for(std::size_t bytes) const noexcept;
   void check(abi::result code, const char* what) const;

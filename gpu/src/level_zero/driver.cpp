@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <tutti/error.hpp>
 
 namespace tutti::level_zero {
@@ -77,8 +78,12 @@ progress level_zero_driver::health(void* stream, std::string& why) noexcept {
 }
 
 bool level_zero_driver::arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) noexcept {
-  on_->watch(mark_of(event), b);
-  return true;
+  try {
+    on_->watch(mark_of(event), b);
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;  // the loop looks at the event then
+  }
 }
 bool level_zero_driver::synchronize(void* stream, std::chrono::milliseconds longest) noexcept {
   return on_->synchronize(list_of(stream), longest);
