@@ -8,6 +8,7 @@
 #include "bootstrap/rendezvous.hpp"
 #include "core/compute_pool.hpp"
 #include "core/pause.hpp"
+#include "core/time_slice.hpp"
 #include "flight/recordings.hpp"
 #include "transport/self/self_transport.hpp"
 #include "transport/shm/shm_transport.hpp"
@@ -301,6 +302,7 @@ void runtime_state::run_to_end(task<> main) {
     throw error(errc::invalid_argument,
                 "runtime::run was called from inside its own loop; await the task there instead");
   {
+    const core::short_time_slices here;
     const auto work = boost::asio::make_work_guard(context);
     try {
       start(std::move(main));
