@@ -10,8 +10,10 @@ namespace tutti::core {
 // or TUTTI_SLICE_US microseconds (to 100,000; 0: nothing is asked for; other text throws
 // errc::invalid_argument). Its share of the core stays the same, but it is due sooner: a rank that is woken
 // beside other work takes the core at once, and not, for every message, when the other's turn of 1.4 to 3 ms
-// is over. Threads that it starts meanwhile have the usual turns. Since Linux 6.12 (sched_setattr,
-// sched_runtime of a thread of SCHED_OTHER); nothing happens before that, and where it is not allowed.
+// is over. Threads that it starts have the usual turns: the thread is marked SCHED_RESET_ON_FORK, and stays
+// so, for without privileges that cannot be taken back (who changes its scheduling later without privileges
+// must pass the flag, too). Since Linux 6.12 (sched_setattr, sched_runtime of a thread of SCHED_OTHER);
+// nothing happens before that, and where it is not allowed.
 class short_time_slices {
  public:
   short_time_slices();
