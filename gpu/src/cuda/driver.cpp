@@ -388,15 +388,7 @@ bool cuda_driver::capturing(void* stream) noexcept {
   return calls_.stream_capturing(stream_of(stream), &status) == abi::success && status != abi::capture_none;
 }
 
-bool cuda_driver::arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept {
-  try {
-    return arm_beside(event, stream, b);
-  } catch (const std::bad_alloc&) {
-    return false;  // the loop looks at the event then
-  }
-}
-
-bool cuda_driver::arm_beside(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) {
+bool cuda_driver::arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) {
   const in_context here(*on_);
   // A side stream for each: one behind an event that is far away must not hold up the ring of another.
   auto side = sides_.find(stream);

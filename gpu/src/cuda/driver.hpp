@@ -98,7 +98,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   gpu::detail::progress query(void* event, std::string& why) noexcept override;
   gpu::detail::progress health(void* stream, std::string& why) noexcept override;
   bool capturing(void* stream) noexcept override;
-  bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override;
+  bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) override;
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
   void enter_thread() noexcept override;
   gpu::detail::process_sharing* sharing() noexcept override;
@@ -114,7 +114,6 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   void* make_shared_event(gpu::detail::shared_name& name) override;
   void* open_event(const gpu::detail::shared_name& of) override;
 
-  bool arm_beside(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b);
   // Of as many threads as there are 16 bytes of the smaller side, and no more than the GPU runs at a time.
   unsigned blocks_for(std::size_t bytes) const noexcept;
   void check(abi::result code, const char* what) const;

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
+#include <new>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -290,6 +291,14 @@ bool attachment::poll() noexcept {
   return any;
 }
 
+bool attachment::rings(void* event, void* stream) noexcept {
+  try {
+    return driver_->can().host_call && driver_->arm(event, stream, bell_);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 bool attachment::arm() noexcept {
   // Before arming and after: what passes in between rings nobody.
   bool news = poll();
@@ -298,7 +307,7 @@ bool attachment::arm() noexcept {
     point& head = s->points_.front();
     // Whoever enqueues it rings.
     if (s->armed_ >= head.sequence || !head.in_stream()) continue;
-    if (driver_->can().host_call && driver_->arm(head.event, s->native_, bell_)) {
+    if (rings(head.event, s->native_)) {
       s->armed_ = head.sequence;
       ++counters.arms;
     } else {

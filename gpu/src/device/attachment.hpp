@@ -156,6 +156,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void activate(stream_state& s);
   void forget(stream_state& s) noexcept;
   void pop(stream_state& s, errc why, const std::string& text);
+  bool rings(void* event, void* stream) noexcept;  // when the event has passed
   void set_look(duration in) noexcept;
 
   std::shared_ptr<detail::driver> driver_;

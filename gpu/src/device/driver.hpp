@@ -106,8 +106,9 @@ class driver {
   // Of the context, asked by way of this stream.
   virtual progress health(void* stream, std::string& why) noexcept = 0;
   virtual bool capturing(void* stream) noexcept = 0;
-  // Rings when the event has passed. `stream` is the one it was recorded in. False: cannot.
-  virtual bool arm(void* event, void* stream, const std::shared_ptr<const bell>& b) noexcept = 0;
+  // Rings when the event has passed. `stream` is the one it was recorded in. False, or std::bad_alloc:
+  // cannot.
+  virtual bool arm(void* event, void* stream, const std::shared_ptr<const bell>& b) = 0;
   // Blocks until what is in the stream has passed, the device has failed, or the time is over; true: passed.
   virtual bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept = 0;
 

@@ -168,7 +168,7 @@ class emulated_driver final : public gpu::detail::driver {
   bool capturing(void* stream) noexcept override {
     return queue_of(stream)->capturing.load(std::memory_order_relaxed);
   }
-  bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) noexcept override {
+  bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) override {
     // A queue of its own for each ring: one that waits must not hold up another.
     engine::queue* const side = engine_.make_queue();
     engine_.wait(side, event_of(event));

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <new>
 #include <tutti/error.hpp>
 
 namespace tutti::level_zero {
@@ -77,13 +76,9 @@ progress level_zero_driver::health(void* stream, std::string& why) noexcept {
   return progress::failed;
 }
 
-bool level_zero_driver::arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) noexcept {
-  try {
-    on_->watch(mark_of(event), b);
-    return true;
-  } catch (const std::bad_alloc&) {
-    return false;  // the loop looks at the event then
-  }
+bool level_zero_driver::arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) {
+  on_->watch(mark_of(event), b);
+  return true;
 }
 bool level_zero_driver::synchronize(void* stream, std::chrono::milliseconds longest) noexcept {
   return on_->synchronize(list_of(stream), longest);
