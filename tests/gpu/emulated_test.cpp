@@ -10,6 +10,7 @@
 #include <doctest/doctest.h>
 #include <atomic>
 #include <cerrno>
+#include <semaphore>
 #include <thread>
 #include <tutti/tutti.hpp>
 
@@ -59,19 +60,19 @@ task<> bad_accesses(communicator world) {
 task<> failures_wait_for_work_in_flight(communicator world) {
   emulated::options how;
   how.workers = 2;
+  std::binary_semaphore begun(0), may_end(0);
+  std::atomic<bool> over{false};
+  int host = 0;
   auto chip = std::make_shared<emulated::chip>(how);
   const gpu::device dev = emulated::open(world, chip);
   const gpu::stream slow(dev), faulty(dev);
-  std::atomic<int> state{0};  // 1: the slow kernel runs, 2: it may end, 3: it is over
-  emulated::launch(slow, [&state](emulated::access) {
-    state.store(1);
-    state.notify_all();
-    state.wait(1);
+  emulated::launch(slow, [&](emulated::access) {
+    begun.release();
+    const bool told = may_end.try_acquire_for(tutti::test::patience);
     for (int i = 0; i < 1000; ++i) std::this_thread::yield();
-    state.store(3);
+    over.store(told);
   });
-  state.wait(0);
-  int host = 0;
+  TUTTI_EXPECT(begun.try_acquire_for(tutti::test::patience));
   emulated::launch(faulty,
                    [wrong = gpu::device_span<int>(&host, 1)](emulated::access a) { a.at(wrong)[0] = 1; });
   bool early = false;
@@ -79,11 +80,10 @@ task<> failures_wait_for_work_in_flight(communicator world) {
     std::this_thread::yield();
     early = early || chip->failed();
   }
-  state.store(2);
-  state.notify_all();
+  may_end.release();
   const auto seen = co_await tutti::as_result(faulty.reached());
   TUTTI_EXPECT(seen.error == errc::device_failed);
-  TUTTI_EXPECT(!early && state.load() == 3);
+  TUTTI_EXPECT(!early && over.load());
 }
 
 // The kernel is asked to read there, which answers what a dereference would die of.
