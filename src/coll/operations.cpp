@@ -30,7 +30,7 @@ struct late_completion : core::activity {};
 static_assert(sizeof(late_completion) <= operation_state::machine_bytes);
 
 bool is_plain_message(const communicator_state& c, const call& what) noexcept {
-  return !c.orphaned() && c.loop().on_this_thread() && !c.failed() && coll::plainly_good(c, what) &&
+  return coll::plainly_good(c, what) && !c.orphaned() && c.loop().on_this_thread() && !c.failed() &&
          coll::checks_of_buffers() == coll::buffer_checks::off;
 }
 
