@@ -3,29 +3,13 @@
 
 #include "base/env.hpp"
 #include "base/log.hpp"
-#include "base/unique_fd.hpp"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 
 #include <atomic>
 #include <cerrno>
 
 namespace tutti::core {
-namespace {
-
-// A ring takes this many at most.
-bool short_of_descriptors() noexcept {
-  base::unique_fd taken[4];
-  for (base::unique_fd& fd : taken) {
-    fd.reset(::eventfd(0, EFD_CLOEXEC));
-    if (!fd && (errno == EMFILE || errno == ENFILE)) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 std::unique_ptr<backend> make_backend() {
   const std::string wanted = base::env_string("TUTTI_LOOP").value_or("auto");
   if (wanted != "auto" && wanted != "io_uring" && wanted != "epoll")
@@ -40,7 +24,7 @@ std::unique_ptr<backend> make_backend() {
                 fmt::format("no memory for io_uring: {}; or unset TUTTI_LOOP, or set it to epoll, "
                             "which does the same",
                             why));
-  if (wanted == "io_uring" && short_of_descriptors())
+  if (wanted == "io_uring" && (code == EMFILE || code == ENFILE))
     throw error(
         errc::resources,
         fmt::format("this process may open no more descriptors for io_uring ({}); raise `ulimit -n`", why));

@@ -49,13 +49,12 @@ class uring_backend final : public backend {
     }
     (void)rings_closed.load(std::memory_order_acquire);
     if (code != 0) {
-      refusal = -code;
-      why = fmt::format("io_uring_setup failed: {}{}", std::strerror(-code), hint(code));
+      refused("io_uring_setup failed", code, why, refusal);
       return;
     }
     usable_ = true;
     try {
-      usable_ = probe(why) && make_descriptors(why, refusal);
+      usable_ = probe(why, refusal) && make_descriptors(why, refusal);
       if (usable_) watch_doorbell(event_.get());
     } catch (...) {
       close_ring();
@@ -127,18 +126,22 @@ class uring_backend final : public backend {
   // ring's own descriptor loses completions of a DEFER_TASKRUN ring), and with the doorbells.
   bool make_descriptors(std::string& why, int& refusal) {
     event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    if (!event_) return refused("cannot open an eventfd", -errno, why, refusal);
     wait_ = base::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
-    const int code = !event_ || !wait_ ? -errno : io_uring_register_eventfd(&ring_, event_.get());
-    if (code == 0) return true;
-    refusal = -code;
-    why = fmt::format("cannot register an eventfd: {}{}", std::strerror(-code), hint(code));
-    return false;
+    if (!wait_) return refused("cannot open an epoll descriptor", -errno, why, refusal);
+    const int code = io_uring_register_eventfd(&ring_, event_.get());
+    return code == 0 || refused("cannot register an eventfd", code, why, refusal);
   }
   void close_ring() noexcept {
     rings_closed.fetch_add(1, std::memory_order_release);
     io_uring_queue_exit(&ring_);
   }
 
+  static bool refused(const char* what, int code, std::string& why, int& refusal) {
+    refusal = -code;
+    why = fmt::format("{}: {}{}", what, std::strerror(-code), hint(code));
+    return false;
+  }
   static const char* hint(int code) noexcept {
     if (code == -EPERM)
       return " (forbidden by a container's seccomp filter or by sysctl kernel.io_uring_disabled)";
@@ -149,8 +152,9 @@ class uring_backend final : public backend {
   }
 
   // Multishot poll came with 5.13 and cannot be probed as an opcode: try one on an eventfd.
-  bool probe(std::string& why) {
+  bool probe(std::string& why, int& refusal) {
     base::unique_fd trial(::eventfd(1, EFD_CLOEXEC));
+    if (!trial) return refused("cannot open an eventfd", -errno, why, refusal);
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
     io_uring_prep_poll_multishot(entry, trial.get(), POLLIN);
     entry->user_data = ignored;
