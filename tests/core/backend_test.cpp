@@ -51,7 +51,7 @@ std::size_t drain(int fd) {
   return all;
 }
 
-struct counting : core::watcher {
+struct counting final : core::watcher {
   int readable = 0, writable = 0;
   std::function<void(bool, bool)> also;
   void on_ready(bool r, bool w) noexcept override {

@@ -630,8 +630,7 @@ TEST_CASE("a runtime's io_context may be run again and again") {
     runtime rt;
     const auto main = [](runtime* r) -> task<int> {
       communicator world = co_await init(*r, alone());
-      const int sum = co_await talk_to_itself(world, 10);
-      co_return sum;
+      co_return co_await talk_to_itself(world, 10);
     };
     for (int i = 0; i < 20; ++i) REQUIRE(rt.run(main(&rt)) == 45);
   });

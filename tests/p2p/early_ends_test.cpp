@@ -321,12 +321,12 @@ TEST_CASE("early ends: without memory the message is lost, and the receive says 
     pair_of_ranks again;
     p2p::endpoint& other = again.sides[1].endpoint;
     {
-      watched<p2p::receive> dropped;
-      CHECK_FALSE(other.start(dropped.activity, context, 0, 3, &somewhere, huge, none));
+      watched<p2p::receive> left;
+      CHECK_FALSE(other.start(left.activity, context, 0, 3, &somewhere, huge, none));
       other.end(0, announced, other.begin(0, announced));
-      if (ended) other.fail(dropped.activity, errc::cancelled, "enough");
-      other.release(dropped.activity);
-      CHECK(dropped.completions == 0);
+      if (ended) other.fail(left.activity, errc::cancelled, "enough");
+      other.release(left.activity);
+      CHECK(left.completions == 0);
     }
     CHECK(again.links[1].given_up == errc::resources);
     again.close(errc::resources, true);

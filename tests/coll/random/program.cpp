@@ -136,8 +136,9 @@ class generator {
         s.made.push_back(-1);
         continue;
       }
-      std::stable_sort(chosen.begin(), chosen.end(),
-                       [&s](std::size_t a, std::size_t b) { return s.keys[a] < s.keys[b]; });
+      std::sort(chosen.begin(), chosen.end(), [&s](std::size_t a, std::size_t b) {
+        return std::pair(s.keys[a], a) < std::pair(s.keys[b], b);
+      });
       members made;
       for (const std::size_t r : chosen) made.push_back(ranks[r]);
       s.made.push_back(static_cast<int>(made_.groups.size()));
