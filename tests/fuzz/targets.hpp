@@ -57,7 +57,7 @@ class reader {
   T value() noexcept {
     T v{};
     const bytes from = take(sizeof v);
-    std::memcpy(&v, from.data(), from.size());
+    if (!from.empty()) std::memcpy(&v, from.data(), from.size());
     return v;
   }
   // As many of `count` as there are.
