@@ -19,18 +19,15 @@ constexpr double fast_enough = 12.0;
 // A copy can be slow for other reasons (an interrupt, fresh pages).
 constexpr unsigned slow_copies = 3;
 constexpr unsigned copies_between_trials = 64;
-
-}  // namespace
-
-void ring_copy::plain(void* to, const void* from, std::size_t bytes) noexcept {
-  std::memcpy(to, from, bytes);
-}
+// From about here on the C library copies by one string instruction (glibc 2.36, `rep movsb`).
+constexpr std::size_t by_instruction = 2048;
 
 #if defined(__x86_64__)
-void ring_copy::streaming(void* to, const void* from, std::size_t bytes) noexcept {
+// By loads, and by stores of 16 bytes into lines that are written as a whole.
+template <class Store>
+void copy_lines(void* to, const void* from, std::size_t bytes, Store store) noexcept {
   auto* out = static_cast<char*>(to);
   const auto* in = static_cast<const char*>(from);
-  // Whole lines only: parts of lines would be written twice.
   const std::size_t head =
       std::min<std::size_t>(bytes, (64 - reinterpret_cast<std::uintptr_t>(out) % 64) % 64);
   std::memcpy(out, in, head);
@@ -42,17 +39,35 @@ void ring_copy::streaming(void* to, const void* from, std::size_t bytes) noexcep
     const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 16));
     const __m128i c = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 32));
     const __m128i d = _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + 48));
-    _mm_stream_si128(reinterpret_cast<__m128i*>(out), a);
-    _mm_stream_si128(reinterpret_cast<__m128i*>(out + 16), b);
-    _mm_stream_si128(reinterpret_cast<__m128i*>(out + 32), c);
-    _mm_stream_si128(reinterpret_cast<__m128i*>(out + 48), d);
+    store(reinterpret_cast<__m128i*>(out), a);
+    store(reinterpret_cast<__m128i*>(out + 16), b);
+    store(reinterpret_cast<__m128i*>(out + 32), c);
+    store(reinterpret_cast<__m128i*>(out + 48), d);
   }
   std::memcpy(out, in, bytes);
+}
+#endif
+
+}  // namespace
+
+void ring_copy::plain(void* to, const void* from, std::size_t bytes) noexcept {
+  std::memcpy(to, from, bytes);
+}
+
+#if defined(__x86_64__)
+void ring_copy::streaming(void* to, const void* from, std::size_t bytes) noexcept {
+  copy_lines(to, from, bytes, [](__m128i* at, __m128i value) { _mm_stream_si128(at, value); });
   // Streaming stores are not ordered with a release store that follows.
   _mm_sfence();
 }
+
+void ring_copy::out(void* to, const void* from, std::size_t bytes) noexcept {
+  if (bytes < by_instruction) return plain(to, from, bytes);
+  copy_lines(to, from, bytes, [](__m128i* at, __m128i value) { _mm_store_si128(at, value); });
+}
 #else
 void ring_copy::streaming(void* to, const void* from, std::size_t bytes) noexcept { plain(to, from, bytes); }
+void ring_copy::out(void* to, const void* from, std::size_t bytes) noexcept { plain(to, from, bytes); }
 #endif
 
 void ring_copy::measured(void* to, const void* from, std::size_t bytes) noexcept {

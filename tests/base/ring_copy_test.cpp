@@ -31,10 +31,13 @@ void check(const Copy& copy, std::size_t bytes, std::size_t from_offset, std::si
 
 TEST_CASE("ring_copy: every way copies what memcpy would") {
   ring_copy adaptive;
-  for (const std::size_t bytes : {0, 1, 15, 63, 64, 65, 127, 128, 1000, 4095, 4096, 4097, 70001}) {
+  for (const std::size_t bytes :
+       {0, 1, 15, 63, 64, 65, 127, 128, 1000, 2047, 2048, 2111, 4095, 4096, 4097, 70001}) {
     for (const std::size_t from_offset : {0, 1, 33}) {
       for (const std::size_t to_offset : {0, 1, 16, 63}) {
         check([](void* to, const void* from, std::size_t n) { ring_copy::plain(to, from, n); }, bytes,
+              from_offset, to_offset);
+        check([](void* to, const void* from, std::size_t n) { ring_copy::out(to, from, n); }, bytes,
               from_offset, to_offset);
         check([](void* to, const void* from, std::size_t n) { ring_copy::streaming(to, from, n); }, bytes,
               from_offset, to_offset);
