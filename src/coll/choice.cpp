@@ -74,8 +74,6 @@ constexpr row table[] = {
     {kind::all_to_all, false, 3, any_size, shared_memory},
     {kind::all_to_all, false, 0, 16 * KiB, shared_memory},
     {kind::all_to_all, false, 8, 4 * KiB, bruck},
-    {kind::all_to_all, false, 0, 256 * KiB, pairwise},
-    {kind::all_to_all, false, 0, any_size, shared_memory},
     {kind::all_to_all, false, 0, any_size, pairwise},
 
     {kind::scan, false, 0, any_size, recursive_doubling},
