@@ -19,10 +19,19 @@ constexpr double fast_enough = 12.0;
 // A copy can be slow for other reasons (an interrupt, fresh pages).
 constexpr unsigned slow_copies = 3;
 constexpr unsigned copies_between_trials = 64;
+
+}  // namespace
+
+void ring_copy::plain(void* to, const void* from, std::size_t bytes) noexcept {
+  std::memcpy(to, from, bytes);
+}
+
+#if defined(__x86_64__)
+namespace {
+
 // From about here on the C library copies by one string instruction (glibc 2.36, `rep movsb`).
 constexpr std::size_t by_instruction = 2048;
 
-#if defined(__x86_64__)
 // By loads, and by stores of 16 bytes into lines that are written as a whole.
 template <class Store>
 void copy_lines(void* to, const void* from, std::size_t bytes, Store store) noexcept {
@@ -46,15 +55,9 @@ void copy_lines(void* to, const void* from, std::size_t bytes, Store store) noex
   }
   std::memcpy(out, in, bytes);
 }
-#endif
 
 }  // namespace
 
-void ring_copy::plain(void* to, const void* from, std::size_t bytes) noexcept {
-  std::memcpy(to, from, bytes);
-}
-
-#if defined(__x86_64__)
 void ring_copy::streaming(void* to, const void* from, std::size_t bytes) noexcept {
   copy_lines(to, from, bytes, [](__m128i* at, __m128i value) { _mm_stream_si128(at, value); });
   // Streaming stores are not ordered with a release store that follows.

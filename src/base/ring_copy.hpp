@@ -25,8 +25,8 @@ class ring_copy {
   bool streams() const noexcept { return streams_; }
 
   static void plain(void* to, const void* from, std::size_t bytes) noexcept;
-  // What another core has just written, out of a ring: by loads and stores. memcpy's string instruction reads
-  // there at 38 GB/s or at 10, for seconds on end, while the other core writes on (AMD family 26).
+  // What another core has just written, out of a ring: by loads and stores. In a stream of messages memcpy's
+  // string instruction takes twice as long there, for seconds on end (AMD family 26).
   static void out(void* to, const void* from, std::size_t bytes) noexcept;
   // Past the caches, where the processor can.
   static void streaming(void* to, const void* from, std::size_t bytes) noexcept;
