@@ -14,7 +14,7 @@ namespace tutti::launch {
 namespace {
 
 // A launcher reads memory and answers.
-constexpr std::chrono::milliseconds time_to_tell{600};
+constexpr std::chrono::milliseconds answer_limit{600};
 // One signal to all ranks makes each of them ask.
 constexpr std::chrono::milliseconds same_question{200};
 
@@ -46,7 +46,7 @@ void explanations::begin() {
   asked_ = {nodes.begin(), nodes.end()};
   told_.clear();
   running_ = true;
-  patience_.expires_after(time_to_tell);
+  patience_.expires_after(answer_limit);
   patience_.async_wait([this](const boost::system::error_code& cancelled) {
     if (!cancelled) conclude();
   });
@@ -62,7 +62,7 @@ void explanations::conclude() {
   std::string text = "tutti-run: who waits for whom:\n" + flight::explain(told_);
   if (!asked_.empty())
     text += fmt::format("tutti-run: node {} did not tell within {} ms what its ranks are at\n",
-                        rank_list({asked_.begin(), asked_.end()}), time_to_tell.count());
+                        rank_list({asked_.begin(), asked_.end()}), answer_limit.count());
   told_.clear();
   asked_.clear();
   to_.say(text);
