@@ -65,8 +65,8 @@ class board final : public core::source {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // ---- making it, in the turn of the first operation: cards are exchanged, then parts shown, then looked at
-  // ----
+  // ---- making it, in the turn of the first operation ----
+  // Cards are exchanged, then parts shown, then looked at.
   condition state() const noexcept { return state_; }
   card make_part() noexcept;
   bool show_part() noexcept;  // to all; links to them are open
