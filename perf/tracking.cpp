@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // tracking-perf: what a call of tracking costs a rank that says much, and whether everything that it said is
 // on disk or counted.
-//   tutti-run -n 4 tracking-perf --directory runs              # a million scalars a minute from each rank,
-//   for a minute tutti-run -n 4 tracking-perf --directory runs --rate 0     # as many as go
+//
+//   tutti-run -n 4 tracking-perf --directory runs            a million scalars a minute from each rank
+//   tutti-run -n 4 tracking-perf --directory runs --rate 0   as many as go
 #include <tutti/train/tracking.hpp>
 #include <tutti/tutti.hpp>
 

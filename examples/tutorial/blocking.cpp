@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocking point to point: rank 0 sends one number to rank 1. Both then have it.
-//   tutti-run -n 2 ./blocking
+//   tutti-run -n 2 tutorial_blocking
 #include <cstdio>
 #include <tutti/tutti.hpp>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every collective of the tutorial once, and the four reductions, on vectors small enough to print.
-//   tutti-run -n 4 ./collectives
+//   tutti-run -n 4 tutorial_collectives
 #include <cstdio>
 #include <string>
 #include <tutti/tutti.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A simple all_reduce in a group: a group of ranks 0 and 1 adds its ones.
-//   tutti-run -n 2 ./group_all_reduce
+//   tutti-run -n 2 tutorial_group_all_reduce
 #include <array>
 #include <cstdio>
 #include <tutti/tutti.hpp>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Non-blocking point to point: isend and irecv return at once, the data are there after the await.
-//   tutti-run -n 2 ./non_blocking
+//   tutti-run -n 2 tutorial_non_blocking
 #include <cstdio>
 #include <tutti/tutti.hpp>
 

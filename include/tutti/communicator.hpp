@@ -65,9 +65,10 @@ class communicator {
   // ---- point to point ----
 
   // Sends `data` to `dest` with `tag` (>= 0). Completes when the buffer may be changed: small messages are
-  // copied out at once, long ones (over 4 KiB in shared memory, 256 KiB on TCP) when the receiver has taken
-  // them. Cancelling takes back what has not been received. Copies: shared memory 2 (in and out of a ring),
-  // or 1 for long messages that lie in memory of tutti::shared_allocator; TCP the kernel's.
+  // copied out at once, long ones when the receiver has taken them. Long: over 256 KiB on TCP; in shared
+  // memory over 16 KiB, or over 4 KiB for messages that lie in memory of tutti::shared_allocator. Cancelling
+  // takes back what has not been received. Copies: shared memory 2 (in and out of a ring), or 1 for long
+  // messages that lie in memory of tutti::shared_allocator; TCP the kernel's.
   template <Buffer B>
   operation<> send(const B& data, int dest, int tag = 0, call_site where = call_site::current()) const {
     return operation<>(std::in_place, detail::operation_kind::send, state_, detail::view_of(data), dest, tag,

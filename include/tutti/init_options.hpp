@@ -14,14 +14,12 @@ struct init_options {
 
   // How the ranks meet.
   //   "env://"           at MASTER_ADDR and MASTER_PORT, where rank 0 listens; without them, where mpirun or
-  //   srun has
-  //                      started all ranks on one host, at a file of this user
+  //                      srun has started all ranks on one host, at a file of this user
   //   "tcp://host:port"  there, where rank 0 listens; the others try all addresses that the host's name has,
-  //   until the
-  //                      timeout. IPv6 addresses in brackets
+  //                      until the timeout. IPv6 addresses in brackets
   //   "file:///path"     at a file that all see, this host's or a network file system's (with locks). What an
-  //   earlier run
-  //                      has left there is in nobody's way, and the last to come takes the file away
+  //                      earlier run has left there is in nobody's way, and the last to come takes the file
+  //                      away
   std::string init_method = "env://";
   // -1: from the environment, that is from RANK and WORLD_SIZE or what mpirun or srun have set. When a value
   // is given here and in the environment, they must agree.

@@ -16,14 +16,15 @@
 namespace tutti {
 
 // A communication that does nothing until it is used, once, as an rvalue, in one of these ways:
-//   co_await world.barrier()                  in any coroutine; its state lives in the awaiting frame, no
-//   allocation co_await world.barrier()                  in a boost::asio::awaitable, likewise
-//   world.barrier()(token)                    any Asio completion token; signature void(error_code) or
-//                                             void(error_code, status); one block of the handler's associated
-//                                             allocator
-//   tutti::start(world.barrier())             now; the request is awaited later
-//   world.barrier().connect(receiver)         a sender's shape: set_value(T...), set_error(error_code),
-//   set_stopped()
+//   co_await world.barrier()           in any coroutine; its state lives in the awaiting frame, no allocation
+//   co_await world.barrier()           in a boost::asio::awaitable, likewise
+//   world.barrier()(token)             any Asio completion token; signature void(error_code) or
+//                                      void(error_code, status); one block of the handler's associated
+//                                      allocator
+//   tutti::start(world.barrier())      now; the request is awaited later
+//   world.barrier().connect(receiver)  a sender's shape: set_value(T...), set_error(error_code),
+//                                      set_stopped()
+//
 // T is void or status. Buffers must stay valid, and unmodified (sent) or untouched (received), until it has
 // completed, failed, or been cancelled. Destroying the awaiting frame cancels it; on return no buffer is
 // referenced any more.

@@ -240,7 +240,8 @@ reduction make_reduction(const Op& op) noexcept {
 //                   multiplies by the f that it was called with.
 //   avg             the sum divided by the number of ranks; of floating-point and complex numbers
 //   min, max        of everything but complex numbers. NaN when any rank's is; -0 is less than +0.
-//   band, bor, bxor of integers and bool
+//   band, bor, bxor
+//                   of integers and bool
 //
 // float16 and bfloat16 are computed as float and rounded at the end. A product of complex numbers is
 // (ac - bd, ad + bc), with infinities too. A NaN that comes out of a reduction is the positive quiet NaN

@@ -89,8 +89,8 @@ struct skew {  // of a rank's clock
   duration ahead{0};
   double drift_ppm = 0;
 };
-struct corruption {  // of frame number `frame` (from 1) from one rank to another: noticed, and ends their
-                     // connection
+// Of frame number `frame` (from 1) from one rank to another: noticed, and ends their connection.
+struct corruption {
   int from = 0;
   int to = 0;
   std::uint64_t frame = 1;

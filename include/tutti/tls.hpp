@@ -22,9 +22,8 @@ using tls_identity = std::shared_ptr<const core::tls_context>;
 // A process's own, by files in PEM: its certificate (with those that lead to the authority, if there are
 // any), its key, and the authorities that the others' certificates must lead to. All three or none. The one
 // certificate is shown when connecting and when accepting: an extended key usage, if it has one, allows both.
-// When it names ranks
-// ("URI:tutti:rank:3" among its alternative names), it is good for those ranks only. Throws
-// errc::invalid_argument, naming the file and what is wrong with it.
+// When it names ranks ("URI:tutti:rank:3" among its alternative names), it is good for those ranks only.
+// Throws errc::invalid_argument, naming the file and what is wrong with it.
 tls_identity make_tls_identity(const std::string& certificate = {}, const std::string& key = {},
                                const std::string& authority = {});
 

@@ -5,8 +5,7 @@
 // A World is one rank of such a program:
 //   int rank(), size()
 //   void tell(std::span<std::byte>)            rank 0's bytes to all; the others wait without a core, for
-//   rank 0 may be
-//                                              looking at the placement
+//                                              rank 0 may be looking at the placement
 //   void barrier()
 //   void maximum(std::span<double>), sum(...)  over all ranks, on all ranks
 //   std::string library(), transport()

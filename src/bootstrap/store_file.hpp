@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file behind file_store: its lock, its form, and who is still there.
 //
-// A header, and a log of changes behind it that grows at its end, so that a user reads only what is new to
-// it.
+// A header, and a log of changes behind it that grows at its end: a user reads only what is new to it.
+//
 //   header  magic (8 bytes), generation, begin and end of the log, number of the next user (8 bytes each)
 //   change  length of what follows (4), kind (1), length of the key (4), key, value
 // The end in the header moves after a change has been written: one that its writer did not live to finish

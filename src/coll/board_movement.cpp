@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/board_movement.hpp"
 
+#include "base/ring_copy.hpp"
 #include "coll/board_direct.hpp"
 #include "coll/board_steps.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 namespace tutti::coll {
 namespace {
@@ -106,12 +108,7 @@ class movement_rounds {
   }
   void keep(std::size_t round) noexcept {
     const std::size_t bytes = in_round(w_.own_bytes, round);
-    if (bytes > 0)
-      base::ring_copy::piece(w_.own_to + round * piece_, w_.own_from + round * piece_, bytes, whole());
-  }
-  // Of what this rank's memory gets, as far as it matters to the caches.
-  std::size_t whole() const noexcept {
-    return w_.longest * static_cast<std::size_t>(w_.root < 0 ? c_.size() : 1);
+    if (bytes > 0) std::memcpy(w_.own_to + round * piece_, w_.own_from + round * piece_, bytes);
   }
   void read(std::size_t round) noexcept {
     const std::uint64_t from = starts_[round % most_ahead];
@@ -122,8 +119,8 @@ class movement_rounds {
       const std::size_t all = w_.root >= 0 ? w_.longest : w_.received_parts.bytes(giver);
       const std::size_t bytes = in_round(all, round);
       if (bytes > 0)
-        base::ring_copy::piece(w_.received + at + round * piece_,
-                               b_.at(giver, from + segment(giver, c_.rank())), bytes, whole());
+        base::copy_out(w_.received + at + round * piece_, b_.at(giver, from + segment(giver, c_.rank())),
+                       bytes);
     }
   }
 
@@ -164,8 +161,7 @@ task<> move_directly(collective c, const board_movement* w, const memory_of_othe
                                       : others->data[static_cast<std::size_t>(giver)] +
                                             (w->to_each ? w->given_parts.begin(c.rank()) : 0);
     for (std::size_t at = 0; at < bytes; at += direct_piece) {
-      base::ring_copy::piece(to + at, from + at, std::min(direct_piece, bytes - at),
-                             bytes * static_cast<std::size_t>(c.size() - 1));
+      std::memcpy(to + at, from + at, std::min(direct_piece, bytes - at));
       if (!turn.is_over()) continue;
       comm::board::wait pause(b);
       co_await pause;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/board_posting.hpp"
 
+#include "base/ring_copy.hpp"
 #include "coll/reduce.hpp"
 
 #include <array>
-#include <cstring>
 #include <span>
 
 namespace tutti::coll {
@@ -22,13 +22,13 @@ void read(const collective& c, const posted& p, const posting& mine) noexcept {
     case posted::reading::nothing:
       return;
     case posted::reading::one_block:
-      std::memcpy(p.to, mine.of(p.awaited) + p.offset, p.count);
+      base::copy_out(p.to, mine.of(p.awaited) + p.offset, p.count);
       return;
     case posted::reading::blocks_of_all:
       for (int r = 0; r < c.size(); ++r) {
         const std::size_t bytes = p.parts.bytes(r);
         if (r != c.rank() && bytes > 0)
-          std::memcpy(static_cast<std::byte*>(p.to) + p.parts.begin(r), mine.of(r) + p.offset, bytes);
+          base::copy_out(static_cast<std::byte*>(p.to) + p.parts.begin(r), mine.of(r) + p.offset, bytes);
       }
       return;
     case posted::reading::reduction: {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/board_reduction.hpp"
 
+#include "base/ring_copy.hpp"
 #include "coll/board_direct.hpp"
 #include "coll/board_steps.hpp"
 #include "coll/reduce.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <span>
 
 namespace tutti::coll {
@@ -17,7 +19,6 @@ class reduction_rounds {
   reduction_rounds(const collective& c, const board_reduction& what) noexcept
       : c_(c), b_(c.board()), w_(what), others_(c) {
     const std::size_t longest = w_.slices.longest(c.size());
-    whole_ = w_.slices.bytes(0, c.size());
     const auto ranks = static_cast<std::size_t>(c.size());
     const std::size_t fits = b_.ring_bytes() / 4 / ranks;
     const std::size_t piece = std::clamp(longest / 4, smallest_piece, std::min(largest_piece, fits));
@@ -137,8 +138,8 @@ class reduction_rounds {
       const int slice = (c_.rank() + i) % c_.size();
       const std::size_t bytes = bytes_of(slice, round);
       if (bytes > 0)
-        base::ring_copy::piece(w_.all + w_.slices.begin(slice) + round * piece_,
-                               b_.at(slice, at(round, slice)), bytes, whole_);
+        base::copy_out(w_.all + w_.slices.begin(slice) + round * piece_, b_.at(slice, at(round, slice)),
+                       bytes);
     }
   }
 
@@ -153,7 +154,6 @@ class reduction_rounds {
   std::size_t piece_ = 0;    // bytes of a slice in a round
   std::size_t segment_ = 0;  // the room it has
   std::size_t rounds_ = 0;
-  std::size_t whole_ = 0;  // bytes of a vector
   std::size_t ahead_ = 1;
   std::size_t taken_ = 0;  // rounds whose place is known
   std::size_t staged_ = 0;
@@ -173,7 +173,6 @@ class direct_rounds {
     piece_ = std::max<std::size_t>(1, piece / w_.element_bytes) * w_.element_bytes;
     pieces_ = (longest + piece_ - 1) / piece_;
     start_ = b_.take(pieces_ * mark);
-    whole_ = w_.slices.bytes(0, c.size());
   }
 
   bool done() const noexcept {
@@ -242,9 +241,7 @@ class direct_rounds {
   void collect(int slice, std::size_t piece) noexcept {
     const std::size_t bytes = bytes_of(slice, piece);
     const std::size_t at = w_.slices.begin(slice) + piece * piece_;
-    if (bytes > 0)
-      base::ring_copy::piece(w_.all + at, others_.results[static_cast<std::size_t>(slice)] + at, bytes,
-                             whole_);
+    if (bytes > 0) std::memcpy(w_.all + at, others_.results[static_cast<std::size_t>(slice)] + at, bytes);
   }
 
   const collective& c_;
@@ -253,7 +250,6 @@ class direct_rounds {
   const memory_of_others& others_;
   std::size_t piece_ = 0;
   std::size_t pieces_ = 0;
-  std::size_t whole_ = 0;
   std::uint64_t start_ = 0;
   std::size_t reduced_ = 0;
   std::array<std::size_t, comm::board::most_ranks> collected_{};

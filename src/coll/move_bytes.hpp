@@ -2,8 +2,6 @@
 // Bytes from one place of this rank's memory to another.
 #pragma once
 
-#include "base/ring_copy.hpp"
-
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -20,7 +18,7 @@ inline void move_bytes(void* to, const void* from, std::size_t bytes) noexcept {
   if (overlap(to, bytes, from, bytes)) {
     std::memmove(to, from, bytes);
   } else {
-    base::ring_copy::piece(to, from, bytes, bytes);
+    std::memcpy(to, from, bytes);
   }
 }
 

@@ -65,8 +65,8 @@ class board final : public core::source {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // ---- making it, in the turn of the first operation: cards are exchanged, then parts shown, then looked at
-  // ----
+  // ---- making it, in the turn of the first operation ----
+  // Cards are exchanged, then parts shown, then looked at.
   condition state() const noexcept { return state_; }
   card make_part() noexcept;
   bool show_part() noexcept;  // to all; links to them are open
@@ -150,7 +150,7 @@ class board final : public core::source {
   std::size_t ring_bytes() const noexcept { return ring_bytes_; }
   std::byte* at(std::uint64_t position) noexcept { return own_ring_ + position % ring_bytes_; }
   // Into this rank's part.
-  void write(void* to, const void* from, std::size_t bytes) noexcept { copy_(to, from, bytes); }
+  void write(void* to, const void* from, std::size_t bytes) noexcept { base::copy_in(to, from, bytes); }
   const std::byte* at(int rank, std::uint64_t position) const noexcept {
     return views_[static_cast<std::size_t>(rank)] + ring_offset + position % ring_bytes_;
   }
@@ -259,8 +259,7 @@ class board final : public core::source {
   std::array<const std::atomic<std::uint32_t>*, most_ranks> sleeps_{};
   std::array<progress, most_ranks> seen_{};
   base::intrusive_list<turn, board_turn_tag> turns_;  // the front has the board
-  base::ring_copy copy_;
-  std::uint64_t operation_ = 0;  // from 1; of the turn that has begun last
+  std::uint64_t operation_ = 0;                       // from 1; of the turn that has begun last
   std::uint64_t position_ = 0;
   std::uint64_t begun_at_ = 0;  // position before the operation
   std::uint32_t sequence_ = 0;

@@ -98,8 +98,7 @@ class communicator_state final : public p2p::context_owner {
   void expect_anyone() noexcept { waits_for_anyone_ = true; }
   // `a` now waits under the communicator's timeout, after which its on_expire is called, or, when it
   // `has_deadline`, for as long as it takes. When the communicator fails, on_expire is called too. It leaves
-  // by unlinking.
-  // `cycles`: a reading of base::cycles() of just now, or 0.
+  // by unlinking. `cycles`: a reading of base::cycles() of just now, or 0.
   void watch(core::activity& a, bool has_deadline, std::uint64_t cycles) noexcept;
 
   bool failed() const noexcept { return failure_ != errc::success; }

@@ -23,7 +23,7 @@ using fingerprint = transport::fingerprint_bytes;
 
 // What a landing's owner pointer points to.
 struct landing_owner {
-  enum class kind : std::uint8_t { receive, unexpected, failure };
+  enum class kind : std::uint8_t { receive, unexpected };
   explicit landing_owner(kind k) noexcept : is(k) {}
   const kind is;
 };

@@ -115,7 +115,7 @@ class inbound {
   virtual void deliver(int peer, const frame& head, const std::byte* payload) noexcept {
     const landing where = begin(peer, head);
     const std::size_t bytes = payload != nullptr ? std::min<std::size_t>(where.room, head.length) : 0;
-    if (bytes > 0) base::ring_copy::out(where.at, payload, bytes);
+    if (bytes > 0) base::copy_out(where.at, payload, bytes);
     end(peer, head, where);
   }
   // All of the frame has come, and has been put where begin() said.

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,32 @@ using findings = std::vector<std::string>;
 
 const std::vector<std::string> sources_and_headers{".cpp", ".hpp"};
 
+// The layers of each row of the table in ARCHITECTURE.md, from its top: `a/ text   |   b/ text`.
+std::vector<std::vector<std::string>> rows_of(const std::string& architecture) {
+  const std::string fence = "\n```\n";
+  std::vector<std::vector<std::string>> rows;
+  const std::size_t begin = architecture.find(fence, architecture.find("\n## Layers\n"));
+  std::istringstream table(architecture.substr(begin + fence.size()));
+  for (std::string line; std::getline(table, line) && line != "```";) {
+    std::vector<std::string>& row = rows.emplace_back();
+    for (std::size_t at = 0; at != line.npos; at = line.find_first_not_of(" |", line.find(" | ", at)))
+      row.push_back(line.substr(at, line.find('/', at) - at));
+  }
+  return rows;
+}
+
 // Rows from the bottom. A layer includes its own row and the rows below.
-const std::map<std::string, int> row_of_layer{{"base", 0},      {"flight", 0},    {"core", 1}, {"match", 2},
-                                              {"transport", 2}, {"bootstrap", 2}, {"p2p", 3},  {"comm", 4},
-                                              {"coll", 5},      {"train", 6},     {"sim", 6}};
+const std::map<std::string, int>& row_of_layer() {
+  static const std::map<std::string, int> all = [] {
+    std::map<std::string, int> result;
+    const auto rows = rows_of(repo::read("ARCHITECTURE.md"));
+    for (std::size_t i = 0; i < rows.size(); ++i)
+      for (const std::string& layer : rows[i]) result[layer] = static_cast<int>(rows.size() - 1 - i);
+    return result;
+  }();
+  return all;
+}
+
 // These are narrower than their row: matching is pure data, the launcher is a program beside the library.
 const std::map<std::string, std::set<std::string>> narrow_layers{
     {"base", {"base"}},
@@ -164,9 +187,9 @@ std::string at(const std::string& path, const repo::include_directive& include) 
 bool may_include(const std::string& layer, const std::string& other) {
   if (const auto narrow = narrow_layers.find(layer); narrow != narrow_layers.end())
     return narrow->second.contains(other);
-  const auto own_row = row_of_layer.find(layer), other_row = row_of_layer.find(other);
-  return own_row != row_of_layer.end() && other_row != row_of_layer.end() &&
-         other_row->second <= own_row->second;
+  const auto& rows = row_of_layer();
+  const auto own_row = rows.find(layer), other_row = rows.find(other);
+  return own_row != rows.end() && other_row != rows.end() && other_row->second <= own_row->second;
 }
 
 // The file of the tree that an include directive in `path` means; nothing when it is a system header.
@@ -212,6 +235,22 @@ std::optional<std::string> cycle_in(const std::map<std::string, std::set<std::st
 }
 
 }  // namespace
+
+TEST_CASE("ARCHITECTURE.md lists every layer, and no other") {
+  std::set<std::string> listed, folders;
+  for (const auto& [layer, row] : row_of_layer()) listed.insert(layer);
+  for (const char* program : {"launch", "report"}) listed.insert(program);
+  for (const auto& entry : repo::fs::directory_iterator(repo::root() / "src"))
+    if (entry.is_directory()) folders.insert(entry.path().filename().string());
+  CHECK(listed == folders);
+}
+
+TEST_CASE("rows of layers are read from a table") {
+  const auto rows = rows_of("x\n## Layers\n\ntext\n\n```\ntop/  on c\na/ one   |   b/ two\n```\n");
+  REQUIRE(rows.size() == 2);
+  CHECK(rows[0].front() == "top");
+  CHECK(rows[1] == std::vector<std::string>{"a", "b"});
+}
 
 TEST_CASE("a layer includes only its own row and the rows below") {
   findings upward;

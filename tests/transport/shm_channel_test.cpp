@@ -9,6 +9,7 @@
 #include <cstring>
 #include <deque>
 #include <thread>
+#include <utility>
 #include <vector>
 
 using namespace tutti;
@@ -278,6 +279,25 @@ TEST_CASE("shm channel: what no peer writes breaks it, and is not read") {
   CHECK_FALSE(ends.reader.peek(item));
   CHECK(ends.reader.broken());
   CHECK_FALSE(ends.reader.peek(item));
+}
+
+TEST_CASE("shm channel: slices are short for short messages, and a ring has room for many of them") {
+  for (const auto& [length, slice] : {std::pair<std::size_t, std::size_t>{64 * 1024, 16 * 1024},
+                                      {256 * 1024, 16 * 1024},
+                                      {512 * 1024, 32 * 1024},
+                                      {1024 * 1024, 64 * 1024},
+                                      {16 * 1024 * 1024, 64 * 1024}}) {
+    CAPTURE(length);
+    two_ends ends;
+    const std::vector<std::byte> payload(length);
+    frame_of o(frame_kind::data, length, payload.data());
+    REQUIRE(ends.writer.write_slice(o));
+    CHECK(o.progress == slice);
+  }
+  CHECK(bulk_ring_for(2) == 1024 * 1024);
+  CHECK(bulk_ring_for(32) == 1024 * 1024);
+  CHECK(bulk_ring_for(64) == 512 * 1024);
+  CHECK(bulk_ring_for(1024) == 4 * slice_bytes);
 }
 
 TEST_CASE("shm channel: a stamp of an earlier or later lap is not news") {

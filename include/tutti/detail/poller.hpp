@@ -49,7 +49,7 @@ class poller {
   // The loop is about to sleep: from now on news must come by ring(). True: there is news, stay up.
   virtual bool arm() noexcept = 0;
   virtual void disarm() noexcept = 0;
-  // The time asked for by look_at() has come.
+  // The time asked for by look_in() has come.
   virtual void look() noexcept = 0;
   // Asked for by deliver_soon(): no code of the loop's sources is on the stack. May destroy the poller.
   virtual void deliver() noexcept = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/channel_io.hpp"
 
+#include "base/ring_copy.hpp"
+
 #include <algorithm>
 
 namespace tutti::transport::shm {
@@ -74,13 +76,13 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
   line* l = free_line();
   if (l == nullptr) return false;
   // Short ones in several, too: the reader copies one out while the next is copied in.
-  const auto slice = std::clamp<std::uint64_t>(o.head.length / 4, least_slice_bytes, slice_bytes);
+  const auto slice = std::clamp<std::uint64_t>(o.head.length / 16, least_slice_bytes, slice_bytes);
   const std::size_t bytes = std::min(slice & ~std::uint64_t{63}, o.head.length - o.progress);
   const std::uint64_t start = bulk_.start_for(bytes, channel_->bulk_bytes);
   if (!room(start + ring_cursor::padded(bytes), channel_->bulk_bytes, bulk_seen_,
             channel_->header().bulk_read))
     return false;
-  copy_(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
+  base::copy_in(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
   bulk_.advance(bytes, channel_->bulk_bytes);
   const cookies c{bytes, o.head.cookie, o.head.other_cookie + o.progress};
   std::memcpy(l->body, &c, sizeof c);

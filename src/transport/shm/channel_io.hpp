@@ -3,7 +3,6 @@
 // back.
 #pragma once
 
-#include "base/ring_copy.hpp"
 #include "transport/link.hpp"
 #include "transport/shm/segment.hpp"
 
@@ -43,7 +42,6 @@ class channel_writer {
   std::uint64_t position_ = 0;
   ring_cursor small_;
   ring_cursor bulk_;
-  base::ring_copy copy_;
   // The consumer's positions as last seen: reading them costs a cache miss, so only when there seems to be no
   // room.
   std::uint64_t lines_seen_ = 0;

@@ -97,8 +97,8 @@ constexpr std::size_t channel_bytes(std::size_t bulk_ring_bytes) noexcept {
 
 // Smaller rings when many ranks share a host: the pairs grow with the square of their number.
 constexpr std::size_t bulk_ring_for(int local_ranks) noexcept {
-  std::size_t bytes = 4 * 1024 * 1024;
-  for (int ranks = 8; ranks < local_ranks && bytes > 4 * slice_bytes; ranks *= 2) bytes /= 2;
+  std::size_t bytes = 1024 * 1024;
+  for (int ranks = 32; ranks < local_ranks && bytes > 4 * slice_bytes; ranks *= 2) bytes /= 2;
   return bytes;
 }
 

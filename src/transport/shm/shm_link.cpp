@@ -164,13 +164,12 @@ bool shm_link::fetch(const frame& announced, std::uint64_t cookie) noexcept {
   return true;
 }
 
-bool shm_link::read_direct() noexcept {
+void shm_link::read_direct() noexcept {
   if (owner_.leaving()) {
     reads_.clear();
   } else if (outgoing* taken = reads_.step(owner_.up(), peer_)) {
     if (submit(*taken)) taken->done(*taken, true);
   }
-  return true;
 }
 
 // ---- connecting and moving frames ----
@@ -203,16 +202,13 @@ void shm_link::ring() noexcept {
 
 bool shm_link::write_slices(outgoing& o) noexcept {
   std::size_t copied = 0;
-  bool wrote = false;
   while (o.progress < o.head.length && copied < copied_per_poll) {
     const std::uint64_t before = o.progress;
     if (!writer_.write_slice(o)) break;
     copied += o.progress - before;
     // Every slice is announced: the peer copies it out while the next is copied in.
     ring();
-    wrote = true;
   }
-  (void)wrote;
   return o.progress >= o.head.length;
 }
 
@@ -286,7 +282,10 @@ bool shm_link::read_some() noexcept {
 bool shm_link::poll() noexcept {
   if (at_ == phase::open) {
     bool any = read_some();
-    if (at_ == phase::open && reads_.busy()) any |= read_direct();
+    if (at_ == phase::open && reads_.busy()) {
+      read_direct();
+      any = true;
+    }
     if (at_ == phase::open && has_queue()) any |= flush();
     if (at_ == phase::open && hung_up_ && !reader_.has_next() && !reads_.busy()) {
       // All that the peer wrote before its end has been read.

@@ -105,7 +105,7 @@ class shm_link final : public link, public core::watcher {
   bool write_message(outgoing& o) noexcept;
   void show(outgoing& o) noexcept;
   void take_offers() noexcept;
-  bool read_direct() noexcept;
+  void read_direct() noexcept;
   void report_end() noexcept;
   bool end_of_peer() noexcept;
 

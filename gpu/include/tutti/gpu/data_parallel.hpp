@@ -34,9 +34,12 @@ struct data_parallel_options {
 //   auto parallel = co_await tutti::gpu::data_parallel::create(world, comm, gradients);
 //   co_await parallel.broadcast(parameters, 0, compute);
 //   for (each batch) {
-//     for (each layer i, from the last) { backward_kernels<<<..., compute.get()>>>(...); parallel.ready(i,
-//     compute); } co_await parallel.reduced(compute);                   // the host goes on, `compute` waits
-//     for the averages optimiser_kernels<<<..., compute.get()>>>(...);
+//     for (each layer i, from the last) {
+//       backward_kernels<<<..., compute.get()>>>(...);
+//       parallel.ready(i, compute);
+//     }
+//     co_await parallel.reduced(compute);  // the host goes on, `compute` waits for the averages
+//     optimiser_kernels<<<..., compute.get()>>>(...);
 //   }
 //
 // Gradients are put into buckets from the last to the first, those of one element type together. A bucket's

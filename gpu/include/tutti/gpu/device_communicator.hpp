@@ -12,8 +12,8 @@ namespace tutti::gpu {
 
 struct communicator_options {
   communicator_options() noexcept {}
-  path way =
-      path::automatic;  // of operations that do not say by(); TUTTI_GPU_PATH=one_device|staged overrides
+  // Of operations that do not say by(). TUTTI_GPU_PATH=one_device|staged overrides it.
+  path way = path::automatic;
   std::size_t chunk_bytes = 1 << 19;  // of the staged path; the same on all ranks. TUTTI_GPU_CHUNK overrides
   int depth = 4;                      // chunks in flight
 };
@@ -22,11 +22,11 @@ struct communicator_options {
 //
 // Two ways, chosen per operation, or told (operation::by):
 //   one_device  all ranks have one device: one kernel reads all inputs and writes all outputs, ordered by
-//   events. Ranks that are
-//               threads of one process need no copy; those of several, where CUDA IPC works, pass through
-//               memory of rank 0's
+//               events. Ranks that are threads of one process need no copy; those of several, where CUDA IPC
+//               works, pass through memory of rank 0's
 //   staged      chunks go to pinned host memory, through the CPU communicator, and back, the three
-//   overlapping; any devices
+//               overlapping; any devices
+//
 // User callables reduce staged only. send and recv are staged, and between processes all_to_all.
 class device_communicator : public verbs {
  public:

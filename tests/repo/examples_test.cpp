@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the first lines of an example say to type names a program that is built.
+#include "repo/source_tree.hpp"
+
+#include <doctest/doctest.h>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace {
+
+std::set<std::string> examples_built_by(const std::string& cmake) {
+  const std::regex target("tutti_example\\((\\w+) ");
+  std::set<std::string> names;
+  for (std::sregex_iterator i(cmake.begin(), cmake.end(), target), end; i != end; ++i) names.insert((*i)[1]);
+  return names;
+}
+
+// Lines of `text` that start ranks of none of `programs`.
+std::vector<std::string> lines_that_run_none_of(const std::set<std::string>& programs,
+                                                const std::string& text) {
+  std::vector<std::string> found;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("//   tutti-run ", 0) != 0) continue;
+    std::istringstream words(line);
+    bool named = false;
+    for (std::string word; words >> word;) named = named || programs.contains(word);
+    if (!named) found.push_back(line);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("commands in the examples' headers name programs that are built") {
+  const std::set<std::string> programs = examples_built_by(repo::read("examples/CMakeLists.txt"));
+  CHECK(programs.contains("hello"));
+  std::vector<std::string> wrong;
+  for (const std::string& path : repo::files_below("examples", {".cpp"}))
+    for (const std::string& line : lines_that_run_none_of(programs, repo::read(path)))
+      wrong.push_back(path + ": " + line);
+  repo::check_none(wrong, "no example of that name in examples/CMakeLists.txt:");
+}
+
+TEST_CASE("a command that names no program is found") {
+  CHECK(lines_that_run_none_of({"a"}, "//   tutti-run -n 2 ./a\n//   tutti-run -n 2 a --b\n").size() == 1);
+}
