@@ -36,8 +36,12 @@ struct endpoint::control : transport::outgoing {
   std::vector<std::byte> payload_bytes;
 };
 
-endpoint::endpoint(core::engine& engine, router& routes, int rank, int size)
-    : engine_(engine), routes_(routes), rank_(rank), peers_(static_cast<std::size_t>(size)) {
+endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, cookie_table cookies)
+    : engine_(engine),
+      routes_(routes),
+      rank_(rank),
+      cookies_(std::move(cookies)),
+      peers_(static_cast<std::size_t>(size)) {
   early_failures_.reserve(early_failures_kept);
   controls_.reserve(2 * controls_in_reserve);
   while (controls_.size() < controls_in_reserve)
