@@ -490,9 +490,9 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
     r.set_failure(
         errc::mismatch, base::words([&] {
           return fmt::format(
-              "{} sent {} bytes where this rank expects {}: the element counts that the ranks gave for "
-              "this block differ",
-              routes_.describe(peer), head.length, r.capacity);
+              "{} sent {} bytes where {} expects {}: the element counts that the ranks gave for this "
+              "block differ",
+              routes_.describe(peer), head.length, routes_.describe(rank_), r.capacity);
         }));
   // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this
   // one.

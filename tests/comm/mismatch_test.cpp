@@ -133,7 +133,59 @@ task<> agree_far_apart(communicator world) {
   co_await world.barrier();
 }
 
+// ---- what each rank gets from the call that differs, and afterwards ----
+
+struct outcome {
+  failure first;
+  failure later;  // of the barriers that follow a success
+};
+
+using differing_call = task<failure> (*)(communicator c, bool odd);
+
+// On a communicator of its own, so that no rank leaves before all have seen the end.
+task<> go_on(communicator world, differing_call call, int odd_one, std::vector<outcome>* all) {
+  communicator part = co_await world.duplicate();
+  outcome& mine = (*all)[static_cast<std::size_t>(world.rank())];
+  mine.first = co_await call(part, world.rank() == odd_one);
+  mine.later = describe({});
+  for (int i = 0; i < 100 && mine.first.code == errc::success && mine.later.code == errc::success; ++i)
+    mine.later = co_await failure_in(part.barrier());
+  co_await world.barrier();
+}
+std::vector<outcome> outcomes_of(int ranks, const std::string& transport, differing_call call, int odd_one) {
+  std::vector<outcome> all(static_cast<std::size_t>(ranks));
+  run_local(ranks, over(transport),
+            [&](communicator world) { return go_on(std::move(world), call, odd_one, &all); });
+  return all;
+}
+
+task<failure> unequal_blocks(communicator c, bool odd) {
+  const auto ranks = static_cast<std::size_t>(c.size());
+  std::vector<std::size_t> given(ranks, 2), expected(ranks, 2);
+  if (odd) expected[static_cast<std::size_t>((c.rank() + 1) % c.size())] = 3;
+  std::vector<int> in(2 * ranks, 1), out(2 * ranks + (odd ? 1 : 0));
+  failure f = co_await failure_in(c.all_to_all_v(in, given, out, expected));
+  co_return f;
+}
+
 }  // namespace
+
+TEST_CASE("mismatch: the rank that expects another count is named, on all ranks") {
+  for (const std::string& transport : transports)
+    for (const int odd_one : {0, 1, 2}) {
+      CAPTURE(transport);
+      CAPTURE(odd_one);
+      const std::string sender = "rank " + std::to_string((odd_one + 1) % 3) + " (";
+      const std::string receiver = "where rank " + std::to_string(odd_one) + " (";
+      for (const outcome& o : outcomes_of(3, transport, &unequal_blocks, odd_one)) {
+        const failure& f = o.first.code == errc::success ? o.later : o.first;
+        CAPTURE(f.text);
+        CHECK(f.code == errc::mismatch);
+        CHECK(f.says(sender));
+        CHECK(f.says(receiver));
+      }
+    }
+}
 
 TEST_CASE("mismatch: every rank fails, and the two calls are named") {
   for (const std::string& transport : transports) {
