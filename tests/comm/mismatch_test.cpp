@@ -3,7 +3,9 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -159,6 +161,43 @@ std::vector<outcome> outcomes_of(int ranks, const std::string& transport, differ
   return all;
 }
 
+task<failure> different_lists(communicator c, bool odd) {
+  std::vector<int> list(static_cast<std::size_t>(c.size()));
+  std::iota(list.begin(), list.end(), 0);
+  if (odd) std::swap(list[0], list[1]);
+  failure f = co_await failure_in(c.group(list));
+  co_return f;
+}
+task<failure> group_or_duplicate(communicator c, bool odd) {
+  std::vector<int> list(static_cast<std::size_t>(c.size()));
+  std::iota(list.begin(), list.end(), 0);
+  failure f;
+  if (odd) {
+    f = co_await failure_in(c.duplicate());
+  } else {
+    f = co_await failure_in(c.group(list));
+  }
+  co_return f;
+}
+task<failure> split_or_duplicate(communicator c, bool odd) {
+  failure f;
+  if (odd) {
+    f = co_await failure_in(c.duplicate());
+  } else {
+    f = co_await failure_in(c.split(0, 0));
+  }
+  co_return f;
+}
+task<failure> duplicate_or_barrier(communicator c, bool odd) {
+  failure f;
+  if (odd) {
+    f = co_await failure_in(c.barrier());
+  } else {
+    f = co_await failure_in(c.duplicate());
+  }
+  co_return f;
+}
+
 task<failure> unequal_blocks(communicator c, bool odd) {
   const auto ranks = static_cast<std::size_t>(c.size());
   std::vector<std::size_t> given(ranks, 2), expected(ranks, 2);
@@ -169,6 +208,22 @@ task<failure> unequal_blocks(communicator c, bool odd) {
 }
 
 }  // namespace
+
+TEST_CASE("mismatch: where communicators are to be made, no rank gets one") {
+  for (const std::string& transport : transports)
+    for (const differing_call call :
+         {&different_lists, &group_or_duplicate, &split_or_duplicate, &duplicate_or_barrier})
+      for (const int ranks : {2, 3, 4, 5})
+        for (int odd_one = 0; odd_one < ranks; ++odd_one) {
+          CAPTURE(transport);
+          CAPTURE(ranks);
+          CAPTURE(odd_one);
+          for (const outcome& o : outcomes_of(ranks, transport, call, odd_one)) {
+            CAPTURE(o.first.text);
+            CHECK(o.first.code == errc::mismatch);
+          }
+        }
+}
 
 TEST_CASE("mismatch: the rank that expects another count is named, on all ranks") {
   for (const std::string& transport : transports)
