@@ -472,6 +472,7 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
       break;
   }
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
+  d.callable = what.op.callable;
   if (what.kind < kind::group) {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
     if (chosen == algorithm::shared_memory) c.want_board();

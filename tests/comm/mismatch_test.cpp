@@ -198,6 +198,22 @@ task<failure> duplicate_or_barrier(communicator c, bool odd) {
   co_return f;
 }
 
+// Two lambdas of one function: only their types tell them apart.
+task<failure> add_or_multiply(communicator c, std::size_t n, bool odd) {
+  const auto add = [](float a, float b) { return a + b; };
+  const auto multiply = [](float a, float b) { return a * b; };
+  std::vector<float> x(n, 2);
+  failure f;
+  if (odd) {
+    f = co_await failure_in(c.all_reduce(x, multiply));
+  } else {
+    f = co_await failure_in(c.all_reduce(x, add));
+  }
+  co_return f;
+}
+task<failure> few_elements(communicator c, bool odd) { return add_or_multiply(std::move(c), 3, odd); }
+task<failure> many_elements(communicator c, bool odd) { return add_or_multiply(std::move(c), 100'000, odd); }
+
 task<failure> unequal_blocks(communicator c, bool odd) {
   const auto ranks = static_cast<std::size_t>(c.size());
   std::vector<std::size_t> given(ranks, 2), expected(ranks, 2);
@@ -223,6 +239,20 @@ TEST_CASE("mismatch: where communicators are to be made, no rank gets one") {
             CHECK(o.first.code == errc::mismatch);
           }
         }
+}
+
+TEST_CASE("mismatch: callables of different types are different reductions") {
+  for (const std::string& transport : transports)
+    for (const differing_call call : {&few_elements, &many_elements})
+      for (const int odd_one : {0, 1, 2}) {
+        CAPTURE(transport);
+        CAPTURE(odd_one);
+        for (const outcome& o : outcomes_of(3, transport, call, odd_one)) {
+          CAPTURE(o.first.text);
+          CHECK(o.first.code == errc::mismatch);
+          CHECK(o.first.says("callable of type"));
+        }
+      }
 }
 
 TEST_CASE("mismatch: the rank that expects another count is named, on all ranks") {
