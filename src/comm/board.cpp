@@ -133,6 +133,7 @@ void board::finish() noexcept {
   words& mine = own_words();
   mine.consumed.store(position_, std::memory_order_release);
   mine.finished.store(operation_, std::memory_order_release);
+  owes_notice_ = true;
 }
 
 // ---- slots and stream ----
@@ -193,6 +194,7 @@ int board::room_for(std::uint64_t end) noexcept {
 }
 
 void board::ring() noexcept {
+  owes_notice_ = false;
   // Pairs with the fence in the arming of the transport: either we see that the peer sleeps, or it sees what
   // was written.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -244,6 +246,7 @@ board::wait::~wait() {
 
 bool board::poll() noexcept {
   at_once_ = waits_at_once;
+  if (owes_notice_) ring();
   if (waiting_ == nullptr) return false;
   missing_ = waiting_->ready_ != nullptr ? waiting_->ready_(waiting_->context_) : -1;
   if (missing_ >= 0) {

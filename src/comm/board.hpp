@@ -103,8 +103,8 @@ class board final : public core::source {
 
   // The operation whose turn it is: its place in the communicator's order, and what all ranks must agree on.
   void begin(std::uint32_t sequence, const p2p::fingerprint& print) noexcept;
-  // It has done with the board. Nobody is rung: who waits for room is, when this rank arrives at the next
-  // operation.
+  // It has done with the board. Ranks that wait for room are notified when this rank arrives at its next
+  // operation, or else when its loop turns.
   void finish() noexcept;
 
   // This rank's slot may be written when room_for() says so, and is shown to all by arrive().
@@ -252,6 +252,7 @@ class board final : public core::source {
   const std::size_t ring_bytes_;
   condition state_ = condition::unmade;
   bool watched_ = false;
+  bool owes_notice_ = false;  // finish() has changed words since the last ring()
   std::byte* own_ = nullptr;
   std::byte* own_ring_ = nullptr;
   std::array<const std::byte*, most_ranks> views_{};
