@@ -110,3 +110,20 @@ TEST_CASE("board: a rank that waits for room is notified by one that calls no fu
   boards[1].poll();
   CHECK(boards.memory.notified[0] == 1);
 }
+
+TEST_CASE("board: calls that differed show at the next operation, when nobody compared them") {
+  two_boards boards;
+  const auto call = [&](int rank, std::uint32_t sequence, int kind) {
+    boards[rank].begin(sequence, print_of(kind));
+    boards[rank].arrive();
+  };
+  for (int r = 0; r < 2; ++r) call(r, 1, 1);
+  CHECK(boards[0].look_for(1) == comm::board::arrival::here);
+  for (int r = 0; r < 2; ++r) boards[r].finish();
+  for (int r = 0; r < 2; ++r) {
+    call(r, 2, 2 + r);
+    boards[r].finish();
+  }
+  for (int r = 0; r < 2; ++r) call(r, 3, 1);
+  for (int r = 0; r < 2; ++r) CHECK(boards[r].look_for(1 - r) == comm::board::arrival::other);
+}

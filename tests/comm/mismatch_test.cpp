@@ -214,6 +214,36 @@ task<failure> add_or_multiply(communicator c, std::size_t n, bool odd) {
 task<failure> few_elements(communicator c, bool odd) { return add_or_multiply(std::move(c), 3, odd); }
 task<failure> many_elements(communicator c, bool odd) { return add_or_multiply(std::move(c), 100'000, odd); }
 
+task<failure> own_root(communicator c, bool) {
+  std::vector<int> x(3, 1);
+  failure f = co_await failure_in(c.broadcast(x, c.rank()));
+  co_return f;
+}
+task<failure> own_root_in_shared_memory(communicator c, bool) {
+  std::vector<int> x(3, 1);
+  failure f = co_await failure_in(c.all_reduce(x, sum));  // makes the board
+  if (f.code != errc::success) co_return f;               // others were faster
+  f = co_await failure_in(c.broadcast(x, c.rank()).with(algorithm::shared_memory));
+  co_return f;
+}
+task<failure> root_elsewhere_in_shared_memory(communicator c, bool) {
+  std::vector<int> x(3, 1), sums(3, 0);
+  failure f = co_await failure_in(c.all_reduce(x, sum));
+  if (f.code != errc::success) co_return f;
+  f = co_await failure_in(c.reduce(x, sums, sum, (c.rank() + 1) % c.size()).with(algorithm::shared_memory));
+  co_return f;
+}
+task<failure> unequal_gather(communicator c, bool odd) {
+  std::vector<int> x(odd ? 4 : 3, 1), all(x.size() * static_cast<std::size_t>(c.size()));
+  failure f = co_await failure_in(c.gather(x, all, 0));
+  co_return f;
+}
+task<failure> unequal_scatter(communicator c, bool odd) {
+  std::vector<int> x(odd ? 4 : 3, 1), all(x.size() * static_cast<std::size_t>(c.size()));
+  failure f = co_await failure_in(c.scatter(all, x, 0));
+  co_return f;
+}
+
 task<failure> unequal_blocks(communicator c, bool odd) {
   const auto ranks = static_cast<std::size_t>(c.size());
   std::vector<std::size_t> given(ranks, 2), expected(ranks, 2);
@@ -253,6 +283,25 @@ TEST_CASE("mismatch: callables of different types are different reductions") {
           CHECK(o.first.says("callable of type"));
         }
       }
+}
+
+TEST_CASE("mismatch: a rank that is done early may have success, and a call that follows fails") {
+  for (const std::string& transport : transports)
+    for (const differing_call call : {&own_root, &own_root_in_shared_memory, &root_elsewhere_in_shared_memory,
+                                      &unequal_gather, &unequal_scatter})
+      for (int run = 0; run < 5; ++run)
+        for (const int odd_one : {0, 1, 2}) {
+          const bool in_shared_memory =
+              call == &own_root_in_shared_memory || call == &root_elsewhere_in_shared_memory;
+          if (in_shared_memory && transport != "shm") continue;
+          CAPTURE(transport);
+          CAPTURE(odd_one);
+          for (const outcome& o : outcomes_of(3, transport, call, odd_one)) {
+            CAPTURE(o.first.text);
+            CAPTURE(o.later.text);
+            CHECK((o.first.code == errc::mismatch || o.later.code == errc::mismatch));
+          }
+        }
 }
 
 TEST_CASE("mismatch: the rank that expects another count is named, on all ranks") {
