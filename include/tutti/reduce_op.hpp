@@ -261,7 +261,8 @@ reduction make_reduction(const Op& op) noexcept {
 //
 // Any commutative and associative callable T(T, T) is a reduction too: it must be trivially copyable and at
 // most 16 bytes, and is called in one fixed order of ranks. Ranks that pass callables of different types get
-// errc::mismatch; what a callable captures, or which function a pointer names, is not compared.
+// errc::mismatch; what a callable captures, or which function a pointer names, is not compared. An exception
+// of the callable fails the operation on all ranks: errc::system with the exception's text.
 inline constexpr detail::built_in_op<reduce_kind::sum> sum{};
 inline constexpr detail::built_in_op<reduce_kind::product> product{};
 inline constexpr detail::built_in_op<reduce_kind::min> min{};

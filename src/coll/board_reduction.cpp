@@ -31,7 +31,7 @@ class reduction_rounds {
   void check() const { others_.check(); }
 
   // One step that is possible now; false: none is.
-  bool step() noexcept {
+  bool step() {
     if (collects() && ended_ < reduced_ && missing(&comm::board::words::reduced, end_of(ended_)) < 0) {
       collect(ended_++);
       b_.say_consumed(end_of(ended_ - 1));
@@ -120,7 +120,7 @@ class reduction_rounds {
     }
   }
 
-  void reduce(std::size_t round) noexcept {
+  void reduce(std::size_t round) {
     const int own = c_.rank();
     const std::size_t bytes = bytes_of(own, round);
     if (bytes == 0) return;
@@ -190,7 +190,7 @@ class direct_rounds {
   std::uint64_t end() const noexcept { return start_ + pieces_ * mark; }
   void check() const noexcept {}
 
-  bool step() noexcept {
+  bool step() {
     if (w_.all != nullptr) {
       for (int i = 1; i < c_.size(); ++i) {
         const int slice = (c_.rank() + i) % c_.size();
@@ -231,7 +231,7 @@ class direct_rounds {
     const std::size_t all = w_.slices.bytes(slice);
     return piece * piece_ < all ? std::min(piece_, all - piece * piece_) : 0;
   }
-  void reduce(std::size_t piece) noexcept {
+  void reduce(std::size_t piece) {
     const int own = c_.rank();
     const std::size_t bytes = bytes_of(own, piece);
     if (bytes == 0) return;
