@@ -42,9 +42,11 @@ struct communicator_access;
 //
 // Order: messages from one rank to another with one tag do not overtake each other. Collectives are matched
 // by the order in which they are started, which must be the same on all ranks; several may be in flight.
-// Ranks that call different collectives, counts, element types, reductions or roots all get errc::mismatch,
-// naming both calls. A collective that fails on one rank fails on all; the communicator is then failed, and
-// says so to every further call.
+// Ranks that call different collectives, counts, element types, reductions or roots get errc::mismatch,
+// naming both calls. A rank that is done before the calls were compared may have success, such as the root of
+// a broadcast or the sender of a block to gather; one of its later calls then fails. group, split and
+// duplicate give no rank a communicator then. A collective that fails on one rank fails on all that have not
+// completed it; the communicator is then failed, and says so to every further call.
 //
 // Every verb takes, last, the place that it is called from (its caller leaves it out): errors about buffers
 // name it.

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <typeinfo>
 
 namespace tutti {
 
@@ -106,7 +107,8 @@ struct reduction {
                             std::size_t count);
 
   reduce_kind kind = reduce_kind::none;
-  function fold = nullptr;            // set for `user` only
+  std::uint16_t callable = 0;         // for `user` only: identity_of its type
+  function fold = nullptr;            // for `user` only
   std::array<std::byte, 16> state{};  // the user's callable, or premul_sum's factor as `factor_of` has it
 };
 
@@ -197,6 +199,15 @@ void fold_by_user(const reduction& self, const void* const* inputs, std::size_t 
   }
 }
 
+// A hash of the type's name, the same in all processes of one executable. (`__PRETTY_FUNCTION__`, which a
+// compiler could hash, is the same for two lambdas of one function.)
+inline std::uint16_t identity_of(const std::type_info& type) noexcept {
+  std::uint32_t hash = 2166136261U;  // FNV-1a
+  for (const char* at = type.name(); *at != 0; ++at)
+    hash = (hash ^ static_cast<unsigned char>(*at)) * 16777619U;
+  return static_cast<std::uint16_t>(hash ^ (hash >> 16));
+}
+
 // Compiles for those that fit only, and says what does.
 template <class Op, class T>
 reduction make_reduction(const Op& op) noexcept {
@@ -221,6 +232,8 @@ reduction make_reduction(const Op& op) noexcept {
         std::is_trivially_copyable_v<Op> && sizeof(Op) <= sizeof(reduction::state),
         "tutti: a user's reduction must be trivially copyable and at most 16 bytes: capture a pointer");
     r.kind = reduce_kind::user;
+    static const std::uint16_t callable = identity_of(typeid(Op));
+    r.callable = callable;
     r.fold = fold_by_user<Op, T>;
     // A callable without captures has one byte of which nobody knows the value.
     if constexpr (!std::is_empty_v<Op>)
@@ -248,7 +261,9 @@ reduction make_reduction(const Op& op) noexcept {
 // without a payload, whichever went in, so that the order of ranks decides no bit of it.
 //
 // Any commutative and associative callable T(T, T) is a reduction too: it must be trivially copyable and at
-// most 16 bytes, and is called in one fixed order of ranks.
+// most 16 bytes, and is called in one fixed order of ranks. Ranks that pass callables of different types get
+// errc::mismatch; what a callable captures, or which function a pointer names, is not compared. An exception
+// of the callable fails the operation on all ranks: errc::system with the exception's text.
 inline constexpr detail::built_in_op<reduce_kind::sum> sum{};
 inline constexpr detail::built_in_op<reduce_kind::product> product{};
 inline constexpr detail::built_in_op<reduce_kind::min> min{};

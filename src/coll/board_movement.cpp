@@ -49,21 +49,25 @@ class movement_rounds {
 
   static int possible(void* self) noexcept {
     auto& r = *static_cast<movement_rounds*>(self);
-    int lacking = -1;
-    if (r.others_.met_a_stranger()) return -1;  // to be refused
-    if (r.ended_ < r.staged_) {
-      lacking = r.receives_ ? r.missing(r.end_of(r.ended_)) : -1;
-      if (lacking < 0) return -1;
-    }
-    if (r.may_stage()) {
-      const int rank = r.gives_ ? r.b_.room_for(r.next_end()) : -1;
-      if (rank < 0) return -1;
-      if (lacking < 0) lacking = rank;
-    }
-    return lacking;
+    const int lacking = r.lacking();
+    return r.others_.met_a_stranger() ? -1 : lacking;  // to be refused
   }
 
  private:
+  // -1: a step is possible; else a rank that must go on before.
+  int lacking() noexcept {
+    int first = -1;
+    if (ended_ < staged_) {
+      first = receives_ ? missing(end_of(ended_)) : -1;
+      if (first < 0) return -1;
+    }
+    if (may_stage()) {
+      const int rank = gives_ ? b_.room_for(next_end()) : -1;
+      if (rank < 0) return -1;
+      if (first < 0) first = rank;
+    }
+    return first;
+  }
   std::uint64_t end_of(std::size_t round) const noexcept {
     return starts_[round % most_ahead] + piece_ * segments_;
   }

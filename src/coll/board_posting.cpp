@@ -17,7 +17,7 @@ void write(const collective& c, const posted& p, const posting& mine) noexcept {
   c.board().arrive();
 }
 
-void read(const collective& c, const posted& p, const posting& mine) noexcept {
+void read(const collective& c, const posted& p, const posting& mine) {
   switch (p.what) {
     case posted::reading::nothing:
       return;
@@ -64,7 +64,7 @@ task<> post(collective c, posted what, posting mine, bool written) {
 
 task<> post_on_board(collective c, posted what) { return post(c, what, posting(c, what.bytes), false); }
 
-bool posting_at_once::run() noexcept {
+bool posting_at_once::run() {
   if (c_.board().room_for(mine_.end()) >= 0) return false;
   write(c_, what_, mine_);
   written_ = true;

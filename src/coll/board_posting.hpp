@@ -46,8 +46,8 @@ class posting_at_once {
  public:
   posting_at_once(const collective& c, const posted& what) noexcept
       : c_(c), what_(what), mine_(c, what.bytes) {}
-  // True: done, all of it. Otherwise rest() does what is left.
-  bool run() noexcept;
+  // True: done, all of it. Otherwise rest() does what is left. Throws what a user's reduction throws.
+  bool run();
   task<> rest() { return rest_of(c_, what_, mine_, written_); }
 
  private:

@@ -32,7 +32,7 @@ class reduction_rounds {
   void check() const { others_.check(); }
 
   // One step that is possible now; false: none is.
-  bool step() noexcept {
+  bool step() {
     if (collects() && ended_ < reduced_ && missing(&comm::board::words::reduced, end_of(ended_)) < 0) {
       collect(ended_++);
       b_.say_consumed(end_of(ended_ - 1));
@@ -52,29 +52,33 @@ class reduction_rounds {
     return false;
   }
 
-  // board::wait::test: whether a step is possible, else a rank that must go on before.
+  // board::wait::test.
   static int possible(void* self) noexcept {
     auto& r = *static_cast<reduction_rounds*>(self);
-    int lacking = -1;
-    if (r.others_.met_a_stranger()) return -1;  // to be refused
-    if (r.collects() && r.ended_ < r.reduced_) {
-      lacking = r.missing(&comm::board::words::reduced, r.end_of(r.ended_));
-      if (lacking < 0) return -1;
-    }
-    if (r.reduced_ < r.staged_) {
-      const int rank = r.missing(&comm::board::words::staged, r.end_of(r.reduced_));
-      if (rank < 0) return -1;
-      if (lacking < 0) lacking = rank;
-    }
-    if (r.may_stage()) {
-      const int rank = r.b_.room_for(r.next_end());
-      if (rank < 0) return -1;
-      if (lacking < 0) lacking = rank;
-    }
-    return lacking;
+    const int lacking = r.lacking();
+    return r.others_.met_a_stranger() ? -1 : lacking;  // to be refused
   }
 
  private:
+  // -1: a step is possible; else a rank that must go on before.
+  int lacking() noexcept {
+    int first = -1;
+    if (collects() && ended_ < reduced_) {
+      first = missing(&comm::board::words::reduced, end_of(ended_));
+      if (first < 0) return -1;
+    }
+    if (reduced_ < staged_) {
+      const int rank = missing(&comm::board::words::staged, end_of(reduced_));
+      if (rank < 0) return -1;
+      if (first < 0) first = rank;
+    }
+    if (may_stage()) {
+      const int rank = b_.room_for(next_end());
+      if (rank < 0) return -1;
+      if (first < 0) first = rank;
+    }
+    return first;
+  }
   using word = std::atomic<std::uint64_t> comm::board::words::*;
 
   bool collects() const noexcept { return w_.all != nullptr; }
@@ -117,7 +121,7 @@ class reduction_rounds {
     }
   }
 
-  void reduce(std::size_t round) noexcept {
+  void reduce(std::size_t round) {
     const int own = c_.rank();
     const std::size_t bytes = bytes_of(own, round);
     if (bytes == 0) return;
@@ -185,7 +189,7 @@ class direct_rounds {
   std::uint64_t end() const noexcept { return start_ + pieces_ * mark; }
   void check() const noexcept {}
 
-  bool step() noexcept {
+  bool step() {
     if (w_.all != nullptr) {
       for (int i = 1; i < c_.size(); ++i) {
         const int slice = (c_.rank() + i) % c_.size();
@@ -226,7 +230,7 @@ class direct_rounds {
     const std::size_t all = w_.slices.bytes(slice);
     return piece * piece_ < all ? std::min(piece_, all - piece * piece_) : 0;
   }
-  void reduce(std::size_t piece) noexcept {
+  void reduce(std::size_t piece) {
     const int own = c_.rank();
     const std::size_t bytes = bytes_of(own, piece);
     if (bytes == 0) return;

@@ -13,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <new>
 
 namespace tutti::coll {
@@ -177,16 +178,25 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   comm::board& b = c.shared_board();
   b.begin(place.sequence(), place.print());
   posting_at_once posting(place, what);
-  if (posting.run()) {
-    b.finish();
-    c.recorder().note(facts_of(c, state.what(), place.sequence()), flight::state::done);
-    succeed(state, c);
-    return true;
+  std::exception_ptr thrown;  // by a user's reduction
+  try {
+    if (posting.run()) {
+      b.finish();
+      c.recorder().note(facts_of(c, state.what(), place.sequence()), flight::state::done);
+      succeed(state, c);
+      return true;
+    }
+  } catch (...) {
+    thrown = std::current_exception();
   }
   auto* machine = new (state.machine_storage())
       collective_machine(state, c, place.sequence(), put_on_record(c, state.what(), place.sequence()));
   state.set_machine(machine);
-  if (!machine->start([&posting] { return posting.rest(); })) return false;
+  const auto rest = [&] {
+    if (thrown) std::rethrow_exception(thrown);
+    return posting.rest();
+  };
+  if (!machine->start(rest)) return false;
   machine->finish();
   return true;
 }

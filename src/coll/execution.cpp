@@ -319,8 +319,12 @@ detail::communicator_ref made(const collective& c, std::uint32_t id, const std::
 
 task<> group_body(operation_state* op, collective c) {
   const call& w = op->what();
-  std::uint32_t id = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
-  co_await broadcast_binomial(c, &id, sizeof id, 0);
+  auto memory = c.scratch().take(static_cast<std::size_t>(c.size()) * sizeof(std::uint32_t));
+  auto* const ids = reinterpret_cast<std::uint32_t*>(memory.data());
+  ids[c.rank()] = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
+  // Rank 0's number is what is needed. A rank that has heard from all others knows that all called the same.
+  co_await all_gather_bruck(c, ids, sizeof(std::uint32_t));
+  const std::uint32_t id = ids[0];
   std::vector<int> ranks;
   if (w.kind == kind::duplicate) {
     for (int r = 0; r < c.size(); ++r) ranks.push_back(r);
@@ -468,6 +472,7 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
       break;
   }
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
+  d.callable = what.op.callable;
   if (what.kind < kind::group) {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
     if (chosen == algorithm::shared_memory) c.want_board();

@@ -8,6 +8,7 @@
 //   const element_type type = accumulator_of(op, call.type);   // float32 for sums of halves
 //
 // Every function works element by element: a result may be written over an input of the same element type.
+// combine, combine_all and reduce_all throw what a user's reduction throws, and nothing else.
 // Nothing needs to be aligned, but for the elements of a user's reduction. Instruction sets make no
 // difference to the results.
 #pragma once
@@ -38,12 +39,12 @@ void prepare(const detail::reduction& op, element_type type, const void* in, voi
 // operands matters: algorithms pass the block of the lower ranks as `left`. The built-in ones do not depend
 // on it.
 void combine(const detail::reduction& op, element_type type, const void* left, const void* right, void* out,
-             std::size_t count) noexcept;
+             std::size_t count);
 
 // out[i] = op(...op(op(inputs[0][i], inputs[1][i]), inputs[2][i])...), in one pass, halves rounded once.
 // `out` may be one of the inputs, of which there is at least one. Two inputs: the same as `combine`.
 void combine_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
-                 void* out, std::size_t count) noexcept;
+                 void* out, std::size_t count);
 
 // The step after the last combine: avg divides by the number of ranks.
 void finish(const detail::reduction& op, element_type type, void* data, std::size_t count,
@@ -52,6 +53,6 @@ void finish(const detail::reduction& op, element_type type, void* data, std::siz
 // combine_all of the prepared inputs of all ranks, and finish, in one pass: the average of halves is rounded
 // once, and does not overflow where the sum would.
 void reduce_all(const detail::reduction& op, element_type type, std::span<const void* const> inputs,
-                void* out, std::size_t count) noexcept;
+                void* out, std::size_t count);
 
 }  // namespace tutti::coll

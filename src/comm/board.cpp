@@ -5,6 +5,7 @@
 #include "base/shared_memory.hpp"
 #include "base/text.hpp"
 
+#include <bit>
 #include <cstring>
 #include <new>
 #include <tutti/detail/flow.hpp>
@@ -124,6 +125,8 @@ void board::turn::finish() noexcept {
 
 void board::begin(std::uint32_t sequence, const p2p::fingerprint& print) noexcept {
   ++operation_;
+  const auto before = std::bit_cast<std::array<std::uint64_t, 2>>(print_);
+  history_ = (std::rotl(history_, 29) ^ before[0] ^ std::rotl(before[1], 32)) * 0x9e3779b97f4a7c15ULL;
   sequence_ = sequence;
   print_ = print;
   begun_at_ = position_;
@@ -133,6 +136,7 @@ void board::finish() noexcept {
   words& mine = own_words();
   mine.consumed.store(position_, std::memory_order_release);
   mine.finished.store(operation_, std::memory_order_release);
+  owes_notice_ = true;
 }
 
 // ---- slots and stream ----
@@ -141,6 +145,7 @@ void board::arrive() noexcept {
   slot& mine = slot_of(own_);
   mine.sequence = sequence_;
   mine.print = print_;
+  mine.history = history();
   mine.vote.store(0, std::memory_order_relaxed);
   mine.stamp.store(operation_, std::memory_order_release);
   ring();
@@ -155,7 +160,7 @@ board::location board::show(const void* data, std::size_t bytes) noexcept {
 }
 
 void board::vote(bool yes) noexcept {
-  slot_of(own_).vote.store(static_cast<std::uint32_t>(yes ? opinion::yes : opinion::no),
+  slot_of(own_).vote.store(static_cast<std::uint8_t>(yes ? opinion::yes : opinion::no),
                            std::memory_order_release);
   ring();
 }
@@ -163,7 +168,9 @@ void board::vote(bool yes) noexcept {
 board::arrival board::look_for(int rank) noexcept {
   const slot& theirs = slot_of(views_[static_cast<std::size_t>(rank)]);
   if (theirs.stamp.load(std::memory_order_acquire) != operation_) return arrival::not_yet;
-  if (theirs.sequence != sequence_ || theirs.print != print_) return arrival::other;
+  // Not every rank waits for others in every operation. What nobody has compared then is compared now.
+  if (theirs.sequence != sequence_ || theirs.print != print_ || theirs.history != history())
+    return arrival::other;
   // Its earlier operations are over.
   progress& p = seen_[static_cast<std::size_t>(rank)];
   p.finished = operation_ - 1;
@@ -193,6 +200,7 @@ int board::room_for(std::uint64_t end) noexcept {
 }
 
 void board::ring() noexcept {
+  owes_notice_ = false;
   // Pairs with the fence in the arming of the transport: either we see that the peer sleeps, or it sees what
   // was written.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -244,6 +252,7 @@ board::wait::~wait() {
 
 bool board::poll() noexcept {
   at_once_ = waits_at_once;
+  if (owes_notice_) ring();
   if (waiting_ == nullptr) return false;
   missing_ = waiting_->ready_ != nullptr ? waiting_->ready_(waiting_->context_) : -1;
   if (missing_ >= 0) {

@@ -103,14 +103,14 @@ class board final : public core::source {
 
   // The operation whose turn it is: its place in the communicator's order, and what all ranks must agree on.
   void begin(std::uint32_t sequence, const p2p::fingerprint& print) noexcept;
-  // It has done with the board. Nobody is rung: who waits for room is, when this rank arrives at the next
-  // operation.
+  // It has done with the board. Ranks that wait for room are notified when this rank arrives at its next
+  // operation, or else when its loop turns.
   void finish() noexcept;
 
   // This rank's slot may be written when room_for() says so, and is shown to all by arrive().
   std::byte* payload() noexcept { return slot_of(own_).payload; }
   void arrive() noexcept;
-  enum class arrival { not_yet, here, other };  // other: with another operation
+  enum class arrival { not_yet, here, other };  // other: with another operation, or after others than ours
   arrival look_for(int rank) noexcept;
   const std::byte* payload_of(int rank) const noexcept {
     return slot_of(views_[static_cast<std::size_t>(rank)]).payload;
@@ -137,7 +137,7 @@ class board final : public core::source {
     return near_.look_at(members_[static_cast<std::size_t>(rank)], theirs.region, theirs.offset, bytes);
   }
   // One vote of each rank per operation, after arriving.
-  enum class opinion : std::uint32_t { none, yes, no };
+  enum class opinion : std::uint8_t { none, yes, no };
   void vote(bool yes) noexcept;
   opinion vote_of(int rank) const noexcept {
     return static_cast<opinion>(
@@ -216,7 +216,8 @@ class board final : public core::source {
   struct slot {
     std::atomic<std::uint64_t> stamp;  // number of the operation on the board; last to be written
     std::uint32_t sequence;
-    std::atomic<std::uint32_t> vote;
+    std::uint16_t history;
+    std::atomic<std::uint8_t> vote;
     p2p::fingerprint print;
     alignas(16) std::byte payload[slot_payload];
   };
@@ -231,6 +232,7 @@ class board final : public core::source {
     std::uint64_t finished = 0;
   };
 
+  std::uint16_t history() const noexcept { return static_cast<std::uint16_t>(history_ >> 48); }
   slot& slot_of(std::byte* part) const noexcept {
     return *reinterpret_cast<slot*>(part + (1 + operation_ % slots) * apart);
   }
@@ -252,6 +254,7 @@ class board final : public core::source {
   const std::size_t ring_bytes_;
   condition state_ = condition::unmade;
   bool watched_ = false;
+  bool owes_notice_ = false;  // finish() has changed words since the last ring()
   std::byte* own_ = nullptr;
   std::byte* own_ring_ = nullptr;
   std::array<const std::byte*, most_ranks> views_{};
@@ -264,6 +267,7 @@ class board final : public core::source {
   std::uint64_t begun_at_ = 0;  // position before the operation
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
+  std::uint64_t history_ = 0;  // hash of the fingerprints of all earlier operations
   struct departure {
     errc why = errc::success;  // it has not gone
     std::string text;

@@ -43,6 +43,7 @@ std::string describe(const p2p::fingerprint& print) {
   const auto kind = static_cast<detail::operation_kind>(d.kind - 1);
   if (d.kind == 0 || kind > detail::operation_kind::duplicate)
     return fmt::format("an unknown collective ({})", d.kind);
+  const std::uint64_t count = d.count;
   std::string words;
   const auto say = [&words](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
   switch (kind) {
@@ -57,16 +58,17 @@ std::string describe(const p2p::fingerprint& print) {
       break;
     case detail::operation_kind::all_gather_v:
     case detail::operation_kind::reduce_scatter_v:
-      say(fmt::format("{}, counts with hash {:x}", name_of(static_cast<element_type>(d.type)), d.count));
+      say(fmt::format("{}, counts with hash {:x}", name_of(static_cast<element_type>(d.type)), count));
       break;
     case detail::operation_kind::group:
-      say(fmt::format("ranks with hash {:x}", d.count));
+      say(fmt::format("ranks with hash {:x}", count));
       break;
     default:
-      say(fmt::format("{} elements of {}", d.count, name_of(static_cast<element_type>(d.type))));
+      say(fmt::format("{} elements of {}", count, name_of(static_cast<element_type>(d.type))));
   }
   if (const auto reduction = static_cast<reduce_kind>(d.reduction); reduction != reduce_kind::none)
-    say(name_of(reduction));
+    say(reduction == reduce_kind::user ? fmt::format("callable of type {:04x}", std::uint64_t{d.callable})
+                                       : name_of(reduction));
   if (d.root >= 0 && kind == detail::operation_kind::all_reduce) say(fmt::format("list of {}", d.root));
   if (d.root >= 0 && kind != detail::operation_kind::all_reduce) say(fmt::format("root {}", d.root));
   if (d.algorithm != 0 && d.reduction != 0)

@@ -22,6 +22,11 @@ class cookie_table {
     unexpected* kept = nullptr;
   };
 
+  cookie_table() = default;
+  // With one slot, whose first name has this generation: a test starts near the last one.
+  explicit cookie_table(std::uint32_t first_generation) : slots_{{first_generation, {}}}, free_{0} {}
+
+  // The name is never 0.
   std::uint64_t insert(send& s) { return insert(named{&s, nullptr, nullptr}); }
   std::uint64_t insert(receive& r) { return insert(named{nullptr, &r, nullptr}); }
   // The name stands for something else from now on. Harmless when it is not in use.
@@ -30,7 +35,7 @@ class cookie_table {
   void erase(std::uint64_t cookie) noexcept {
     slot* s = find(cookie);
     if (s == nullptr) return;
-    ++s->generation;
+    if (++s->generation == 0) s->generation = 1;  // wrapped
     s->is = named{};
     free_.push_back(static_cast<std::uint32_t>(cookie));  // capacity was reserved by insert()
   }
@@ -52,7 +57,7 @@ class cookie_table {
 
  private:
   struct slot {
-    std::uint32_t generation = 1;
+    std::uint32_t generation = 1;  // never 0
     named is;
   };
   std::uint64_t insert(const named& is) {

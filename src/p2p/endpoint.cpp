@@ -36,8 +36,12 @@ struct endpoint::control : transport::outgoing {
   std::vector<std::byte> payload_bytes;
 };
 
-endpoint::endpoint(core::engine& engine, router& routes, int rank, int size)
-    : engine_(engine), routes_(routes), rank_(rank), peers_(static_cast<std::size_t>(size)) {
+endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, cookie_table cookies)
+    : engine_(engine),
+      routes_(routes),
+      rank_(rank),
+      cookies_(std::move(cookies)),
+      peers_(static_cast<std::size_t>(size)) {
   early_failures_.reserve(early_failures_kept);
   controls_.reserve(2 * controls_in_reserve);
   while (controls_.size() < controls_in_reserve)
@@ -486,9 +490,9 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
     r.set_failure(
         errc::mismatch, base::words([&] {
           return fmt::format(
-              "{} sent {} bytes where this rank expects {}: the element counts that the ranks gave for "
-              "this block differ",
-              routes_.describe(peer), head.length, r.capacity);
+              "{} sent {} bytes where {} expects {}: the element counts that the ranks gave for this "
+              "block differ",
+              routes_.describe(peer), head.length, routes_.describe(rank_), r.capacity);
         }));
   // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this
   // one.

@@ -124,7 +124,7 @@ struct endpoint_usage {
 
 class endpoint final : public transport::inbound {
  public:
-  endpoint(core::engine& engine, router& routes, int rank, int size);
+  endpoint(core::engine& engine, router& routes, int rank, int size, cookie_table cookies = cookie_table());
   endpoint(const endpoint&) = delete;
   endpoint& operator=(const endpoint&) = delete;
   ~endpoint();

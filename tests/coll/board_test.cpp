@@ -2,13 +2,17 @@
 // Collectives between ranks that read each other's memory: several at once, ranks that sleep, ranks that
 // leave, memory that goes back.
 #include "base/shared_memory.hpp"
+#include "comm/communicator_state.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <atomic>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <deque>
+#include <tutti/detail/poller.hpp>
+#include <utility>
 #include <vector>
 
 using namespace tutti;
@@ -156,6 +160,81 @@ task<> different_calls(communicator world) {
   co_await world.all_reduce(x, sum).with(here);
 }
 
+// ---- rank 0 comes with another call between the last poll of rank 2 and its last look before it sleeps ----
+
+struct moments {
+  std::atomic<bool> polled{false};   // by rank 2, for the last time
+  std::atomic<bool> arrived{false};  // rank 0
+  std::atomic<bool> ended{false};    // the call of rank 2
+};
+void reach(std::atomic<bool>& moment) {
+  moment = true;
+  moment.notify_all();
+}
+
+// Polled after the board. While nothing waits, a loop arms after the first poll that finds nothing; the poll
+// during which begin() was called is not that one.
+class last_poll final : public detail::poller {
+ public:
+  last_poll(const communicator& c, core::loop& loop, moments& m) : poller(c), loop_(loop), moments_(m) {}
+  void begin() noexcept { loop_.engine().end_wait(); }
+  // Since rank 0 has arrived.
+  std::uint64_t sleeps() const noexcept { return loop_.counters().parks - parks_before_; }
+
+ private:
+  bool poll() noexcept override {
+    if (moments_.arrived || loop_.engine().waiting() || polls_++ == 0) return false;
+    parks_before_ = loop_.counters().parks;
+    reach(moments_.polled);
+    moments_.arrived.wait(false);
+    return false;
+  }
+  bool arm() noexcept override {
+    if (moments_.arrived && !std::exchange(restored_, true)) loop_.engine().begin_wait();
+    return false;
+  }
+  void disarm() noexcept override {}
+  void look() noexcept override {}
+  void deliver() noexcept override {}
+
+  core::loop& loop_;
+  moments& moments_;
+  int polls_ = 0;
+  std::uint64_t parks_before_ = 0;
+  bool restored_ = false;
+};
+
+task<> arrives_before_sleep(communicator world, moments* m, bool reduces) {
+  constexpr std::size_t n = 20'000;  // in rounds
+  std::vector<int> x(world.rank() == 0 ? n + 1 : n, 1), all(3 * x.size());
+  int one = 1;
+  co_await world.all_reduce(one, sum).with(here);
+  co_await world.barrier().with(here);
+  const operation<> any = world.barrier();
+  comm::communicator_state& state = *any.what().comm;
+  const auto call = [&] {
+    return reduces ? world.all_reduce(x, sum).with(here) : world.all_gather(x, all).with(here);
+  };
+  if (world.rank() == 2) {
+    last_poll between(world, state.loop(), *m);
+    request calling = start(call());
+    between.begin();
+    const failure f = co_await failure_awaiting(&calling);
+    const std::uint64_t sleeps = between.sleeps();
+    reach(m->ended);
+    TUTTI_EXPECT(f.code == errc::mismatch);
+    TUTTI_EXPECT(sleeps == 0);
+  } else if (world.rank() == 0) {
+    m->polled.wait(false);
+    request calling = start(call());
+    reach(m->arrived);
+    const failure f = co_await failure_awaiting(&calling);
+    TUTTI_EXPECT(f.code == errc::mismatch);
+  } else {
+    m->ended.wait(false);
+  }
+}
+
 }  // namespace
 
 TEST_CASE("board: all kinds at once") {
@@ -196,6 +275,16 @@ TEST_CASE("board: goes with its communicator") {
   const std::size_t most = base::shared_memory_in_use().allocated_bytes + ranks * part * 6;
   CHECK_NOTHROW(run_local(ranks, over("shm"),
                           [most](communicator world) { return many_communicators(std::move(world), most); }));
+}
+
+TEST_CASE("board: a call that differs and comes before the loop sleeps is refused, without a sleep") {
+  for (const bool reduces : {true, false}) {
+    CAPTURE(reduces);
+    moments m;
+    CHECK_NOTHROW(run_local(3, over("shm"), [&m, reduces](communicator world) {
+      return arrives_before_sleep(std::move(world), &m, reduces);
+    }));
+  }
 }
 
 TEST_CASE("board: ranks that differ are told so") {

@@ -7,6 +7,8 @@
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -251,6 +253,27 @@ task<> two_take_too_long(communicator world) {
   TUTTI_EXPECT(std::get<1>(both).code != errc::success);
 }
 
+// In memory that others can read, or not; few elements and many.
+task<> reduces_by_what_throws(communicator world, std::size_t n, bool shared) {
+  const auto throwing = [](int a, int b) -> int {
+    if (a + b > 0) throw std::runtime_error("an element that nobody can add");
+    return 0;
+  };
+  std::vector<int> ordinary(shared ? 0 : n, 1);
+  shared_vector<int> readable(shared ? n : 0, 1);
+  const std::span<int> x = shared ? std::span<int>(readable) : std::span<int>(ordinary);
+  for (int round = 0; round < 3; ++round) {
+    communicator part = co_await world.duplicate();
+    failure f = co_await failure_in(part.all_reduce(x, throwing));
+    TUTTI_EXPECT(f.code == errc::system);
+    TUTTI_EXPECT(f.says("an element that nobody can add"));
+    TUTTI_EXPECT(f.says("all_reduce #1"));
+    f = co_await failure_in(part.barrier());
+    TUTTI_EXPECT(f.code == errc::communicator_failed);
+    co_await world.barrier();
+  }
+}
+
 template <class F>
 void on_each_transport(int ranks, F main, std::chrono::milliseconds timeout = patience) {
   for (const std::string& transport : transports) {
@@ -330,6 +353,15 @@ TEST_CASE("failure: run_local rethrows the error that came first, and nobody han
 TEST_CASE("failure: a collective cancelled on one rank fails on all") {
   on_each_transport(3, a_cancelled_collective);
   on_each_transport(3, a_dropped_collective);
+}
+TEST_CASE("failure: a user's reduction that throws fails the operation on all ranks") {
+  for (const std::size_t n : {std::size_t{3}, std::size_t{5'000}, std::size_t{200'000}})
+    for (const bool shared : {false, true}) {
+      CAPTURE(n);
+      CAPTURE(shared);
+      on_each_transport(
+          3, [=](communicator world) { return reduces_by_what_throws(std::move(world), n, shared); });
+    }
 }
 TEST_CASE("failure: a failed communicator says so to every call") {
   on_each_transport(2, calls_on_a_failed_communicator);

@@ -3,7 +3,9 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -133,7 +135,191 @@ task<> agree_far_apart(communicator world) {
   co_await world.barrier();
 }
 
+// ---- what each rank gets from the call that differs, and afterwards ----
+
+struct outcome {
+  failure first;
+  failure later;  // of the barriers that follow a success
+};
+
+using differing_call = task<failure> (*)(communicator c, bool odd);
+
+// On a communicator of its own, so that no rank leaves before all have seen the end.
+task<> go_on(communicator world, differing_call call, int odd_one, std::vector<outcome>* all) {
+  communicator part = co_await world.duplicate();
+  outcome& mine = (*all)[static_cast<std::size_t>(world.rank())];
+  mine.first = co_await call(part, world.rank() == odd_one);
+  mine.later = describe({});
+  for (int i = 0; i < 100 && mine.first.code == errc::success && mine.later.code == errc::success; ++i)
+    mine.later = co_await failure_in(part.barrier());
+  co_await world.barrier();
+}
+std::vector<outcome> outcomes_of(int ranks, const std::string& transport, differing_call call, int odd_one) {
+  std::vector<outcome> all(static_cast<std::size_t>(ranks));
+  run_local(ranks, over(transport),
+            [&](communicator world) { return go_on(std::move(world), call, odd_one, &all); });
+  return all;
+}
+
+task<failure> different_lists(communicator c, bool odd) {
+  std::vector<int> list(static_cast<std::size_t>(c.size()));
+  std::iota(list.begin(), list.end(), 0);
+  if (odd) std::swap(list[0], list[1]);
+  failure f = co_await failure_in(c.group(list));
+  co_return f;
+}
+task<failure> group_or_duplicate(communicator c, bool odd) {
+  std::vector<int> list(static_cast<std::size_t>(c.size()));
+  std::iota(list.begin(), list.end(), 0);
+  failure f;
+  if (odd) {
+    f = co_await failure_in(c.duplicate());
+  } else {
+    f = co_await failure_in(c.group(list));
+  }
+  co_return f;
+}
+task<failure> split_or_duplicate(communicator c, bool odd) {
+  failure f;
+  if (odd) {
+    f = co_await failure_in(c.duplicate());
+  } else {
+    f = co_await failure_in(c.split(0, 0));
+  }
+  co_return f;
+}
+task<failure> duplicate_or_barrier(communicator c, bool odd) {
+  failure f;
+  if (odd) {
+    f = co_await failure_in(c.barrier());
+  } else {
+    f = co_await failure_in(c.duplicate());
+  }
+  co_return f;
+}
+
+// Two lambdas of one function: only their types tell them apart.
+task<failure> add_or_multiply(communicator c, std::size_t n, bool odd) {
+  const auto add = [](float a, float b) { return a + b; };
+  const auto multiply = [](float a, float b) { return a * b; };
+  std::vector<float> x(n, 2);
+  failure f;
+  if (odd) {
+    f = co_await failure_in(c.all_reduce(x, multiply));
+  } else {
+    f = co_await failure_in(c.all_reduce(x, add));
+  }
+  co_return f;
+}
+task<failure> few_elements(communicator c, bool odd) { return add_or_multiply(std::move(c), 3, odd); }
+task<failure> many_elements(communicator c, bool odd) { return add_or_multiply(std::move(c), 100'000, odd); }
+
+task<failure> own_root(communicator c, bool) {
+  std::vector<int> x(3, 1);
+  failure f = co_await failure_in(c.broadcast(x, c.rank()));
+  co_return f;
+}
+task<failure> own_root_in_shared_memory(communicator c, bool) {
+  std::vector<int> x(3, 1);
+  failure f = co_await failure_in(c.all_reduce(x, sum));  // makes the board
+  if (f.code != errc::success) co_return f;               // others were faster
+  f = co_await failure_in(c.broadcast(x, c.rank()).with(algorithm::shared_memory));
+  co_return f;
+}
+task<failure> root_elsewhere_in_shared_memory(communicator c, bool) {
+  std::vector<int> x(3, 1), sums(3, 0);
+  failure f = co_await failure_in(c.all_reduce(x, sum));
+  if (f.code != errc::success) co_return f;
+  f = co_await failure_in(c.reduce(x, sums, sum, (c.rank() + 1) % c.size()).with(algorithm::shared_memory));
+  co_return f;
+}
+task<failure> unequal_gather(communicator c, bool odd) {
+  std::vector<int> x(odd ? 4 : 3, 1), all(x.size() * static_cast<std::size_t>(c.size()));
+  failure f = co_await failure_in(c.gather(x, all, 0));
+  co_return f;
+}
+task<failure> unequal_scatter(communicator c, bool odd) {
+  std::vector<int> x(odd ? 4 : 3, 1), all(x.size() * static_cast<std::size_t>(c.size()));
+  failure f = co_await failure_in(c.scatter(all, x, 0));
+  co_return f;
+}
+
+task<failure> unequal_blocks(communicator c, bool odd) {
+  const auto ranks = static_cast<std::size_t>(c.size());
+  std::vector<std::size_t> given(ranks, 2), expected(ranks, 2);
+  if (odd) expected[static_cast<std::size_t>((c.rank() + 1) % c.size())] = 3;
+  std::vector<int> in(2 * ranks, 1), out(2 * ranks + (odd ? 1 : 0));
+  failure f = co_await failure_in(c.all_to_all_v(in, given, out, expected));
+  co_return f;
+}
+
 }  // namespace
+
+TEST_CASE("mismatch: where communicators are to be made, no rank gets one") {
+  for (const std::string& transport : transports)
+    for (const differing_call call :
+         {&different_lists, &group_or_duplicate, &split_or_duplicate, &duplicate_or_barrier})
+      for (const int ranks : {2, 3, 4, 5})
+        for (int odd_one = 0; odd_one < ranks; ++odd_one) {
+          CAPTURE(transport);
+          CAPTURE(ranks);
+          CAPTURE(odd_one);
+          for (const outcome& o : outcomes_of(ranks, transport, call, odd_one)) {
+            CAPTURE(o.first.text);
+            CHECK(o.first.code == errc::mismatch);
+          }
+        }
+}
+
+TEST_CASE("mismatch: callables of different types are different reductions") {
+  for (const std::string& transport : transports)
+    for (const differing_call call : {&few_elements, &many_elements})
+      for (const int odd_one : {0, 1, 2}) {
+        CAPTURE(transport);
+        CAPTURE(odd_one);
+        for (const outcome& o : outcomes_of(3, transport, call, odd_one)) {
+          CAPTURE(o.first.text);
+          CHECK(o.first.code == errc::mismatch);
+          CHECK(o.first.says("callable of type"));
+        }
+      }
+}
+
+TEST_CASE("mismatch: a rank that is done early may have success, and a call that follows fails") {
+  for (const std::string& transport : transports)
+    for (const differing_call call : {&own_root, &own_root_in_shared_memory, &root_elsewhere_in_shared_memory,
+                                      &unequal_gather, &unequal_scatter})
+      for (int run = 0; run < 5; ++run)
+        for (const int odd_one : {0, 1, 2}) {
+          const bool in_shared_memory =
+              call == &own_root_in_shared_memory || call == &root_elsewhere_in_shared_memory;
+          if (in_shared_memory && transport != "shm") continue;
+          CAPTURE(transport);
+          CAPTURE(odd_one);
+          for (const outcome& o : outcomes_of(3, transport, call, odd_one)) {
+            CAPTURE(o.first.text);
+            CAPTURE(o.later.text);
+            CHECK((o.first.code == errc::mismatch || o.later.code == errc::mismatch));
+          }
+        }
+}
+
+TEST_CASE("mismatch: the rank that expects another count is named, on all ranks") {
+  for (const std::string& transport : transports)
+    for (const int odd_one : {0, 1, 2}) {
+      CAPTURE(transport);
+      CAPTURE(odd_one);
+      const std::string sender = "rank " + std::to_string((odd_one + 1) % 3) + " (";
+      const std::string receiver = "where rank " + std::to_string(odd_one) + " (";
+      for (const outcome& o : outcomes_of(3, transport, &unequal_blocks, odd_one)) {
+        const failure& f = o.first.code == errc::success ? o.later : o.first;
+        CAPTURE(f.text);
+        CHECK(f.code == errc::mismatch);
+        CHECK(f.says(sender));
+        CHECK(f.says(receiver));
+      }
+    }
+}
 
 TEST_CASE("mismatch: every rank fails, and the two calls are named") {
   for (const std::string& transport : transports) {

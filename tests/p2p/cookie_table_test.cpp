@@ -53,6 +53,23 @@ TEST_CASE("cookies: a name can be handed from a receive to a kept message and on
   CHECK(table.in_use() == 0);
 }
 
+TEST_CASE("cookies: no name is 0, also after the last generation of a slot") {
+  p2p::cookie_table table(~std::uint32_t{0} - 1);
+  p2p::send s;
+  std::uint64_t before = 0;
+  for (int use = 0; use < 4; ++use) {
+    const std::uint64_t name = table.insert(s);
+    CHECK(name != 0);
+    CHECK(name != before);
+    CHECK(table.find_send(name) == &s);
+    CHECK(table.find_send(before) == nullptr);
+    CHECK(table.find_send(0) == nullptr);
+    table.erase(name);
+    before = name;
+  }
+  CHECK(table.in_use() == 0);
+}
+
 TEST_CASE("cookies: forged ones find nothing") {
   p2p::cookie_table table;
   CHECK(table.find_send(0) == nullptr);

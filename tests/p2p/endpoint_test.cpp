@@ -39,6 +39,23 @@ TEST_CASE("endpoint: eager and rendezvous, early and late receivers") {
   }
 }
 
+TEST_CASE("endpoint: long messages before and after the last generation of a cookie") {
+  constexpr std::size_t bytes = longest_eager + 1;
+  pair_of_ranks ranks(false, ~std::uint32_t{0} - 1);
+  for (int message = 0; message < 4; ++message) {
+    CAPTURE(message);
+    const std::uint64_t eager = ranks.sides[0].endpoint.counters().eager;
+    a_receive receive(ranks.sides[1], 0, 3, bytes);
+    a_send send(ranks.sides[0], 3, bytes, 9);
+    ranks.settle();
+    CHECK(ranks.sides[0].endpoint.counters().eager == eager);
+    CHECK(send.completions == 1);
+    CHECK(receive.completions == 1);
+    CHECK(receive.has(send.data));
+    CHECK(ranks.nothing_left());
+  }
+}
+
 TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
   constexpr std::size_t bytes = 5 * slice + 3;
   pair_of_ranks ranks(true);

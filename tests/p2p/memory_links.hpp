@@ -268,7 +268,8 @@ struct route final : p2p::router {
 };
 
 struct side {
-  explicit side(core::environment& e, int rank) : engine(e), endpoint(engine, routes, rank, 2) {
+  side(core::environment& e, int rank, std::uint32_t first_generation)
+      : engine(e), endpoint(engine, routes, rank, 2, p2p::cookie_table(first_generation)) {
     endpoint.open_context(context, listener);
   }
   core::engine engine;
@@ -278,7 +279,8 @@ struct side {
 };
 
 struct pair_of_ranks {
-  explicit pair_of_ranks(bool shows = false) {
+  explicit pair_of_ranks(bool shows = false, std::uint32_t first_generation = 1)
+      : sides{side(time, 0, first_generation), side(time, 1, first_generation)} {
     for (int i = 0; i < 2; ++i) {
       links[i].shows = shows;
       links[i].back = &links[1 - i];
@@ -333,7 +335,7 @@ struct pair_of_ranks {
   }
   frozen_time time;
   std::array<memory_link, 2> links;
-  std::array<side, 2> sides{side(time, 0), side(time, 1)};
+  std::array<side, 2> sides;
 };
 
 template <class Activity>

@@ -323,6 +323,31 @@ TEST_CASE("shm: a peer that is not there any more cannot be reached, and that is
   CHECK(contains(world[0].up.peers[1].text, "cannot reach rank 1 (host host1, pid 1001) over shared memory"));
 }
 
+TEST_CASE("shm: a peer that was given up while it connected stays given up when its descriptors come") {
+  shm_ranks world(2);
+  world.open();
+  message lost(frame_kind::eager, pattern(10, 1), 0);
+  lost.submit(world[0].to(1));
+  int waiting = 0;  // for the descriptors of the other
+  SUBCASE("the rank that connects waits") { REQUIRE(world.settle(0)); }
+  SUBCASE("the rank that accepts waits") {
+    waiting = 1;
+    REQUIRE(world.drive([&] { return link_of(world, 1, 0).accepting(); }));
+  }
+  const int late = 1 - waiting;
+  world[waiting].to(late).give_up(errc::peer_failed, "stopped for too long");
+  REQUIRE(world.drive({waiting}, [&] { return world[waiting].up.closings == 1; }));
+  CHECK_FALSE(link_of(world, late, waiting).open());
+  // It goes on: its link opens, and ends with the connection.
+  REQUIRE(world.drive([&] { return world[late].up.closings == 1 || link_of(world, waiting, late).open(); }));
+  CHECK(world[waiting].to(late).closed());
+  CHECK(world[late].to(waiting).closed());
+  CHECK(world[late].up.peers[waiting].why == errc::peer_failed);
+  CHECK(world[waiting].up.closings == 1);
+  CHECK(world[waiting].up.frames.empty());
+  CHECK(lost.finished);
+}
+
 TEST_CASE("shm: leaving after sending loses nothing, and is told apart from dying") {
   shm_ranks world(2);
   world.open();

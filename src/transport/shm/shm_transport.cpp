@@ -276,7 +276,9 @@ task<> shm_transport::exchange(shm_link& l, core::stream_socket& socket, core::t
   for (;;) {
     auto received = receive_descriptors(socket.native_handle());
     if (received) {
-      if (l.open()) co_return;
+      // Another connection stands already, or the peer was given up while this one was being made. Then the
+      // peer sees this one end.
+      if (l.open() || l.closed()) co_return;
       peer_resources resources;
       resources.segment = std::move((*received)[0]);
       resources.doorbell = std::move((*received)[1]);
