@@ -1,25 +1,72 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/module_folders.hpp"
 
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
 #include <system_error>
 
 namespace tutti::base {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// The program or library that this code was linked into, and its handle.
+struct own_object {
+  fs::path file;
+  void* handle = nullptr;
+};
+
+own_object find_own_object() {
+  static const char here = 0;
+  own_object own;
+  Dl_info info{};
+  link_map* map = nullptr;
+  if (::dladdr1(&here, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0) return own;
+  own.handle = map;
+  // The program has an empty name there.
+  if (map != nullptr && map->l_name != nullptr && *map->l_name != '\0') own.file = map->l_name;
+  return own;
+}
+
+std::vector<fs::path> searched_for(void* handle) {
+  std::vector<fs::path> folders;
+  Dl_serinfo size{};
+  if (handle == nullptr || ::dlinfo(handle, RTLD_DI_SERINFOSIZE, &size) != 0) return folders;
+  const std::unique_ptr<std::byte[]> memory(new std::byte[size.dls_size]);
+  auto* const found = reinterpret_cast<Dl_serinfo*>(memory.get());
+  if (::dlinfo(handle, RTLD_DI_SERINFOSIZE, found) != 0 || ::dlinfo(handle, RTLD_DI_SERINFO, found) != 0)
+    return folders;
+  for (unsigned i = 0; i < found->dls_cnt; ++i) folders.emplace_back(found->dls_serpath[i].dls_name);
+  return folders;
+}
+
+}  // namespace
+
 std::vector<fs::path> module_folders() {
   std::vector<fs::path> folders;
+  const auto add = [&folders](const fs::path& folder) {
+    const fs::path plain = folder.lexically_normal();
+    if (folder.is_absolute() && std::ranges::find(folders, plain) == folders.end()) folders.push_back(plain);
+  };
+  const auto add_beside = [&add](const fs::path& file) {
+    const fs::path beside = file.parent_path();
+    add(beside);
+    if (beside.filename() != "bin") return;
+    add(beside.parent_path() / TUTTI_INSTALL_LIBDIR);
+    add(beside.parent_path() / "lib");
+  };
   std::error_code failed;
   const fs::path program = fs::read_symlink("/proc/self/exe", failed);
-  if (!failed) {
-    const fs::path beside = program.parent_path();
-    folders.push_back(beside);
-    if (beside.filename() == "bin") {
-      folders.push_back(beside.parent_path() / TUTTI_INSTALL_LIBDIR);
-      if (folders.back().filename() != "lib") folders.push_back(beside.parent_path() / "lib");
-    }
-  }
-  folders.emplace_back(TUTTI_INSTALL_FULL_LIBDIR);
+  if (!failed) add_beside(program);
+  const own_object own = find_own_object();
+  if (!own.file.empty()) add_beside(own.file);
+  for (const fs::path& folder : searched_for(own.handle)) add(folder);
+  add(TUTTI_INSTALL_FULL_LIBDIR);
   return folders;
 }
 

@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/address.hpp"
 
+#include "base/log.hpp"
+#include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <cctype>
+#include <exception>
 #include <memory>
+#include <string_view>
 #include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti::bootstrap {
 
@@ -18,6 +25,10 @@ bool is_numeric(const std::string& host) {
   boost::system::error_code code;
   asio::ip::make_address(host, code);
   return !code;
+}
+
+endpoints every_address(std::uint16_t port) {
+  return {tcp::endpoint(asio::ip::address_v4::any(), port), tcp::endpoint(asio::ip::address_v6::any(), port)};
 }
 
 bool is_loopback(const asio::ip::address& address) {
@@ -41,20 +52,15 @@ void throw_needs_secret(const std::string& what) {
           what));
 }
 
-task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, std::uint16_t port,
+task<name_answer> ask_system(asio::any_io_executor executor, std::string host, std::uint16_t port,
                              core::time_point deadline) {
-  boost::system::error_code code;
-  const asio::ip::address numeric = asio::ip::make_address(host, code);
-  if (!code) co_return endpoints(1, tcp::endpoint(numeric, port));
-
   // The resolver's answer may come after this coroutine has given up: it then finds `waiting` null.
   struct outcome {
     core::wakeup* waiting;
-    boost::system::error_code code;
-    endpoints found;
+    name_answer answer;
   };
   core::wakeup done(executor);
-  const auto shared = std::make_shared<outcome>(outcome{&done, {}, {}});
+  const auto shared = std::make_shared<outcome>(outcome{&done, {}});
   struct leave {
     outcome& from;
     ~leave() { from.waiting = nullptr; }
@@ -62,25 +68,108 @@ task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, s
   tcp::resolver resolver(executor);
   resolver.async_resolve(host, std::to_string(port),
                          [shared](boost::system::error_code ec, const tcp::resolver::results_type& results) {
-                           shared->code = ec;
+                           shared->answer.code = ec;
+                           endpoints& found = shared->answer.found;
                            for (const auto& entry : results)
-                             if (std::ranges::find(shared->found, entry.endpoint()) == shared->found.end())
-                               shared->found.push_back(entry.endpoint());
+                             if (std::ranges::find(found, entry.endpoint()) == found.end())
+                               found.push_back(entry.endpoint());
                            if (shared->waiting != nullptr) shared->waiting->notify();
                          });
   const bool in_time = co_await done.wait(deadline);
-  if (!in_time)
-    throw error(errc::timed_out,
-                fmt::format("the name service did not say in time where '{}' is: give the host's "
-                            "numeric address",
-                            host));
-  if (shared->code || shared->found.empty())
-    throw error(
-        errc::invalid_argument,
-        fmt::format(
-            "there is no host '{}' ({}): give the name or the address of the host that rank 0 runs on", host,
-            shared->code.message()));
-  co_return std::move(shared->found);
+  if (!in_time) shared->answer.code = asio::error::timed_out;
+  co_return std::move(shared->answer);
+}
+
+namespace {
+
+constexpr auto first_lookup_pause = std::chrono::milliseconds(100);
+constexpr auto longest_lookup_pause = std::chrono::seconds(2);
+constexpr auto silent_wait = std::chrono::seconds(5);  // a longer one is announced
+
+// Letters, digits, hyphens, underscores and what is not ASCII, between single dots.
+bool is_well_formed(std::string_view host) {
+  if (host.ends_with('.')) host.remove_suffix(1);
+  if (host.empty() || host.size() > 253) return false;
+  std::size_t label = 0;
+  for (const unsigned char c : host) {
+    if (c == '.' ? label == 0 : std::isalnum(c) == 0 && c != '-' && c != '_' && c < 0x80) return false;
+    label = c == '.' ? 0 : label + 1;
+    if (label > 63) return false;
+  }
+  const std::string_view last = host.substr(host.rfind('.') + 1);
+  // A number at the end makes it an address, and a wrong one.
+  return !last.empty() && last.find_first_not_of("0123456789") != last.npos;
+}
+
+bool may_resolve_later(const std::string& host, const boost::system::error_code& code) {
+  return is_well_formed(host) &&
+         (code == asio::error::host_not_found || code == asio::error::host_not_found_try_again ||
+          code == asio::error::no_data);
+}
+
+[[noreturn]] void throw_no_host(const std::string& host, const boost::system::error_code& code) {
+  throw error(
+      errc::invalid_argument,
+      fmt::format("there is no host '{}' ({}): give the name or the address of the host that rank 0 runs on",
+                  host, code.message()));
+}
+
+task<> keep_endpoints(asio::any_io_executor executor, std::string host, std::uint16_t port,
+                      core::time_point deadline, endpoints* found) {
+  *found = co_await resolve_host(executor, std::move(host), port, deadline);
+}
+
+}  // namespace
+
+task<endpoints> resolve_host(asio::any_io_executor executor, std::string host, std::uint16_t port,
+                             core::time_point deadline, name_lookup ask) {
+  boost::system::error_code code;
+  const asio::ip::address numeric = asio::ip::make_address(host, code);
+  if (!code) co_return endpoints(1, tcp::endpoint(numeric, port));
+
+  const core::time_point began = core::clock::now();
+  // A short timeout is announced before it ends.
+  const core::time_point announced_at = began + std::min<core::duration>(silent_wait, (deadline - began) / 2);
+  bool announced = false;
+  core::wakeup pause(executor);
+  for (core::duration next = first_lookup_pause;;
+       next = std::min<core::duration>(2 * next, longest_lookup_pause)) {
+    name_answer answer = co_await ask(executor, host, port, deadline);
+    if (!answer.code && !answer.found.empty()) co_return std::move(answer.found);
+    if (answer.code == asio::error::timed_out)
+      throw error(errc::timed_out,
+                  fmt::format("the name service did not say in time where '{}' is: give the host's "
+                              "numeric address",
+                              host));
+    const core::time_point now = core::clock::now();
+    if (!may_resolve_later(host, answer.code)) throw_no_host(host, answer.code);
+    if (now >= announced_at && !std::exchange(announced, true))
+      base::log_warning(
+          fmt::format("waiting for the host name '{}' to resolve ({}): its host may start later; if the name "
+                      "is wrong, end "
+                      "the program and correct MASTER_ADDR (tutti-run --master)",
+                      host, answer.code.message()));
+    co_await pause.wait(std::min(deadline, now + next));
+    if (core::clock::now() >= deadline) throw_no_host(host, answer.code);
+  }
+}
+
+endpoints resolve_host_blocking(const std::string& host, std::uint16_t port, core::time_point deadline) {
+  struct outcome {
+    endpoints found;
+    std::exception_ptr failure;
+  } end;
+  asio::io_context context(1);
+  core::running_task running;
+  running.start(
+      keep_endpoints(context.get_executor(), host, port, deadline, &end.found),
+      [](void* owner, std::exception_ptr failure) noexcept {
+        static_cast<outcome*>(owner)->failure = std::move(failure);
+      },
+      &end);
+  context.run();
+  if (end.failure) std::rethrow_exception(end.failure);
+  return end.found;
 }
 
 }  // namespace tutti::bootstrap

@@ -3,6 +3,7 @@
 // changes while anybody waits.
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "bootstrap/lock_holders.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "bootstrap/store_errors.hpp"
 #include "bootstrap/store_file.hpp"
@@ -22,6 +23,7 @@
 #include <tutti/error.hpp>
 #include <tutti/store.hpp>
 #include <utility>
+#include <vector>
 
 namespace tutti {
 
@@ -84,13 +86,19 @@ task<std::optional<held_lock>> lock_file(boost::asio::any_io_executor executor, 
   }
 }
 
-[[noreturn]] void throw_locked(const std::string& operation, const std::string& path, milliseconds timeout) {
-  throw error(
-      errc::timed_out,
-      fmt::format(
-          "{}: another process has held the lock of the file for {}; it is stopped or hangs: `fuser -v {}` "
-          "names those that have it open; continue or end it",
-          operation, base::duration_text(timeout), path));
+[[noreturn]] void throw_locked(const std::string& operation, const store_file& file, const std::string& path,
+                               milliseconds timeout) {
+  const std::vector<pid_t> holders = bootstrap::lock_holders(file.descriptor());
+  const std::string who =
+      holders.empty()
+          ? fmt::format(
+                "by a process that is not visible from here; `fuser -v {}`, as root and on each host, names "
+                "those that have it open",
+                path)
+          : "by " + bootstrap::list_of_processes(holders);
+  throw error(errc::timed_out,
+              fmt::format("{}: the lock of the file has been held for {} {}; continue or end that process",
+                          operation, base::duration_text(timeout), who));
 }
 
 }  // namespace
@@ -142,7 +150,7 @@ struct file_store::impl {
 task<held_lock> file_store::impl::enter(const char* operation, std::string key, milliseconds timeout) {
   const milliseconds patience = timeout.count() == 0 ? lock_wait_without_timeout : timeout;
   std::optional<held_lock> held = co_await lock_file(executor, *file, core::deadline_after(patience));
-  if (!held) throw_locked(fmt::format("{}('{}') on {}", operation, key, name()), path, patience);
+  if (!held) throw_locked(fmt::format("{}('{}') on {}", operation, key, name()), *file, path, patience);
   if (file->refresh(contents)) tell();
   co_return std::move(*held);
 }
@@ -231,7 +239,7 @@ task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor 
         new file_store(std::make_unique<impl>(executor, path, std::make_unique<store_file>(path))));
     store_file& file = *made->impl_->file;
     const std::optional<held_lock> held = co_await lock_file(executor, file, deadline);
-    if (!held) throw_locked(fmt::format("opening the store at {}", path), path, timeout);
+    if (!held) throw_locked(fmt::format("opening the store at {}", path), file, path, timeout);
     if (!file.is_at_path()) continue;  // its last user has just taken it away
     file.enter();
     made->set_timeout(timeout);

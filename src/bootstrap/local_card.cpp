@@ -2,6 +2,7 @@
 // What this process can say about itself and its host.
 #include "base/env.hpp"
 #include "bootstrap/rendezvous.hpp"
+#include "core/host_identity.hpp"
 
 #include <sched.h>
 #include <sys/stat.h>
@@ -35,15 +36,13 @@ std::string pretended_host(int rank) {
   return std::string(rest.substr(0, rest.find(',')));
 }
 
-std::string host_identity(const std::string& host, int rank) {
+std::string own_host_identity(const std::string& host, int rank) {
   std::string kernel;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> kernel;
   if (kernel.empty()) kernel = host;
   struct stat space = {};
   const bool known = ::stat("/proc/self/ns/net", &space) == 0;
-  std::string id = kernel + ":" + (known ? std::to_string(space.st_ino) : std::string("0"));
-  if (const std::string pretended = pretended_host(rank); !pretended.empty()) id += ":" + pretended;
-  return id;
+  return core::host_identity(kernel, known ? std::to_string(space.st_ino) : "0", pretended_host(rank));
 }
 
 std::uint64_t pid_space() {
@@ -81,7 +80,7 @@ core::peer_card local_card(int rank) {
   card.host = host_name();
   card.pid = ::getpid();
   card.pid_space = pid_space();
-  card.host_id = host_identity(card.host, rank);
+  card.host_id = own_host_identity(card.host, rank);
   card.cpus = usable_cpus();
   return card;
 }

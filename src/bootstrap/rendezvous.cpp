@@ -3,6 +3,7 @@
 
 #include "base/hmac.hpp"
 #include "base/text.hpp"
+#include "bootstrap/address.hpp"
 #include "bootstrap/cards.hpp"
 #include "core/wakeup.hpp"
 
@@ -247,6 +248,10 @@ class participant {
 };
 
 }  // namespace
+
+task<> await_master_name(boost::asio::any_io_executor executor, job who, core::time_point deadline) {
+  if (!who.master_host.empty()) co_await resolve_host(executor, who.master_host, who.master_port, deadline);
+}
 
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
                                              core::time_point deadline) {

@@ -20,6 +20,10 @@ namespace tutti::bootstrap {
 // not share memory.
 core::peer_card local_card(int rank);
 
+// Completes when the name of rank 0's host resolves, at once without one. Transports look it up where they
+// listen. Errors are those of resolve_host.
+task<> await_master_name(boost::asio::any_io_executor executor, job who, core::time_point deadline);
+
 // The store of rank 0, for another rank. Errors as those of tcp_store::connect.
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
                                              core::time_point deadline);

@@ -67,8 +67,8 @@ void store_file::failed(const char* what, int code) const {
   throw error(errc::system, fmt::format("cannot {} {}: {}", what, path_, base::errno_text(code)));
 }
 
-store_file::store_file(const std::string& path) : path_(path) {
-  fd_.reset(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, S_IRUSR | S_IWUSR));
+store_file::store_file(const std::string& path)
+    : path_(path), fd_(path.c_str(), O_RDWR | O_CREAT | O_NOCTTY | O_NONBLOCK, S_IRUSR | S_IWUSR) {
   if (!fd_) {
     const int code = errno;
     const bool limit = code == EMFILE || code == ENFILE || code == ENOSPC || code == EDQUOT;
@@ -97,7 +97,13 @@ store_file::store_file(const std::string& path) : path_(path) {
 store_file::~store_file() { leave(); }
 
 void store_file::leave() noexcept {
-  if (user_ == 0) return;
+  if (user_ != 0) take_away_if_last();
+  // close() alone would leave the locks to whatever process shares the description: one that was just cloned.
+  struct flock everything = byte_range(F_UNLCK, 0, 0);
+  ::fcntl(fd_.get(), F_OFD_SETLK, &everything);
+}
+
+void store_file::take_away_if_last() noexcept {
   // The lock is held by others for microseconds. When it is not to be had, a file is left, which the next run
   // clears.
   try {
@@ -110,6 +116,12 @@ void store_file::leave() noexcept {
 
 bool store_file::try_lock() {
   if (locked_) return false;
+  if (!fd_)
+    throw error(
+        errc::invalid_argument,
+        fmt::format("{} was opened by the process that this one was forked from: open it anew after a "
+                    "fork",
+                    path_));
   struct flock all = byte_range(F_WRLCK, 0, 1);
   while (::fcntl(fd_.get(), F_OFD_SETLK, &all) != 0) {
     const int code = errno;

@@ -13,9 +13,12 @@
 // of the file would free them, and threads would not exclude each other. Byte 0 is the lock of all contents.
 // Byte `first_user` + n is locked by user n as long as it lives: the kernel unlocks it, whatever that user
 // dies of, which is how a file left by a crashed run is told from one in use.
+//
+// A process forked from a user shares its locks, which would outlive the user. So the child of a fork closes
+// its copy of the descriptor before fork() returns there, and a user that leaves unlocks explicitly.
 #pragma once
 
-#include "base/unique_fd.hpp"
+#include "base/close_on_fork_fd.hpp"
 #include "bootstrap/store_contents.hpp"
 
 #include <array>
@@ -37,7 +40,7 @@ class store_file {
   ~store_file();  // leaves: the last user takes the file away
 
   // False: somebody else has the lock, or another holder in this process has taken it through this object.
-  // Throws not_supported where the file system has no locks.
+  // Throws not_supported where the file system has no locks, invalid_argument in a process forked since.
   bool try_lock();
   void unlock() noexcept;
 
@@ -79,13 +82,14 @@ class store_file {
   bool anybody_else() const;
   void compact(store_contents& contents);
   void leave() noexcept;
+  void take_away_if_last() noexcept;
   std::string read(std::uint64_t from, std::size_t bytes) const;
   void put(std::uint64_t at, std::string_view bytes) const;
   [[noreturn]] void damaged() const;
   [[noreturn]] void failed(const char* what, int code) const;
 
   std::string path_;
-  base::unique_fd fd_;
+  base::close_on_fork_fd fd_;
   bool locked_ = false;
   std::uint64_t user_ = 0;  // 0: not entered
   header header_;

@@ -237,8 +237,7 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
   } else if (!bootstrap::is_numeric(host) && host != "localhost" &&
              std::ranges::all_of(addresses, on_loopback)) {
     // Many a host knows its own name as 127.0.1.1 only, while the other hosts know its real address.
-    addresses = {tcp::endpoint(asio::ip::address_v4::any(), port),
-                 tcp::endpoint(asio::ip::address_v6::any(), port)};
+    addresses = bootstrap::every_address(port);
   }
 
   auto made = std::make_unique<impl>(executor, std::move(secret), std::move(tls));

@@ -101,6 +101,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   flight::explain_at_signal();
   loop_.recorder().joining(job.rank, job.world_size);
   core::peer_card mine = bootstrap::local_card(job.rank);
+  co_await bootstrap::await_master_name(loop_.executor(), job, deadline);
   transports ways = listening_transports(loop_, job, mine);
   core::world_info info;
   if (through != nullptr) {
@@ -130,6 +131,7 @@ task<communicator> runtime_state::join_epoch(bootstrap::job job, std::int64_t le
   base::set_log_rank(job.rank);
   epoch_server_ = server;
   core::peer_card mine = bootstrap::local_card(job.rank);
+  co_await bootstrap::await_master_name(loop_.executor(), job, deadline);
   transports ways = listening_transports(loop_, job, mine);
   core::world_info info =
       co_await bootstrap::meet_in_epochs(loop_.executor(), job, mine, least, server, deadline);

@@ -29,7 +29,12 @@ process_trace* instance = nullptr;
 // All of `writer_` is reached under the lock that for_each_recording holds.
 class process_trace {
  public:
-  explicit process_trace(std::string path) : path_(std::move(path)), thread_([this] { work(); }) {}
+  explicit process_trace(std::string path)
+      : path_(std::move(path)),
+        most_bytes_(
+            static_cast<std::uint64_t>(base::env_integer("TUTTI_TRACE_MIB", 1, 1 << 20).value_or(usual_mib))
+            << 20),
+        thread_([this] { work(); }) {}
   ~process_trace() {
     instance = nullptr;
     if (::getpid() != process_) {  // a child that has neither the thread nor the ranks
@@ -80,9 +85,8 @@ class process_trace {
 
  private:
   void open(const std::string& path) {
-    const auto mib = base::env_integer("TUTTI_TRACE_MIB", 1, 1 << 20).value_or(usual_mib);
     try {
-      writer_ = std::make_unique<trace_writer>(path, trace_clock{}, static_cast<std::uint64_t>(mib) << 20);
+      writer_ = std::make_unique<trace_writer>(path, trace_clock{}, most_bytes_);
     } catch (const std::exception& e) {
       failed_ = true;
       base::log_warning(std::string("TUTTI_TRACE: no trace is written: ") + e.what());
@@ -107,6 +111,7 @@ class process_trace {
   }
 
   const std::string path_;
+  const std::uint64_t most_bytes_;
   const pid_t process_ = ::getpid();
   bool failed_ = false;
   std::unique_ptr<trace_writer> writer_;

@@ -28,7 +28,8 @@ pid_t children::start(int rank, const process_spec& spec) {
   c.death->assign(started.pidfd.get());
   started.pidfd.release();
   c.death->async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                      [this, &c](const boost::system::error_code&) {
+                      [this, &c](const boost::system::error_code& cancelled) {
+                        if (cancelled) return;  // by clear(): the child has gone from here
                         collect_dead();
                         announce(c);
                         to_.changed();

@@ -33,7 +33,8 @@ class children {
 
   // The new process. Throws std::system_error when none can be made.
   pid_t start(int rank, const process_spec& spec);
-  // All have gone: makes ready for another start of the ranks.
+  // Forgets all children, also those that SIGKILL has not ended, and makes ready for another start of the
+  // ranks.
   void clear();
   // To be called at SIGCHLD.
   void reap();

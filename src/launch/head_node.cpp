@@ -54,10 +54,10 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
       join_deadline_(loop),
       end_deadline_(loop) {
   if (o.nodes == 1) {
-    store_ = open_store_socket(o.master);
+    store_ = open_store_socket(o.master, o.join_timeout);
     return;
   }
-  meeting_ = open_meeting_sockets(*o.master);
+  meeting_ = open_meeting_sockets(*o.master, o.join_timeout);
   only_this_machine_ = std::all_of(meeting_.begin(), meeting_.end(), on_loopback);
   listener_ = std::make_unique<bootstrap::control_listener>(
       loop.get_executor(), secret, bootstrap::silence_limit{o.node_timeout},
@@ -101,7 +101,7 @@ int head_node::open_store() {
   if (options_.nodes > 1)
     store_ = open_store_socket_beside(meeting_.front());
   else if (!store_.fd)
-    store_ = open_store_socket(options_.master);
+    store_ = open_store_socket(options_.master, options_.join_timeout);
   return store_.address.port;
 }
 

@@ -53,7 +53,7 @@ void job_output::log_failed(const std::string& name, int error) {
   if (std::exchange(log_incomplete_, true)) return;
   say(fmt::format(
       "tutti-run: the log file '{}' is incomplete: {}. The job goes on; of others it is not said again\n",
-      name, std::strerror(error)));
+      name, write_failure(error)));
 }
 
 base::unique_fd job_output::open_log(const std::string& name) const {
@@ -131,7 +131,7 @@ bool job_output::incomplete() const {
 
 std::string job_output::losses() const {
   if (output_.error() == 0 || output_.error() == EPIPE) return "";
-  return fmt::format("tutti-run: standard output is incomplete: {}\n", std::strerror(output_.error()));
+  return fmt::format("tutti-run: standard output is incomplete: {}\n", write_failure(output_.error()));
 }
 
 }  // namespace tutti::launch

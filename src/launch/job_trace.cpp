@@ -5,13 +5,13 @@
 #include <signal.h>
 
 #include <chrono>
-#include <cstring>
 #include <stdexcept>
 #include <system_error>
 
 #include "base/cycles.hpp"
 #include "base/env.hpp"
 #include "flight/explanation.hpp"
+#include "launch/output_sink.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -100,7 +100,7 @@ std::string job_trace::finish() {
   const flight::trace_writer::totals n = writer_->counts();
   std::string text =
       fmt::format("tutti-run: {} events are in '{}' (open it at https://ui.perfetto.dev)\n", n.events, path_);
-  if (n.error != 0) text += fmt::format("tutti-run: that file is incomplete: {}\n", std::strerror(n.error));
+  if (n.error != 0) text += fmt::format("tutti-run: that file is incomplete: {}\n", write_failure(n.error));
   if (n.left_out != 0)
     text +=
         fmt::format("tutti-run: {} more were left out of it: it has {} MiB (TUTTI_TRACE_MIB sets how many)\n",

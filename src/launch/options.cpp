@@ -61,6 +61,22 @@ std::optional<host_and_port> parse_address(std::string_view text) {
   return address;
 }
 
+// An option that takes a number; what is none is refused under the name that the examples use.
+template <class T>
+CLI::Option* add_number(CLI::App& app, const std::string& names, T& into, const std::string& text) {
+  const std::string name = names.substr(0, names.find(','));
+  return app.add_option_function<std::string>(
+      names,
+      [&into, name](const std::string& given) {
+        const auto [end, code] = std::from_chars(given.data(), given.data() + given.size(), into);
+        if (code != std::errc{} || end != given.data() + given.size())
+          throw usage_error(
+              fmt::format("{} {}: give a number{}", name, given,
+                          code == std::errc::result_out_of_range ? " that is not so large" : ""));
+      },
+      text);
+}
+
 std::chrono::milliseconds milliseconds_of(const char* option, double seconds) {
   if (!(seconds >= 0) || seconds > longest_seconds)
     throw usage_error(fmt::format("{} {}: give a number of seconds, 0 or more", option, seconds));
@@ -128,11 +144,11 @@ options parse_options(int argc, const char* const* argv) {
   app.formatter(std::make_shared<help_format>());
   app.footer(examples);
   app.prefix_command();  // whatever follows the program's name belongs to the program
-  app.add_option("-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
-  app.add_option("--nnodes", o.nodes, "nodes of the job; tutti-run is started once on each")
+  add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
+  add_number(app, "--nnodes", o.nodes, "nodes of the job; tutti-run is started once on each")
       ->type_name("NODES");
   const CLI::Option* node_rank =
-      app.add_option("--node-rank", o.node_rank, "this node, 0 to NODES-1")->type_name("R");
+      add_number(app, "--node-rank", o.node_rank, "this node, 0 to NODES-1")->type_name("R");
   app.add_option("--master", master, "where the nodes meet: an address of node 0 and a free port there")
       ->type_name("HOST:PORT");
   app.add_option(
@@ -142,10 +158,9 @@ options parse_options(int argc, const char* const* argv) {
       ->check(CLI::IsMember(policies))
       ->type_name("WHAT");
   const CLI::Option* restarts =
-      app.add_option(
-             "--max-restarts", o.max_restarts,
-             "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
-             "restart-all is meant")
+      add_number(app, "--max-restarts", o.max_restarts,
+                 "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
+                 "restart-all is meant")
           ->type_name("K");
   app.add_option("--log-dir", o.log_dir,
                  "also write each rank's output to DIR/rank-<r>.out and .err, after a restart to "
@@ -161,22 +176,21 @@ options parse_options(int argc, const char* const* argv) {
                  "write a time line of all ranks' operations, computations and spans, for Perfetto or "
                  "chrome://tracing; node K of several writes FILE.node-K")
       ->type_name("FILE");
-  app.add_option(
-         "--explain-after", explain_seconds,
-         "say who waits for whom when no rank has begun or ended an operation for so long (default 0: "
-         "only at Ctrl-\\, that is SIGQUIT)")
+  add_number(app, "--explain-after", explain_seconds,
+             "say who waits for whom when no rank has begun or ended an operation for so long (default 0: "
+             "only at Ctrl-\\, that is SIGQUIT)")
       ->type_name("SECONDS");
-  app.add_option("--timeout", timeout_seconds, "stop the job after so many seconds (default 0: never)")
+  add_number(app, "--timeout", timeout_seconds, "stop the job after so many seconds (default 0: never)")
       ->type_name("SECONDS");
-  app.add_option("--grace", grace_seconds, "time between asking a rank to end and killing it (default 5)")
+  add_number(app, "--grace", grace_seconds, "time between asking a rank to end and killing it (default 5)")
       ->type_name("SECONDS");
-  app.add_option("--join-timeout", join_seconds, "for all nodes to come together (default 600)")
+  add_number(app, "--join-timeout", join_seconds, "for all nodes to come together (default 600)")
       ->type_name("SECONDS");
-  app.add_option("--node-timeout", silence_seconds,
-                 "how long another node may be out of reach before it counts as lost (default 10)")
+  add_number(app, "--node-timeout", silence_seconds,
+             "how long another node may be out of reach before it counts as lost (default 10)")
       ->type_name("SECONDS");
-  const CLI::Option* secret_fd = app.add_option("--secret-fd", o.secret_fd,
-                                                "read the secret from this descriptor, not from TUTTI_SECRET")
+  const CLI::Option* secret_fd = add_number(app, "--secret-fd", o.secret_fd,
+                                            "read the secret from this descriptor, not from TUTTI_SECRET")
                                      ->type_name("FD");
 
   try {

@@ -6,7 +6,7 @@
 namespace tutti::launch {
 namespace {
 
-constexpr int of_writing[] = {SIGPIPE, SIGTTOU};
+constexpr int of_writing[] = {SIGPIPE, SIGTTOU, SIGXFSZ};
 struct sigaction found[std::size(of_writing)];
 
 }  // namespace

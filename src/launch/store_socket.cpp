@@ -3,14 +3,16 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <memory>
 #include <stdexcept>
+#include <tutti/error.hpp>
+
+#include "bootstrap/address.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -70,18 +72,15 @@ store_socket at_loopback() {
   return store;
 }
 
-using addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
-addresses resolve(const char* host, int port, int flags) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags;
-  addrinfo* found = nullptr;
-  if (const int code = ::getaddrinfo(host, std::to_string(port).c_str(), &hints, &found); code != 0)
-    throw std::runtime_error(
-        fmt::format("--master {}: no such host ({}). Give an address of node 0 that all nodes reach",
-                    host != nullptr ? host : "", ::gai_strerror(code)));
-  return {found, &::freeaddrinfo};
+// Waits for a name that does not resolve yet.
+bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseconds timeout) {
+  try {
+    return bootstrap::resolve_host_blocking(master.host, static_cast<std::uint16_t>(master.port),
+                                            std::chrono::steady_clock::now() + timeout);
+  } catch (const error& e) {
+    throw std::runtime_error(fmt::format("--master {}: {}. Give an address of node 0 that all nodes reach",
+                                         master.host, e.what()));
+  }
 }
 
 [[noreturn]] void throw_cannot_listen(const host_and_port& master, int error) {
@@ -89,42 +88,32 @@ addresses resolve(const char* host, int port, int flags) {
                                        std::strerror(error), cure(error)));
 }
 
-bool is_numeric(const std::string& host) {
-  in6_addr ignored;
-  return ::inet_pton(AF_INET, host.c_str(), &ignored) == 1 ||
-         ::inet_pton(AF_INET6, host.c_str(), &ignored) == 1;
-}
-
-bool all_on_loopback(const addrinfo* list) {
-  for (; list != nullptr; list = list->ai_next)
-    if (!is_loopback(list->ai_addr)) return false;
-  return true;
-}
-
 }  // namespace
 
-store_socket open_store_socket(const std::optional<host_and_port>& master) {
+store_socket open_store_socket(const std::optional<host_and_port>& master,
+                               std::chrono::milliseconds timeout) {
   if (!master) return at_loopback();
-  const addresses found = resolve(master->host.c_str(), master->port, 0);
   store_socket store{{}, *master};
   int error = 0;
-  for (const addrinfo* candidate = found.get(); candidate != nullptr; candidate = candidate->ai_next) {
-    error = listen_at(store.fd, candidate->ai_addr, candidate->ai_addrlen);
+  for (const auto& candidate : resolve(*master, timeout)) {
+    error = listen_at(store.fd, candidate.data(), static_cast<socklen_t>(candidate.size()));
     if (error == 0) return store;
   }
   throw_cannot_listen(*master, error);
 }
 
-std::vector<base::unique_fd> open_meeting_sockets(const host_and_port& master) {
-  addresses found = resolve(master.host.c_str(), master.port, 0);
+std::vector<base::unique_fd> open_meeting_sockets(const host_and_port& master,
+                                                  std::chrono::milliseconds timeout) {
+  bootstrap::endpoints found = resolve(master, timeout);
   // Many a host knows its own name as 127.0.1.1 only, while the other hosts know its real address.
-  if (!is_numeric(master.host) && master.host != "localhost" && all_on_loopback(found.get()))
-    found = resolve(nullptr, master.port, AI_PASSIVE);
+  if (!bootstrap::is_numeric(master.host) && master.host != "localhost" &&
+      std::ranges::all_of(found, [](const auto& at) { return bootstrap::is_loopback(at.address()); }))
+    found = bootstrap::every_address(static_cast<std::uint16_t>(master.port));
   std::vector<base::unique_fd> sockets;
   int error = 0;
-  for (const addrinfo* candidate = found.get(); candidate != nullptr; candidate = candidate->ai_next) {
+  for (const auto& candidate : found) {
     base::unique_fd fd;
-    const int failure = listen_at(fd, candidate->ai_addr, candidate->ai_addrlen);
+    const int failure = listen_at(fd, candidate.data(), static_cast<socklen_t>(candidate.size()));
     if (failure == 0)
       sockets.push_back(std::move(fd));
     else if (error == 0 || failure == EADDRINUSE)

@@ -4,6 +4,7 @@
 // the start: nobody guesses a free one and loses it before rank 0 listens.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <vector>
 
@@ -17,13 +18,14 @@ struct store_socket {
   host_and_port address;  // what the ranks connect to
 };
 
-// At `master`, or on a free port of the loopback interface. Throws std::runtime_error with a text for the
-// user.
-store_socket open_store_socket(const std::optional<host_and_port>& master);
+// At `master`, or on a free port of the loopback interface. Blocks for at most `timeout` while the name of
+// `master` does not resolve. Throws std::runtime_error with a text for the user.
+store_socket open_store_socket(const std::optional<host_and_port>& master, std::chrono::milliseconds timeout);
 
 // For the launchers of the other nodes: at all addresses of this host that `master` means, or at any address
-// where it is a name that this host knows as loopback only. Not empty. Throws as above.
-std::vector<base::unique_fd> open_meeting_sockets(const host_and_port& master);
+// where it is a name that this host knows as loopback only. Not empty. Blocks and throws as above.
+std::vector<base::unique_fd> open_meeting_sockets(const host_and_port& master,
+                                                  std::chrono::milliseconds timeout);
 // For the store of a job over several nodes: at the address of `meeting`, on a free port.
 store_socket open_store_socket_beside(const base::unique_fd& meeting);
 // A socket that listens on loopback only can be reached by launchers of this machine only.

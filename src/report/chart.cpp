@@ -130,8 +130,13 @@ std::string short_number(double value) {
                          : text;  // as much as there is room for beside a picture
 }
 
-std::string colour_of(int rank) {
-  return fmt::format("hsl({:.0f} 65% 45%)", std::fmod(210 + rank * 137.5, 360));
+std::string colour_of(int number) {
+  return fmt::format("hsl({:.0f} 65% 45%)", std::fmod(210 + number * 137.5, 360));
+}
+
+std::string legend_entry(int number, const std::string& label) {
+  return fmt::format("<span class=\"key\" style=\"background:{}\"></span>{}", colour_of(number),
+                     escaped(label));
 }
 
 std::string line_chart(const std::string& title, const std::vector<line_data>& lines) {
@@ -162,10 +167,10 @@ std::string line_chart(const std::string& title, const std::vector<line_data>& l
       pen_down = true;
     }
     // A round cap shows a single point as a dot.
-    out += fmt::format(
-        "<path class=\"{}\" data-rank=\"{}\" d=\"{}\" stroke=\"{}\"><title>rank {}</title></path>", style,
-        line.rank, path.find('L') == path.npos && !path.empty() ? path + "h0.01" : path, colour_of(line.rank),
-        line.rank);
+    out +=
+        fmt::format("<path class=\"{}\" data-line=\"{}\" d=\"{}\" stroke=\"{}\"><title>{}</title></path>",
+                    style, line.number, path.find('L') == path.npos && !path.empty() ? path + "h0.01" : path,
+                    colour_of(line.number), escaped(line.label));
   };
   // Many points: what they mean is their course, over a shadow of what they are.
   for (const line_data& line : lines)

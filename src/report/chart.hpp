@@ -14,14 +14,17 @@ namespace tutti::report {
 std::string escaped(const std::string& text);
 // "0.25", "1.2e-05".
 std::string short_number(double value);
-// Of rank r, far from those of its neighbours.
-std::string colour_of(int rank);
+// Of line n, far from those of its neighbours.
+std::string colour_of(int number);
+// A legend's entry for line n.
+std::string legend_entry(int number, const std::string& label);
 
 struct line_data {
-  int rank = 0;
+  int number = 0;     // chooses the colour: a rank, or a run's place among several
+  std::string label;  // "rank 3", or a run's name
   const std::vector<point>* points = nullptr;
 };
-// One line for each rank over the steps. What is not finite makes a gap.
+// The lines over the steps. What is not finite makes a gap.
 std::string line_chart(const std::string& title, const std::vector<line_data>& lines);
 std::string histogram_chart(const std::string& title, const histogram_data& h, int rank);
 // A row for each rank: its label and lengths, whose sum the longest row is measured by.

@@ -1,33 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-report RUN: what its ranks have left, as one page and in a few lines.
+// tutti-report RUN...: what the ranks of a run have left, or several runs side by side, as one page and in a
+// few lines.
+#include "report/comparison.hpp"
 #include "report/page.hpp"
-#include "train/run_directory.hpp"
+#include "report/page_file.hpp"
 
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <vector>
+
+namespace {
+
+namespace fs = std::filesystem;
+using tutti::report::run_data;
+
+// Among several, as from "runs/*", what is no directory is passed over, and a run that is named twice counts
+// once.
+std::vector<run_data> read_runs(const std::vector<std::string>& directories) {
+  std::vector<run_data> runs;
+  std::vector<fs::path> seen;
+  for (const std::string& directory : directories) {
+    std::error_code unknown;
+    if (directories.size() > 1 && fs::exists(directory, unknown) && !fs::is_directory(directory, unknown))
+      continue;
+    const fs::path place = fs::weakly_canonical(directory, unknown);
+    if (!unknown && std::ranges::find(seen, place) != seen.end()) continue;
+    seen.push_back(place);
+    runs.push_back(tutti::report::read_run(directory));
+  }
+  if (runs.empty()) throw std::runtime_error("none of these is the directory of a run");
+  return runs;
+}
+
+// In the run; of several, in the directory that they are all in, or else here.
+fs::path usual_page(const std::vector<run_data>& runs) {
+  if (runs.size() == 1) return runs.front().directory / "report.html";
+  const auto parent = [](const run_data& run) {
+    return fs::path(run.directory / "").lexically_normal().parent_path().parent_path();
+  };
+  const fs::path first = parent(runs.front());
+  const bool same = std::ranges::all_of(runs, [&](const run_data& run) { return parent(run) == first; });
+  return same ? first / "report.html" : fs::path("report.html");
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
-  std::string directory, output;
+  std::vector<std::string> directories;
+  std::string output;
   bool quiet = false;
   CLI::App app(
-      "Reads a run of tutti's tracking, finished or not, and writes one HTML page that needs no network.",
+      "Reads runs of tutti's tracking, finished or not, and writes one HTML page that needs no network: of "
+      "one "
+      "run, or of several side by side.",
       "tutti-report");
-  app.add_option("RUN", directory, "directory of the run, such as runs/2026-01-31_23-59-59")->required();
-  app.add_option("-o,--output", output, "the page (default: report.html in the run)")->type_name("FILE");
+  app.add_option("RUN", directories, "directories of runs, such as runs/2026-01-31_23-59-59 or runs/*")
+      ->required();
+  app.add_option("-o,--output", output,
+                 "the page (default: report.html in the run; of several, in the directory that they are in)")
+      ->type_name("FILE");
   app.add_flag("-q,--quiet", quiet, "no summary on standard output");
   CLI11_PARSE(app, argc, argv);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error like others
   try {
-    const tutti::report::run_data run = tutti::report::read_run(directory);
-    const std::filesystem::path page =
-        output.empty() ? std::filesystem::path(directory) / "report.html" : std::filesystem::path(output);
-    if (!quiet) std::fputs(tutti::report::summary_of(run).c_str(), stdout);
-    if (!tutti::train::replace_file(page, tutti::report::page_of(run))) {
+    const std::vector<run_data> runs = read_runs(directories);
+    const fs::path page = output.empty() ? usual_page(runs) : fs::path(output);
+    quiet = quiet || tutti::report::is_standard_output(page);
+    if (!quiet)
+      for (const run_data& run : runs)
+        std::printf("%s%s", &run == &runs.front() ? "" : "\n", tutti::report::summary_of(run).c_str());
+    std::fflush(stdout);
+    if (!tutti::report::write_page(page, runs.size() == 1 ? tutti::report::page_of(runs.front())
+                                                          : tutti::report::comparison_of(runs))) {
       std::fprintf(stderr, "tutti-report: %s cannot be written: %s; --output names another file\n",
                    page.c_str(), std::strerror(errno));
       return 1;

@@ -2,13 +2,12 @@
 #include "report/page.hpp"
 
 #include "report/chart.hpp"
+#include "report/page_parts.hpp"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cctype>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -25,37 +24,7 @@ constexpr std::size_t most_texts = 300;  // of a rank
 const std::vector<std::string> phases{"compute", "communication", "waiting"};
 const std::vector<std::string> phase_colours{"#3b7dd8", "#e08a2e", "#b9bec7"};
 
-constexpr const char* head = R"(<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<style>
-:root { color-scheme: light dark; --ink: light-dark(#1d2430, #e4e7ec); --soft: light-dark(#6b7483, #97a0af); --rule: light-dark(#e2e5ea, #333a45); }
-body { font: 15px/1.45 system-ui, sans-serif; color: var(--ink); background: light-dark(#fff, #14181e); max-width: 1460px; margin: 0 auto; padding: 1.2em 1.5em 4em; }
-h1 { font-size: 1.5em; margin: 0 0 .1em; } h2 { font-size: 1.15em; margin: 2em 0 .6em; border-bottom: 1px solid var(--rule); padding-bottom: .2em; }
-.soft { color: var(--soft); } table { border-collapse: collapse; } td, th { padding: .25em .9em .25em 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule); }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; } pre { overflow: auto; max-height: 26em; padding: .6em .8em; background: light-dark(#f5f6f8, #1c2129); border-radius: 5px; font-size: 12.5px; }
-.grid-of { display: grid; grid-template-columns: repeat(auto-fill, minmax(420px, 1fr)); gap: 14px; }
-svg.chart { width: 100%; height: auto; } svg.bars { max-width: 900px; width: 100%; }
-svg text { fill: var(--ink); } svg .title { font-size: 13px; font-weight: 600; } svg .tick { font-size: 10.5px; fill: var(--soft); }
-svg .grid { stroke: var(--rule); } svg .line, svg .shadow { fill: none; stroke-width: 1.5; stroke-linecap: round; stroke-linejoin: round; } svg .shadow { opacity: .18; stroke-width: 1; }
-.key { display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin: 0 .35em 0 .9em; vertical-align: -1px; }
-.finished, .running { color: light-dark(#1a7f4b, #4cc38a); } .died, .closed, .silent { color: light-dark(#c0392b, #ff7b6b); font-weight: 600; }
-figure { margin: 0; display: inline-block; margin-right: 1em; } figure img { min-width: 96px; image-rendering: pixelated; border: 1px solid var(--rule); }
-summary { cursor: pointer; }
-</style>)";
-
-std::string time_text(double seconds) {
-  if (seconds <= 0) return "";
-  const auto when = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  ::localtime_r(&when, &parts);
-  return fmt::format("{:%Y-%m-%d %H:%M:%S}", parts);
-}
-
-std::string rank_key(int rank) {
-  return fmt::format("<span class=\"key\" style=\"background:{}\"></span>rank {}", colour_of(rank), rank);
-}
+std::string rank_key(int rank) { return legend_entry(rank, "rank " + std::to_string(rank)); }
 
 std::string base64(const std::string& bytes) {
   static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -125,23 +94,12 @@ std::string curves_section(const run_data& run) {
     std::vector<line_data> lines;
     for (const rank_data& r : run.ranks)
       if (const auto found = r.series.find(name); found != r.series.end())
-        lines.push_back({r.rank, &found->second});
+        lines.push_back({r.rank, "rank " + std::to_string(r.rank), &found->second});
     return line_chart(name, lines);
   };
-  // What the machine did is for a second look.
-  const auto is_machine = [](const std::string& name) {
-    return name.starts_with("system/") || name.starts_with("communication/") || name.starts_with("time/") ||
-           name.starts_with("step/");
-  };
-  std::string own, machine;
-  for (const std::string& name : names) (is_machine(name) ? machine : own) += chart(name);
-  std::string out = "<h2>Curves</h2><p class=soft>";
-  for (const rank_data& r : run.ranks) out += rank_key(r.rank);
-  out += "</p><div class=\"grid-of\">" + own + "</div>";
-  if (!machine.empty())
-    out +=
-        "<details><summary>Time and machine</summary><div class=\"grid-of\">" + machine + "</div></details>";
-  return out;
+  std::string legend;
+  for (const rank_data& r : run.ranks) legend += rank_key(r.rank);
+  return curves(legend, names, chart);
 }
 
 std::string times_section(const run_data& run) {
@@ -295,13 +253,11 @@ std::string facts_section(const run_data& run) {
 }  // namespace
 
 std::string page_of(const run_data& run) {
-  std::string out = head;
-  out += fmt::format("<title>{}</title></head><body><h1>{}</h1><p class=soft>{} ranks, {}</p>",
-                     escaped(run.name), escaped(run.name), run.size, time_text(run.created));
+  std::string out = page_head(run.name, fmt::format("{} ranks, {}", run.size, time_text(run.created)));
   for (auto* const section : {ranks_section, curves_section, times_section, hyperparameters_section,
                               media_section, artifacts_section, console_section, facts_section})
     out += section(run);
-  return out + "</body></html>\n";
+  return out + page_end;
 }
 
 }  // namespace tutti::report

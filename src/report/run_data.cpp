@@ -202,6 +202,11 @@ run_data read_run(const fs::path& directory) {
   return run;
 }
 
+bool is_machine_series(const std::string& name) {
+  return name.starts_with("system/") || name.starts_with("communication/") || name.starts_with("time/") ||
+         name.starts_with("step/");
+}
+
 std::vector<time_split> times_of(const run_data& run) {
   std::vector<time_split> all(run.ranks.size());
   bool any = false;

@@ -74,6 +74,9 @@ struct run_data {
 // and counted.
 run_data read_run(const std::filesystem::path& directory);
 
+// Whether a series tells of time and machine rather than of the program's own progress.
+bool is_machine_series(const std::string& name);
+
 // Where the time of a rank went, by its series time/compute, time/communication and time/waiting.
 struct time_split {
   double compute = 0, communication = 0, waiting = 0;  // seconds in all

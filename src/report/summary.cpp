@@ -40,9 +40,7 @@ std::string summary_of(const run_data& run) {
   std::set<std::string> names;
   for (const rank_data& r : run.ranks)
     for (const auto& [name, points] : r.series)
-      if (!name.starts_with("system/") && !name.starts_with("communication/") && !name.starts_with("time/") &&
-          !name.starts_with("step/"))
-        names.insert(name);
+      if (!is_machine_series(name)) names.insert(name);
   if (!names.empty())
     out += fmt::format("\n{:<28} {:>5} {:>8} {:>12} {:>12} {:>12}\n", "series", "rank", "points", "first",
                        "last", "least");

@@ -114,7 +114,11 @@ void check_run_name(const std::string& name) {
 bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept {
   try {
     const std::filesystem::path beside = path.parent_path() / ("." + path.filename().string() + ".new");
-    return write_file(beside, content) && ::rename(beside.c_str(), path.c_str()) == 0;
+    if (write_file(beside, content) && ::rename(beside.c_str(), path.c_str()) == 0) return true;
+    const int code = errno;
+    ::unlink(beside.c_str());
+    errno = code;
+    return false;
   } catch (...) {
     errno = ENOMEM;
     return false;
@@ -125,8 +129,8 @@ bool create_file_once(const std::filesystem::path& path, const std::string& cont
   try {
     const std::filesystem::path beside =
         path.parent_path() / fmt::format(".{}.{}", path.filename().string(), rank);
-    if (!write_file(beside, content)) return false;
-    const bool there = ::link(beside.c_str(), path.c_str()) == 0 || errno == EEXIST;
+    const bool there =
+        write_file(beside, content) && (::link(beside.c_str(), path.c_str()) == 0 || errno == EEXIST);
     const int code = errno;
     ::unlink(beside.c_str());
     errno = code;

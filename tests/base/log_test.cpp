@@ -69,6 +69,11 @@ TEST_CASE("probe: lines of ranks" * doctest::skip()) {
   log_error("after");
 }
 
+TEST_CASE("probe: a rank that logs nothing" * doctest::skip()) {
+  set_log_rank(3);
+  set_log_rank(-1);
+}
+
 TEST_CASE("probe: a long line" * doctest::skip()) { log_error(std::string(100'000, 'x') + "end"); }
 
 TEST_CASE("probe: many threads" * doctest::skip()) {
@@ -90,7 +95,15 @@ TEST_CASE("TUTTI_LOG chooses the least severe line shown") {
   CHECK(written_by(probe, "warning") == error + warning);
   CHECK(written_by(probe, "info") == error + warning + info);
   CHECK(written_by(probe, "debug") == error + warning + info + debug);
-  CHECK(written_by(probe, "nonsense") == error + warning);
+  CHECK(written_by(probe, "") == error + warning);
+}
+
+TEST_CASE("a TUTTI_LOG that is no level is warned of once, also where nothing is logged") {
+  const std::string warned =
+      "tutti warning: TUTTI_LOG='loud' is none of error, warning, info and debug; warning is used\n";
+  CHECK(written_by("probe: one line of each level", "loud") == warned + "tutti error: e\ntutti warning: w\n");
+  CHECK(written_by("probe: a rank that logs nothing", "loud") ==
+        "tutti[3] warning" + warned.substr(std::string("tutti warning").size()));
 }
 
 TEST_CASE("lines carry the rank of their thread") {

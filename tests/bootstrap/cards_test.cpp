@@ -2,6 +2,7 @@
 #include "bootstrap/cards.hpp"
 
 #include "bootstrap/rendezvous.hpp"
+#include "core/host_identity.hpp"
 
 #include <doctest/doctest.h>
 #include <sched.h>
@@ -130,4 +131,8 @@ TEST_CASE("the card of this process") {
   const core::peer_card pretended = local_card(3);
   ::unsetenv("TUTTI_HOST_ID");
   CHECK(pretended.host_id != card.host_id);
+  // The loopback interface is that of the real host.
+  CHECK(core::share_loopback(pretended.host_id, card.host_id));
+  CHECK_FALSE(core::share_loopback("kernel:1", "kernel:2"));
+  CHECK_FALSE(core::share_loopback("kernel:1:b", "other:1:b"));
 }

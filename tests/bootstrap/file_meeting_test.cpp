@@ -2,6 +2,7 @@
 // Worlds that meet at a file: ranks in any order, and what earlier runs have left there.
 #include "bootstrap/file_meeting.hpp"
 
+#include "bootstrap/contended_steps.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "bootstrap/store_file.hpp"
 #include "core/wakeup.hpp"
@@ -184,6 +185,27 @@ TEST_CASE("a rank that died before the world was formed may be started again: th
   CHECK(ids[0] == ids[1]);
   CHECK(ids[0] == ids[2]);
   CHECK_FALSE(fs::exists(file));
+}
+
+namespace {
+
+task<> meet_and_forget(boost::asio::any_io_executor executor, job who) {
+  co_await bootstrap::meet_at_file(executor, who, bootstrap::local_card(who.rank),
+                                   core::deadline_after(who.timeout));
+}
+
+}  // namespace
+
+TEST_CASE("a meeting that is destroyed at any of its steps leaves the lock free") {
+  const test::scratch_directory scratch;
+  const std::string file = scratch.path() / "meeting";
+  boost::asio::io_context context;
+  for (int steps = 0; steps < 40; ++steps) {
+    // It waits for rank 1, which never comes.
+    CHECK(test::destroy_after(context, file, steps,
+                              meet_and_forget(context.get_executor(), job_of(file, 0, 2))));
+    REQUIRE_MESSAGE(test::is_lock_free(file), "after " << steps << " steps");
+  }
 }
 
 TEST_CASE("who does not come, or comes twice, is named, with the file") {

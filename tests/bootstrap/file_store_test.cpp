@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // file_store: across threads and processes, and what crashed runs, stopped processes and strangers do to it.
+#include "bootstrap/contended_steps.hpp"
 #include "bootstrap/store_conformance.hpp"
 #include "bootstrap/store_file.hpp"
 #include "core/running_task.hpp"
@@ -13,6 +14,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -20,6 +22,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tutti/store.hpp>
 #include <vector>
@@ -67,6 +70,22 @@ task<> call_deep(unsigned levels, const std::function<void()>* f) {
 void overwrite(const std::string& path, off_t at, const std::string& bytes) {
   const base::unique_fd fd(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   REQUIRE(::pwrite(fd.get(), bytes.data(), bytes.size(), at) == static_cast<ssize_t>(bytes.size()));
+}
+
+task<> use_all_operations(store& s) {
+  co_await s.set("k", "v");
+  co_await s.add("n", 1);
+  co_await s.append("text", "more");
+  co_await s.compare_exchange("k", "v", "w");
+  co_await s.count();
+  co_await s.erase("k");
+  co_await s.get("n");
+  co_await s.wait("absent", 50s);
+}
+
+task<> open_and_close(boost::asio::any_io_executor executor, std::string path) {
+  const std::unique_ptr<file_store> s = co_await file_store::open(executor, path, 20s);
+  co_await s->set("k", "v");
 }
 
 }  // namespace
@@ -199,11 +218,12 @@ TEST_CASE("a stopped holder of the lock holds nobody up for ever") {
     return ::pause();
   });
   holder.wait_until_it_came_so_far();
-  holder.signal(SIGSTOP);
+  holder.stop();
   failure f = failure_of([&] { run_task(context, s->set("k", "v", 50ms)); });
   CHECK(f.code == errc::timed_out);
   CHECK_MESSAGE(f.says("set('k')"), f.text);
-  CHECK_MESSAGE(f.says("fuser -v " + path), f.text);
+  CHECK_MESSAGE(f.says("process " + std::to_string(holder.pid()) + " ("), f.text);
+  CHECK_MESSAGE(f.says("which is stopped"), f.text);
   f = failure_of([&] { open_at(context, path, 50ms); });
   CHECK(f.code == errc::timed_out);
   CHECK_MESSAGE(f.says("opening"), f.text);
@@ -240,6 +260,118 @@ TEST_CASE("a task that is destroyed when it has just got the lock leaves it free
     CHECK(is_free());
   }
   CHECK(had_it > 0);
+}
+
+TEST_CASE("a task that is destroyed at any of its steps leaves the lock free") {
+  const test::scratch_directory scratch;
+  const std::string path = scratch.path() / "store";
+  boost::asio::io_context context;
+  const auto s = open_at(context, path);
+  constexpr int most_steps = 40;
+  int ended_early = 0, ran_on = 0;
+  for (int steps = 0; steps < most_steps; ++steps) {
+    for (task<> (*make)(boost::asio::io_context&, store&, const std::string&) :
+         {+[](boost::asio::io_context&, store& to, const std::string&) { return use_all_operations(to); },
+          +[](boost::asio::io_context& c, store&, const std::string& at) {
+            return open_and_close(c.get_executor(), at);
+          }}) {
+      const bool was_running = test::destroy_after(context, path, steps, make(context, *s, path));
+      ++(was_running ? ended_early : ran_on);
+      REQUIRE_MESSAGE(test::is_lock_free(path), "after " << steps << " steps");
+    }
+  }
+  CHECK(ended_early > most_steps);  // one waits for a key that never comes
+  CHECK(ran_on > 0);                // the other came to its end
+}
+
+TEST_CASE("a forked process that does not exec keeps neither the lock nor its parent alive") {
+  const test::scratch_directory scratch;
+  const std::string path = scratch.path() / "store";
+  int ends[2];
+  REQUIRE(::pipe2(ends, O_CLOEXEC) == 0);
+  const base::unique_fd until(ends[0]);
+  base::unique_fd tell(ends[1]);
+  // Lives until this process closes `tell`, whatever its parent does.
+  const auto live_on = [&] {
+    tell.reset();
+    char byte;
+    ::_exit(::read(until.get(), &byte, 1) == 0 ? 0 : 1);
+  };
+  bootstrap::store_file other(path);
+  SUBCASE("when its parent unlocks") {
+    bootstrap::store_file mine(path);
+    REQUIRE(mine.try_lock());
+    child forked([&](const auto& came_so_far) {
+      mine.unlock();  // as the destructor of a copied frame does
+      came_so_far();
+      live_on();
+      return 0;
+    });
+    forked.wait_until_it_came_so_far();
+    CHECK_FALSE(other.try_lock());
+    mine.unlock();
+    CHECK(other.try_lock());
+  }
+  SUBCASE("when its parent leaves") {
+    std::optional<bootstrap::store_file> mine(path);
+    REQUIRE(mine->try_lock());
+    mine->enter();
+    const std::uint64_t user = mine->user();
+    child forked([&](const auto& came_so_far) {
+      came_so_far();
+      live_on();
+      return 0;
+    });
+    forked.wait_until_it_came_so_far();
+    CHECK(other.is_alive(user));
+    mine.reset();
+    CHECK_FALSE(other.is_alive(user));
+    CHECK(other.try_lock());
+  }
+  SUBCASE("when its parent leaves, and the child was made without the handlers of fork()") {
+    std::optional<bootstrap::store_file> mine(path);
+    REQUIRE(mine->try_lock());
+    mine->enter();
+    const std::uint64_t user = mine->user();
+    const pid_t cloned = ::_Fork();
+    if (cloned == 0) live_on();
+    REQUIRE(cloned > 0);
+    mine.reset();
+    CHECK_FALSE(other.is_alive(user));
+    CHECK(other.try_lock());
+    tell.reset();
+    CHECK(::waitpid(cloned, nullptr, 0) == cloned);
+  }
+  SUBCASE("when its parent dies") {
+    child parent([&](const auto& came_so_far) {
+      bootstrap::store_file mine(path);
+      if (!mine.try_lock()) return 1;
+      mine.enter();
+      if (::fork() == 0) {
+        came_so_far();
+        live_on();
+      }
+      return ::pause();
+    });
+    parent.wait_until_it_came_so_far();
+    CHECK_FALSE(other.try_lock());
+    CHECK(parent.end(SIGKILL) == 128 + SIGKILL);
+    CHECK(other.try_lock());
+    CHECK_FALSE(other.is_alive(1));
+  }
+}
+
+TEST_CASE("a store that was opened before a fork says in the child that it has to be opened anew") {
+  const test::scratch_directory scratch;
+  const std::string path = scratch.path() / "store";
+  boost::asio::io_context context;
+  const auto s = open_at(context, path);
+  child forked([&](const auto&) {
+    const failure f = failure_of([&] { run_task(context, s->set("k", "v")); });
+    return f.code == errc::invalid_argument && f.says("open it anew after a fork") ? 0 : 1;
+  });
+  CHECK(forked.end() == 0);
+  run_task(context, s->set("k", "v"));
 }
 
 TEST_CASE("other descriptors of the file do not free the lock when they are closed") {

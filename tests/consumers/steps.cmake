@@ -11,9 +11,13 @@ function(run_step what output)
   set(${output} "${text}" PARENT_SCOPE)
 endfunction()
 
-# hello, started alone, is a world of one.
+# hello, started alone, is a world of one. With WITH_TLS, it opens the TLS module of the tutti that it was linked with.
 function(check_hello program)
-  run_step("hello" text ${program})
+  set(environment "")
+  if(WITH_TLS)
+    set(environment ${CMAKE_COMMAND} -E env --unset=TUTTI_TLS_MODULE TUTTI_TLS=1)
+  endif()
+  run_step("hello" text ${environment} ${program})
   if(NOT text STREQUAL "1 ranks, sum 1\n")
     message(FATAL_ERROR "hello printed '${text}' instead of '1 ranks, sum 1'")
   endif()

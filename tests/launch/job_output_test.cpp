@@ -101,6 +101,17 @@ TEST_SUITE("launch/job_output") {
     CHECK(end.error.find("rank-1.out' is incomplete: No space left on device") != std::string::npos);
   }
 
+  TEST_CASE("a limit of file sizes does not end the job, and is told with the cure") {
+    const testing::temporary_directory folder;
+    const std::string script =
+        "ulimit -f 8; exec \"$0\" -n 2 --log-dir \"$1\" sh -c 'yes hello | head -c 100000; echo done'";
+    const ending end = launch({"-n", "1", "sh", "-c", script, testing::launcher_path(), folder.path()});
+    CHECK(end.exit_code == 1);
+    CHECK(testing::count_of(end.output, "done\n") == 2);
+    CHECK(testing::count_of(end.error,
+                            "is incomplete: File too large; raise the limit of file sizes (ulimit -f)") == 1);
+  }
+
   TEST_CASE("of several files without room, one is told of") {
     const testing::temporary_directory folder;
     for (const char* name : {"/rank-0.out", "/rank-1.out", "/rank-1.err"})

@@ -46,6 +46,22 @@ void check_sums(launched& first, launched& second, int ranks_on_first, int ranks
 }  // namespace
 
 TEST_SUITE("launch/networks") {
+  TEST_CASE("pretended hosts of one launcher reach each other over loopback") {
+    const ending end =
+        testing::launch({"-n", "3", "--tag-output", "never", TUTTI_SUMS_PATH}, {"TUTTI_HOST_ID=a,b,b"});
+    CHECK(end.exit_code == 0);
+    CHECK_MESSAGE(end.error.empty(), end.error);
+    CHECK(testing::count_of(end.output, "of 3: right\n") == 3);
+  }
+
+  TEST_CASE("a trace of a size that is no number is refused, by each program that writes one") {
+    const ending end = testing::launch(
+        {"-n", "1", "sh", "-c", "unset TUTTI_FLIGHT; TUTTI_TRACE=/dev/null TUTTI_TRACE_MIB=abc exec \"$0\"",
+         TUTTI_SUMS_PATH});
+    CHECK(end.exit_code != 0);
+    CHECK_MESSAGE(contains(end.error, "TUTTI_TRACE_MIB='abc' is not an integer"), end.error);
+  }
+
   TEST_CASE("ranks on two pretended hosts, of different sizes") {
     const std::string master = testing::free_outward_address();
     if (master.empty())

@@ -94,8 +94,14 @@ TEST_SUITE("launch/options") {
   TEST_CASE("bad counts") {
     for (const char* count : {"0", "-1", "4097"})
       CHECK(mentions(refusal({"-n", count, "p"}), "from 1 to 4096"));
-    CHECK(refusal({"-n", "four", "p"}) != "accepted");
-    CHECK(refusal({"-n", "99999999999999999999", "p"}) != "accepted");
+    CHECK(mentions(refusal({"-n", "four", "p"}), "-n four: give a number"));
+    CHECK(mentions(refusal({"--np", "2.5", "p"}), "-n 2.5: give a number"));
+    CHECK(mentions(refusal({"-n", "99999999999999999999", "p"}), "not so large"));
+    CHECK(refusal({"-n", "", "p"}) != "accepted");
+    for (const char* option : {"--nnodes", "--node-rank", "--max-restarts", "--explain-after", "--timeout",
+                               "--grace", "--join-timeout", "--node-timeout", "--secret-fd"})
+      CHECK(mentions(refusal({"-n", "2", option, "abc", "p"}),
+                     (std::string(option) + " abc: give a number").c_str()));
     CHECK(mentions(refusal({"p"}), "how many ranks"));
     CHECK(mentions(refusal({}), "how many ranks"));
   }

@@ -8,11 +8,13 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <sstream>
 
 #include "launched.hpp"
 
 using namespace tutti::launch;
+using namespace std::chrono_literals;
 
 namespace {
 
@@ -27,7 +29,7 @@ int listening(int fd) {
 
 TEST_SUITE("launch/store_socket") {
   TEST_CASE("on one node: a free port of the loopback interface") {
-    const store_socket store = open_store_socket(std::nullopt);
+    const store_socket store = open_store_socket(std::nullopt, 0ms);
     CHECK(listening(store.fd.get()) == 1);
     CHECK((::fcntl(store.fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
     sockaddr_in address{};
@@ -41,14 +43,14 @@ TEST_SUITE("launch/store_socket") {
   TEST_CASE("at a given address; a port in use and a foreign address are named") {
     int port = 0;
     {
-      const store_socket probe = open_store_socket(std::nullopt);
+      const store_socket probe = open_store_socket(std::nullopt, 0ms);
       port = probe.address.port;
-      CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"127.0.0.1", port}),
+      CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"127.0.0.1", port}, 0ms),
                            doctest::Contains("choose another for --master"), std::runtime_error);
     }
-    const store_socket store = open_store_socket(host_and_port{"127.0.0.1", port});
+    const store_socket store = open_store_socket(host_and_port{"127.0.0.1", port}, 0ms);
     CHECK(listening(store.fd.get()) == 1);
-    CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"192.0.2.1", port}),
+    CHECK_THROWS_WITH_AS(open_store_socket(host_and_port{"192.0.2.1", port}, 0ms),
                          doctest::Contains("--node-rank 0"), std::runtime_error);
   }
 
@@ -56,20 +58,20 @@ TEST_SUITE("launch/store_socket") {
     const std::string place = testing::free_address();
     const std::size_t colon = place.find(':');
     const host_and_port master{place.substr(0, colon), std::stoi(place.substr(colon + 1))};
-    const auto meeting = open_meeting_sockets(master);
+    const auto meeting = open_meeting_sockets(master, 0ms);
     REQUIRE(meeting.size() == 1);
     CHECK(listening(meeting.front().get()) == 1);
     CHECK(on_loopback(meeting.front()));
-    CHECK_THROWS_WITH_AS(open_meeting_sockets(master), doctest::Contains("choose another for --master"),
+    CHECK_THROWS_WITH_AS(open_meeting_sockets(master, 0ms), doctest::Contains("choose another for --master"),
                          std::runtime_error);
     const store_socket first = open_store_socket_beside(meeting.front());
     const store_socket second = open_store_socket_beside(meeting.front());
     CHECK(listening(first.fd.get()) == 1);
     CHECK(first.address.port != second.address.port);
     CHECK(first.address.port != master.port);
-    CHECK_THROWS_WITH_AS(open_meeting_sockets({"192.0.2.1", master.port}), doctest::Contains("--node-rank 0"),
-                         std::runtime_error);
-    CHECK_THROWS_WITH_AS(open_meeting_sockets({"no such host", 1}), doctest::Contains("no such host"),
+    CHECK_THROWS_WITH_AS(open_meeting_sockets({"192.0.2.1", master.port}, 0ms),
+                         doctest::Contains("--node-rank 0"), std::runtime_error);
+    CHECK_THROWS_WITH_AS(open_meeting_sockets({"no such host", 1}, 50s), doctest::Contains("no such host"),
                          std::runtime_error);
   }
 

@@ -107,6 +107,91 @@ TEST_CASE("tutti-report: a page and a summary; what is wrong is said") {
   CHECK(run_shell(report).exit_code != 0);
 }
 
+TEST_CASE("tutti-report: devices, pipes and links are written through") {
+  const written_run run;
+  write_run(run);
+  const fs::path fifo = run.path() / "fifo", link = run.path() / "link", target = run.path() / "target.html";
+  const auto write_to = [&](const fs::path& page) {
+    return run_shell(report + " -q " + quoted(run.path().string()) + " -o " + quoted(page.string()));
+  };
+  SUBCASE("a pipe") {
+    const command_result both = run_shell(
+        "mkfifo " + quoted(fifo.string()) + " && { head -c 15 " + quoted(fifo.string()) + " & } && " +
+        report + " -q " + quoted(run.path().string()) + " -o " + quoted(fifo.string()) + "; wait");
+    CHECK(both.output == "<!DOCTYPE html>");
+    CHECK(fs::is_fifo(fs::symlink_status(fifo)));
+  }
+  SUBCASE("a link to a device") {
+    fs::create_symlink("/dev/null", link);
+    CHECK(write_to(link).exit_code == 0);
+    CHECK(fs::is_symlink(link));
+    CHECK(fs::is_character_file("/dev/null"));
+  }
+  SUBCASE("a device without room") {
+    fs::create_symlink("/dev/full", link);
+    const command_result full = write_to(link);
+    CHECK(full.exit_code == 1);
+    CHECK(full.says("No space left on device"));
+    CHECK(fs::is_symlink(link));
+  }
+  SUBCASE("a link to a file, and to none yet") {
+    fs::create_symlink("target.html", link);
+    for (const char* round : {"none yet", "there"}) {
+      CAPTURE(round);
+      CHECK(write_to(link).exit_code == 0);
+      CHECK(fs::read_symlink(link) == "target.html");
+      CHECK(contents(target).starts_with("<!DOCTYPE html>"));
+    }
+  }
+  SUBCASE("standard output, which then has nothing else") {
+    const command_result page = run_shell(report + " " + quoted(run.path().string()) + " -o /dev/stdout");
+    CHECK(page.exit_code == 0);
+    CHECK(page.output.starts_with("<!DOCTYPE html>"));
+    CHECK(page.output.ends_with("</html>\n"));
+    run_shell(report + " " + quoted(run.path().string()) + " -o /dev/stdout >" + quoted(target.string()));
+    CHECK(contents(target) == page.output);
+  }
+}
+
+TEST_CASE("tutti-report: a page for which there is no room leaves nothing behind") {
+  const written_run run;
+  write_run(run);
+  const command_result full = run_shell("ulimit -f 4; " + report + " -q " + quoted(run.path().string()) +
+                                        " -o " + quoted((run.path() / "page.html").string()));
+  CHECK(full.exit_code == 1);
+  CHECK(full.says("cannot be written: File too large"));
+  CHECK_FALSE(fs::exists(run.path() / "page.html"));
+  CHECK_FALSE(fs::exists(run.path() / ".page.html.new"));
+}
+
+TEST_CASE("tutti-report: several runs in one page, with a summary of each") {
+  const written_run first, second;
+  write_run(first);
+  second.facts(1, "second run");
+  second.rank(0, "finished", written_run::scalar("small", 3, 7));
+  const scratch_directory scratch;
+  const fs::path runs = scratch.path() / "runs";
+  fs::create_directory(runs);
+  fs::create_directory_symlink(first.path(), runs / "first");
+  fs::create_directory_symlink(second.path(), runs / "second");
+  fs::create_directory_symlink(second.path(), runs / "second-again");
+  for (const char* round : {"without a page", "with the page of the round before among the names"}) {
+    CAPTURE(round);
+    const command_result good =
+        run_shell("cd " + quoted(scratch.path().string()) + " && " + report + " runs/*");
+    CAPTURE(good.output);
+    CHECK(good.exit_code == 0);
+    CHECK(good.says("<b>a run</b>: 2 ranks"));
+    CHECK(good.times("second run: 1 ranks") == 1);
+    CHECK(good.output.ends_with("\nruns/report.html\n"));
+    CHECK(has(contents(runs / "report.html"), "<h1>2 runs</h1>"));
+  }
+  const command_result bad =
+      run_shell(report + " " + quoted(first.path().string()) + " " + quoted(scratch.path().string()));
+  CHECK(bad.exit_code == 1);
+  CHECK(bad.says("is no run"));
+}
+
 TEST_CASE("tutti-report: the page in a browser") {
   const std::string program = browser();
   if (program.empty()) TUTTI_SKIP("no Chromium: apt-get install chromium");

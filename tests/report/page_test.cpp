@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page and the summary: what they show, and that nothing that ranks have said becomes a part of them.
 #include "report/page.hpp"
+#include "report/comparison.hpp"
 
 #include "report/written_run.hpp"
 #include "support/local_world.hpp"
@@ -66,7 +67,7 @@ TEST_CASE("page: a run of two ranks, with everything in it") {
     CHECK(has(page, "<h2>" + std::string(heading) + "</h2>"));
   }
   CHECK(has(page, ">loss</text>"));
-  CHECK(has(page, "data-rank=\"1\""));
+  CHECK(has(page, "data-line=\"1\""));
   CHECK(has(page, "said by one"));
   CHECK(has(page, "src=\"data:image/png;base64,iVBOR"));
   CHECK(has(page, "href=\"./artifacts/rank-1/model.bin\""));
@@ -140,6 +141,67 @@ TEST_CASE("page: what ranks have left undone is said") {
   CHECK(has(page, "1 damaged line is left out"));
   CHECK(has(page, "<details open><summary>rank 0, standard output</summary><pre>last words\n</pre>"));
   CHECK(has(summary_of(data), "3 ranks have left nothing"));
+}
+
+TEST_CASE("page: several runs side by side") {
+  const written_run first, second;
+  first.facts(2, "first");
+  second.facts(1, "second <b>");
+  const auto hyperparameters = [](const nlohmann::json& values) {
+    return nlohmann::json({{"kind", "hyperparameters"}, {"values", values}}).dump() + "\n";
+  };
+  for (const int rank : {0, 1})
+    first.rank(rank, "finished",
+               hyperparameters({{"rate", 0.5}, {"layers", 3}, {"seed", rank}}) +
+                   written_run::scalar("loss", 0, 4 + 2 * rank) +
+                   written_run::scalar("loss", 1, 1 + 2 * rank) + written_run::scalar("time/compute", 0, 1));
+  second.rank(0, "finished",
+              hyperparameters({{"rate", 0.25}, {"layers", 3}, {"decay", "yes"}}) +
+                  written_run::scalar("loss", 0, 5) + written_run::scalar("loss", 1, 0.125) +
+                  written_run::scalar("accuracy", 1, 0.75));
+  const std::string page = comparison_of({read_run(first.path()), read_run(second.path())});
+  CHECK(has(page, "<h1>2 runs</h1>"));
+  CHECK(has(page, "</span>first<"));
+  CHECK(has(page, "</span>second &lt;b&gt;<"));
+  // One chart for each series, with a line for each run that has it.
+  const auto times = [&](const std::string& part) {
+    std::size_t count = 0;
+    for (std::size_t at = 0; (at = page.find(part, at)) != page.npos; at += part.size()) ++count;
+    return count;
+  };
+  CHECK(times("<svg class=\"chart\"") == 3);
+  CHECK(times("class=\"line\" data-line=\"0\"") == 2);
+  CHECK(times("class=\"line\" data-line=\"1\"") == 2);
+  CHECK(has(page, "<title>first</title></path>"));
+  CHECK(has(page, "<summary>Time and machine</summary>"));
+  // Hyperparameters that differ, and the last values: means over the ranks.
+  const std::size_t parameters = page.find("<h2>Hyperparameters that differ</h2>");
+  const std::size_t values = page.find("<h2>Last values</h2>");
+  REQUIRE(parameters != page.npos);
+  REQUIRE(values != page.npos);
+  const std::string differing = page.substr(parameters, values - parameters), last = page.substr(values);
+  CHECK(has(differing, "<th class=n>decay</th><th class=n>rate</th><th class=n>seed</th>"));
+  CHECK_FALSE(has(differing, "layers"));
+  CHECK(has(differing, "<td class=n></td><td class=n>0.5</td><td class=n>0, 1</td>"));
+  CHECK(has(differing, "<td class=n>yes</td><td class=n>0.25</td><td class=n></td>"));
+  CHECK(has(last, "<th class=n>accuracy</th><th class=n>loss</th></tr>"));
+  CHECK(has(last, "<td class=n></td><td class=n>2</td>"));
+  CHECK(has(last, "<td class=n>0.75</td><td class=n>0.125</td>"));
+  CHECK_FALSE(has(page, "<script"));
+}
+
+TEST_CASE("page: runs of one name are told apart by their directories") {
+  run_data a, b, other;
+  a.name = b.name = "same";
+  a.directory = "runs/1";
+  b.directory = "runs/2";
+  other.name = "other";
+  other.directory = "runs/3";
+  const std::string page = comparison_of({a, b, other});
+  CHECK(has(page, "</span>same (runs/1)<"));
+  CHECK(has(page, "</span>same (runs/2)<"));
+  CHECK(has(page, "</span>other<"));
+  CHECK_FALSE(has(page, "<h2>Curves</h2>"));
 }
 
 TEST_CASE("page: many points make a picture of bounded size, with their extremes") {

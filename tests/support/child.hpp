@@ -52,6 +52,7 @@ class child {
     if (::poll(&p, 1, 60'000) != 1 || ::read(heard_.get(), &byte, 1) != 1)
       throw std::runtime_error("the child has not come so far");
   }
+  pid_t pid() const noexcept { return pid_; }
   void signal(int number) const { ::kill(pid_, number); }
   // Returns when it is stopped.
   void stop() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp/tcp_transport.hpp"
 
+#include "core/host_identity.hpp"
 #include "transport/tcp/address.hpp"
 
 #include <fmt/format.h>
@@ -41,7 +42,7 @@ void tcp_transport::open(const core::world_info& info, inbound& up) {
 
 bool tcp_transport::reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept {
   for (const std::string& endpoint : peer.tcp_endpoints)
-    if (!is_loopback(endpoint) || mine.host_id == peer.host_id) return true;
+    if (!is_loopback(endpoint) || core::share_loopback(mine.host_id, peer.host_id)) return true;
   return false;
 }
 
