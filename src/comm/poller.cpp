@@ -30,8 +30,7 @@ comm::communicator_state& state_of(const communicator& of) {
 
 core::loop& loop_of(runtime& rt) {
   core::loop& loop = rt.state().loop();
-  if (core::loop::current() == nullptr) loop.bind_to_this_thread();
-  if (!loop.on_this_thread())
+  if (!loop.claim_this_thread())
     throw error(errc::wrong_thread, "a device was opened outside the runtime's loop thread");
   return loop;
 }

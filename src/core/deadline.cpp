@@ -25,12 +25,10 @@ std::string words_of(std::chrono::steady_clock::duration d) {
 
 deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
                    std::chrono::steady_clock::duration asked)
-    : scope_(scope), asked_(asked), loop_(core::loop::current()) {
+    : scope_(scope),
+      asked_(asked),
+      loop_(&core::loop::here("a deadline was set", "set it in a task that runs there")) {
   static_assert(sizeof(core::timer) <= sizeof(timer_));
-  if (loop_ == nullptr)
-    throw error(
-        errc::wrong_thread,
-        "a deadline was set on a thread that runs no tutti::runtime; set it in a task that runs there");
   auto& loop = *static_cast<core::loop*>(loop_);
   auto* const timer = new (timer_) core::timer(
       [](void* self) noexcept {
@@ -60,13 +58,9 @@ std::chrono::steady_clock::time_point loop_time() noexcept {
 }
 
 boost::asio::io_context::executor_type executor_of_this_thread() {
-  core::loop* const loop = core::loop::current();
-  if (loop == nullptr)
-    throw error(errc::wrong_thread,
-                "a task was started by a completion token on a thread that runs no tutti::runtime; post to "
-                "get_executor() "
-                "of its runtime first");
-  return loop->executor();
+  return core::loop::here("a task was started by a completion token",
+                          "post to get_executor() of its runtime first")
+      .executor();
 }
 
 }  // namespace tutti::detail
