@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <tutti/detail/deadline.hpp>
 #include <tutti/detail/poller.hpp>
 #include <tutti/init_options.hpp>
 #include <tutti/runtime.hpp>
@@ -99,7 +100,7 @@ void poller::deliver_soon() noexcept {
 }
 void poller::look_in(duration from_now) noexcept {
   core::engine& engine = impl_->loop.engine();
-  engine.timers().arm(impl_->timer, engine.env().now() + from_now);
+  engine.timers().arm(impl_->timer, after(engine.env().now(), from_now));
 }
 void poller::look_never() noexcept { impl_->timer.cancel(); }
 

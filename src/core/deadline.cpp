@@ -15,6 +15,7 @@ namespace {
 
 std::string words_of(std::chrono::steady_clock::duration d) {
   using namespace std::chrono;
+  if (d <= d.zero()) return "0 ms";
   if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero()))
     return fmt::format("{} s", duration_cast<seconds>(d).count());
   if (d >= milliseconds(1)) return fmt::format("{} ms", duration_cast<milliseconds>(d).count());
@@ -24,7 +25,7 @@ std::string words_of(std::chrono::steady_clock::duration d) {
 }  // namespace
 
 deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
-                   std::chrono::steady_clock::duration asked)
+                   std::optional<std::chrono::steady_clock::duration> asked)
     : scope_(scope),
       asked_(asked),
       loop_(&core::loop::here("a deadline was set", "set it in a task that runs there")) {
@@ -34,11 +35,11 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
       [](void* self) noexcept {
         auto& d = *static_cast<deadline*>(self);
         d.passed_ = true;
-        if (d.asked_ == d.asked_.zero())
+        if (!d.asked_)
           d.scope_.stop(errc::timed_out, "the deadline of with_deadline has passed");
         else
           d.scope_.stop(errc::timed_out, base::words([&d] {
-                          return fmt::format("not done within {} (with_timeout)", words_of(d.asked_));
+                          return fmt::format("not done within {} (with_timeout)", words_of(*d.asked_));
                         }));
       },
       this);
