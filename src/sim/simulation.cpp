@@ -155,9 +155,11 @@ void simulation::step(member& m) {
     --running_;
     return;
   }
-  if (rounds == rounds_at_once) fabric_.want_step(m.rank, fabric_.now() + busy_step);
+  const bool busy = rounds == rounds_at_once;
+  const nanoseconds soonest = fabric_.now() + (busy ? busy_step : 0);
+  if (busy) fabric_.want_step(m.rank, soonest);
   const nanoseconds next = m.environment.moment_of(loop.engine().timers().next());
-  if (next != end_of_time) fabric_.want_step(m.rank, next);
+  if (next != end_of_time) fabric_.want_step(m.rank, std::max(next, soonest));
 }
 
 void simulation::handle(const event& e) {
