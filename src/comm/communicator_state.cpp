@@ -321,8 +321,8 @@ std::string communicator_state::findings(const inquiry& all) const {
     say(fmt::format("no answer within {} ms from {}: {}", patience_with_answers.count(), silent.text(),
                     why_silent));
   if (text.empty())
-    say("all ranks have called it: it is slower than the timeout allows (init_options::timeout, "
-        "TUTTI_TIMEOUT)");
+    say("all ranks have called it: it is slower than its time limit allows (with_timeout, or else "
+        "init_options::timeout, TUTTI_TIMEOUT)");
   return text;
 }
 
