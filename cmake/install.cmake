@@ -52,3 +52,11 @@ else()
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tutti.pc.in tutti.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Likewise of the libraries beside it.
+function(tutti_install_part tutti_pc_part tutti_pc_description)
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/tutti_part.pc.in ${tutti_pc_part}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${tutti_pc_part}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endfunction()
+tutti_install_part(tutti_sim "the simulator")
+tutti_install_part(tutti_gpu "devices")

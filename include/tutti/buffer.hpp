@@ -44,6 +44,11 @@ concept writable =
     (element_range<B> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>) ||
     (single_object<B> && !std::is_const_v<std::remove_reference_t<B>>);
 
+// Whether what is given as a B is there after the expression that it stands in: an lvalue, or a view such as
+// std::span.
+template <class B>
+concept lasting = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>;
+
 }  // namespace detail
 
 // Anything that can be sent.
@@ -53,8 +58,7 @@ concept Buffer = detail::element_range<B> || detail::single_object<B>;
 // Anything that can be received into: writable, and still there when the operation completes (an lvalue, or a
 // view such as std::span).
 template <class B>
-concept WritableBuffer =
-    Buffer<B> && detail::writable<B> && (std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>);
+concept WritableBuffer = Buffer<B> && detail::writable<B> && detail::lasting<B>;
 
 template <class B>
 using element_of_t = typename detail::element_of<std::remove_reference_t<B>>::type;

@@ -72,9 +72,9 @@ class communicator {
   // takes back what has not been received. Copies: shared memory 2 (in and out of a ring), or 1 for long
   // messages that lie in memory of tutti::shared_allocator; TCP the kernel's.
   template <Buffer B>
-  operation<> send(const B& data, int dest, int tag = 0, call_site where = call_site::current()) const {
-    return operation<>(std::in_place, detail::operation_kind::send, state_, detail::view_of(data), dest, tag,
-                       where);
+  operation_on<B> send(B&& data, int dest, int tag = 0, call_site where = call_site::current()) const {
+    return operation_on<B>(std::in_place, detail::operation_kind::send, state_, detail::view_of(data), dest,
+                           tag, where);
   }
   // Receives one message from `source` (or any_source) with `tag` (or any_tag). Completes with the message in
   // `data`. A longer message is errc::truncated, with nothing written past the end; a shorter one is fine:
@@ -89,14 +89,11 @@ class communicator {
   }
   // The same, started on return; see request.
   template <Buffer B>
-  request isend(const B& data, int dest, int tag = 0, call_site where = call_site::current()) const {
+  request isend(B&& data, int dest, int tag = 0, call_site where = call_site::current()) const {
+    static_assert(detail::lasting<B>, "isend needs a buffer that outlives the request: an lvalue, or a span");
     return request(std::in_place, detail::operation_kind::send, state_, detail::view_of(data), dest, tag,
                    where);
   }
-  template <Buffer B>
-    requires(!std::is_lvalue_reference_v<B> && !std::ranges::borrowed_range<B>)
-  request isend(const B&& temporary, int dest,
-                int tag = 0) const = delete;  // gone before the message has left
   template <class B>
   request irecv(B&& data, int source, int tag = any_tag, call_site where = call_site::current()) const {
     static_assert(WritableBuffer<B>,
@@ -147,7 +144,7 @@ class communicator {
   }
   // The same out of place; `in` and `out` have the same count.
   template <Buffer I, class B, class Op>
-  operation<> all_reduce(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
+  operation_on<I> all_reduce(I&& in, B&& out, const Op& op, call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
     return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(in),
@@ -158,7 +155,7 @@ class communicator {
   // once in and once out.
   template <class List, class Op>
     requires detail::buffer_range<List>
-  operation<> all_reduce(const List& list, const Op& op, call_site where = call_site::current()) const {
+  operation_on<List> all_reduce(List&& list, const Op& op, call_site where = call_site::current()) const {
     using span = std::remove_cv_t<std::ranges::range_value_t<List>>;
     static_assert(WritableBuffer<span>, "all_reduce of a list needs spans of elements that are not const");
     using T = element_of_t<span>;
@@ -196,8 +193,8 @@ class communicator {
 
   // `in` of all ranks reduced into `out` of `root`; elsewhere `out` is not touched and may be empty.
   template <Buffer I, class B, class Op>
-  operation<> reduce(const I& in, B&& out, const Op& op, int root,
-                     call_site where = call_site::current()) const {
+  operation_on<I> reduce(I&& in, B&& out, const Op& op, int root,
+                         call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
     return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(in),
@@ -214,25 +211,25 @@ class communicator {
   // Block i of `root`'s `in` to `out` of rank i: `in` has size() times the count of `out`. Elsewhere `in` is
   // not looked at and may be empty. In place: root's `out` is its own block of `in`.
   template <Buffer I, class B>
-  operation<> scatter(const I& in, B&& out, int root, call_site where = call_site::current()) const {
+  operation_on<I> scatter(I&& in, B&& out, int root, call_site where = call_site::current()) const {
     return blocks<I, B>(detail::operation_kind::scatter, in, out, root, where);
   }
   // `in` of rank i to block i of `root`'s `out`, the mirror image of scatter.
   template <Buffer I, class B>
-  operation<> gather(const I& in, B&& out, int root, call_site where = call_site::current()) const {
+  operation_on<I> gather(I&& in, B&& out, int root, call_site where = call_site::current()) const {
     return blocks<I, B>(detail::operation_kind::gather, in, out, root, where);
   }
   // `in` of rank i to block i of `out` of every rank: `out` has size() times the count of `in`. In place:
   // `in` is the own block of `out`.
   template <Buffer I, class B>
-  operation<> all_gather(const I& in, B&& out, call_site where = call_site::current()) const {
+  operation_on<I> all_gather(I&& in, B&& out, call_site where = call_site::current()) const {
     return blocks<I, B>(detail::operation_kind::all_gather, in, out, 0, where);
   }
   // The reduction of all ranks' `in`, block i of it to `out` of rank i: `in` has size() times the count of
   // `out`. In place: `out` is the own block of `in`.
   template <Buffer I, class B, class Op>
-  operation<> reduce_scatter(const I& in, B&& out, const Op& op,
-                             call_site where = call_site::current()) const {
+  operation_on<I> reduce_scatter(I&& in, B&& out, const Op& op,
+                                 call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
     return reduction<element_of_t<B>>(detail::operation_kind::reduce_scatter, detail::view_of(in),
@@ -241,20 +238,20 @@ class communicator {
   // Block j of rank i's `in` to block i of rank j's `out`; both have the same count, a multiple of size(). In
   // place: `in` and `out` are the same buffer.
   template <Buffer I, class B>
-  operation<> all_to_all(const I& in, B&& out, call_site where = call_site::current()) const {
+  operation_on<I> all_to_all(I&& in, B&& out, call_site where = call_site::current()) const {
     return blocks<I, B>(detail::operation_kind::all_to_all, in, out, 0, where);
   }
 
   // `out` of rank i: the reduction of `in` of ranks 0 to i. In place with `in` and `out` the same buffer. avg
   // does not exist here.
   template <Buffer I, class B, class Op>
-  operation<> scan(const I& in, B&& out, const Op& op, call_site where = call_site::current()) const {
+  operation_on<I> scan(I&& in, B&& out, const Op& op, call_site where = call_site::current()) const {
     return prefix<I, B>(detail::operation_kind::scan, in, out, op, where);
   }
   // The same of ranks 0 to i - 1; `out` of rank 0 stays as it was.
   template <Buffer I, class B, class Op>
-  operation<> exclusive_scan(const I& in, B&& out, const Op& op,
-                             call_site where = call_site::current()) const {
+  operation_on<I> exclusive_scan(I&& in, B&& out, const Op& op,
+                                 call_site where = call_site::current()) const {
     return prefix<I, B>(detail::operation_kind::exclusive_scan, in, out, op, where);
   }
 
@@ -266,26 +263,26 @@ class communicator {
 
   // `counts` is looked at on `root` only.
   template <Buffer I, class B>
-  operation<> scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, int root,
-                        call_site where = call_site::current()) const {
+  operation_on<I> scatter_v(I&& in, std::span<const std::size_t> counts, B&& out, int root,
+                            call_site where = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root, where);
   }
   // `counts` is looked at on `root` only.
   template <Buffer I, class B>
-  operation<> gather_v(const I& in, B&& out, std::span<const std::size_t> counts, int root,
-                       call_site where = call_site::current()) const {
+  operation_on<I> gather_v(I&& in, B&& out, std::span<const std::size_t> counts, int root,
+                           call_site where = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root, where);
   }
   // `counts` is the same on all ranks.
   template <Buffer I, class B>
-  operation<> all_gather_v(const I& in, B&& out, std::span<const std::size_t> counts,
-                           call_site where = call_site::current()) const {
+  operation_on<I> all_gather_v(I&& in, B&& out, std::span<const std::size_t> counts,
+                               call_site where = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0, where);
   }
   // `counts` is the same on all ranks.
   template <Buffer I, class B, class Op>
-  operation<> reduce_scatter_v(const I& in, std::span<const std::size_t> counts, B&& out, const Op& op,
-                               call_site where = call_site::current()) const {
+  operation_on<I> reduce_scatter_v(I&& in, std::span<const std::size_t> counts, B&& out, const Op& op,
+                                   call_site where = call_site::current()) const {
     writable_result<B>();
     one_element_type<I, B>();
     detail::call what = reduction_call<element_of_t<B>>(
@@ -295,9 +292,9 @@ class communicator {
   }
   // in_counts[j] elements go to rank j, out_counts[i] come from rank i.
   template <Buffer I, class B>
-  operation<> all_to_all_v(const I& in, std::span<const std::size_t> in_counts, B&& out,
-                           std::span<const std::size_t> out_counts,
-                           call_site where = call_site::current()) const {
+  operation_on<I> all_to_all_v(I&& in, std::span<const std::size_t> in_counts, B&& out,
+                               std::span<const std::size_t> out_counts,
+                               call_site where = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::all_to_all_v, in, in_counts, out, out_counts, 0, where);
   }
 

@@ -2,6 +2,7 @@
 // operation<T>: what every communicator verb returns.
 #pragma once
 
+#include <tutti/buffer.hpp>
 #include <tutti/detail/asio_config.hpp>
 #include <tutti/detail/flow.hpp>
 #include <tutti/detail/operation_state.hpp>
@@ -108,5 +109,21 @@ class [[nodiscard(
   detail::operation_state state_;
   detail::direct_handler<T> direct_;
 };
+
+// An operation of which a buffer is a temporary, which ends with the expression that makes it:
+// co_await world.send(std::vector<float>(4), 1). Await it there; start() refuses it.
+class [[nodiscard("an operation does nothing until it is awaited")]] operation_on_temporary
+    : public operation<> {
+ public:
+  using operation::operation;
+  operation_on_temporary(operation&& other) noexcept : operation(std::move(other)) {}
+  operation_on_temporary with(algorithm wanted) && noexcept {
+    return std::move(*this).operation::with(wanted);
+  }
+};
+
+// What a verb returns that reads from a B.
+template <class B>
+using operation_on = std::conditional_t<detail::lasting<B>, operation<>, operation_on_temporary>;
 
 }  // namespace tutti

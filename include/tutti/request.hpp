@@ -12,31 +12,32 @@
 #include <utility>
 
 namespace tutti {
-// A started communication (isend, irecv, start).
+// A started communication (isend, irecv, start), which gives a T: see request.
 //
 // Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;` (for a send, and for
-// collectives, the status only says what was moved). Completion does not need the await: communication goes
-// on while the program does other things. Dropping a pending request cancels it, and the destructor returns
+// collectives, the status only says what was moved). Started by start(world.split(...)) it gives the new
+// communicator. Completion does not need the await: communication goes on while the program does other things. Dropping a pending request cancels it, and the destructor returns
 // only when the buffer is free: a receive loses no message, not even one that is coming: the next receive
 // gets it; a send that had begun to leave is finished from a copy or taken back, a collective fails its
 // communicator on all ranks (errc::cancelled). The destructor never waits for a peer. Errors are thrown from
 // the await; those of starting too, except errc::wrong_thread, thrown at once.
-class [[nodiscard("dropping a request cancels it")]] request {
+template <class T>
+class [[nodiscard("dropping a request cancels it")]] basic_request {
  public:
-  request() noexcept = default;
-  explicit request(detail::call&& what) : slot_(detail::start_request(std::move(what))) {}
-  request(std::in_place_t, detail::operation_kind kind, const detail::communicator_ref& comm,
-          detail::buffer_view data, int peer, int tag, call_site where)
+  basic_request() noexcept = default;
+  explicit basic_request(detail::call&& what) : slot_(detail::start_request(std::move(what))) {}
+  basic_request(std::in_place_t, detail::operation_kind kind, const detail::communicator_ref& comm,
+                detail::buffer_view data, int peer, int tag, call_site where)
       : slot_(detail::start_request(kind, comm, data, peer, tag, where)) {}
-  request(request&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
-  request& operator=(request&& other) noexcept {
+  basic_request(basic_request&& other) noexcept : slot_(std::exchange(other.slot_, nullptr)) {}
+  basic_request& operator=(basic_request&& other) noexcept {
     if (this != &other) {
       reset();
       slot_ = std::exchange(other.slot_, nullptr);
     }
     return *this;
   }
-  ~request() { reset(); }
+  ~basic_request() { reset(); }
 
   // False: nothing was started, or it has been awaited.
   explicit operator bool() const noexcept { return slot_ != nullptr; }
@@ -49,7 +50,7 @@ class [[nodiscard("dropping a request cancels it")]] request {
 
   class awaiter : detail::stop_node {
    public:
-    explicit awaiter(request& r) noexcept : stop_node(&ask), request_(r) {}
+    explicit awaiter(basic_request& r) noexcept : stop_node(&ask), request_(r) {}
     awaiter(const awaiter&) = delete;
     ~awaiter() {
       if (slot_ != nullptr) detail::clear_request_waiter(*slot_, waiting_.address());
@@ -75,7 +76,7 @@ class [[nodiscard("dropping a request cancels it")]] request {
       }
       return true;
     }
-    status await_resume() {
+    T await_resume() {
       slot_ = nullptr;
       if (second_)
         throw error(errc::invalid_argument, "a request was awaited twice: another coroutine waits for it");
@@ -88,7 +89,7 @@ class [[nodiscard("dropping a request cancels it")]] request {
       if (!self.request_.done())
         detail::request_state(*self.slot_).stop(self.scope_->why(), self.scope_->text());
     }
-    request& request_;
+    basic_request& request_;
     detail::stop_scope* scope_ = nullptr;
     detail::request_slot* slot_ =
         nullptr;  // while this waits: its frame may be destroyed before the completion
@@ -97,17 +98,18 @@ class [[nodiscard("dropping a request cancels it")]] request {
   };
   awaiter operator co_await() & noexcept { return awaiter(*this); }
 
-  // The same by a completion token, signature void(error_code, status); one block of the handler's associated
+  // The same by a completion token, signature void(error_code, T); one block of the handler's associated
   // allocator. The request is empty afterwards: the token has it, and a token that never begins drops it.
   // Throws errc::invalid_argument when it is empty already, or is of an empty communicator, which has no loop
   // for a handler.
   template <class Token>
-    requires(boost::asio::completion_token_for<Token, detail::signature_of<status>>)
+    requires(boost::asio::completion_token_for<Token, detail::signature_of<T>>)
   auto operator()(Token&& token) & {
     if (slot_ == nullptr || !detail::request_state(*slot_).what().comm) take();  // throws
-    return boost::asio::async_initiate<Token, detail::signature_of<status>>(
+    return boost::asio::async_initiate<Token, detail::signature_of<T>>(
         [](auto handler, detail::owned_request_slot slot) {
-          detail::request_handler<std::decay_t<decltype(handler)>>::run(std::move(slot), std::move(handler));
+          detail::request_handler<T, std::decay_t<decltype(handler)>>::run(std::move(slot),
+                                                                           std::move(handler));
         },
         token, detail::owned_request_slot(std::exchange(slot_, nullptr)));
   }
@@ -116,24 +118,30 @@ class [[nodiscard("dropping a request cancels it")]] request {
   void reset() noexcept {
     if (slot_ != nullptr) detail::drop_request(std::exchange(slot_, nullptr));
   }
-  status take() {
+  T take() {
     if (slot_ == nullptr) throw error(errc::invalid_argument, "a request was awaited twice, or is empty");
     struct dropper {
-      request& r;
+      basic_request& r;
       ~dropper() { r.reset(); }
     } drop{*this};
     detail::operation_state& state = detail::request_state(*slot_);
     state.rethrow();
-    return state.result();
+    return state.value<T>();
   }
 
   detail::request_slot* slot_ = nullptr;
 };
 
-// Starts a lazy operation now. Its buffers must stay until the request has been awaited or dropped.
+// Of a message or a collective.
+using request = basic_request<status>;
+
+// Starts a lazy operation now; the request gives what the operation gives, or a status. Its buffers must stay
+// until the request has been awaited or dropped.
 template <class T>
-request start(operation<T> op) {
-  return request(detail::call(op.what()));
+basic_request<std::conditional_t<std::is_void_v<T>, status, T>> start(operation<T> op) {
+  return basic_request<std::conditional_t<std::is_void_v<T>, status, T>>(detail::call(op.what()));
 }
+// The temporary would be gone before it is read: name it first.
+void start(operation_on_temporary op) = delete;
 
 }  // namespace tutti

@@ -24,8 +24,9 @@ class runtime_state;
 // The engine of one rank: everything of its communicators happens on the thread that runs its io_context.
 //
 // With an io_context of its own, or yours: then plain `ioc.run()` drives it, beside your own handlers, and
-// returns only when the last communicator has gone. One thread may run that io_context. Destroy communicators
-// before the runtime; those left fail with errc::shut_down.
+// returns only when the last communicator has gone. One thread runs that io_context, the same for as long as
+// the runtime lives: on a second thread run() throws errc::wrong_thread. Destroy communicators before the
+// runtime; those left fail with errc::shut_down.
 class runtime {
  public:
   runtime();

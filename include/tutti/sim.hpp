@@ -168,7 +168,8 @@ report run(const options& o, tutti::detail::any_main main);
 // Runs main(world), a coroutine of one communicator as tutti::run_local takes it, on every rank. Returns when
 // all ranks have ended or died, or nothing can happen any more; then timeouts have passed, however long they
 // are in virtual time. The frames of killed and stuck ranks are destroyed at the end. On a thread that runs
-// no tutti::runtime. Throws errc::invalid_argument, and what starting the ranks throws.
+// no tutti::runtime and no other simulation. Throws errc::invalid_argument, naming the option, and what
+// starting the ranks throws.
 template <class F>
   requires tutti::detail::rank_main<std::decay_t<F>>
 report run(const options& o, F&& main) {

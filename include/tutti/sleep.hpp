@@ -20,7 +20,7 @@ class [[nodiscard("nothing sleeps until it is awaited")]] sleeping : stop_node {
   sleeping(sleeping&& other) noexcept : sleeping(other.how_long_) {}
   ~sleeping();
 
-  bool await_ready() const noexcept { return how_long_ <= how_long_.zero(); }
+  bool await_ready() const noexcept { return false; }
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> h) {
     waiting_ = h;
@@ -53,13 +53,14 @@ class [[nodiscard("nothing sleeps until it is awaited")]] sleeping : stop_node {
 // The time by which this thread's runtime goes: steady_clock's, but in a simulation.
 inline std::chrono::steady_clock::time_point now() noexcept { return detail::loop_time(); }
 
-// co_await sleep_for(d): goes on after `d`. In a coroutine on the thread of a tutti::runtime
-// (errc::wrong_thread otherwise). In a scope that is stopped it ends at once, with the scope's reason: a
-// deadline, a cancelled task, a when_any that is decided. One timer of the loop, nothing allocated in steady
-// state.
+// co_await sleep_for(d): goes on after `d`. With zero or less it lets the loop take one turn. With more than
+// the clock can count, such as duration::max(), it never goes on by itself. In a coroutine on the thread of a
+// tutti::runtime (errc::wrong_thread otherwise). In a scope that is stopped it ends at once, with the scope's
+// reason: a deadline, a cancelled task, a when_any that is decided. One timer of the loop, nothing allocated
+// in steady state.
 template <class Rep, class Period>
 detail::sleeping sleep_for(std::chrono::duration<Rep, Period> d) noexcept {
-  return detail::sleeping(std::chrono::duration_cast<std::chrono::steady_clock::duration>(d));
+  return detail::sleeping(detail::saturated(d));
 }
 
 }  // namespace tutti

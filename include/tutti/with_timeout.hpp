@@ -13,6 +13,7 @@
 #include <boost/system/system_error.hpp>
 #include <chrono>
 #include <coroutine>
+#include <optional>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -33,8 +34,9 @@ struct own_promise {
 };
 
 template <class A>
-task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::steady_clock::time_point end,
-                                                    std::chrono::steady_clock::duration asked) {
+task<std::remove_cvref_t<await_result_t<A>>> within(
+    A awaitable, std::chrono::steady_clock::time_point end,
+    std::optional<std::chrono::steady_clock::duration> asked) {
   scoped_promise* const self = co_await own_promise{};
   stop_scope scope;
   scope.set_deadline();
@@ -69,14 +71,15 @@ task<std::remove_cvref_t<await_result_t<A>>> within(A awaitable, std::chrono::st
 // in steady state.
 template <class A>
 auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {
-  return detail::within<A>(std::forward<A>(awaitable), when, {});
+  return detail::within<A>(std::forward<A>(awaitable), when, std::nullopt);
 }
 
-// The same with an end that is `timeout` from now on: the call, not the await.
+// The same with an end that is `timeout` from now on: the call, not the await. A timeout that is too long for
+// the clock, such as duration::max(), never ends it.
 template <class A, class Rep, class Period>
 auto with_timeout(A&& awaitable, std::chrono::duration<Rep, Period> timeout) {
-  const auto d = std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout);
-  return detail::within<A>(std::forward<A>(awaitable), detail::loop_time() + d, d);
+  return detail::within<A>(std::forward<A>(awaitable), detail::after(detail::loop_time(), timeout),
+                           detail::saturated(timeout));
 }
 
 }  // namespace tutti

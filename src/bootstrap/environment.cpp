@@ -205,15 +205,17 @@ std::int64_t take_listening_port() {
   return port;
 }
 
+// Longer ones count as this, which the clock can add up.
+constexpr double most_seconds = 1e9;
+constexpr std::chrono::milliseconds longest{static_cast<std::int64_t>(most_seconds * 1000)};
+
 std::chrono::milliseconds read_timeout(const init_options& options) {
-  constexpr double most_seconds = 1e9;
   const auto text = base::env_string("TUTTI_TIMEOUT");
   if (!text) {
     if (options.timeout <= std::chrono::milliseconds(0))
       refuse(fmt::format("init_options::timeout is {}: give a positive one",
                          base::duration_text(options.timeout)));
-    return std::min(options.timeout,
-                    std::chrono::milliseconds(static_cast<std::int64_t>(most_seconds * 1000)));
+    return std::min(options.timeout, longest);
   }
   double seconds = 0;
   const auto [end, code] = std::from_chars(text->data(), text->data() + text->size(), seconds);
@@ -227,13 +229,12 @@ std::chrono::milliseconds read_timeout(const init_options& options) {
 // A variable in seconds, or "off", in place of an option; zero means off.
 std::chrono::milliseconds read_limit(const char* name, std::chrono::milliseconds otherwise,
                                      const char* option, std::chrono::milliseconds least) {
-  constexpr double most_seconds = 1e9;
   const auto text = base::env_string(name);
   if (!text) {
     if (otherwise.count() != 0 && otherwise < least)
       refuse(fmt::format("init_options::{} is {}: give at least {}, or zero for none", option,
                          base::duration_text(otherwise), base::duration_text(least)));
-    return otherwise;
+    return std::min(otherwise, longest);
   }
   if (*text == "off" || *text == "0") return {};
   double seconds = 0;

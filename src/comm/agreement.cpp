@@ -381,10 +381,8 @@ void agreement::expire(void* self) noexcept {
       return a.leave_round(r, errc::timed_out,
                            fmt::format("{} on {}", r.timeout_text, a.world_.describe(a.world_.info().rank)));
     if (r.gatherer >= 0)
-      r.text += fmt::format(
-          "; {}, which gathers the answers, does not say anything: it is busy outside of its loop "
-          "(tutti::compute), stopped, or cut off",
-          a.world_.describe(r.gatherer));
+      r.text += fmt::format("; {}, which gathers the answers, does not say anything: {}",
+                            a.world_.describe(r.gatherer), why_silent);
     a.settle(r, bytes());
   });
 }

@@ -320,12 +320,11 @@ std::string communicator_state::findings(const inquiry& all) const {
   if (absent.n > 0) say("not called by " + absent.text());
   if (gone.n > 0) say("gone: " + gone.text());
   if (silent.n > 0)
-    say(fmt::format(
-        "no answer within {} ms from {}: busy outside of its loop (tutti::compute), stopped, or cut off",
-        patience_with_answers.count(), silent.text()));
+    say(fmt::format("no answer within {} ms from {}: {}", patience_with_answers.count(), silent.text(),
+                    why_silent));
   if (text.empty())
-    say("all ranks have called it: it is slower than the timeout allows (init_options::timeout, "
-        "TUTTI_TIMEOUT)");
+    say("all ranks have called it: it is slower than its time limit allows (with_timeout, or else "
+        "init_options::timeout, TUTTI_TIMEOUT)");
   return text;
 }
 

@@ -27,6 +27,12 @@ class recorder;
 
 namespace tutti::comm {
 
+// Of a rank whose loop does not answer.
+inline constexpr const char* why_silent =
+    "its loop thread computes or is blocked (tutti::compute takes such work off it), or the process is "
+    "stopped "
+    "or cut off";
+
 class world;
 
 struct running_tag;

@@ -7,6 +7,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <tutti/detail/deadline.hpp>
 #include <tutti/detail/poller.hpp>
 #include <tutti/init_options.hpp>
 #include <tutti/runtime.hpp>
@@ -30,8 +31,7 @@ comm::communicator_state& state_of(const communicator& of) {
 
 core::loop& loop_of(runtime& rt) {
   core::loop& loop = rt.state().loop();
-  if (core::loop::current() == nullptr) loop.bind_to_this_thread();
-  if (!loop.on_this_thread())
+  if (!loop.claim_this_thread())
     throw error(errc::wrong_thread, "a device was opened outside the runtime's loop thread");
   return loop;
 }
@@ -100,7 +100,7 @@ void poller::deliver_soon() noexcept {
 }
 void poller::look_in(duration from_now) noexcept {
   core::engine& engine = impl_->loop.engine();
-  engine.timers().arm(impl_->timer, engine.env().now() + from_now);
+  engine.timers().arm(impl_->timer, after(engine.env().now(), from_now));
 }
 void poller::look_never() noexcept { impl_->timer.cancel(); }
 

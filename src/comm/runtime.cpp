@@ -5,6 +5,7 @@
 #include "bootstrap/environment.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
+#include "core/forked.hpp"
 #include "core/running_task.hpp"
 #include "core/wakeup.hpp"
 
@@ -35,7 +36,8 @@ constexpr auto farewell = std::chrono::seconds(2);
 
 task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = rt.state();
-  state.loop().bind_to_this_thread();
+  if (!state.loop().claim_this_thread())
+    throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_words()));
   bootstrap::job job = bootstrap::resolve(options);
   if (job.over_mpi) {
     communicator world = co_await state.join_mpi(job);

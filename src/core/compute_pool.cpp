@@ -72,11 +72,7 @@ void post_back(const boost::asio::io_context::executor_type& executor, const tic
 }  // namespace
 
 void submit_compute(compute_job& job) {
-  core::loop* loop = core::loop::current();
-  if (loop == nullptr)
-    throw error(errc::wrong_thread,
-                "tutti::compute was awaited on a thread that runs no tutti::runtime; await it from a task "
-                "that runs there");
+  core::loop* loop = &core::loop::here("tutti::compute was awaited", "await it from a task that runs there");
   auto ticket = std::make_shared<compute_ticket>();
   auto owned = std::make_unique<ticket_ptr>(ticket);
   ticket->seat = loop->seat().shared_from_this();

@@ -15,6 +15,7 @@ namespace {
 
 std::string words_of(std::chrono::steady_clock::duration d) {
   using namespace std::chrono;
+  if (d <= d.zero()) return "0 ms";
   if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero()))
     return fmt::format("{} s", duration_cast<seconds>(d).count());
   if (d >= milliseconds(1)) return fmt::format("{} ms", duration_cast<milliseconds>(d).count());
@@ -24,23 +25,21 @@ std::string words_of(std::chrono::steady_clock::duration d) {
 }  // namespace
 
 deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,
-                   std::chrono::steady_clock::duration asked)
-    : scope_(scope), asked_(asked), loop_(core::loop::current()) {
+                   std::optional<std::chrono::steady_clock::duration> asked)
+    : scope_(scope),
+      asked_(asked),
+      loop_(&core::loop::here("a deadline was set", "set it in a task that runs there")) {
   static_assert(sizeof(core::timer) <= sizeof(timer_));
-  if (loop_ == nullptr)
-    throw error(
-        errc::wrong_thread,
-        "a deadline was set on a thread that runs no tutti::runtime; set it in a task that runs there");
   auto& loop = *static_cast<core::loop*>(loop_);
   auto* const timer = new (timer_) core::timer(
       [](void* self) noexcept {
         auto& d = *static_cast<deadline*>(self);
         d.passed_ = true;
-        if (d.asked_ == d.asked_.zero())
+        if (!d.asked_)
           d.scope_.stop(errc::timed_out, "the deadline of with_deadline has passed");
         else
           d.scope_.stop(errc::timed_out, base::words([&d] {
-                          return fmt::format("not done within {} (with_timeout)", words_of(d.asked_));
+                          return fmt::format("not done within {} (with_timeout)", words_of(*d.asked_));
                         }));
       },
       this);
@@ -60,13 +59,9 @@ std::chrono::steady_clock::time_point loop_time() noexcept {
 }
 
 boost::asio::io_context::executor_type executor_of_this_thread() {
-  core::loop* const loop = core::loop::current();
-  if (loop == nullptr)
-    throw error(errc::wrong_thread,
-                "a task was started by a completion token on a thread that runs no tutti::runtime; post to "
-                "get_executor() "
-                "of its runtime first");
-  return loop->executor();
+  return core::loop::here("a task was started by a completion token",
+                          "post to get_executor() of its runtime first")
+      .executor();
 }
 
 }  // namespace tutti::detail

@@ -13,6 +13,9 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <cstdint>
@@ -20,6 +23,7 @@
 #include <mutex>
 #include <new>
 #include <tutti/detail/asio_await.hpp>
+#include <tutti/error.hpp>
 #include <utility>
 #include <vector>
 
@@ -82,6 +86,19 @@ const char* wrong_thread_words() noexcept {
                               "communicator::get_executor()";
 }
 
+namespace {
+
+[[noreturn]] void throw_second_thread(std::string_view what) {
+  throw error(
+      errc::wrong_thread,
+      fmt::format("{} on a second thread of an io_context: one thread runs the io_context of a "
+                  "tutti::runtime, for as long as the runtime lives; give other threads an io_context "
+                  "of their own, and reach this one by boost::asio::post",
+                  what));
+}
+
+}  // namespace
+
 // Handlers hold a weak link to the loop: Asio may run or destroy them after it has gone.
 struct loop::turn_handler {
   struct on_time;
@@ -92,12 +109,17 @@ struct loop::turn_handler {
 
   std::shared_ptr<anchor> owner;
   void operator()() const {
-    if (loop* const l = alive(owner)) l->turn();
+    if (loop* const l = alive(*this)) l->turn();
   }
-  // Null: it has gone.
-  static loop* alive(const std::shared_ptr<anchor>& owner) {
-    if (owner->owner == forked) end_forked_child();
-    return owner->owner;
+  // The handler's loop; null: it has gone. On a second thread of the io_context: leaves the handler to the
+  // loop's own thread, and throws.
+  template <class Handler>
+  static loop* alive(const Handler& handler) {
+    loop* const l = handler.owner->owner;
+    if (l == forked) end_forked_child();
+    if (l == nullptr || l->claim_this_thread()) return l;
+    boost::asio::post(l->context_, handler);
+    throw_second_thread("a turn of the loop");
   }
 
   static void watch_forks() {
@@ -135,8 +157,8 @@ struct loop::wait_handler {
   }
 
   std::shared_ptr<anchor> owner;
-  void operator()(boost::system::error_code) const {
-    loop* const living = turn_handler::alive(owner);
+  void operator()(boost::system::error_code = {}) const {
+    loop* const living = turn_handler::alive(*this);
     if (living == nullptr) return;
     loop& l = *living;
     l.wait_pending_ = false;
@@ -153,9 +175,10 @@ struct loop::turn_handler::on_time {
   allocator_type get_allocator() const noexcept { return {}; }
 
   std::shared_ptr<anchor> owner;
-  void operator()(boost::system::error_code code) const {
-    loop* const l = turn_handler::alive(owner);
-    if (l == nullptr || code) return;
+  void operator()(boost::system::error_code code = {}) const {
+    if (code) return;
+    loop* const l = alive(*this);
+    if (l == nullptr) return;
     l->timer_at_ = time_point::max();
     l->wake();
   }
@@ -175,7 +198,62 @@ loop::~loop() {
   if (current_loop == this) current_loop = nullptr;
 }
 
-loop* loop::current() noexcept { return current_loop; }
+struct loop::at_work {
+  loop* mine = nullptr;
+  loop* of_another_thread = nullptr;  // its io_context runs here, too
+};
+
+loop::at_work loop::find_at_work() noexcept {
+  const auto runs_here = [](loop* l) {
+    return l->context_.get_executor().running_in_this_thread() && !l->stepped_;
+  };
+  loop* found = current_loop;
+  if (found == nullptr || (!found->stepped_ && !runs_here(found))) {
+    const std::scoped_lock hold(loops().lock);
+    const auto at = std::find_if(loops().list.begin(), loops().list.end(), runs_here);
+    found = at != loops().list.end() ? *at : nullptr;
+  }
+  if (found == nullptr || found->claim_this_thread()) return {found, nullptr};
+  return {nullptr, found};
+}
+
+loop* loop::running() noexcept { return find_at_work().mine; }
+
+loop* loop::current() noexcept {
+  const at_work now = find_at_work();
+  return now.mine != nullptr || now.of_another_thread != nullptr ? now.mine : current_loop;
+}
+
+loop& loop::here(std::string_view what, std::string_view cure) {
+  const at_work now = find_at_work();
+  if (now.of_another_thread != nullptr) throw_second_thread(what);
+  if (loop* const l = now.mine != nullptr ? now.mine : current_loop) return *l;
+  throw error(errc::wrong_thread, fmt::format("{} on a thread that runs no tutti::runtime; {}", what, cure));
+}
+
+void loop::resume_here(std::coroutine_handle<> h) {
+  const at_work now = find_at_work();
+  if (now.of_another_thread != nullptr) {
+    boost::asio::post(now.of_another_thread->context_, [h] { detail::resume_from_asio(h); });
+    throw_second_thread("a coroutine was to go on");
+  }
+  loop* const l = now.mine != nullptr ? now.mine : current_loop;
+  if (l == nullptr) return detail::resume_bounded(h);
+  const duration used = stall_watch::processor_time();
+  const time_point start = clock::now();
+  detail::resume_bounded(h);
+  const time_point end = clock::now();
+  // What is resumed may end the runtime.
+  if (end - start < stall_watch::least || current() != l) return;
+  l->stall_watch_.note(start, end, stall_watch::processor_time() - used, l->engine_.waiting());
+}
+
+bool loop::claim_this_thread() noexcept {
+  const void* none = nullptr;
+  if (!on_this_thread() && !thread_.compare_exchange_strong(none, this_thread())) return false;
+  bind_to_this_thread();
+  return true;
+}
 
 void loop::bind_to_this_thread() noexcept {
   thread_.store(this_thread(), std::memory_order_relaxed);
@@ -252,7 +330,6 @@ void loop::schedule() noexcept {
 }
 
 void loop::turn() {
-  bind_to_this_thread();
   ++counters_.turns;
   leaving_ = false;
   const bool awake = stay_awake();
@@ -376,17 +453,6 @@ void loop::watch_and_set_alarm() {
 
 namespace tutti::detail {
 
-void resume_from_asio(std::coroutine_handle<> h) {
-  core::loop* const loop = core::loop::current();
-  if (loop == nullptr) return resume_bounded(h);
-  const core::duration used = core::stall_watch::processor_time();
-  const core::time_point start = core::clock::now();
-  resume_bounded(h);
-  const core::time_point end = core::clock::now();
-  // What is resumed may end the runtime.
-  if (end - start < core::stall_watch::least || core::loop::current() != loop) return;
-  loop->stall_watcher().note(start, end, core::stall_watch::processor_time() - used,
-                             loop->engine().waiting());
-}
+void resume_from_asio(std::coroutine_handle<> h) { core::loop::resume_here(h); }
 
 }  // namespace tutti::detail

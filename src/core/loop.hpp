@@ -17,9 +17,11 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <coroutine>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 namespace tutti::flight {
 class recorder;
@@ -72,11 +74,23 @@ class loop {
   // Lets the current turn end as soon as it can, so that io_context::stop() takes effect.
   void leave_turn() noexcept { leaving_ = true; }
 
-  // The thread that runs the io_context calls this; afterwards on_this_thread() is true there.
+  // Makes this thread the loop's: afterwards on_this_thread() is true here. The caller knows that no other
+  // thread runs the io_context.
   void bind_to_this_thread() noexcept;
+  // The same, unless another thread is the loop's already: false.
+  bool claim_this_thread() noexcept;
   bool on_this_thread() const noexcept { return thread_.load(std::memory_order_relaxed) == this_thread(); }
-  // The loop whose turn this thread last ran, or null.
+  // The loop that is at work on this thread: the stepped one that was last bound here, or one whose
+  // io_context runs here. The first thread that asks becomes the loop's thread. Null: none, or another thread
+  // is the loop's.
+  static loop* running() noexcept;
+  // The same; otherwise the loop that was last bound to this thread, or null.
   static loop* current() noexcept;
+  // current(). Throws errc::wrong_thread where there is none; `what` names the caller's operation and `cure`
+  // says what to do.
+  static loop& here(std::string_view what, std::string_view cure);
+  // Resumes `h` here; on a second thread of a loop's io_context: on the loop's own thread, and throws.
+  static void resume_here(std::coroutine_handle<> h);
 
   const loop_counters& counters() const noexcept { return counters_; }
   // Computation on the loop thread, seen while the loop is awake or in coroutines that Asio's handlers
@@ -95,6 +109,8 @@ class loop {
     reserved_block wait;
   };
   void schedule() noexcept;
+  struct at_work;
+  static at_work find_at_work() noexcept;
   void turn();
   // Spins for the budget; false: time to park.
   bool stay_awake();

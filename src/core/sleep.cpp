@@ -11,11 +11,7 @@ namespace tutti::detail {
 
 void sleeping::begin() {
   static_assert(sizeof(core::timer) <= sizeof(timer_));
-  core::loop* const loop = core::loop::current();
-  if (loop == nullptr)
-    throw error(
-        errc::wrong_thread,
-        "sleep_for was awaited on a thread that runs no tutti::runtime; await it in a task that runs there");
+  core::loop* const loop = &core::loop::here("sleep_for was awaited", "await it in a task that runs there");
   auto* const timer = new (timer_) core::timer(
       [](void* self) noexcept {
         auto& s = *static_cast<sleeping*>(self);
@@ -25,7 +21,7 @@ void sleeping::begin() {
       },
       this);
   try {
-    loop->engine().timers().arm(*timer, loop->engine().env().now() + how_long_);
+    loop->engine().timers().arm(*timer, after(loop->engine().env().now(), how_long_));
   } catch (...) {
     timer->~timer();
     throw;

@@ -60,14 +60,21 @@ void timer_queue::arm(timer& t, time_point when) noexcept {
 }
 
 bool timer_queue::fire_due(time_point now) noexcept {
-  bool fired = false;
-  while (first_ != nullptr && first_->when_ <= now) {
-    timer& t = *first_;
+  // All of them first: what they arm has its turn later, also when it is due already.
+  timer* due = nullptr;
+  for (timer** end = &due; first_ != nullptr && first_->when_ <= now;) {
+    timer* const t = first_;
+    t->cancel();
+    timer_queue::put(end, t);
+    end = &t->next_;
+  }
+  const bool any = due != nullptr;
+  while (due != nullptr) {
+    timer& t = *due;
     t.cancel();
-    fired = true;
     t.fire_(t.owner_);
   }
-  return fired;
+  return any;
 }
 
 }  // namespace tutti::core

@@ -42,7 +42,7 @@ class timer_queue {
   ~timer_queue();
   // Arms `t`, or moves it if it is armed already.
   void arm(timer& t, time_point when) noexcept;
-  // Fires all that are due at `now`; true when any was.
+  // Fires all that are due at `now`, not what they arm meanwhile; true when any was.
   bool fire_due(time_point now) noexcept;
   bool empty() const noexcept { return first_ == nullptr; }
   time_point next() const noexcept { return first_ == nullptr ? time_point::max() : first_->when_; }

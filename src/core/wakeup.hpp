@@ -8,15 +8,14 @@
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
+#include <tutti/detail/deadline.hpp>
 #include <tutti/task.hpp>
 #include <utility>
 
 namespace tutti::core {
 
-// Now and `timeout`; a timeout of years is the end of time, not an overflow.
 inline time_point deadline_after(std::chrono::milliseconds timeout) noexcept {
-  constexpr auto decade = std::chrono::hours(24 * 3653);
-  return timeout > decade ? time_point::max() : clock::now() + timeout;
+  return detail::after(clock::now(), timeout);
 }
 // What is left until then, rounded up; not negative.
 inline std::chrono::milliseconds time_left(time_point deadline) noexcept {

@@ -112,16 +112,19 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, int rank)
   r.failure = get<std::string>(status, "failure", "");
   r.state = state_of(status, r.heartbeat);
 
+  std::uint64_t records = 0;
   std::ifstream lines(directory / (name + ".jsonl"), std::ios::binary);
   for (std::string line; std::getline(lines, line);) {
     const json parsed = json::parse(line, nullptr, false);
     try {
       if (parsed.is_discarded() || !parsed.is_object()) throw std::runtime_error("no object");
       add_line(parsed, r);
+      if (!get<std::string>(parsed, "name", "").starts_with("system/")) ++records;
     } catch (const std::exception&) {
       ++r.unreadable_lines;
     }
   }
+  r.written = std::max(r.written, records);  // a full disk takes no new status
   for (auto* files : {&r.images, &r.artifacts})
     for (file_data& f : *files) f.path = (inside / f.path).generic_string();
   r.output = end_of(directory / "console" / (name + ".out"), console_bytes);

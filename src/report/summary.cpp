@@ -25,6 +25,15 @@ std::string plain(const std::string& text) {
   return out;
 }
 
+// A name that may be long, cut between two characters.
+std::string shortened(std::string text) {
+  constexpr std::size_t most = 60;
+  if (text.size() <= most) return text;
+  std::size_t end = most - 3;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end) + "...";
+}
+
 }  // namespace
 
 std::string summary_of(const run_data& run) {
@@ -51,7 +60,7 @@ std::string summary_of(const run_data& run) {
       double least = std::numeric_limits<double>::infinity();
       for (const point& p : found->second) least = std::fmin(least, p.value);
       out +=
-          fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", plain(name), r.rank,
+          fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", shortened(plain(name)), r.rank,
                       found->second.size(), found->second.front().value, found->second.back().value, least);
     }
 

@@ -2,6 +2,7 @@
 #include "sim/simulation.hpp"
 
 #include "base/log.hpp"
+#include "base/text.hpp"
 #include "transport/self/self_transport.hpp"
 
 #include <fmt/format.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <thread>
+#include <tutti/detail/deadline.hpp>
 #include <utility>
 
 namespace tutti::sim {
@@ -18,6 +20,8 @@ namespace {
 // What a rank may do without time going on; then it has taken a microsecond.
 constexpr int rounds_at_once = 256;
 constexpr nanoseconds busy_step = 1000;
+// Longer ones count as this, which the clock can add up.
+constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365 * 30);
 
 std::size_t heap_in_use() noexcept {
   const auto info = ::mallinfo2();
@@ -29,12 +33,12 @@ core::world_info world_for(const options& o, int rank, std::uint64_t id) {
   info.id = id;
   info.rank = rank;
   info.size = o.ranks;
-  info.timeout = o.timeout;
+  info.timeout = std::min(o.timeout, longest_timeout);
   info.peers.resize(static_cast<std::size_t>(o.ranks));
   for (int r = 0; r < o.ranks; ++r) {
     core::peer_card& card = info.peers[static_cast<std::size_t>(r)];
     card.rank = r;
-    card.host = fmt::format("sim{}", r / std::max(1, o.ranks_per_host));
+    card.host = fmt::format("sim{}", r / o.ranks_per_host);
     card.pid = 1000 + r;
     card.host_id = card.host;
     card.cpus = "1";
@@ -145,7 +149,7 @@ void simulation::step(member& m) {
         m.rank,
         fmt::format("rank {} (host sim{}, pid {}) closed the connection without taking leave: it died "
                     "or was killed; its own output and exit code say why",
-                    m.rank, m.rank / std::max(1, options_.ranks_per_host), 1000 + m.rank));
+                    m.rank, m.rank / options_.ranks_per_host, 1000 + m.rank));
     return;
   }
   if (m.runtime.at_end()) {
@@ -155,9 +159,11 @@ void simulation::step(member& m) {
     --running_;
     return;
   }
-  if (rounds == rounds_at_once) fabric_.want_step(m.rank, fabric_.now() + busy_step);
+  const bool busy = rounds == rounds_at_once;
+  const nanoseconds soonest = fabric_.now() + (busy ? busy_step : 0);
+  if (busy) fabric_.want_step(m.rank, soonest);
   const nanoseconds next = m.environment.moment_of(loop.engine().timers().next());
-  if (next != end_of_time) fabric_.want_step(m.rank, next);
+  if (next != end_of_time) fabric_.want_step(m.rank, std::max(next, soonest));
 }
 
 void simulation::handle(const event& e) {
@@ -203,7 +209,7 @@ void simulation::handle(const event& e) {
 }
 
 bool simulation::wait_for_real_time() {
-  const auto until = std::chrono::steady_clock::now() + options_.patience;
+  const auto until = tutti::detail::after(std::chrono::steady_clock::now(), options_.patience);
   for (;;) {
     bool any = false;
     for (const auto& m : members_) {
@@ -284,20 +290,96 @@ report simulation::conclude() const {
   return r;
 }
 
+namespace {
+
+// Throws errc::invalid_argument, naming the option.
+void check(const options& o) {
+  const auto require = [](bool good, const char* option, const auto& value, const char* cure) {
+    if (!good)
+      throw error(errc::invalid_argument, fmt::format("sim::options::{} is {}: {}", option, value, cure));
+  };
+  const auto count = [&](int n, const char* option) { require(n >= 1, option, n, "give 1 or more"); };
+  const auto in_ns = [](duration d) { return fmt::format("{} ns", d.count()); };
+  const auto time = [&](duration t, const char* option) {
+    require(t >= t.zero(), option, in_ns(t), "give zero or more");
+  };
+  const auto cost = [&](duration t, const char* option) {
+    require(t >= t.zero() && t <= std::chrono::hours(24 * 365), option, in_ns(t),
+            "give zero or more, and not more than a year");
+  };
+  const auto rate = [&](double r, const char* option) {
+    require(r >= 0, option, r, "give a positive rate, or 0 for one without limit");
+  };
+  const auto share = [&](double s, const char* option) {
+    require(s >= 0 && s <= 1, option, s, "give a share from 0 to 1");
+  };
+  const auto rank = [&](int r, const char* option) {
+    require(r >= 0 && r < o.ranks, option, r, "give a rank of the simulation");
+  };
+  count(o.ranks, "ranks");
+  count(o.ranks_per_host, "ranks_per_host");
+  require(o.timeout.count() > 0, "timeout", base::duration_text(o.timeout), "give a positive one");
+  time(o.limit, "limit");
+  require(o.patience.count() >= 0, "patience", base::duration_text(o.patience), "give zero or more");
+
+  const network& n = o.network;
+  cost(n.latency, "network.latency");
+  cost(n.overhead, "network.overhead");
+  cost(n.gap, "network.gap");
+  rate(n.bytes_per_second, "network.bytes_per_second");
+  cost(n.local_latency, "network.local_latency");
+  rate(n.local_bytes_per_second, "network.local_bytes_per_second");
+  cost(n.connecting, "network.connecting");
+  time(n.silence, "network.silence");
+  require(n.slice >= 1, "network.slice", n.slice, "give 1 byte or more");
+
+  cost(o.noise.start, "noise.start");
+  cost(o.noise.jitter, "noise.jitter");
+  share(o.noise.stragglers, "noise.stragglers");
+  cost(o.noise.straggling, "noise.straggling");
+  share(o.noise.split, "noise.split");
+  share(o.noise.busy, "noise.busy");
+  share(o.noise.unstoppable, "noise.unstoppable");
+
+  for (const death& d : o.faults.deaths) {
+    rank(d.rank, "faults.deaths.rank");
+    time(d.at, "faults.deaths.at");
+  }
+  for (const disconnection& d : o.faults.disconnections) {
+    rank(d.a, "faults.disconnections.a");
+    rank(d.b, "faults.disconnections.b");
+    time(d.at, "faults.disconnections.at");
+  }
+  for (const partition& p : o.faults.partitions) {
+    for (const int r : p.ranks) rank(r, "faults.partitions.ranks");
+    time(p.from, "faults.partitions.from");
+    require(p.until >= p.from, "faults.partitions.until", in_ns(p.until), "give `from` or later");
+  }
+  for (const standstill& s : o.faults.standstills) {
+    rank(s.rank, "faults.standstills.rank");
+    time(s.from, "faults.standstills.from");
+    require(s.until >= s.from, "faults.standstills.until", in_ns(s.until), "give `from` or later");
+  }
+  for (const skew& s : o.faults.skews) {
+    rank(s.rank, "faults.skews.rank");
+    require(s.drift_ppm > -1e6, "faults.skews.drift_ppm", s.drift_ppm, "a clock does not run backwards");
+  }
+  for (const corruption& c : o.faults.corruptions) {
+    rank(c.from, "faults.corruptions.from");
+    rank(c.to, "faults.corruptions.to");
+  }
+}
+
+}  // namespace
+
 namespace detail {
 
 report run(const options& o, tutti::detail::any_main main) {
-  if (o.ranks < 1)
-    throw error(errc::invalid_argument, fmt::format("a simulation of {} ranks; give 1 or more", o.ranks));
-  const auto check = [&o](int rank, const char* what) {
-    if (rank < 0 || rank >= o.ranks)
-      throw error(errc::invalid_argument,
-                  fmt::format("{} of rank {} in a simulation of {} ranks", what, rank, o.ranks));
-  };
-  for (const death& d : o.faults.deaths) check(d.rank, "a death");
-  for (const standstill& s : o.faults.standstills) check(s.rank, "a standstill");
-  for (const disconnection& d : o.faults.disconnections) check(std::min(d.a, d.b), "a disconnection");
-  for (const disconnection& d : o.faults.disconnections) check(std::max(d.a, d.b), "a disconnection");
+  if (core::loop::running() != nullptr)
+    throw error(errc::invalid_argument,
+                "sim::run was called from inside a tutti::runtime or another simulation; call it on a thread "
+                "of its own, as by tutti::compute");
+  check(o);
   simulation s(o, main);
   return s.run();
 }

@@ -239,9 +239,8 @@ bool rank_files::flush() {
   const int events = events_file_.append(events_);
   lines_.clear();
   events_.clear();
-  if (lines != 0) return fail("rank-" + std::to_string(who_.rank) + ".jsonl: " + base::errno_text(lines));
-  if (events != 0) return fail("the event file: " + base::errno_text(events));
-  return true;
+  if (events != 0) fail("the event file: " + base::errno_text(events));
+  return lines == 0 || fail("rank-" + std::to_string(who_.rank) + ".jsonl: " + base::errno_text(lines));
 }
 
 void rank_files::put_status(std::string_view state, const progress_counts& counts, std::string_view console) {

@@ -38,7 +38,8 @@ class rank_files {
   // Prepares lines and events for the next flush(); writes what is a file of its own. False: it could not be
   // written.
   bool put(const record& r);
-  // Everything put since the last. False: all of that could not be written.
+  // Everything put since the last. False: its lines could not be written. That only its events could not,
+  // failure() tells.
   bool flush();
   // The words of the last failure, or empty.
   const std::string& failure() const noexcept { return failure_; }

@@ -12,6 +12,7 @@
 #include <boost/asio/post.hpp>
 #include <optional>
 #include <thread>
+#include <tutti/detail/deadline.hpp>
 #include <tutti/error.hpp>
 
 namespace tutti::train {
@@ -151,17 +152,18 @@ void recorder::record_all() {
     if (!gpu) gpu.emplace(local_rank());
     sample(process, *gpu);
   };
-  time_point next_sample = samples ? steady_clock::now() + options_.system_metrics : time_point::max();
+  time_point next_sample =
+      samples ? tutti::detail::after(steady_clock::now(), options_.system_metrics) : time_point::max();
   time_point next_heartbeat = steady_clock::now();
   for (;;) {
     const time_point now = steady_clock::now();
     if (now >= next_heartbeat) {
       put_status("running");
-      next_heartbeat = now + options_.heartbeat;
+      next_heartbeat = tutti::detail::after(now, options_.heartbeat);
     }
     if (now >= next_sample) {
       sample_now();
-      next_sample = now + options_.system_metrics;
+      next_sample = tutti::detail::after(now, options_.system_metrics);
     }
     queue.wait(std::min(next_sample, next_heartbeat), linger);
     const std::vector<record> some = queue.take(most_at_once_bytes);
@@ -203,9 +205,9 @@ void recorder::write(const std::vector<record>& some) {
     const std::lock_guard lock(mutex_);
     counts_.failed += failed;
     counts_.written += some.size() - failed;
-    if (failed > 0 && failure_text_.empty())
-      base::log_warning("tracking loses records: " + files_->failure());
-    if (failed > 0) failure_text_ = files_->failure();
+    const std::string& why = files_->failure();
+    if (!why.empty() && failure_text_.empty()) base::log_warning("tracking loses records: " + why);
+    if (!why.empty()) failure_text_ = why;
   }
   queue.release();
   notify();

@@ -19,6 +19,7 @@
 #include <tuple>
 #include <tutti/as_result.hpp>
 #include <tutti/counters.hpp>
+#include <tutti/detail/deadline.hpp>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -103,7 +104,8 @@ class owner {
   }
 
   const std::thread::id loop_thread_;
-  steady_clock::time_point next_sample_ = steady_clock::now() + writer->options().system_metrics;
+  steady_clock::time_point next_sample_ =
+      tutti::detail::after(steady_clock::now(), writer->options().system_metrics);
   double first_sample_ = 0;
   std::mutex process_mutex_;
   train::process_sampler process_;
@@ -237,7 +239,7 @@ void log::artifact(std::string_view name, const std::filesystem::path& file) con
 task<bool> log::room(std::chrono::milliseconds at_most) const {
   const std::shared_ptr<detail::owner> kept = owner_;
   if (!kept || !kept->world) co_return true;
-  const auto deadline = steady_clock::now() + at_most;
+  const auto deadline = tutti::detail::after(steady_clock::now(), at_most);
   const auto has_room = [](const train::recorder& r) { return r.queue.has_room(); };
   const bool there_is = co_await wait_until(kept->writer, kept->world.get_executor(), has_room, deadline);
   co_return there_is;
@@ -255,7 +257,7 @@ task<totals> log::finish() const {
   if (kept->finishing) co_return kept->writer->totals();
   kept->finishing = true;
   const communicator world = std::exchange(kept->world, {});
-  const auto deadline = steady_clock::now() + kept->writer->options().finish_timeout;
+  const auto deadline = tutti::detail::after(steady_clock::now(), kept->writer->options().finish_timeout);
   kept->writer->close("finished", deadline);
   const auto ended = [](const train::recorder& r) { return r.ended(); };
   co_await wait_until(kept->writer, world.get_executor(), ended, deadline);
@@ -273,7 +275,8 @@ task<log> open(communicator c, options o) {
   auto writer = std::make_shared<train::recorder>(who, std::move(o), number);
   writer->start();
   const auto opened = [](const train::recorder& r) { return r.opened(); };
-  const bool is_open = co_await wait_until(writer, c.get_executor(), opened, steady_clock::now() + timeout);
+  const bool is_open = co_await wait_until(writer, c.get_executor(), opened,
+                                           tutti::detail::after(steady_clock::now(), timeout));
   if (!is_open) {
     writer->close("closed", steady_clock::now());
     throw error(errc::timed_out, "tracking could not open a run in " + directory + " within " +

@@ -442,6 +442,34 @@ TEST_CASE("any operation can be started now and awaited later, in any order") {
   CHECK_NOTHROW(run_local(2, started_operations));
 }
 
+namespace {
+
+task<> started_groups(communicator world) {
+  const std::vector<int> first = {0};
+  auto splitting = start(world.split(0, -world.rank()));
+  auto grouping = start(world.group(first));
+  auto dropped = start(world.duplicate());
+  auto by_token = start(world.duplicate());
+  const communicator reversed = co_await splitting;
+  TUTTI_EXPECT(!splitting);
+  TUTTI_EXPECT(reversed.size() == 2);
+  TUTTI_EXPECT(reversed.rank() == 1 - world.rank());
+  const communicator one = co_await grouping;
+  TUTTI_EXPECT(static_cast<bool>(one) == (world.rank() == 0));
+  const communicator same = co_await by_token(boost::asio::deferred);
+  int ranks = 1;
+  co_await same.all_reduce(ranks, sum);
+  co_await reversed.all_reduce(ranks, sum);
+  TUTTI_EXPECT(ranks == 4);
+  while (!dropped.done()) co_await sleep_for(std::chrono::seconds(0));
+}
+
+}  // namespace
+
+TEST_CASE("a started operation that makes a communicator gives it") {
+  CHECK_NOTHROW(run_local(2, started_groups));
+}
+
 // ---- completion tokens ----
 
 namespace {

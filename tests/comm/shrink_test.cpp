@@ -254,7 +254,7 @@ task<> one_gives_up(communicator world, int which, int way) {
       const failure f = co_await failure_in(with_timeout(world.shrink(), 5ms));
       TUTTI_EXPECT(f.code == errc::timed_out);
     } else {
-      request leaving = start(world.shrink());
+      auto leaving = start(world.shrink());
       co_await boost::asio::post(world.get_executor(), boost::asio::deferred);
       if (way == 1) leaving.cancel();
       if (way == 1) TUTTI_EXPECT((co_await failure_awaiting(&leaving)).code == errc::cancelled);

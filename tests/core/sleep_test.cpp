@@ -6,8 +6,10 @@
 
 #include <doctest/doctest.h>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <exception>
+#include <limits>
 
 using namespace tutti;
 using namespace tutti::test;
@@ -60,6 +62,59 @@ TEST_CASE("sleep_for takes its time, and ends with its scope") {
   run_local(2, sleep_a_little);
   run_local(2, end_early);
 }
+
+namespace {
+
+template <class Duration>
+task<> never_by_itself(Duration d) {
+  const failure slept = co_await failure_in(with_timeout(sleep_for(d), 1ms));
+  TUTTI_EXPECT(slept.code == errc::timed_out);
+  co_await with_timeout(sleep_for(1ms), d);
+}
+
+task<> sleep_for_ever(communicator) {
+  using std::chrono::duration;
+  co_await never_by_itself(std::chrono::hours::max());
+  co_await never_by_itself(std::chrono::nanoseconds::max());
+  co_await never_by_itself(std::chrono::years::max());
+  co_await never_by_itself(duration<double>(1e300));
+  co_await never_by_itself(duration<float>(std::numeric_limits<float>::infinity()));
+  co_await with_deadline(sleep_for(1ms), std::chrono::steady_clock::time_point::max());
+  co_await sleep_for(std::chrono::hours::min());
+  const failure past = co_await failure_in(with_timeout(sleep_for(1h), std::chrono::hours::min()));
+  TUTTI_EXPECT(past.code == errc::timed_out);
+  const failure zero = co_await failure_in(with_timeout(sleep_for(1h), 0ms));
+  TUTTI_EXPECT(zero.code == errc::timed_out);
+  TUTTI_EXPECT(zero.says("not done within 0 ms (with_timeout)"));
+}
+
+// Until the other rank's message, a timer of the loop and one of Asio's have come.
+task<> poll_without_rest(communicator world) {
+  int theirs = -1;
+  request receiving = world.irecv(theirs, 1 - world.rank());
+  boost::asio::steady_timer timer(world.get_executor(), 1ms);
+  bool rung = false;
+  timer.async_wait([&rung](boost::system::error_code) { rung = true; });
+  const int mine = world.rank();
+  request sending = world.isend(mine, 1 - world.rank());
+  while (!receiving.done() || !rung) co_await sleep_for(0s);
+  co_await receiving;
+  co_await sending;
+  TUTTI_EXPECT(theirs == 1 - mine);
+}
+
+}  // namespace
+
+TEST_CASE("a duration that is too long for the clock is for ever") {
+  run_local(1, sleep_for_ever);
+  init_options endless;
+  endless.timeout = std::chrono::milliseconds::max();
+  endless.silence_limit = std::chrono::milliseconds::max();
+  endless.suspect_grace = std::chrono::milliseconds::max();
+  run_local(2, endless, sleep_a_little);
+}
+
+TEST_CASE("who sleeps for nothing in a circle lets the loop turn") { run_local(2, poll_without_rest); }
 
 TEST_CASE("a sleeping frame is destroyed, and leaves nothing to fire") {
   run_local(1, [](communicator) -> task<> {

@@ -133,6 +133,18 @@ TEST_CASE("a timer that fires may arm itself, cancel and destroy others, and its
   CHECK(queue.next() == at(100));
 }
 
+TEST_CASE("a timer that is armed for now while another fires has its turn with the next look") {
+  timer_queue queue;
+  ints log;
+  actor again(queue, log, 0);
+  again.deed = [](actor& a) { a.queue.arm(a.t, at(10)); };
+  queue.arm(again.t, at(10));
+  CHECK(queue.fire_due(at(10)));
+  CHECK(log == ints{0});
+  CHECK(queue.fire_due(at(10)));
+  CHECK(log == ints{0, 0});
+}
+
 TEST_CASE("any sequence of arming, cancelling and firing gives what a sorted list gives") {
   std::mt19937 random(7);
   const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };

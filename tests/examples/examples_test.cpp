@@ -250,6 +250,14 @@ TEST_CASE("examples: asio_both_ways") {
   CHECK(four.output == "4 ranks, sum of sums 40, timer waited: yes\n");
 }
 
+TEST_CASE("examples: own_loop") {
+  for (const int ranks : {1, 4}) {
+    const outcome run = run_ranks(ranks, "own_loop");
+    CHECK(run.exit_code == 0);
+    CHECK(run.output == std::to_string(ranks) + " ranks on loops of their own\n");
+  }
+}
+
 TEST_CASE("examples: train_digits reads digits, and its losses do not depend on the number of ranks") {
   const training one = train(1), two = train(2), four = train(4);
   CHECK(one.losses.size() == 30);

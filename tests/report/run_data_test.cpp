@@ -73,6 +73,30 @@ TEST_CASE("run_data: who says that it runs, and does not, has died") {
   CHECK(read_run(run.path()).ranks[3].state == rank_state::running);
 }
 
+TEST_CASE("run_data: what has been written is counted by its lines, whatever an old status says") {
+  const written_run run;
+  run.facts(1);
+  std::string lines;
+  for (int i = 0; i < 5; ++i)
+    lines += written_run::scalar("loss", i, i) + written_run::scalar("system/cpu_percent", i, i);
+  run.rank(0, "running", lines);  // its status counts 3
+  CHECK(read_run(run.path()).ranks.at(0).written == 5);
+  run.rank(0, "running", written_run::scalar("loss", 0, 0));
+  CHECK(read_run(run.path()).ranks.at(0).written == 3);
+}
+
+TEST_CASE("run_data: a long name does not fill the summary") {
+  const written_run run;
+  run.facts(1);
+  std::string name = "loss";
+  for (int i = 0; i < 50'000; ++i) name += "\u00e9";
+  run.rank(0, "finished", written_run::scalar(name, 0, 1.5));
+  const std::string summary = summary_of(read_run(run.path()));
+  CHECK(summary.size() < 1000);
+  CHECK(summary.find("loss\u00e9\u00e9") != std::string::npos);
+  CHECK(summary.find("\u00e9...") != std::string::npos);
+}
+
 TEST_CASE("run_data: what is no run says what one is") {
   const written_run nothing;
   for (const auto& path : {nothing.path(), nothing.path() / "not there"}) {

@@ -53,7 +53,7 @@ task<> one_drops_it(communicator world, std::chrono::nanoseconds after, bool* co
   if (world.rank() == 1) {
     bool made = false;
     {
-      request dropped = start(world.shrink());
+      auto dropped = start(world.shrink());
       co_await sleep_for(after);
       made = dropped.done();
     }

@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cmath>
 #include <stdexcept>
 
 using namespace tutti;
@@ -176,4 +177,82 @@ TEST_CASE("simulator: settings that make no sense are refused") {
   sim::options o = world_of(2);
   o.faults.deaths.push_back({2, 1us, 0});
   CHECK_THROWS_AS(sim::run(o, greet), error);
+}
+
+namespace {
+
+tutti::test::failure failure_with(const sim::options& o) {
+  return tutti::test::failure_of([&o] { sim::run(o, greet); });
+}
+
+task<> simulate_inside(communicator world) {
+  const auto inner = failure_with(world_of(2));
+  TUTTI_EXPECT(inner.code == errc::invalid_argument);
+  TUTTI_EXPECT(inner.says("inside"));
+  co_await world.barrier();
+}
+
+task<> poll_without_rest(communicator world) {
+  const auto start = now();
+  if (world.rank() == 0) {
+    int x = 7;
+    co_await sleep_for(1ms);
+    co_await world.send(x, 1);
+  } else {
+    int x = 0;
+    request receiving = world.irecv(x, 0);
+    while (!receiving.done()) co_await sleep_for(0s);
+    co_await receiving;
+    TUTTI_EXPECT(x == 7);
+    TUTTI_EXPECT(now() - start >= 1ms);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("options of a simulation that cannot be are refused by name") {
+  const auto refused = [](const char* option, auto change) {
+    sim::options o = world_of(2);
+    change(o);
+    const tutti::test::failure f = failure_with(o);
+    CAPTURE(option);
+    CAPTURE(f.text);
+    CHECK(f.code == errc::invalid_argument);
+    CHECK(f.says(option));
+  };
+  refused("ranks", [](sim::options& o) { o.ranks = 0; });
+  refused("ranks_per_host", [](sim::options& o) { o.ranks_per_host = 0; });
+  refused("timeout", [](sim::options& o) { o.timeout = 0ms; });
+  refused("network.slice", [](sim::options& o) { o.network.slice = 0; });
+  refused("network.latency", [](sim::options& o) { o.network.latency = -1us; });
+  refused("network.latency", [](sim::options& o) { o.network.latency = sim::never; });
+  refused("network.local_latency", [](sim::options& o) { o.network.local_latency = -1us; });
+  refused("network.bytes_per_second", [](sim::options& o) { o.network.bytes_per_second = -1; });
+  refused("network.local_bytes_per_second", [](sim::options& o) { o.network.local_bytes_per_second = NAN; });
+  refused("noise.split", [](sim::options& o) { o.noise.split = 5; });
+  refused("noise.busy", [](sim::options& o) { o.noise.busy = -0.5; });
+  refused("noise.jitter", [](sim::options& o) { o.noise.jitter = -1ns; });
+  refused("faults.deaths.rank", [](sim::options& o) { o.faults.deaths.push_back({.rank = 2, .at = 1ms}); });
+  refused("faults.partitions.ranks", [](sim::options& o) { o.faults.partitions.push_back({.ranks = {-1}}); });
+  refused("faults.skews.drift_ppm",
+          [](sim::options& o) { o.faults.skews.push_back({.rank = 0, .drift_ppm = -2e6}); });
+  refused("faults.corruptions.to",
+          [](sim::options& o) { o.faults.corruptions.push_back({.from = 0, .to = 7}); });
+  CHECK(failure_with(world_of(2)).code == errc::success);
+}
+
+TEST_CASE("a simulation with an endless timeout ends, and one without a port's limit too") {
+  sim::options o = world_of(2);
+  o.timeout = std::chrono::milliseconds::max();
+  o.network.bytes_per_second = 0;
+  CHECK(sim::run(o, greet).all_returned());
+}
+
+TEST_CASE("a simulation inside a runtime, or inside another one, is refused") {
+  CHECK(sim::run(world_of(2), simulate_inside).all_returned());
+  CHECK_NOTHROW(run_local(2, simulate_inside));
+}
+
+TEST_CASE("a rank that polls without rest lets time go on") {
+  CHECK(sim::run(world_of(2), poll_without_rest).all_returned());
 }

@@ -92,7 +92,7 @@ task<> survive(communicator world, survival plan, census* all) {
     const std::chrono::microseconds soon(1 + numbers.below(most_us[numbers.below(std::size(most_us))]));
     result<communicator> next;
     if (how == way::and_drops_it) {
-      request dropped = start(now.shrink());
+      auto dropped = start(now.shrink());
       co_await sleep_for(soon);
       break;
     }

@@ -73,7 +73,8 @@ task<failure> failure_in(Operation op) {
   }
   co_return describe(caught);
 }
-inline task<failure> failure_awaiting(request* r) {
+template <class T>
+task<failure> failure_awaiting(basic_request<T>* r) {
   std::exception_ptr caught;
   try {
     co_await *r;

@@ -2,6 +2,7 @@
 // Tracking by ranks that are threads: what is on disk afterwards.
 #include <tutti/train/tracking.hpp>
 
+#include "support/child.hpp"
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
 #include "train/run_reader.hpp"
@@ -276,4 +277,39 @@ TEST_CASE("tracking: this process's load is a series of every rank") {
   const fs::path run = only_run(scratch.path() / "runs");
   for (const char* name : {"system/cpu_percent", "system/memory_mib", "communication/sends"})
     for (const int rank : {0, 1}) CHECK_FALSE(lines_of(run, rank, name).empty());
+}
+
+namespace {
+
+// Pictures are in the event file, and only named in the lines.
+task<> more_events_than_room(communicator world, track::options o) {
+  const track::log log = co_await track::open(world, o);
+  random_numbers numbers(7);
+  std::vector<std::uint8_t> pixels(10'000);
+  for (std::uint8_t& p : pixels) p = static_cast<std::uint8_t>(numbers.next());
+  track::image_view picture;
+  picture.width = picture.height = 100;
+  picture.samples = pixels;
+  for (int step = 0; step < 20; ++step) log.image("a picture", step, picture);
+  const track::totals t = co_await log.finish();
+  TUTTI_EXPECT(t.written == 20);
+  TUTTI_EXPECT(t.failed == 0);
+  TUTTI_EXPECT(t.failure.find("the event file") != std::string::npos);
+}
+
+}  // namespace
+
+TEST_CASE("tracking: what the disk had room for counts as written, and what it had none for is told") {
+  const scratch_directory scratch;
+  // A limit on files' sizes in place of a full disk, in a process of its own.
+  child tracking([&scratch](const auto&) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{100'000, 100'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    run_local(1, [&scratch](communicator world) {
+      return more_events_than_room(std::move(world), options_in(scratch));
+    });
+    return 0;
+  });
+  CHECK(tracking.end() == 0);
 }

@@ -62,8 +62,7 @@ stream_state::~stream_state() {
   if (owned_) d.destroy_stream(native_);
 }
 
-point& stream_state::signal() {
-  on_->check();
+void stream_state::refuse_capture() const {
   driver& d = on_->driver();
   if (d.capturing(native_))
     throw error(
@@ -72,6 +71,12 @@ point& stream_state::signal() {
             "this stream of {} is being captured into a graph: the host cannot wait for work that only runs "
             "when the graph is launched; await after the capture has ended, or use stream::wait",
             d.name()));
+}
+
+point& stream_state::signal() {
+  on_->check();
+  driver& d = on_->driver();
+  refuse_capture();
   void* const event = on_->take_event();
   try {
     d.record(event, native_);

@@ -59,6 +59,8 @@ class stream_state final : public target, public std::enable_shared_from_this<st
     std::uint64_t sequence = 0;
     std::shared_ptr<std::atomic<bool>> recorded;
   };
+  // Throws errc::invalid_argument while the stream is being captured into a graph.
+  void refuse_capture() const;
   reserved reserve();
   void enqueue(const reserved& r);
   // Copies: enqueued at once.

@@ -142,6 +142,7 @@ gate stream::close() const {
         fmt::format("{} has {} closed gates already; open them first, or allow more with "
                     "device::set_gate_limit (streams that share a hardware queue wait with each other)",
                     on.driver().name(), on.closed_gates()));
+  state_->refuse_capture();  // before the stream waits for the word, which must outlive the wait
   auto word = std::make_shared<detail::gate_word>(state_->shared_on());
   on.driver().wait(state_->native(), word->get(), 1);
   on.add_gate(word);

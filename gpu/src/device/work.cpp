@@ -150,6 +150,7 @@ void work_state::make_wait(stream_state& s) {
         fmt::format("{} has no gates: a stream cannot wait for {}, which is not in the device's streams yet; "
                     "co_await work.enqueued() first",
                     on->driver().name(), name_of(what.kind)));
+  s.refuse_capture();  // before the stream waits for the word, which must outlive the wait
   auto g = std::make_shared<gate_word>(on);
   on->driver().wait(s.native(), g->get(), 1);
   on->add_gate(g);

@@ -42,7 +42,7 @@ using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
 
 // Hands the result of a started operation to a completion handler; in memory of the handler's associated
 // allocator.
-template <class Handler>
+template <class T, class Handler>
 class request_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
   using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<request_handler>;
@@ -75,17 +75,18 @@ class request_handler {
   static void done(void* address) noexcept {
     auto* self = static_cast<request_handler*>(address);
     disconnect_cancellation(self->handler_);
-    const operation_state& state = request_state(*self->slot_);
+    operation_state& state = request_state(*self->slot_);
     const boost::system::error_code code = state.asio_code();
-    const status result = state.result();
+    outcome<T> result(state);
     auto work = std::move(self->work_);
     const auto executor = work.get_executor();
     Handler handler(std::move(self->handler_));
     allocator memory = allocator_for(handler);
     self->~request_handler();
     std::allocator_traits<allocator>::deallocate(memory, self, 1);
-    asio::dispatch(executor,
-                   [h = std::move(handler), code, result]() mutable { std::move(h)(code, result); });
+    asio::dispatch(executor, [h = std::move(handler), code, result = std::move(result)]() mutable {
+      call_handler<T>(std::move(h), code, std::move(result));
+    });
   }
 
   owned_request_slot slot_;

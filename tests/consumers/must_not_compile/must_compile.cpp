@@ -25,6 +25,14 @@ tutti::task<> program(tutti::communicator world) {
   tutti::request sending = world.isend(constants, 1);
   tutti::request moved = std::move(sending);
   co_await moved;
+  co_await world.all_reduce(std::vector<float>(4), values, tutti::sum).with(tutti::algorithm::ring);
+  const std::vector<std::span<float>> parts{std::span(values)};
+  co_await world.all_reduce(parts, tutti::sum);
+  tutti::request viewed = tutti::start(world.send(std::span<const int>(constants), 1));
+  co_await viewed;
+  auto splitting = tutti::start(world.split(0, 0));
+  const tutti::communicator half = co_await splitting;
+  co_await half.barrier();
   auto meeting = world.barrier();
   co_await std::move(meeting);
 }

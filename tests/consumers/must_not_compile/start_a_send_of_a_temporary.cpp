@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// The buffer would be gone before the message has left.
+// EXPECT: (use of|call to).*deleted.*start.*operation_on_temporary
+#include <tutti/tutti.hpp>
+#include <vector>
+
+tutti::task<> program(tutti::communicator world) {
+  tutti::request sending = tutti::start(world.send(std::vector<float>(4), 1));
+  co_await sending;
+}
