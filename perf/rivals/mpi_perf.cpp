@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// openmpi-perf, mpich-perf: tutti-perf with MPI in the place of tutti. The same method, buffers, checks and
-// output, and the loops of rounds.cpp call by call: change both.
+// openmpi-perf, mpich-perf, impi-perf: tutti-perf with MPI in the place of tutti. The same method, buffers,
+// checks and output, and the loops of rounds.cpp call by call: change both.
 //   mpirun.openmpi -n 2 openmpi-perf latency
 #include "common/blocking_program.hpp"
 
@@ -54,13 +54,17 @@ class mpi_world {
   void maximum(std::span<double> values) { combine(values, MPI_MAX); }
   void sum(std::span<double> values) { combine(values, MPI_SUM); }
 
-  // "Open MPI v4.1.4" of a text that goes on with who built it; "MPICH 4.0.2" of "MPICH Version:\t4.0.2".
+  // "Open MPI v4.1.4" of a text that goes on with who built it; "MPICH 4.0.2" of "MPICH Version:\t4.0.2";
+  // "Intel MPI 2021.19.0" of "Intel(R) MPI Library 2021.19.0 for Linux* OS".
   std::string library() const {
     char text[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
     MPI_Get_library_version(text, &length);
     std::string all(text, static_cast<std::size_t>(length));
     all = all.substr(0, all.find_first_of(",\n"));
+    const std::string intel = "Intel(R) MPI Library ";
+    if (all.rfind(intel, 0) == 0)
+      return "Intel MPI " + all.substr(intel.size(), all.find(' ', intel.size()) - intel.size());
     const std::string label = " Version:";
     const std::size_t at = all.find(label);
     if (at == std::string::npos) return all;
@@ -68,10 +72,18 @@ class mpi_world {
     return all.substr(0, at) + " " + (number == std::string::npos ? "" : all.substr(number));
   }
 
-  // Seen from outside: the names under which Open MPI, MPICH and its UCX share memory between processes.
+  // Seen from outside: the names under which Open MPI 4 and 5, Intel MPI, MPICH and its UCX share memory
+  // between processes. MPICH 5 maps memory of its own name even where its messages go over TCP; its UCX
+  // shares the rest.
   std::string transport() {
+#if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION >= 50000000
+    constexpr const char* mpich = "ucx_shm";
+#else
+    constexpr const char* mpich = "/dev/shm/mpich";
+#endif
     double shares = 0;
-    for (const char* name : {"vader_segment", "/dev/shm/mpich", "ucx_shm_posix", "/SYSV", "/dev/shm/ucx"})
+    for (const char* name :
+         {"vader_segment", "sm_segment", "Intel_MPI", mpich, "ucx_shm_posix", "/SYSV", "/dev/shm/ucx"})
       if (perf::maps_memory_named(name)) shares = 1;
     MPI_Allreduce(MPI_IN_PLACE, &shares, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     if (shares == 0) return "tcp";

@@ -191,6 +191,13 @@ TEST_CASE("examples: hello alone, without a launcher, is a world of one") {
   CHECK(alone.output == "1 ranks, sum 1\n");
 }
 
+TEST_CASE("examples: the code of README.md") {
+  const outcome four = run_ranks(4, "readme");
+  INFO(four.output);
+  CHECK(four.exit_code == 0);
+  CHECK(four.output == "average 1.5, slope 3.00, sum 4\n");
+}
+
 TEST_CASE("examples: ping") {
   for (const int ranks : {2, 3}) {
     const outcome run = run_ranks(ranks, "ping");
