@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstring>
-#include <iterator>
 #include <tutti/algorithm.hpp>
 #include <tutti/detail/operation_state.hpp>
 
@@ -87,6 +86,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       ranks_(w.info().peers.size(), -1),
       timeout_(w.info().timeout),
       serial_(w.next_serial()),
+      told_failed_(members_.size()),
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
       look_timer_(&look_around, this),
@@ -338,24 +338,31 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
   }
   failure_ = why;
   base::copy_words(failure_text_, text);
+  const std::vector<int> known = failed_members();
   // The dead one is a member of what this was made from, too, which may hear of it later.
   for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
     c = world_->find(2 * c->parent_);
-    if (c != nullptr && c->dead_member_.empty()) base::copy_words(c->dead_member_, text);
+    if (c == nullptr) continue;
+    c->add_failed(known);
+    if (c->dead_member_.empty()) base::copy_words(c->dead_member_, text);
   }
   recorder_->communicator_failed(record_place_);
   // Of this rank's own making, or the end of what is pending: somebody here hears of it.
   reported_ = tell || !running_.empty() || !waiting_.empty() || !patient_.empty();
   if (tell)
     for (int r = 0; r < size(); ++r)
-      if (r != rank_) endpoint_->announce_failure(message_context(), world_rank(r), why, text, reach);
+      if (r != rank_)
+        endpoint_->announce_failure(message_context(), world_rank(r), {why, text, reach, known});
   end_pending();
   if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
 }
 
 void communicator_state::fail_offspring(errc why, const std::string& text, bool tell) noexcept {
+  const std::vector<int> known = failed_members();
   world_->for_each([&](communicator_state& c) {
-    if (&c != this && c.parent() == id_) c.fail(why, text, tell, p2p::extent::offspring);
+    if (&c == this || c.parent() != id_) return;
+    c.add_failed(known);
+    c.fail(why, text, tell, p2p::extent::offspring);
   });
 }
 
@@ -367,16 +374,16 @@ void communicator_state::end_pending() noexcept {
   while (core::activity* a = pending.pop_front()) a->on_expire(*a);
 }
 
-void communicator_state::failed_remotely(int peer, errc why, const std::string& text,
-                                         p2p::extent reach) noexcept {
+void communicator_state::failed_remotely(int peer, const p2p::failure_notice& told) noexcept {
   if (world_ == nullptr) return;
-  if (failed()) return fail(why, text, false, reach);
+  add_failed(told.failed);
+  if (failed()) return fail(told.why, told.text, false, told.reach);
   // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the
   // reason first, not that a message was withdrawn or that this rank has left.
   for (const int member : members_)
     if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
-      endpoint_->announce_failure(message_context(), member, why, text, reach);
-  fail(why, text, false, reach);
+      endpoint_->announce_failure(message_context(), member, told);
+  fail(told.why, told.text, false, told.reach);
 }
 
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
@@ -393,17 +400,23 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
 std::vector<int> communicator_state::failed_ranks() const {
   std::vector<int> failed;
   for (int r = 0; r < size(); ++r)
-    if (endpoint_->peer_failed(world_rank(r)) ||
-        std::binary_search(agreed_failed_.begin(), agreed_failed_.end(), r))
-      failed.push_back(r);
+    if (has_failed(r)) failed.push_back(r);
   return failed;
 }
 
-void communicator_state::add_failed(const std::vector<int>& ranks) {
-  std::vector<int> all;
-  std::set_union(agreed_failed_.begin(), agreed_failed_.end(), ranks.begin(), ranks.end(),
-                 std::back_inserter(all));
-  agreed_failed_ = std::move(all);
+std::vector<int> communicator_state::failed_members() const noexcept {
+  try {
+    std::vector<int> failed = failed_ranks();
+    for (int& r : failed) r = world_rank(r);
+    return failed;
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+void communicator_state::add_failed(std::span<const int> world_ranks) noexcept {
+  for (const int member : world_ranks)
+    if (const int r = rank_of(member); r >= 0) told_failed_[static_cast<std::size_t>(r)] = true;
 }
 
 std::vector<int> communicator_state::suspected_ranks() const {

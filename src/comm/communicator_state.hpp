@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tutti/error.hpp>
 #include <utility>
@@ -124,10 +125,12 @@ class communicator_state final : public p2p::context_owner {
   // What is pending here and for whom it waits, for people; empty: nothing.
   std::string pending() const;
 
-  // Those whose link has ended otherwise than by their leaving, and those that the members have agreed on;
-  // ascending.
+  // The ranks whose link has failed here, and those that other members have told of or agreed on; ascending.
   std::vector<int> failed_ranks() const;
-  void add_failed(const std::vector<int>& ranks);
+  // The same as ranks of the world; empty also when memory has run out.
+  std::vector<int> failed_members() const noexcept;
+  // Ignores ranks of the world that are no members.
+  void add_failed(std::span<const int> world_ranks) noexcept;
   // Tells one shrink() of this communicator from the next, the same on all members.
   std::uint32_t next_round() noexcept { return ++rounds_; }
   // Those that are waited for and do not progress, ascending.
@@ -146,7 +149,7 @@ class communicator_state final : public p2p::context_owner {
   bool admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept override;
   std::string mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                             const p2p::fingerprint& theirs) const override;
-  void failed_remotely(int peer, errc why, const std::string& text, p2p::extent reach) noexcept override;
+  void failed_remotely(int peer, const p2p::failure_notice& told) noexcept override;
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
   p2p::whereabouts where(std::uint32_t sequence) const noexcept override;
   void told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept override;
@@ -176,6 +179,9 @@ class communicator_state final : public p2p::context_owner {
                 const p2p::fingerprint& theirs) noexcept;
   void end_pending() noexcept;
   void fail_offspring(errc why, const std::string& text, bool tell) noexcept;
+  bool has_failed(int rank) const noexcept {
+    return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peer_failed(world_rank(rank));
+  }
   void last_reference_gone() noexcept;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
@@ -205,7 +211,7 @@ class communicator_state final : public p2p::context_owner {
   std::string failure_text_;
   bool reported_ = false;  // an operation of this rank has ended with the failure
   std::string dead_member_;
-  std::vector<int> agreed_failed_;
+  std::vector<bool> told_failed_;  // by rank: other members have told of its failure, or agreed on it
   std::uint32_t rounds_ = 0;
   base::intrusive_list<running_collective, running_tag> running_;
   base::intrusive_list<core::activity, core::waiting_tag> waiting_;  // in the order of their starts

@@ -2,6 +2,7 @@
 #include "p2p/endpoint.hpp"
 
 #include "base/heap_use.hpp"
+#include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "flight/recorder.hpp"
 
@@ -308,22 +309,28 @@ void endpoint::lose(int peer, const char* what) noexcept {
   }
 }
 
-// The reach of a failure stands beside its reason.
+// The reach of a failure stands beside its reason. The payload of a fail frame: how many ranks have failed,
+// these ranks, 4 bytes each, and the text.
 constexpr std::int32_t reaches_offspring = 0x100;
+constexpr std::size_t most_failed_told = 4096;
+constexpr std::size_t longest_text_told = 4000;
 
-void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const std::string& text,
-                                extent reach) noexcept {
+void endpoint::announce_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept {
   frame head;
   head.kind = frame_kind::fail;
   head.context = context;
-  head.tag = static_cast<std::int32_t>(why) | (reach == extent::offspring ? reaches_offspring : 0);
-  const std::string_view shown = std::string_view(text).substr(0, 4000);
-  const auto* bytes = reinterpret_cast<const std::byte*>(shown.data());
+  head.tag = static_cast<std::int32_t>(what.why) | (what.reach == extent::offspring ? reaches_offspring : 0);
+  const std::span<const int> failed = what.failed.first(std::min(what.failed.size(), most_failed_told));
+  const std::size_t text_bytes = std::min(what.text.size(), longest_text_told);
   std::vector<std::byte> payload;
   try {
-    payload.assign(bytes, bytes + shown.size());
+    payload.resize(4 * (1 + failed.size()) + text_bytes);
+    auto* at = reinterpret_cast<std::uint8_t*>(payload.data());
+    base::put_little_endian(at, static_cast<std::uint32_t>(failed.size()));
+    for (const int rank : failed) base::put_little_endian(at += 4, static_cast<std::uint32_t>(rank));
+    std::memcpy(at + 4, what.text.data(), text_bytes);
   } catch (const std::bad_alloc&) {
-    // Without words it still says that it has failed.
+    // Without a payload it still says that it has failed.
   }
   post_control(peer, head, std::move(payload));
 }
@@ -807,21 +814,32 @@ void endpoint::end_data(const frame& head, const landing& where) noexcept {
 
 void endpoint::end_fail(int peer, const frame& head, const landing& where) noexcept {
   std::string text = base::no_words;
+  std::vector<int> failed;
   if (where.owner != nullptr) {
     auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
-    base::copy_words(text, {reinterpret_cast<const char*>(u.data), head.length});
+    const auto* const at = reinterpret_cast<const std::uint8_t*>(u.data);
+    const auto number = [&](std::size_t i) { return base::get_little_endian<std::uint32_t>(at + 4 * i); };
+    const std::size_t count = head.length < 4 ? 0 : std::min<std::size_t>(number(0), head.length / 4 - 1);
+    try {
+      for (std::size_t i = 1; i <= count; ++i)
+        if (number(i) < peers_.size()) failed.push_back(static_cast<int>(number(i)));
+    } catch (const std::bad_alloc&) {
+      // Then there is no memory for a text that names them, either.
+    }
+    const std::size_t begin = head.length < 4 ? 0 : 4 * (1 + count);
+    base::copy_words(text, {reinterpret_cast<const char*>(at) + begin, head.length - begin});
     recycle(u);
   }
   const auto why = static_cast<errc>(head.tag & ~reaches_offspring);
   const extent reach = (head.tag & reaches_offspring) != 0 ? extent::offspring : extent::one;
   const auto owner = contexts_.find(head.context);
   if (owner != contexts_.end()) {
-    owner->second.owner->failed_remotely(peer, why, text, reach);
+    owner->second.owner->failed_remotely(peer, {why, text, reach, failed});
     return;
   }
   // Closed here, or not open yet; of the former there may be any number, and numbers are not used again.
   if (early_failures_.size() == early_failures_kept) early_failures_.erase(early_failures_.begin());
-  early_failures_.push_back({head.context, peer, why, std::move(text), reach});
+  early_failures_.push_back({head.context, peer, why, std::move(text), reach, std::move(failed)});
 }
 
 void endpoint::end_agree(int peer, const frame& head, const landing& where) noexcept {
@@ -837,7 +855,7 @@ void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) n
   if (found == early_failures_.end()) return;
   const early_failure f = std::move(*found);
   early_failures_.erase(found);
-  owner.failed_remotely(f.peer, f.why, f.text, f.reach);
+  owner.failed_remotely(f.peer, {f.why, f.text, f.reach, f.failed});
 }
 
 void endpoint::finish(receive& r) noexcept {

@@ -53,6 +53,14 @@ enum class extent : std::uint8_t {
   offspring  // that one and those that were made from it
 };
 
+// What a rank that fails a communicator tells the other members.
+struct failure_notice {
+  errc why = errc::success;
+  const std::string& text;
+  extent reach = extent::one;
+  std::span<const int> failed = {};  // ranks of the world that the sender knows to have failed
+};
+
 // A communicator, as far as the endpoint needs to know it.
 class context_owner {
  public:
@@ -63,7 +71,7 @@ class context_owner {
   virtual std::string mismatch_text(int peer, std::uint32_t sequence, const fingerprint& mine,
                                     const fingerprint& theirs) const = 0;
   // `peer` has told that this communicator failed there.
-  virtual void failed_remotely(int peer, errc why, const std::string& text, extent reach) noexcept = 0;
+  virtual void failed_remotely(int peer, const failure_notice& told) noexcept = 0;
   // The link to `peer` has closed.
   virtual void peer_closed(int peer, errc why, const std::string& text) noexcept = 0;
   // `peer` asks where this rank is with collective `sequence`.
@@ -162,8 +170,7 @@ class endpoint final : public transport::inbound {
   // Ends every receive posted for `context`.
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
   // Tells `peer` that the communicator has failed here; best effort.
-  void announce_failure(std::uint32_t context, int peer, errc why, const std::string& text,
-                        extent reach = extent::one) noexcept;
+  void announce_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept;
   // Sends an agree frame; best effort.
   void agree(std::uint32_t context, int peer, std::uint32_t round, std::vector<std::byte> payload) noexcept;
   // Breaks off the connection to `peer`, for want of memory for `what`, without which its messages, or this
@@ -351,6 +358,7 @@ class endpoint final : public transport::inbound {
     errc why;
     std::string text;
     extent reach;
+    std::vector<int> failed;
   };
   std::vector<early_failure> early_failures_;  // of contexts that are not open here
   endpoint_counters counters_;

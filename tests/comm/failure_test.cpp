@@ -4,6 +4,7 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -151,6 +152,42 @@ task<> one_rank_throws(communicator world, int thrower) {
   int x = 0;
   if (world.rank() == (thrower + 1) % world.size()) co_await world.recv(x, thrower);
   co_await world.all_reduce(data, sum);
+}
+
+// A rank that throws out of main has failed on all communicators, whatever its number there.
+task<> knows_who_threw(communicator world, bool in_child) {
+  const int thrower = world.size() - 1;
+  communicator reversed = co_await world.split(0, -world.rank());
+  communicator inner = co_await reversed.duplicate();
+  co_await inner.barrier();
+  if (world.rank() == thrower) throw std::runtime_error("boom");
+  failure f;
+  if (in_child) {
+    f = co_await failure_in(inner.barrier());
+    TUTTI_EXPECT(inner.failed_ranks() == std::vector<int>{0});
+  } else {
+    f = co_await failure_in(world.barrier());
+  }
+  TUTTI_EXPECT(f.code == errc::peer_failed);
+  TUTTI_EXPECT(f.says("boom"));
+  TUTTI_EXPECT(world.failed_ranks() == std::vector<int>{thrower});
+}
+
+// Rank 2 hears of rank 1, which it has never met, from rank 0.
+task<> knows_whom_others_lost(communicator world) {
+  if (world.rank() == 1) throw std::runtime_error("boom");
+  int x = 0;
+  if (world.rank() == 0) {
+    const failure f = co_await failure_in(world.recv(x, 1));
+    TUTTI_EXPECT(f.code == errc::peer_failed);
+    throw std::runtime_error("lost: " + f.text);
+  }
+  const failure f = co_await failure_in(world.recv(x, 0));
+  TUTTI_EXPECT(f.code == errc::peer_failed);
+  const std::vector<int> failed = world.failed_ranks();
+  for (int rank = 0; rank < 2; ++rank)
+    if (f.says(("rank " + std::to_string(rank) + " (").c_str()))
+      TUTTI_EXPECT(std::find(failed.begin(), failed.end(), rank) != failed.end());
 }
 
 task<> one_rank_throws_at_once(communicator world) {
@@ -325,6 +362,18 @@ TEST_CASE("failure: run_local rethrows the error that came first, and nobody han
       CHECK_THROWS_WITH_AS(run_local(3, over(transport, 5s), one_rank_throws_at_once), "boom",
                            std::runtime_error);
     }
+  }
+}
+TEST_CASE("failure: failed_ranks() has every rank that the error names") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    for (const int ranks : {2, 3, 5})
+      for (const bool in_child : {false, true})
+        CHECK_THROWS_WITH_AS(
+            run_local(ranks, over(transport),
+                      [in_child](communicator world) { return knows_who_threw(std::move(world), in_child); }),
+            "boom", std::runtime_error);
+    CHECK_THROWS_WITH_AS(run_local(3, over(transport), knows_whom_others_lost), "boom", std::runtime_error);
   }
 }
 TEST_CASE("failure: a collective cancelled on one rank fails on all") {

@@ -190,31 +190,46 @@ TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted 
 
 TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
   pair_of_ranks ranks;
-  ranks.sides[0].endpoint.announce_failure(context, 1, errc::mismatch, "two different calls");
+  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::mismatch, "two different calls"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == 0);
   CHECK(ranks.sides[1].listener.reason == errc::mismatch);
   CHECK(ranks.sides[1].listener.words == "two different calls");
-  ranks.sides[0].endpoint.announce_failure(context, 1, errc::cancelled, std::string(10'000, 'x'));
+  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::cancelled, std::string(10'000, 'x')});
   ranks.settle();
   CHECK(ranks.sides[1].listener.reason == errc::cancelled);
   CHECK(ranks.sides[1].listener.words.size() >= 1000);
 }
 
+TEST_CASE("endpoint: a failure is told with the ranks that have failed") {
+  pair_of_ranks ranks;
+  const std::vector<int> failed{1, 0};
+  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::peer_failed, "gone", p2p::extent::one, failed});
+  ranks.settle();
+  CHECK(ranks.sides[1].listener.words == "gone");
+  CHECK(ranks.sides[1].listener.failed == failed);
+  // Ranks that are none, and frames that are cut off, come from outside.
+  const std::vector<int> strange{7, 1};
+  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::peer_failed, "", p2p::extent::one, strange});
+  ranks.settle();
+  CHECK(ranks.sides[1].listener.failed == std::vector<int>{1});
+  CHECK(ranks.sides[1].listener.words.empty());
+}
+
 TEST_CASE("endpoint: a failure that comes before its context is open is told when it opens") {
   pair_of_ranks ranks;
   constexpr std::uint32_t later = 40;
-  ranks.sides[0].endpoint.announce_failure(later, 1, errc::mismatch, "before you came");
+  ranks.sides[0].endpoint.announce_failure(later, 1, {errc::mismatch, "before you came"});
   for (int i = 0; i < 100; ++i)
-    ranks.sides[0].endpoint.announce_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1, errc::cancelled,
-                                             "of others");
+    ranks.sides[0].endpoint.announce_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1,
+                                             {errc::cancelled, "of others"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == -1);
   owner late;
   ranks.sides[1].endpoint.open_context(later, late);
   ranks.sides[1].endpoint.tell_early_failure(later, late);
   CHECK(late.failed_by == -1);  // too long ago: only so many are kept
-  ranks.sides[0].endpoint.announce_failure(42, 1, errc::mismatch, "before you came");
+  ranks.sides[0].endpoint.announce_failure(42, 1, {errc::mismatch, "before you came"});
   ranks.settle();
   ranks.sides[1].endpoint.open_context(42, late);
   ranks.sides[1].endpoint.tell_early_failure(42, late);
