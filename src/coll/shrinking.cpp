@@ -123,7 +123,7 @@ bool start_shrink(operation_state& state) {
   } else {
     // Names no rank but the dead one.
     c.fail(errc::peer_failed, fmt::format("{}; a member has called shrink on {}", c.dead_member(), c.name()),
-           true, p2p::extent::offspring);
+           true, p2p::extent::offspring, 0);
   }
   auto* const machine = new (state.machine_storage()) shrink_machine(state, c);
   state.set_machine(machine);

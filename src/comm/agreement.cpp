@@ -87,7 +87,7 @@ struct agreement::round {
   std::string title;         // "shrink on world"
   std::string timeout_text;
   // Why the communicator has failed, for members that have not heard of it: those that have failed, as bits,
-  // and the reason.
+  // the first collective that fails (4 bytes), and the reason.
   bytes cause;
   // Those that wait for this rank's word: with the members that they cannot reach any more, as bits; and
   // those that gather themselves.
@@ -165,6 +165,7 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   r.timeout_text = fmt::format("timed out after {} s", std::chrono::duration<double>(c.timeout()).count());
   bytes cause(bits_bytes(r.members.size()));
   for (const int failed : c.failed_ranks()) set_bit(cause.data(), static_cast<std::size_t>(failed));
+  put(cause, c.first_failed());
   const bytes reason = reason_bytes(c.failure(), c.failure_text());
   cause.insert(cause.end(), reason.begin(), reason.end());
   r.cause = std::move(cause);
@@ -461,8 +462,9 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
       // Of a communicator that is not open here yet, the bits cannot be told from the reason; they come
       // first.
       const std::size_t bits = bits_bytes(n);
+      const std::size_t first_bytes = sizeof(std::uint32_t);
       const std::size_t cause_at = what == word::join ? bits : 0;
-      if (payload.size() < cause_at + bits + reason_text_at) return;
+      if (payload.size() < cause_at + bits + first_bytes + reason_text_at) return;
       if (what == word::join) {
         r.joined[peer] = bytes(payload.begin() + 1, payload.end());
       } else {
@@ -475,8 +477,9 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
         for (std::size_t i = 0; i < n; ++i)
           if (has_bit(cause.data() + 1, i)) failed.push_back(c->world_rank(static_cast<int>(i)));
         c->add_failed(failed);
-        const auto reason = cause.subspan(bits);
-        c->fail(reason_in(reason), text_in(reason), false, p2p::extent::offspring);
+        const auto reason = cause.subspan(bits + first_bytes);
+        c->fail(reason_in(reason), text_in(reason), false, p2p::extent::offspring,
+                get<std::uint32_t>(cause.data() + 1 + bits));
       }
       return advance(r);
     }

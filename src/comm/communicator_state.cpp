@@ -144,7 +144,7 @@ std::uint32_t communicator_state::next_sequence(const p2p::fingerprint& mine) no
 }
 
 bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept {
-  if (failed()) return false;
+  if (ends(sequence)) return false;
   place& p = places_[sequence % remembered];
   if (p.sequence == sequence && p.started) {
     if (p.print == theirs) return true;
@@ -171,7 +171,8 @@ std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, 
 
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                   const p2p::fingerprint& theirs) noexcept {
-  fail(errc::mismatch, base::words([&] { return mismatch_text(peer, sequence, mine, theirs); }), true);
+  fail(errc::mismatch, base::words([&] { return mismatch_text(peer, sequence, mine, theirs); }), true,
+       p2p::extent::one, first_open(sequence));
 }
 
 void communicator_state::add(running_collective& c) noexcept {
@@ -238,7 +239,7 @@ p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcep
 }
 
 void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept {
-  if (failed() || world_ == nullptr) return;
+  if (world_ == nullptr || !is_running(sequence)) return;
   const auto is_asked = [this](int member) {
     return member != world_rank(rank_) && !endpoint_->peer_gone(member);
   };
@@ -277,15 +278,14 @@ void communicator_state::told(int peer, std::uint32_t sequence, const p2p::where
 void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
   const std::unique_ptr<inquiry> all = std::move(inquiry_);
-  if (!failed() && is_running(all->sequence))
+  if (is_running(all->sequence))
     fail(all->why, base::words([&] { return all->text + "; " + findings(*all); }), true);
   // It came to its end meanwhile. Another that took too long may still be waiting to be ended.
-  while (!failed() && !inquiry_ && !later_.empty()) {
+  while (!inquiry_ && !later_.empty()) {
     inquiry next = std::move(later_.front());
     later_.erase(later_.begin());
-    if (is_running(next.sequence)) explain_and_fail(next.sequence, next.why, std::move(next.text));
+    explain_and_fail(next.sequence, next.why, std::move(next.text));
   }
-  if (failed()) later_.clear();
 }
 
 std::string communicator_state::findings(const inquiry& all) const {
@@ -329,15 +329,28 @@ std::string communicator_state::findings(const inquiry& all) const {
 
 // ---- failure ----
 
-void communicator_state::fail(errc why, const std::string& text, bool tell, p2p::extent reach) noexcept {
+std::uint32_t communicator_state::first_open(std::uint32_t also) const noexcept {
+  std::uint32_t first = also != 0 ? also : next_sequence_;
+  for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c))
+    if (precedes(c->sequence(), first)) first = c->sequence();
+  return first;
+}
+
+void communicator_state::fail(errc why, const std::string& text, bool tell, p2p::extent reach,
+                              std::optional<std::uint32_t> from) noexcept {
   if (world_ == nullptr) return;
-  if (failed()) {
+  const std::uint32_t first = from ? *from : first_open();
+  if (!fails_earlier(first)) {
     // Of another reason; those made from it may still be at work.
     if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
     return;
   }
-  failure_ = why;
-  base::copy_words(failure_text_, text);
+  if (!failed()) {
+    failure_ = why;
+    base::copy_words(failure_text_, text);
+    recorder_->communicator_failed(record_place_);
+  }
+  first_failed_ = first;
   const std::vector<int> known = failed_members();
   // The dead one is a member of what this was made from, too, which may hear of it later.
   for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
@@ -346,14 +359,12 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
     c->add_failed(known);
     if (c->dead_member_.empty()) base::copy_words(c->dead_member_, text);
   }
-  recorder_->communicator_failed(record_place_);
-  // Of this rank's own making, or the end of what is pending: somebody here hears of it.
-  reported_ = tell || !running_.empty() || !waiting_.empty() || !patient_.empty();
   if (tell)
     for (int r = 0; r < size(); ++r)
       if (r != rank_)
-        endpoint_->announce_failure(message_context(), world_rank(r), {why, text, reach, known});
-  end_pending();
+        endpoint_->announce_failure(message_context(), world_rank(r), {why, text, reach, known, first});
+  // Of this rank's own making, or the end of what is pending: somebody here hears of it.
+  reported_ = end_pending(why, text) || tell || reported_;
   if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
 }
 
@@ -362,39 +373,65 @@ void communicator_state::fail_offspring(errc why, const std::string& text, bool 
   world_->for_each([&](communicator_state& c) {
     if (&c == this || c.parent() != id_) return;
     c.add_failed(known);
-    c.fail(why, text, tell, p2p::extent::offspring);
+    // What another rank has completed there is not known.
+    c.fail(why, text, tell, p2p::extent::offspring, tell ? c.first_open() : 0);
   });
 }
 
-void communicator_state::end_pending() noexcept {
-  while (running_collective* c = running_.pop_front()) c->end(failure_, failure_text_);
-  base::intrusive_list<core::activity, core::waiting_tag> pending;
-  pending.splice_back(waiting_);
-  pending.splice_back(patient_);
-  while (core::activity* a = pending.pop_front()) a->on_expire(*a);
+bool communicator_state::end_pending(errc why, const std::string& text) noexcept {
+  bool any = false;
+  for (running_collective* c = running_.front(); c != nullptr;) {
+    running_collective* const next = running_.after(*c);
+    if (ends(c->sequence())) {
+      c->end(why, text);
+      any = true;
+    }
+    c = next;
+  }
+  const auto is_collective = [this](const core::activity& a) {
+    const running_collective* c = running_.front();
+    while (c != nullptr && &c->waiting() != &a) c = running_.after(*c);
+    return c != nullptr;
+  };
+  for (auto* const list : {&waiting_, &patient_}) {
+    base::intrusive_list<core::activity, core::waiting_tag> pending;
+    pending.splice_back(*list);
+    while (core::activity* a = pending.pop_front()) {
+      if (is_collective(*a)) {
+        list->push_back(*a);  // one that goes on
+      } else {
+        a->on_expire(*a);
+        any = true;
+      }
+    }
+  }
+  return any;
 }
 
 void communicator_state::failed_remotely(int peer, const p2p::failure_notice& told) noexcept {
   if (world_ == nullptr) return;
   add_failed(told.failed);
-  if (failed()) return fail(told.why, told.text, false, told.reach);
+  if (!fails_earlier(told.first)) return fail(told.why, told.text, false, told.reach, told.first);
   // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the
   // reason first, not that a message was withdrawn or that this rank has left.
   for (const int member : members_)
     if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
       endpoint_->announce_failure(message_context(), member, told);
-  fail(told.why, told.text, false, told.reach);
+  fail(told.why, told.text, false, told.reach, told.first);
 }
 
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
   const int rank = rank_of(peer);
-  if (rank < 0 || failed()) return;
+  if (rank < 0) return;
   if (board_ != nullptr) board_->rank_gone(rank, why, text);
-  if (why == errc::peer_left) return;
+  // Of a failed one those collectives are left of which others have said that they need nothing more from
+  // who failed it. The ones that need something from `peer` end by that.
+  if (why == errc::peer_left || failed()) return;
   base::copy_words(dead_member_, text);
   // No collective can end well without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
-    fail(why, base::words([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true);
+    fail(why, base::words([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true,
+         p2p::extent::one, 0);
 }
 
 std::vector<int> communicator_state::failed_ranks() const {
@@ -472,7 +509,7 @@ void communicator_state::watch(core::activity& a, bool has_deadline, std::uint64
 // hear of its end.
 void communicator_state::look_around(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
-  if (c.world_ == nullptr || c.failed()) return;
+  if (c.world_ == nullptr || (c.failed() && c.running_.empty())) return;
   if (std::exchange(c.waits_for_anyone_, false) && c.size() <= most_looked_after)
     for (const int member : c.members_)
       if (member != c.world_rank(c.rank_)) c.endpoint_->get_in_touch(member);
@@ -524,7 +561,8 @@ void communicator_state::last_reference_gone() noexcept {
 
 void communicator_state::orphan() noexcept {
   const bool failed_before = failed();
-  fail(errc::shut_down, base::words([] { return std::string("the runtime has ended"); }), false);
+  fail(errc::shut_down, base::words([] { return std::string("the runtime has ended"); }), false,
+       p2p::extent::one, 0);
   world_->retire(std::move(board_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();

@@ -39,6 +39,8 @@ class running_collective : public base::list_hook<running_tag> {
   virtual void end(errc why, const std::string& text) noexcept = 0;
   virtual std::string describe() const = 0;  // "all_reduce #41"
   virtual std::uint32_t sequence() const noexcept = 0;
+  // As which it waits under the communicator's timeout.
+  virtual const core::activity& waiting() const noexcept = 0;
 
   core::time_point since{};  // set by communicator_state::add
   flight::handle record{};   // where it is on record; it may be none
@@ -103,7 +105,17 @@ class communicator_state final : public p2p::context_owner {
   // `cycles`: a reading of base::cycles() of just now, or 0.
   void watch(core::activity& a, bool has_deadline, std::uint64_t cycles) noexcept;
 
+  // Nothing new begins, but for collectives that the failure does not reach: those that whoever failed the
+  // communicator had completed.
   bool failed() const noexcept { return failure_ != errc::success; }
+  // The failure reaches collective `sequence`, or all to come from `sequence` on.
+  bool ends(std::uint32_t sequence) const noexcept {
+    return failed() && (first_failed_ == 0 || !precedes(sequence, first_failed_));
+  }
+  bool ends_next() const noexcept { return ends(next_sequence_); }
+  std::uint32_t first_failed() const noexcept { return first_failed_; }
+  // The first collective that is not complete here; `also` is not, although it does not run.
+  std::uint32_t first_open(std::uint32_t also = 0) const noexcept;
   errc failure() const noexcept { return failure_; }
   const std::string& failure_text() const noexcept { return failure_text_; }
   // What a call on a failed communicator gets: the failure itself when no operation here has ended with it
@@ -112,9 +124,11 @@ class communicator_state final : public p2p::context_owner {
     if (failure_ == errc::shut_down) return failure_;
     return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
   }
-  // Ends everything pending here with this reason, and, with `tell`, on the other members; with
-  // extent::offspring, also on communicators that were made from this one.
-  void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one) noexcept;
+  // Ends messages and collectives, those before `first` excepted, with this reason, and, with `tell`, on the
+  // other members; with extent::offspring, also on communicators that were made from this one. `first`: that
+  // of failure_notice; without, first_open(). What fails again fails only from an earlier collective on.
+  void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one,
+            std::optional<std::uint32_t> first = std::nullopt) noexcept;
   // Collective `sequence`, in progress here, has taken too long. Asks all ranks where they are with it and
   // fails the communicator, `why` and `text` with what they said, when all have answered or after a tenth of
   // a second; not when the collective ends meanwhile.
@@ -177,7 +191,14 @@ class communicator_state final : public p2p::context_owner {
   std::string findings(const inquiry& all) const;
   void mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                 const p2p::fingerprint& theirs) noexcept;
-  void end_pending() noexcept;
+  // The order of collectives; numbers begin again after 2^31.
+  static bool precedes(std::uint32_t a, std::uint32_t b) noexcept {
+    return a != b && ((b - a) & 0x7fffffffU) < 0x40000000U;
+  }
+  bool fails_earlier(std::uint32_t first) const noexcept {
+    return !failed() || (first_failed_ != 0 && (first == 0 || precedes(first, first_failed_)));
+  }
+  bool end_pending(errc why, const std::string& text) noexcept;  // whether there was anything
   void fail_offspring(errc why, const std::string& text, bool tell) noexcept;
   bool has_failed(int rank) const noexcept {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peer_failed(world_rank(rank));
@@ -209,6 +230,7 @@ class communicator_state final : public p2p::context_owner {
   std::array<place, remembered> places_{};
   errc failure_ = errc::success;
   std::string failure_text_;
+  std::uint32_t first_failed_ = 0;
   bool reported_ = false;  // an operation of this rank has ended with the failure
   std::string dead_member_;
   std::vector<bool> told_failed_;  // by rank: other members have told of its failure, or agreed on it

@@ -309,8 +309,8 @@ void endpoint::lose(int peer, const char* what) noexcept {
   }
 }
 
-// The reach of a failure stands beside its reason. The payload of a fail frame: how many ranks have failed,
-// these ranks, 4 bytes each, and the text.
+// The reach of a failure stands beside its reason. The payload of a fail frame: the first collective that
+// fails, how many ranks have failed, these ranks, each of 4 bytes, and the text.
 constexpr std::int32_t reaches_offspring = 0x100;
 constexpr std::size_t most_failed_told = 4096;
 constexpr std::size_t longest_text_told = 4000;
@@ -324,9 +324,10 @@ void endpoint::announce_failure(std::uint32_t context, int peer, const failure_n
   const std::size_t text_bytes = std::min(what.text.size(), longest_text_told);
   std::vector<std::byte> payload;
   try {
-    payload.resize(4 * (1 + failed.size()) + text_bytes);
+    payload.resize(4 * (2 + failed.size()) + text_bytes);
     auto* at = reinterpret_cast<std::uint8_t*>(payload.data());
-    base::put_little_endian(at, static_cast<std::uint32_t>(failed.size()));
+    base::put_little_endian(at, what.first);
+    base::put_little_endian(at += 4, static_cast<std::uint32_t>(failed.size()));
     for (const int rank : failed) base::put_little_endian(at += 4, static_cast<std::uint32_t>(rank));
     std::memcpy(at + 4, what.text.data(), text_bytes);
   } catch (const std::bad_alloc&) {
@@ -815,18 +816,21 @@ void endpoint::end_data(const frame& head, const landing& where) noexcept {
 void endpoint::end_fail(int peer, const frame& head, const landing& where) noexcept {
   std::string text = base::no_words;
   std::vector<int> failed;
+  std::uint32_t first = 0;
   if (where.owner != nullptr) {
     auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
     const auto* const at = reinterpret_cast<const std::uint8_t*>(u.data);
     const auto number = [&](std::size_t i) { return base::get_little_endian<std::uint32_t>(at + 4 * i); };
-    const std::size_t count = head.length < 4 ? 0 : std::min<std::size_t>(number(0), head.length / 4 - 1);
+    const std::size_t words = head.length / 4;
+    const std::size_t count = words < 2 ? 0 : std::min<std::size_t>(number(1), words - 2);
+    if (words >= 2) first = number(0);
     try {
-      for (std::size_t i = 1; i <= count; ++i)
+      for (std::size_t i = 2; i < 2 + count; ++i)
         if (number(i) < peers_.size()) failed.push_back(static_cast<int>(number(i)));
     } catch (const std::bad_alloc&) {
       // Then there is no memory for a text that names them, either.
     }
-    const std::size_t begin = head.length < 4 ? 0 : 4 * (1 + count);
+    const std::size_t begin = words < 2 ? 0 : 4 * (2 + count);
     base::copy_words(text, {reinterpret_cast<const char*>(at) + begin, head.length - begin});
     recycle(u);
   }
@@ -834,12 +838,12 @@ void endpoint::end_fail(int peer, const frame& head, const landing& where) noexc
   const extent reach = (head.tag & reaches_offspring) != 0 ? extent::offspring : extent::one;
   const auto owner = contexts_.find(head.context);
   if (owner != contexts_.end()) {
-    owner->second.owner->failed_remotely(peer, {why, text, reach, failed});
+    owner->second.owner->failed_remotely(peer, {why, text, reach, failed, first});
     return;
   }
   // Closed here, or not open yet; of the former there may be any number, and numbers are not used again.
   if (early_failures_.size() == early_failures_kept) early_failures_.erase(early_failures_.begin());
-  early_failures_.push_back({head.context, peer, why, std::move(text), reach, std::move(failed)});
+  early_failures_.push_back({head.context, peer, why, std::move(text), reach, std::move(failed), first});
 }
 
 void endpoint::end_agree(int peer, const frame& head, const landing& where) noexcept {
@@ -855,7 +859,7 @@ void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) n
   if (found == early_failures_.end()) return;
   const early_failure f = std::move(*found);
   early_failures_.erase(found);
-  owner.failed_remotely(f.peer, {f.why, f.text, f.reach, f.failed});
+  owner.failed_remotely(f.peer, {f.why, f.text, f.reach, f.failed, f.first});
 }
 
 void endpoint::finish(receive& r) noexcept {

@@ -59,6 +59,9 @@ struct failure_notice {
   const std::string& text;
   extent reach = extent::one;
   std::span<const int> failed = {};  // ranks of the world that the sender knows to have failed
+  // The first collective that fails with it; those before need nothing more from whoever failed the
+  // communicator. 0: all fail.
+  std::uint32_t first = 0;
 };
 
 // A communicator, as far as the endpoint needs to know it.
@@ -359,6 +362,7 @@ class endpoint final : public transport::inbound {
     std::string text;
     extent reach;
     std::vector<int> failed;
+    std::uint32_t first;
   };
   std::vector<early_failure> early_failures_;  // of contexts that are not open here
   endpoint_counters counters_;

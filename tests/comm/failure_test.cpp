@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 #include <algorithm>
+#include <atomic>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -188,6 +189,52 @@ task<> knows_whom_others_lost(communicator world) {
   for (int rank = 0; rank < 2; ++rank)
     if (f.says(("rank " + std::to_string(rank) + " (").c_str()))
       TUTTI_EXPECT(std::find(failed.begin(), failed.end(), rank) != failed.end());
+}
+
+// Rank 0 completes a barrier and then fails the communicator. Rank 1 has reached the barrier and looks later.
+task<> completes_what_all_have_reached(communicator world, int calls_before, std::atomic<int>* failures) {
+  for (int round = 0; round < 10; ++round) {
+    communicator c = co_await world.duplicate();
+    for (int i = 0; i < calls_before; ++i) co_await c.barrier();
+    request reached = start(c.barrier());
+    if (world.rank() == 0) {
+      co_await reached;
+      c.abort();
+      *failures = round + 1;
+    } else {
+      while (*failures <= round) std::this_thread::yield();
+      const failure f = co_await failure_awaiting(&reached);
+      TUTTI_EXPECT(f.text == "");
+    }
+    const failure next = co_await failure_in(c.barrier());
+    TUTTI_EXPECT(next.says("was aborted by rank 0"));
+    co_await world.barrier();
+  }
+}
+
+// Rank 0 completes its part of a broadcast, which goes by rank 2 to rank 3, and fails the communicator. Rank
+// 2 begins its part when rank 3, which waits in it, has heard of the failure.
+task<> completes_what_the_failed_has_completed(communicator world) {
+  communicator c = co_await world.duplicate();
+  co_await c.barrier();
+  int x = world.rank() == 0 ? 7 : 0, never = 0, go = 0;
+  if (world.rank() == 0) {
+    co_await c.broadcast(x, 0).with(algorithm::binomial);
+    c.abort();
+  } else if (world.rank() == 3) {
+    request receiving = start(c.broadcast(x, 0).with(algorithm::binomial));
+    const failure heard = co_await failure_in(c.recv(never, 0));
+    TUTTI_EXPECT(heard.code == errc::cancelled);
+    TUTTI_EXPECT(!receiving.done());
+    co_await world.send(go, 2);
+    co_await receiving;
+  } else {
+    if (world.rank() == 2) co_await world.recv(go, 3);
+    co_await c.broadcast(x, 0).with(algorithm::binomial);
+  }
+  TUTTI_EXPECT(x == 7);
+  const failure next = co_await failure_in(c.barrier());
+  TUTTI_EXPECT(next.says("was aborted by rank 0"));
 }
 
 task<> one_rank_throws_at_once(communicator world) {
@@ -375,6 +422,18 @@ TEST_CASE("failure: failed_ranks() has every rank that the error names") {
             "boom", std::runtime_error);
     CHECK_THROWS_WITH_AS(run_local(3, over(transport), knows_whom_others_lost), "boom", std::runtime_error);
   }
+}
+TEST_CASE("failure: what all have reached completes, although one then fails the communicator") {
+  for (const int calls_before : {0, 20}) {  // by messages, and over shared memory
+    std::atomic<int> failures = 0;
+    on_each_transport(2, [&failures, calls_before](communicator world) {
+      failures = 0;
+      return completes_what_all_have_reached(std::move(world), calls_before, &failures);
+    });
+  }
+}
+TEST_CASE("failure: a collective that the failed rank has completed needs it no more") {
+  on_each_transport(4, completes_what_the_failed_has_completed);
 }
 TEST_CASE("failure: a collective cancelled on one rank fails on all") {
   on_each_transport(3, a_cancelled_collective);
