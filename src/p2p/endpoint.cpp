@@ -23,7 +23,6 @@ using transport::landing;
 constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 
 constexpr std::size_t early_failures_kept = 64;
-constexpr std::size_t closed_remembered = 4096;
 // Frames of the protocol itself that can leave even when memory has run out.
 constexpr std::size_t controls_in_reserve = 16;
 
@@ -38,7 +37,11 @@ struct endpoint::control : transport::outgoing {
 };
 
 endpoint::endpoint(core::engine& engine, router& routes, int rank, int size)
-    : engine_(engine), routes_(routes), rank_(rank), peers_(static_cast<std::size_t>(size)) {
+    : engine_(engine),
+      routes_(routes),
+      rank_(rank),
+      peers_(static_cast<std::size_t>(size)),
+      closed_(static_cast<std::uint32_t>(size)) {
   early_failures_.reserve(early_failures_kept);
   controls_.reserve(2 * controls_in_reserve);
   while (controls_.size() < controls_in_reserve)
@@ -94,17 +97,10 @@ void endpoint::drop_unexpected(std::uint32_t context) noexcept {
 }
 
 void endpoint::remember_closed(std::uint32_t context) noexcept {
-  // What still comes for it comes soon: its members have closed it, or are about to.
-  if (closed_order_.size() == closed_remembered) {
-    closed_.erase(closed_order_.front());
-    closed_order_.pop_front();
-  }
   try {
-    closed_order_.push_back(context);
-    if (!closed_.insert(context).second) closed_order_.pop_back();
+    closed_.add(context);
   } catch (const std::bad_alloc&) {
     // Forgotten: what still comes is kept until the world ends.
-    if (!closed_order_.empty() && closed_order_.back() == context) closed_order_.pop_back();
   }
 }
 
@@ -841,7 +837,7 @@ void endpoint::end_fail(int peer, const frame& head, const landing& where) noexc
     owner->second.owner->failed_remotely(peer, {why, text, reach, failed, first});
     return;
   }
-  // Closed here, or not open yet; of the former there may be any number, and numbers are not used again.
+  if (was_closed(head.context)) return;
   if (early_failures_.size() == early_failures_kept) early_failures_.erase(early_failures_.begin());
   early_failures_.push_back({head.context, peer, why, std::move(text), reach, std::move(failed), first});
 }

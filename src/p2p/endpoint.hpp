@@ -12,17 +12,16 @@
 #include "core/engine.hpp"
 #include "match/matcher.hpp"
 #include "p2p/activities.hpp"
+#include "p2p/closed_contexts.hpp"
 #include "p2p/cookie_table.hpp"
 #include "transport/link.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 namespace tutti::p2p {
@@ -212,7 +211,7 @@ class endpoint final : public transport::inbound {
   // Contexts that were open here and are not any more: what comes for them is for nobody. (For those that are
   // not open yet it is kept.)
   bool was_closed(std::uint32_t context) const noexcept {
-    return closed_.contains(context) && !contexts_.contains(context);
+    return !contexts_.contains(context) && closed_.contains(context);
   }
 
   // Raises `by_peer`, by rank of the world, to how this rank waits for it; frames that the links have not
@@ -353,8 +352,7 @@ class endpoint final : public transport::inbound {
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;
   std::vector<control*> free_controls_;
-  std::unordered_set<std::uint32_t> closed_;
-  std::deque<std::uint32_t> closed_order_;  // oldest first
+  closed_contexts closed_;
   struct early_failure {
     std::uint32_t context;
     int peer;

@@ -241,6 +241,39 @@ TEST_CASE("endpoint: a failure that comes before its context is open is told whe
   CHECK(late.failed_by == -1);  // once
 }
 
+TEST_CASE("endpoint: failures of closed contexts do not push out one of a context to come") {
+  pair_of_ranks ranks;
+  owner late;
+  constexpr std::uint32_t to_come = 40, closed = 1000;
+  ranks.sides[1].endpoint.open_context(closed, late);
+  ranks.sides[1].endpoint.close_context(closed);
+  ranks.sides[0].endpoint.announce_failure(to_come, 1, {errc::mismatch, "before you came"});
+  for (int i = 0; i < 100; ++i)
+    ranks.sides[0].endpoint.announce_failure(closed, 1, {errc::cancelled, "too late"});
+  ranks.settle();
+  ranks.sides[1].endpoint.open_context(to_come, late);
+  ranks.sides[1].endpoint.tell_early_failure(to_come, late);
+  CHECK(late.words == "before you came");
+}
+
+TEST_CASE("endpoint: what comes for the oldest of many closed contexts is dropped") {
+  pair_of_ranks ranks;
+  p2p::endpoint& receiver = ranks.sides[1].endpoint;
+  owner other;
+  constexpr std::uint32_t first = 1000, many = 10'000;
+  for (std::uint32_t i = 0; i < many; ++i) {
+    receiver.open_context(first + i, other);
+    receiver.close_context(first + i);
+  }
+  const int value = 7;
+  p2p::send late;
+  late.on_done = [](core::activity&) noexcept {};
+  ranks.sides[0].endpoint.start(late, first, 1, 0, &value, sizeof value, {});
+  ranks.settle();
+  CHECK(receiver.usage().unexpected == 0);
+  ranks.sides[0].endpoint.release(late);
+}
+
 TEST_CASE("endpoint: forged and late frames find nothing") {
   pair_of_ranks ranks;
   p2p::endpoint& me = ranks.sides[1].endpoint;
