@@ -90,6 +90,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
       look_timer_(&look_around, this),
+      asked_(members_.size()),
       inquiry_timer_([](void* self) noexcept { static_cast<communicator_state*>(self)->end_inquiry(); },
                      this) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -434,6 +435,22 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
          p2p::extent::one, 0);
 }
 
+void communicator_state::closed_remotely(int peer) noexcept {
+  const int rank = rank_of(peer);
+  if (rank < 0) return;
+  if (board_ != nullptr)
+    board_->rank_gone(rank, errc::peer_left, base::words([&] { return closed_text(peer); }));
+  endpoint_->closed_by(message_context(), peer);
+  endpoint_->closed_by(collective_context(), peer);
+}
+
+std::string communicator_state::closed_text(int peer) const {
+  return fmt::format(
+      "{} has closed {}, on which this rank waits for it: its last handle there has gone; keep one on every "
+      "rank until all are done",
+      world_->describe(peer), name_);
+}
+
 std::vector<int> communicator_state::failed_ranks() const {
   std::vector<int> failed;
   for (int r = 0; r < size(); ++r)
@@ -506,15 +523,23 @@ void communicator_state::watch(core::activity& a, bool has_deadline, std::uint64
 }
 
 // Connections are made when something is sent. A rank that only waits for another has none, and would not
-// hear of its end.
+// hear of its end. And the other may have closed this communicator already.
 void communicator_state::look_around(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   if (c.world_ == nullptr || (c.failed() && c.running_.empty())) return;
   if (std::exchange(c.waits_for_anyone_, false) && c.size() <= most_looked_after)
     for (const int member : c.members_)
-      if (member != c.world_rank(c.rank_)) c.endpoint_->get_in_touch(member);
-  c.endpoint_->get_in_touch_with_awaited(c.message_context());
-  c.endpoint_->get_in_touch_with_awaited(c.collective_context());
+      if (member != c.world_rank(c.rank_)) c.ask_whether_closed(member);
+  for (const std::uint32_t context : {c.message_context(), c.collective_context()})
+    c.endpoint_->for_each_awaited(context, [&c](int member) { c.ask_whether_closed(member); });
+}
+
+// Once: a rank that closes a communicator tells those with which it is in touch.
+void communicator_state::ask_whether_closed(int member) noexcept {
+  const int rank = rank_of(member);
+  if (rank < 0 || asked_[static_cast<std::size_t>(rank)]) return;
+  asked_[static_cast<std::size_t>(rank)] = true;
+  endpoint_->ask(collective_context(), member, 0);
 }
 
 void communicator_state::expire(void* self) noexcept {
@@ -553,6 +578,16 @@ void communicator_state::last_reference_gone() noexcept {
     return;
   }
   recorder_->close_communicator(record_place_);
+  // A rank that closes its last one leaves the world, and says that. A member that still waits for this rank
+  // hears of the failure first, if there is one.
+  const std::vector<int> known = failed_members();
+  for (const int member : members_) {
+    if (w->is_last(*this) || member == world_rank(rank_) || !endpoint_->in_touch(member)) continue;
+    if (failed())
+      endpoint_->announce_failure(message_context(), member,
+                                  {failure_, failure_text_, p2p::extent::one, known, first_failed_});
+    endpoint_->announce_closing(collective_context(), member);
+  }
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   w->retire(std::move(board_), failed());

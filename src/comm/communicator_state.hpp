@@ -165,6 +165,8 @@ class communicator_state final : public p2p::context_owner {
                             const p2p::fingerprint& theirs) const override;
   void failed_remotely(int peer, const p2p::failure_notice& told) noexcept override;
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
+  void closed_remotely(int peer) noexcept override;
+  std::string closed_text(int peer) const override;
   p2p::whereabouts where(std::uint32_t sequence) const noexcept override;
   void told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept override;
   bool has_member(int world_rank) const noexcept override { return rank_of(world_rank) >= 0; }
@@ -207,6 +209,7 @@ class communicator_state final : public p2p::context_owner {
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
   static void look_around(void* self) noexcept;
+  void ask_whether_closed(int member) noexcept;
   void record_waits() noexcept;
 
   world* world_;
@@ -243,6 +246,8 @@ class communicator_state final : public p2p::context_owner {
   core::timer notice_timer_;
   core::timer look_timer_;
   bool waits_for_anyone_ = false;
+  // By rank: this rank has waited for it and has asked it, so it tells when it closes this communicator.
+  std::vector<bool> asked_;
   core::timer inquiry_timer_;
   std::unique_ptr<inquiry> inquiry_;
   std::vector<inquiry> later_;  // to be made when that one is over and has not failed the communicator

@@ -63,7 +63,7 @@ endpoint_usage endpoint::usage() const noexcept {
 
 void endpoint::open_context(std::uint32_t context, context_owner& owner) {
   to_tell_.reserve(contexts_.size() + 1);
-  const auto entry = contexts_.emplace(context, open{&owner}).first;
+  const auto entry = contexts_.emplace(context, open{&owner, -1, {}}).first;
   try {
     matcher_.open_context(context, static_cast<int>(peers_.size()));
   } catch (...) {
@@ -78,7 +78,10 @@ void endpoint::close_context(std::uint32_t context) noexcept {
   end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down, why);
   drop_unexpected(context);
   matcher_.close_context(context);
-  contexts_.erase(context);
+  if (const auto entry = contexts_.find(context); entry != contexts_.end()) {
+    closings_ -= entry->second.closed_by.size();
+    contexts_.erase(entry);
+  }
   remember_closed(context);
 }
 
@@ -116,6 +119,11 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   peer_state& other = state_of(peer);
   if (other.why != errc::success) {
     s.set_failure(other.why, other.text);
+    s.at = send::phase::done;
+    return true;
+  }
+  if (is_closed_by(context, peer)) {
+    set_gone(s, context, peer);
     s.at = send::phase::done;
     return true;
   }
@@ -170,7 +178,8 @@ bool endpoint::send_now(std::uint32_t context, int peer, int tag, const void* da
                         std::size_t bytes) noexcept {
   peer_state& other = state_of(peer);
   transport::link* const link = other.link;
-  if (link == nullptr || !link->sends_eagerly(data, bytes) || other.eager_out + cost_of(bytes) > eager_window)
+  if (link == nullptr || closings_ != 0 || !link->sends_eagerly(data, bytes) ||
+      other.eager_out + cost_of(bytes) > eager_window)
     return false;
   frame head;
   head.context = context;
@@ -348,15 +357,6 @@ void endpoint::get_in_touch(int peer) noexcept {
   post_control(peer, nothing);
 }
 
-void endpoint::get_in_touch_with_awaited(std::uint32_t context) noexcept {
-  const auto note = [&](const match::envelope& wanted) {
-    if (wanted.context == context && wanted.source >= 0 && wanted.source != rank_)
-      get_in_touch(wanted.source);
-  };
-  matcher_.visit_posted(context, [&](const match::posted_receive& r) { note(r.wanted); });
-  for (const probe* p = probes_.front(); p != nullptr; p = probes_.after(*p)) note(p->wanted);
-}
-
 void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,
                             const fingerprint& part_of) noexcept {
   int last = rank_;  // they come by source
@@ -400,7 +400,11 @@ int endpoint::waits_for(std::uint32_t context, std::uint32_t sequence) noexcept 
 void endpoint::end_ask(int peer, const frame& head) noexcept {
   const auto owner = contexts_.find(head.context);
   whereabouts here;
-  if (owner != contexts_.end()) here = owner->second.owner->where(static_cast<std::uint32_t>(head.tag));
+  if (owner != contexts_.end()) {
+    here = owner->second.owner->where(static_cast<std::uint32_t>(head.tag));
+  } else if (!was_closed(head.context)) {
+    here.at = whereabouts::state::not_called;  // to be opened
+  }
   frame answer;
   answer.kind = frame_kind::tell;
   answer.context = head.context;
@@ -422,7 +426,55 @@ void endpoint::end_tell(int peer, const frame& head) noexcept {
   there.last = head.other_cookie;
   there.print = head.fingerprint;
   if (head.length > 0 && head.length <= peers_.size()) there.waits_for = static_cast<int>(head.length) - 1;
-  owner->second.owner->told(peer, static_cast<std::uint32_t>(head.tag), there);
+  context_owner& told = *owner->second.owner;
+  told.told(peer, static_cast<std::uint32_t>(head.tag), there);
+  if (there.at == whereabouts::state::no_communicator) told.closed_remotely(peer);
+}
+
+void endpoint::announce_closing(std::uint32_t context, int peer) noexcept {
+  frame head;
+  head.kind = frame_kind::tell;
+  head.context = context;
+  head.cookie = static_cast<std::uint64_t>(whereabouts::state::no_communicator);
+  post_control(peer, head);
+}
+
+void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
+  const auto entry = contexts_.find(context);
+  if (entry == contexts_.end() || is_closed_by(entry->second, peer)) return;
+  open& o = entry->second;
+  try {
+    o.closed_by.push_back(peer);
+  } catch (const std::bad_alloc&) {
+    return;  // what waits for it does so until its timeout
+  }
+  ++closings_;
+  const auto end_receive = [&](match::posted_receive& posted) {
+    auto& r = static_cast<receive&>(posted);
+    set_gone(r, context, peer);
+    finish(r);
+  };
+  matcher_.take_posted_from(context, peer, end_receive);
+  const bool nobody = nobody_left(o) >= 0;
+  if (nobody) matcher_.take_posted_from(context, match::any_source, end_receive);
+  const std::string text = base::words([&] { return o.owner->closed_text(peer); });
+  end_probes(
+      [&](const probe& p) {
+        return p.wanted.context == context && (p.wanted.source == peer || (p.wanted.source < 0 && nobody));
+      },
+      errc::peer_left, text);
+  cookies_.for_each([&](const cookie_table::named& is) {
+    send* const s = is.sending;
+    if (s != nullptr && s->peer == peer && s->head.context == context && s->at == send::phase::announced)
+      fail(*s, errc::peer_left, text);
+  });
+}
+
+void endpoint::set_gone(core::activity& a, std::uint32_t context, int peer) noexcept {
+  const peer_state& g = state_of(peer);
+  if (g.why != errc::success) return a.set_failure(g.why, g.text);
+  const context_owner& owner = *contexts_.find(context)->second.owner;
+  a.set_failure(errc::peer_left, base::words([&] { return owner.closed_text(peer); }));
 }
 
 bool endpoint::waiting_message(std::uint32_t context, int source, status& found) noexcept {
@@ -454,9 +506,8 @@ bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, voi
     return false;
   }
   if (const int gone = gone_source(context, source); gone >= 0) {
-    const peer_state& g = state_of(gone);
     matcher_.withdraw(r);
-    r.set_failure(g.why, g.text);
+    set_gone(r, context, gone);
     r.at = receive::phase::done;
     return true;
   }
@@ -770,15 +821,12 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
     return;
   }
   if (was_closed(head.context)) {
-    // Point to point the sender waits for a receive until its timeout, and is told that there was none.
-    if (head.fingerprint != fingerprint{}) {
-      frame answer;
-      answer.kind = frame_kind::refuse;
-      answer.context = head.context;
-      answer.cookie = head.cookie;
-      post_control(peer, answer);
-    }
-    return;
+    if (head.fingerprint == fingerprint{}) return announce_closing(head.context, peer);
+    frame answer;
+    answer.kind = frame_kind::refuse;
+    answer.context = head.context;
+    answer.cookie = head.cookie;
+    return post_control(peer, answer);
   }
   unexpected* const u = memory_of(0);
   if (u == nullptr) return lose(peer, "the announcement of a message that came before its receive");
@@ -894,21 +942,21 @@ void endpoint::drop_arriving(int peer) noexcept {
   discard(u);
 }
 
-int endpoint::nobody_left(const context_owner& owner) const noexcept {
+int endpoint::nobody_left(const open& o) const noexcept {
   int gone = -1;
   for (int p = 0; p < static_cast<int>(peers_.size()); ++p) {
-    if (p == rank_ || !owner.has_member(p)) continue;
-    if (!peer_gone(p)) return -1;
+    if (p == rank_ || !o.owner->has_member(p)) continue;
+    if (!peer_gone(p) && !is_closed_by(o, p)) return -1;
     gone = p;
   }
   return in_touch(rank_) ? -1 : gone;
 }
 
 int endpoint::gone_of_any(std::uint32_t context) noexcept {
-  const auto owner = contexts_.find(context);
-  if (owner == contexts_.end()) return -1;
-  if (const int last = nobody_left(*owner->second.owner); last >= 0) return last;
-  return std::exchange(owner->second.untold, -1);
+  const auto entry = contexts_.find(context);
+  if (entry == contexts_.end()) return -1;
+  if (const int last = nobody_left(entry->second); last >= 0) return last;
+  return std::exchange(entry->second.untold, -1);
 }
 
 void endpoint::closed(int peer, errc why, std::string text) noexcept {
@@ -951,8 +999,8 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   ++gone_;
   // A receive from any source goes on while a member that may send is left; a member's death is reported to
   // it at once.
-  const auto ends_any = [&](const context_owner& owner) {
-    return owner.has_member(peer) && (why != errc::peer_left || nobody_left(owner) >= 0);
+  const auto ends_any = [&](const open& o) {
+    return o.owner->has_member(peer) && (why != errc::peer_left || nobody_left(o) >= 0);
   };
   for (auto& [context, entry] : contexts_) {
     bool told = false;
@@ -963,15 +1011,15 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
       finish(r);
     };
     matcher_.take_posted_from(context, peer, end_receive);
-    if (!ends_any(*entry.owner)) continue;
+    if (!ends_any(entry)) continue;
     matcher_.take_posted_from(context, match::any_source, end_receive);
     if (!told && why != errc::peer_left) entry.untold = peer;
   }
   end_probes(
       [&](const probe& p) {
         if (p.wanted.source >= 0) return p.wanted.source == peer;
-        const auto owner = contexts_.find(p.wanted.context);
-        return owner != contexts_.end() && ends_any(*owner->second.owner);
+        const auto entry = contexts_.find(p.wanted.context);
+        return entry != contexts_.end() && ends_any(entry->second);
       },
       g.why, g.text);
   // What they do may close some of them.
@@ -991,8 +1039,7 @@ bool endpoint::start(probe& p, std::uint32_t context, int source, int tag) noexc
     return true;
   }
   if (const int gone = gone_source(context, source); gone >= 0) {
-    const peer_state& g = state_of(gone);
-    p.set_failure(g.why, g.text);
+    set_gone(p, context, gone);
     return true;
   }
   probes_.push_back(p);

@@ -335,6 +335,41 @@ task<> two_take_too_long(communicator world) {
   TUTTI_EXPECT(std::get<1>(both).code != errc::success);
 }
 
+// Rank 1 closes a communicator before others wait for it there, or while they do.
+task<> closes_what_others_wait_on(communicator world, bool early) {
+  communicator c = co_await world.duplicate(), d = co_await world.duplicate();
+  int x = 0, y = 0;
+  if (world.rank() == 1) {
+    co_await c.send(7, 0);
+    if (early) c = d = communicator();
+    co_await world.barrier();
+    c = d = communicator();
+    co_await world.barrier();
+    co_return;
+  }
+  std::vector<char> large(4 << 20);
+  request receiving, sending, reducing;
+  const auto begin = [&] {
+    receiving = c.irecv(x, 1, 3);
+    sending = c.isend(large, 1);
+    reducing = start(d.all_reduce(y, sum));
+  };
+  if (!early) begin();
+  co_await world.barrier();
+  if (early) begin();
+  for (request* waiting : {&receiving, &sending, &reducing}) {
+    const failure f = co_await failure_awaiting(waiting);
+    TUTTI_EXPECT(f.code == errc::peer_left);
+    TUTTI_EXPECT(f.says("rank 1"));
+    TUTTI_EXPECT((f.says("has closed world/") || waiting == &reducing));
+  }
+  const failure probing = co_await failure_in(c.probe(1, 3));
+  TUTTI_EXPECT(probing.code == errc::peer_left);
+  if (world.rank() == 0) co_await c.recv(x, 1);
+  TUTTI_EXPECT((world.rank() != 0 || x == 7));
+  co_await world.barrier();
+}
+
 template <class F>
 void on_each_transport(int ranks, F main, std::chrono::milliseconds timeout = patience) {
   for (const std::string& transport : transports) {
@@ -369,6 +404,12 @@ TEST_CASE("failure: the timeout begins with the operation") {
 }
 TEST_CASE("failure: a peer that leaves while it is waited for") {
   for (const int ranks : {2, 3}) on_each_transport(ranks, leaves_while_waited_for);
+}
+TEST_CASE("failure: a peer that has closed the communicator is not waited for") {
+  for (const int ranks : {2, 3})
+    for (const bool early : {true, false})
+      on_each_transport(
+          ranks, [early](communicator world) { return closes_what_others_wait_on(std::move(world), early); });
 }
 TEST_CASE("failure: a receive from any source ends when all have left") { on_each_transport(3, all_leave); }
 TEST_CASE("failure: what was sent before leaving arrives") {
