@@ -557,21 +557,36 @@ void communicator_state::expire(void* self) noexcept {
 
 // ---- lifetime ----
 
+class communicator_state::goodbye {
+ public:
+  explicit goodbye(communicator_state& c) noexcept : c_(&c) {}
+  goodbye(goodbye&& other) noexcept : c_(std::exchange(other.c_, nullptr)) {}
+  goodbye& operator=(goodbye&&) = delete;
+  ~goodbye() { (*this)(); }
+  void operator()() noexcept {
+    if (communicator_state* const c = std::exchange(c_, nullptr)) c->last_reference_gone();
+  }
+
+ private:
+  communicator_state* c_;
+};
+
 void communicator_state::release_reference() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (world_ == nullptr) {
-    delete this;
-    return;
+  {
+    const std::lock_guard lock(ending_);
+    if (world_ != nullptr && !loop_.on_this_thread()) {
+      boost::asio::post(loop_.executor(), core::reserved_handler<goodbye>(goodbye_block_, goodbye(*this)));
+      return;
+    }
   }
-  if (loop_.on_this_thread()) {
-    last_reference_gone();
-  } else {
-    auto go = [this] { last_reference_gone(); };
-    boost::asio::post(loop_.executor(), core::reserved_handler<decltype(go)>(goodbye_, go));
-  }
+  last_reference_gone();
 }
 
 void communicator_state::last_reference_gone() noexcept {
+  {
+    const std::lock_guard other_thread_is_done(ending_);
+  }
   world* w = world_;
   if (w == nullptr) {
     delete this;
@@ -607,6 +622,7 @@ void communicator_state::orphan() noexcept {
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   endpoint_ = nullptr;
+  const std::lock_guard lock(ending_);
   world_ = nullptr;
 }
 

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -206,6 +207,9 @@ class communicator_state final : public p2p::context_owner {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peer_failed(world_rank(rank));
   }
   void last_reference_gone() noexcept;
+  // A handler by which the loop hears that the last handle has gone. One that is never called does the same
+  // when it is destroyed: the runtime has ended by then.
+  class goodbye;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
   static void look_around(void* self) noexcept;
@@ -227,7 +231,9 @@ class communicator_state final : public p2p::context_owner {
   std::chrono::milliseconds timeout_;
   std::atomic<int> references_{0};
   // In which the loop is told that the last one has gone, on another thread.
-  const std::shared_ptr<core::reserved_block> goodbye_ = std::make_shared<core::reserved_block>();
+  const std::shared_ptr<core::reserved_block> goodbye_block_ = std::make_shared<core::reserved_block>();
+  // Held while the last one goes on another thread, and while the runtime ends: world_ and loop_ stay.
+  std::mutex ending_;
   const std::uint64_t serial_;
   std::uint32_t next_sequence_ = 1;
   std::array<place, remembered> places_{};

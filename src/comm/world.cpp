@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <new>
 #include <numeric>
+#include <utility>
 
 namespace tutti::comm {
 namespace {
@@ -44,7 +45,8 @@ world::world(core::loop& loop, core::world_info info,
 world::~world() {
   cut();
   agreement_.end();
-  for_each([](communicator_state& c) { c.orphan(); });
+  // Where the last handle goes on another thread, that deletes it from then on.
+  for (communicator_state* const c : std::exchange(communicators_, {})) c->orphan();
   // Who still reads them must not find them gone; the memory goes with this process.
   for (auto& b : failed_boards_) b->keep_part();
   for (auto& b : retired_)
