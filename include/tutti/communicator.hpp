@@ -327,12 +327,13 @@ class communicator {
   // ---- failure ----
 
   // Fails the communicator on all its ranks: what is pending there, or is called next, ends with
-  // errc::cancelled and a text that names this rank; later calls with errc::communicator_failed. So do
-  // communicators made from this one; the one it was made from goes on. Does not wait; others hear of it in
-  // one message.
+  // errc::cancelled and a text that names this rank; later calls with errc::communicator_failed. Collectives
+  // that this rank has completed complete on the others, too. Communicators made from this one fail with it;
+  // the one it was made from goes on. Does not wait; others hear of it in one message.
   void abort();
-  // The ranks of which this rank knows that they have died or lost their connection, in ascending order;
-  // after shrink(), those that all its members have agreed on.
+  // The ranks that this rank knows to have failed, in ascending order: it has lost its connection to them,
+  // another member has told it, or the members have agreed in shrink(). When an operation throws
+  // errc::peer_failed, they include every rank that the error names.
   std::vector<int> failed_ranks() const;
   // The way on after a failure: a new communicator of the members that are left, in the order of their ranks.
   //

@@ -80,6 +80,7 @@ class collective_machine final : public core::activity, public comm::running_col
     comm_.engine().complete(*this);
   }
   std::uint32_t sequence() const noexcept override { return sequence_; }
+  const core::activity& waiting() const noexcept override { return *this; }
   std::string describe() const override {
     return fmt::format("{} #{}", name_of(operation_.what().kind), sequence_);
   }
@@ -102,9 +103,9 @@ class collective_machine final : public core::activity, public comm::running_col
       const errc why = failure();
       std::string text = take_text();
       // A failure that this rank found first fails the collective on all ranks.
-      if (!comm_.failed()) {
+      if (!comm_.ends(sequence_)) {
         text = base::words([&] { return fmt::format("{} on {}: {}", describe(), comm_.name(), text); });
-        comm_.fail(why, text, true);
+        comm_.fail(why, text, true, p2p::extent::one, comm_.first_open(sequence_));
       }
       state.fail(why, std::move(text));
     } else {
@@ -206,15 +207,15 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
 bool start_collective(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
-  if (!c.dead_member().empty()) {
-    c.fail(errc::peer_failed, c.dead_member(), true);
+  if (!c.failed() && !c.dead_member().empty()) {
+    c.fail(errc::peer_failed, c.dead_member(), true, p2p::extent::one, 0);
     state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.dead_member()));
     return true;
   }
   const comm::collective_description d = describe_call(c, what);
   const p2p::fingerprint print = comm::fingerprint_of(d);
   const std::uint32_t sequence = c.next_sequence(print);
-  if (c.failed()) {
+  if (c.ends(sequence)) {
     state.fail(c.failure(), c.failure_text());
     return true;
   }
@@ -250,16 +251,18 @@ void stop_collective(operation_state& state, errc why, const std::string& text) 
 
 void abandon_collective(operation_state&, void* which) noexcept {
   auto* m = static_cast<collective_machine*>(which);
-  const bool was_running = !m->ended() && m->failure() == errc::success;
+  const bool complete = m->ended() && m->failure() == errc::success;
   const std::string text = base::words([m] {
     return fmt::format("{} on {} was dropped before its end on {}", m->describe(), m->comm().name(),
                        m->comm().describe(m->comm().rank()));
   });
   communicator_state& c = m->comm();
   if (!c.orphaned()) c.recorder().end(m->record, flight::state::cancelled);
+  const std::uint32_t sequence = m->sequence(), first = c.first_open(sequence);
   m->detach();
   m->~collective_machine();
-  if (was_running) c.fail(errc::cancelled, text, true);
+  // Also when it had failed, and nobody had been told yet.
+  if (!complete && !c.ends(sequence)) c.fail(errc::cancelled, text, true, p2p::extent::one, first);
 }
 
 }  // namespace tutti::coll

@@ -77,7 +77,8 @@ bool operation_state::begin() {
     return true;
   }
   const bool mends = what_.kind == operation_kind::shrink;
-  if (c.orphaned() || (c.failed() && !mends)) {
+  const bool goes_on = !is_message(what_.kind) && !c.ends_next();
+  if (c.orphaned() || (c.failed() && !mends && !goes_on)) {
     fail(c.report_failure(),
          fmt::format("{}: the communicator failed earlier: {}", coll::title(c, what_), c.failure_text()));
     return true;

@@ -121,7 +121,9 @@ bool start_shrink(operation_state& state) {
   if (c.dead_member().empty()) {
     c.fail(errc::cancelled, who, true, p2p::extent::offspring);
   } else {
-    c.fail(errc::peer_failed, fmt::format("{}; {}", c.dead_member(), who), true, p2p::extent::offspring);
+    // Names no rank but the dead one.
+    c.fail(errc::peer_failed, fmt::format("{}; a member has called shrink on {}", c.dead_member(), c.name()),
+           true, p2p::extent::offspring, 0);
   }
   auto* const machine = new (state.machine_storage()) shrink_machine(state, c);
   state.set_machine(machine);

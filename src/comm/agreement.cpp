@@ -86,10 +86,12 @@ struct agreement::round {
   std::vector<int> members;  // ranks of the world; of a round that was called here
   std::string title;         // "shrink on world"
   std::string timeout_text;
-  bytes cause;  // why the communicator has failed, for members that have not heard of it
+  // Why the communicator has failed, for members that have not heard of it: those that have failed, as bits,
+  // the first collective that fails (4 bytes), and the reason.
+  bytes cause;
   // Those that wait for this rank's word: with the members that they cannot reach any more, as bits; and
   // those that gather themselves.
-  std::map<int, bytes> joined;  // behind the bits is their reason
+  std::map<int, bytes> joined;  // behind the bits is their cause
   std::set<int> asked;
   std::set<int> absent;  // alive, and take no part
   int gatherer = -1;     // which this rank has joined
@@ -161,7 +163,12 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   r.members = c.members();
   r.title = fmt::format("shrink on {}", c.name());
   r.timeout_text = fmt::format("timed out after {} s", std::chrono::duration<double>(c.timeout()).count());
-  r.cause = reason_bytes(c.failure(), c.failure_text());
+  bytes cause(bits_bytes(r.members.size()));
+  for (const int failed : c.failed_ranks()) set_bit(cause.data(), static_cast<std::size_t>(failed));
+  put(cause, c.first_failed());
+  const bytes reason = reason_bytes(c.failure(), c.failure_text());
+  cause.insert(cause.end(), reason.begin(), reason.end());
+  r.cause = std::move(cause);
   r.who = &who;
   guarded([&] {
     if (!r.open()) return tell_caller(r);
@@ -316,7 +323,7 @@ void agreement::tell_caller(round& r) {
   std::vector<int> members, dead;
   bool here = false;
   for (std::size_t i = 0; i < r.members.size(); ++i) {
-    if (has_bit(failed, i)) dead.push_back(static_cast<int>(i));
+    if (has_bit(failed, i)) dead.push_back(r.members[i]);
     if (!has_bit(stay, i)) continue;
     members.push_back(r.members[i]);
     here = here || r.members[i] == world_.info().rank;
@@ -329,6 +336,7 @@ void agreement::tell_caller(round& r) {
     return;
   }
   if (here) return who->settled(id, std::move(members), std::move(dead));
+  if (communicator_state* const c = world_.find(r.name.first)) c->add_failed(dead);
   who->refused(
       errc::peer_failed, base::words([this] {
         return fmt::format(
@@ -358,7 +366,7 @@ void agreement::decline(std::uint32_t id, const std::vector<int>& members, const
   e.renounce_context(2 * id + 1);
   stay_out(2 * id);
   for (const int m : members)
-    if (m != world_.info().rank) e.announce_failure(2 * id, m, errc::cancelled, text);
+    if (m != world_.info().rank) e.announce_failure(2 * id, m, {errc::cancelled, text});
 }
 
 void agreement::leave_round(round& r, errc why, const std::string& text) {
@@ -451,8 +459,10 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
       if (!r.open()) return answer();
       // Of a communicator that is not open here yet, the bits cannot be told from the reason; they come
       // first.
-      const std::size_t bits = what == word::join ? bits_bytes(n) : 0;
-      if (payload.size() < bits + reason_text_at) return;
+      const std::size_t bits = bits_bytes(n);
+      const std::size_t first_bytes = sizeof(std::uint32_t);
+      const std::size_t cause_at = what == word::join ? bits : 0;
+      if (payload.size() < cause_at + bits + first_bytes + reason_text_at) return;
       if (what == word::join) {
         r.joined[peer] = bytes(payload.begin() + 1, payload.end());
       } else {
@@ -460,8 +470,14 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
       }
       // Also where it has failed already: this rank may be at work on one that was made from it.
       if (c != nullptr) {
-        const auto cause = payload.subspan(bits);
-        c->fail(reason_in(cause), text_in(cause), false, p2p::extent::offspring);
+        const auto cause = payload.subspan(cause_at);
+        std::vector<int> failed;
+        for (std::size_t i = 0; i < n; ++i)
+          if (has_bit(cause.data() + 1, i)) failed.push_back(c->world_rank(static_cast<int>(i)));
+        c->add_failed(failed);
+        const auto reason = cause.subspan(bits + first_bytes);
+        c->fail(reason_in(reason), text_in(reason), false, p2p::extent::offspring,
+                get<std::uint32_t>(cause.data() + 1 + bits));
       }
       return advance(r);
     }

@@ -37,8 +37,7 @@ class agreement {
   // A call of shrink() on this rank. Told once, from the loop, possibly from inside a transport.
   class caller {
    public:
-    // These members (ranks of the world) go on, as the communicator `id`; `failed` are those (ranks of the
-    // old communicator) that have died.
+    // These members (ranks of the world) go on, as the communicator `id`; the members `failed` have died.
     virtual void settled(std::uint32_t id, std::vector<int> members, std::vector<int> failed) noexcept = 0;
     virtual void refused(errc why, std::string text) noexcept = 0;
 

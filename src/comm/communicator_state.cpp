@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstring>
-#include <iterator>
 #include <tutti/algorithm.hpp>
 #include <tutti/detail/operation_state.hpp>
 
@@ -89,9 +88,11 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       ranks_(w.info().peers.size(), -1),
       timeout_(w.info().timeout),
       serial_(w.next_serial()),
+      told_failed_(members_.size()),
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
       look_timer_(&look_around, this),
+      asked_(members_.size()),
       inquiry_timer_([](void* self) noexcept { static_cast<communicator_state*>(self)->end_inquiry(); },
                      this) {
   for (std::size_t i = 0; i < members_.size(); ++i) {
@@ -146,7 +147,7 @@ std::uint32_t communicator_state::next_sequence(const p2p::fingerprint& mine) no
 }
 
 bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept {
-  if (failed()) return false;
+  if (ends(sequence)) return false;
   place& p = places_[sequence % remembered];
   if (p.sequence == sequence && p.started) {
     if (p.print == theirs) return true;
@@ -173,7 +174,8 @@ std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, 
 
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                   const p2p::fingerprint& theirs) noexcept {
-  fail(errc::mismatch, base::words([&] { return mismatch_text(peer, sequence, mine, theirs); }), true);
+  fail(errc::mismatch, base::words([&] { return mismatch_text(peer, sequence, mine, theirs); }), true,
+       p2p::extent::one, first_open(sequence));
 }
 
 void communicator_state::add(running_collective& c) noexcept {
@@ -240,7 +242,7 @@ p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcep
 }
 
 void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept {
-  if (failed() || world_ == nullptr) return;
+  if (world_ == nullptr || !is_running(sequence)) return;
   const auto is_asked = [this](int member) {
     return member != world_rank(rank_) && !endpoint_->peer_gone(member);
   };
@@ -279,15 +281,14 @@ void communicator_state::told(int peer, std::uint32_t sequence, const p2p::where
 void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
   const std::unique_ptr<inquiry> all = std::move(inquiry_);
-  if (!failed() && is_running(all->sequence))
+  if (is_running(all->sequence))
     fail(all->why, base::words([&] { return all->text + "; " + findings(*all); }), true);
   // It came to its end meanwhile. Another that took too long may still be waiting to be ended.
-  while (!failed() && !inquiry_ && !later_.empty()) {
+  while (!inquiry_ && !later_.empty()) {
     inquiry next = std::move(later_.front());
     later_.erase(later_.begin());
-    if (is_running(next.sequence)) explain_and_fail(next.sequence, next.why, std::move(next.text));
+    explain_and_fail(next.sequence, next.why, std::move(next.text));
   }
-  if (failed()) later_.clear();
 }
 
 std::string communicator_state::findings(const inquiry& all) const {
@@ -330,81 +331,147 @@ std::string communicator_state::findings(const inquiry& all) const {
 
 // ---- failure ----
 
-void communicator_state::fail(errc why, const std::string& text, bool tell, p2p::extent reach) noexcept {
+std::uint32_t communicator_state::first_open(std::uint32_t also) const noexcept {
+  std::uint32_t first = also != 0 ? also : next_sequence_;
+  for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c))
+    if (precedes(c->sequence(), first)) first = c->sequence();
+  return first;
+}
+
+void communicator_state::fail(errc why, const std::string& text, bool tell, p2p::extent reach,
+                              std::optional<std::uint32_t> from) noexcept {
   if (world_ == nullptr) return;
-  if (failed()) {
+  const std::uint32_t first = from ? *from : first_open();
+  if (!fails_earlier(first)) {
     // Of another reason; those made from it may still be at work.
     if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
     return;
   }
-  failure_ = why;
-  base::copy_words(failure_text_, text);
+  if (!failed()) {
+    failure_ = why;
+    base::copy_words(failure_text_, text);
+    recorder_->communicator_failed(record_place_);
+  }
+  first_failed_ = first;
+  const std::vector<int> known = failed_members();
   // The dead one is a member of what this was made from, too, which may hear of it later.
   for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
     c = world_->find(2 * c->parent_);
-    if (c != nullptr && c->dead_member_.empty()) base::copy_words(c->dead_member_, text);
+    if (c == nullptr) continue;
+    c->add_failed(known);
+    if (c->dead_member_.empty()) base::copy_words(c->dead_member_, text);
   }
-  recorder_->communicator_failed(record_place_);
-  // Of this rank's own making, or the end of what is pending: somebody here hears of it.
-  reported_ = tell || !running_.empty() || !waiting_.empty() || !patient_.empty();
   if (tell)
     for (int r = 0; r < size(); ++r)
-      if (r != rank_) endpoint_->announce_failure(message_context(), world_rank(r), why, text, reach);
-  end_pending();
+      if (r != rank_)
+        endpoint_->announce_failure(message_context(), world_rank(r), {why, text, reach, known, first});
+  // Of this rank's own making, or the end of what is pending: somebody here hears of it.
+  reported_ = end_pending(why, text) || tell || reported_;
   if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
 }
 
 void communicator_state::fail_offspring(errc why, const std::string& text, bool tell) noexcept {
+  const std::vector<int> known = failed_members();
   world_->for_each([&](communicator_state& c) {
-    if (&c != this && c.parent() == id_) c.fail(why, text, tell, p2p::extent::offspring);
+    if (&c == this || c.parent() != id_) return;
+    c.add_failed(known);
+    // What another rank has completed there is not known.
+    c.fail(why, text, tell, p2p::extent::offspring, tell ? c.first_open() : 0);
   });
 }
 
-void communicator_state::end_pending() noexcept {
-  while (running_collective* c = running_.pop_front()) c->end(failure_, failure_text_);
-  base::intrusive_list<core::activity, core::waiting_tag> pending;
-  pending.splice_back(waiting_);
-  pending.splice_back(patient_);
-  while (core::activity* a = pending.pop_front()) a->on_expire(*a);
+bool communicator_state::end_pending(errc why, const std::string& text) noexcept {
+  bool any = false;
+  for (running_collective* c = running_.front(); c != nullptr;) {
+    running_collective* const next = running_.after(*c);
+    if (ends(c->sequence())) {
+      c->end(why, text);
+      any = true;
+    }
+    c = next;
+  }
+  const auto is_collective = [this](const core::activity& a) {
+    const running_collective* c = running_.front();
+    while (c != nullptr && &c->waiting() != &a) c = running_.after(*c);
+    return c != nullptr;
+  };
+  for (auto* const list : {&waiting_, &patient_}) {
+    base::intrusive_list<core::activity, core::waiting_tag> pending;
+    pending.splice_back(*list);
+    while (core::activity* a = pending.pop_front()) {
+      if (is_collective(*a)) {
+        list->push_back(*a);  // one that goes on
+      } else {
+        a->on_expire(*a);
+        any = true;
+      }
+    }
+  }
+  return any;
 }
 
-void communicator_state::failed_remotely(int peer, errc why, const std::string& text,
-                                         p2p::extent reach) noexcept {
+void communicator_state::failed_remotely(int peer, const p2p::failure_notice& told) noexcept {
   if (world_ == nullptr) return;
-  if (failed()) return fail(why, text, false, reach);
+  add_failed(told.failed);
+  if (!fails_earlier(told.first)) return fail(told.why, told.text, false, told.reach, told.first);
   // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the
   // reason first, not that a message was withdrawn or that this rank has left.
   for (const int member : members_)
     if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
-      endpoint_->announce_failure(message_context(), member, why, text, reach);
-  fail(why, text, false, reach);
+      endpoint_->announce_failure(message_context(), member, told);
+  fail(told.why, told.text, false, told.reach, told.first);
 }
 
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
   const int rank = rank_of(peer);
-  if (rank < 0 || failed()) return;
+  if (rank < 0) return;
   if (board_ != nullptr) board_->rank_gone(rank, why, text);
-  if (why == errc::peer_left) return;
+  // Of a failed one those collectives are left of which others have said that they need nothing more from
+  // who failed it. The ones that need something from `peer` end by that.
+  if (why == errc::peer_left || failed()) return;
   base::copy_words(dead_member_, text);
   // No collective can end well without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
-    fail(why, base::words([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true);
+    fail(why, base::words([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true,
+         p2p::extent::one, 0);
+}
+
+void communicator_state::closed_remotely(int peer) noexcept {
+  const int rank = rank_of(peer);
+  if (rank < 0) return;
+  if (board_ != nullptr)
+    board_->rank_gone(rank, errc::peer_left, base::words([&] { return closed_text(peer); }));
+  endpoint_->closed_by(message_context(), peer);
+  endpoint_->closed_by(collective_context(), peer);
+}
+
+std::string communicator_state::closed_text(int peer) const {
+  return fmt::format(
+      "{} has closed {}, on which this rank waits for it: its last handle there has gone; keep one on every "
+      "rank until all are done",
+      world_->describe(peer), name_);
 }
 
 std::vector<int> communicator_state::failed_ranks() const {
   std::vector<int> failed;
   for (int r = 0; r < size(); ++r)
-    if (endpoint_->peer_failed(world_rank(r)) ||
-        std::binary_search(agreed_failed_.begin(), agreed_failed_.end(), r))
-      failed.push_back(r);
+    if (has_failed(r)) failed.push_back(r);
   return failed;
 }
 
-void communicator_state::add_failed(const std::vector<int>& ranks) {
-  std::vector<int> all;
-  std::set_union(agreed_failed_.begin(), agreed_failed_.end(), ranks.begin(), ranks.end(),
-                 std::back_inserter(all));
-  agreed_failed_ = std::move(all);
+std::vector<int> communicator_state::failed_members() const noexcept {
+  try {
+    std::vector<int> failed = failed_ranks();
+    for (int& r : failed) r = world_rank(r);
+    return failed;
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+void communicator_state::add_failed(std::span<const int> world_ranks) noexcept {
+  for (const int member : world_ranks)
+    if (const int r = rank_of(member); r >= 0) told_failed_[static_cast<std::size_t>(r)] = true;
 }
 
 std::vector<int> communicator_state::suspected_ranks() const {
@@ -457,15 +524,23 @@ void communicator_state::watch(core::activity& a, bool has_deadline, std::uint64
 }
 
 // Connections are made when something is sent. A rank that only waits for another has none, and would not
-// hear of its end.
+// hear of its end. And the other may have closed this communicator already.
 void communicator_state::look_around(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
-  if (c.world_ == nullptr || c.failed()) return;
+  if (c.world_ == nullptr || (c.failed() && c.running_.empty())) return;
   if (std::exchange(c.waits_for_anyone_, false) && c.size() <= most_looked_after)
     for (const int member : c.members_)
-      if (member != c.world_rank(c.rank_)) c.endpoint_->get_in_touch(member);
-  c.endpoint_->get_in_touch_with_awaited(c.message_context());
-  c.endpoint_->get_in_touch_with_awaited(c.collective_context());
+      if (member != c.world_rank(c.rank_)) c.ask_whether_closed(member);
+  for (const std::uint32_t context : {c.message_context(), c.collective_context()})
+    c.endpoint_->for_each_awaited(context, [&c](int member) { c.ask_whether_closed(member); });
+}
+
+// Once: a rank that closes a communicator tells those with which it is in touch.
+void communicator_state::ask_whether_closed(int member) noexcept {
+  const int rank = rank_of(member);
+  if (rank < 0 || asked_[static_cast<std::size_t>(rank)]) return;
+  asked_[static_cast<std::size_t>(rank)] = true;
+  endpoint_->ask(collective_context(), member, 0);
 }
 
 void communicator_state::expire(void* self) noexcept {
@@ -483,27 +558,52 @@ void communicator_state::expire(void* self) noexcept {
 
 // ---- lifetime ----
 
+class communicator_state::goodbye {
+ public:
+  explicit goodbye(communicator_state& c) noexcept : c_(&c) {}
+  goodbye(goodbye&& other) noexcept : c_(std::exchange(other.c_, nullptr)) {}
+  goodbye& operator=(goodbye&&) = delete;
+  ~goodbye() { (*this)(); }
+  void operator()() noexcept {
+    if (communicator_state* const c = std::exchange(c_, nullptr)) c->last_reference_gone();
+  }
+
+ private:
+  communicator_state* c_;
+};
+
 void communicator_state::release_reference() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
-  if (world_ == nullptr) {
-    delete this;
-    return;
+  {
+    const std::lock_guard lock(ending_);
+    if (world_ != nullptr && !loop_.on_this_thread()) {
+      boost::asio::post(loop_.executor(), core::reserved_handler<goodbye>(goodbye_block_, goodbye(*this)));
+      return;
+    }
   }
-  if (loop_.on_this_thread()) {
-    last_reference_gone();
-  } else {
-    auto go = [this] { last_reference_gone(); };
-    boost::asio::post(loop_.executor(), core::reserved_handler<decltype(go)>(goodbye_, go));
-  }
+  last_reference_gone();
 }
 
 void communicator_state::last_reference_gone() noexcept {
+  {
+    const std::lock_guard other_thread_is_done(ending_);
+  }
   world* w = world_;
   if (w == nullptr) {
     delete this;
     return;
   }
   recorder_->close_communicator(record_place_);
+  // A rank that closes its last one leaves the world, and says that. A member that still waits for this rank
+  // hears of the failure first, if there is one.
+  const std::vector<int> known = failed_members();
+  for (const int member : members_) {
+    if (w->is_last(*this) || member == world_rank(rank_) || !endpoint_->in_touch(member)) continue;
+    if (failed())
+      endpoint_->announce_failure(message_context(), member,
+                                  {failure_, failure_text_, p2p::extent::one, known, first_failed_});
+    endpoint_->announce_closing(collective_context(), member);
+  }
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   w->retire(std::move(board_), failed());
@@ -512,7 +612,8 @@ void communicator_state::last_reference_gone() noexcept {
 
 void communicator_state::orphan() noexcept {
   const bool failed_before = failed();
-  fail(errc::shut_down, base::words([] { return std::string("the runtime has ended"); }), false);
+  fail(errc::shut_down, base::words([] { return std::string("the runtime has ended"); }), false,
+       p2p::extent::one, 0);
   world_->retire(std::move(board_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();
@@ -522,6 +623,7 @@ void communicator_state::orphan() noexcept {
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   endpoint_ = nullptr;
+  const std::lock_guard lock(ending_);
   world_ = nullptr;
 }
 

@@ -15,7 +15,9 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <tutti/error.hpp>
 #include <utility>
@@ -44,6 +46,8 @@ class running_collective : public base::list_hook<running_tag> {
   virtual void end(errc why, const std::string& text) noexcept = 0;
   virtual std::string describe() const = 0;  // "all_reduce #41"
   virtual std::uint32_t sequence() const noexcept = 0;
+  // As which it waits under the communicator's timeout.
+  virtual const core::activity& waiting() const noexcept = 0;
 
   core::time_point since{};  // set by communicator_state::add
   flight::handle record{};   // where it is on record; it may be none
@@ -107,7 +111,17 @@ class communicator_state final : public p2p::context_owner {
   // by unlinking. `cycles`: a reading of base::cycles() of just now, or 0.
   void watch(core::activity& a, bool has_deadline, std::uint64_t cycles) noexcept;
 
+  // Nothing new begins, but for collectives that the failure does not reach: those that whoever failed the
+  // communicator had completed.
   bool failed() const noexcept { return failure_ != errc::success; }
+  // The failure reaches collective `sequence`, or all to come from `sequence` on.
+  bool ends(std::uint32_t sequence) const noexcept {
+    return failed() && (first_failed_ == 0 || !precedes(sequence, first_failed_));
+  }
+  bool ends_next() const noexcept { return ends(next_sequence_); }
+  std::uint32_t first_failed() const noexcept { return first_failed_; }
+  // The first collective that is not complete here; `also` is not, although it does not run.
+  std::uint32_t first_open(std::uint32_t also = 0) const noexcept;
   errc failure() const noexcept { return failure_; }
   const std::string& failure_text() const noexcept { return failure_text_; }
   // What a call on a failed communicator gets: the failure itself when no operation here has ended with it
@@ -116,9 +130,11 @@ class communicator_state final : public p2p::context_owner {
     if (failure_ == errc::shut_down) return failure_;
     return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
   }
-  // Ends everything pending here with this reason, and, with `tell`, on the other members; with
-  // extent::offspring, also on communicators that were made from this one.
-  void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one) noexcept;
+  // Ends messages and collectives, those before `first` excepted, with this reason, and, with `tell`, on the
+  // other members; with extent::offspring, also on communicators that were made from this one. `first`: that
+  // of failure_notice; without, first_open(). What fails again fails only from an earlier collective on.
+  void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one,
+            std::optional<std::uint32_t> first = std::nullopt) noexcept;
   // Collective `sequence`, in progress here, has taken too long. Asks all ranks where they are with it and
   // fails the communicator, `why` and `text` with what they said, when all have answered or after a tenth of
   // a second; not when the collective ends meanwhile.
@@ -129,10 +145,12 @@ class communicator_state final : public p2p::context_owner {
   // What is pending here and for whom it waits, for people; empty: nothing.
   std::string pending() const;
 
-  // Those whose link has ended otherwise than by their leaving, and those that the members have agreed on;
-  // ascending.
+  // The ranks whose link has failed here, and those that other members have told of or agreed on; ascending.
   std::vector<int> failed_ranks() const;
-  void add_failed(const std::vector<int>& ranks);
+  // The same as ranks of the world; empty also when memory has run out.
+  std::vector<int> failed_members() const noexcept;
+  // Ignores ranks of the world that are no members.
+  void add_failed(std::span<const int> world_ranks) noexcept;
   // Tells one shrink() of this communicator from the next, the same on all members.
   std::uint32_t next_round() noexcept { return ++rounds_; }
   // Those that are waited for and do not progress, ascending.
@@ -151,8 +169,10 @@ class communicator_state final : public p2p::context_owner {
   bool admit(int peer, std::uint32_t sequence, const p2p::fingerprint& theirs) noexcept override;
   std::string mismatch_text(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                             const p2p::fingerprint& theirs) const override;
-  void failed_remotely(int peer, errc why, const std::string& text, p2p::extent reach) noexcept override;
+  void failed_remotely(int peer, const p2p::failure_notice& told) noexcept override;
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
+  void closed_remotely(int peer) noexcept override;
+  std::string closed_text(int peer) const override;
   p2p::whereabouts where(std::uint32_t sequence) const noexcept override;
   void told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept override;
   bool has_member(int world_rank) const noexcept override { return rank_of(world_rank) >= 0; }
@@ -179,12 +199,26 @@ class communicator_state final : public p2p::context_owner {
   std::string findings(const inquiry& all) const;
   void mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                 const p2p::fingerprint& theirs) noexcept;
-  void end_pending() noexcept;
+  // The order of collectives; numbers begin again after 2^31.
+  static bool precedes(std::uint32_t a, std::uint32_t b) noexcept {
+    return a != b && ((b - a) & 0x7fffffffU) < 0x40000000U;
+  }
+  bool fails_earlier(std::uint32_t first) const noexcept {
+    return !failed() || (first_failed_ != 0 && (first == 0 || precedes(first, first_failed_)));
+  }
+  bool end_pending(errc why, const std::string& text) noexcept;  // whether there was anything
   void fail_offspring(errc why, const std::string& text, bool tell) noexcept;
+  bool has_failed(int rank) const noexcept {
+    return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peer_failed(world_rank(rank));
+  }
   void last_reference_gone() noexcept;
+  // A handler by which the loop hears that the last handle has gone. One that is never called does the same
+  // when it is destroyed: the runtime has ended by then.
+  class goodbye;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
   static void look_around(void* self) noexcept;
+  void ask_whether_closed(int member) noexcept;
   void record_waits() noexcept;
 
   world* world_;
@@ -202,15 +236,18 @@ class communicator_state final : public p2p::context_owner {
   std::chrono::milliseconds timeout_;
   std::atomic<int> references_{0};
   // In which the loop is told that the last one has gone, on another thread.
-  const std::shared_ptr<core::reserved_block> goodbye_ = std::make_shared<core::reserved_block>();
+  const std::shared_ptr<core::reserved_block> goodbye_block_ = std::make_shared<core::reserved_block>();
+  // Held while the last one goes on another thread, and while the runtime ends: world_ and loop_ stay.
+  std::mutex ending_;
   const std::uint64_t serial_;
   std::uint32_t next_sequence_ = 1;
   std::array<place, remembered> places_{};
   errc failure_ = errc::success;
   std::string failure_text_;
+  std::uint32_t first_failed_ = 0;
   bool reported_ = false;  // an operation of this rank has ended with the failure
   std::string dead_member_;
-  std::vector<int> agreed_failed_;
+  std::vector<bool> told_failed_;  // by rank: other members have told of its failure, or agreed on it
   std::uint32_t rounds_ = 0;
   base::intrusive_list<running_collective, running_tag> running_;
   base::intrusive_list<core::activity, core::waiting_tag> waiting_;  // in the order of their starts
@@ -220,6 +257,8 @@ class communicator_state final : public p2p::context_owner {
   core::timer notice_timer_;
   core::timer look_timer_;
   bool waits_for_anyone_ = false;
+  // By rank: this rank has waited for it and has asked it, so it tells when it closes this communicator.
+  std::vector<bool> asked_;
   core::timer inquiry_timer_;
   std::unique_ptr<inquiry> inquiry_;
   std::vector<inquiry> later_;  // to be made when that one is over and has not failed the communicator

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <new>
 #include <numeric>
+#include <utility>
 
 namespace tutti::comm {
 namespace {
@@ -44,7 +45,8 @@ world::world(core::loop& loop, core::world_info info,
 world::~world() {
   cut();
   agreement_.end();
-  for_each([](communicator_state& c) { c.orphan(); });
+  // Where the last handle goes on another thread, that deletes it from then on.
+  for (communicator_state* const c : std::exchange(communicators_, {})) c->orphan();
   // Who still reads them must not find them gone; the memory goes with this process.
   for (auto& b : failed_boards_) b->keep_part();
   for (auto& b : retired_)
@@ -174,6 +176,19 @@ task<> world::leave(core::time_point deadline) {
 }
 
 void world::fail(const std::string& text) noexcept {
+  for_each([this](communicator_state& c) { c.add_failed({&info_.rank, 1}); });
+  // Where this rank has not survived the failure of others, the text names them, too.
+  try {
+    std::vector<bool> known(info_.peers.size());
+    for (const communicator_state* c : communicators_)
+      for (const int member : c->failed_members()) known[static_cast<std::size_t>(member)] = true;
+    std::vector<int> failed;
+    for (int r = 0; r < info_.size; ++r)
+      if (known[static_cast<std::size_t>(r)]) failed.push_back(r);
+    for_each([&failed](communicator_state& c) { c.add_failed(failed); });
+  } catch (const std::bad_alloc&) {
+    // Then there was none for such a text, either.
+  }
   for_each([&text](communicator_state& c) { c.fail(errc::peer_failed, text, true); });
 }
 

@@ -71,6 +71,9 @@ class world final : public p2p::router {
   }
   std::uint64_t next_serial() noexcept { return ++made_; }
   bool has_communicators() const noexcept { return !communicators_.empty(); }
+  bool is_last(const communicator_state& c) const noexcept {
+    return communicators_.size() == 1 && communicators_.front() == &c;
+  }
   // A number for a new communicator that no other rank of this world gives out. Throws errc::resources at the
   // end of their range (2^31 / size of the world).
   std::uint32_t next_communicator_id();

@@ -2,6 +2,7 @@
 #include "p2p/endpoint.hpp"
 
 #include "base/heap_use.hpp"
+#include "base/little_endian.hpp"
 #include "base/text.hpp"
 #include "flight/recorder.hpp"
 
@@ -22,7 +23,6 @@ using transport::landing;
 constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 
 constexpr std::size_t early_failures_kept = 64;
-constexpr std::size_t closed_remembered = 4096;
 // Frames of the protocol itself that can leave even when memory has run out.
 constexpr std::size_t controls_in_reserve = 16;
 
@@ -41,7 +41,8 @@ endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, coo
       routes_(routes),
       rank_(rank),
       cookies_(std::move(cookies)),
-      peers_(static_cast<std::size_t>(size)) {
+      peers_(static_cast<std::size_t>(size)),
+      closed_(static_cast<std::uint32_t>(size)) {
   early_failures_.reserve(early_failures_kept);
   controls_.reserve(2 * controls_in_reserve);
   while (controls_.size() < controls_in_reserve)
@@ -63,7 +64,7 @@ endpoint_usage endpoint::usage() const noexcept {
 
 void endpoint::open_context(std::uint32_t context, context_owner& owner) {
   to_tell_.reserve(contexts_.size() + 1);
-  const auto entry = contexts_.emplace(context, open{&owner}).first;
+  const auto entry = contexts_.emplace(context, open{&owner, -1, {}}).first;
   try {
     matcher_.open_context(context, static_cast<int>(peers_.size()));
   } catch (...) {
@@ -78,7 +79,10 @@ void endpoint::close_context(std::uint32_t context) noexcept {
   end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down, why);
   drop_unexpected(context);
   matcher_.close_context(context);
-  contexts_.erase(context);
+  if (const auto entry = contexts_.find(context); entry != contexts_.end()) {
+    closings_ -= entry->second.closed_by.size();
+    contexts_.erase(entry);
+  }
   remember_closed(context);
 }
 
@@ -97,17 +101,10 @@ void endpoint::drop_unexpected(std::uint32_t context) noexcept {
 }
 
 void endpoint::remember_closed(std::uint32_t context) noexcept {
-  // What still comes for it comes soon: its members have closed it, or are about to.
-  if (closed_order_.size() == closed_remembered) {
-    closed_.erase(closed_order_.front());
-    closed_order_.pop_front();
-  }
   try {
-    closed_order_.push_back(context);
-    if (!closed_.insert(context).second) closed_order_.pop_back();
+    closed_.add(context);
   } catch (const std::bad_alloc&) {
     // Forgotten: what still comes is kept until the world ends.
-    if (!closed_order_.empty() && closed_order_.back() == context) closed_order_.pop_back();
   }
 }
 
@@ -123,6 +120,11 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   peer_state& other = state_of(peer);
   if (other.why != errc::success) {
     s.set_failure(other.why, other.text);
+    s.at = send::phase::done;
+    return true;
+  }
+  if (is_closed_by(context, peer)) {
+    set_gone(s, context, peer);
     s.at = send::phase::done;
     return true;
   }
@@ -177,7 +179,8 @@ bool endpoint::send_now(std::uint32_t context, int peer, int tag, const void* da
                         std::size_t bytes) noexcept {
   peer_state& other = state_of(peer);
   transport::link* const link = other.link;
-  if (link == nullptr || !link->sends_eagerly(data, bytes) || other.eager_out + cost_of(bytes) > eager_window)
+  if (link == nullptr || closings_ != 0 || !link->sends_eagerly(data, bytes) ||
+      other.eager_out + cost_of(bytes) > eager_window)
     return false;
   frame head;
   head.context = context;
@@ -312,22 +315,29 @@ void endpoint::lose(int peer, const char* what) noexcept {
   }
 }
 
-// The reach of a failure stands beside its reason.
+// The reach of a failure stands beside its reason. The payload of a fail frame: the first collective that
+// fails, how many ranks have failed, these ranks, each of 4 bytes, and the text.
 constexpr std::int32_t reaches_offspring = 0x100;
+constexpr std::size_t most_failed_told = 4096;
+constexpr std::size_t longest_text_told = 4000;
 
-void endpoint::announce_failure(std::uint32_t context, int peer, errc why, const std::string& text,
-                                extent reach) noexcept {
+void endpoint::announce_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept {
   frame head;
   head.kind = frame_kind::fail;
   head.context = context;
-  head.tag = static_cast<std::int32_t>(why) | (reach == extent::offspring ? reaches_offspring : 0);
-  const std::string_view shown = std::string_view(text).substr(0, 4000);
-  const auto* bytes = reinterpret_cast<const std::byte*>(shown.data());
+  head.tag = static_cast<std::int32_t>(what.why) | (what.reach == extent::offspring ? reaches_offspring : 0);
+  const std::span<const int> failed = what.failed.first(std::min(what.failed.size(), most_failed_told));
+  const std::size_t text_bytes = std::min(what.text.size(), longest_text_told);
   std::vector<std::byte> payload;
   try {
-    payload.assign(bytes, bytes + shown.size());
+    payload.resize(4 * (2 + failed.size()) + text_bytes);
+    auto* at = reinterpret_cast<std::uint8_t*>(payload.data());
+    base::put_little_endian(at, what.first);
+    base::put_little_endian(at += 4, static_cast<std::uint32_t>(failed.size()));
+    for (const int rank : failed) base::put_little_endian(at += 4, static_cast<std::uint32_t>(rank));
+    std::memcpy(at + 4, what.text.data(), text_bytes);
   } catch (const std::bad_alloc&) {
-    // Without words it still says that it has failed.
+    // Without a payload it still says that it has failed.
   }
   post_control(peer, head, std::move(payload));
 }
@@ -346,15 +356,6 @@ void endpoint::get_in_touch(int peer) noexcept {
   frame nothing;
   nothing.kind = frame_kind::credit;
   post_control(peer, nothing);
-}
-
-void endpoint::get_in_touch_with_awaited(std::uint32_t context) noexcept {
-  const auto note = [&](const match::envelope& wanted) {
-    if (wanted.context == context && wanted.source >= 0 && wanted.source != rank_)
-      get_in_touch(wanted.source);
-  };
-  matcher_.visit_posted(context, [&](const match::posted_receive& r) { note(r.wanted); });
-  for (const probe* p = probes_.front(); p != nullptr; p = probes_.after(*p)) note(p->wanted);
 }
 
 void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,
@@ -400,7 +401,11 @@ int endpoint::waits_for(std::uint32_t context, std::uint32_t sequence) noexcept 
 void endpoint::end_ask(int peer, const frame& head) noexcept {
   const auto owner = contexts_.find(head.context);
   whereabouts here;
-  if (owner != contexts_.end()) here = owner->second.owner->where(static_cast<std::uint32_t>(head.tag));
+  if (owner != contexts_.end()) {
+    here = owner->second.owner->where(static_cast<std::uint32_t>(head.tag));
+  } else if (!was_closed(head.context)) {
+    here.at = whereabouts::state::not_called;  // to be opened
+  }
   frame answer;
   answer.kind = frame_kind::tell;
   answer.context = head.context;
@@ -422,7 +427,55 @@ void endpoint::end_tell(int peer, const frame& head) noexcept {
   there.last = head.other_cookie;
   there.print = head.fingerprint;
   if (head.length > 0 && head.length <= peers_.size()) there.waits_for = static_cast<int>(head.length) - 1;
-  owner->second.owner->told(peer, static_cast<std::uint32_t>(head.tag), there);
+  context_owner& told = *owner->second.owner;
+  told.told(peer, static_cast<std::uint32_t>(head.tag), there);
+  if (there.at == whereabouts::state::no_communicator) told.closed_remotely(peer);
+}
+
+void endpoint::announce_closing(std::uint32_t context, int peer) noexcept {
+  frame head;
+  head.kind = frame_kind::tell;
+  head.context = context;
+  head.cookie = static_cast<std::uint64_t>(whereabouts::state::no_communicator);
+  post_control(peer, head);
+}
+
+void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
+  const auto entry = contexts_.find(context);
+  if (entry == contexts_.end() || is_closed_by(entry->second, peer)) return;
+  open& o = entry->second;
+  try {
+    o.closed_by.push_back(peer);
+  } catch (const std::bad_alloc&) {
+    return;  // what waits for it does so until its timeout
+  }
+  ++closings_;
+  const auto end_receive = [&](match::posted_receive& posted) {
+    auto& r = static_cast<receive&>(posted);
+    set_gone(r, context, peer);
+    finish(r);
+  };
+  matcher_.take_posted_from(context, peer, end_receive);
+  const bool nobody = nobody_left(o) >= 0;
+  if (nobody) matcher_.take_posted_from(context, match::any_source, end_receive);
+  const std::string text = base::words([&] { return o.owner->closed_text(peer); });
+  end_probes(
+      [&](const probe& p) {
+        return p.wanted.context == context && (p.wanted.source == peer || (p.wanted.source < 0 && nobody));
+      },
+      errc::peer_left, text);
+  cookies_.for_each([&](const cookie_table::named& is) {
+    send* const s = is.sending;
+    if (s != nullptr && s->peer == peer && s->head.context == context && s->at == send::phase::announced)
+      fail(*s, errc::peer_left, text);
+  });
+}
+
+void endpoint::set_gone(core::activity& a, std::uint32_t context, int peer) noexcept {
+  const peer_state& g = state_of(peer);
+  if (g.why != errc::success) return a.set_failure(g.why, g.text);
+  const context_owner& owner = *contexts_.find(context)->second.owner;
+  a.set_failure(errc::peer_left, base::words([&] { return owner.closed_text(peer); }));
 }
 
 bool endpoint::waiting_message(std::uint32_t context, int source, status& found) noexcept {
@@ -454,9 +507,8 @@ bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, voi
     return false;
   }
   if (const int gone = gone_source(context, source); gone >= 0) {
-    const peer_state& g = state_of(gone);
     matcher_.withdraw(r);
-    r.set_failure(g.why, g.text);
+    set_gone(r, context, gone);
     r.at = receive::phase::done;
     return true;
   }
@@ -770,15 +822,12 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
     return;
   }
   if (was_closed(head.context)) {
-    // Point to point the sender waits for a receive until its timeout, and is told that there was none.
-    if (head.fingerprint != fingerprint{}) {
-      frame answer;
-      answer.kind = frame_kind::refuse;
-      answer.context = head.context;
-      answer.cookie = head.cookie;
-      post_control(peer, answer);
-    }
-    return;
+    if (head.fingerprint == fingerprint{}) return announce_closing(head.context, peer);
+    frame answer;
+    answer.kind = frame_kind::refuse;
+    answer.context = head.context;
+    answer.cookie = head.cookie;
+    return post_control(peer, answer);
   }
   unexpected* const u = memory_of(0);
   if (u == nullptr) return lose(peer, "the announcement of a message that came before its receive");
@@ -811,21 +860,35 @@ void endpoint::end_data(const frame& head, const landing& where) noexcept {
 
 void endpoint::end_fail(int peer, const frame& head, const landing& where) noexcept {
   std::string text = base::no_words;
+  std::vector<int> failed;
+  std::uint32_t first = 0;
   if (where.owner != nullptr) {
     auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
-    base::copy_words(text, {reinterpret_cast<const char*>(u.data), head.length});
+    const auto* const at = reinterpret_cast<const std::uint8_t*>(u.data);
+    const auto number = [&](std::size_t i) { return base::get_little_endian<std::uint32_t>(at + 4 * i); };
+    const std::size_t words = head.length / 4;
+    const std::size_t count = words < 2 ? 0 : std::min<std::size_t>(number(1), words - 2);
+    if (words >= 2) first = number(0);
+    try {
+      for (std::size_t i = 2; i < 2 + count; ++i)
+        if (number(i) < peers_.size()) failed.push_back(static_cast<int>(number(i)));
+    } catch (const std::bad_alloc&) {
+      // Then there is no memory for a text that names them, either.
+    }
+    const std::size_t begin = words < 2 ? 0 : 4 * (2 + count);
+    base::copy_words(text, {reinterpret_cast<const char*>(at) + begin, head.length - begin});
     recycle(u);
   }
   const auto why = static_cast<errc>(head.tag & ~reaches_offspring);
   const extent reach = (head.tag & reaches_offspring) != 0 ? extent::offspring : extent::one;
   const auto owner = contexts_.find(head.context);
   if (owner != contexts_.end()) {
-    owner->second.owner->failed_remotely(peer, why, text, reach);
+    owner->second.owner->failed_remotely(peer, {why, text, reach, failed, first});
     return;
   }
-  // Closed here, or not open yet; of the former there may be any number, and numbers are not used again.
+  if (was_closed(head.context)) return;
   if (early_failures_.size() == early_failures_kept) early_failures_.erase(early_failures_.begin());
-  early_failures_.push_back({head.context, peer, why, std::move(text), reach});
+  early_failures_.push_back({head.context, peer, why, std::move(text), reach, std::move(failed), first});
 }
 
 void endpoint::end_agree(int peer, const frame& head, const landing& where) noexcept {
@@ -841,7 +904,7 @@ void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) n
   if (found == early_failures_.end()) return;
   const early_failure f = std::move(*found);
   early_failures_.erase(found);
-  owner.failed_remotely(f.peer, f.why, f.text, f.reach);
+  owner.failed_remotely(f.peer, {f.why, f.text, f.reach, f.failed, f.first});
 }
 
 void endpoint::finish(receive& r) noexcept {
@@ -880,21 +943,21 @@ void endpoint::drop_arriving(int peer) noexcept {
   discard(u);
 }
 
-int endpoint::nobody_left(const context_owner& owner) const noexcept {
+int endpoint::nobody_left(const open& o) const noexcept {
   int gone = -1;
   for (int p = 0; p < static_cast<int>(peers_.size()); ++p) {
-    if (p == rank_ || !owner.has_member(p)) continue;
-    if (!peer_gone(p)) return -1;
+    if (p == rank_ || !o.owner->has_member(p)) continue;
+    if (!peer_gone(p) && !is_closed_by(o, p)) return -1;
     gone = p;
   }
   return in_touch(rank_) ? -1 : gone;
 }
 
 int endpoint::gone_of_any(std::uint32_t context) noexcept {
-  const auto owner = contexts_.find(context);
-  if (owner == contexts_.end()) return -1;
-  if (const int last = nobody_left(*owner->second.owner); last >= 0) return last;
-  return std::exchange(owner->second.untold, -1);
+  const auto entry = contexts_.find(context);
+  if (entry == contexts_.end()) return -1;
+  if (const int last = nobody_left(entry->second); last >= 0) return last;
+  return std::exchange(entry->second.untold, -1);
 }
 
 void endpoint::closed(int peer, errc why, std::string text) noexcept {
@@ -937,8 +1000,8 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   ++gone_;
   // A receive from any source goes on while a member that may send is left; a member's death is reported to
   // it at once.
-  const auto ends_any = [&](const context_owner& owner) {
-    return owner.has_member(peer) && (why != errc::peer_left || nobody_left(owner) >= 0);
+  const auto ends_any = [&](const open& o) {
+    return o.owner->has_member(peer) && (why != errc::peer_left || nobody_left(o) >= 0);
   };
   for (auto& [context, entry] : contexts_) {
     bool told = false;
@@ -949,15 +1012,15 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
       finish(r);
     };
     matcher_.take_posted_from(context, peer, end_receive);
-    if (!ends_any(*entry.owner)) continue;
+    if (!ends_any(entry)) continue;
     matcher_.take_posted_from(context, match::any_source, end_receive);
     if (!told && why != errc::peer_left) entry.untold = peer;
   }
   end_probes(
       [&](const probe& p) {
         if (p.wanted.source >= 0) return p.wanted.source == peer;
-        const auto owner = contexts_.find(p.wanted.context);
-        return owner != contexts_.end() && ends_any(*owner->second.owner);
+        const auto entry = contexts_.find(p.wanted.context);
+        return entry != contexts_.end() && ends_any(entry->second);
       },
       g.why, g.text);
   // What they do may close some of them.
@@ -977,8 +1040,7 @@ bool endpoint::start(probe& p, std::uint32_t context, int source, int tag) noexc
     return true;
   }
   if (const int gone = gone_source(context, source); gone >= 0) {
-    const peer_state& g = state_of(gone);
-    p.set_failure(g.why, g.text);
+    set_gone(p, context, gone);
     return true;
   }
   probes_.push_back(p);

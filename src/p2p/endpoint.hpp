@@ -12,17 +12,17 @@
 #include "core/engine.hpp"
 #include "match/matcher.hpp"
 #include "p2p/activities.hpp"
+#include "p2p/closed_contexts.hpp"
 #include "p2p/cookie_table.hpp"
 #include "transport/link.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 namespace tutti::p2p {
@@ -53,6 +53,17 @@ enum class extent : std::uint8_t {
   offspring  // that one and those that were made from it
 };
 
+// What a rank that fails a communicator tells the other members.
+struct failure_notice {
+  errc why = errc::success;
+  const std::string& text;
+  extent reach = extent::one;
+  std::span<const int> failed = {};  // ranks of the world that the sender knows to have failed
+  // The first collective that fails with it; those before need nothing more from whoever failed the
+  // communicator. 0: all fail.
+  std::uint32_t first = 0;
+};
+
 // A communicator, as far as the endpoint needs to know it.
 class context_owner {
  public:
@@ -63,9 +74,13 @@ class context_owner {
   virtual std::string mismatch_text(int peer, std::uint32_t sequence, const fingerprint& mine,
                                     const fingerprint& theirs) const = 0;
   // `peer` has told that this communicator failed there.
-  virtual void failed_remotely(int peer, errc why, const std::string& text, extent reach) noexcept = 0;
+  virtual void failed_remotely(int peer, const failure_notice& told) noexcept = 0;
   // The link to `peer` has closed.
   virtual void peer_closed(int peer, errc why, const std::string& text) noexcept = 0;
+  // `peer` has closed this communicator: its last handle there has gone.
+  virtual void closed_remotely(int /*peer*/) noexcept {}
+  // What ends with errc::peer_left because of that says this.
+  virtual std::string closed_text(int /*peer*/) const { return {}; }
   // `peer` asks where this rank is with collective `sequence`.
   virtual whereabouts where(std::uint32_t) const noexcept { return {}; }
   // `peer` has answered endpoint::ask.
@@ -162,8 +177,12 @@ class endpoint final : public transport::inbound {
   // Ends every receive posted for `context`.
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
   // Tells `peer` that the communicator has failed here; best effort.
-  void announce_failure(std::uint32_t context, int peer, errc why, const std::string& text,
-                        extent reach = extent::one) noexcept;
+  void announce_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept;
+  // Tells `peer` that this rank has closed the context, or is about to; best effort.
+  void announce_closing(std::uint32_t context, int peer) noexcept;
+  // `peer` has closed the context: what waits there for a message from it or to it, now or later, ends with
+  // errc::peer_left.
+  void closed_by(std::uint32_t context, int peer) noexcept;
   // Sends an agree frame; best effort.
   void agree(std::uint32_t context, int peer, std::uint32_t round, std::vector<std::byte> payload) noexcept;
   // Breaks off the connection to `peer`, for want of memory for `what`, without which its messages, or this
@@ -171,8 +190,16 @@ class endpoint final : public transport::inbound {
   void lose(int peer, const char* what) noexcept;
   // Makes sure that the end of `peer` would be noticed: connects to it where nothing has yet.
   void get_in_touch(int peer) noexcept;
-  // The same with every rank from which a receive or a probe of `context` waits for a message.
-  void get_in_touch_with_awaited(std::uint32_t context) noexcept;
+  // f(rank of the world) for every other rank from which a receive or a probe of `context` waits for a
+  // message; some come several times.
+  template <class F>
+  void for_each_awaited(std::uint32_t context, F f) const {
+    const auto name = [&](const match::envelope& wanted) {
+      if (wanted.context == context && wanted.source >= 0 && wanted.source != rank_) f(wanted.source);
+    };
+    matcher_.visit_posted(context, [&](const match::posted_receive& r) { name(r.wanted); });
+    for (const probe* p = probes_.front(); p != nullptr; p = probes_.after(*p)) name(p->wanted);
+  }
 
   // Tells every rank from which collective `sequence` waits for a message that it is waited for: ranks that
   // wait for each other in different collectives would otherwise never exchange a frame that shows it.
@@ -202,7 +229,7 @@ class endpoint final : public transport::inbound {
   // Contexts that were open here and are not any more: what comes for them is for nobody. (For those that are
   // not open yet it is kept.)
   bool was_closed(std::uint32_t context) const noexcept {
-    return closed_.contains(context) && !contexts_.contains(context);
+    return !contexts_.contains(context) && closed_.contains(context);
   }
 
   // Raises `by_peer`, by rank of the world, to how this rank waits for it; frames that the links have not
@@ -250,14 +277,28 @@ class endpoint final : public transport::inbound {
         nullptr;  // where the eager frame goes of which the header has come, the rest not yet
   };
   peer_state& state_of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
+  struct open {
+    context_owner* owner = nullptr;
+    int untold = -1;  // a member that has died, of which no receive from any rank has been told
+    std::vector<int> closed_by;
+  };
+  bool is_closed_by(std::uint32_t context, int peer) const noexcept {
+    const auto entry = closings_ == 0 ? contexts_.end() : contexts_.find(context);
+    return entry != contexts_.end() && is_closed_by(entry->second, peer);
+  }
+  static bool is_closed_by(const open& o, int peer) noexcept {
+    return std::find(o.closed_by.begin(), o.closed_by.end(), peer) != o.closed_by.end();
+  }
+  // Nothing will come from `peer`, or go to it, in this context: why.
+  void set_gone(core::activity& a, std::uint32_t context, int peer) noexcept;
   // When a receive from any rank would wait for nobody, one of those that have gone: there were other
   // members, all have gone, and this rank does not write to itself. Else -1.
-  int nobody_left(const context_owner& owner) const noexcept;
+  int nobody_left(const open& o) const noexcept;
   // Likewise of a receive to come: -1 when something may come from `source`. Of a death that no receive from
   // any rank has been told of yet, the first to come is.
   int gone_source(std::uint32_t context, int source) noexcept {
-    if (source >= 0) return peer_gone(source) ? source : -1;
-    return gone_ == 0 ? -1 : gone_of_any(context);
+    if (source >= 0) return peer_gone(source) || is_closed_by(context, source) ? source : -1;
+    return gone_ == 0 && closings_ == 0 ? -1 : gone_of_any(context);
   }
   int gone_of_any(std::uint32_t context) noexcept;
   void drop_arriving(int peer) noexcept;
@@ -328,14 +369,11 @@ class endpoint final : public transport::inbound {
       unexpected_nodes_;  // before the queues that link them: freed after them
   match::matcher matcher_;
   cookie_table cookies_;
-  struct open {
-    context_owner* owner = nullptr;
-    int untold = -1;  // a member that has died, of which no receive from any rank has been told
-  };
   std::unordered_map<std::uint32_t, open> contexts_;
   std::vector<context_owner*> to_tell_;  // has room for all of them
   std::vector<peer_state> peers_;
-  std::size_t gone_ = 0;  // peers whose link has ended
+  std::size_t gone_ = 0;      // peers whose link has ended
+  std::size_t closings_ = 0;  // pairs of an open context and a peer that has closed it
   // Sends that a link has handed back, until it says why.
   base::intrusive_list<transport::outgoing, transport::outgoing_tag> returned_;
   base::intrusive_list<unexpected, announced_tag> announced_;
@@ -343,14 +381,15 @@ class endpoint final : public transport::inbound {
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;
   std::vector<control*> free_controls_;
-  std::unordered_set<std::uint32_t> closed_;
-  std::deque<std::uint32_t> closed_order_;  // oldest first
+  closed_contexts closed_;
   struct early_failure {
     std::uint32_t context;
     int peer;
     errc why;
     std::string text;
     extent reach;
+    std::vector<int> failed;
+    std::uint32_t first;
   };
   std::vector<early_failure> early_failures_;  // of contexts that are not open here
   endpoint_counters counters_;

@@ -3,6 +3,8 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <atomic>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -138,6 +140,22 @@ TEST_CASE("communicator: a member of nothing") {
 }
 TEST_CASE("communicator: use from another thread is an error that says what to do") {
   CHECK_NOTHROW(run_local(2, from_another_thread));
+}
+
+TEST_CASE("communicator: the last handle may go on another thread while the runtime ends") {
+  for (int round = 0; round < 100; ++round) {
+    std::optional<communicator> kept;
+    auto rt = std::make_unique<runtime>();
+    CHECK(rt->run(join_alone(rt.get(), &kept)) == 5);
+    std::atomic<bool> begun = false;
+    std::thread other([&] {
+      begun = true;
+      kept.reset();
+    });
+    while (!begun) std::this_thread::yield();
+    rt.reset();
+    other.join();
+  }
 }
 
 TEST_CASE("communicator: a handle that outlives its runtime says so") {

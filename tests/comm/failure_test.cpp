@@ -4,6 +4,8 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
+#include <atomic>
 #include <boost/asio/deferred.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
@@ -155,6 +157,88 @@ task<> one_rank_throws(communicator world, int thrower) {
   co_await world.all_reduce(data, sum);
 }
 
+// A rank that throws out of main has failed on all communicators, whatever its number there.
+task<> knows_who_threw(communicator world, bool in_child) {
+  const int thrower = world.size() - 1;
+  communicator reversed = co_await world.split(0, -world.rank());
+  communicator inner = co_await reversed.duplicate();
+  co_await inner.barrier();
+  if (world.rank() == thrower) throw std::runtime_error("boom");
+  failure f;
+  if (in_child) {
+    f = co_await failure_in(inner.barrier());
+    TUTTI_EXPECT(inner.failed_ranks() == std::vector<int>{0});
+  } else {
+    f = co_await failure_in(world.barrier());
+  }
+  TUTTI_EXPECT(f.code == errc::peer_failed);
+  TUTTI_EXPECT(f.says("boom"));
+  TUTTI_EXPECT(world.failed_ranks() == std::vector<int>{thrower});
+}
+
+// Rank 2 hears of rank 1, which it has never met, from rank 0.
+task<> knows_whom_others_lost(communicator world) {
+  if (world.rank() == 1) throw std::runtime_error("boom");
+  int x = 0;
+  if (world.rank() == 0) {
+    const failure f = co_await failure_in(world.recv(x, 1));
+    TUTTI_EXPECT(f.code == errc::peer_failed);
+    throw std::runtime_error("lost: " + f.text);
+  }
+  const failure f = co_await failure_in(world.recv(x, 0));
+  TUTTI_EXPECT(f.code == errc::peer_failed);
+  const std::vector<int> failed = world.failed_ranks();
+  for (int rank = 0; rank < 2; ++rank)
+    if (f.says(("rank " + std::to_string(rank) + " (").c_str()))
+      TUTTI_EXPECT(std::find(failed.begin(), failed.end(), rank) != failed.end());
+}
+
+// Rank 0 completes a barrier and then fails the communicator. Rank 1 has reached the barrier and looks later.
+task<> completes_what_all_have_reached(communicator world, int calls_before, std::atomic<int>* failures) {
+  for (int round = 0; round < 10; ++round) {
+    communicator c = co_await world.duplicate();
+    for (int i = 0; i < calls_before; ++i) co_await c.barrier();
+    request reached = start(c.barrier());
+    if (world.rank() == 0) {
+      co_await reached;
+      c.abort();
+      *failures = round + 1;
+    } else {
+      while (*failures <= round) std::this_thread::yield();
+      const failure f = co_await failure_awaiting(&reached);
+      TUTTI_EXPECT(f.text == "");
+    }
+    const failure next = co_await failure_in(c.barrier());
+    TUTTI_EXPECT(next.says("was aborted by rank 0"));
+    co_await world.barrier();
+  }
+}
+
+// Rank 0 completes its part of a broadcast, which goes by rank 2 to rank 3, and fails the communicator. Rank
+// 2 begins its part when rank 3, which waits in it, has heard of the failure.
+task<> completes_what_the_failed_has_completed(communicator world) {
+  communicator c = co_await world.duplicate();
+  co_await c.barrier();
+  int x = world.rank() == 0 ? 7 : 0, never = 0, go = 0;
+  if (world.rank() == 0) {
+    co_await c.broadcast(x, 0).with(algorithm::binomial);
+    c.abort();
+  } else if (world.rank() == 3) {
+    request receiving = start(c.broadcast(x, 0).with(algorithm::binomial));
+    const failure heard = co_await failure_in(c.recv(never, 0));
+    TUTTI_EXPECT(heard.code == errc::cancelled);
+    TUTTI_EXPECT(!receiving.done());
+    co_await world.send(go, 2);
+    co_await receiving;
+  } else {
+    if (world.rank() == 2) co_await world.recv(go, 3);
+    co_await c.broadcast(x, 0).with(algorithm::binomial);
+  }
+  TUTTI_EXPECT(x == 7);
+  const failure next = co_await failure_in(c.barrier());
+  TUTTI_EXPECT(next.says("was aborted by rank 0"));
+}
+
 task<> one_rank_throws_at_once(communicator world) {
   if (world.rank() == 1) throw std::runtime_error("boom");
   co_await world.barrier();
@@ -274,6 +358,41 @@ task<> reduces_by_what_throws(communicator world, std::size_t n, bool shared) {
   }
 }
 
+// Rank 1 closes a communicator before others wait for it there, or while they do.
+task<> closes_what_others_wait_on(communicator world, bool early) {
+  communicator c = co_await world.duplicate(), d = co_await world.duplicate();
+  int x = 0, y = 0;
+  if (world.rank() == 1) {
+    co_await c.send(7, 0);
+    if (early) c = d = communicator();
+    co_await world.barrier();
+    c = d = communicator();
+    co_await world.barrier();
+    co_return;
+  }
+  std::vector<char> large(4 << 20);
+  request receiving, sending, reducing;
+  const auto begin = [&] {
+    receiving = c.irecv(x, 1, 3);
+    sending = c.isend(large, 1);
+    reducing = start(d.all_reduce(y, sum));
+  };
+  if (!early) begin();
+  co_await world.barrier();
+  if (early) begin();
+  for (request* waiting : {&receiving, &sending, &reducing}) {
+    const failure f = co_await failure_awaiting(waiting);
+    TUTTI_EXPECT(f.code == errc::peer_left);
+    TUTTI_EXPECT(f.says("rank 1"));
+    TUTTI_EXPECT((f.says("has closed world/") || waiting == &reducing));
+  }
+  const failure probing = co_await failure_in(c.probe(1, 3));
+  TUTTI_EXPECT(probing.code == errc::peer_left);
+  if (world.rank() == 0) co_await c.recv(x, 1);
+  TUTTI_EXPECT((world.rank() != 0 || x == 7));
+  co_await world.barrier();
+}
+
 template <class F>
 void on_each_transport(int ranks, F main, std::chrono::milliseconds timeout = patience) {
   for (const std::string& transport : transports) {
@@ -308,6 +427,12 @@ TEST_CASE("failure: the timeout begins with the operation") {
 }
 TEST_CASE("failure: a peer that leaves while it is waited for") {
   for (const int ranks : {2, 3}) on_each_transport(ranks, leaves_while_waited_for);
+}
+TEST_CASE("failure: a peer that has closed the communicator is not waited for") {
+  for (const int ranks : {2, 3})
+    for (const bool early : {true, false})
+      on_each_transport(
+          ranks, [early](communicator world) { return closes_what_others_wait_on(std::move(world), early); });
 }
 TEST_CASE("failure: a receive from any source ends when all have left") { on_each_transport(3, all_leave); }
 TEST_CASE("failure: what was sent before leaving arrives") {
@@ -349,6 +474,30 @@ TEST_CASE("failure: run_local rethrows the error that came first, and nobody han
                            std::runtime_error);
     }
   }
+}
+TEST_CASE("failure: failed_ranks() has every rank that the error names") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    for (const int ranks : {2, 3, 5})
+      for (const bool in_child : {false, true})
+        CHECK_THROWS_WITH_AS(
+            run_local(ranks, over(transport),
+                      [in_child](communicator world) { return knows_who_threw(std::move(world), in_child); }),
+            "boom", std::runtime_error);
+    CHECK_THROWS_WITH_AS(run_local(3, over(transport), knows_whom_others_lost), "boom", std::runtime_error);
+  }
+}
+TEST_CASE("failure: what all have reached completes, although one then fails the communicator") {
+  for (const int calls_before : {0, 20}) {  // by messages, and over shared memory
+    std::atomic<int> failures = 0;
+    on_each_transport(2, [&failures, calls_before](communicator world) {
+      failures = 0;
+      return completes_what_all_have_reached(std::move(world), calls_before, &failures);
+    });
+  }
+}
+TEST_CASE("failure: a collective that the failed rank has completed needs it no more") {
+  on_each_transport(4, completes_what_the_failed_has_completed);
 }
 TEST_CASE("failure: a collective cancelled on one rank fails on all") {
   on_each_transport(3, a_cancelled_collective);

@@ -2,6 +2,8 @@
 // SIGKILL at random moments, in the middle of every collective and of messages: the survivors learn of it
 // soon, agree on who is left, and go on with right results. Nobody hangs.
 //
+// Then one kill in each job, in a stream of three collectives: whoever is told of a death knows who has died.
+//
 // TUTTI_KILL_DRILL: how many kills for each transport (and loop, as a test of its own); 12 without.
 // TUTTI_TEST_SEED replays.
 #include "launch/launched.hpp"
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -100,7 +103,42 @@ void drill(const std::string& transport, long target_ms) {
     CHECK(all.noticed_us[all.noticed_us.size() / 2] < target_ms * 1000);
 }
 
+// Kills one rank in each job; how long after its death the survivors noticed.
+void kill_in_streams(const std::string& transport) {
+  const int wanted = number_from("TUTTI_KILL_DRILL", 6);
+  const int bytes[] = {4, 16, 1024, 64 * 1024, 1024 * 1024, 4 * 1024 * 1024};
+  std::vector<long> noticed_us;
+  for (int kill = 0; kill < wanted; ++kill) {
+    const int ranks = 3 + kill % 3;
+    const temporary_directory here;
+    launched job({"-n", std::to_string(ranks), "--tag-output", "never", "--on-failure", "continue",
+                  TUTTI_KILL_STREAM_PATH, here.path() + "/death", std::to_string(kill / 3 % ranks),
+                  std::to_string(bytes[static_cast<std::size_t>(kill) % std::size(bytes)]),
+                  std::to_string(1000 * (kill % 17))},
+                 {"TUTTI_TRANSPORTS=" + transport, "TUTTI_TIMEOUT=" + std::to_string(timeout_s)});
+    const ending end = job.finish();
+    CAPTURE(transport);
+    CAPTURE(kill);
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.output.find("WRONG") == std::string::npos);
+    CHECK(end.exit_code == 128 + 9);
+    const std::size_t before = noticed_us.size();
+    std::istringstream lines(end.output);
+    for (std::string word; lines >> word;)
+      if (long us = 0; word == "noticed" && lines >> us) noticed_us.push_back(us);
+    CHECK(noticed_us.size() - before == static_cast<std::size_t>(ranks - 1));
+  }
+  REQUIRE(!noticed_us.empty());
+  MESSAGE(transport << ": " << wanted << " kills, " << summary("noticed:", noticed_us));
+  CHECK(*std::max_element(noticed_us.begin(), noticed_us.end()) < timeout_s * 1'000'000 / 2);
+}
+
 }  // namespace
 
+TEST_CASE("kill drill: survivors know who has died") {
+  kill_in_streams("shm");
+  kill_in_streams("tcp");
+}
 TEST_CASE("kill drill: shared memory") { drill("shm", 50); }
 TEST_CASE("kill drill: TCP") { drill("tcp", 200); }

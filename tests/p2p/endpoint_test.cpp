@@ -207,31 +207,46 @@ TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted 
 
 TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
   pair_of_ranks ranks;
-  ranks.sides[0].endpoint.announce_failure(context, 1, errc::mismatch, "two different calls");
+  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::mismatch, "two different calls"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == 0);
   CHECK(ranks.sides[1].listener.reason == errc::mismatch);
   CHECK(ranks.sides[1].listener.words == "two different calls");
-  ranks.sides[0].endpoint.announce_failure(context, 1, errc::cancelled, std::string(10'000, 'x'));
+  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::cancelled, std::string(10'000, 'x')});
   ranks.settle();
   CHECK(ranks.sides[1].listener.reason == errc::cancelled);
   CHECK(ranks.sides[1].listener.words.size() >= 1000);
 }
 
+TEST_CASE("endpoint: a failure is told with the ranks that have failed") {
+  pair_of_ranks ranks;
+  const std::vector<int> failed{1, 0};
+  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::peer_failed, "gone", p2p::extent::one, failed});
+  ranks.settle();
+  CHECK(ranks.sides[1].listener.words == "gone");
+  CHECK(ranks.sides[1].listener.failed == failed);
+  // Ranks that are none, and frames that are cut off, come from outside.
+  const std::vector<int> strange{7, 1};
+  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::peer_failed, "", p2p::extent::one, strange});
+  ranks.settle();
+  CHECK(ranks.sides[1].listener.failed == std::vector<int>{1});
+  CHECK(ranks.sides[1].listener.words.empty());
+}
+
 TEST_CASE("endpoint: a failure that comes before its context is open is told when it opens") {
   pair_of_ranks ranks;
   constexpr std::uint32_t later = 40;
-  ranks.sides[0].endpoint.announce_failure(later, 1, errc::mismatch, "before you came");
+  ranks.sides[0].endpoint.announce_failure(later, 1, {errc::mismatch, "before you came"});
   for (int i = 0; i < 100; ++i)
-    ranks.sides[0].endpoint.announce_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1, errc::cancelled,
-                                             "of others");
+    ranks.sides[0].endpoint.announce_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1,
+                                             {errc::cancelled, "of others"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == -1);
   owner late;
   ranks.sides[1].endpoint.open_context(later, late);
   ranks.sides[1].endpoint.tell_early_failure(later, late);
   CHECK(late.failed_by == -1);  // too long ago: only so many are kept
-  ranks.sides[0].endpoint.announce_failure(42, 1, errc::mismatch, "before you came");
+  ranks.sides[0].endpoint.announce_failure(42, 1, {errc::mismatch, "before you came"});
   ranks.settle();
   ranks.sides[1].endpoint.open_context(42, late);
   ranks.sides[1].endpoint.tell_early_failure(42, late);
@@ -241,6 +256,39 @@ TEST_CASE("endpoint: a failure that comes before its context is open is told whe
   late.failed_by = -1;
   ranks.sides[1].endpoint.tell_early_failure(42, late);
   CHECK(late.failed_by == -1);  // once
+}
+
+TEST_CASE("endpoint: failures of closed contexts do not push out one of a context to come") {
+  pair_of_ranks ranks;
+  owner late;
+  constexpr std::uint32_t to_come = 40, closed = 1000;
+  ranks.sides[1].endpoint.open_context(closed, late);
+  ranks.sides[1].endpoint.close_context(closed);
+  ranks.sides[0].endpoint.announce_failure(to_come, 1, {errc::mismatch, "before you came"});
+  for (int i = 0; i < 100; ++i)
+    ranks.sides[0].endpoint.announce_failure(closed, 1, {errc::cancelled, "too late"});
+  ranks.settle();
+  ranks.sides[1].endpoint.open_context(to_come, late);
+  ranks.sides[1].endpoint.tell_early_failure(to_come, late);
+  CHECK(late.words == "before you came");
+}
+
+TEST_CASE("endpoint: what comes for the oldest of many closed contexts is dropped") {
+  pair_of_ranks ranks;
+  p2p::endpoint& receiver = ranks.sides[1].endpoint;
+  owner other;
+  constexpr std::uint32_t first = 1000, many = 10'000;
+  for (std::uint32_t i = 0; i < many; ++i) {
+    receiver.open_context(first + i, other);
+    receiver.close_context(first + i);
+  }
+  const int value = 7;
+  p2p::send late;
+  late.on_done = [](core::activity&) noexcept {};
+  ranks.sides[0].endpoint.start(late, first, 1, 0, &value, sizeof value, {});
+  ranks.settle();
+  CHECK(receiver.usage().unexpected == 0);
+  ranks.sides[0].endpoint.release(late);
 }
 
 TEST_CASE("endpoint: forged and late frames find nothing") {

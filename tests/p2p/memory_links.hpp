@@ -249,16 +249,18 @@ struct owner final : p2p::context_owner {
                             const p2p::fingerprint&) const override {
     return "mismatch";
   }
-  void failed_remotely(int peer, errc why, const std::string& text, p2p::extent) noexcept override {
+  void failed_remotely(int peer, const p2p::failure_notice& told) noexcept override {
     failed_by = peer;
-    reason = why;
-    words = text;
+    reason = told.why;
+    words = told.text;
+    failed.assign(told.failed.begin(), told.failed.end());
   }
   void peer_closed(int peer, errc, const std::string&) noexcept override { closed_by = peer; }
   int failed_by = -1;
   int closed_by = -1;
   errc reason{};
   std::string words;
+  std::vector<int> failed;
 };
 
 struct route final : p2p::router {

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <thread>
 #include <tutti/train/replicas.hpp>
 #include <vector>
@@ -105,7 +106,29 @@ task<> averages(communicator world, bool together, bool sums, int order) {
   }
 }
 
+// Rank 1 destroys it before its first bucket.
+task<> is_destroyed_by_one(communicator world) {
+  model m(true);
+  std::optional<data_parallel> parallel(co_await data_parallel::create(world, m.gradients, small_buckets()));
+  if (world.rank() == 1) {
+    parallel.reset();
+  } else {
+    for (std::size_t i = 0; i < m.gradients.size(); ++i) parallel->ready(i);
+    const failure f = co_await failure_in(parallel->reduced());
+    TUTTI_EXPECT(f.code == errc::peer_left);
+    TUTTI_EXPECT(f.says("rank 1"));
+  }
+  co_await world.barrier();
+}
+
 }  // namespace
+
+TEST_CASE("data_parallel: one that a rank has destroyed is not waited for") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    CHECK_NOTHROW(run_local(2, over(transport), is_destroyed_by_one));
+  }
+}
 
 TEST_CASE(
     "data_parallel: the average, wherever gradients lie, in whatever order they are ready, or never said to "
