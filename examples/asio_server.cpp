@@ -67,11 +67,11 @@ asio::awaitable<void> answer(tcp::socket client, const progress* now) {
   }
 }
 
-asio::awaitable<void> serve(tcp::acceptor* door, const progress* now) {
+asio::awaitable<void> serve(tcp::acceptor* acceptor, const progress* now) {
   for (;;) {
     boost::system::error_code code;
-    tcp::socket client = co_await door->async_accept(asio::redirect_error(asio::use_awaitable, code));
-    if (code == asio::error::operation_aborted || !door->is_open()) co_return;
+    tcp::socket client = co_await acceptor->async_accept(asio::redirect_error(asio::use_awaitable, code));
+    if (code == asio::error::operation_aborted || !acceptor->is_open()) co_return;
     if (code) continue;  // that one client
     asio::co_spawn(client.get_executor(), answer(std::move(client), now), asio::detached);
   }
@@ -88,11 +88,11 @@ tutti::task<> train(tutti::runtime* rt, settings s, progress* now) {
   });
   tutti::communicator world = co_await tutti::init(*rt);
 
-  tcp::acceptor door(rt->get_executor());
+  tcp::acceptor acceptor(rt->get_executor());
   if (world.rank() == 0) {
-    door = tcp::acceptor(rt->get_executor(), tcp::endpoint(asio::ip::address_v4::loopback(), s.port));
-    asio::co_spawn(rt->get_executor(), serve(&door, now), asio::detached);
-    std::printf("status at http://127.0.0.1:%u/\n", static_cast<unsigned>(door.local_endpoint().port()));
+    acceptor = tcp::acceptor(rt->get_executor(), tcp::endpoint(asio::ip::address_v4::loopback(), s.port));
+    asio::co_spawn(rt->get_executor(), serve(&acceptor, now), asio::detached);
+    std::printf("status at http://127.0.0.1:%u/\n", static_cast<unsigned>(acceptor.local_endpoint().port()));
     std::fflush(stdout);
   }
 
@@ -119,7 +119,7 @@ tutti::task<> train(tutti::runtime* rt, settings s, progress* now) {
     go_on = ends == 0;
   }
   signals.cancel();
-  door.close();
+  acceptor.close();
   if (world.rank() == 0) std::printf("ended after %ld steps, loss %.6f\n", now->step, now->loss);
 }
 

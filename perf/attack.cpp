@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strangers at every port cost the ranks: all_reduce of four ranks over TCP in three kinds of seconds
-// that take turns: quiet, with a thousand calls a second at ports of a process that is none of ours, and with
-// the same calls at the ranks' own. The second kind is the measure: callers, and the kernel, use the same
-// processors whomever they call.
+// What unauthenticated peers at every port cost the ranks: all_reduce of four ranks over TCP in three kinds
+// of seconds that take turns: quiet, with a thousand calls a second at ports of a process that is none of
+// ours, and with the same calls at the ranks' own. The second kind is the measure: callers, and the kernel,
+// use the same processors whomever they call.
 //
 //   attack-perf [rounds of three seconds, 10] [bytes, 4096] [tls]
-#include "common/strangers.hpp"
+#include "common/unauthenticated_peers.hpp"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
   std::size_t calls[phases] = {};
   for (int i = 0; i < rounds * phases; ++i) {
     const int p = i % phases;
-    std::optional<perf::strangers> callers;
+    std::optional<perf::unauthenticated_peers> callers;
     if (p != quiet) callers.emplace(p == here ? ours : theirs);
     with->now = p;
     std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -90,9 +90,9 @@ tutti::task<int> measure(tutti::communicator world, tracking_options chosen) {
   costs.reserve(static_cast<std::size_t>(std::max(chosen.rate, 2e6) * chosen.seconds) + 1000);
   result r;
   constexpr int looks = 10'000;
-  const auto before_looks = clock_type::now();
+  const auto before_polls = clock_type::now();
   for (int i = 0; i < looks; ++i) (void)clock_type::now();
-  r.clock_ns = 1e9 * seconds_between(before_looks, clock_type::now()) / looks;
+  r.clock_ns = 1e9 * seconds_between(before_polls, clock_type::now()) / looks;
   for (std::size_t i = 0; i < costs.capacity(); i += 1024) costs.push_back(0);  // its pages
   costs.clear();
   co_await world.barrier();

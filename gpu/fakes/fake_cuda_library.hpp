@@ -3,7 +3,7 @@
 // call.
 #pragma once
 
-#include "cuda/api.hpp"
+#include "cuda/cuda_api.hpp"
 #include "emulated/engine.hpp"
 #include "live_handles.hpp"
 #include "native_kernel.hpp"

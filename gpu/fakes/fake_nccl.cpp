@@ -6,7 +6,7 @@
 #include "fake_cuda.hpp"
 #include "kernels/elements.hpp"
 #include "kernels/reduce_host.hpp"
-#include "nccl/api.hpp"
+#include "nccl/nccl_api.hpp"
 
 #include <dlfcn.h>
 

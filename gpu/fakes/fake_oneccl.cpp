@@ -6,7 +6,7 @@
 #include "fake_oneccl.hpp"
 #include "kernels/reduce_host.hpp"
 #include "live_handles.hpp"
-#include "oneccl/api.hpp"
+#include "oneccl/oneccl_api.hpp"
 
 #include <chrono>
 #include <condition_variable>

@@ -21,8 +21,10 @@ enum class algorithm : std::uint8_t {
   ring,
   scatter_all_gather,
   shared_memory,  // between ranks that read each other's memory: of one host, at most 16
-  two_level,
-  two_level_slices
+  hierarchical,
+  hierarchical_split,
+  two_level [[deprecated("write hierarchical")]] = hierarchical,
+  two_level_slices [[deprecated("write hierarchical_split")]] = hierarchical_split
 };
 
 const char* name_of(algorithm a) noexcept;

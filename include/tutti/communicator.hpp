@@ -30,8 +30,8 @@ struct communicator_access;
 
 // A group of ranks whose messages no other communicator sees. A cheap handle: copies share the group.
 //
-// Belongs to its runtime's loop: its verbs are called on the loop thread, from coroutines and handlers that
-// run there. From another thread they end with errc::wrong_thread; boost::asio::post or co_spawn on
+// Belongs to its runtime's loop: its operations are called on the loop thread, from coroutines and handlers
+// that run there. From another thread they end with errc::wrong_thread; boost::asio::post or co_spawn on
 // get_executor() is the way in.
 //
 // Buffers: one object or a contiguous range of a trivially copyable type; counts are in elements. A buffer
@@ -48,8 +48,8 @@ struct communicator_access;
 // duplicate give no rank a communicator then. A collective that fails on one rank fails on all that have not
 // completed it; the communicator is then failed, and says so to every further call.
 //
-// Every verb takes, last, the place that it is called from (its caller leaves it out): errors about buffers
-// name it.
+// Every operation takes, last, the place that it is called from (its caller leaves it out): errors about
+// buffers name it.
 class communicator {
  public:
   using executor_type = boost::asio::io_context::executor_type;

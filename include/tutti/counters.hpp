@@ -51,13 +51,13 @@ struct peer_counters {
 // Of every rank that anything went to or came from, in the order of ranks. As counters_of.
 std::vector<peer_counters> peer_counters_of(const communicator& c);
 
-// Calls of one verb, on all communicators of this rank.
+// Calls of one operation, on all communicators of this rank.
 struct operation_counters {
   std::string name;  // "all_reduce"
   std::uint64_t calls = 0;
   std::chrono::nanoseconds waited{0};  // from call to end, of those that were not over at once
 };
-// Of every verb that was called. As counters_of.
+// Of every operation that was called. As counters_of.
 std::vector<operation_counters> operation_counters_of(const communicator& c);
 
 // All of these in the text format of Prometheus, with a label `rank`, for an endpoint of the program's own or

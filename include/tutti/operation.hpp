@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// operation<T>: what every communicator verb returns.
+// operation<T>: what every communicator operation returns.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -122,7 +122,7 @@ class [[nodiscard("an operation does nothing until it is awaited")]] operation_o
   }
 };
 
-// What a verb returns that reads from a B.
+// What an operation returns that reads from a B.
 template <class B>
 using operation_on = std::conditional_t<detail::lasting<B>, operation<>, operation_on_temporary>;
 

@@ -43,7 +43,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   explicit operator bool() const noexcept { return slot_ != nullptr; }
   // Whether an await would return at once. Costs no system call, makes no progress.
   bool done() const noexcept { return slot_ == nullptr || detail::request_done(*slot_); }
-  // Asks for an early end; the await then throws errc::cancelled, or gives the result when it came first.
+  // Asks for a cancellation; the await then throws errc::cancelled, or gives the result when it came first.
   void cancel() noexcept {
     if (slot_ != nullptr) detail::cancel_request(*slot_);
   }

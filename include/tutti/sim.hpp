@@ -79,11 +79,12 @@ struct partition {  // these ranks and the others do not reach each other
   duration from{0};
   duration until = never;
 };
-struct standstill {  // the rank does nothing, and is not dead
+struct stall {  // the rank does nothing, and is not dead
   int rank = 0;
   duration from{0};
   duration until{0};
 };
+using standstill [[deprecated("write stall")]] = stall;
 struct skew {  // of a rank's clock
   int rank = 0;
   duration ahead{0};
@@ -100,14 +101,15 @@ struct faults {
   std::vector<death> deaths;
   std::vector<disconnection> disconnections;
   std::vector<partition> partitions;
-  std::vector<standstill> standstills;
+  std::vector<stall> stalls;
   std::vector<skew> skews;
   std::vector<corruption> corruptions;
 
   // One or more of them, mostly deaths; at least one rank stays alive. `within`: when they happen.
   static faults random(std::uint64_t seed, int ranks, duration within);
   bool none() const noexcept;
-  std::string words() const;
+  std::string text() const;
+  [[deprecated("write text()")]] std::string words() const { return text(); }
 };
 
 struct options {
@@ -158,7 +160,8 @@ struct report {
 
   bool stuck() const noexcept;  // a rank is
   bool all_returned() const noexcept;
-  std::string words() const;  // line by line, for people
+  std::string text() const;  // line by line, for people
+  [[deprecated("write text()")]] std::string words() const { return text(); }
 };
 
 namespace detail {

@@ -10,7 +10,8 @@ namespace tutti {
 inline constexpr int any_source = -1;  // a receive that takes messages from every rank
 inline constexpr int any_tag = -1;     // a receive that takes messages with every tag
 
-// Where a verb is called, in the user's program. A default argument; wrappers of verbs hand on their own.
+// Where an operation is called, in the user's program. A default argument; wrappers of operations hand on
+// their own.
 using call_site = std::source_location;
 
 struct status {

@@ -34,9 +34,9 @@ struct store_exchange {
 // awaited. The store outlives the task. Each takes a timeout, counted from the await, by default that of the
 // store; 0 means that a missing key is an error at once.
 //
-// Errors, in words that name the operation, the key and the store: invalid_argument (an empty key, too long a
-// value); timed_out (the key was not set in time, or the store did not answer: a change may then have been
-// made or not); peer_failed (the store has gone); resources (a value would become longer than
+// Errors, with a text that names the operation, the key and the store: invalid_argument (an empty key, too
+// long a value); timed_out (the key was not set in time, or the store did not answer: a change may then have
+// been made or not); peer_failed (the store has gone); resources (a value would become longer than
 // `largest_value`). Cancellation: destroying the task abandons the request, which a change may outlive.
 // Several operations may be outstanding at once; a wait delays no other. A store is used on its executor's
 // thread.
@@ -175,9 +175,9 @@ class file_store final : public store {
 
 // Serves one store to other processes, on the loop of the process that has it (rank 0).
 //
-// Every connection must first prove that it knows the secret; strangers are dropped after 2 s at the latest,
-// logged once for each host, and at most 128 connections are between accept and proof at a time; those that
-// have been there longest make room for others. Without a secret, only
+// Every connection must first prove that it knows the secret; unauthenticated peers are dropped after 2 s at
+// the latest, logged once for each host, and at most 128 connections are between accept and proof at a time;
+// those that have been there longest make room for others. Without a secret, only
 // loopback addresses are listened on. Clients that leave are normal. Runs until it is destroyed, which must
 // not happen from inside one of its own requests; while it runs, its io_context has work.
 class tcp_store_server {

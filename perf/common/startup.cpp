@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 constexpr int launches_by_default = 15;
 constexpr auto patience = std::chrono::seconds(60);
 
-std::vector<std::string> words_of(const std::string& text) {
+std::vector<std::string> arguments_of(const std::string& text) {
   std::istringstream from(text);
   return {std::istream_iterator<std::string>(from), std::istream_iterator<std::string>()};
 }
@@ -177,7 +177,7 @@ first_barrier first_barrier_of(const std::string& text) {
 std::vector<std::string> launch_line(const options& chosen, const program_names& names, std::int64_t now_ns,
                                      const std::string& program, const std::string& result_file) {
   const std::string ranks = std::to_string(chosen.ranks);
-  std::vector<std::string> line = words_of(chosen.launcher.empty() ? names.launcher : chosen.launcher);
+  std::vector<std::string> line = arguments_of(chosen.launcher.empty() ? names.launcher : chosen.launcher);
   if (!line.empty()) {
     // One that lies beside the program belongs to it.
     const fs::path beside = fs::path(program).parent_path() / line[0];

@@ -37,15 +37,15 @@ struct alignas(64) flag {
 
 // Mapped before the fork: the flags, then a part for each rank's buffers. Ranks allocate alike, so that a
 // peer's buffer is at the same place of its part.
-struct region {
+struct shared_mapping {
   std::byte* begin = nullptr;
   std::size_t bytes_per_rank = 0;
   flag* flags = nullptr;  // two for each rank: it has entered an operation, it has done its part
 };
 
-region make_region(const perf::options& chosen) {
+shared_mapping make_mapping(const perf::options& chosen) {
   const std::size_t largest = *std::max_element(chosen.sizes.begin(), chosen.sizes.end());
-  region r;
+  shared_mapping r;
   // Two buffers of the largest size or a window, and room to round up.
   r.bytes_per_rank =
       std::max(2 * largest, (largest + 64) * static_cast<std::size_t>(perf::window_for(chosen, largest))) +
@@ -68,17 +68,17 @@ struct part {
   int buffers = 0;
 } own_part;
 
-constexpr perf::memory_source region_memory{[](std::size_t bytes) {
-                                              if (own_part.used + bytes > own_part.bytes)
-                                                throw std::bad_alloc();
-                                              std::byte* const memory = own_part.begin + own_part.used;
-                                              own_part.used += bytes;
-                                              ++own_part.buffers;
-                                              return memory;
-                                            },
-                                            [](std::byte*, std::size_t) noexcept {
-                                              if (--own_part.buffers == 0) own_part.used = 0;
-                                            }};
+constexpr perf::memory_source mapping_memory{[](std::size_t bytes) {
+                                               if (own_part.used + bytes > own_part.bytes)
+                                                 throw std::bad_alloc();
+                                               std::byte* const memory = own_part.begin + own_part.used;
+                                               own_part.used += bytes;
+                                               ++own_part.buffers;
+                                               return memory;
+                                             },
+                                             [](std::byte*, std::size_t) noexcept {
+                                               if (--own_part.buffers == 0) own_part.used = 0;
+                                             }};
 
 // Sums of 4 KiB stay in the first-level cache until they are written to all ranks.
 constexpr std::size_t piece = 1024;
@@ -92,8 +92,8 @@ void sum_piece(float* sums, const float* const* from, std::size_t ranks, std::si
 
 class memory_world : public perf::forked_world {
  public:
-  memory_world(const perf::forked_world& control, const perf::options&, const region& r)
-      : forked_world(control), region_(r) {
+  memory_world(const perf::forked_world& control, const perf::options&, const shared_mapping& r)
+      : forked_world(control), mapping_(r) {
     own_part.begin = at(rank());
     own_part.bytes = r.bytes_per_rank;
   }
@@ -215,7 +215,7 @@ class memory_world : public perf::forked_world {
 
  private:
   std::byte* at(int r) const noexcept {
-    return region_.begin + region_.bytes_per_rank * static_cast<std::size_t>(r);
+    return mapping_.begin + mapping_.bytes_per_rank * static_cast<std::size_t>(r);
   }
   // A peer's buffer that corresponds to this rank's.
   template <class T>
@@ -224,8 +224,8 @@ class memory_world : public perf::forked_world {
     return reinterpret_cast<T*>(reinterpret_cast<bytes*>(own) + (at(r) - at(rank())));
   }
 
-  flag& entered_flag(int r) const noexcept { return region_.flags[2 * r]; }
-  flag& finished_flag(int r) const noexcept { return region_.flags[2 * r + 1]; }
+  flag& entered_flag(int r) const noexcept { return mapping_.flags[2 * r]; }
+  flag& finished_flag(int r) const noexcept { return mapping_.flags[2 * r + 1]; }
 
   void enter() noexcept { entered_flag(rank()).value.store(++entered_, std::memory_order_release); }
   // Until `r` has entered as often as this rank will have, after `ahead` more times.
@@ -257,12 +257,12 @@ class memory_world : public perf::forked_world {
     std::memcpy(to.data(), with_flag ? theirs.message : of(peer, place.data()), to.size());
   }
 
-  region region_;
+  shared_mapping mapping_;
   std::uint64_t entered_ = 0;
 };
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return perf::run_forked_program<memory_world>(argc, argv, names, make_region, region_memory);
+  return perf::run_forked_program<memory_world>(argc, argv, names, make_mapping, mapping_memory);
 }

@@ -37,24 +37,24 @@ namespace {
 const perf::program_names names{"gloo-perf", "", false, {}, {"ring", "bcube", "halving_doubling"}};
 
 // Where the ranks meet; the process that forks them takes it away.
-class meeting_folder {
+class rendezvous_folder {
  public:
-  meeting_folder() {
+  rendezvous_folder() {
     path_ = (std::filesystem::temp_directory_path() / "gloo-perf-XXXXXX").string();
     if (::mkdtemp(path_.data()) == nullptr) throw std::system_error(errno, std::generic_category(), path_);
   }
-  ~meeting_folder() {
+  ~rendezvous_folder() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
-  meeting_folder(const meeting_folder&) = delete;
-  meeting_folder& operator=(const meeting_folder&) = delete;
+  rendezvous_folder(const rendezvous_folder&) = delete;
+  rendezvous_folder& operator=(const rendezvous_folder&) = delete;
   const std::string& path() const noexcept { return path_; }
 
  private:
   std::string path_;
 };
-using shared_folder = std::shared_ptr<meeting_folder>;
+using shared_folder = std::shared_ptr<rendezvous_folder>;
 
 // Gloo's interface does not know const.
 void* writable(const void* data) noexcept { return const_cast<void*>(data); }
@@ -244,5 +244,5 @@ class gloo_world : public perf::forked_world {
 
 int main(int argc, char** argv) {
   return perf::run_forked_program<gloo_world>(
-      argc, argv, names, [](const perf::options&) { return std::make_shared<meeting_folder>(); });
+      argc, argv, names, [](const perf::options&) { return std::make_shared<rendezvous_folder>(); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for error texts.
+// Error texts.
 #pragma once
 
 #include <chrono>
@@ -12,29 +12,29 @@ namespace tutti::base {
 // "30 s", "1.5 s", "20 ms".
 std::string duration_text(std::chrono::milliseconds d);
 
-// The words of an errno value.
+// The text of an errno value.
 std::string errno_text(int code);
 
 // Short enough to need no memory itself.
-inline constexpr const char* no_words = "(no memory)";
+inline constexpr const char* no_error_text = "(no memory)";
 
-// What make() returns, or, where there is no memory for it, words that need none. For texts that go with a
+// What make() returns, or, where there is no memory for it, a text that needs none. For texts that go with a
 // failure: it must be told even then.
 template <class Make>
-std::string words(const Make& make) noexcept {
+std::string error_text(const Make& make) noexcept {
   try {
     return make();
   } catch (const std::exception&) {
-    return no_words;
+    return no_error_text;
   }
 }
 
 // The same for a copy.
-inline void copy_words(std::string& to, std::string_view from) noexcept {
+inline void copy_error_text(std::string& to, std::string_view from) noexcept {
   try {
     to = from;
   } catch (const std::exception&) {
-    to = no_words;
+    to = no_error_text;
   }
 }
 

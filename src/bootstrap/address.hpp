@@ -2,7 +2,7 @@
 // Host names as addresses.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/ip/tcp.hpp>

@@ -3,9 +3,9 @@
 
 #include "base/little_endian.hpp"
 #include "base/text.hpp"
+#include "bootstrap/acceptor.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/door.hpp"
-#include "bootstrap/knock.hpp"
+#include "bootstrap/connect_retry.hpp"
 #include "bootstrap/message_stream.hpp"
 
 #include <fcntl.h>
@@ -105,14 +105,14 @@ struct control_listener::impl {
                                   std::make_unique<control_link::impl>(std::move(socket), silence)),
                               who.rank);
                  }) {
-    entrance.report_strangers(
-        [this](const std::string& from, const error& why) { to.stranger(from, why.what()); });
+    entrance.report_unauthenticated(
+        [this](const std::string& from, const error& why) { to.unauthenticated(from, why.what()); });
   }
 
   asio::any_io_executor executor;
   silence_limit silence;
   handlers to;
-  door entrance;
+  acceptor entrance;
 };
 
 control_listener::control_listener(asio::any_io_executor executor, std::string secret, silence_limit silence,
@@ -146,8 +146,8 @@ struct control_caller::impl {
       mine.what = core::purpose::launcher;
       mine.rank = node;
       std::string last_failure;
-      socket = co_await knock(executor, std::move(addresses), secret, nullptr, mine, listener::may_come,
-                              deadline, &last_failure);
+      socket = co_await connect_retry(executor, std::move(addresses), secret, nullptr, mine,
+                                      listener::may_come, deadline, &last_failure);
       if (!socket)
         why = fmt::format("nobody was there within {} ({})", base::duration_text(timeout), last_failure);
     } catch (const error& e) {

@@ -54,7 +54,7 @@ class control_listener {
   struct handlers {
     std::function<void(std::unique_ptr<control_link>, int node)> arrived;
     // Somebody could not prove that it knows the secret.
-    std::function<void(const std::string& from, const std::string& why)> stranger;
+    std::function<void(const std::string& from, const std::string& why)> unauthenticated;
   };
   control_listener(boost::asio::any_io_executor executor, std::string secret, silence_limit silence,
                    handlers to);

@@ -116,16 +116,16 @@ void parse_master_url(const std::string& url, job& j) {
   j.master_port = parse_port(rest.substr(colon + 1), fmt::format("init_method '{}'", url));
 }
 
-// A name for the meeting of this user's job on this host; no longer than a file's may be.
-std::string meeting_name(const std::string& job) {
+// A name for the rendezvous of this user's job on this host; no longer than a file's may be.
+std::string rendezvous_name(const std::string& job) {
   const base::digest name =
-      base::hmac_sha256("meeting", {reinterpret_cast<const std::uint8_t*>(job.data()), job.size()});
-  return fmt::format("{}/meeting-{}", private_directory(), base::to_hex(std::span(name).first(12)));
+      base::hmac_sha256("rendezvous", {reinterpret_cast<const std::uint8_t*>(job.data()), job.size()});
+  return fmt::format("{}/rendezvous-{}", private_directory(), base::to_hex(std::span(name).first(12)));
 }
 
 void meet_in_private(const place& found, job& j) {
-  j.meeting_file = meeting_name(found.job_on_host);
-  j.private_meeting = true;
+  j.rendezvous_file = rendezvous_name(found.job_on_host);
+  j.private_rendezvous = true;
 }
 
 // torchrun's agents keep their own store at MASTER_PORT.
@@ -367,7 +367,7 @@ job resolve(const init_options& options) {
   const int store_fd = take_store_fd();
   const std::int64_t listening_port = take_listening_port();
   if (at_address) parse_master_url(method, j);
-  if (at_file) j.meeting_file = parse_file_url(method);
+  if (at_file) j.rendezvous_file = parse_file_url(method);
   if ((at_address || at_file) && j.alone)
     refuse(fmt::format(
         "init_method '{}' needs to know which rank this is: set init_options::rank and world_size, or RANK "

@@ -21,8 +21,8 @@ struct job {
   // Where the ranks meet: rank 0 serves a store at an address, or all open a file; neither in a world of one.
   std::string master_host;
   std::uint16_t master_port = 0;
-  std::string meeting_file;
-  bool private_meeting = false;  // the file is in a directory that is made for the purpose
+  std::string rendezvous_file;
+  bool private_rendezvous = false;  // the file is in a directory that is made for the purpose
   int store_fd = -1;  // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
   bool store_listens = false;  // since before this process began: who is refused there finds nobody later
   std::string secret;          // empty: none, loopback only

@@ -41,9 +41,9 @@ constexpr auto longest_pause = milliseconds(5);
 constexpr auto lock_wait_without_timeout = milliseconds(10'000);
 // Between looks at the file, from the last change on. Where the kernel tells, the longest is for what it may
 // have missed.
-constexpr auto first_look = milliseconds(1);
-constexpr auto longest_look = milliseconds(100);
-constexpr auto longest_look_when_told = milliseconds(1000);
+constexpr auto first_poll = milliseconds(1);
+constexpr auto longest_poll = milliseconds(100);
+constexpr auto longest_poll_when_told = milliseconds(1000);
 
 // Whether inotify hears of everybody's changes, and a look without the lock sees them.
 bool is_local(int fd) noexcept {
@@ -73,7 +73,7 @@ class held_lock {
   store_file* of_;
 };
 
-// Nothing: not within the time. The lock itself is handed over, not the news of it: a task may be destroyed
+// Nothing: not within the time. The lock itself is handed over, not a notice of it: a task may be destroyed
 // between its child's end and its own next step.
 task<std::optional<held_lock>> lock_file(boost::asio::any_io_executor executor, store_file& file,
                                          core::time_point deadline) {
@@ -106,20 +106,24 @@ task<std::optional<held_lock>> lock_file(boost::asio::any_io_executor executor, 
 struct file_store::impl {
   // A wait for a key: told whenever the contents have changed.
   struct waiter {
-    explicit waiter(impl& i) : of(i), news(i.executor) {
-      of.waiters.insert(&news);
+    explicit waiter(impl& i) : of(i), changed(i.executor) {
+      of.waiters.insert(&changed);
       if (!of.watching) of.watcher.start(of.watch());
     }
     ~waiter() {
-      of.waiters.erase(&news);
-      if (of.waiters.empty()) of.look.notify();
+      of.waiters.erase(&changed);
+      if (of.waiters.empty()) of.poll_now.notify();
     }
     impl& of;
-    core::wakeup news;
+    core::wakeup changed;
   };
 
   impl(boost::asio::any_io_executor e, std::string p, std::unique_ptr<store_file> f)
-      : executor(e), path(std::move(p)), file(std::move(f)), local(is_local(file->descriptor())), look(e) {}
+      : executor(e),
+        path(std::move(p)),
+        file(std::move(f)),
+        local(is_local(file->descriptor())),
+        poll_now(e) {}
 
   // The lock, and contents as they are.
   task<held_lock> enter(const char* operation, std::string key, milliseconds timeout);
@@ -139,9 +143,9 @@ struct file_store::impl {
   store_contents contents;
   const bool local;
   std::set<core::wakeup*> waiters;
-  std::exception_ptr trouble;  // of the watcher: no more news will come
+  std::exception_ptr trouble;  // of the watcher: it reports no more changes
   bool watching = false;
-  core::wakeup look;  // the watcher's
+  core::wakeup poll_now;  // the watcher's
   std::optional<boost::asio::posix::stream_descriptor> notices;
   std::shared_ptr<impl> alive{this, [](impl*) {}};  // gone with this: for handlers that come too late
   core::background_tasks watcher;                   // last: the task uses the others
@@ -173,7 +177,7 @@ task<std::optional<std::string>> file_store::impl::await_key(const char* operati
     value = contents.find(key);
     if (value || !in_time) co_return value;
     if (trouble) std::rethrow_exception(trouble);
-    in_time = co_await mine.news.wait(deadline);
+    in_time = co_await mine.changed.wait(deadline);
   }
 }
 
@@ -182,18 +186,18 @@ task<> file_store::impl::watch() {
   trouble = nullptr;
   try {
     listen();
-    const auto longest = local && notices ? longest_look_when_told : longest_look;
-    for (milliseconds next = first_look; !waiters.empty();) {
-      bool news = false;
-      if (!local || file->looks_changed()) {
+    const auto longest = local && notices ? longest_poll_when_told : longest_poll;
+    for (milliseconds next = first_poll; !waiters.empty();) {
+      bool changed = false;
+      if (!local || file->may_have_changed()) {
         // Who waits has a deadline of its own.
         const std::optional<held_lock> held =
             co_await lock_file(executor, *file, core::deadline_after(longest));
-        if (held) news = file->refresh(contents);
+        if (held) changed = file->refresh(contents);
       }
-      if (news) tell();
-      next = news ? first_look : std::min(2 * next, longest);
-      co_await look.wait(core::deadline_after(next));
+      if (changed) tell();
+      next = changed ? first_poll : std::min(2 * next, longest);
+      co_await poll_now.wait(core::deadline_after(next));
     }
   } catch (const error&) {
     trouble = std::current_exception();
@@ -226,7 +230,7 @@ void file_store::impl::hear() {
                         std::array<char, 4096> unread;
                         while (::read(notices->native_handle(), unread.data(), unread.size()) > 0) {
                         }
-                        look.notify();
+                        poll_now.notify();
                         hear();
                       });
 }

@@ -28,24 +28,24 @@ task<std::string> memory_store::do_get(std::string key, milliseconds timeout) {
   const core::time_point deadline = core::deadline_after(timeout);
   std::optional<std::string> value = contents_->find(key);
   if (value) co_return std::move(*value);
-  core::wakeup news(executor_);
-  const bootstrap::store_contents::watch watch(*contents_, key, executor_, news);
+  core::wakeup changed(executor_);
+  const bootstrap::store_contents::watch watch(*contents_, key, executor_, changed);
   for (bool in_time = true;;) {
     value = contents_->find(key);
     if (value) co_return std::move(*value);
     if (!in_time || timeout.count() == 0) bootstrap::throw_missing_key("get", key, name_, timeout);
-    in_time = co_await news.wait(deadline);
+    in_time = co_await changed.wait(deadline);
   }
 }
 
 task<> memory_store::do_wait(std::string key, milliseconds timeout) {
   const core::time_point deadline = core::deadline_after(timeout);
-  core::wakeup news(executor_);
-  const bootstrap::store_contents::watch watch(*contents_, key, executor_, news);
+  core::wakeup changed(executor_);
+  const bootstrap::store_contents::watch watch(*contents_, key, executor_, changed);
   for (bool in_time = true;;) {
     if (contents_->contains(key)) co_return;
     if (!in_time || timeout.count() == 0) bootstrap::throw_missing_key("wait", key, name_, timeout);
-    in_time = co_await news.wait(deadline);
+    in_time = co_await changed.wait(deadline);
   }
 }
 

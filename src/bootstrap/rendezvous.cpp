@@ -4,7 +4,7 @@
 #include "base/hmac.hpp"
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/cards.hpp"
+#include "bootstrap/peer_table.hpp"
 #include "core/wakeup.hpp"
 
 #include <fmt/format.h>
@@ -21,10 +21,10 @@ namespace tutti::bootstrap {
 namespace {
 
 // Keys. Every value has one writer, or is written by compare_exchange, append or add.
-constexpr const char* size_key = "size";      // of the world, and who said so first
-constexpr const char* cards_key = "cards";    // of all that have come, in the order of coming
-constexpr const char* came_key = "came";      // how many
-constexpr const char* verdict_key = "world";  // how it ended: the table, or why there is none
+constexpr const char* size_key = "size";        // of the world, and who said so first
+constexpr const char* records_key = "records";  // of all that have come, in the order of coming
+constexpr const char* came_key = "came";        // how many
+constexpr const char* verdict_key = "world";    // how it ended: the table, or why there is none
 std::string rank_key(int rank) { return fmt::format("rank/{}", rank); }
 
 constexpr std::string_view failed_head = "failed1 ";
@@ -47,7 +47,7 @@ std::string ways_of(const job& who) {
 }
 
 // The random word tells processes apart that hosts and pids do not.
-std::string encode_claim(int number, const core::peer_card& mine, const job& who) {
+std::string encode_claim(int number, const core::endpoint_record& mine, const job& who) {
   return fmt::format("{} {} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
                      encode_word(who.job_id), encode_word(ways_of(who)), base::random_hex(8));
 }
@@ -89,10 +89,10 @@ std::string list_ranks(const std::vector<int>& ranks) {
   return text;
 }
 
-std::string explain_missing(const std::vector<core::peer_card>& came, const job& who) {
+std::string explain_missing(const std::vector<core::endpoint_record>& came, const job& who) {
   std::vector<bool> here(static_cast<std::size_t>(who.world_size));
-  for (const core::peer_card& card : came)
-    if (card.rank < who.world_size) here[static_cast<std::size_t>(card.rank)] = true;
+  for (const core::endpoint_record& record : came)
+    if (record.rank < who.world_size) here[static_cast<std::size_t>(record.rank)] = true;
   std::vector<int> missing;
   for (int rank = 0; rank < who.world_size; ++rank)
     if (!here[static_cast<std::size_t>(rank)]) missing.push_back(rank);
@@ -109,17 +109,18 @@ std::string explain_missing(const std::vector<core::peer_card>& came, const job&
       missing.size() == 1 ? "it" : "them", missing.size() == 1 ? "its" : "their");
 }
 
-// One rank's part in the meeting. Lives in meet()'s frame.
+// One rank's part in the rendezvous. Lives in meet()'s frame.
 class participant {
  public:
-  participant(store& through, const job& who, const core::peer_card& mine, core::time_point deadline) noexcept
+  participant(store& through, const job& who, const core::endpoint_record& mine,
+              core::time_point deadline) noexcept
       : store_(through), who_(who), mine_(mine), deadline_(deadline) {}
 
   // nullopt: superseded.
-  task<std::optional<world_table>> meet() {
+  task<std::optional<peer_table>> meet() {
     co_await claim_size();
     co_await claim_rank();
-    co_await store_.append(cards_key, encode_card(mine_), left());
+    co_await store_.append(records_key, encode_endpoint_record(mine_), left());
     const std::int64_t came = co_await store_.add(came_key, 1, left());
     std::string verdict;
     if (came == who_.world_size) {
@@ -190,12 +191,12 @@ class participant {
             who_.rank, other.pid, other.host, mine_.pid, mine_.host)));
   }
 
-  // The last to come knows that all cards are there.
+  // The last to come knows that all endpoint records are there.
   task<std::string> publish_table() {
-    const std::string lines = co_await store_.get(cards_key, left());
-    world_table table;
-    table.cards = decode_cards(lines);
-    std::ranges::sort(table.cards, {}, &core::peer_card::rank);
+    const std::string lines = co_await store_.get(records_key, left());
+    peer_table table;
+    table.records = decode_endpoint_records(lines);
+    std::ranges::sort(table.records, {}, &core::endpoint_record::rank);
     std::array<std::uint8_t, 8> random{};
     while (table.id == 0) {  // which stands for "no world"
       base::fill_random(random);
@@ -226,8 +227,8 @@ class participant {
     std::string why;
     std::string trouble;
     try {
-      const std::string lines = co_await store_.get(cards_key, patience);
-      why = explain_missing(decode_cards(lines), who_);
+      const std::string lines = co_await store_.get(records_key, patience);
+      why = explain_missing(decode_endpoint_records(lines), who_);
       const store_exchange published =
           co_await store_.compare_exchange(verdict_key, "", std::string(failed_head) + why, patience);
       co_return published.value;
@@ -243,7 +244,7 @@ class participant {
 
   store& store_;
   const job& who_;
-  const core::peer_card& mine_;
+  const core::endpoint_record& mine_;
   const core::time_point deadline_;
 };
 
@@ -261,10 +262,10 @@ task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor execut
   co_return std::move(found);
 }
 
-task<std::optional<core::world_info>> try_meet(store& through, job who, core::peer_card mine,
+task<std::optional<core::world_info>> try_meet(store& through, job who, core::endpoint_record mine,
                                                core::time_point deadline) {
   participant me(through, who, mine, deadline);
-  std::optional<world_table> table;
+  std::optional<peer_table> table;
   std::string trouble;
   try {
     table = co_await me.meet();
@@ -284,11 +285,11 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::pe
   info.checksums = who.checksums;
   info.tls = who.tls;
   info.timeout = who.timeout;
-  info.peers = std::move(table->cards);
+  info.peers = std::move(table->records);
   co_return std::optional<core::world_info>(std::move(info));
 }
 
-task<core::world_info> meet(store& through, job who, core::peer_card mine, core::time_point deadline) {
+task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline) {
   std::optional<core::world_info> info = co_await try_meet(through, who, std::move(mine), deadline);
   if (!info)
     throw error(errc::join_failed,

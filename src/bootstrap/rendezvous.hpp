@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks become a world: each publishes its card in a store, the last one to come publishes the table of
-// all.
+// How ranks become a world: each publishes its endpoint record in a store, the last one to come publishes the
+// table of all.
 #pragma once
 
 #include "bootstrap/environment.hpp"
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 #include "core/world_info.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
@@ -18,7 +18,7 @@ namespace tutti::bootstrap {
 
 // Who this process is, without addresses. TUTTI_HOST_ID pretends another host: ranks whose values differ do
 // not share memory.
-core::peer_card local_card(int rank);
+core::endpoint_record local_endpoint_record(int rank);
 
 // Completes when the name of rank 0's host resolves, at once without one. Transports look it up where they
 // listen. Errors are those of resolve_host.
@@ -38,11 +38,11 @@ task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor execut
 //
 // Whoever serves the store goes on serving until its clients have left (tcp_store_server::drain), in success
 // and in failure: others may still be reading the table, or why there is none.
-task<core::world_info> meet(store& through, job who, core::peer_card mine, core::time_point deadline);
+task<core::world_info> meet(store& through, job who, core::endpoint_record mine, core::time_point deadline);
 
 // The same where a store may see one attempt after another, each with keys of its own (prefix_store): nullopt
 // when this one has been superseded.
-task<std::optional<core::world_info>> try_meet(store& through, job who, core::peer_card mine,
+task<std::optional<core::world_info>> try_meet(store& through, job who, core::endpoint_record mine,
                                                core::time_point deadline);
 // Whether an attempt has ended, in a world, a failure or as superseded.
 task<bool> is_over(store& through, core::time_point deadline);

@@ -7,22 +7,22 @@
 
 namespace tutti::bootstrap {
 
-// Posted notices share it with the list; `news` belongs to the executor's thread alone.
+// Posted notices share it with the list; `changed` belongs to the executor's thread alone.
 struct store_contents::waiter {
   boost::asio::any_io_executor executor;
-  core::wakeup* news;
+  core::wakeup* changed;
 };
 
 store_contents::watch::watch(store_contents& contents, const std::string& key,
-                             boost::asio::any_io_executor executor, core::wakeup& news)
+                             boost::asio::any_io_executor executor, core::wakeup& changed)
     : contents_(contents) {
-  auto entry = std::make_shared<waiter>(waiter{std::move(executor), &news});
+  auto entry = std::make_shared<waiter>(waiter{std::move(executor), &changed});
   const std::lock_guard lock(contents_.mutex_);
   place_ = contents_.waiters_.emplace(key, std::move(entry));
 }
 
 store_contents::watch::~watch() {
-  place_->second->news = nullptr;  // a notice may be on its way through the executor
+  place_->second->changed = nullptr;  // a notice may be on its way through the executor
   const std::lock_guard lock(contents_.mutex_);
   contents_.waiters_.erase(place_);
 }
@@ -32,7 +32,7 @@ void store_contents::tell(const std::string& key) {
   // Under the lock: a waiter that has left may take its executor's context with it.
   for (auto at = first; at != last; ++at)
     boost::asio::post(at->second->executor, [to = at->second] {
-      if (to->news != nullptr) to->news->notify();
+      if (to->changed != nullptr) to->changed->notify();
     });
 }
 

@@ -35,12 +35,12 @@ class store_contents {
   void clear();
   std::map<std::string, std::string> copy() const;
 
-  // While this lives, `news` is notified on `executor` whenever the key is set. Made and destroyed on that
+  // While this lives, `changed` is notified on `executor` whenever the key is set. Made and destroyed on that
   // executor's thread, whichever thread sets the key; afterwards neither is touched.
   class watch {
    public:
     watch(store_contents& contents, const std::string& key, boost::asio::any_io_executor executor,
-          core::wakeup& news);
+          core::wakeup& changed);
     watch(const watch&) = delete;
     watch& operator=(const watch&) = delete;
     ~watch();

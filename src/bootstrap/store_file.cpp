@@ -211,7 +211,7 @@ void store_file::write_header(const header& h) {
   header_ = h;
 }
 
-bool store_file::looks_changed() const noexcept {
+bool store_file::may_have_changed() const noexcept {
   raw_header now{};
   struct stat status{};
   return ::fstat(fd_.get(), &status) != 0 || status.st_nlink == 0 ||

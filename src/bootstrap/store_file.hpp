@@ -63,7 +63,7 @@ class store_file {
   bool is_alive(std::uint64_t user) const;
 
   // Without the lock: whether refresh() may find something. May say no for a while on network file systems.
-  bool looks_changed() const noexcept;
+  bool may_have_changed() const noexcept;
   // For a watch on the file.
   int descriptor() const noexcept { return fd_.get(); }
 

@@ -61,7 +61,7 @@ class reader {
 std::string encode(const store_request& request) {
   writer w(request.key.size() + request.value.size() + request.expected.size());
   w.number(request.number);
-  w.number(static_cast<std::uint8_t>(request.verb));
+  w.number(static_cast<std::uint8_t>(request.operation));
   w.number(request.timeout_ms);
   w.number(request.amount);
   w.text(request.key);
@@ -84,14 +84,14 @@ store_request decode_request(std::string_view message) {
   reader r(message);
   store_request request;
   request.number = r.number<std::uint64_t>();
-  request.verb = store_verb{r.number<std::uint8_t>()};
+  request.operation = store_operation{r.number<std::uint8_t>()};
   request.timeout_ms = r.number<std::uint64_t>();
   request.amount = r.number<std::int64_t>();
   request.key = r.text();
   request.value = r.text();
   request.expected = r.text();
   r.finish();
-  if (request.verb < store_verb::set || request.verb > store_verb::append)
+  if (request.operation < store_operation::set || request.operation > store_operation::append)
     throw error(errc::protocol, "a store message asks for an operation that does not exist");
   return request;
 }

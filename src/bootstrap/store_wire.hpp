@@ -14,11 +14,11 @@ namespace tutti::bootstrap {
 
 inline constexpr std::size_t longest_message = 16u << 20;
 
-enum class store_verb : std::uint8_t { set = 1, get, wait, add, compare_exchange, erase, count, append };
+enum class store_operation : std::uint8_t { set = 1, get, wait, add, compare_exchange, erase, count, append };
 
 struct store_request {
   std::uint64_t number = 0;
-  store_verb verb = store_verb::set;
+  store_operation operation = store_operation::set;
   std::uint64_t timeout_ms = 0;
   std::int64_t amount = 0;  // of add
   std::string key;          // of count: the prefix

@@ -2,7 +2,7 @@
 // The client: one connection, one task that reads answers, and requests that wait for theirs by number.
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/knock.hpp"
+#include "bootstrap/connect_retry.hpp"
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/store_errors.hpp"
 #include "bootstrap/store_wire.hpp"
@@ -20,8 +20,8 @@
 namespace tutti {
 
 using bootstrap::store_answer;
+using bootstrap::store_operation;
 using bootstrap::store_request;
-using bootstrap::store_verb;
 
 struct tcp_store::impl {
   struct pending {
@@ -76,23 +76,23 @@ task<> tcp_store::impl::read_answers() {
 
 namespace {
 
-std::string_view name_of(store_verb verb) {
-  switch (verb) {
-    case store_verb::set:
+std::string_view name_of(store_operation operation) {
+  switch (operation) {
+    case store_operation::set:
       return "set";
-    case store_verb::get:
+    case store_operation::get:
       return "get";
-    case store_verb::wait:
+    case store_operation::wait:
       return "wait";
-    case store_verb::add:
+    case store_operation::add:
       return "add";
-    case store_verb::compare_exchange:
+    case store_operation::compare_exchange:
       return "compare_exchange";
-    case store_verb::erase:
+    case store_operation::erase:
       return "erase";
-    case store_verb::count:
+    case store_operation::count:
       return "count";
-    case store_verb::append:
+    case store_operation::append:
       return "append";
   }
   return "?";
@@ -104,8 +104,8 @@ task<store_answer> tcp_store::impl::ask(store_request request, milliseconds time
   // Who has no time to wait for a key must still wait for the answer that it is not there.
   const milliseconds for_answer = timeout.count() == 0 ? milliseconds(10'000) : timeout;
   const core::time_point deadline = core::deadline_after(for_answer);
-  const bool waits =
-      timeout.count() > 0 && (request.verb == store_verb::get || request.verb == store_verb::wait);
+  const bool waits = timeout.count() > 0 && (request.operation == store_operation::get ||
+                                             request.operation == store_operation::wait);
   if (!broken) {
     request.number = ++last_number;
     request.timeout_ms = static_cast<std::uint64_t>(timeout.count());
@@ -114,21 +114,23 @@ task<store_answer> tcp_store::impl::ask(store_request request, milliseconds time
     const entry cleanup{*this, request.number};
     stream.send(bootstrap::encode(request));
     const bool in_time = co_await mine.answered.wait(deadline);
-    if (!in_time && waits) bootstrap::throw_missing_key(name_of(request.verb), request.key, name, timeout);
+    if (!in_time && waits)
+      bootstrap::throw_missing_key(name_of(request.operation), request.key, name, timeout);
     if (!in_time)
-      throw error(errc::timed_out,
-                  fmt::format("{}('{}') on {}: no answer within {}; the process that serves the store "
-                              "(rank 0) hangs or is stopped: look at its output",
-                              name_of(request.verb), request.key, name, base::duration_text(for_answer)));
+      throw error(
+          errc::timed_out,
+          fmt::format("{}('{}') on {}: no answer within {}; the process that serves the store "
+                      "(rank 0) hangs or is stopped: look at its output",
+                      name_of(request.operation), request.key, name, base::duration_text(for_answer)));
     if (mine.answer && mine.answer->code == errc::timed_out)
-      bootstrap::throw_missing_key(name_of(request.verb), request.key, name, timeout);
+      bootstrap::throw_missing_key(name_of(request.operation), request.key, name, timeout);
     if (mine.answer && mine.answer->code != errc::success) throw error(mine.answer->code, mine.answer->text);
     if (mine.answer) co_return std::move(*mine.answer);
   }
   throw error(errc::peer_failed,
               fmt::format("{}('{}') on {}: the store has gone ({}); the process that serves it (rank "
                           "0) has ended or failed: look at its output",
-                          name_of(request.verb), request.key, name, broken.value_or("closed")));
+                          name_of(request.operation), request.key, name, broken.value_or("closed")));
 }
 
 tcp_store::tcp_store(std::unique_ptr<impl> i) : impl_(std::move(i)) {}
@@ -138,7 +140,7 @@ std::string tcp_store::name() const { return impl_->name; }
 
 task<> tcp_store::do_set(std::string key, std::string value, milliseconds timeout) {
   store_request request;
-  request.verb = store_verb::set;
+  request.operation = store_operation::set;
   request.key = std::move(key);
   request.value = std::move(value);
   co_await impl_->ask(std::move(request), timeout);
@@ -146,7 +148,7 @@ task<> tcp_store::do_set(std::string key, std::string value, milliseconds timeou
 
 task<std::string> tcp_store::do_get(std::string key, milliseconds timeout) {
   store_request request;
-  request.verb = store_verb::get;
+  request.operation = store_operation::get;
   request.key = std::move(key);
   store_answer answer = co_await impl_->ask(std::move(request), timeout);
   co_return std::move(answer.text);
@@ -154,14 +156,14 @@ task<std::string> tcp_store::do_get(std::string key, milliseconds timeout) {
 
 task<> tcp_store::do_wait(std::string key, milliseconds timeout) {
   store_request request;
-  request.verb = store_verb::wait;
+  request.operation = store_operation::wait;
   request.key = std::move(key);
   co_await impl_->ask(std::move(request), timeout);
 }
 
 task<std::int64_t> tcp_store::do_add(std::string key, std::int64_t amount, milliseconds timeout) {
   store_request request;
-  request.verb = store_verb::add;
+  request.operation = store_operation::add;
   request.key = std::move(key);
   request.amount = amount;
   const store_answer answer = co_await impl_->ask(std::move(request), timeout);
@@ -171,7 +173,7 @@ task<std::int64_t> tcp_store::do_add(std::string key, std::int64_t amount, milli
 task<store_exchange> tcp_store::do_compare_exchange(std::string key, std::string expected,
                                                     std::string desired, milliseconds timeout) {
   store_request request;
-  request.verb = store_verb::compare_exchange;
+  request.operation = store_operation::compare_exchange;
   request.key = std::move(key);
   request.expected = std::move(expected);
   request.value = std::move(desired);
@@ -181,7 +183,7 @@ task<store_exchange> tcp_store::do_compare_exchange(std::string key, std::string
 
 task<bool> tcp_store::do_erase(std::string key, milliseconds timeout) {
   store_request request;
-  request.verb = store_verb::erase;
+  request.operation = store_operation::erase;
   request.key = std::move(key);
   const store_answer answer = co_await impl_->ask(std::move(request), timeout);
   co_return answer.flag;
@@ -189,7 +191,7 @@ task<bool> tcp_store::do_erase(std::string key, milliseconds timeout) {
 
 task<std::size_t> tcp_store::do_count(std::string prefix, milliseconds timeout) {
   store_request request;
-  request.verb = store_verb::count;
+  request.operation = store_operation::count;
   request.key = std::move(prefix);
   const store_answer answer = co_await impl_->ask(std::move(request), timeout);
   co_return static_cast<std::size_t>(answer.amount);
@@ -197,7 +199,7 @@ task<std::size_t> tcp_store::do_count(std::string prefix, milliseconds timeout) 
 
 task<std::size_t> tcp_store::do_append(std::string key, std::string text, milliseconds timeout) {
   store_request request;
-  request.verb = store_verb::append;
+  request.operation = store_operation::append;
   request.key = std::move(key);
   request.value = std::move(text);
   const store_answer answer = co_await impl_->ask(std::move(request), timeout);
@@ -219,7 +221,7 @@ task<std::optional<core::stream_socket>> enter(boost::asio::any_io_executor exec
   core::identity mine;
   mine.what = core::purpose::store;
   mine.rank = rank;
-  std::optional<core::stream_socket> socket = co_await bootstrap::knock(
+  std::optional<core::stream_socket> socket = co_await bootstrap::connect_retry(
       executor, std::move(addresses), secret, std::move(tls), mine, server, deadline, last_failure);
   co_return std::move(socket);
 }

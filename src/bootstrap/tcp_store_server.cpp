@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server: behind its door a task for each connection, and one for each request, before one memory_store.
+// The server: behind its acceptor a task for each connection, and one for each request, before one
+// memory_store.
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
+#include "bootstrap/acceptor.hpp"
 #include "bootstrap/address.hpp"
-#include "bootstrap/door.hpp"
 #include "bootstrap/message_stream.hpp"
 #include "bootstrap/store_contents.hpp"
 #include "bootstrap/store_wire.hpp"
@@ -30,8 +31,8 @@ namespace tutti {
 namespace asio = boost::asio;
 using asio::ip::tcp;
 using bootstrap::store_answer;
+using bootstrap::store_operation;
 using bootstrap::store_request;
-using bootstrap::store_verb;
 
 namespace {
 
@@ -57,7 +58,7 @@ struct tcp_store_server::impl {
   std::vector<std::unique_ptr<tcp::acceptor>> listeners;
   core::wakeup empty;  // the last client has left
   int clients = 0;
-  std::unique_ptr<bootstrap::door> door;
+  std::unique_ptr<bootstrap::acceptor> acceptor;
   core::background_tasks connections;  // last: its tasks use the others
 };
 
@@ -72,12 +73,12 @@ void tcp_store_server::impl::start() {
   local.reset(new memory_store(
       executor, std::make_shared<bootstrap::store_contents>(),
       fmt::format("tcp_store at {}", bootstrap::host_and_port(at.address().to_string(), port))));
-  door = std::make_unique<bootstrap::door>(executor, local->name(), secret, core::purpose::store,
-                                           [this](core::stream_socket socket, const core::identity&) {
-                                             connections.start(serve(std::move(socket)));
-                                           });
-  door->secure_with(tls);
-  for (auto& listener : listeners) door->open(std::move(*listener));
+  acceptor = std::make_unique<bootstrap::acceptor>(executor, local->name(), secret, core::purpose::store,
+                                                   [this](core::stream_socket socket, const core::identity&) {
+                                                     connections.start(serve(std::move(socket)));
+                                                   });
+  acceptor->secure_with(tls);
+  for (auto& listener : listeners) acceptor->open(std::move(*listener));
   listeners.clear();
 }
 
@@ -138,35 +139,35 @@ task<> tcp_store_server::impl::carry_out(store_request& request, store_answer& a
   constexpr std::uint64_t longest = std::chrono::milliseconds(std::chrono::hours(24 * 3653)).count();
   const std::chrono::milliseconds timeout(static_cast<std::int64_t>(std::min(request.timeout_ms, longest)));
   store& on = *local;  // with its checks of the arguments
-  switch (request.verb) {
-    case store_verb::set:
+  switch (request.operation) {
+    case store_operation::set:
       co_await on.set(std::move(request.key), std::move(request.value), timeout);
       break;
-    case store_verb::get:
+    case store_operation::get:
       answer.text = co_await on.get(std::move(request.key), timeout);
       break;
-    case store_verb::wait:
+    case store_operation::wait:
       co_await on.wait(std::move(request.key), timeout);
       break;
-    case store_verb::add:
+    case store_operation::add:
       answer.amount = co_await on.add(std::move(request.key), request.amount, timeout);
       break;
-    case store_verb::compare_exchange: {
+    case store_operation::compare_exchange: {
       store_exchange result = co_await on.compare_exchange(
           std::move(request.key), std::move(request.expected), std::move(request.value), timeout);
       answer.flag = result.exchanged;
       answer.text = std::move(result.value);
       break;
     }
-    case store_verb::erase:
+    case store_operation::erase:
       answer.flag = co_await on.erase(std::move(request.key), timeout);
       break;
-    case store_verb::count: {
+    case store_operation::count: {
       const std::size_t number = co_await on.count(std::move(request.key), timeout);
       answer.amount = static_cast<std::int64_t>(number);
       break;
     }
-    case store_verb::append: {
+    case store_operation::append: {
       const std::size_t length =
           co_await on.append(std::move(request.key), std::move(request.value), timeout);
       answer.amount = static_cast<std::int64_t>(length);
@@ -186,7 +187,7 @@ std::unique_ptr<memory_store> tcp_store_server::local() const {
 
 task<> tcp_store_server::drain(std::chrono::milliseconds timeout) {
   const core::time_point deadline = core::deadline_after(timeout);
-  impl_->door->close();
+  impl_->acceptor->close();
   for (bool in_time = true; in_time && impl_->clients > 0;) {
     in_time = co_await impl_->empty.wait(deadline);
   }

@@ -2,8 +2,8 @@
 // The algorithms, one per source file, each with its idea and cost on top.
 //
 // Prepared data go in and finished data come out of all_reduce_*; the other reductions are finished by their
-// caller, but for those on a board (*_shared_memory), which also take halves as they are and round them once.
-// Buffers of blocks have the own block in its place already, where that is said.
+// caller, but for those on a collective segment (*_shared_memory), which also take halves as they are and
+// round them once. Buffers of blocks have the own block in its place already, where that is said.
 #pragma once
 
 #include "coll/blocks.hpp"
@@ -33,24 +33,24 @@ struct reduce_call {
 
 task<> barrier_dissemination(collective c);
 task<> barrier_shared_memory(collective c);
-task<> barrier_two_level(collective c);
+task<> barrier_hierarchical(collective c);
 
 task<> broadcast_binomial(collective c, void* data, std::size_t bytes, int root);
 task<> broadcast_scatter_all_gather(collective c, void* data, std::size_t bytes, int root);
 task<> broadcast_shared_memory(collective c, void* data, std::size_t bytes, int root);
-task<> broadcast_two_level(collective c, void* data, std::size_t bytes, int root);
+task<> broadcast_hierarchical(collective c, void* data, std::size_t bytes, int root);
 
 task<> reduce_binomial(collective c, reduce_call r, int root);
 task<> reduce_scatter_gather(collective c, reduce_call r, void* result, int root);
 task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root);
-task<> reduce_two_level(collective c, reduce_call r, int root);
+task<> reduce_hierarchical(collective c, reduce_call r, int root);
 
 task<> all_reduce_recursive_doubling(collective c, reduce_call r);
 task<> all_reduce_rabenseifner(collective c, reduce_call r);
 task<> all_reduce_ring(collective c, reduce_call r);
 task<> all_reduce_shared_memory(collective c, reduce_call r);
-task<> all_reduce_two_level(collective c, reduce_call r);
-task<> all_reduce_two_level_slices(collective c, reduce_call r);
+task<> all_reduce_hierarchical(collective c, reduce_call r);
+task<> all_reduce_hierarchical_split(collective c, reduce_call r);
 
 // `result`: this rank's block, which may lie where it lay in the input.
 task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts, void* result);

@@ -17,7 +17,7 @@ using comm::communicator_state;
 using detail::call;
 using kind = operation_kind;
 
-std::string peer_words(const communicator_state& c, const call& what) {
+std::string peer_text(const communicator_state& c, const call& what) {
   if (what.kind == kind::send) return fmt::format("to {}, tag {}", c.describe(what.peer), what.tag);
   const std::string from =
       what.peer == any_source ? "from any rank" : fmt::format("from {}", c.describe(what.peer));
@@ -246,13 +246,13 @@ std::string bad_argument(const communicator_state& c, const call& what) {
 }
 
 std::string title(const communicator_state& c, const call& what) {
-  const char* const verb = name_of(what.kind);
+  const char* const operation = name_of(what.kind);
   if (what.kind == kind::send || what.kind == kind::receive)
-    return fmt::format("{} of {} bytes {} on {}, rank {}", verb, what.in.bytes(), peer_words(c, what),
+    return fmt::format("{} of {} bytes {} on {}, rank {}", operation, what.in.bytes(), peer_text(c, what),
                        c.name(), c.rank());
   if (what.kind == kind::probe)
-    return fmt::format("{} {} on {}, rank {}", verb, peer_words(c, what), c.name(), c.rank());
-  return fmt::format("{} on {}, rank {}", verb, c.name(), c.rank());
+    return fmt::format("{} {} on {}, rank {}", operation, peer_text(c, what), c.name(), c.rank());
+  return fmt::format("{} on {}, rank {}", operation, c.name(), c.rank());
 }
 
 std::string timeout_text(const communicator_state& c) {

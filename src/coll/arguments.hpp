@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call says, checked and in words.
+// What a call says, checked and described.
 #pragma once
 
 #include "comm/communicator_state.hpp"

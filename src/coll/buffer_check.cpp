@@ -18,15 +18,15 @@ using detail::call;
 using detail::operation_state;
 using kind = detail::operation_kind;
 
-struct region {
+struct buffer_in_flight {
   const std::byte* begin;
   const std::byte* end;
   bool written;
   const operation_state* of;
 };
 
-std::vector<region>& regions_in_flight() {
-  static thread_local std::vector<region> instance;
+std::vector<buffer_in_flight>& buffers_in_flight() {
+  static thread_local std::vector<buffer_in_flight> instance;
   return instance;
 }
 
@@ -100,7 +100,7 @@ std::string overlap_of(const operation_state& state) {
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     const auto* const begin = static_cast<const std::byte*>(view.data);
     const std::byte* const end = begin + view.bytes();
-    for (const region& r : regions_in_flight()) {
+    for (const buffer_in_flight& r : buffers_in_flight()) {
       if (!found.empty() || begin >= r.end || r.begin >= end || !(written || r.written)) continue;
       found = fmt::format(
           "its buffer overlaps that of an operation that is still in flight, by {} bytes: {} is not "
@@ -123,12 +123,12 @@ void record_buffers(const operation_state& state) {
   for_each_buffer(state.what(), [&](const detail::buffer_view& view, bool written) {
     if (view.bytes() == 0) return;
     const auto* const begin = static_cast<const std::byte*>(view.data);
-    regions_in_flight().push_back({begin, begin + view.bytes(), written, &state});
+    buffers_in_flight().push_back({begin, begin + view.bytes(), written, &state});
   });
 }
 
 void forget_buffers(const operation_state& state) noexcept {
-  std::erase_if(regions_in_flight(), [&state](const region& r) { return r.of == &state; });
+  std::erase_if(buffers_in_flight(), [&state](const buffer_in_flight& r) { return r.of == &state; });
 }
 
 }  // namespace tutti::coll

@@ -25,7 +25,7 @@ constexpr std::size_t KiB = 1024;
 
 struct row {
   kind of;
-  bool two_levels;
+  bool hierarchy;
   int ranks;          // at least
   std::size_t bytes;  // at most
   algorithm use;
@@ -35,25 +35,25 @@ struct row {
 // perf/NOTES.md says so; the others are MPICH's usual ones.
 constexpr row table[] = {
     {kind::barrier, false, 0, any_size, shared_memory},
-    {kind::barrier, true, 0, any_size, two_level},
+    {kind::barrier, true, 0, any_size, hierarchical},
     {kind::barrier, false, 0, any_size, dissemination},
 
     {kind::broadcast, false, 0, any_size, shared_memory},
-    {kind::broadcast, true, 0, any_size, two_level},
+    {kind::broadcast, true, 0, any_size, hierarchical},
     {kind::broadcast, false, 8, 512 * KiB, binomial},
     {kind::broadcast, false, 8, any_size, scatter_all_gather},
     {kind::broadcast, false, 0, any_size, binomial},
 
     {kind::reduce, false, 0, any_size, shared_memory},
-    {kind::reduce, true, 0, any_size, two_level},
+    {kind::reduce, true, 0, any_size, hierarchical},
     {kind::reduce, false, 3, 64 * KiB, binomial},
     {kind::reduce, false, 3, any_size, ring},
     {kind::reduce, false, 0, any_size, binomial},
 
     {kind::all_reduce, false, 0, any_size, shared_memory},
-    {kind::all_reduce, true, 0, 64 * KiB, two_level},
-    {kind::all_reduce, true, 0, any_size, two_level_slices},
-    {kind::all_reduce, true, 0, any_size, two_level},
+    {kind::all_reduce, true, 0, 64 * KiB, hierarchical},
+    {kind::all_reduce, true, 0, any_size, hierarchical_split},
+    {kind::all_reduce, true, 0, any_size, hierarchical},
     {kind::all_reduce, false, 0, 64 * KiB, recursive_doubling},
     {kind::all_reduce, false, 4, 1024 * KiB, rabenseifner},
     {kind::all_reduce, false, 0, any_size, ring},
@@ -109,14 +109,16 @@ std::optional<kind> kind_named(std::string_view name) noexcept {
 }
 
 std::optional<algorithm> algorithm_named(std::string_view name) noexcept {
-  for (int a = 0; a <= static_cast<int>(two_level_slices); ++a)
+  if (name == "two_level") return hierarchical;               // deprecated
+  if (name == "two_level_slices") return hierarchical_split;  // deprecated
+  for (int a = 0; a <= static_cast<int>(hierarchical_split); ++a)
     if (name == tutti::name_of(static_cast<algorithm>(a))) return static_cast<algorithm>(a);
   return std::nullopt;
 }
 
 std::string algorithms_of(kind k) {
   std::string names;
-  for (int a = 1; a <= static_cast<int>(two_level_slices); ++a)
+  for (int a = 1; a <= static_cast<int>(hierarchical_split); ++a)
     if (has(k, static_cast<algorithm>(a)))
       names += (names.empty() ? "" : ", ") + std::string(tutti::name_of(static_cast<algorithm>(a)));
   return names;
@@ -169,7 +171,7 @@ template <class Rules>
 std::optional<algorithm> first_fitting(const Rules& rules, const situation& s) {
   const kind k = even_form(s.kind);
   for (const auto& r : rules) {
-    if (r.kind != k || (r.two_levels && !s.two_levels) || s.ranks < r.ranks || s.bytes > r.bytes) continue;
+    if (r.kind != k || (r.hierarchy && !s.hierarchy) || s.ranks < r.ranks || s.bytes > r.bytes) continue;
     if (fits(r.use, s)) return r.use;
   }
   return std::nullopt;
@@ -185,10 +187,10 @@ bool has(operation_kind k, algorithm a) noexcept {
 
 bool fits(algorithm a, const situation& s) noexcept {
   switch (a) {
-    case two_level:
-      return s.two_levels;
-    case two_level_slices:
-      return s.two_levels && s.even_hosts;
+    case hierarchical:
+      return s.hierarchy;
+    case hierarchical_split:
+      return s.hierarchy && s.even_hosts;
     case bruck:
     case binomial:
       return s.even_blocks;
@@ -202,7 +204,7 @@ bool fits(algorithm a, const situation& s) noexcept {
 const std::vector<rule>& built_in_rules() {
   static const std::vector<rule> rules = [] {
     std::vector<rule> all;
-    for (const row& r : table) all.push_back({r.of, r.two_levels, r.ranks, r.bytes, r.use});
+    for (const row& r : table) all.push_back({r.of, r.hierarchy, r.ranks, r.bytes, r.use});
     return all;
   }();
   return rules;
@@ -226,8 +228,10 @@ std::vector<rule> parse_rules(std::string_view text, const std::string& source) 
         refuse(source, line, fmt::format("'{}' should be {}NUMBER", w, prefix));
       return value;
     };
-    if (word.size() < 4 || word.size() > 5 || (word.size() == 5 && word[4] != "two_levels"))
-      refuse(source, line, "a rule is: collective ranks>=N bytes<=N algorithm [two_levels]");
+    const bool condition =
+        word.size() == 5 && (word[4] == "hierarchical" || word[4] == "two_levels");  // deprecated
+    if (word.size() < 4 || word.size() > 5 || (word.size() == 5 && !condition))
+      refuse(source, line, "a rule is: collective ranks>=N bytes<=N algorithm [hierarchical]");
     const auto k = kind_named(word[0]);
     if (!k) refuse(source, line, fmt::format("there is no collective '{}'", word[0]));
     rule r;
@@ -235,7 +239,7 @@ std::vector<rule> parse_rules(std::string_view text, const std::string& source) 
     r.ranks = static_cast<int>(std::min<std::size_t>(number(word[1], "ranks>="), 1u << 30));
     r.bytes = number(word[2], "bytes<=");
     r.use = checked(*k, word[3], source, line);
-    r.two_levels = word.size() == 5;
+    r.hierarchy = word.size() == 5;
     rules.push_back(r);
   }
   return rules;
@@ -246,7 +250,7 @@ std::string text_of(const std::vector<rule>& rules) {
   for (const rule& r : rules) {
     const std::string most = r.bytes == any_size ? "any" : std::to_string(r.bytes);
     text += fmt::format("{} ranks>={} bytes<={} {}{}\n", name_of(r.kind), r.ranks, most,
-                        tutti::name_of(r.use), r.two_levels ? " two_levels" : "");
+                        tutti::name_of(r.use), r.hierarchy ? " hierarchical" : "");
   }
   return text;
 }
@@ -260,7 +264,7 @@ algorithm choose(const situation& s, algorithm wanted) {
       throw error(errc::invalid_argument,
                   fmt::format("the algorithm {} cannot do this {}: it needs {}", tutti::name_of(wanted),
                               name_of(s.kind),
-                              wanted == two_level || wanted == two_level_slices
+                              wanted == hierarchical || wanted == hierarchical_split
                                   ? "several hosts with several ranks each, for slices the same number"
                               : wanted == shared_memory
                                   ? "2 to 16 ranks that all share memory, and blocks that all know"

@@ -21,17 +21,17 @@ struct situation {
   operation_kind kind{};
   std::size_t bytes = 0;  // of one rank's whole vector; for blocks, of the largest buffer
   int ranks = 1;
-  bool two_levels = false;  // several hosts, some with several ranks
+  bool hierarchy = false;   // several hosts, some with several ranks
   bool even_hosts = false;  // all with the same number
   bool even_blocks = true;
-  bool shared_memory = false;  // there is a board, or it is worth its making
+  bool shared_memory = false;  // there is a segment, or it is worth its making
 };
 
 struct rule {
   operation_kind kind{};
-  bool two_levels = false;  // only in a world of two levels
-  int ranks = 0;            // at least
-  std::size_t bytes = 0;    // at most
+  bool hierarchy = false;  // only in a world of two levels
+  int ranks = 0;           // at least
+  std::size_t bytes = 0;   // at most
   algorithm use{};
 };
 
@@ -41,7 +41,7 @@ bool fits(algorithm a, const situation& s) noexcept;
 
 // One line per rule, in the order in which they are tried, before the built-in ones; # begins a comment:
 //   all_reduce ranks>=2 bytes<=65536 recursive_doubling
-//   all_reduce ranks>=4 bytes<=any ring two_levels
+//   all_reduce ranks>=4 bytes<=any ring hierarchical
 // Throws errc::invalid_argument naming `source` and the line.
 std::vector<rule> parse_rules(std::string_view text, const std::string& source);
 std::string text_of(const std::vector<rule>& rules);

@@ -34,7 +34,7 @@ class collective {
   int size() const noexcept { return size_; }
   comm::scratch_pool& scratch() const noexcept { return comm_->scratch(); }
   const comm::communicator_state& comm() const noexcept { return *comm_; }
-  comm::board& board() const noexcept { return comm_->shared_board(); }
+  comm::collective_segment& segment() const noexcept { return comm_->shared_segment(); }
   std::uint32_t sequence() const noexcept { return sequence_; }
   const p2p::fingerprint& print() const noexcept { return print_; }
 

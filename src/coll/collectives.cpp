@@ -3,10 +3,10 @@
 
 #include "base/text.hpp"
 #include "coll/arguments.hpp"
-#include "coll/board_posting.hpp"
 #include "coll/choice.hpp"
 #include "coll/execution.hpp"
 #include "coll/on_record.hpp"
+#include "coll/segment_publish.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/explain.hpp"
 #include "core/running_task.hpp"
@@ -30,23 +30,23 @@ void succeed(operation_state& state, const communicator_state& c) noexcept {
   state.set_result(moved);
 }
 
-class collective_machine final : public core::activity, public comm::running_collective {
+class collective_operation_state final : public core::completion, public comm::running_collective {
  public:
-  collective_machine(operation_state& s, communicator_state& c, std::uint32_t sequence,
-                     flight::handle on_record) noexcept
+  collective_operation_state(operation_state& s, communicator_state& c, std::uint32_t sequence,
+                             flight::handle on_record) noexcept
       : operation_(s), comm_(c), sequence_(sequence) {
     record = on_record;
     user = this;
-    on_done = [](core::activity& a) noexcept {
-      auto& self = *static_cast<collective_machine*>(a.user);
+    on_done = [](core::completion& a) noexcept {
+      auto& self = *static_cast<collective_operation_state*>(a.user);
       operation_state& state = self.operation_;
       self.finish();
       state.complete();
     };
-    on_expire = [](core::activity& a) noexcept {
-      auto& self = *static_cast<collective_machine*>(a.user);
+    on_expire = [](core::completion& a) noexcept {
+      auto& self = *static_cast<collective_operation_state*>(a.user);
       comm::report_hang(self.comm_.of_world());
-      self.comm_.explain_and_fail(self.sequence_, errc::timed_out, base::words([&self] {
+      self.comm_.explain_and_fail(self.sequence_, errc::timed_out, base::error_text([&self] {
                                     return fmt::format("{} on {}: {} on {}", self.describe(),
                                                        self.comm_.name(), timeout_text(self.comm_),
                                                        self.comm_.describe(self.comm_.rank()));
@@ -80,7 +80,7 @@ class collective_machine final : public core::activity, public comm::running_col
     comm_.engine().complete(*this);
   }
   std::uint32_t sequence() const noexcept override { return sequence_; }
-  const core::activity& waiting() const noexcept override { return *this; }
+  const core::completion& waiting() const noexcept override { return *this; }
   std::string describe() const override {
     return fmt::format("{} #{}", name_of(operation_.what().kind), sequence_);
   }
@@ -98,13 +98,13 @@ class collective_machine final : public core::activity, public comm::running_col
 
   void finish() noexcept {
     operation_state& state = operation_;
-    if (!comm_.orphaned()) comm_.recorder().end(record, state_of(failure()));
+    if (!comm_.detached()) comm_.recorder().end(record, state_of(failure()));
     if (failure() != errc::success) {
       const errc why = failure();
       std::string text = take_text();
       // A failure that this rank found first fails the collective on all ranks.
       if (!comm_.ends(sequence_)) {
-        text = base::words([&] { return fmt::format("{} on {}: {}", describe(), comm_.name(), text); });
+        text = base::error_text([&] { return fmt::format("{} on {}: {}", describe(), comm_.name(), text); });
         comm_.fail(why, text, true, p2p::extent::one, comm_.first_open(sequence_));
       }
       state.fail(why, std::move(text));
@@ -112,27 +112,27 @@ class collective_machine final : public core::activity, public comm::running_col
       succeed(state, comm_);
     }
     detach();
-    state.set_machine(nullptr);
-    this->~collective_machine();
+    state.set_running(nullptr);
+    this->~collective_operation_state();
   }
 
  private:
   static void ended(void* self, std::exception_ptr failure) noexcept {
-    auto& m = *static_cast<collective_machine*>(self);
+    auto& m = *static_cast<collective_operation_state*>(self);
     m.ended_ = true;
     if (failure) {
       try {
         std::rethrow_exception(failure);
       } catch (const error& e) {
         m.set_failure(static_cast<errc>(e.code().value()),
-                      base::words([&e] { return std::string(e.what()); }));
+                      base::error_text([&e] { return std::string(e.what()); }));
       } catch (const std::bad_alloc&) {
         m.set_failure(errc::resources, "out of memory");
       } catch (const std::exception& e) {
-        m.set_failure(errc::system, base::words([&e] { return std::string(e.what()); }));
+        m.set_failure(errc::system, base::error_text([&e] { return std::string(e.what()); }));
       } catch (...) {
         m.set_failure(errc::system,
-                      base::words([] { return std::string("an exception that is no std::exception"); }));
+                      base::error_text([] { return std::string("an exception that is no std::exception"); }));
       }
     }
     if (!m.waits_) return;  // still inside start()
@@ -147,7 +147,7 @@ class collective_machine final : public core::activity, public comm::running_col
   bool ended_ = false;
   bool waits_ = false;
 };
-static_assert(sizeof(collective_machine) <= operation_state::machine_bytes);
+static_assert(sizeof(collective_operation_state) <= operation_state::running_bytes);
 
 // Nothing to move: the same on all ranks, as the fingerprint says.
 bool is_empty(const communicator_state& c, const call& what) noexcept {
@@ -173,15 +173,16 @@ bool is_empty(const communicator_state& c, const call& what) noexcept {
 
 task<> nothing() { co_return; }
 
-// Few bytes on a board that is free: often over before a machine would be made. True: complete.
+// Few bytes on a collective segment that is free: often over before an operation state would be made. True:
+// complete.
 bool start_posting(operation_state& state, communicator_state& c, const collective& place,
                    const posted& what) {
-  comm::board& b = c.shared_board();
+  comm::collective_segment& b = c.shared_segment();
   b.begin(place.sequence(), place.print());
-  posting_at_once posting(place, what);
+  publication_at_once publication(place, what);
   std::exception_ptr thrown;  // by a user's reduction
   try {
-    if (posting.run()) {
+    if (publication.run()) {
       b.finish();
       c.recorder().note(facts_of(c, state.what(), place.sequence()), flight::state::done);
       succeed(state, c);
@@ -190,15 +191,15 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   } catch (...) {
     thrown = std::current_exception();
   }
-  auto* machine = new (state.machine_storage())
-      collective_machine(state, c, place.sequence(), put_on_record(c, state.what(), place.sequence()));
-  state.set_machine(machine);
+  auto* running = new (state.running_storage()) collective_operation_state(
+      state, c, place.sequence(), put_on_record(c, state.what(), place.sequence()));
+  state.set_running(running);
   const auto rest = [&] {
     if (thrown) std::rethrow_exception(thrown);
-    return posting.rest();
+    return publication.rest();
   };
-  if (!machine->start(rest)) return false;
-  machine->finish();
+  if (!running->start(rest)) return false;
+  running->finish();
   return true;
 }
 
@@ -220,47 +221,47 @@ bool start_collective(operation_state& state) {
     return true;
   }
   const collective place(c, sequence, print);
-  if (static_cast<algorithm>(d.algorithm) == algorithm::shared_memory && c.shared_board().free() &&
+  if (static_cast<algorithm>(d.algorithm) == algorithm::shared_memory && c.shared_segment().free() &&
       !is_empty(c, what))
-    if (const auto posting = posted_for(what, place)) return start_posting(state, c, place, *posting);
-  auto* machine =
-      new (state.machine_storage()) collective_machine(state, c, sequence, put_on_record(c, what, sequence));
-  state.set_machine(machine);
+    if (const auto publication = posted_for(what, place)) return start_posting(state, c, place, *publication);
+  auto* running = new (state.running_storage())
+      collective_operation_state(state, c, sequence, put_on_record(c, what, sequence));
+  state.set_running(running);
   const auto body = [&] {
     return is_empty(c, what) ? nothing() : execute(state, place, static_cast<algorithm>(d.algorithm));
   };
-  if (!machine->start(body)) return false;
-  machine->finish();
+  if (!running->start(body)) return false;
+  running->finish();
   return true;
 }
 
 void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {
-  auto& m = *static_cast<collective_machine*>(state.machine());
+  auto& m = *static_cast<collective_operation_state*>(state.running());
   if (m.ended()) return;
-  std::string words = base::words([&] {
+  std::string failure_text = base::error_text([&] {
     return fmt::format("{} on {} was {} on {}{}{}", m.describe(), m.comm().name(),
                        why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()),
                        text == "cancelled" ? "" : ": ", text == "cancelled" ? "" : text);
   });
   if (why == errc::timed_out) {
-    m.comm().explain_and_fail(m.sequence(), why, std::move(words));
+    m.comm().explain_and_fail(m.sequence(), why, std::move(failure_text));
   } else {
-    m.comm().fail(why, words, true);
+    m.comm().fail(why, failure_text, true);
   }
 }
 
 void abandon_collective(operation_state&, void* which) noexcept {
-  auto* m = static_cast<collective_machine*>(which);
+  auto* m = static_cast<collective_operation_state*>(which);
   const bool complete = m->ended() && m->failure() == errc::success;
-  const std::string text = base::words([m] {
+  const std::string text = base::error_text([m] {
     return fmt::format("{} on {} was dropped before its end on {}", m->describe(), m->comm().name(),
                        m->comm().describe(m->comm().rank()));
   });
   communicator_state& c = m->comm();
-  if (!c.orphaned()) c.recorder().end(m->record, flight::state::cancelled);
+  if (!c.detached()) c.recorder().end(m->record, flight::state::cancelled);
   const std::uint32_t sequence = m->sequence(), first = c.first_open(sequence);
   m->detach();
-  m->~collective_machine();
+  m->~collective_operation_state();
   // Also when it had failed, and nobody had been told yet.
   if (!complete && !c.ends(sequence)) c.fail(errc::cancelled, text, true, p2p::extent::one, first);
 }

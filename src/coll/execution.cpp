@@ -2,10 +2,10 @@
 #include "coll/execution.hpp"
 
 #include "coll/algorithms.hpp"
-#include "coll/board_steps.hpp"
 #include "coll/choice.hpp"
 #include "coll/move_bytes.hpp"
 #include "coll/reduce.hpp"
+#include "coll/segment_progress.hpp"
 #include "comm/world.hpp"
 
 #include <fmt/format.h>
@@ -129,8 +129,8 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
 
 // The elements that the algorithms work on: the user's, or floats in place of halves.
 struct accumulator {
-  // On a board all contributions are reduced at once: partial results of halves are never written. Factors
-  // are applied before, to floats.
+  // On a collective segment all contributions are reduced at once: partial results of halves are never
+  // written. Factors are applied before, to floats.
   accumulator(const call& w, algorithm a) noexcept
       : given(w.out.type),
         type(a == algorithm::shared_memory && w.op.kind != reduce_kind::premul_sum
@@ -171,10 +171,10 @@ task<> all_reduce_with(algorithm a, const collective& c, const reduce_call& r) {
       return all_reduce_ring(c, r);
     case algorithm::shared_memory:
       return all_reduce_shared_memory(c, r);
-    case algorithm::two_level:
-      return all_reduce_two_level(c, r);
-    case algorithm::two_level_slices:
-      return all_reduce_two_level_slices(c, r);
+    case algorithm::hierarchical:
+      return all_reduce_hierarchical(c, r);
+    case algorithm::hierarchical_split:
+      return all_reduce_hierarchical_split(c, r);
     default:
       return all_reduce_recursive_doubling(c, r);
   }
@@ -244,8 +244,8 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
   void* const data = direct ? out : memory.data();
   elements.load(*w, w->in.data, data, count);
   const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
-  if (a == algorithm::two_level) {
-    co_await reduce_two_level(c, r, w->peer);
+  if (a == algorithm::hierarchical) {
+    co_await reduce_hierarchical(c, r, w->peer);
   } else {
     co_await reduce_binomial(c, r, w->peer);
   }
@@ -388,7 +388,7 @@ situation situation_of(const communicator_state& c, const call& what) {
   situation s;
   s.kind = what.kind;
   s.ranks = c.size();
-  s.two_levels = c.places().two_levels();
+  s.hierarchy = c.places().hierarchy();
   s.even_hosts = c.places().even;
   s.bytes = total_bytes(what);
   switch (what.kind) {
@@ -411,10 +411,10 @@ situation situation_of(const communicator_state& c, const call& what) {
     default:
       break;
   }
-  // Reductions use the board from the first one on, so that the same call always gives the same bits. For the
-  // others it must be worth its making.
-  s.shared_memory =
-      c.shares_memory() && (reduces(what.kind) || c.board_pays() || what.wanted == algorithm::shared_memory);
+  // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
+  // the others it must be worth its making.
+  s.shared_memory = c.shares_memory() &&
+                    (reduces(what.kind) || c.segment_pays() || what.wanted == algorithm::shared_memory);
   return s;
 }
 
@@ -475,7 +475,7 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
   d.callable = what.op.callable;
   if (what.kind < kind::group) {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
-    if (chosen == algorithm::shared_memory) c.want_board();
+    if (chosen == algorithm::shared_memory) c.want_segment();
     d.algorithm = static_cast<std::uint8_t>(chosen);
   }
   return d;
@@ -488,11 +488,12 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
   switch (w.kind) {
     case kind::barrier:
       if (with == algorithm::shared_memory) return barrier_shared_memory(c);
-      return with == algorithm::two_level ? barrier_two_level(c) : barrier_dissemination(c);
+      return with == algorithm::hierarchical ? barrier_hierarchical(c) : barrier_dissemination(c);
     case kind::broadcast:
       if (with == algorithm::shared_memory)
         return broadcast_shared_memory(c, w.out.data, w.out.bytes(), w.peer);
-      if (with == algorithm::two_level) return broadcast_two_level(c, w.out.data, w.out.bytes(), w.peer);
+      if (with == algorithm::hierarchical)
+        return broadcast_hierarchical(c, w.out.data, w.out.bytes(), w.peer);
       if (with == algorithm::scatter_all_gather)
         return broadcast_scatter_all_gather(c, w.out.data, w.out.bytes(), w.peer);
       return broadcast_binomial(c, w.out.data, w.out.bytes(), w.peer);
@@ -525,13 +526,13 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
   }
 }
 
-// In its turn; where no board can be had, with another algorithm.
-task<> on_board(operation_state* op, collective c) {
-  comm::board& b = c.board();
-  comm::board::turn turn(b);
+// In its turn; where no segment can be had, with another algorithm.
+task<> on_segment(operation_state* op, collective c) {
+  comm::collective_segment& b = c.segment();
+  comm::collective_segment::turn turn(b);
   co_await turn;
-  if (b.state() == comm::board::condition::unmade) co_await set_up_board(c);
-  if (b.state() == comm::board::condition::usable) {
+  if (b.state() == comm::collective_segment::condition::unmade) co_await set_up_segment(c);
+  if (b.state() == comm::collective_segment::condition::usable) {
     b.begin(c.sequence(), c.print());
     co_await body_of(op, c, algorithm::shared_memory);
     b.finish();
@@ -547,7 +548,7 @@ task<> on_board(operation_state* op, collective c) {
 }  // namespace
 
 task<> execute(operation_state& op, const collective& c, algorithm with) {
-  return with == algorithm::shared_memory ? on_board(&op, c) : body_of(&op, c, with);
+  return with == algorithm::shared_memory ? on_segment(&op, c) : body_of(&op, c, with);
 }
 
 }  // namespace tutti::coll

@@ -36,96 +36,98 @@ void say_sent(operation_state& state) noexcept {
   state.set_result(status{what.comm->rank(), what.tag, what.in.bytes()});
 }
 
-[[gnu::noinline]] void tell_failure(operation_state& state, core::activity& of) noexcept {
+[[gnu::noinline]] void tell_failure(operation_state& state, core::completion& of) noexcept {
   const call& what = state.what();
-  state.fail(of.failure(),
-             base::words([&] { return fmt::format("{}: {}", title(*what.comm, what), of.take_text()); }));
+  state.fail(of.failure(), base::error_text([&] {
+               return fmt::format("{}: {}", title(*what.comm, what), of.take_text());
+             }));
 }
 
-template <class Activity>
-struct machine {
+template <class Transfer>
+struct transfer_operation_state {
   operation_state& operation;
-  Activity activity;
+  Transfer transfer;
   flight::handle record;
 
-  explicit machine(operation_state& s) noexcept : operation(s) {
-    activity.user = this;
-    activity.on_done = [](core::activity& a) noexcept {
-      auto& self = *static_cast<machine*>(a.user);
+  explicit transfer_operation_state(operation_state& s) noexcept : operation(s) {
+    transfer.user = this;
+    transfer.on_done = [](core::completion& a) noexcept {
+      auto& self = *static_cast<transfer_operation_state*>(a.user);
       operation_state& state = self.operation;
       state.what().comm->recorder().end(self.record, state_of(a.failure()));
       self.finish();
       state.complete();
     };
-    activity.on_expire = [](core::activity& a) noexcept {
-      auto& self = *static_cast<machine*>(a.user);
+    transfer.on_expire = [](core::completion& a) noexcept {
+      auto& self = *static_cast<transfer_operation_state*>(a.user);
       const communicator_state& c = *self.operation.what().comm;
       if (c.failed()) {
         self.end(c.failure(), c.failure_text());
       } else {
         comm::report_hang(c.of_world());
-        self.end(errc::timed_out,
-                 base::words([&] { return timeout_text(c) + why_nothing_came(c, self.operation.what()); }));
+        self.end(errc::timed_out, base::error_text([&] {
+                   return timeout_text(c) + why_nothing_came(c, self.operation.what());
+                 }));
       }
     };
   }
   void end(errc why, const std::string& text) noexcept {
-    operation.what().comm->endpoint().fail(activity, why, text);
+    operation.what().comm->endpoint().fail(transfer, why, text);
   }
-  // Moves the outcome into the operation and destroys the machine.
+  // Moves the outcome into the operation and destroys the operation state.
   void finish() noexcept {
     operation_state& state = operation;
     const communicator_state& c = *state.what().comm;
-    if (activity.failure() != errc::success) {
-      tell_failure(state, activity);
+    if (transfer.failure() != errc::success) {
+      tell_failure(state, transfer);
     } else if (state.what().kind == operation_kind::send) {
       say_sent(state);
     } else {
-      status result = activity.result;
+      status result = transfer.result;
       result.source = c.rank_of(result.source);
       state.set_result(result);
     }
-    state.set_machine(nullptr);
-    this->~machine();
+    state.set_running(nullptr);
+    this->~transfer_operation_state();
   }
 };
 
-using send_machine = machine<p2p::send>;
-using receive_machine = machine<p2p::receive>;
-using probe_machine = machine<p2p::probe>;
-static_assert(sizeof(send_machine) <= operation_state::machine_bytes);
-static_assert(sizeof(receive_machine) <= operation_state::machine_bytes);
-static_assert(sizeof(probe_machine) <= operation_state::machine_bytes);
+using send_operation_state = transfer_operation_state<p2p::send>;
+using receive_operation_state = transfer_operation_state<p2p::receive>;
+using probe_operation_state = transfer_operation_state<p2p::probe>;
+static_assert(sizeof(send_operation_state) <= operation_state::running_bytes);
+static_assert(sizeof(receive_operation_state) <= operation_state::running_bytes);
+static_assert(sizeof(probe_operation_state) <= operation_state::running_bytes);
 
 // Put on record when it has started: what is to leave, leaves first.
-template <class Machine, class Start>
+template <class OperationState, class Start>
 bool start_on(operation_state& state, Start start) noexcept {
   communicator_state& c = *state.what().comm;
-  auto* made = new (state.machine_storage()) Machine(state);
-  state.set_machine(made);
-  if (start(made->activity)) {
-    c.recorder().note(facts_of(c, state.what(), 0), state_of(made->activity.failure()));
+  auto* made = new (state.running_storage()) OperationState(state);
+  state.set_running(made);
+  if (start(made->transfer)) {
+    c.recorder().note(facts_of(c, state.what(), 0), state_of(made->transfer.failure()));
     made->finish();
     return true;
   }
   made->record = put_on_record(c, state.what(), 0);
-  if constexpr (std::is_same_v<Machine, receive_machine>) made->activity.record = made->record;
+  if constexpr (std::is_same_v<OperationState, receive_operation_state>) made->transfer.record = made->record;
   if (state.what().peer == any_source) c.expect_anyone();
   const std::uint64_t cycles = c.recorder().stays(made->record);
-  c.watch(made->activity, state.has_deadline(), cycles);
+  c.watch(made->transfer, state.has_deadline(), cycles);
   return false;
 }
 
-// Calls f with the machine of its kind.
+// Calls f with the operation state of its kind.
 template <class F>
-void with_machine(operation_kind kind, void* which, F f) noexcept {
+void with_operation_state(operation_kind kind, void* which, F f) noexcept {
   switch (kind) {
     case operation_kind::send:
-      return f(*static_cast<send_machine*>(which));
+      return f(*static_cast<send_operation_state*>(which));
     case operation_kind::probe:
-      return f(*static_cast<probe_machine*>(which));
+      return f(*static_cast<probe_operation_state*>(which));
     default:
-      return f(*static_cast<receive_machine*>(which));
+      return f(*static_cast<receive_operation_state*>(which));
   }
 }
 
@@ -143,15 +145,15 @@ bool start_message(operation_state& state) {
         say_sent(state);
         return true;
       }
-      return start_on<send_machine>(state, [&](p2p::send& s) {
+      return start_on<send_operation_state>(state, [&](p2p::send& s) {
         return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
                                   none);
       });
     case operation_kind::probe:
-      return start_on<probe_machine>(
+      return start_on<probe_operation_state>(
           state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
     default:
-      return start_on<receive_machine>(state, [&](p2p::receive& r) {
+      return start_on<receive_operation_state>(state, [&](p2p::receive& r) {
         r.recorder = &c.recorder();
         return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
                                   none);
@@ -161,21 +163,21 @@ bool start_message(operation_state& state) {
 
 void stop_message(operation_state& state, errc why, const std::string& text) noexcept {
   const call& what = state.what();
-  with_machine(what.kind, state.machine(), [&](auto& m) {
+  with_operation_state(what.kind, state.running(), [&](auto& m) {
     if (why != errc::timed_out) return m.end(why, text);
-    m.end(why, base::words([&] { return text + why_nothing_came(*what.comm, what); }));
+    m.end(why, base::error_text([&] { return text + why_nothing_came(*what.comm, what); }));
   });
 }
 
 void abandon_message(operation_state& state, void* which) noexcept {
-  with_machine(state.what().kind, which, [&state](auto& m) {
-    using machine_type = std::remove_reference_t<decltype(m)>;
+  with_operation_state(state.what().kind, which, [&state](auto& m) {
+    using state_type = std::remove_reference_t<decltype(m)>;
     communicator_state& c = *state.what().comm;
-    if (!c.orphaned()) {
+    if (!c.detached()) {
       c.recorder().end(m.record, flight::state::cancelled);
-      c.endpoint().release(m.activity);
+      c.endpoint().release(m.transfer);
     }
-    m.~machine_type();
+    m.~state_type();
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The machines of send, receive and probe: the endpoint's activity, with the way back to the operation.
+// The operation states of send, receive and probe: the endpoint's transfer state, with the way back to the
+// operation.
 #pragma once
 
 #include <string>
@@ -8,9 +9,9 @@
 namespace tutti::coll {
 
 bool start_message(detail::operation_state& state);  // true: complete already
-// Asks for an early end for this reason; the completion comes as usual.
+// Asks for a cancellation for this reason; the completion comes as usual.
 void stop_message(detail::operation_state& state, errc why, const std::string& text) noexcept;
 // Ends it without a completion; on return no buffer is referenced.
-void abandon_message(detail::operation_state& state, void* machine) noexcept;
+void abandon_message(detail::operation_state& state, void* running) noexcept;
 
 }  // namespace tutti::coll

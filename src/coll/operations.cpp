@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// operation_state: from what the user asked for to the machine that does it, and back to a result or an error
-// in words.
+// operation_state: from what the user asked for to the operation state that does it, and back to a result or
+// an error in words.
 #include "base/text.hpp"
 #include "coll/arguments.hpp"
 #include "coll/buffer_check.hpp"
@@ -23,14 +23,14 @@ namespace {
 
 bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::probe; }
 
-// What is complete at once has left its machine's place free. (Asio's own queue would allocate, where it does
-// not find memory to recycle: its caches are of one run() or poll(), and the loop polls from inside a
+// What is complete at once has left its operation state's place free. (Asio's own queue would allocate, where
+// it does not find memory to recycle: its caches are of one run() or poll(), and the loop polls from inside a
 // handler.)
-struct late_completion : core::activity {};
-static_assert(sizeof(late_completion) <= operation_state::machine_bytes);
+struct late_completion : core::completion {};
+static_assert(sizeof(late_completion) <= operation_state::running_bytes);
 
 bool is_plain_message(const communicator_state& c, const call& what) noexcept {
-  return coll::plainly_good(c, what) && !c.orphaned() && c.loop().on_this_thread() && !c.failed() &&
+  return coll::plainly_good(c, what) && !c.detached() && c.loop().on_this_thread() && !c.failed() &&
          coll::checks_of_buffers() == coll::buffer_checks::off;
 }
 
@@ -40,7 +40,8 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
   on_complete_ = on_complete;
   owner_ = owner;
   const auto fail_with = [this](errc code, const std::exception& e) noexcept {
-    fail(code, base::words([&] { return fmt::format("{}: {}", coll::title(*what_.comm, what_), e.what()); }));
+    fail(code,
+         base::error_text([&] { return fmt::format("{}: {}", coll::title(*what_.comm, what_), e.what()); }));
   };
   try {
     const bool complete = begin();
@@ -70,15 +71,15 @@ bool operation_state::begin() {
     return true;
   }
   communicator_state& c = *what_.comm;
-  // The loop of an orphan is gone.
-  if (!c.orphaned() && !c.loop().on_this_thread()) {
+  // The loop of a detached communicator is gone.
+  if (!c.detached() && !c.loop().on_this_thread()) {
     fail(errc::wrong_thread,
-         fmt::format("{} on {}: {}", name_of(what_.kind), c.name(), core::wrong_thread_words()));
+         fmt::format("{} on {}: {}", name_of(what_.kind), c.name(), core::wrong_thread_text()));
     return true;
   }
   const bool mends = what_.kind == operation_kind::shrink;
   const bool goes_on = !is_message(what_.kind) && !c.ends_next();
-  if (c.orphaned() || (c.failed() && !mends && !goes_on)) {
+  if (c.detached() || (c.failed() && !mends && !goes_on)) {
     fail(c.report_failure(),
          fmt::format("{}: the communicator failed earlier: {}", coll::title(c, what_), c.failure_text()));
     return true;
@@ -113,7 +114,7 @@ void operation_state::forget_buffers() noexcept {
 }
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
-  if (machine_ == nullptr || what_.comm->orphaned()) return;
+  if (running_ == nullptr || what_.comm->detached()) return;
   if (is_message(what_.kind)) return coll::stop_message(*this, why, text);
   if (what_.kind == operation_kind::shrink) return coll::stop_shrink(*this, why, text);
   coll::stop_collective(*this, why, text);
@@ -121,7 +122,7 @@ void operation_state::stop(errc why, const std::string& text) noexcept {
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
   if (scope.stopped() && is_message(state_.what().kind)) {
-    state_.fail(scope.why(), base::words([&] {
+    state_.fail(scope.why(), base::error_text([&] {
                   return fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text());
                 }));
     return true;
@@ -150,11 +151,11 @@ void operation_state::abandon() noexcept {
     late->~late_completion();
     return;
   }
-  void* const machine = std::exchange(machine_, nullptr);
-  if (machine == nullptr) return;
-  if (is_message(what_.kind)) return coll::abandon_message(*this, machine);
-  if (what_.kind == operation_kind::shrink) return coll::abandon_shrink(*this, machine);
-  coll::abandon_collective(*this, machine);
+  void* const running = std::exchange(running_, nullptr);
+  if (running == nullptr) return;
+  if (is_message(what_.kind)) return coll::abandon_message(*this, running);
+  if (what_.kind == operation_kind::shrink) return coll::abandon_shrink(*this, running);
+  coll::abandon_collective(*this, running);
 }
 
 void operation_state::fail(errc code, std::string&& text) noexcept {
@@ -168,12 +169,12 @@ void operation_state::fail(errc code, std::string&& text) noexcept {
 
 void operation_state::fail(errc code, const std::string& text) noexcept {
   std::string copy;
-  base::copy_words(copy, text);
+  base::copy_error_text(copy, text);
   fail(code, std::move(copy));
 }
 
 const std::string& operation_state::failure_text() const noexcept {
-  static const std::string none = base::no_words;
+  static const std::string none = base::no_error_text;
   return text_ ? *text_ : none;
 }
 
@@ -187,14 +188,14 @@ boost::system::error_code operation_state::asio_code() const noexcept {
 
 void complete_later(operation_state& state) noexcept {
   communicator_state& c = *state.what().comm;
-  if (c.orphaned() || !c.loop().on_this_thread()) {
+  if (c.detached() || !c.loop().on_this_thread()) {
     post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
     return;
   }
-  auto* late = new (state.machine_storage()) late_completion;
+  auto* late = new (state.running_storage()) late_completion;
   state.set_late(true);
   late->user = &state;
-  late->on_done = [](core::activity& a) noexcept {
+  late->on_done = [](core::completion& a) noexcept {
     auto& s = *static_cast<operation_state*>(a.user);
     s.set_late(false);
     static_cast<late_completion&>(a).~late_completion();

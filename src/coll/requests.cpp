@@ -61,9 +61,9 @@ void completed(operation_state& state) noexcept {
 // `make` makes the slot's state.
 template <class Make>
 request_slot* start_in_slot(const communicator_ref& comm, Make make) {
-  if (comm && !comm->orphaned() && !comm->loop().on_this_thread())
+  if (comm && !comm->detached() && !comm->loop().on_this_thread())
     throw error(errc::wrong_thread,
-                fmt::format("a request on {}: {}", comm->name(), core::wrong_thread_words()));
+                fmt::format("a request on {}: {}", comm->name(), core::wrong_thread_text()));
   request_slot* slot = pool().take();
   slot->waiter = nullptr;
   slot->owner = nullptr;

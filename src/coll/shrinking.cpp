@@ -27,14 +27,14 @@ std::string shrunk_name(const std::string& old, std::uint32_t id) {
   return fmt::format("{}{}{}", again ? old.substr(0, at) : old, mark, id);
 }
 
-class shrink_machine final : public core::activity, public comm::agreement::caller {
+class shrink_operation_state final : public core::completion, public comm::agreement::caller {
  public:
-  shrink_machine(operation_state& s, communicator_state& c) noexcept
+  shrink_operation_state(operation_state& s, communicator_state& c) noexcept
       : operation_(s), comm_(c), record_(put_on_record(c, s.what(), 0)) {
     comm_.recorder().stays(record_);
     user = this;
-    on_done = [](core::activity& a) noexcept {
-      auto& self = *static_cast<shrink_machine*>(a.user);
+    on_done = [](core::completion& a) noexcept {
+      auto& self = *static_cast<shrink_operation_state*>(a.user);
       operation_state& state = self.operation_;
       self.finish();
       state.complete();
@@ -66,21 +66,22 @@ class shrink_machine final : public core::activity, public comm::agreement::call
                                                shrunk_name(comm_.name(), id_), members_);
         state.set_made(detail::communicator_ref(&made));
       } catch (const std::exception& e) {
-        set_failure(errc::resources, base::words([&e] { return std::string(e.what()); }));
+        set_failure(errc::resources, base::error_text([&e] { return std::string(e.what()); }));
         tell_not_made();
       }
     }
     if (failure() != errc::success)
-      state.fail(failure(),
-                 base::words([&] { return fmt::format("{}: {}", title(comm_, state.what()), take_text()); }));
-    state.set_machine(nullptr);
-    this->~shrink_machine();
+      state.fail(failure(), base::error_text([&] {
+                   return fmt::format("{}: {}", title(comm_, state.what()), take_text());
+                 }));
+    state.set_running(nullptr);
+    this->~shrink_operation_state();
   }
   // What was settled is not taken up here.
   void drop() noexcept {
     comm_.recorder().end(record_, flight::state::cancelled);
     if (waits_) {
-      comm_.of_world().survivors().abandon(*this, base::words([this] {
+      comm_.of_world().survivors().abandon(*this, base::error_text([this] {
         return fmt::format("shrink on {} was dropped before its end on {}", comm_.name(),
                            comm_.describe(comm_.rank()));
       }));
@@ -97,7 +98,7 @@ class shrink_machine final : public core::activity, public comm::agreement::call
     comm_.engine().complete(*this);
   }
   void tell_not_made() noexcept {
-    const std::string text = base::words([this] {
+    const std::string text = base::error_text([this] {
       return fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank()));
     });
     comm_.of_world().survivors().decline(id_, members_, text);
@@ -111,7 +112,7 @@ class shrink_machine final : public core::activity, public comm::agreement::call
   std::vector<int> members_;
   std::vector<int> failed_;
 };
-static_assert(sizeof(shrink_machine) <= operation_state::machine_bytes);
+static_assert(sizeof(shrink_operation_state) <= operation_state::running_bytes);
 
 }  // namespace
 
@@ -119,36 +120,36 @@ bool start_shrink(operation_state& state) {
   communicator_state& c = *state.what().comm;
   const std::string who = fmt::format("{} has called shrink on {}", c.describe(c.rank()), c.name());
   if (c.dead_member().empty()) {
-    c.fail(errc::cancelled, who, true, p2p::extent::offspring);
+    c.fail(errc::cancelled, who, true, p2p::extent::children);
   } else {
     // Names no rank but the dead one.
     c.fail(errc::peer_failed, fmt::format("{}; a member has called shrink on {}", c.dead_member(), c.name()),
-           true, p2p::extent::offspring, 0);
+           true, p2p::extent::children, 0);
   }
-  auto* const machine = new (state.machine_storage()) shrink_machine(state, c);
-  state.set_machine(machine);
+  auto* const running = new (state.running_storage()) shrink_operation_state(state, c);
+  state.set_running(running);
   try {
-    c.of_world().survivors().join(c, *machine, state.has_deadline());
+    c.of_world().survivors().join(c, *running, state.has_deadline());
   } catch (const std::exception& e) {
-    machine->refused(errc::resources, base::words([&e] { return std::string(e.what()); }));
+    running->refused(errc::resources, base::error_text([&e] { return std::string(e.what()); }));
   }
   return false;
 }
 
 void stop_shrink(operation_state& state, errc why, const std::string& text) noexcept {
   communicator_state& c = *state.what().comm;
-  auto& m = *static_cast<shrink_machine*>(state.machine());
+  auto& m = *static_cast<shrink_operation_state*>(state.running());
   c.of_world().survivors().give_up(
-      m, why, base::words([&] {
+      m, why, base::error_text([&] {
         return fmt::format("shrink was {} on {}{}", why == errc::cancelled ? "cancelled" : "ended",
                            c.describe(c.rank()), text == "cancelled" ? "" : ": " + text);
       }));
 }
 
 void abandon_shrink(operation_state& state, void* which) noexcept {
-  auto* const m = static_cast<shrink_machine*>(which);
-  if (!state.what().comm->orphaned()) m->drop();
-  m->~shrink_machine();
+  auto* const m = static_cast<shrink_operation_state*>(which);
+  if (!state.what().comm->detached()) m->drop();
+  m->~shrink_operation_state();
 }
 
 }  // namespace tutti::coll

@@ -173,7 +173,7 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   guarded([&] {
     if (!r.open()) return tell_caller(r);
     core::engine& engine = world_.loop().engine();
-    if (!has_deadline) engine.timers().arm(r.timer, engine.env().now() + c.timeout());
+    if (!has_deadline) engine.timers().arm(r.timer, engine.platform().now() + c.timeout());
     advance(r);
   });
 }
@@ -196,8 +196,9 @@ void agreement::out_of_memory() noexcept {
     r->doubts.cancel();
     r->abandoned = false;
     if (caller* const who = std::exchange(r->who, nullptr))
-      who->refused(errc::resources,
-                   base::words([] { return std::string("out of memory while agreeing on who is left"); }));
+      who->refused(errc::resources, base::error_text([] {
+                     return std::string("out of memory while agreeing on who is left");
+                   }));
   }
   for (int peer = 0; peer < world_.info().size; ++peer)
     if (peer != world_.info().rank) world_.endpoint().lose(peer, "agreeing on who is left");
@@ -262,7 +263,7 @@ void agreement::gather(round& r) {
     if (worst == n) break;
     if (!r.doubts_over) {
       core::engine& engine = world_.loop().engine();
-      if (!r.doubts.armed()) engine.timers().arm(r.doubts, engine.env().now() + patience_with_doubts);
+      if (!r.doubts.armed()) engine.timers().arm(r.doubts, engine.platform().now() + patience_with_doubts);
       return;
     }
     std::erase(in, worst);
@@ -314,7 +315,7 @@ void agreement::tell_caller(round& r) {
   r.timer.cancel();
   if (static_cast<word>(r.outcome[0]) == word::refused) {
     if (caller* const who = std::exchange(r.who, nullptr))
-      who->refused(reason_in(r.outcome), base::words([&r] { return text_in(r.outcome); }));
+      who->refused(reason_in(r.outcome), base::error_text([&r] { return text_in(r.outcome); }));
     return;
   }
   const auto id = get<std::uint32_t>(r.outcome.data() + settled_id_at);
@@ -338,7 +339,7 @@ void agreement::tell_caller(round& r) {
   if (here) return who->settled(id, std::move(members), std::move(dead));
   if (communicator_state* const c = world_.find(r.name.first)) c->add_failed(dead);
   who->refused(
-      errc::peer_failed, base::words([this] {
+      errc::peer_failed, base::error_text([this] {
         return fmt::format(
             "the others go on without {}, which is this rank: the connection between it and one of them is "
             "broken",
@@ -366,7 +367,7 @@ void agreement::decline(std::uint32_t id, const std::vector<int>& members, const
   e.renounce_context(2 * id + 1);
   stay_out(2 * id);
   for (const int m : members)
-    if (m != world_.info().rank) e.announce_failure(2 * id, m, {errc::cancelled, text});
+    if (m != world_.info().rank) e.send_failure(2 * id, m, {errc::cancelled, text});
 }
 
 void agreement::leave_round(round& r, errc why, const std::string& text) {
@@ -377,7 +378,7 @@ void agreement::leave_round(round& r, errc why, const std::string& text) {
   r.gatherer = -1;  // who gathers is to hear it
   core::engine& engine = world_.loop().engine();
   engine.timers().arm(r.timer,
-                      engine.env().now() + (gathers(r) ? patience_of_gatherer : patience_with_gatherer));
+                      engine.platform().now() + (gathers(r) ? patience_of_gatherer : patience_with_gatherer));
   advance(r);
 }
 
@@ -476,7 +477,7 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
           if (has_bit(cause.data() + 1, i)) failed.push_back(c->world_rank(static_cast<int>(i)));
         c->add_failed(failed);
         const auto reason = cause.subspan(bits + first_bytes);
-        c->fail(reason_in(reason), text_in(reason), false, p2p::extent::offspring,
+        c->fail(reason_in(reason), text_in(reason), false, p2p::extent::children,
                 get<std::uint32_t>(cause.data() + 1 + bits));
       }
       return advance(r);
@@ -554,7 +555,7 @@ void agreement::stay_out(std::uint32_t context) noexcept {
 void agreement::end() noexcept {
   for (const auto& [k, r] : rounds_)
     if (caller* const who = std::exchange(r->who, nullptr))
-      who->refused(errc::shut_down, base::words([] { return std::string("the runtime has ended"); }));
+      who->refused(errc::shut_down, base::error_text([] { return std::string("the runtime has ended"); }));
   rounds_.clear();
   settled_order_.clear();
 }

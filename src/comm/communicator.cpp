@@ -16,23 +16,23 @@ const std::string& communicator::name() const noexcept {
 }
 
 void communicator::abort() {
-  if (!state_ || state_->orphaned()) return;
+  if (!state_ || state_->detached()) return;
   if (!state_->loop().on_this_thread())
     throw error(errc::wrong_thread,
                 fmt::format("abort on {}: called outside the communicator's loop thread; use "
                             "boost::asio::post on communicator::get_executor()",
                             name()));
-  const std::string why =
-      base::words([this] { return fmt::format("{} was aborted by {}", name(), state_->describe(rank())); });
-  state_->fail(errc::cancelled, why, true, p2p::extent::offspring);
+  const std::string why = base::error_text(
+      [this] { return fmt::format("{} was aborted by {}", name(), state_->describe(rank())); });
+  state_->fail(errc::cancelled, why, true, p2p::extent::children);
 }
 
 std::vector<int> communicator::failed_ranks() const {
-  return state_ && !state_->orphaned() ? state_->failed_ranks() : std::vector<int>();
+  return state_ && !state_->detached() ? state_->failed_ranks() : std::vector<int>();
 }
 
 std::vector<int> communicator::suspected_ranks() const {
-  return state_ && !state_->orphaned() ? state_->suspected_ranks() : std::vector<int>();
+  return state_ && !state_->detached() ? state_->suspected_ranks() : std::vector<int>();
 }
 
 }  // namespace tutti

@@ -21,9 +21,9 @@ constexpr auto notice_after = std::chrono::milliseconds(200);
 constexpr auto record_waits_every = std::chrono::seconds(1);
 
 // Whoever waits for a rank this long makes sure that it would notice its end.
-constexpr auto look_after = std::chrono::milliseconds(20);
+constexpr auto check_after = std::chrono::milliseconds(20);
 // Of more members nobody waits for just any of them without being connected to most.
-constexpr int most_looked_after = 1024;
+constexpr int most_checked_after = 1024;
 
 // A rank whose loop runs answers in much less.
 constexpr auto patience_with_answers = std::chrono::milliseconds(100);
@@ -43,8 +43,10 @@ std::string describe(const p2p::fingerprint& print) {
   if (d.kind == 0 || kind > detail::operation_kind::duplicate)
     return fmt::format("an unknown collective ({})", d.kind);
   const std::uint64_t count = d.count;
-  std::string words;
-  const auto say = [&words](const std::string& more) { words += (words.empty() ? "" : ", ") + more; };
+  std::string description;
+  const auto say = [&description](const std::string& more) {
+    description += (description.empty() ? "" : ", ") + more;
+  };
   switch (kind) {
     case detail::operation_kind::barrier:
     case detail::operation_kind::split:
@@ -71,8 +73,8 @@ std::string describe(const p2p::fingerprint& print) {
   if (d.root >= 0 && kind == detail::operation_kind::all_reduce) say(fmt::format("list of {}", d.root));
   if (d.root >= 0 && kind != detail::operation_kind::all_reduce) say(fmt::format("root {}", d.root));
   if (d.algorithm != 0 && d.reduction != 0)
-    words += fmt::format("; algorithm {}", name_of(static_cast<algorithm>(d.algorithm)));
-  return fmt::format("{}({})", detail::name_of(kind), words);
+    description += fmt::format("; algorithm {}", name_of(static_cast<algorithm>(d.algorithm)));
+  return fmt::format("{}({})", detail::name_of(kind), description);
 }
 
 communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t parent, std::string name,
@@ -91,7 +93,7 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
       told_failed_(members_.size()),
       timer_(&expire, this),
       notice_timer_(&give_notices, this),
-      look_timer_(&look_around, this),
+      check_timer_(&check_waiting, this),
       asked_(members_.size()),
       inquiry_timer_([](void* self) noexcept { static_cast<communicator_state*>(self)->end_inquiry(); },
                      this) {
@@ -100,10 +102,10 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
     if (members_[i] == w.info().rank) rank_ = static_cast<int>(i);
   }
   std::vector<std::string> host_ids;
-  for (const int member : members_) host_ids.push_back(w.info().card(member).host_id);
+  for (const int member : members_) host_ids.push_back(w.info().record(member).host_id);
   where_ = topology(host_ids, rank_);
   if (transport::neighbours* const near = w.memory_of(members_))
-    board_ = std::make_unique<comm::board>(loop_, *near, members_, rank_);
+    segment_ = std::make_unique<comm::collective_segment>(loop_, *near, members_, rank_);
   record_place_ = recorder_->open_communicator(id_, rank_, size(), name_);
   try {
     endpoint_->open_context(message_context(), *this);
@@ -174,7 +176,7 @@ std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, 
 
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                   const p2p::fingerprint& theirs) noexcept {
-  fail(errc::mismatch, base::words([&] { return mismatch_text(peer, sequence, mine, theirs); }), true,
+  fail(errc::mismatch, base::error_text([&] { return mismatch_text(peer, sequence, mine, theirs); }), true,
        p2p::extent::one, first_open(sequence));
 }
 
@@ -203,7 +205,7 @@ void communicator_state::give_notices(void* self) noexcept {
     const place& p = c.places_[r->sequence() % remembered];
     if (p.sequence != r->sequence()) continue;
     c.endpoint_->give_notices(c.collective_context(), r->sequence(), p.print);
-    if (const int rank = c.board_ != nullptr ? c.board_->waits_for(r->sequence()) : -1; rank >= 0)
+    if (const int rank = c.segment_ != nullptr ? c.segment_->waits_for(r->sequence()) : -1; rank >= 0)
       c.endpoint_->give_notice(c.collective_context(), c.world_rank(rank), r->sequence(), p.print);
   }
   if (!c.running_.empty()) c.engine().timers().arm(c.notice_timer_, now + record_waits_every);
@@ -223,9 +225,9 @@ bool communicator_state::is_running(std::uint32_t sequence) const noexcept {
   return false;
 }
 
-p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcept {
-  using state = p2p::whereabouts::state;
-  p2p::whereabouts here;
+p2p::collective_progress communicator_state::where(std::uint32_t sequence) const noexcept {
+  using state = p2p::collective_progress::state;
+  p2p::collective_progress here;
   here.last = next_sequence_ - 1;
   const place& p = places_[here.last % remembered];
   if (p.sequence == here.last && p.started) here.print = p.print;
@@ -235,7 +237,7 @@ p2p::whereabouts communicator_state::where(std::uint32_t sequence) const noexcep
   } else {
     here.at = is_running(sequence) ? state::waiting : state::done;
     here.waits_for = endpoint_->waits_for(collective_context(), sequence);
-    if (const int rank = board_ != nullptr ? board_->waits_for(sequence) : -1; rank >= 0)
+    if (const int rank = segment_ != nullptr ? segment_->waits_for(sequence) : -1; rank >= 0)
       here.waits_for = world_rank(rank);
   }
   return here;
@@ -263,15 +265,16 @@ void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std:
   }
   inquiry_->missing = static_cast<std::size_t>(std::count_if(members_.begin(), members_.end(), is_asked));
   if (inquiry_->missing == 0) return end_inquiry();
-  engine().timers().arm(inquiry_timer_, engine().env().now() + patience_with_answers);
+  engine().timers().arm(inquiry_timer_, engine().platform().now() + patience_with_answers);
   for (const int member : members_)
     if (is_asked(member)) endpoint_->ask(collective_context(), member, sequence);
 }
 
-void communicator_state::told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept {
+void communicator_state::told(int peer, std::uint32_t sequence,
+                              const p2p::collective_progress& there) noexcept {
   const int rank = rank_of(peer);
   if (!inquiry_ || inquiry_->sequence != sequence || rank < 0) return;
-  std::optional<p2p::whereabouts>& answer = inquiry_->answers[static_cast<std::size_t>(rank)];
+  std::optional<p2p::collective_progress>& answer = inquiry_->answers[static_cast<std::size_t>(rank)];
   if (answer) return;
   answer = there;
   // By the timer, from the loop: what fails now may end what this is called from.
@@ -282,7 +285,7 @@ void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
   const std::unique_ptr<inquiry> all = std::move(inquiry_);
   if (is_running(all->sequence))
-    fail(all->why, base::words([&] { return all->text + "; " + findings(*all); }), true);
+    fail(all->why, base::error_text([&] { return all->text + "; " + findings(*all); }), true);
   // It came to its end meanwhile. Another that took too long may still be waiting to be ended.
   while (!inquiry_ && !later_.empty()) {
     inquiry next = std::move(later_.front());
@@ -292,22 +295,24 @@ void communicator_state::end_inquiry() noexcept {
 }
 
 std::string communicator_state::findings(const inquiry& all) const {
-  using state = p2p::whereabouts::state;
+  using state = p2p::collective_progress::state;
   constexpr std::size_t most = 8;  // ranks named in each list
   struct list {
-    std::string words;
+    std::string description;
     std::size_t n = 0;
     void add(const std::string& one) {
-      if (n++ < most) words += (words.empty() ? "" : ", ") + one;
+      if (n++ < most) description += (description.empty() ? "" : ", ") + one;
     }
-    std::string text() const { return n > most ? fmt::format("{} and {} more", words, n - most) : words; }
-  } absent, silent, gone;
+    std::string text() const {
+      return n > most ? fmt::format("{} and {} more", description, n - most) : description;
+    }
+  } absent, unresponsive, gone;
   std::string waiting;
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
-    const std::optional<p2p::whereabouts>& there = all.answers[static_cast<std::size_t>(r)];
+    const std::optional<p2p::collective_progress>& there = all.answers[static_cast<std::size_t>(r)];
     if (!there) {
-      (endpoint_->peer_gone(world_rank(r)) ? gone : silent).add(describe(r));
+      (endpoint_->peer_gone(world_rank(r)) ? gone : unresponsive).add(describe(r));
     } else if (there->at == state::not_called) {
       absent.add(there->last == 0 ? fmt::format("{}, which has called none on {} yet", describe(r), name_)
                                   : fmt::format("{}, of which the last on {} was #{}, {}", describe(r), name_,
@@ -320,8 +325,8 @@ std::string communicator_state::findings(const inquiry& all) const {
   const auto say = [&text](const std::string& more) { text += (text.empty() ? "" : "; ") + more; };
   if (absent.n > 0) say("not called by " + absent.text());
   if (gone.n > 0) say("gone: " + gone.text());
-  if (silent.n > 0)
-    say(fmt::format("no answer within {} ms from {}: {}", patience_with_answers.count(), silent.text(),
+  if (unresponsive.n > 0)
+    say(fmt::format("no answer within {} ms from {}: {}", patience_with_answers.count(), unresponsive.text(),
                     why_silent));
   if (text.empty())
     say("all ranks have called it: it is slower than its time limit allows (with_timeout, or else "
@@ -344,12 +349,12 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
   const std::uint32_t first = from ? *from : first_open();
   if (!fails_earlier(first)) {
     // Of another reason; those made from it may still be at work.
-    if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
+    if (reach == p2p::extent::children) fail_children(why, text, tell);
     return;
   }
   if (!failed()) {
     failure_ = why;
-    base::copy_words(failure_text_, text);
+    base::copy_error_text(failure_text_, text);
     recorder_->communicator_failed(record_place_);
   }
   first_failed_ = first;
@@ -359,24 +364,24 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
     c = world_->find(2 * c->parent_);
     if (c == nullptr) continue;
     c->add_failed(known);
-    if (c->dead_member_.empty()) base::copy_words(c->dead_member_, text);
+    if (c->dead_member_.empty()) base::copy_error_text(c->dead_member_, text);
   }
   if (tell)
     for (int r = 0; r < size(); ++r)
       if (r != rank_)
-        endpoint_->announce_failure(message_context(), world_rank(r), {why, text, reach, known, first});
+        endpoint_->send_failure(message_context(), world_rank(r), {why, text, reach, known, first});
   // Of this rank's own making, or the end of what is pending: somebody here hears of it.
   reported_ = end_pending(why, text) || tell || reported_;
-  if (reach == p2p::extent::offspring) fail_offspring(why, text, tell);
+  if (reach == p2p::extent::children) fail_children(why, text, tell);
 }
 
-void communicator_state::fail_offspring(errc why, const std::string& text, bool tell) noexcept {
+void communicator_state::fail_children(errc why, const std::string& text, bool tell) noexcept {
   const std::vector<int> known = failed_members();
   world_->for_each([&](communicator_state& c) {
     if (&c == this || c.parent() != id_) return;
     c.add_failed(known);
     // What another rank has completed there is not known.
-    c.fail(why, text, tell, p2p::extent::offspring, tell ? c.first_open() : 0);
+    c.fail(why, text, tell, p2p::extent::children, tell ? c.first_open() : 0);
   });
 }
 
@@ -390,15 +395,15 @@ bool communicator_state::end_pending(errc why, const std::string& text) noexcept
     }
     c = next;
   }
-  const auto is_collective = [this](const core::activity& a) {
+  const auto is_collective = [this](const core::completion& a) {
     const running_collective* c = running_.front();
     while (c != nullptr && &c->waiting() != &a) c = running_.after(*c);
     return c != nullptr;
   };
   for (auto* const list : {&waiting_, &patient_}) {
-    base::intrusive_list<core::activity, core::waiting_tag> pending;
+    base::intrusive_list<core::completion, core::waiting_tag> pending;
     pending.splice_back(*list);
-    while (core::activity* a = pending.pop_front()) {
+    while (core::completion* a = pending.pop_front()) {
       if (is_collective(*a)) {
         list->push_back(*a);  // one that goes on
       } else {
@@ -415,32 +420,32 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_notice& to
   add_failed(told.failed);
   if (!fails_earlier(told.first)) return fail(told.why, told.text, false, told.reach, told.first);
   // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the
-  // reason first, not that a message was withdrawn or that this rank has left.
+  // reason first, not that a message was cancelled or that this rank has left.
   for (const int member : members_)
     if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
-      endpoint_->announce_failure(message_context(), member, told);
+      endpoint_->send_failure(message_context(), member, told);
   fail(told.why, told.text, false, told.reach, told.first);
 }
 
 void communicator_state::peer_closed(int peer, errc why, const std::string& text) noexcept {
   const int rank = rank_of(peer);
   if (rank < 0) return;
-  if (board_ != nullptr) board_->rank_gone(rank, why, text);
+  if (segment_ != nullptr) segment_->rank_gone(rank, why, text);
   // Of a failed one those collectives are left of which others have said that they need nothing more from
   // who failed it. The ones that need something from `peer` end by that.
   if (why == errc::peer_left || failed()) return;
-  base::copy_words(dead_member_, text);
+  base::copy_error_text(dead_member_, text);
   // No collective can end well without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
-    fail(why, base::words([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true,
+    fail(why, base::error_text([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true,
          p2p::extent::one, 0);
 }
 
 void communicator_state::closed_remotely(int peer) noexcept {
   const int rank = rank_of(peer);
   if (rank < 0) return;
-  if (board_ != nullptr)
-    board_->rank_gone(rank, errc::peer_left, base::words([&] { return closed_text(peer); }));
+  if (segment_ != nullptr)
+    segment_->rank_gone(rank, errc::peer_left, base::error_text([&] { return closed_text(peer); }));
   endpoint_->closed_by(message_context(), peer);
   endpoint_->closed_by(collective_context(), peer);
 }
@@ -482,9 +487,9 @@ std::vector<int> communicator_state::suspected_ranks() const {
 }
 
 void communicator_state::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept {
-  if (board_ == nullptr) return;
+  if (segment_ == nullptr) return;
   for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c))
-    if (const int rank = board_->waits_for(c->sequence()); rank >= 0)
+    if (const int rank = segment_->waits_for(c->sequence()); rank >= 0)
       by_peer[static_cast<std::size_t>(world_rank(rank))] = p2p::waits::for_it;
 }
 
@@ -501,7 +506,7 @@ std::string communicator_state::pending() const {
   });
   std::size_t others = 0;
   for (const auto* list : {&waiting_, &patient_})
-    for (const core::activity* a = list->front(); a != nullptr; a = list->after(*a)) ++others;
+    for (const core::completion* a = list->front(); a != nullptr; a = list->after(*a)) ++others;
   std::size_t collectives = 0;
   for (const running_collective* c = running_.front(); c != nullptr; c = running_.after(*c)) ++collectives;
   others -= std::min(others, receives + collectives);
@@ -511,9 +516,9 @@ std::string communicator_state::pending() const {
 
 // ---- waiting under the default timeout ----
 
-void communicator_state::watch(core::activity& a, bool has_deadline, std::uint64_t cycles) noexcept {
+void communicator_state::watch(core::completion& a, bool has_deadline, std::uint64_t cycles) noexcept {
   const core::time_point now = engine().recent(cycles);
-  if (!look_timer_.armed()) engine().timers().arm(look_timer_, now + look_after);
+  if (!check_timer_.armed()) engine().timers().arm(check_timer_, now + check_after);
   if (has_deadline) {
     patient_.push_back(a);
     return;
@@ -525,10 +530,10 @@ void communicator_state::watch(core::activity& a, bool has_deadline, std::uint64
 
 // Connections are made when something is sent. A rank that only waits for another has none, and would not
 // hear of its end. And the other may have closed this communicator already.
-void communicator_state::look_around(void* self) noexcept {
+void communicator_state::check_waiting(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   if (c.world_ == nullptr || (c.failed() && c.running_.empty())) return;
-  if (std::exchange(c.waits_for_anyone_, false) && c.size() <= most_looked_after)
+  if (std::exchange(c.waits_for_anyone_, false) && c.size() <= most_checked_after)
     for (const int member : c.members_)
       if (member != c.world_rank(c.rank_)) c.ask_whether_closed(member);
   for (const std::uint32_t context : {c.message_context(), c.collective_context()})
@@ -546,7 +551,7 @@ void communicator_state::ask_whether_closed(int member) noexcept {
 void communicator_state::expire(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   const core::time_point now = c.engine().now();
-  while (core::activity* a = c.waiting_.front()) {
+  while (core::completion* a = c.waiting_.front()) {
     if (a->started + c.timeout_ > now) {
       c.engine().timers().arm(c.timer_, a->started + c.timeout_);
       return;
@@ -600,24 +605,24 @@ void communicator_state::last_reference_gone() noexcept {
   for (const int member : members_) {
     if (w->is_last(*this) || member == world_rank(rank_) || !endpoint_->in_touch(member)) continue;
     if (failed())
-      endpoint_->announce_failure(message_context(), member,
-                                  {failure_, failure_text_, p2p::extent::one, known, first_failed_});
+      endpoint_->send_failure(message_context(), member,
+                              {failure_, failure_text_, p2p::extent::one, known, first_failed_});
     endpoint_->announce_closing(collective_context(), member);
   }
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
-  w->retire(std::move(board_), failed());
+  w->retire(std::move(segment_), failed());
   w->closed(*this);
 }
 
-void communicator_state::orphan() noexcept {
+void communicator_state::detach() noexcept {
   const bool failed_before = failed();
-  fail(errc::shut_down, base::words([] { return std::string("the runtime has ended"); }), false,
+  fail(errc::shut_down, base::error_text([] { return std::string("the runtime has ended"); }), false,
        p2p::extent::one, 0);
-  world_->retire(std::move(board_), failed_before);
+  world_->retire(std::move(segment_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();
-  look_timer_.cancel();
+  check_timer_.cancel();
   inquiry_timer_.cancel();
   recorder_->close_communicator(record_place_);
   endpoint_->close_context(message_context());

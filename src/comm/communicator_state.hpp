@@ -4,7 +4,7 @@
 #pragma once
 
 #include "base/intrusive_list.hpp"
-#include "comm/board.hpp"
+#include "comm/collective_segment.hpp"
 #include "comm/scratch.hpp"
 #include "comm/topology.hpp"
 #include "core/loop.hpp"
@@ -47,7 +47,7 @@ class running_collective : public base::list_hook<running_tag> {
   virtual std::string describe() const = 0;  // "all_reduce #41"
   virtual std::uint32_t sequence() const noexcept = 0;
   // As which it waits under the communicator's timeout.
-  virtual const core::activity& waiting() const noexcept = 0;
+  virtual const core::completion& waiting() const noexcept = 0;
 
   core::time_point since{};  // set by communicator_state::add
   flight::handle record{};   // where it is on record; it may be none
@@ -78,9 +78,9 @@ class communicator_state final : public p2p::context_owner {
   core::loop& loop() const noexcept { return loop_; }
   core::engine& engine() const noexcept { return loop_.engine(); }
   p2p::endpoint& endpoint() const noexcept { return *endpoint_; }
-  flight::recorder& recorder() const noexcept { return *recorder_; }  // while it is no orphan
+  flight::recorder& recorder() const noexcept { return *recorder_; }  // while it is not detached
   // Null once the runtime has ended while handles were left.
-  bool orphaned() const noexcept { return world_ == nullptr; }
+  bool detached() const noexcept { return world_ == nullptr; }
   std::uint32_t message_context() const noexcept { return 2 * id_; }
   std::uint32_t collective_context() const noexcept { return 2 * id_ + 1; }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
@@ -88,15 +88,15 @@ class communicator_state final : public p2p::context_owner {
   const topology& places() const noexcept { return where_; }
   world& of_world() const noexcept { return *world_; }
 
-  // Its members share memory: collectives may use the board. The same on all of them.
-  bool shares_memory() const noexcept { return board_ != nullptr; }
-  comm::board& shared_board() noexcept { return *board_; }
-  // A collective with the board has been started, or so many without that it pays to make it. The same on all
-  // ranks.
-  bool board_pays() const noexcept { return board_wanted_ || next_sequence_ > calls_before_board; }
-  void want_board() noexcept { board_wanted_ = true; }
+  // Its members share memory: collectives may use the segment. The same on all of them.
+  bool shares_memory() const noexcept { return segment_ != nullptr; }
+  comm::collective_segment& shared_segment() noexcept { return *segment_; }
+  // A collective with the segment has been started, or so many without that it pays to make it. The same on
+  // all ranks.
+  bool segment_pays() const noexcept { return segment_wanted_ || next_sequence_ > calls_before_segment; }
+  void want_segment() noexcept { segment_wanted_ = true; }
   // Others may still be reading this rank's part.
-  bool board_is_read() const noexcept { return board_ != nullptr && !failed() && !board_->can_go(); }
+  bool segment_is_read() const noexcept { return segment_ != nullptr && !failed() && !segment_->can_go(); }
 
   // The next place in the order of collectives, for one with this fingerprint. When a frame of another kind
   // of collective has already come for that place, the communicator fails with errc::mismatch.
@@ -109,7 +109,7 @@ class communicator_state final : public p2p::context_owner {
   // `a` now waits under the communicator's timeout, after which its on_expire is called, or, when it
   // `has_deadline`, for as long as it takes. When the communicator fails, on_expire is called too. It leaves
   // by unlinking. `cycles`: a reading of base::cycles() of just now, or 0.
-  void watch(core::activity& a, bool has_deadline, std::uint64_t cycles) noexcept;
+  void watch(core::completion& a, bool has_deadline, std::uint64_t cycles) noexcept;
 
   // Nothing new begins, but for collectives that the failure does not reach: those that whoever failed the
   // communicator had completed.
@@ -131,7 +131,7 @@ class communicator_state final : public p2p::context_owner {
     return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
   }
   // Ends messages and collectives, those before `first` excepted, with this reason, and, with `tell`, on the
-  // other members; with extent::offspring, also on communicators that were made from this one. `first`: that
+  // other members; with extent::children, also on communicators that were made from this one. `first`: that
   // of failure_notice; without, first_open(). What fails again fails only from an earlier collective on.
   void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one,
             std::optional<std::uint32_t> first = std::nullopt) noexcept;
@@ -155,13 +155,13 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t next_round() noexcept { return ++rounds_; }
   // Those that are waited for and do not progress, ascending.
   std::vector<int> suspected_ranks() const;
-  // Raises `by_peer`, by rank of the world, for those that collectives with the board wait for.
+  // Raises `by_peer`, by rank of the world, for those that collectives with the segment wait for.
   void mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept;
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release_reference() noexcept;
   // The world ends before the last handle.
-  void orphan() noexcept;
+  void detach() noexcept;
   // Greater than that of every communicator of its world that was made before.
   std::uint64_t serial() const noexcept { return serial_; }
 
@@ -173,8 +173,8 @@ class communicator_state final : public p2p::context_owner {
   void peer_closed(int peer, errc why, const std::string& text) noexcept override;
   void closed_remotely(int peer) noexcept override;
   std::string closed_text(int peer) const override;
-  p2p::whereabouts where(std::uint32_t sequence) const noexcept override;
-  void told(int peer, std::uint32_t sequence, const p2p::whereabouts& there) noexcept override;
+  p2p::collective_progress where(std::uint32_t sequence) const noexcept override;
+  void told(int peer, std::uint32_t sequence, const p2p::collective_progress& there) noexcept override;
   bool has_member(int world_rank) const noexcept override { return rank_of(world_rank) >= 0; }
 
  private:
@@ -185,13 +185,13 @@ class communicator_state final : public p2p::context_owner {
     p2p::fingerprint print{};
   };
   static constexpr std::size_t remembered = 64;
-  static constexpr std::uint32_t calls_before_board = 8;
+  static constexpr std::uint32_t calls_before_segment = 8;
 
   struct inquiry {
     std::uint32_t sequence = 0;
     errc why = errc::success;
     std::string text;
-    std::vector<std::optional<p2p::whereabouts>> answers;  // by rank
+    std::vector<std::optional<p2p::collective_progress>> answers;  // by rank
     std::size_t missing = 0;
   };
   bool is_running(std::uint32_t sequence) const noexcept;
@@ -207,7 +207,7 @@ class communicator_state final : public p2p::context_owner {
     return !failed() || (first_failed_ != 0 && (first == 0 || precedes(first, first_failed_)));
   }
   bool end_pending(errc why, const std::string& text) noexcept;  // whether there was anything
-  void fail_offspring(errc why, const std::string& text, bool tell) noexcept;
+  void fail_children(errc why, const std::string& text, bool tell) noexcept;
   bool has_failed(int rank) const noexcept {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peer_failed(world_rank(rank));
   }
@@ -217,7 +217,7 @@ class communicator_state final : public p2p::context_owner {
   class goodbye;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
-  static void look_around(void* self) noexcept;
+  static void check_waiting(void* self) noexcept;
   void ask_whether_closed(int member) noexcept;
   void record_waits() noexcept;
 
@@ -250,12 +250,12 @@ class communicator_state final : public p2p::context_owner {
   std::vector<bool> told_failed_;  // by rank: other members have told of its failure, or agreed on it
   std::uint32_t rounds_ = 0;
   base::intrusive_list<running_collective, running_tag> running_;
-  base::intrusive_list<core::activity, core::waiting_tag> waiting_;  // in the order of their starts
-  base::intrusive_list<core::activity, core::waiting_tag>
+  base::intrusive_list<core::completion, core::waiting_tag> waiting_;  // in the order of their starts
+  base::intrusive_list<core::completion, core::waiting_tag>
       patient_;  // those that end by a deadline of their own
   core::timer timer_;
   core::timer notice_timer_;
-  core::timer look_timer_;
+  core::timer check_timer_;
   bool waits_for_anyone_ = false;
   // By rank: this rank has waited for it and has asked it, so it tells when it closes this communicator.
   std::vector<bool> asked_;
@@ -263,11 +263,11 @@ class communicator_state final : public p2p::context_owner {
   std::unique_ptr<inquiry> inquiry_;
   std::vector<inquiry> later_;  // to be made when that one is over and has not failed the communicator
   scratch_pool scratch_;
-  std::unique_ptr<comm::board> board_;  // null: not all members share memory
-  bool board_wanted_ = false;
+  std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory
+  bool segment_wanted_ = false;
 };
 
-// The fingerprint of a collective: what all ranks must agree on. `describe` gives it back in words.
+// The fingerprint of a collective: what all ranks must agree on. `describe` gives it back as text.
 struct collective_description {
   std::uint8_t kind = 0;       // detail::operation_kind
   std::uint8_t type = 0;       // element_type

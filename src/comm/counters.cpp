@@ -17,7 +17,7 @@ namespace {
 
 comm::communicator_state* living(const communicator& c) noexcept {
   comm::communicator_state* const state = detail::communicator_access::state_of(c);
-  return state == nullptr || state->orphaned() ? nullptr : state;
+  return state == nullptr || state->detached() ? nullptr : state;
 }
 
 // One metric: what it is, then a line for each set of labels.
@@ -152,7 +152,7 @@ std::string prometheus_text(const communicator& c) {
   const auto label = [&](const operation_counters& o) {
     return fmt::format("{},operation=\"{}\"", rank, o.name);
   };
-  metric calls(text, "tutti_operations_total", "counter", "Calls of a verb.");
+  metric calls(text, "tutti_operations_total", "counter", "Calls of an operation.");
   for (const operation_counters& o : operations) calls.add(label(o), o.calls);
   metric waited(text, "tutti_operation_seconds_total", "counter", "Time from calls to their ends.");
   for (const operation_counters& o : operations) waited.add(label(o), seconds(o.waited));

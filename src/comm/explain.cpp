@@ -49,19 +49,20 @@ std::string explain_world(std::uint64_t world, int size) {
   std::string text = flight::explain(s.found);
   const auto known = static_cast<int>(s.found.size());
   if (known < size)
-    text += fmt::format("({} of {} ranks can be seen from here{})\n", known, size,
-                        flight::seat::current() != nullptr && flight::seat::current()->node() == nullptr
-                            ? "; under tutti-run all of a host can, and Ctrl-\\ there shows all"
-                            : "; Ctrl-\\ in tutti-run shows all");
+    text += fmt::format(
+        "({} of {} ranks can be seen from here{})\n", known, size,
+        flight::recorder_slot::current() != nullptr && flight::recorder_slot::current()->node() == nullptr
+            ? "; under tutti-run all of a host can, and Ctrl-\\ there shows all"
+            : "; Ctrl-\\ in tutti-run shows all");
   return text;
 }
 
 void report_hang(world& w) noexcept {
   try {
-    // Under simulated time a timeout is no news for a person.
-    if (&w.loop().engine().env() != &core::environment::real()) return;
+    // Under simulated time a timeout does not interest a person.
+    if (&w.loop().engine().platform() != &core::platform::real()) return;
     if (!base::log_enabled(base::log_level::warning)) return;
-    const flight::recordings* const node = w.loop().seat().node();
+    const flight::recordings* const node = w.loop().recorder_slot().node();
     flight::report_turn& turn = node != nullptr ? node->reports() : of_process;
     if (!turn.take(quiet_ns)) {
       for (int i = 0; i < most_waits && turn.being_read(); ++i)
@@ -88,7 +89,7 @@ namespace tutti {
 
 std::string explain(const communicator& c) {
   comm::communicator_state* const state = detail::communicator_access::state_of(c);
-  if (state == nullptr || state->orphaned()) return {};
+  if (state == nullptr || state->detached()) return {};
   const core::world_info& info = state->of_world().info();
   return comm::explain_world(info.id, info.size);
 }

@@ -2,7 +2,7 @@
 // Joining the world of an MPI job: the processes and their ranks are MPI's, and so is every message between
 // them.
 #include "base/log.hpp"
-#include "bootstrap/cards.hpp"
+#include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
 #include "flight/recordings.hpp"
@@ -35,11 +35,11 @@ void check_place(const bootstrap::job& job, const mpi::process& here) {
 }
 
 // A table of one: the world's id is the one in rank 0's.
-std::string card_of(const core::peer_card& mine, std::uint64_t id) {
-  bootstrap::world_table table;
+std::string record_of(const core::endpoint_record& mine, std::uint64_t id) {
+  bootstrap::peer_table table;
   table.id = id;
-  table.cards.push_back(mine);
-  table.cards.front().rank = 0;
+  table.records.push_back(mine);
+  table.records.front().rank = 0;
   return bootstrap::encode_table(table);
 }
 
@@ -47,11 +47,11 @@ core::world_info world_of(const mpi::membership& joined) {
   core::world_info info;
   info.rank = joined.rank;
   info.size = joined.size;
-  for (const std::string& card : joined.cards) {
-    bootstrap::world_table table = bootstrap::decode_table(card, 1);
+  for (const std::string& record : joined.records) {
+    bootstrap::peer_table table = bootstrap::decode_table(record, 1);
     if (info.peers.empty()) info.id = table.id;
-    table.cards.front().rank = static_cast<int>(info.peers.size());
-    info.peers.push_back(std::move(table.cards.front()));
+    table.records.front().rank = static_cast<int>(info.peers.size());
+    info.peers.push_back(std::move(table.records.front()));
   }
   return info;
 }
@@ -66,9 +66,9 @@ task<communicator> runtime_state::join_mpi(bootstrap::job job) {
   flight::explain_at_signal();
   loop_.recorder().joining(here.rank(), here.size());
   check_place(job, here);
-  const core::peer_card mine = bootstrap::local_card(here.rank());
-  const std::string card = card_of(mine, loop_.engine().env().random());
-  const mpi::membership joined = co_await here.join(executor, card, job.timeout);
+  const core::endpoint_record mine = bootstrap::local_endpoint_record(here.rank());
+  const std::string record = record_of(mine, loop_.engine().platform().random());
+  const mpi::membership joined = co_await here.join(executor, record, job.timeout);
 
   core::world_info info = world_of(joined);
   info.secret = job.secret;

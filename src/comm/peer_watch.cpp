@@ -5,7 +5,7 @@
 #include "base/process_state.hpp"
 #include "comm/world.hpp"
 #include "flight/recordings.hpp"
-#include "transport/tcp/pulse.hpp"
+#include "transport/tcp/heartbeat.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace tutti::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using condition = transport::vitals::condition;
+using condition = transport::peer_health::condition;
 using base::process_state;
 
 // A loop that does not turn for so long is busy, and one that is asked and does not answer for so long is
@@ -31,8 +31,8 @@ constexpr core::duration too_late = 400ms;
 
 // Of another host's processes the launcher there knows whether they are stopped, and has it passed on.
 bool told_to_be_stopped(world& w, int peer) {
-  const flight::recordings* const node = w.loop().seat().node();
-  return node != nullptr && node->is_stopped(peer, w.info().card(peer).pid);
+  const flight::recordings* const node = w.loop().recorder_slot().node();
+  return node != nullptr && node->is_stopped(peer, w.info().record(peer).pid);
 }
 
 std::string seconds(core::duration d) {
@@ -44,7 +44,7 @@ std::string seconds(core::duration d) {
 
 peer_watch::peer_watch(world& w)
     : world_(w),
-      period_(transport::tcp::pulse::period(w.info().silence_limit)),
+      period_(transport::tcp::heartbeat::period(w.info().silence_limit)),
       timer_(&fire, this),
       waited_for_(w.info().peers.size()),
       peers_(w.info().peers.size()) {
@@ -63,7 +63,7 @@ bool peer_watch::arm() noexcept {
 void peer_watch::fire(void* self) noexcept {
   auto& watch = *static_cast<peer_watch*>(self);
   try {
-    watch.look_at_all();
+    watch.check_all();
   } catch (const std::exception&) {
     // Without memory for a line there is none, this time.
   }
@@ -73,9 +73,9 @@ void peer_watch::fire(void* self) noexcept {
     loop.engine().timers().arm(watch.timer_, loop.engine().now() + watch.next_);
 }
 
-void peer_watch::look_at_all() {
+void peer_watch::check_all() {
   next_ = period_;
-  transport::look how{world_.loop().engine().env().now()};
+  transport::health_check how{world_.loop().engine().platform().now()};
   how.again = how.now - timer_.when() > too_late;
   std::fill(waited_for_.begin(), waited_for_.end(), p2p::waits::not_at_all);
   world_.mark_waited_for(waited_for_);
@@ -87,7 +87,7 @@ void peer_watch::look_at_all() {
       forget(peer);
     } else {
       how.loop = waits == p2p::waits::for_it;
-      look_at(peer, how);
+      check(peer, how);
     }
   }
 }
@@ -100,23 +100,23 @@ void peer_watch::forget(int peer) {
   s.ran_resting = false;
 }
 
-void peer_watch::look_at(int peer, const transport::look& how) {
+void peer_watch::check(int peer, const transport::health_check& how) {
   state& s = peers_[static_cast<std::size_t>(peer)];
   transport::link* const l = world_.made_link(peer);
-  transport::vitals v;
+  transport::peer_health v;
   if (l != nullptr) {
     // Looks begin one period after waiting does.
     if (!std::exchange(s.examined, true)) s.waited_from = how.now - period_;
     v = l->examine(how);
   }
-  if (v.is == condition::silent)
+  if (v.is == condition::unresponsive)
     return give_up(peer, fmt::format("nothing has come from its host for {}: the host or the network between "
                                      "has failed (init_options::silence_limit, TUTTI_SILENCE_LIMIT: {})",
                                      seconds(v.since), seconds(world_.info().silence_limit)));
   // Of several that may bring what is awaited, each may take its time.
   if (!how.loop || v.is == condition::well) return trust(peer, how.now);
   process_state process =
-      same_numbering(peer) ? base::state_of_process(world_.info().card(peer).pid) : process_state::unknown;
+      same_numbering(peer) ? base::state_of_process(world_.info().record(peer).pid) : process_state::unknown;
   if (process == process_state::unknown && told_to_be_stopped(world_, peer)) process = process_state::stopped;
   if (process == process_state::stopped) {
     suspect(peer, doubt::stopped, how.now, how.now);
@@ -147,8 +147,8 @@ void peer_watch::look_at(int peer, const transport::look& how) {
 }
 
 bool peer_watch::same_numbering(int peer) const noexcept {
-  const core::peer_card& mine = world_.info().card(world_.info().rank);
-  const core::peer_card& theirs = world_.info().card(peer);
+  const core::endpoint_record& mine = world_.info().record(world_.info().rank);
+  const core::endpoint_record& theirs = world_.info().record(peer);
   // Ranks that are threads of one process stop together.
   return mine.pid_space != 0 && mine.pid_space == theirs.pid_space && mine.host_id == theirs.host_id &&
          mine.pid != theirs.pid;
@@ -189,7 +189,7 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
           "loop turning), or is stopped";
   }
   base::log_warning(fmt::format("waiting for {}, which does not progress: {}; {}", world_.describe(peer),
-                                words(s, now), cure));
+                                describe(s, now), cure));
 }
 
 void peer_watch::trust(int peer, core::time_point now) {
@@ -208,7 +208,7 @@ void peer_watch::give_up(int peer, const std::string& why) {
                                fmt::format("{} is given up: {}", world_.describe(peer), why));
 }
 
-std::string peer_watch::words(const state& s, core::time_point now) const {
+std::string peer_watch::describe(const state& s, core::time_point now) const {
   switch (s.is) {
     case doubt::none:
       return {};
@@ -222,6 +222,8 @@ std::string peer_watch::words(const state& s, core::time_point now) const {
   return fmt::format("its loop has not answered for {}", seconds(now - s.since));
 }
 
-std::string peer_watch::words(int peer) const { return words(of(peer), world_.loop().engine().env().now()); }
+std::string peer_watch::describe(int peer) const {
+  return describe(of(peer), world_.loop().engine().platform().now());
+}
 
 }  // namespace tutti::comm

@@ -12,7 +12,7 @@
 
 #include "core/engine.hpp"
 #include "p2p/endpoint.hpp"
-#include "transport/vitals.hpp"
+#include "transport/peer_health.hpp"
 
 #include <string>
 #include <vector>
@@ -28,8 +28,8 @@ class peer_watch final : public core::source {
 
   // Whether `peer`, a rank of the world, is waited for and does not progress, as of the last look.
   bool suspects(int peer) const noexcept { return of(peer).is != doubt::none; }
-  // That in words, "stopped for 3 s" or "its loop has not turned for 2 s"; empty: it is no suspect.
-  std::string words(int peer) const;
+  // That as text, "stopped for 3 s" or "its loop has not turned for 2 s"; empty: it is no suspect.
+  std::string describe(int peer) const;
 
   bool poll() noexcept override { return false; }
   bool arm() noexcept override;
@@ -48,14 +48,14 @@ class peer_watch final : public core::source {
 
   const state& of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   static void fire(void* self) noexcept;
-  void look_at_all();
-  void look_at(int peer, const transport::look& how);
+  void check_all();
+  void check(int peer, const transport::health_check& how);
   void forget(int peer);
   void suspect(int peer, doubt what, core::time_point since, core::time_point now);
   void trust(int peer, core::time_point now);
   void give_up(int peer, const std::string& why);
   bool same_numbering(int peer) const noexcept;
-  std::string words(const state& s, core::time_point now) const;
+  std::string describe(const state& s, core::time_point now) const;
 
   world& world_;
   const core::duration period_;

@@ -21,7 +21,7 @@ comm::communicator_state& state_of(const communicator& of) {
                 "this communicator has no members here (it is empty): it has no loop to use");
   const operation<> any = of.barrier();  // the one public way from a handle to what it stands for
   comm::communicator_state& state = *any.what().comm;
-  if (state.orphaned()) throw error(errc::shut_down, "the runtime of this communicator has ended");
+  if (state.detached()) throw error(errc::shut_down, "the runtime of this communicator has ended");
   if (!state.loop().on_this_thread())
     throw error(errc::wrong_thread,
                 "a device was opened outside the communicator's loop thread; do so in a task that runs "
@@ -43,20 +43,20 @@ struct poller::impl final : core::source {
       : owner(p),
         loop(l),
         timeout(t),
-        bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
-        timer([](void* self) noexcept { static_cast<impl*>(self)->owner.look(); }, this) {
-    if (!bell) throw error(errc::resources, "no descriptor is left for an eventfd");
-    loop.backend().watch_doorbell(bell.get());
+        eventfd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)),
+        timer([](void* self) noexcept { static_cast<impl*>(self)->owner.timer_fired(); }, this) {
+    if (!eventfd) throw error(errc::resources, "no descriptor is left for an eventfd");
+    loop.backend().watch_doorbell(eventfd.get());
     loop.engine().add(*this);
     loop.hold();
     delivery.user = this;
-    delivery.on_done = [](core::activity& a) noexcept { static_cast<impl*>(a.user)->owner.deliver(); };
+    delivery.on_done = [](core::completion& a) noexcept { static_cast<impl*>(a.user)->owner.deliver(); };
   }
   ~impl() override {
     static_cast<base::list_hook<core::ready_tag>&>(delivery).unlink();
     for (; waits > 0; --waits) loop.engine().end_wait();
     loop.engine().remove(*this);
-    loop.backend().unwatch_doorbell(bell.get());
+    loop.backend().unwatch_doorbell(eventfd.get());
     loop.release();
   }
   bool poll() noexcept override { return owner.poll(); }
@@ -66,9 +66,9 @@ struct poller::impl final : core::source {
   poller& owner;
   core::loop& loop;
   const std::chrono::milliseconds timeout;
-  const base::unique_fd bell;
+  const base::unique_fd eventfd;
   core::timer timer;
-  core::activity delivery;
+  core::completion delivery;
   std::size_t waits = 0;
 };
 
@@ -83,8 +83,8 @@ poller::~poller() = default;
 poller::executor_type poller::get_executor() const noexcept { return impl_->loop.executor(); }
 std::chrono::milliseconds poller::timeout() const noexcept { return impl_->timeout; }
 bool poller::on_loop_thread() const noexcept { return impl_->loop.on_this_thread(); }
-int poller::doorbell() const noexcept { return impl_->bell.get(); }
-void poller::ring() noexcept { static_cast<void>(::eventfd_write(impl_->bell.get(), 1)); }
+int poller::doorbell() const noexcept { return impl_->eventfd.get(); }
+void poller::notify() noexcept { static_cast<void>(::eventfd_write(impl_->eventfd.get(), 1)); }
 
 void poller::begin_wait() noexcept {
   ++impl_->waits;
@@ -98,10 +98,10 @@ void poller::deliver_soon() noexcept {
   if (!static_cast<base::list_hook<core::ready_tag>&>(impl_->delivery).linked())
     impl_->loop.engine().complete(impl_->delivery);
 }
-void poller::look_in(duration from_now) noexcept {
+void poller::arm_timer(duration from_now) noexcept {
   core::engine& engine = impl_->loop.engine();
-  engine.timers().arm(impl_->timer, after(engine.env().now(), from_now));
+  engine.timers().arm(impl_->timer, after(engine.platform().now(), from_now));
 }
-void poller::look_never() noexcept { impl_->timer.cancel(); }
+void poller::cancel_timer() noexcept { impl_->timer.cancel(); }
 
 }  // namespace tutti::detail

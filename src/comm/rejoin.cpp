@@ -16,7 +16,7 @@ namespace {
 task<communicator> meet_again(comm::communicator_state* state, communicator old) {
   if (state == nullptr)
     throw error(errc::invalid_argument, "rejoin: this communicator has no members here (it is empty)");
-  if (state->orphaned())
+  if (state->detached())
     throw error(errc::shut_down, fmt::format("rejoin on {}: the runtime has ended", old.name()));
   if (!state->loop().on_this_thread())
     throw error(errc::wrong_thread,

@@ -37,13 +37,13 @@ constexpr auto farewell = std::chrono::seconds(2);
 task<communicator> init(runtime& rt, init_options options) {
   comm::runtime_state& state = rt.state();
   if (!state.loop().claim_this_thread())
-    throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_words()));
+    throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_text()));
   bootstrap::job job = bootstrap::resolve(options);
   if (job.over_mpi) {
     communicator world = co_await state.join_mpi(job);
     co_return world;
   }
-  if (job.world_size == 1 || !job.meeting_file.empty()) {
+  if (job.world_size == 1 || !job.rendezvous_file.empty()) {
     communicator world = co_await state.join(job, nullptr, nullptr);
     co_return world;
   }
@@ -129,7 +129,7 @@ task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shar
 // Those that wait for a rank that will not come are told so. Afterwards, and once they have met, harmless.
 void call_off(boost::asio::io_context& context, const memory_store& shared, int rank,
               const std::exception_ptr& failure) noexcept {
-  const std::string why = base::words([&]() -> std::string {
+  const std::string why = base::error_text([&]() -> std::string {
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& e) {

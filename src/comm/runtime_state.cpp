@@ -3,8 +3,8 @@
 
 #include "base/log.hpp"
 #include "base/text.hpp"
-#include "bootstrap/epoch_meeting.hpp"
-#include "bootstrap/file_meeting.hpp"
+#include "bootstrap/elastic_rendezvous.hpp"
+#include "bootstrap/file_rendezvous.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/compute_pool.hpp"
 #include "core/pause.hpp"
@@ -40,14 +40,14 @@ using transports = std::vector<std::unique_ptr<transport::transport>>;
 
 // Without an address of rank 0, or a secret that came from outside, this host is the world.
 transport::listen_wish wish_of(const bootstrap::job& job) {
-  const bool at_file = !job.meeting_file.empty();
+  const bool at_file = !job.rendezvous_file.empty();
   transport::listen_wish wish(!job.secret.empty() || at_file);  // who may read the file gets a secret from it
   if (!job.master_host.empty()) wish.towards = job.master_host;
-  if (at_file && !job.private_meeting && !job.secret.empty()) wish.towards = "";
+  if (at_file && !job.private_rendezvous && !job.secret.empty()) wish.towards = "";
   return wish;
 }
 
-transports listening_transports(core::loop& loop, const bootstrap::job& job, core::peer_card& mine) {
+transports listening_transports(core::loop& loop, const bootstrap::job& job, core::endpoint_record& mine) {
   transports made;
   made.push_back(std::make_unique<transport::self::self_transport>(loop));
   if (job.world_size == 1) return made;
@@ -71,8 +71,8 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job, cor
 }
 
 void check_reach(const core::world_info& info, const transports& ways) {
-  const core::peer_card& mine = info.card(info.rank);
-  for (const core::peer_card& peer : info.peers) {
+  const core::endpoint_record& mine = info.record(info.rank);
+  for (const core::endpoint_record& peer : info.peers) {
     const bool reached =
         std::any_of(ways.begin(), ways.end(), [&](const auto& way) { return way->reaches(mine, peer); });
     if (!reached)
@@ -96,20 +96,20 @@ runtime_state::~runtime_state() {
 
 task<communicator> runtime_state::join(bootstrap::job job, store* through,
                                        std::shared_ptr<tcp_store_server> server) {
-  const core::time_point deadline = loop_.engine().env().now() + job.timeout;
+  const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
   base::set_log_rank(job.world_size > 1 ? job.rank : -1);
   flight::explain_at_signal();
   loop_.recorder().joining(job.rank, job.world_size);
-  core::peer_card mine = bootstrap::local_card(job.rank);
+  core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
   co_await bootstrap::await_master_name(loop_.executor(), job, deadline);
   transports ways = listening_transports(loop_, job, mine);
   core::world_info info;
   if (through != nullptr) {
     info = co_await bootstrap::meet(*through, job, mine, deadline);
-  } else if (!job.meeting_file.empty() && job.world_size > 1) {
+  } else if (!job.rendezvous_file.empty() && job.world_size > 1) {
     info = co_await bootstrap::meet_at_file(loop_.executor(), job, mine, deadline);
   } else {
-    info.id = loop_.engine().env().random();
+    info.id = loop_.engine().platform().random();
     info.rank = job.rank;
     info.size = job.world_size;
     info.secret = job.secret;
@@ -127,10 +127,10 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
 
 task<communicator> runtime_state::join_epoch(bootstrap::job job, std::int64_t least,
                                              std::shared_ptr<tcp_store_server> server) {
-  const core::time_point deadline = loop_.engine().env().now() + job.timeout;
+  const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
   base::set_log_rank(job.rank);
   epoch_server_ = server;
-  core::peer_card mine = bootstrap::local_card(job.rank);
+  core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
   co_await bootstrap::await_master_name(loop_.executor(), job, deadline);
   transports ways = listening_transports(loop_, job, mine);
   core::world_info info =
@@ -151,9 +151,9 @@ task<communicator> runtime_state::join_next_epoch(world* old, bootstrap::job job
 
 communicator runtime_state::enter(core::world_info info, transports ways,
                                   std::shared_ptr<tcp_store_server> server) {
-  const std::string& my_host = info.card(info.rank).host_id;
+  const std::string& my_host = info.record(info.rank).host_id;
   std::vector<std::string> masks;
-  for (const core::peer_card& peer : info.peers)
+  for (const core::endpoint_record& peer : info.peers)
     if (peer.host_id == my_host) masks.push_back(peer.cpus);
   const int local_ranks = static_cast<int>(masks.size());
   loop_.recorder().joined(info.id);
@@ -166,7 +166,7 @@ communicator runtime_state::enter(core::world_info info, transports ways,
   w->on_idle = [this](world& idle) {
     if (failing_) return;
     ++leaving_;
-    idle.leave_by = loop_.engine().env().now() + linger;
+    idle.leave_by = loop_.engine().platform().now() + linger;
     // From the loop, not from inside whatever dropped the last handle.
     post_reserved(loop_, idle.idle_block, [this, &idle] { begin_to_leave(idle); });
   };
@@ -179,7 +179,7 @@ void runtime_state::begin_to_leave(world& w) noexcept {
     tasks_.start(leave(&w));
   } catch (const std::bad_alloc&) {
     // What this rank has sent may still be on its way: it waits for memory to leave in order.
-    if (loop_.engine().env().now() >= w.leave_by) return gone(&w);
+    if (loop_.engine().platform().now() >= w.leave_by) return gone(&w);
     post_reserved(loop_, w.idle_block, [this, &w] { begin_to_leave(w); });
   }
 }
@@ -194,9 +194,9 @@ task<> runtime_state::leave(world* w) {
       co_await w->leave(deadline);
       if (epoch_server_ && worlds_.size() == 1) co_await epoch_server_->drain(linger);
     } catch (const std::bad_alloc&) {
-      again = loop_.engine().env().now() < deadline;
+      again = loop_.engine().platform().now() < deadline;
     } catch (const std::exception& e) {
-      base::log_warning(base::words([&e] { return fmt::format("leaving the world: {}", e.what()); }));
+      base::log_warning(base::error_text([&e] { return fmt::format("leaving the world: {}", e.what()); }));
     }
     if (again) co_await core::pause(loop_, shortage_pause);
   }
@@ -213,23 +213,24 @@ void runtime_state::gone(world* w) noexcept {
 // Main has ended with an exception. Peers hear why before the connections are cut; those that do not read in
 // time see them hang up.
 void runtime_state::tell_and_cut() noexcept {
-  std::string words;
+  std::string failure_text;
   try {
     std::rethrow_exception(main_failure_);
   } catch (const std::exception& e) {
-    base::copy_words(words, e.what());
+    base::copy_error_text(failure_text, e.what());
   } catch (...) {
-    base::copy_words(words, "an exception that is no std::exception");
+    base::copy_error_text(failure_text, "an exception that is no std::exception");
   }
   try {
-    loop_.recorder().ended(flight::phase::failed, words);
+    loop_.recorder().ended(flight::phase::failed, failure_text);
   } catch (const std::exception&) {
     // There was no memory for a recorder: it has failed before it had one.
   }
   for (const auto& w : worlds_) {
     w->failing = w->has_communicators();  // the others are being left already
     if (!w->failing) continue;
-    w->fail(base::words([&] { return fmt::format("{} failed: {}", w->describe(w->info().rank), words); }));
+    w->fail(base::error_text(
+        [&] { return fmt::format("{} failed: {}", w->describe(w->info().rank), failure_text); }));
   }
   try {
     tasks_.start(flush_and_cut());
@@ -239,7 +240,7 @@ void runtime_state::tell_and_cut() noexcept {
 }
 
 task<> runtime_state::flush_and_cut() {
-  const core::time_point deadline = loop_.engine().env().now() + farewell;
+  const core::time_point deadline = loop_.engine().platform().now() + farewell;
   for (;;) {
     const auto next = std::find_if(worlds_.begin(), worlds_.end(),
                                    [](const std::unique_ptr<world>& w) { return w->failing && !w->flushed; });

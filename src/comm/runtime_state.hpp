@@ -22,8 +22,8 @@ namespace tutti::comm {
 
 class runtime_state {
  public:
-  explicit runtime_state(boost::asio::io_context& context, core::environment& env = core::environment::real())
-      : loop_(context, env) {}
+  explicit runtime_state(boost::asio::io_context& context, core::platform& from = core::platform::real())
+      : loop_(context, from) {}
   ~runtime_state();
 
   core::loop& loop() noexcept { return loop_; }

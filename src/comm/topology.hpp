@@ -15,7 +15,7 @@ struct topology {
 
   int hosts() const noexcept { return static_cast<int>(leaders.size()); }
   // Several hosts, and one of them has several ranks.
-  bool two_levels() const noexcept { return hosts() > 1 && leaders.size() < host_of.size(); }
+  bool hierarchy() const noexcept { return hosts() > 1 && leaders.size() < host_of.size(); }
 
   std::vector<int> host_of;  // by rank
   std::vector<int> leaders;  // the lowest rank of each host

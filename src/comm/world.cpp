@@ -46,12 +46,12 @@ world::~world() {
   cut();
   agreement_.end();
   // Where the last handle goes on another thread, that deletes it from then on.
-  for (communicator_state* const c : std::exchange(communicators_, {})) c->orphan();
+  for (communicator_state* const c : std::exchange(communicators_, {})) c->detach();
   // Who still reads them must not find them gone; the memory goes with this process.
-  for (auto& b : failed_boards_) b->keep_part();
+  for (auto& b : failed_segments_) b->keep_part();
   for (auto& b : retired_)
     if (!b->can_go()) b->keep_part();
-  failed_boards_.clear();
+  failed_segments_.clear();
   retired_.clear();
   // Before the endpoint: frames of its own may still wait in the links.
   transports_.clear();
@@ -61,10 +61,10 @@ world::~world() {
 transport::link& world::link_to(int peer) {
   transport::link*& slot = links_[static_cast<std::size_t>(peer)];
   if (slot == nullptr) {
-    const core::peer_card& mine = info_.card(info_.rank);
+    const core::endpoint_record& mine = info_.record(info_.rank);
     // Start-up made sure that some transport reaches every peer.
     for (auto& t : transports_) {
-      if (!t->reaches(mine, info_.card(peer))) continue;
+      if (!t->reaches(mine, info_.record(peer))) continue;
       slot = &t->link_to(peer);
       break;
     }
@@ -74,9 +74,9 @@ transport::link& world::link_to(int peer) {
 
 transport::link* world::made_link(int peer) noexcept {
   if (transport::link* const known = links_[static_cast<std::size_t>(peer)]) return known;
-  const core::peer_card& mine = info_.card(info_.rank);
+  const core::endpoint_record& mine = info_.record(info_.rank);
   for (auto& t : transports_)
-    if (t->reaches(mine, info_.card(peer))) return t->made_link(peer);
+    if (t->reaches(mine, info_.record(peer))) return t->made_link(peer);
   return nullptr;
 }
 
@@ -89,25 +89,25 @@ void world::mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept {
 }
 
 transport::neighbours* world::memory_of(const std::vector<int>& members) const noexcept {
-  if (members.size() < 2 || members.size() > board::most_ranks) return nullptr;
+  if (members.size() < 2 || members.size() > collective_segment::most_ranks) return nullptr;
   for (const auto& t : transports_) {
     const auto all = [&](int a) {
       return std::all_of(members.begin(), members.end(),
-                         [&](int b) { return a == b || t->reaches(info_.card(a), info_.card(b)); });
+                         [&](int b) { return a == b || t->reaches(info_.record(a), info_.record(b)); });
     };
     if (std::all_of(members.begin(), members.end(), all)) return t->memory();
     // Preferred between some of them.
     for (const int member : members)
-      if (member != info_.rank && t->reaches(info_.card(info_.rank), info_.card(member))) return nullptr;
+      if (member != info_.rank && t->reaches(info_.record(info_.rank), info_.record(member))) return nullptr;
   }
   return nullptr;
 }
 
-void world::retire(std::unique_ptr<board> b, bool failed) noexcept {
-  std::erase_if(retired_, [](const std::unique_ptr<board>& old) { return old->can_go(); });
+void world::retire(std::unique_ptr<collective_segment> b, bool failed) noexcept {
+  std::erase_if(retired_, [](const std::unique_ptr<collective_segment>& old) { return old->can_go(); });
   if (b == nullptr) return;
   try {
-    (failed ? failed_boards_ : retired_).push_back(std::move(b));
+    (failed ? failed_segments_ : retired_).push_back(std::move(b));
   } catch (const std::bad_alloc&) {
     // Others may still read it: what it lies in is never given back.
     b->keep_part();
@@ -115,13 +115,13 @@ void world::retire(std::unique_ptr<board> b, bool failed) noexcept {
 }
 
 std::string world::describe(int peer) const {
-  const core::peer_card& card = info_.card(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+  const core::endpoint_record& record = info_.record(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
 bool world::has_left(int peer) const noexcept {
-  const core::peer_card& mine = info_.card(info_.rank);
-  const core::peer_card& theirs = info_.card(peer);
+  const core::endpoint_record& mine = info_.record(info_.rank);
+  const core::endpoint_record& theirs = info_.record(peer);
   if (mine.pid_space == 0 || mine.pid_space != theirs.pid_space) return false;
   // A thread does not die alone.
   return flight::has_left(peer, info_.id, theirs.pid).value_or(mine.pid == theirs.pid);
@@ -159,17 +159,18 @@ void world::closed(communicator_state& c) noexcept {
 task<> world::leave(core::time_point deadline) {
   // Others may still be reading how to reach each other.
   if (server_) {
-    const auto left = deadline - loop_.engine().env().now();
+    const auto left = deadline - loop_.engine().platform().now();
     co_await server_->drain(std::chrono::duration_cast<std::chrono::milliseconds>(left));
   }
-  // What is on the boards is read by the others without this rank's help, but not after it has taken them
+  // What is on the segments is read by the others without this rank's help, but not after it has taken them
   // down. Who is slower than this finds them as long as the process lives, and what it has mapped for longer.
-  const core::time_point patience = std::min(deadline, loop_.engine().env().now() + patience_with_readers);
+  const core::time_point patience =
+      std::min(deadline, loop_.engine().platform().now() + patience_with_readers);
   for (;;) {
     retire(nullptr, false);
     bool waits = !retired_.empty();
-    for (const communicator_state* c : communicators_) waits = waits || c->board_is_read();
-    if (!waits || loop_.engine().env().now() >= patience) break;
+    for (const communicator_state* c : communicators_) waits = waits || c->segment_is_read();
+    if (!waits || loop_.engine().platform().now() >= patience) break;
     co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
   for (auto& t : transports_) co_await t->leave(deadline);
@@ -205,7 +206,7 @@ task<> world::flush(core::time_point deadline) {
   const auto waits = [this] {
     return std::any_of(transports_.begin(), transports_.end(), [](const auto& t) { return t->has_queue(); });
   };
-  while (waits() && loop_.engine().env().now() < deadline) {
+  while (waits() && loop_.engine().platform().now() < deadline) {
     co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
 }

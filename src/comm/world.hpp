@@ -3,7 +3,7 @@
 #pragma once
 
 #include "comm/agreement.hpp"
-#include "comm/board.hpp"
+#include "comm/collective_segment.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/peer_watch.hpp"
 #include "core/background.hpp"
@@ -80,9 +80,9 @@ class world final : public p2p::router {
   // Of the transport over which all of `members` reach each other, when they can read each other's memory;
   // else null.
   transport::neighbours* memory_of(const std::vector<int>& members) const noexcept;
-  // The board of a communicator that is over: kept until the others have read what is on it; when the
+  // The segment of a communicator that is over: kept until the others have read what is on it; when the
   // communicator has `failed`, to the end.
-  void retire(std::unique_ptr<board> b, bool failed) noexcept;
+  void retire(std::unique_ptr<collective_segment> b, bool failed) noexcept;
   // `members`: ranks of this world; `parent`: the id of the communicator that it is made from.
   communicator_state& make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
                                         std::vector<int> members);
@@ -124,8 +124,8 @@ class world final : public p2p::router {
   agreement agreement_;
   std::shared_ptr<tcp_store_server> server_;
   std::uint32_t given_out_ = 0;
-  std::vector<std::unique_ptr<board>> retired_;  // to go when all have read them
-  std::vector<std::unique_ptr<board>> failed_boards_;
+  std::vector<std::unique_ptr<collective_segment>> retired_;  // to go when all have read them
+  std::vector<std::unique_ptr<collective_segment>> failed_segments_;
   peer_watch watch_;
 };
 

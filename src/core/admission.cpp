@@ -15,14 +15,14 @@ namespace {
 
 constexpr std::size_t most_reported = 32;
 
-// Of what this process may have open, strangers get an eighth at most.
+// Of what this process may have open, unauthenticated peers get an eighth at most.
 int affordable(int places) noexcept {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return places;
   return static_cast<int>(std::clamp<rlim_t>(files.rlim_cur / 8, 4, static_cast<rlim_t>(places)));
 }
 
-// By host: a stranger calls from one port after the other.
+// By host: an unauthenticated peer calls from one port after the other.
 std::string_view source_of(const std::string& from) noexcept {
   return std::string_view(from).substr(0, from.rfind(':'));
 }
@@ -32,26 +32,26 @@ std::string_view source_of(const std::string& from) noexcept {
 admission::admission(const boost::asio::any_io_executor& executor, limits most)
     : most_{affordable(most.places), most.time, most.courtesy}, change_(executor) {}
 
-admission::visit::visit(admission& at, stream_socket& socket)
+admission::pending_connection::pending_connection(admission& at, stream_socket& socket)
     : of_(at), socket_(socket), from_(peer_text(socket)), since_(clock::now()) {
   ++of_.present_;
-  of_.visits_.push_back(*this);
+  of_.pending_.push_back(*this);
 }
 
-admission::visit::~visit() {
+admission::pending_connection::~pending_connection() {
   if (turned_out_) return;
   --of_.present_;
   unlink();
   of_.change_.notify();
 }
 
-admission::visit* admission::most_expendable() noexcept {
-  visit* found = nullptr;
+admission::pending_connection* admission::most_expendable() noexcept {
+  pending_connection* found = nullptr;
   int most = 0;
-  for (visit* v = visits_.front(); v != nullptr; v = visits_.after(*v)) {
+  for (pending_connection* v = pending_.front(); v != nullptr; v = pending_.after(*v)) {
     if (found != nullptr && source_of(v->from_) == source_of(found->from_)) continue;
     int same = 0;
-    for (visit* other = v; other != nullptr; other = visits_.after(*other))
+    for (pending_connection* other = v; other != nullptr; other = pending_.after(*other))
       same += source_of(other->from_) == source_of(v->from_) ? 1 : 0;
     if (same <= most) continue;  // a source's first is its oldest, and sees all of its others
     most = same;
@@ -62,7 +62,7 @@ admission::visit* admission::most_expendable() noexcept {
 
 bool admission::has_room() noexcept {
   if (present_ < most_.places) return true;
-  visit* const v = most_expendable();
+  pending_connection* const v = most_expendable();
   if (v == nullptr || clock::now() < v->since_ + most_.courtesy) return false;
   v->unlink();
   v->turned_out_ = true;
@@ -74,12 +74,12 @@ bool admission::has_room() noexcept {
 }
 
 task<> admission::wait_for_room() {
-  const visit* const v = most_expendable();
+  const pending_connection* const v = most_expendable();
   const time_point until = v == nullptr ? time_point::max() : v->since_ + most_.courtesy;
   co_await change_.wait(until);
 }
 
-void stranger_log::report(const std::string& from, const char* why) {
+void unauthenticated_log::report(const std::string& from, const char* why) {
   const std::string source(source_of(from));
   if (reported_.size() >= most_reported ||
       std::find(reported_.begin(), reported_.end(), source) != reported_.end()) {

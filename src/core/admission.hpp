@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What strangers may cost a listener: so many connections at a time that have not proved who they are, each
-// for so long, and a line in the log for each host that they call from.
+// What unauthenticated peers may cost a listener: so many connections at a time that have not proved who they
+// are, each for so long, and a line in the log for each host that they call from.
 //
 // When all places are taken, one is freed for a newcomer: of the source that has most of them the connection
 // that has been there longest, unless it came so lately that an honest peer may still be answering. So
@@ -35,12 +35,12 @@ class admission {
   admission& operator=(const admission&) = delete;
 
   // A connection that has not proved itself yet; in the frame of what serves it. Ends with this object.
-  class visit : public base::list_hook<admission_tag> {
+  class pending_connection : public base::list_hook<admission_tag> {
    public:
-    visit(admission& at, stream_socket& socket);
-    visit(const visit&) = delete;
-    visit& operator=(const visit&) = delete;
-    ~visit();
+    pending_connection(admission& at, stream_socket& socket);
+    pending_connection(const pending_connection&) = delete;
+    pending_connection& operator=(const pending_connection&) = delete;
+    ~pending_connection();
     time_point deadline() const noexcept { return since_ + of_.most_.time; }
     const std::string& from() const noexcept { return from_; }  // address and port
     // It has been turned out: its reads and writes end with errc::cancelled.
@@ -65,21 +65,21 @@ class admission {
   std::size_t turned_out() const noexcept { return turned_out_; }
 
  private:
-  visit* most_expendable() noexcept;
+  pending_connection* most_expendable() noexcept;
 
   const limits most_;
-  base::intrusive_list<visit, admission_tag> visits_;  // in the order of coming
+  base::intrusive_list<pending_connection, admission_tag> pending_;  // in the order of coming
   int present_ = 0;
   std::size_t turned_out_ = 0;
   wakeup change_;
 };
 
 // Tells why somebody was not let in: once for each source, and of so many sources.
-class stranger_log {
+class unauthenticated_log {
  public:
   // `what`: whose port.
-  explicit stranger_log(std::string what) : what_(std::move(what)) {}
-  // `from` as of a visit.
+  explicit unauthenticated_log(std::string what) : what_(std::move(what)) {}
+  // `from` as of a pending connection.
   void report(const std::string& from, const char* why);
 
  private:

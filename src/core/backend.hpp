@@ -20,8 +20,8 @@ class watcher {
   ~watcher() = default;
 };
 
-// Watches descriptors, and has one descriptor of its own that becomes readable when a watched one has news:
-// the only thing the io_context needs to wait for.
+// Watches descriptors, and has one descriptor of its own that becomes readable when a watched one has an
+// event: the only thing the io_context needs to wait for.
 class backend : public source {
  public:
   using handle = std::uint64_t;
@@ -37,17 +37,18 @@ class backend : public source {
   // registered eventfd.
   virtual void watch_doorbell(int fd) = 0;
   virtual void unwatch_doorbell(int fd) noexcept = 0;
-  // Sockets that carry messages: while there are any, looking for news at every idle round is worth its cost.
+  // Sockets that carry messages: while there are any, looking for events at every idle round is worth its
+  // cost.
   virtual bool cheap_idle_check() const noexcept = 0;
   virtual int wait_descriptor() const noexcept = 0;
 
   void count_hot(int change) noexcept { hot_ += change; }
-  // Those from which something is likely to come are read without waiting for news of them: news are looked
+  // Those from which something is likely to come are read without waiting for an event: events are looked
   // at less often.
   void set_glanced_at(bool yes) noexcept { glanced_at_ = yes; }
 
  protected:
-  bool worth_a_look() noexcept {
+  bool worth_polling() noexcept {
     // Without data sockets only rare events (hang-ups, connections) come this way.
     if (glanced_at_) return (++skipped_ & 7U) == 0;
     return hot_ > 0 || cheap_idle_check() || (++skipped_ & 255U) == 0;

@@ -31,7 +31,8 @@ class background_tasks {
     try {
       std::rethrow_exception(failure);
     } catch (const std::exception& e) {
-      base::log_error(base::words([&e] { return std::string("a background task failed: ") + e.what(); }));
+      base::log_error(
+          base::error_text([&e] { return std::string("a background task failed: ") + e.what(); }));
     } catch (...) {
       base::log_error("a background task failed");
     }

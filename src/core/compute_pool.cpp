@@ -51,7 +51,7 @@ struct compute_ticket {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return left; });
   }
-  std::shared_ptr<flight::seat> seat;
+  std::shared_ptr<flight::recorder_slot> recorder_slot;
   flight::handle record;
   core::reserved_block
       way_back;  // the handler that brings the result, which the pool's thread cannot fail to post
@@ -75,10 +75,10 @@ void submit_compute(compute_job& job) {
   core::loop* loop = &core::loop::here("tutti::compute was awaited", "await it from a task that runs there");
   auto ticket = std::make_shared<compute_ticket>();
   auto owned = std::make_unique<ticket_ptr>(ticket);
-  ticket->seat = loop->seat().shared_from_this();
-  flight::recorder& recorder = ticket->seat->recorder();
-  ticket->record = recorder.begin_activity(flight::kind_compute, recorder.text_of(job.where.file_name()),
-                                           job.where.line(), recorder.now());
+  ticket->recorder_slot = loop->recorder_slot().shared_from_this();
+  flight::recorder& recorder = ticket->recorder_slot->recorder();
+  ticket->record = recorder.begin_span(flight::kind_compute, recorder.text_of(job.where.file_name()),
+                                       job.where.line(), recorder.now());
   // The result comes by a handler: the io_context must not run out of work meanwhile.
   auto work = boost::asio::make_work_guard(loop->executor());
   boost::asio::thread_pool* const pool = loop->stepped() ? nullptr : &core::pool();
@@ -99,13 +99,13 @@ void submit_compute(compute_job& job) {
     return;
   }
   auto run = [ticket, &job, work = std::move(work)]() mutable {
-    flight::seat::set_current(ticket->seat.get());
-    const std::uint64_t start = ticket->seat->recorder().now();
+    flight::recorder_slot::set_current(ticket->recorder_slot.get());
+    const std::uint64_t start = ticket->recorder_slot->recorder().now();
     job.run(job);
-    flight::seat::set_current(nullptr);
-    ticket->seat->recorder().end_activity(ticket->record, flight::state::done, start,
-                                          ticket->seat->recorder().now());
-    ticket->seat->recorder().compute_ended();
+    flight::recorder_slot::set_current(nullptr);
+    ticket->recorder_slot->recorder().end_span(ticket->record, flight::state::done, start,
+                                               ticket->recorder_slot->recorder().now());
+    ticket->recorder_slot->recorder().compute_ended();
     const auto executor = work.get_executor();
     post_back(executor, ticket, [ticket, &job, work = std::move(work)] {
       // The loop may come here before the pool's thread has left post(), and what follows may end the
@@ -122,7 +122,7 @@ void submit_compute(compute_job& job) {
   } catch (...) {
     // Nothing will run: nobody is to wait for it.
     job.ticket = nullptr;
-    recorder.end_activity(ticket->record, flight::state::failed, recorder.now(), recorder.now());
+    recorder.end_span(ticket->record, flight::state::failed, recorder.now(), recorder.now());
     recorder.compute_ended();
     throw;
   }

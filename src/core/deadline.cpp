@@ -13,7 +13,7 @@
 namespace tutti::detail {
 namespace {
 
-std::string words_of(std::chrono::steady_clock::duration d) {
+std::string duration_in_text(std::chrono::steady_clock::duration d) {
   using namespace std::chrono;
   if (d <= d.zero()) return "0 ms";
   if (d >= seconds(10) || (d >= seconds(1) && d % seconds(1) == d.zero()))
@@ -38,8 +38,9 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
         if (!d.asked_)
           d.scope_.stop(errc::timed_out, "the deadline of with_deadline has passed");
         else
-          d.scope_.stop(errc::timed_out, base::words([&d] {
-                          return fmt::format("not done within {} (with_timeout)", words_of(*d.asked_));
+          d.scope_.stop(errc::timed_out, base::error_text([&d] {
+                          return fmt::format("not done within {} (with_timeout)",
+                                             duration_in_text(*d.asked_));
                         }));
       },
       this);
@@ -55,7 +56,7 @@ deadline::~deadline() {
 
 std::chrono::steady_clock::time_point loop_time() noexcept {
   core::loop* const loop = core::loop::current();
-  return loop != nullptr ? loop->engine().env().now() : core::clock::now();
+  return loop != nullptr ? loop->engine().platform().now() : core::clock::now();
 }
 
 boost::asio::io_context::executor_type executor_of_this_thread() {

@@ -3,7 +3,7 @@
 // cancelled.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 
 #include <boost/asio/steady_timer.hpp>
 #include <memory>

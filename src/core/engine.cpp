@@ -19,7 +19,7 @@ constexpr std::uint64_t cycles_that_do_not_matter = 80'000;  // less than age_of
 
 }  // namespace
 
-void activity::set_failure(errc code, std::string&& text) noexcept {
+void completion::set_failure(errc code, std::string&& text) noexcept {
   failure_ = code;
   text_.reset();
   try {
@@ -28,15 +28,15 @@ void activity::set_failure(errc code, std::string&& text) noexcept {
   }
 }
 
-void activity::set_failure(errc code, const std::string& text) noexcept {
+void completion::set_failure(errc code, const std::string& text) noexcept {
   std::string copy;
-  base::copy_words(copy, text);
+  base::copy_error_text(copy, text);
   set_failure(code, std::move(copy));
 }
 
-std::string activity::take_text() noexcept {
+std::string completion::take_text() noexcept {
   if (text_) return std::move(*text_);
-  return failure_ == errc::success ? "" : base::no_words;
+  return failure_ == errc::success ? "" : base::no_error_text;
 }
 
 void engine::remove(source& s) noexcept {
@@ -54,7 +54,7 @@ void engine::abandon() noexcept {
 bool engine::deliver() noexcept {
   bool any = false;
   for (int i = 0; i < completions_per_round; ++i) {
-    activity* a = ready_.pop_front();
+    completion* a = ready_.pop_front();
     if (a == nullptr) break;
     any = true;
     ++completions_;
@@ -78,7 +78,7 @@ bool engine::poll() noexcept {
 
 time_point engine::recent([[maybe_unused]] std::uint64_t cycles) noexcept {
 #if defined(__x86_64__)
-  // A third of the price of the clock. Only a simulated environment has another notion of time than the
+  // A third of the price of the clock. Only a simulated platform has another notion of time than the
   // processor.
   if (in_real_time_ && cycles - cycles_then_ < cycles_that_do_not_matter) return now_;
 #endif
@@ -87,7 +87,7 @@ time_point engine::recent([[maybe_unused]] std::uint64_t cycles) noexcept {
 }
 
 void engine::read_clock() noexcept {
-  now_ = environment_.now();
+  now_ = platform_.now();
 #if defined(__x86_64__)
   cycles_then_ = base::cycles();
 #endif
@@ -99,12 +99,12 @@ bool engine::tick() noexcept {
 }
 
 bool engine::arm() noexcept {
-  bool news = !ready_.empty();
-  for (source* s : sources_) news |= s->arm();
-  for (source* s : sleepers_) news |= s->arm();
-  news |= !ready_.empty();
-  if (news) disarm();
-  return news;
+  bool any = !ready_.empty();
+  for (source* s : sources_) any |= s->arm();
+  for (source* s : sleepers_) any |= s->arm();
+  any |= !ready_.empty();
+  if (any) disarm();
+  return any;
 }
 
 void engine::disarm() noexcept {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of one rank: sources are polled, activities complete, timers fire. It never blocks and knows
-// neither Asio nor ranks; core/loop.hpp runs it on an io_context, and a simulator may run many of them in one
-// thread.
+// The engine of one rank: sources are polled, completions are delivered, timers fire. It never blocks and
+// knows neither Asio nor ranks; core/loop.hpp runs it on an io_context, and a simulator may run many of them
+// in one thread.
 #pragma once
 
 #include "base/cycles.hpp"
 #include "base/intrusive_list.hpp"
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 #include "core/timer_queue.hpp"
 
 #include <cstdint>
@@ -24,13 +24,13 @@ struct waiting_tag;
 // Something that completes once, later. The completion is delivered from the engine's ready list: no code of
 // a transport or of the matching is on the stack then, so the callee may start, cancel and destroy what it
 // likes.
-class activity : public base::list_hook<ready_tag>, public base::list_hook<waiting_tag> {
+class completion : public base::list_hook<ready_tag>, public base::list_hook<waiting_tag> {
  public:
-  using callback = void (*)(activity&) noexcept;
+  using callback = void (*)(completion&) noexcept;
 
-  activity() noexcept = default;
-  activity(const activity&) = delete;
-  activity& operator=(const activity&) = delete;
+  completion() noexcept = default;
+  completion(const completion&) = delete;
+  completion& operator=(const completion&) = delete;
 
   // The failure stands even where there is no memory for its text.
   void set_failure(errc code, std::string&& text) noexcept;
@@ -42,7 +42,7 @@ class activity : public base::list_hook<ready_tag>, public base::list_hook<waiti
   callback on_expire = nullptr;  // its deadline passed: end it; the completion still comes
   void* user = nullptr;
   status result;
-  time_point started{};  // set where the activity joins a list of waiting ones
+  time_point started{};  // set where the completion joins a list of waiting ones
 
  private:
   errc failure_ = errc::success;
@@ -55,8 +55,8 @@ class source {
   virtual ~source() = default;
   // Does what can be done without blocking; true when that was anything.
   virtual bool poll() noexcept = 0;
-  // The loop is about to sleep: from now on news must ring the loop's descriptor. True: news came meanwhile,
-  // stay up.
+  // The loop is about to sleep: from now on an event must signal the loop's descriptor. True: an event came
+  // meanwhile, stay up.
   virtual bool arm() noexcept { return false; }
   // The loop is awake again.
   virtual void disarm() noexcept {}
@@ -64,8 +64,8 @@ class source {
 
 class engine {
  public:
-  explicit engine(environment& e) noexcept
-      : environment_(e), in_real_time_(&e == &environment::real()), now_(e.now()) {}
+  explicit engine(core::platform& e) noexcept
+      : platform_(e), in_real_time_(&e == &core::platform::real()), now_(e.now()) {}
   engine(const engine&) = delete;
   engine& operator=(const engine&) = delete;
 
@@ -77,7 +77,7 @@ class engine {
   // This process is a fork of the one that the engine belongs to: nothing is polled or delivered any more.
   void abandon() noexcept;
 
-  // An activity now waits for something outside: the loop spins for it within its budget. Paired with
+  // A completion now waits for something outside: the loop spins for it within its budget. Paired with
   // end_wait().
   void begin_wait() noexcept {
     ++waiting_;
@@ -94,7 +94,7 @@ class engine {
 
   // Queues the completion of `a`. Also from a handler of Asio's that cancels something while the loop is
   // parked.
-  void complete(activity& a) noexcept {
+  void complete(completion& a) noexcept {
     const bool first = ready_.empty();
     ready_.push_back(a);
     if (first && on_wait_ != nullptr) on_wait_(on_wait_owner_);
@@ -118,7 +118,7 @@ class engine {
   time_point recent() noexcept { return recent(base::cycles()); }
   // The same with a reading of base::cycles() of just now; 0: there is none.
   time_point recent(std::uint64_t cycles) noexcept;
-  environment& env() noexcept { return environment_; }
+  core::platform& platform() noexcept { return platform_; }
   timer_queue& timers() noexcept { return timers_; }
   std::uint64_t completions() const noexcept { return completions_; }
 
@@ -126,14 +126,14 @@ class engine {
   bool deliver() noexcept;
   void read_clock() noexcept;
 
-  environment& environment_;
+  core::platform& platform_;
   [[maybe_unused]] const bool in_real_time_;
   time_point now_;
   std::uint64_t cycles_then_ = 0;  // of the processor's counter when now_ was read
   timer_queue timers_;
   std::vector<source*> sources_;
   std::vector<source*> sleepers_;
-  base::intrusive_list<activity, ready_tag> ready_;
+  base::intrusive_list<completion, ready_tag> ready_;
   std::size_t waiting_ = 0;
   std::uint64_t completions_ = 0;
   void (*on_wait_)(void*) noexcept = nullptr;

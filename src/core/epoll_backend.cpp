@@ -51,7 +51,7 @@ class epoll_backend final : public backend {
   }
   void unwatch_doorbell(int fd) noexcept override { ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
-  bool poll() noexcept override { return worth_a_look() && collect(); }
+  bool poll() noexcept override { return worth_polling() && collect(); }
   bool arm() noexcept override { return collect(); }
 
  private:

@@ -9,6 +9,6 @@ namespace tutti::core {
 bool forked_by_a_rank() noexcept;
 
 // What a call from the wrong thread is told: "called outside …", with the cure; in a forked child, that.
-const char* wrong_thread_words() noexcept;
+const char* wrong_thread_text() noexcept;
 
 }  // namespace tutti::core

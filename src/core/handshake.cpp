@@ -130,7 +130,7 @@ task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* comp
                               "start the program with tutti-run",
                               peer, mine.rank));
     case verdict::wrong_version:
-    case verdict::welcome:
+    case verdict::accepted:
     case verdict::use_other:
       break;
   }
@@ -147,7 +147,7 @@ task<> turn_away(stream_socket& socket, const std::string& secret, greeting from
   }
 }
 // Nothing is signed for those who have not proved themselves.
-task<> turn_stranger_away(stream_socket& socket, verdict answer, time_point deadline) {
+task<> turn_away(stream_socket& socket, verdict answer, time_point deadline) {
   answer_frame frame{};
   frame[0] = static_cast<std::uint8_t>(answer);
   base::put_little_endian(&frame[2], version);
@@ -201,7 +201,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
                 fmt::format("{} cannot prove that it knows the job's secret: another job's process "
                             "listens there, or TUTTI_SECRET differs",
                             peer_text(socket)));
-  if (answer != verdict::welcome && answer != verdict::use_other)
+  if (answer != verdict::accepted && answer != verdict::use_other)
     throw_verdict(socket, answer, mine, wanted_rank);
   co_return answer;
 }
@@ -214,10 +214,10 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   co_await write_all(socket, offered, deadline);
 
   claim claimed{};
-  // The preamble first, so that a stranger who sends less than a claim is seen at once.
+  // The preamble first, so that an unauthenticated peer who sends less than a claim is seen at once.
   co_await read_preamble(socket, claimed.data(), "{} does not speak tutti's protocol", deadline);
   if (version_of(claimed.data()) != version) {
-    co_await turn_stranger_away(socket, verdict::wrong_version, deadline);
+    co_await turn_away(socket, verdict::wrong_version, deadline);
     throw_version(socket, version_of(claimed.data()));
   }
   check_tls(socket, claimed.data());
@@ -226,11 +226,12 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
 
   const base::digest proof = proof_of_claim(secret, socket, offered, claimed);
   if (!base::equal_in_constant_time(std::span(claimed).subspan(claim_bytes), proof)) {
-    co_await turn_stranger_away(socket, verdict::unauthorized, deadline);
-    throw error(errc::unauthorized,
-                fmt::format("{} could not prove that it knows the job's secret: a stranger, or a "
-                            "rank with another TUTTI_SECRET",
-                            peer_text(socket)));
+    co_await turn_away(socket, verdict::unauthorized, deadline);
+    throw error(
+        errc::unauthorized,
+        fmt::format("{} could not prove that it knows the job's secret: an unauthenticated peer, or a "
+                    "rank with another TUTTI_SECRET",
+                    peer_text(socket)));
   }
   greeting from;
   from.transcript = proof;

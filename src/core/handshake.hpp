@@ -18,10 +18,10 @@
 // Fixed sizes throughout: nothing is allocated for a peer before its proof has been checked, and a replayed
 // proof fails for want of nonce A. The two proofs begin with different words, so that neither can be sent
 // back as the other. Without a secret the key is empty: the exchange then tells worlds and ranks apart and
-// keeps strangers out by accident only, which is why listeners without a secret are on loopback.
+// keeps unauthenticated peers out by accident only, which is why listeners without a secret are on loopback.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 #include "core/socket_io.hpp"
 
 #include <array>
@@ -57,7 +57,7 @@ struct identity {
 
 // Why an accepting side says no; sent to the peer, so that its error can name it.
 enum class verdict : std::uint8_t {
-  welcome = 1,
+  accepted = 1,
   unauthorized,
   wrong_world,
   wrong_rank,
@@ -76,9 +76,9 @@ enum class verdict : std::uint8_t {
 task<verdict> greet(stream_socket& socket, const std::string& secret, identity mine, std::int32_t wanted_rank,
                     time_point deadline);
 
-// Accepting side, first half: reads and proves the peer's identity; strangers are answered, as far as they
-// would understand it, and given up by throwing what greet() throws. Nothing in `peer` is to be believed
-// before it returns. `my_rank` is compared with the rank the peer wants to talk to (-1: any).
+// Accepting side, first half: reads and proves the peer's identity; unauthenticated peers are answered, as
+// far as they would understand it, and given up by throwing what greet() throws. Nothing in `peer` is to be
+// believed before it returns. `my_rank` is compared with the rank the peer wants to talk to (-1: any).
 struct greeting {
   identity peer;
   std::array<std::uint8_t, 32> transcript{};  // what the answer is bound to

@@ -77,7 +77,7 @@ loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
 
 bool forked_by_a_rank() noexcept { return a_child_of_a_rank.load(std::memory_order_relaxed); }
 
-const char* wrong_thread_words() noexcept {
+const char* wrong_thread_text() noexcept {
   return forked_by_a_rank() ? "called in a process that the rank has forked: a communicator is its parent's; "
                               "let the child exec "
                               "or _exit, and start processes before tutti::run, or by posix_spawn"
@@ -184,8 +184,8 @@ struct loop::turn_handler::on_time {
   }
 };
 
-loop::loop(boost::asio::io_context& context, environment& env)
-    : context_(context), engine_(env), alive_(std::make_shared<anchor>(this)) {
+loop::loop(boost::asio::io_context& context, platform& from)
+    : context_(context), engine_(from), alive_(std::make_shared<anchor>(this)) {
   engine_.set_on_wait([](void* self) noexcept { static_cast<loop*>(self)->wake(); }, this);
   turn_handler::enlist(*this);
 }
@@ -258,26 +258,27 @@ bool loop::claim_this_thread() noexcept {
 void loop::bind_to_this_thread() noexcept {
   thread_.store(this_thread(), std::memory_order_relaxed);
   current_loop = this;
-  if (flight::seat::current() != seat_.get()) flight::seat::set_current(seat_.get());
+  if (flight::recorder_slot::current() != recorder_slot_.get())
+    flight::recorder_slot::set_current(recorder_slot_.get());
 }
 
-flight::seat& loop::seat() {
-  if (seat_ == nullptr) {
-    environment& env = engine_.env();
-    const bool real = &env == &environment::real();
+flight::recorder_slot& loop::recorder_slot() {
+  if (recorder_slot_ == nullptr) {
+    platform& from = engine_.platform();
+    const bool real = &from == &platform::real();
     // Of a simulated rank, the simulation's time.
     const auto simulated = [](const void* e) noexcept -> std::uint64_t {
       return static_cast<std::uint64_t>(
-          const_cast<environment*>(static_cast<const environment*>(e))->now().time_since_epoch().count());
+          const_cast<platform*>(static_cast<const platform*>(e))->now().time_since_epoch().count());
     };
-    seat_ = flight::seat::take(real, real ? nullptr : +simulated, &env);
-    recorder_ = &seat_->recorder();
-    flight::seat::set_current(seat_.get());
+    recorder_slot_ = flight::recorder_slot::take(real, real ? nullptr : +simulated, &from);
+    recorder_ = &recorder_slot_->recorder();
+    flight::recorder_slot::set_current(recorder_slot_.get());
   }
-  return *seat_;
+  return *recorder_slot_;
 }
 
-flight::recorder& loop::recorder() { return seat().recorder(); }
+flight::recorder& loop::recorder() { return recorder_slot().recorder(); }
 
 backend& loop::backend() {
   if (!backend_) {
@@ -349,7 +350,7 @@ bool loop::step() noexcept {
 
 bool loop::tick() noexcept {
   const bool fired = engine_.tick();
-  stall_watch_.look(engine_.now(), engine_.waiting());
+  stall_watch_.check(engine_.now(), engine_.waiting());
   if (recorder_ != nullptr) recorder_->turned(recorder_->now());
   return fired;
 }
@@ -390,15 +391,15 @@ bool loop::stay_awake() {
     } else if (idle > rounds_without_pause) {
       base::relax();
     }
-    const bool look_at_asio = spin_.yields ? (idle % 16) == 0 : since_asio >= rounds_between_asio;
-    if (look_at_asio || (idle % rounds_between_clock) == 0) {
+    const bool poll_asio = spin_.yields ? (idle % 16) == 0 : since_asio >= rounds_between_asio;
+    if (poll_asio || (idle % rounds_between_clock) == 0) {
       if (tick()) idle = 0;
       // The budget runs from the first look at the clock: reading it for every message would cost more than
       // it tells.
       if (until == time_point::min()) until = engine_.now() + spin_.budget;
       if (engine_.now() >= until) return false;
     }
-    if (look_at_asio) {
+    if (poll_asio) {
       since_asio = 0;
       // The kernel may have put the very rank we wait for on this core when we woke it.
       if (!spin_.yields) ::sched_yield();

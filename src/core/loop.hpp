@@ -25,7 +25,7 @@
 
 namespace tutti::flight {
 class recorder;
-class seat;
+class recorder_slot;
 }  // namespace tutti::flight
 
 namespace tutti::core {
@@ -37,7 +37,7 @@ struct loop_counters {
 
 class loop {
  public:
-  explicit loop(boost::asio::io_context& context, environment& env = environment::real());
+  explicit loop(boost::asio::io_context& context, core::platform& from = core::platform::real());
   loop(const loop&) = delete;
   loop& operator=(const loop&) = delete;
   ~loop();
@@ -50,7 +50,7 @@ class loop {
   core::backend& backend();
 
   // What happens on this loop is on record here. From the loop thread.
-  flight::seat& seat();
+  flight::recorder_slot& recorder_slot();
   flight::recorder& recorder();
 
   void set_spin(const spin_policy& policy) noexcept { spin_ = policy; }
@@ -128,8 +128,8 @@ class loop {
   spin_policy spin_;
   loop_counters counters_;
   stall_watch stall_watch_;
-  std::shared_ptr<flight::seat> seat_;
-  flight::recorder* recorder_ = nullptr;  // the seat's
+  std::shared_ptr<flight::recorder_slot> recorder_slot_;
+  flight::recorder* recorder_ = nullptr;  // the recorder slot's
   std::shared_ptr<anchor> alive_;
   static const void* this_thread() noexcept {
     static constinit thread_local char mark = 0;

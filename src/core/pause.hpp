@@ -13,7 +13,7 @@ namespace tutti::core {
 class pause {
  public:
   pause(core::loop& l, duration how_long) noexcept
-      : loop_(l), until_(l.engine().env().now() + how_long), timer_(&fire, this) {}
+      : loop_(l), until_(l.engine().platform().now() + how_long), timer_(&fire, this) {}
   pause(const pause&) = delete;
   pause& operator=(const pause&) = delete;
 

@@ -21,7 +21,7 @@ void sleeping::begin() {
       },
       this);
   try {
-    loop->engine().timers().arm(*timer, after(loop->engine().env().now(), how_long_));
+    loop->engine().timers().arm(*timer, after(loop->engine().platform().now(), how_long_));
   } catch (...) {
     timer->~timer();
     throw;

@@ -6,7 +6,7 @@
 // destroyed at any suspension: nothing outside holds a pointer into its buffers.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 #include "core/tls.hpp"
 
 #include <boost/asio/any_io_executor.hpp>

@@ -23,7 +23,7 @@ struct spin_policy {
 
 // Cores this process may use: its affinity mask, and its cgroup's quota where that is smaller.
 int usable_cores() noexcept;
-// Cores that processes with these affinity masks (peer_card::cpus) may use together.
+// Cores that processes with these affinity masks (endpoint_record::cpus) may use together.
 int usable_cores(const std::vector<std::string>& masks) noexcept;
 // This process's affinity mask as hexadecimal digits, least significant core last.
 std::string cpu_mask();

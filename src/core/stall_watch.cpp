@@ -41,8 +41,8 @@ void stall_watch::note(time_point from, time_point to, duration used, bool waiti
   ++counters_.stalls;
   counters_.longest = std::max(counters_.longest, stall);
   if (!waiting || warn_at_ == duration::zero() || stall < warn_at_) return;
-  warn_at_ = 4 * stall;  // each line of news is worse than the last
-  base::log_warning(base::words([stall] {
+  warn_at_ = 4 * stall;  // each line reports a worse stall than the last
+  base::log_warning(base::error_text([stall] {
     return fmt::format(
         "what a coroutine or handler computed on the loop thread kept it from communicating for {} ms while "
         "operations "

@@ -6,7 +6,7 @@
 // stall.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 
 #include <cstdint>
 
@@ -25,7 +25,7 @@ class stall_watch {
   stall_watch();
 
   // The loop is at work, at this time; `waiting`: operations are pending.
-  void look(time_point now, bool waiting) noexcept {
+  void check(time_point now, bool waiting) noexcept {
     if (last_ != never && now - last_ >= least) {
       found(now, waiting);
     } else if (now - sampled_ >= least / 2) {

@@ -3,7 +3,7 @@
 // cannot fail.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 
 namespace tutti::core {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Readiness by multishot polls of an io_uring. Against epoll it saves the system call of looking while there
-// is no news: that is one load of shared memory, however many sockets there are. The kernel is never given a
+// is no event: that is one load of shared memory, however many sockets there are. The kernel is never given a
 // user's buffer: cancelling and destroying an operation can then be synchronous.
 #include "core/backend.hpp"
 
@@ -106,7 +106,7 @@ class uring_backend final : public backend {
   }
 
   bool poll() noexcept override {
-    if (!worth_a_look()) return false;
+    if (!worth_polling()) return false;
     if ((*ring_.sq.kflags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) io_uring_get_events(&ring_);
     return collect();
   }
@@ -115,9 +115,9 @@ class uring_backend final : public backend {
     set_notify(true);
     // Asio looks at the level when it starts to wait: edges from before must be taken away.
     epoll_event edges[8];
-    const bool rung = ::epoll_wait(wait_.get(), edges, 8, 0) > 0;
+    const bool woken = ::epoll_wait(wait_.get(), edges, 8, 0) > 0;
     io_uring_get_events(&ring_);
-    return collect() || rung;
+    return collect() || woken;
   }
   void disarm() noexcept override { set_notify(false); }
 

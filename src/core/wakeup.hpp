@@ -3,7 +3,7 @@
 // Asio timer.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 
 #include <boost/asio/any_io_executor.hpp>
 #include <boost/asio/steady_timer.hpp>

@@ -11,7 +11,7 @@
 namespace tutti::core {
 
 // How to reach one rank, published by it while the world forms.
-struct peer_card {
+struct endpoint_record {
   int rank = -1;
   std::string host;             // for people
   std::int64_t pid = 0;         // for people, and for ranks with the same pid_space
@@ -40,9 +40,9 @@ struct world_info {
   std::chrono::milliseconds silence_limit{3000};
   // After which a process that is waited for, and is stopped, counts as dead; zero: never.
   std::chrono::milliseconds suspect_grace{30'000};
-  std::vector<peer_card> peers;  // by rank
+  std::vector<endpoint_record> peers;  // by rank
 
-  const peer_card& card(int rank_) const { return peers[static_cast<std::size_t>(rank_)]; }
+  const endpoint_record& record(int rank_) const { return peers[static_cast<std::size_t>(rank_)]; }
 };
 
 }  // namespace tutti::core

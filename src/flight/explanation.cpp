@@ -91,7 +91,7 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
 // What a rank is at, in words that are the same for ranks in the same situation: times are apart.
 struct row {
   row() = default;
-  explicit row(std::string words) : before(std::move(words)) {}
+  explicit row(std::string text) : before(std::move(text)) {}
   row(std::string first, std::int64_t time, std::string last)
       : before(std::move(first)), timed(true), ns(time), after(std::move(last)) {}
   std::string before;
@@ -101,45 +101,47 @@ struct row {
 };
 using rows = std::vector<row>;
 
-row activity_row(const rank_snapshot& r) {
-  switch (activity_of(r)) {
-    case activity_kind::not_there:
+row condition_row(const rank_snapshot& r) {
+  switch (condition_of(r)) {
+    case rank_condition::not_there:
       return row("has not joined: it has called neither tutti::run nor tutti::init yet");
-    case activity_kind::joining:
+    case rank_condition::joining:
       return {"has been joining the world for ", r.now_ns - r.since_ns, ""};
-    case activity_kind::left:
+    case rank_condition::left:
       return row("has left: its part is over");
-    case activity_kind::failed:
-      return row(fmt::format("has failed: {}", r.words));
-    case activity_kind::gone:
+    case rank_condition::failed:
+      return row(fmt::format("has failed: {}", r.failure_text));
+    case rank_condition::gone:
       return row(r.end.empty() ? "has gone: its process has ended" : fmt::format("has gone: it {}", r.end));
-    case activity_kind::stopped:
+    case rank_condition::stopped:
       return {"is stopped (SIGSTOP, Ctrl-Z or a debugger; kill -CONT lets it go on): its loop last turned ",
               r.now_ns - std::max(r.turned_ns, r.asleep_ns), " ago"};
-    case activity_kind::computing:
+    case rank_condition::computing:
       return {"computes on its loop thread: the loop has not turned for ", r.now_ns - r.turned_ns, ""};
-    case activity_kind::blocked:
+    case rank_condition::blocked:
       return {
           "blocks its loop thread (in a system call or a lock that is not tutti's): the loop has not "
           "turned for ",
           r.now_ns - r.turned_ns, ""};
-    case activity_kind::in_handler:
+    case rank_condition::in_handler:
       return {"computes in a handler of its own on the loop thread; the loop last turned ",
               r.now_ns - r.asleep_ns, " ago"};
-    case activity_kind::working:
+    case rank_condition::working:
       break;
   }
   return {};
 }
 
-bool hides_operations(activity_kind k) { return k == activity_kind::not_there || k == activity_kind::left; }
+bool hides_operations(rank_condition k) {
+  return k == rank_condition::not_there || k == rank_condition::left;
+}
 
 rows rows_of(const rank_snapshot& r, const wait_graph& graph) {
   rows all;
-  const activity_kind is = activity_of(r);
-  if (is != activity_kind::working) all.push_back(activity_row(r));
+  const rank_condition is = condition_of(r);
+  if (is != rank_condition::working) all.push_back(condition_row(r));
   if (hides_operations(is)) return all;
-  const bool held_up = is == activity_kind::working;
+  const bool held_up = is == rank_condition::working;
   for (const operation_snapshot& a : r.doing) {
     const std::string where =
         a.kind == kind_span ? fmt::format("is in \"{}\" for ", a.text) : "computes on the pool for ";

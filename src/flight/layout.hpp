@@ -2,7 +2,7 @@
 // The memory of the flight recorder: what one rank writes and whoever explains it reads, in another process
 // or after its death. Fixed size, words only, so that a reader sees old or new and never half.
 //
-//   head | communicators | texts | operations (a ring) | activities (a ring)
+//   head | communicators | texts | operations (a ring) | spans (a ring)
 //
 // One rank writes its own recording and nobody else does; a reader trusts nothing that it finds there.
 #pragma once
@@ -37,14 +37,14 @@ inline constexpr std::uint8_t kind_compute = 200;  // a job of tutti::compute
 inline constexpr std::uint8_t kind_span = 201;     // a tutti::trace_span of the program
 inline constexpr std::uint8_t kind_asleep = 202;   // the loop slept; only while tracing
 
-// One operation, or one activity beside them.
+// One operation, or one span beside them.
 struct alignas(64) entry {
   word mark;   // number of the entry << 8 | state; 0 while it is being written
   word start;  // cycles
   word end;    // cycles, once it has ended
   word bytes;
   word what;    // kind << 56 | text << 40 | line: the text is the file's name, or the span's own
-  word place;   // communicator, its sequence of collectives (0: a message); of activities the thread
+  word place;   // communicator, its sequence of collectives (0: a message); of spans the thread
   word whom;    // peer or root, tag
   word detail;  // 1 + the rank of the world that it is seen to wait for << 48 | bytes that have come
 };
@@ -76,9 +76,9 @@ struct alignas(64) head {
   word turned;                // the last turn of the loop, in cycles
   word asleep;                // since when the loop sleeps, in cycles; 0: it does not
   word started, ended;        // operations so far
-  word activities;            // so far
+  word spans;                 // so far
   word compute_running;       // jobs of tutti::compute that have not come back
-  char words[512];            // why it failed
+  char failure_text[512];     // why it failed
 };
 
 inline constexpr std::size_t communicators = 64;
@@ -97,10 +97,10 @@ inline constexpr std::size_t traced_operations = std::size_t{1} << 16;
 // How many of each ring, both powers of two.
 struct shape {
   std::size_t operations = usual_operations;
-  constexpr std::size_t activities() const noexcept { return operations / 4; }
+  constexpr std::size_t spans() const noexcept { return operations / 4; }
   constexpr std::size_t bytes() const noexcept {
     const std::size_t all = head_bytes + communicators * sizeof(communicator_entry) +
-                            texts * sizeof(text_entry) + (operations + activities()) * sizeof(entry);
+                            texts * sizeof(text_entry) + (operations + spans()) * sizeof(entry);
     return (all + page_bytes - 1) / page_bytes * page_bytes;
   }
 };
@@ -121,7 +121,7 @@ class recording_view {
   entry* operations() const noexcept {
     return at<entry>(head_bytes + communicators * sizeof(communicator_entry) + texts * sizeof(text_entry));
   }
-  entry* activities() const noexcept { return operations() + shape_.operations; }
+  entry* spans() const noexcept { return operations() + shape_.operations; }
 
  private:
   template <class T>

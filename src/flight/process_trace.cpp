@@ -20,7 +20,7 @@
 namespace tutti::flight {
 namespace {
 
-constexpr std::chrono::milliseconds between_looks{10};
+constexpr std::chrono::milliseconds between_polls{10};
 constexpr std::int64_t usual_mib = 1024;
 
 class process_trace;
@@ -47,11 +47,11 @@ class process_trace {
     }
     wake_.notify_all();
     thread_.join();
-    look_at_all();
+    check_all();
     if (writer_ != nullptr) writer_->finish();
   }
 
-  void look(const recording_view& of) {
+  void poll(const recording_view& of) {
     const head& h = of.head();
     if (h.ready.load(std::memory_order_acquire) != magic) return;
     const auto at = static_cast<phase>(h.phase_.load(std::memory_order_acquire));
@@ -74,11 +74,11 @@ class process_trace {
       open(ranks.size() >= size ? path_ : path_ + ".rank-" + std::to_string(rank));
       if (writer_ == nullptr) return;
     }
-    writer_->look(rank, of, "");
+    writer_->poll(rank, of, "");
     writer_->flush();
   }
   void over(const recording_view& of) {
-    look(of);
+    poll(of);
     if (writer_ != nullptr)
       writer_->over(static_cast<int>(high_of(of.head().rank.load(std::memory_order_relaxed))));
   }
@@ -92,8 +92,8 @@ class process_trace {
       base::log_warning(std::string("TUTTI_TRACE: no trace is written: ") + e.what());
     }
   }
-  void look_at_all() {
-    for_each_recording([](void* self, recording_view of) { static_cast<process_trace*>(self)->look(of); },
+  void check_all() {
+    for_each_recording([](void* self, recording_view of) { static_cast<process_trace*>(self)->poll(of); },
                        this);
   }
   void work() {
@@ -101,12 +101,12 @@ class process_trace {
     while (!stopping_) {
       lock.unlock();
       try {
-        look_at_all();
+        check_all();
       } catch (const std::exception&) {
         // No memory now; what is missed is counted as lost.
       }
       lock.lock();
-      wake_.wait_for(lock, between_looks, [this] { return stopping_; });
+      wake_.wait_for(lock, between_polls, [this] { return stopping_; });
     }
   }
 

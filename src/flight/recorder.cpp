@@ -20,10 +20,10 @@ std::uint32_t this_thread() noexcept {
 }
 
 template <std::size_t Room>
-void copy_end(char (&to)[Room], std::string_view words) noexcept {
-  if (words.size() >= Room) words.remove_prefix(words.size() - Room + 1);
-  std::memcpy(to, words.data(), words.size());
-  to[words.size()] = '\0';
+void copy_end(char (&to)[Room], std::string_view text) noexcept {
+  if (text.size() >= Room) text.remove_prefix(text.size() - Room + 1);
+  std::memcpy(to, text.data(), text.size());
+  to[text.size()] = '\0';
 }
 
 }  // namespace
@@ -35,22 +35,22 @@ recorder::recorder(recording_view memory, std::uint64_t (*clock)(const void*) no
       communicators_(memory.communicator_entries()),
       texts_(memory.text_entries()),
       operations_(memory.operations()),
-      activities_(memory.activities()),
+      spans_(memory.spans()),
       operations_mask_(static_cast<std::uint32_t>(memory.sizes().operations - 1)),
-      activities_mask_(static_cast<std::uint32_t>(memory.sizes().activities() - 1)),
+      spans_mask_(static_cast<std::uint32_t>(memory.sizes().spans() - 1)),
       clock_(clock),
       clock_owner_(clock_owner) {
   constexpr auto relaxed = std::memory_order_relaxed;
   head_.ready.store(0, relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   for (std::size_t i = 0; i <= operations_mask_; ++i) operations_[i].mark.store(0, relaxed);
-  for (std::size_t i = 0; i <= activities_mask_; ++i) activities_[i].mark.store(0, relaxed);
+  for (std::size_t i = 0; i <= spans_mask_; ++i) spans_[i].mark.store(0, relaxed);
   for (std::size_t i = 0; i < communicators; ++i) communicators_[i].key.store(0, relaxed);
   for (std::size_t i = 0; i < texts; ++i) texts_[i].ready.store(0, relaxed);
   for (word* w : {&head_.rank, &head_.world, &head_.phase_, &head_.joined, &head_.asleep, &head_.started,
-                  &head_.ended, &head_.activities, &head_.compute_running})
+                  &head_.ended, &head_.spans, &head_.compute_running})
     w->store(0, relaxed);
-  head_.words[0] = '\0';
+  head_.failure_text[0] = '\0';
   head_.owner.store(both(static_cast<std::uint64_t>(::getpid()), this_thread()), relaxed);
   // A clock of its own counts nanoseconds.
   head_.base_cycles.store(now(), relaxed);
@@ -81,19 +81,19 @@ void recorder::moved(handle h, std::uint64_t bytes) noexcept {
   e.detail.store(e.detail.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
 }
 
-// ---- activities ----
+// ---- spans ----
 
-handle recorder::begin_activity(std::uint8_t kind, std::uint32_t text, std::uint32_t line,
-                                std::uint64_t start) noexcept {
+handle recorder::begin_span(std::uint8_t kind, std::uint32_t text, std::uint32_t line,
+                            std::uint64_t start) noexcept {
   // Two threads have the same place only when a whole ring has been written in between.
-  const std::uint64_t number = head_.activities.fetch_add(1, std::memory_order_relaxed) + 1;
-  const auto place = static_cast<std::uint32_t>(number - 1) & activities_mask_;
-  write(activities_[place], number, state::pending, kind, text, line, 0, this_thread(), 0, start, 0);
+  const std::uint64_t number = head_.spans.fetch_add(1, std::memory_order_relaxed) + 1;
+  const auto place = static_cast<std::uint32_t>(number - 1) & spans_mask_;
+  write(spans_[place], number, state::pending, kind, text, line, 0, this_thread(), 0, start, 0);
   return {number, place};
 }
 
-void recorder::end_activity(handle h, state how, std::uint64_t start, std::uint64_t end) noexcept {
-  entry& e = activities_[h.place];
+void recorder::end_span(handle h, state how, std::uint64_t start, std::uint64_t end) noexcept {
+  entry& e = spans_[h.place];
   if (e.mark.load(std::memory_order_relaxed) >> 8 != h.number) return;
   e.start.store(start, std::memory_order_relaxed);
   e.end.store(end, std::memory_order_relaxed);
@@ -102,8 +102,8 @@ void recorder::end_activity(handle h, state how, std::uint64_t start, std::uint6
 
 // ---- texts ----
 
-std::uint32_t recorder::add_text(std::size_t at, const char* key, std::string_view words) noexcept {
-  copy_end(texts_[at].text, words);
+std::uint32_t recorder::add_text(std::size_t at, const char* key, std::string_view text) noexcept {
+  copy_end(texts_[at].text, text);
   texts_[at].ready.store(1, std::memory_order_release);
   keys_[at].store(key, std::memory_order_release);
   return static_cast<std::uint32_t>(at);
@@ -124,19 +124,19 @@ std::uint32_t recorder::find_text(const char* file, std::size_t from) noexcept {
   return no_text;
 }
 
-std::uint32_t recorder::text_of(std::string_view words) noexcept {
-  words = words.substr(0, sizeof(text_entry::text) - 1);
+std::uint32_t recorder::text_of(std::string_view text) noexcept {
+  text = text.substr(0, sizeof(text_entry::text) - 1);
   std::size_t from = 14695981039346656037ULL;
-  for (const char c : words) from = (from ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  for (const char c : text) from = (from ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   for (std::size_t i = 0; i < most_probes; ++i) {
     const std::size_t at = (from + i) % texts;
-    if (keys_[at].load(std::memory_order_acquire) == by_content && words == texts_[at].text)
+    if (keys_[at].load(std::memory_order_acquire) == by_content && text == texts_[at].text)
       return static_cast<std::uint32_t>(at);
     if (keys_[at].load(std::memory_order_acquire) != nullptr) continue;
     const std::lock_guard lock(adding_);
     const char* const key = keys_[at].load(std::memory_order_acquire);
-    if (key == nullptr) return add_text(at, by_content, words);
-    if (key == by_content && words == texts_[at].text) return static_cast<std::uint32_t>(at);
+    if (key == nullptr) return add_text(at, by_content, text);
+    if (key == by_content && text == texts_[at].text) return static_cast<std::uint32_t>(at);
   }
   return no_text;
 }
@@ -190,9 +190,9 @@ void recorder::joined(std::uint64_t world) noexcept {
 }
 
 void recorder::ended(phase how, std::string_view why) noexcept {
-  const std::size_t bytes = std::min(why.size(), sizeof head_.words - 1);
-  std::memcpy(head_.words, why.data(), bytes);
-  head_.words[bytes] = '\0';
+  const std::size_t bytes = std::min(why.size(), sizeof head_.failure_text - 1);
+  std::memcpy(head_.failure_text, why.data(), bytes);
+  head_.failure_text[bytes] = '\0';
   head_.phase_.store(static_cast<std::uint64_t>(how), std::memory_order_release);
 }
 
@@ -205,8 +205,8 @@ void recorder::woke_up() noexcept {
   turned(now());
   head_.asleep.store(0, std::memory_order_relaxed);
   if (!traced_) return;
-  const handle h = begin_activity(kind_asleep, no_text, 0, slept_since_);
-  end_activity(h, state::done, slept_since_, now());
+  const handle h = begin_span(kind_asleep, no_text, 0, slept_since_);
+  end_span(h, state::done, slept_since_, now());
 }
 
 }  // namespace tutti::flight

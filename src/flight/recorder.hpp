@@ -3,7 +3,7 @@
 // lines of cache, one that is not over at once a reading of the processor's counter; no allocation, lock or
 // system call.
 //
-// Operations, communicators and the loop are written by the loop thread; activities by any thread.
+// Operations, communicators and the loop are written by the loop thread; spans by any thread.
 #pragma once
 
 #include "base/cycles.hpp"
@@ -84,11 +84,10 @@ class recorder {
   };
   const std::array<totals, kinds>& by_kind() const noexcept { return by_kind_; }
 
-  // ---- activities, from any thread ----
+  // ---- spans, from any thread ----
 
-  handle begin_activity(std::uint8_t kind, std::uint32_t text, std::uint32_t line,
-                        std::uint64_t start) noexcept;
-  void end_activity(handle h, state how, std::uint64_t start, std::uint64_t end) noexcept;
+  handle begin_span(std::uint8_t kind, std::uint32_t text, std::uint32_t line, std::uint64_t start) noexcept;
+  void end_span(handle h, state how, std::uint64_t start, std::uint64_t end) noexcept;
   void compute_begun() noexcept { head_.compute_running.fetch_add(1, std::memory_order_relaxed); }
   void compute_ended() noexcept { head_.compute_running.fetch_sub(1, std::memory_order_relaxed); }
 
@@ -99,7 +98,7 @@ class recorder {
                                                              : find_text(file, at);
   }
   // Of a text that need not.
-  std::uint32_t text_of(std::string_view words) noexcept;
+  std::uint32_t text_of(std::string_view text) noexcept;
 
   // ---- communicators ----
 
@@ -124,7 +123,7 @@ class recorder {
   }
   void fell_asleep() noexcept;
   void woke_up() noexcept;
-  // Times are to be exact, and when the loop sleeps is an activity, too.
+  // Times are to be exact, and when the loop sleeps is a span, too.
   void trace(bool on) noexcept { traced_ = on; }
   bool traced() const noexcept { return traced_; }
 
@@ -151,7 +150,7 @@ class recorder {
     return (bits ^ bits >> 8) % texts;
   }
   std::uint32_t find_text(const char* file, std::size_t from) noexcept;
-  std::uint32_t add_text(std::size_t at, const char* key, std::string_view words) noexcept;
+  std::uint32_t add_text(std::size_t at, const char* key, std::string_view text) noexcept;
 
   static void write(entry& e, std::uint64_t number, state how, std::uint8_t kind, std::uint32_t text,
                     std::uint32_t line, std::uint64_t bytes, std::uint64_t place, std::uint64_t whom,
@@ -182,9 +181,9 @@ class recorder {
   communicator_entry* const communicators_;
   text_entry* const texts_;
   entry* const operations_;
-  entry* const activities_;
+  entry* const spans_;
   const std::uint32_t operations_mask_;
-  const std::uint32_t activities_mask_;
+  const std::uint32_t spans_mask_;
   std::uint64_t (*const clock_)(const void*) noexcept;
   const void* const clock_owner_;
   std::uint32_t next_place_ = 0;

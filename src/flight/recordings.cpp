@@ -47,17 +47,17 @@ std::size_t wanted_operations() {
   return given ? std::bit_ceil(static_cast<std::size_t>(*given)) : usual_operations;
 }
 
-// ---- the seats of this process ----
+// ---- the recorder slots of this process ----
 
-constexpr std::size_t most_seats = 256;
+constexpr std::size_t most_slots = 256;
 
 // Read by a signal handler: no lock there.
-std::array<std::atomic<recorder*>, most_seats> seats{};
+std::array<std::atomic<recorder*>, most_slots> slots{};
 std::atomic<int> launcher_pid{0};
-std::mutex seats_mutex;
+std::mutex slots_mutex;
 std::weak_ptr<recordings> node_memory;
-bool node_seat_taken = false;
-thread_local seat* current_seat = nullptr;
+bool node_slot_taken = false;
+thread_local recorder_slot* current_slot = nullptr;
 
 }  // namespace
 
@@ -153,7 +153,7 @@ std::string variable_for(const recordings& all, int local_rank) {
   return std::string(variable) + "=" + std::to_string(all.descriptor()) + ":" + std::to_string(local_rank);
 }
 
-// ---- seats ----
+// ---- recorder slots ----
 
 namespace {
 
@@ -180,17 +180,18 @@ std::shared_ptr<recordings> node_of_environment(int& place) {
 
 }  // namespace
 
-std::shared_ptr<seat> seat::take(bool real_clock, std::uint64_t (*clock)(const void*) noexcept,
-                                 const void* clock_owner) {
+std::shared_ptr<recorder_slot> recorder_slot::take(bool real_clock,
+                                                   std::uint64_t (*clock)(const void*) noexcept,
+                                                   const void* clock_owner) {
   const bool alone_traced = real_clock && base::env_string(variable) == std::nullopt && trace_this_process();
-  std::shared_ptr<seat> made(new seat);  // before the lock, which its end needs too
-  const std::lock_guard lock(seats_mutex);
+  std::shared_ptr<recorder_slot> made(new recorder_slot);  // before the lock, which its end needs too
+  const std::lock_guard lock(slots_mutex);
   recording_view memory;
-  if (real_clock && !node_seat_taken) {
+  if (real_clock && !node_slot_taken) {
     int place = -1;
     made->node_ = node_of_environment(place);
     if (made->node_ != nullptr) {
-      node_seat_taken = true;
+      node_slot_taken = true;
       node_memory = made->node_;
       memory = made->node_->of(place);
       launcher_pid.store(made->node_->launcher(), std::memory_order_relaxed);
@@ -206,21 +207,21 @@ std::shared_ptr<seat> seat::take(bool real_clock, std::uint64_t (*clock)(const v
   }
   made->recorder_ = std::make_unique<flight::recorder>(memory, clock, clock_owner);
   made->recorder_->trace(made->node_ != nullptr ? made->node_->traced() : alone_traced);
-  for (auto& s : seats) {
+  for (auto& s : slots) {
     flight::recorder* free = nullptr;
     if (s.compare_exchange_strong(free, made->recorder_.get(), std::memory_order_release)) break;
   }
   return made;
 }
 
-seat* seat::current() noexcept { return current_seat; }
-void seat::set_current(seat* s) noexcept { current_seat = s; }
+recorder_slot* recorder_slot::current() noexcept { return current_slot; }
+void recorder_slot::set_current(recorder_slot* s) noexcept { current_slot = s; }
 
-seat::~seat() {
-  if (current_seat == this) current_seat = nullptr;
-  const std::lock_guard lock(seats_mutex);
+recorder_slot::~recorder_slot() {
+  if (current_slot == this) current_slot = nullptr;
+  const std::lock_guard lock(slots_mutex);
   if (recorder_ != nullptr) {
-    for (auto& s : seats) {
+    for (auto& s : slots) {
       flight::recorder* mine = recorder_.get();
       if (s.compare_exchange_strong(mine, nullptr, std::memory_order_acq_rel)) break;
     }
@@ -228,11 +229,11 @@ seat::~seat() {
     recorder_.reset();
   }
   if (own_ != nullptr) ::munmap(own_, own_bytes_);
-  if (node_ != nullptr) node_seat_taken = false;
+  if (node_ != nullptr) node_slot_taken = false;
 }
 
 void for_each_recording(void (*f)(void* owner, recording_view), void* owner) {
-  const std::lock_guard lock(seats_mutex);
+  const std::lock_guard lock(slots_mutex);
   for_each_recording_locked(f, owner);
 }
 
@@ -243,7 +244,7 @@ std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) no
     std::int64_t pid;
     std::optional<bool> left;
   } wanted{rank, world, pid, {}};
-  const auto look = [](void* owner, recording_view memory) {
+  const auto read = [](void* owner, recording_view memory) {
     auto& s = *static_cast<search*>(owner);
     const head& h = memory.head();
     constexpr auto relaxed = std::memory_order_relaxed;
@@ -254,14 +255,14 @@ std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) no
     const auto at = static_cast<phase>(h.phase_.load(std::memory_order_acquire));
     s.left = at == phase::leaving || at == phase::left;
   };
-  for_each_recording(look, &wanted);
+  for_each_recording(read, &wanted);
   return wanted.left;
 }
 
 void for_each_recording_locked(void (*f)(void* owner, recording_view), void* owner) {
   const std::shared_ptr<recordings> node = node_memory.lock();
   for (int i = 0; node != nullptr && i < node->ranks(); ++i) f(owner, node->of(i));
-  for (const auto& s : seats) {
+  for (const auto& s : slots) {
     recorder* const one = s.load(std::memory_order_acquire);
     if (one == nullptr) continue;
     const recording_view memory = one->memory();
@@ -347,7 +348,7 @@ void on_signal(int) noexcept {
   if (const int launcher = launcher_pid.load(std::memory_order_relaxed); launcher > 0) {
     ::kill(launcher, SIGQUIT);
   } else {
-    for (const auto& s : seats)
+    for (const auto& s : slots)
       if (const recorder* const one = s.load(std::memory_order_acquire); one != nullptr) write_pending(*one);
   }
   errno = error;

@@ -60,22 +60,23 @@ class recordings {
 std::string variable_for(const recordings& all, int local_rank);
 
 // One rank's place in this process: its memory and its recorder.
-class seat : public std::enable_shared_from_this<seat> {
+class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
  public:
   // In the launcher's memory, where there is one and no other rank of this process has it; else in its own.
   // `clock`: as of the recorder's.
-  static std::shared_ptr<seat> take(bool real_clock, std::uint64_t (*clock)(const void*) noexcept = nullptr,
-                                    const void* clock_owner = nullptr);
-  ~seat();
+  static std::shared_ptr<recorder_slot> take(bool real_clock,
+                                             std::uint64_t (*clock)(const void*) noexcept = nullptr,
+                                             const void* clock_owner = nullptr);
+  ~recorder_slot();
   flight::recorder& recorder() noexcept { return *recorder_; }
   // The launcher's memory, or null.
   recordings* node() const noexcept { return node_.get(); }
   // That of the rank for which this thread works, or null.
-  static seat* current() noexcept;
-  static void set_current(seat* s) noexcept;
+  static recorder_slot* current() noexcept;
+  static void set_current(recorder_slot* s) noexcept;
 
  private:
-  seat() = default;
+  recorder_slot() = default;
   std::shared_ptr<recordings> node_;
   void* own_ = nullptr;
   std::size_t own_bytes_ = 0;

@@ -33,7 +33,7 @@ std::uint64_t processor_ns(const std::string& thread) {
 }
 
 constexpr std::int64_t surely_asleep_ns = 300'000'000;
-constexpr std::chrono::milliseconds second_look{10};
+constexpr std::chrono::milliseconds second_read{10};
 constexpr std::uint64_t has_run_ns = 2'000'000;
 
 // Whether the loop's thread computes for some milliseconds while its loop sleeps.
@@ -42,7 +42,7 @@ bool keeps_running(const head& h) {
   const std::uint64_t asleep = h.asleep.load(std::memory_order_relaxed);
   const std::string thread = fmt::format("/proc/{}/task/{}", high_of(owner), low_of(owner));
   const std::uint64_t before = processor_ns(thread);
-  std::this_thread::sleep_for(second_look);
+  std::this_thread::sleep_for(second_read);
   return h.asleep.load(std::memory_order_relaxed) == asleep && processor_ns(thread) > before + has_run_ns;
 }
 
@@ -133,16 +133,15 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   r.started = h.started.load(relaxed);
   r.ended = h.ended.load(relaxed);
   r.compute_running = h.compute_running.load(relaxed);
-  if (r.at == phase::failed) r.words = text_at(h.words, sizeof h.words);
+  if (r.at == phase::failed) r.failure_text = text_at(h.failure_text, sizeof h.failure_text);
 
   std::uint64_t mark = 0;
   operation_snapshot one;
   for (std::size_t i = 0; i < from.sizes().operations; ++i)
     if (read(from.operations()[i], mark, one, from, times))
       (one.how == state::pending ? r.pending : r.recent).push_back(one);
-  for (std::size_t i = 0; i < from.sizes().activities(); ++i)
-    if (read(from.activities()[i], mark, one, from, times) && one.how == state::pending)
-      r.doing.push_back(one);
+  for (std::size_t i = 0; i < from.sizes().spans(); ++i)
+    if (read(from.spans()[i], mark, one, from, times) && one.how == state::pending) r.doing.push_back(one);
   const auto older = [](const operation_snapshot& a, const operation_snapshot& b) {
     return a.number < b.number;
   };

@@ -37,7 +37,7 @@ struct operation_snapshot {
   std::int64_t end_ns = 0;  // of one that has ended
   std::uint64_t bytes = 0;
   std::uint64_t moved = 0;
-  std::uint32_t communicator = 0;  // of activities the thread
+  std::uint32_t communicator = 0;  // of spans the thread
   std::uint32_t sequence = 0;      // of a collective; 0: a message
   int peer = -1;
   int tag = -1;
@@ -72,11 +72,11 @@ struct rank_snapshot {
   std::uint64_t ended = 0;
   std::uint64_t compute_running = 0;
   std::string host;                         // empty: this one
-  std::string words;                        // why it failed
+  std::string failure_text;                 // why it failed
   std::string end;                          // how the process ended, from whoever saw it; empty: it has not
   std::vector<operation_snapshot> pending;  // oldest first
   std::vector<operation_snapshot> recent;   // that have ended, the last first
-  std::vector<operation_snapshot> doing;    // activities that have not ended
+  std::vector<operation_snapshot> doing;    // spans that have not ended
   std::vector<communicator_snapshot> communicators;
 };
 

@@ -20,9 +20,9 @@ namespace {
 constexpr std::size_t longest_gap = 64;
 constexpr std::size_t flush_at = 1 << 16;
 constexpr std::size_t most_arrivals = 4096;
-constexpr std::size_t most_lanes = 64;
+constexpr std::size_t most_rows = 64;
 
-// Tracks of a rank: a hundred lanes for each group, so that what overlaps lies side by side.
+// Tracks of a rank: a hundred rows for each group, so that what overlaps lies side by side.
 enum group { asleep = 1, operations = 100, spans = 200, computations = 300 };
 
 const char* state_name(state how) {
@@ -96,7 +96,7 @@ void trace_writer::flush() {
   buffer_.clear();
 }
 
-void trace_writer::look(int rank, const recording_view& of, std::string_view host) {
+void trace_writer::poll(int rank, const recording_view& of, std::string_view host) {
   const head& h = of.head();
   if (finished_ || h.ready.load(std::memory_order_acquire) != magic) return;
   const std::uint64_t recorder = h.base_cycles.load(std::memory_order_relaxed);
@@ -116,7 +116,7 @@ void trace_writer::look(int rank, const recording_view& of, std::string_view hos
   }
   if (state.over) return;
   const time_map times(h);
-  drain(rank, state, state.activities, of.activities(), of.sizes().activities(), times);
+  drain(rank, state, state.spans, of.spans(), of.sizes().spans(), times);
   drain(rank, state, state.operations, of.operations(), of.sizes().operations, times);
 }
 
@@ -176,11 +176,11 @@ const communicator_snapshot* trace_writer::communicator(rank_state& state, std::
   return nullptr;
 }
 
-int trace_writer::lane(int rank, rank_state& state, int group, const char* name, std::int64_t start,
-                       std::int64_t end) {
-  std::vector<std::int64_t>& ends = state.lanes[group];
+int trace_writer::row_for(int rank, rank_state& state, int group, const char* name, std::int64_t start,
+                          std::int64_t end) {
+  std::vector<std::int64_t>& ends = state.rows[group];
   std::size_t i = 0;
-  while (i < ends.size() && ends[i] > start && i + 1 < most_lanes) ++i;
+  while (i < ends.size() && ends[i] > start && i + 1 < most_rows) ++i;
   if (i == ends.size()) ends.push_back(end);
   ends[i] = end;
   const int track = group + static_cast<int>(i);
@@ -206,21 +206,21 @@ void trace_writer::write_event(int rank, rank_state& state, const operation_snap
   switch (o.kind) {
     case kind_asleep:
       category = "loop";
-      track = lane(rank, state, group::asleep, "loop asleep", o.start_ns, end);
+      track = row_for(rank, state, group::asleep, "loop asleep", o.start_ns, end);
       break;
     case kind_compute:
       category = "compute";
-      track = lane(rank, state, group::computations, "compute", o.start_ns, end);
+      track = row_for(rank, state, group::computations, "compute", o.start_ns, end);
       say(fmt::format(R"("at":{})", json_string(o.where())));
       break;
     case kind_span:
       category = "span";
       name = o.text;
-      track = lane(rank, state, group::spans, "program", o.start_ns, end);
+      track = row_for(rank, state, group::spans, "program", o.start_ns, end);
       say(fmt::format(R"("line":{})", o.line));
       break;
     default: {
-      track = lane(rank, state, group::operations, "operations", o.start_ns, end);
+      track = row_for(rank, state, group::operations, "operations", o.start_ns, end);
       const communicator_snapshot* const c = communicator(state, o.communicator);
       say(fmt::format(R"("communicator":{},"bytes":{})",
                       json_string(c != nullptr ? c->name : fmt::format("{}", o.communicator)), o.bytes));
@@ -274,7 +274,7 @@ void trace_writer::close_open(int rank, rank_state& state) {
     r.open.clear();
   };
   close(state.operations, state.memory.operations());
-  close(state.activities, state.memory.activities());
+  close(state.spans, state.memory.spans());
 }
 
 void trace_writer::over(int rank) {

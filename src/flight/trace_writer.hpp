@@ -36,7 +36,7 @@ class trace_writer {
   void set_clock_offset(std::int64_t ns) noexcept { clock_.clock_offset_ns = ns; }
   // Writes what has ended since the last look at this rank. Has to come before a rank has begun as many
   // operations as its ring has places; what was too fast is counted as lost.
-  void look(int rank, const recording_view& of, std::string_view host);
+  void poll(int rank, const recording_view& of, std::string_view host);
   // The memory of that rank goes: writes what has not ended.
   void over(int rank);
   // Hands what was written to the kernel.
@@ -69,8 +69,8 @@ class trace_writer {
   struct rank_state {
     std::uint64_t recorder = 0;  // which one: a rank that was started again has another
     bool over = false;           // its memory has gone
-    ring operations, activities;
-    std::map<int, std::vector<std::int64_t>> lanes;  // by group: the end of the last event on each
+    ring operations, spans;
+    std::map<int, std::vector<std::int64_t>> rows;  // by group: the end of the last event on each
     std::set<int> named;
     recording_view memory;
     std::map<std::uint32_t, communicator_snapshot> communicators;
@@ -86,7 +86,7 @@ class trace_writer {
   void close_open(int rank, rank_state& state);
   void write_event(int rank, rank_state& state, const operation_snapshot& o, bool ended, std::int64_t now_ns);
   void note_arrival(int rank, const communicator_snapshot& c, const operation_snapshot& o);
-  int lane(int rank, rank_state& state, int group, const char* name, std::int64_t start, std::int64_t end);
+  int row_for(int rank, rank_state& state, int group, const char* name, std::int64_t start, std::int64_t end);
   void put(std::string_view event);
   double microseconds(std::int64_t ns) const noexcept;
   const communicator_snapshot* communicator(rank_state& state, std::uint32_t id);

@@ -25,27 +25,27 @@ bool has_called(std::uint32_t last, std::uint32_t sequence) { return last - sequ
 
 }  // namespace
 
-activity_kind activity_of(const rank_snapshot& r) {
+rank_condition condition_of(const rank_snapshot& r) {
   if (!r.end.empty() || r.thread == base::process_state::gone)
-    return r.at == phase::left && r.end.empty() ? activity_kind::left : activity_kind::gone;
+    return r.at == phase::left && r.end.empty() ? rank_condition::left : rank_condition::gone;
   switch (r.at) {
     case phase::none:
-      return activity_kind::not_there;
+      return rank_condition::not_there;
     case phase::left:
-      return activity_kind::left;
+      return rank_condition::left;
     case phase::failed:
-      return activity_kind::failed;
+      return rank_condition::failed;
     case phase::joining:
     case phase::member:
     case phase::leaving:
       break;
   }
-  if (r.thread == base::process_state::stopped) return activity_kind::stopped;
+  if (r.thread == base::process_state::stopped) return rank_condition::stopped;
   if (r.asleep_ns == 0 && r.now_ns - r.turned_ns > longest_turn_ns)
-    return r.thread == base::process_state::sleeps ? activity_kind::blocked : activity_kind::computing;
+    return r.thread == base::process_state::sleeps ? rank_condition::blocked : rank_condition::computing;
   if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > longest_turn_ns && r.thread == base::process_state::runs)
-    return activity_kind::in_handler;
-  return r.at == phase::joining ? activity_kind::joining : activity_kind::working;
+    return rank_condition::in_handler;
+  return r.at == phase::joining ? rank_condition::joining : rank_condition::working;
 }
 
 wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) : ranks_(ranks) {
@@ -70,7 +70,7 @@ wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) : ranks_(ranks) 
     }
   for (const rank_snapshot& r : ranks) {
     std::vector<edge>& edges = edges_[r.rank];
-    if (activity_of(r) != activity_kind::working || r.compute_running > 0) continue;
+    if (condition_of(r) != rank_condition::working || r.compute_running > 0) continue;
     for (const operation_snapshot& o : r.pending)
       for (const int to : waited_for(r, o))
         if (to != r.rank && !in_collective(to, o)) edges.push_back({to, &o});

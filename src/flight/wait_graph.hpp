@@ -55,7 +55,7 @@ class wait_graph {
 };
 
 // What a rank is seen to be at.
-enum class activity_kind {
+enum class rank_condition {
   not_there,  // no rank has written yet
   joining,
   left,
@@ -67,7 +67,7 @@ enum class activity_kind {
   in_handler,  // the loop sleeps, and yet its thread runs
   working,     // all is well: it waits for its operations, or for nothing of ours
 };
-activity_kind activity_of(const rank_snapshot& rank);
+rank_condition condition_of(const rank_snapshot& rank);
 
 // The loop turns at least that often, unless something else has its thread.
 inline constexpr std::int64_t longest_turn_ns = 300'000'000;

@@ -74,10 +74,10 @@ void children::collect_dead() {
   for (const exec_failure& failure : reports_.collect())
     for (const auto& c : all_)
       if (c->pid == failure.pid) c->end.exec_error = failure.error;
-  look_at_groups();
+  check_groups();
 }
 
-void children::look_at_groups() {
+void children::check_groups() {
   for (const auto& c : all_) {
     if (!c->reaped || c->group_empty) continue;
     siginfo_t info{};

@@ -70,7 +70,7 @@ class children {
   };
 
   void collect_dead();
-  void look_at_groups();
+  void check_groups();
   void announce(child& c);
 
   boost::asio::io_context& loop_;

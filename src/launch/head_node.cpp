@@ -18,14 +18,14 @@ namespace {
 
 constexpr int join_failure_exit_code = 1;
 constexpr int refused_exit_code = 2;  // a wrong command line
-constexpr std::size_t most_strangers = 8;
+constexpr std::size_t most_unauthenticated = 8;
 constexpr std::chrono::seconds time_to_part{5};  // for the other launchers to take the last message
 
 }  // namespace
 
 // The launcher of another node, from its proof on.
-struct head_node::visitor {
-  explicit visitor(std::unique_ptr<bootstrap::control_link> l) : link(std::move(l)) {}
+struct head_node::pending_connection {
+  explicit pending_connection(std::unique_ptr<bootstrap::control_link> l) : link(std::move(l)) {}
   std::unique_ptr<bootstrap::control_link> link;
   int node = -1;  // once it has joined
   bool refused = false;
@@ -57,13 +57,13 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
     store_ = open_store_socket(o.master, o.join_timeout);
     return;
   }
-  meeting_ = open_meeting_sockets(*o.master, o.join_timeout);
-  only_this_machine_ = std::all_of(meeting_.begin(), meeting_.end(), on_loopback);
+  rendezvous_ = open_rendezvous_sockets(*o.master, o.join_timeout);
+  only_this_host_ = std::all_of(rendezvous_.begin(), rendezvous_.end(), on_loopback);
   listener_ = std::make_unique<bootstrap::control_listener>(
       loop.get_executor(), secret, bootstrap::silence_limit{o.node_timeout},
       bootstrap::control_listener::handlers{
           [this](std::unique_ptr<bootstrap::control_link> link, int) { arrived(std::move(link)); },
-          [this](const std::string& from, const std::string& why) { stranger(from, why); }});
+          [this](const std::string& from, const std::string& why) { unauthenticated(from, why); }});
 }
 
 head_node::~head_node() = default;
@@ -81,7 +81,7 @@ std::vector<int> head_node::told_nodes() const {
 void head_node::begin() {
   if (options_.nodes > 1) {
     // The first socket stays: stores are opened beside it.
-    for (base::unique_fd& fd : meeting_)
+    for (base::unique_fd& fd : rendezvous_)
       listener_->open(base::unique_fd(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0)));
     join_deadline_.expires_after(options_.join_timeout);
     join_deadline_.async_wait([this](const boost::system::error_code& cancelled) {
@@ -99,7 +99,7 @@ void head_node::lose_patience() {
 
 int head_node::open_store() {
   if (options_.nodes > 1)
-    store_ = open_store_socket_beside(meeting_.front());
+    store_ = open_store_socket_beside(rendezvous_.front());
   else if (!store_.fd)
     store_ = open_store_socket(options_.master, options_.join_timeout);
   return store_.address.port;
@@ -108,14 +108,14 @@ int head_node::open_store() {
 // ---- the other nodes ----
 
 void head_node::arrived(std::unique_ptr<bootstrap::control_link> link) {
-  std::erase_if(visitors_, [](const std::unique_ptr<visitor>& v) { return v->gone; });
-  visitors_.push_back(std::make_unique<visitor>(std::move(link)));
-  visitor& who = *visitors_.back();
+  std::erase_if(connections_, [](const std::unique_ptr<pending_connection>& v) { return v->gone; });
+  connections_.push_back(std::make_unique<pending_connection>(std::move(link)));
+  pending_connection& who = *connections_.back();
   who.link->start({[this, &who](std::string_view message) { on_message(who, message); },
                    [this, &who](const std::string& why) { on_lost(who, why); }});
 }
 
-void head_node::on_message(visitor& from, std::string_view message) {
+void head_node::on_message(pending_connection& from, std::string_view message) {
   if (from.refused) return;
   if (from.node >= 0) {
     if (!nodes_.contains(from.node)) return;
@@ -145,7 +145,7 @@ void head_node::on_message(visitor& from, std::string_view message) {
   from.link->finish();
 }
 
-void head_node::on_lost(visitor& who, const std::string& why) {
+void head_node::on_lost(pending_connection& who, const std::string& why) {
   who.gone = true;
   if (who.node < 0 && !who.refused && coordinator_.joining())
     to_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
@@ -157,13 +157,13 @@ void head_node::on_lost(visitor& who, const std::string& why) {
   end_if_told();
 }
 
-void head_node::stranger(const std::string& from, const std::string& why) {
+void head_node::unauthenticated(const std::string& from, const std::string& why) {
   // By address, without the port: it calls again and again.
   const std::string address = from.substr(0, from.rfind(':'));
-  if (!coordinator_.joining() || strangers_.size() == most_strangers ||
-      std::find(strangers_.begin(), strangers_.end(), address) != strangers_.end())
+  if (!coordinator_.joining() || unauthenticated_.size() == most_unauthenticated ||
+      std::find(unauthenticated_.begin(), unauthenticated_.end(), address) != unauthenticated_.end())
     return;
-  strangers_.push_back(address);
+  unauthenticated_.push_back(address);
   to_.say(fmt::format("tutti-run: somebody who called at --master was not let in: {}\n", why));
 }
 
@@ -178,7 +178,7 @@ void head_node::join_overdue() {
           missing.size() == 1 ? "" : "s", rank_list(missing), options_.master->host, options_.master->port,
           base::duration_text(options_.join_timeout),
           missing.size() == 1 ? std::to_string(missing.front()) : "of its own", options_.nodes,
-          only_this_machine_ ? ". That address is a loopback one, which no other machine can reach" : ""));
+          only_this_host_ ? ". That address is a loopback one, which no other machine can reach" : ""));
 }
 
 // ---- commands ----

@@ -39,12 +39,12 @@ class head_node : public coordination {
   base::unique_fd take_store() override { return std::move(store_.fd); }
 
  private:
-  struct visitor;
+  struct pending_connection;
 
   void arrived(std::unique_ptr<bootstrap::control_link> link);
-  void on_message(visitor& from, std::string_view message);
-  void on_lost(visitor& who, const std::string& why);
-  void stranger(const std::string& from, const std::string& why);
+  void on_message(pending_connection& from, std::string_view message);
+  void on_lost(pending_connection& who, const std::string& why);
+  void unauthenticated(const std::string& from, const std::string& why);
   void join_overdue();
   void send(int node, const command& what);
   std::vector<int> told_nodes() const;
@@ -55,17 +55,17 @@ class head_node : public coordination {
   const options& options_;
   hello own_;
   outlets to_;
-  std::vector<base::unique_fd> meeting_;  // until begin()
-  bool only_this_machine_ = false;        // can reach the meeting sockets
-  store_socket store_;                    // of the start to come
+  std::vector<base::unique_fd> rendezvous_;  // until begin()
+  bool only_this_host_ = false;              // can reach the rendezvous sockets
+  store_socket store_;                       // of the start to come
   coordinator coordinator_;
   explanations explanations_;
   boost::asio::steady_timer join_deadline_;
   boost::asio::steady_timer end_deadline_;
-  std::optional<command> last_command_;  // for this node, once the others have theirs
-  std::vector<std::string> strangers_;   // addresses that were reported
-  std::vector<std::unique_ptr<visitor>> visitors_;
-  std::map<int, visitor*> nodes_;  // those that have joined and not gone
+  std::optional<command> last_command_;       // for this node, once the others have theirs
+  std::vector<std::string> unauthenticated_;  // addresses that were reported
+  std::vector<std::unique_ptr<pending_connection>> connections_;
+  std::map<int, pending_connection*> nodes_;  // those that have joined and not gone
   std::unique_ptr<bootstrap::control_listener> listener_;
 };
 

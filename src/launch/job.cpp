@@ -104,7 +104,7 @@ void job::execute_one(const job_over& what) {
   timeout_.cancel();
   silence_.cancel();
   exit_code_ = what.exit_code == 0 && output_.incomplete() ? 1 : what.exit_code;
-  std::string text = needs_no_words() ? "" : what.report;
+  std::string text = needs_no_text() ? "" : what.report;
   text += output_.losses();
   if (trace_ != nullptr) text += trace_->finish();
   if (!text.empty()) output_.say(text);
@@ -136,7 +136,7 @@ void job::execute_one(const clock_told&) {
   if (trace_ != nullptr) trace_->set_clock_offset(above_->clock_offset_ns());
 }
 
-bool job::needs_no_words() const {
+bool job::needs_no_text() const {
   const outcome* const cause = first_cause(ranks_.ends());
   return ranks_.direct() && cause != nullptr &&
          (cause->signal == SIGPIPE || (ranks_.lends_terminal() && cause->signal == SIGINT));

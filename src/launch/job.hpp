@@ -43,7 +43,7 @@ class job {
   void watch_for_silence();
   void stop_all(stop_wanted::reason why, int signal);
   // The single rank is a program like any that the shell starts, and the user has seen it end.
-  bool needs_no_words() const;
+  bool needs_no_text() const;
 
   const options& options_;
   std::string secret_;

@@ -17,7 +17,7 @@ namespace tutti::launch {
 namespace {
 
 // In which a rank does not begin as many operations as its ring has places.
-constexpr std::chrono::milliseconds between_looks{10};
+constexpr std::chrono::milliseconds between_polls{10};
 constexpr std::int64_t usual_mib = 1024;
 
 }  // namespace
@@ -52,7 +52,7 @@ void job_trace::begin(int first_rank) {
   const std::lock_guard lock(mutex_);
   first_rank_ = first_rank;
   if (writer_ != nullptr) {  // the job starts again: the same file goes on
-    look();
+    poll();
     for (int i = 0; i < ranks_.ranks(); ++i) writer_->over(first_rank_ + i);
     return;
   }
@@ -65,9 +65,9 @@ void job_trace::begin(int first_rank) {
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-void job_trace::look() {
+void job_trace::poll() {
   for (int i = 0; i < ranks_.ranks(); ++i)
-    writer_->look(first_rank_ + i, ranks_.of(i), several_nodes_ ? host_ : "");
+    writer_->poll(first_rank_ + i, ranks_.of(i), several_nodes_ ? host_ : "");
   writer_->flush();
 }
 
@@ -75,11 +75,11 @@ void job_trace::work() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     try {
-      look();
+      poll();
     } catch (const std::exception&) {
       // No memory now; what is missed is counted as lost.
     }
-    wake_.wait_for(lock, between_looks, [this] { return stopping_; });
+    wake_.wait_for(lock, between_polls, [this] { return stopping_; });
   }
 }
 
@@ -95,7 +95,7 @@ void job_trace::stop() {
 std::string job_trace::finish() {
   stop();
   if (writer_ == nullptr) return {};
-  look();
+  poll();
   writer_->finish();
   const flight::trace_writer::totals n = writer_->counts();
   std::string text =

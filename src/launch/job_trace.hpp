@@ -30,7 +30,7 @@ class job_trace {
 
  private:
   void work();
-  void look();
+  void poll();
   void stop();
 
   flight::recordings& ranks_;

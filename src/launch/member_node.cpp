@@ -52,9 +52,9 @@ void member_node::begin() {
 }
 
 void member_node::tell(const event& what) {
-  if (const auto* const failed = std::get_if<rank_failed>(&what); failed != nullptr && first_words_.empty()) {
-    first_words_ = fmt::format("tutti-run: here, rank {} {} (pid {})\n", failed->end.rank,
-                               describe(failed->end), failed->end.pid);
+  if (const auto* const failed = std::get_if<rank_failed>(&what); failed != nullptr && first_text_.empty()) {
+    first_text_ = fmt::format("tutti-run: here, rank {} {} (pid {})\n", failed->end.rank,
+                              describe(failed->end), failed->end.pid);
     first_code_ = failed->end.shell_code();
   }
   if (const auto* const wanted = std::get_if<stop_wanted>(&what)) {
@@ -104,7 +104,7 @@ void member_node::on_message(std::string_view message) {
     grace_ = start->what.grace;
     ranks_run_ = true;
     stopping_ = false;
-    first_words_.clear();
+    first_text_.clear();
     patience_.cancel();
   } else if (std::holds_alternative<job_over>(what)) {
     over_ = true;
@@ -122,8 +122,8 @@ void member_node::on_lost(const std::string& why) {
     return end_alone(128 + asked_signal_,
                      fmt::format("tutti-run: the job was stopped by {}\n", signal_name(asked_signal_)));
   end_alone(
-      first_words_.empty() ? node_lost_exit_code : first_code_,
-      fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped\n{}", place, why, first_words_));
+      first_text_.empty() ? node_lost_exit_code : first_code_,
+      fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped\n{}", place, why, first_text_));
 }
 
 // Nobody else will say how the job ends.

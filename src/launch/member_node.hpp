@@ -46,9 +46,9 @@ class member_node : public coordination {
   std::int64_t clock_offset_ns_ = 0;
   bool ranks_run_ = false;
   bool stopping_ = false;
-  bool over_ = false;        // node 0 has said so, or has gone
-  int asked_signal_ = 0;     // by which the user here asked for an end; 0: none
-  std::string first_words_;  // about the first rank that failed here, should nobody else be there to tell
+  bool over_ = false;       // node 0 has said so, or has gone
+  int asked_signal_ = 0;    // by which the user here asked for an end; 0: none
+  std::string first_text_;  // about the first rank that failed here, should nobody else be there to tell
   int first_code_ = 0;
   // How it ends here without node 0, once the ranks have ended.
   bool alone_ = false;

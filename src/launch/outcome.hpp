@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks ended, which of them brought the job down, and the words for it.
+// How ranks ended, which of them brought the job down, and the text for it.
 #pragma once
 
 #include <sys/types.h>

@@ -85,8 +85,7 @@ std::uint64_t rank_records::progress() const {
   std::uint64_t sum = 0;
   for (int i = 0; all_ != nullptr && i < all_->ranks(); ++i) {
     const flight::head& h = all_->of(i).head();
-    for (const flight::word* w :
-         {&h.ready, &h.phase_, &h.started, &h.ended, &h.activities, &h.compute_running})
+    for (const flight::word* w : {&h.ready, &h.phase_, &h.started, &h.ended, &h.spans, &h.compute_running})
       sum += w->load(std::memory_order_relaxed);
   }
   return sum;

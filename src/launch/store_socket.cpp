@@ -102,8 +102,8 @@ store_socket open_store_socket(const std::optional<host_and_port>& master,
   throw_cannot_listen(*master, error);
 }
 
-std::vector<base::unique_fd> open_meeting_sockets(const host_and_port& master,
-                                                  std::chrono::milliseconds timeout) {
+std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,
+                                                     std::chrono::milliseconds timeout) {
   bootstrap::endpoints found = resolve(master, timeout);
   // Many a host knows its own name as 127.0.1.1 only, while the other hosts know its real address.
   if (!bootstrap::is_numeric(master.host) && master.host != "localhost" &&
@@ -123,11 +123,12 @@ std::vector<base::unique_fd> open_meeting_sockets(const host_and_port& master,
   return sockets;
 }
 
-store_socket open_store_socket_beside(const base::unique_fd& meeting) {
+store_socket open_store_socket_beside(const base::unique_fd& rendezvous) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   store_socket store;
-  int error = ::getsockname(meeting.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0 ? 0 : errno;
+  int error =
+      ::getsockname(rendezvous.get(), reinterpret_cast<sockaddr*>(&address), &length) == 0 ? 0 : errno;
   // The port is at the same place in the addresses of both families.
   reinterpret_cast<sockaddr_in&>(address).sin_port = 0;
   if (error == 0) error = listen_at(store.fd, reinterpret_cast<const sockaddr*>(&address), length);

@@ -24,10 +24,10 @@ store_socket open_store_socket(const std::optional<host_and_port>& master, std::
 
 // For the launchers of the other nodes: at all addresses of this host that `master` means, or at any address
 // where it is a name that this host knows as loopback only. Not empty. Blocks and throws as above.
-std::vector<base::unique_fd> open_meeting_sockets(const host_and_port& master,
-                                                  std::chrono::milliseconds timeout);
-// For the store of a job over several nodes: at the address of `meeting`, on a free port.
-store_socket open_store_socket_beside(const base::unique_fd& meeting);
+std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,
+                                                     std::chrono::milliseconds timeout);
+// For the store of a job over several nodes: at the address of `rendezvous`, on a free port.
+store_socket open_store_socket_beside(const base::unique_fd& rendezvous);
 // A socket that listens on loopback only can be reached by launchers of this machine only.
 bool on_loopback(const base::unique_fd& listening);
 

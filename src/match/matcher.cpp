@@ -109,7 +109,7 @@ posted_receive* matcher::earlier_from_any(const context_queues& c, std::int32_t 
 }
 
 unexpected_message* matcher::find(const envelope& wanted) noexcept {
-  const context_queues* c = look_up(wanted.context);
+  const context_queues* c = find_queues(wanted.context);
   if (c == nullptr) return nullptr;
   if (wanted.source == any_source) return first_accepted(c->arrivals, wanted.tag);
   return c->has(wanted.source) ? first_accepted(c->from(wanted.source).unexpected, wanted.tag) : nullptr;
@@ -124,7 +124,7 @@ void matcher::refuse(const context_queues* c, const envelope& wanted) noexcept {
 // ---- giving back ----
 
 posted_receive* matcher::put_back(unexpected_message& m) noexcept {
-  context_queues* c = look_up(m.from.context);
+  context_queues* c = find_queues(m.from.context);
   if (c == nullptr || !c->has(m.from.source)) {
     insert_by(&unexpected_message::arrival, outside_, m);
     return nullptr;
@@ -148,21 +148,21 @@ unexpected_message* matcher::post_again(posted_receive& r) noexcept {
 // ---- taking out in bulk: first into a list that f cannot reach, then one by one ----
 
 void matcher::gather_posted(std::uint32_t context, posted_list& all) noexcept {
-  context_queues* c = look_up(context);
+  context_queues* c = find_queues(context);
   if (c == nullptr) return;
   for (std::uint32_t i = 0; i < c->size; ++i) all.splice_back(c->of[i].posted);
   all.splice_back(c->from_any);
 }
 
 void matcher::gather_posted_from(std::uint32_t context, std::int32_t source, posted_list& all) noexcept {
-  context_queues* c = look_up(context);
+  context_queues* c = find_queues(context);
   if (c == nullptr) return;
   if (source == any_source) all.splice_back(c->from_any);
   if (c->has(source)) all.splice_back(c->from(source).posted);
 }
 
 void matcher::gather_unexpected(std::uint32_t context, arrival_list& all) noexcept {
-  if (context_queues* c = look_up(context)) {
+  if (context_queues* c = find_queues(context)) {
     for (unexpected_message* m = c->arrivals.front(); m != nullptr; m = c->arrivals.after(*m))
       m->base::list_hook<source_tag>::unlink();
     all.splice_back(c->arrivals);

@@ -45,7 +45,7 @@ struct posted_receive : base::list_hook<posted_tag> {
   bool posted() const noexcept { return linked(); }
 };
 
-// A message, or the announcement of one, that came before its receive. While it is queued it stays where it
+// A message, or the rts frame of one, that came before its receive. While it is queued it stays where it
 // is and `from` does not change.
 struct unexpected_message : base::list_hook<arrival_tag>, base::list_hook<source_tag> {
   envelope from;
@@ -100,11 +100,11 @@ class matcher {
   unexpected_message* post_again(posted_receive& r) noexcept;
 
   // Take one element out, wherever it is; nothing happens when it is not inside. O(1).
-  void withdraw(posted_receive& r) noexcept { r.unlink(); }
+  void cancel(posted_receive& r) noexcept { r.unlink(); }
   void discard(unexpected_message& m) noexcept { take_out(m); }
 
   // Take out all that is inside at the call and give each to f, already unlinked. f does not throw and may
-  // call anything of the matcher: what it posts or keeps is not among them, and what it withdraws or discards
+  // call anything of the matcher: what it posts or keeps is not among them, and what it cancels or discards
   // is not given to it any more. Nothing happens when the context is not open, except as said.
 
   // Receives come by source, last those from any source, and per source in order of posting.
@@ -199,7 +199,7 @@ class matcher {
   context_queues* peek(std::uint32_t context) const noexcept {
     return slots_[place_of(context)].queues.get();
   }
-  context_queues* look_up(std::uint32_t context) noexcept {
+  context_queues* find_queues(std::uint32_t context) noexcept {
     if (context != last_context_) {
       last_ = peek(context);
       last_context_ = context;
@@ -214,7 +214,7 @@ class matcher {
   std::vector<slot> slots_;  // a power of two
   unsigned shift_;           // 32 - log2(slots_.size())
   std::size_t open_ = 0;
-  // The answer to the last look-up, nullptr when that context is not open.
+  // The answer of the last find_queues(), nullptr when that context is not open.
   std::uint32_t last_context_ = 0;
   context_queues* last_ = nullptr;
   std::uint64_t next_stamp_ = 0;
@@ -231,7 +231,7 @@ inline posted_receive* matcher::take_receive(const context_queues& c, const enve
 }
 
 inline posted_receive* matcher::arrive(const envelope& from) noexcept {
-  const context_queues* c = look_up(from.context);
+  const context_queues* c = find_queues(from.context);
   if (c == nullptr || !c->has(from.source)) return nullptr;
   posted_receive* const r = take_receive(*c, from);
   if (r != nullptr) r->arrival = next_arrival_++;
@@ -240,7 +240,7 @@ inline posted_receive* matcher::arrive(const envelope& from) noexcept {
 
 inline void matcher::keep(unexpected_message& m) noexcept {
   m.arrival = next_arrival_++;
-  context_queues* c = look_up(m.from.context);
+  context_queues* c = find_queues(m.from.context);
   if (c != nullptr && c->has(m.from.source)) {
     c->keep(m);
   } else {
@@ -250,7 +250,7 @@ inline void matcher::keep(unexpected_message& m) noexcept {
 
 inline unexpected_message* matcher::take_message(posted_receive& r, posted_list*& into) noexcept {
   assert(!r.posted());
-  context_queues* c = look_up(r.wanted.context);
+  context_queues* c = find_queues(r.wanted.context);
   const bool named = c != nullptr && c->has(r.wanted.source);
   if (!named && (c == nullptr || r.wanted.source != any_source)) refuse(c, r.wanted);
 

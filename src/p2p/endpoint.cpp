@@ -15,9 +15,9 @@
 
 namespace tutti::p2p {
 
+using transport::destination_buffer;
 using transport::frame;
 using transport::frame_kind;
-using transport::landing;
 
 // Unexpected messages up to this size keep their memory when their node is reused.
 constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
@@ -36,11 +36,11 @@ struct endpoint::control : transport::outgoing {
   std::vector<std::byte> payload_bytes;
 };
 
-endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, cookie_table cookies)
+endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, transfer_id_table transfer_ids)
     : engine_(engine),
       routes_(routes),
       rank_(rank),
-      cookies_(std::move(cookies)),
+      transfer_ids_(std::move(transfer_ids)),
       peers_(static_cast<std::size_t>(size)),
       closed_(static_cast<std::uint32_t>(size)) {
   early_failures_.reserve(early_failures_kept);
@@ -57,7 +57,7 @@ endpoint_usage endpoint::usage() const noexcept {
   endpoint_usage now;
   now.posted = matcher_.posted_count();
   now.unexpected = unexpected_nodes_.size() - free_unexpected_.size();
-  now.cookies = cookies_.in_use();
+  now.transfer_ids = transfer_ids_.in_use();
   now.controls = controls_.size() - free_controls_.size();
   return now;
 }
@@ -74,7 +74,7 @@ void endpoint::open_context(std::uint32_t context, context_owner& owner) {
 }
 
 void endpoint::close_context(std::uint32_t context) noexcept {
-  const std::string why = base::words([] { return std::string("the communicator was closed"); });
+  const std::string why = base::error_text([] { return std::string("the communicator was closed"); });
   fail_posted(context, errc::shut_down, why);
   end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down, why);
   drop_unexpected(context);
@@ -94,7 +94,7 @@ void endpoint::renounce_context(std::uint32_t context) noexcept {
 void endpoint::drop_unexpected(std::uint32_t context) noexcept {
   matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
     auto& u = static_cast<unexpected&>(m);
-    if (u.cookie != 0) stop_arriving(u);
+    if (u.transfer_id != 0) stop_arriving(u);
     // Otherwise the link still writes to it: end() or the link's end retires it.
     if (u.complete) retire(u);
   });
@@ -134,10 +134,11 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   try {
     found = &routes_.link_to(peer);
     short_enough = found->sends_eagerly(data, bytes);
-    if (!short_enough || other.eager_out + cost_of(bytes) > eager_window) s.cookie = cookies_.insert(s);
+    if (!short_enough || other.eager_out + cost_of(bytes) > eager_window)
+      s.transfer_id = transfer_ids_.insert(s);
   } catch (const std::bad_alloc&) {
     s.set_failure(errc::resources,
-                  base::words([] { return std::string("out of memory; nothing was sent"); }));
+                  base::error_text([] { return std::string("out of memory; nothing was sent"); }));
     s.at = send::phase::done;
     return true;
   }
@@ -154,7 +155,7 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   s.progress = 0;
   s.shown = 0;
   s.done = &sent;
-  if (s.cookie == 0) {
+  if (s.transfer_id == 0) {
     ++counters_.eager;
     other.eager_out += cost_of(bytes);
     s.head.kind = frame_kind::eager;
@@ -166,9 +167,9 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
   } else {
     ++counters_.rendezvous;
     if (short_enough) ++other.counters.without_credit;
-    s.head.kind = frame_kind::announce;
-    s.head.cookie = s.cookie;
-    s.at = send::phase::announced;
+    s.head.kind = frame_kind::rts;
+    s.head.transfer_id = s.transfer_id;
+    s.at = send::phase::rts_sent;
     link.submit(s);
   }
   engine_.begin_wait();
@@ -200,7 +201,7 @@ void endpoint::sent(transport::outgoing& o, bool ok) noexcept {
   auto& s = static_cast<send&>(o);
   endpoint& self = *s.through;
   if (!ok) {
-    if (s.at != send::phase::queued || s.cookie != 0) return;
+    if (s.at != send::phase::queued || s.transfer_id != 0) return;
     // closed() follows with the reason, unless this rank has broken off the connection itself.
     const peer_state& other = self.state_of(s.peer);
     if (other.why == errc::success) {
@@ -213,26 +214,26 @@ void endpoint::sent(transport::outgoing& o, bool ok) noexcept {
   if (s.at == send::phase::queued || s.at == send::phase::streaming) self.finish(s);
 }
 
-void endpoint::end_clear(int peer, const frame& head) noexcept {
-  send* s = cookies_.find_send(head.cookie);
-  if (s == nullptr || s->peer != peer || s->at != send::phase::announced) {
+void endpoint::end_cts(int peer, const frame& head) noexcept {
+  send* s = transfer_ids_.find_send(head.transfer_id);
+  if (s == nullptr || s->peer != peer || s->at != send::phase::rts_sent) {
     // Taken back meanwhile: the receiver must stop waiting for it.
     frame answer;
-    answer.kind = frame_kind::withdraw;
+    answer.kind = frame_kind::cancel;
     answer.context = head.context;
-    answer.cookie = head.cookie;
-    answer.other_cookie = head.other_cookie;
+    answer.transfer_id = head.transfer_id;
+    answer.other_transfer_id = head.other_transfer_id;
     post_control(peer, answer);
     return;
   }
   transport::link& link = routes_.link_to(peer);
-  link.withdraw(*s);  // the announcement: it is asked for, and not to be read any more
+  link.cancel(*s);  // the rts frame: it is asked for, and not to be read any more
   const std::uint32_t context = s->head.context;
   s->head = frame{};
   s->head.kind = frame_kind::data;
   s->head.context = context;
   s->head.length = s->bytes;
-  s->head.cookie = head.other_cookie;
+  s->head.transfer_id = head.other_transfer_id;
   s->payload = s->data;
   s->progress = 0;
   s->at = send::phase::streaming;
@@ -241,21 +242,21 @@ void endpoint::end_clear(int peer, const frame& head) noexcept {
 
 // The receiver does not want the announced message, or has read it.
 void endpoint::end_answer(int peer, const frame& head) noexcept {
-  send* s = cookies_.find_send(head.cookie);
-  if (s == nullptr || s->peer != peer || s->at != send::phase::announced) return;
-  routes_.link_to(peer).withdraw(*s);
+  send* s = transfer_ids_.find_send(head.transfer_id);
+  if (s == nullptr || s->peer != peer || s->at != send::phase::rts_sent) return;
+  routes_.link_to(peer).cancel(*s);
   finish(*s);
 }
 
 void endpoint::finish(send& s) noexcept {
-  if (s.cookie != 0) cookies_.erase(s.cookie);
-  s.cookie = 0;
+  if (s.transfer_id != 0) transfer_ids_.erase(s.transfer_id);
+  s.transfer_id = 0;
   s.at = send::phase::done;
   stop_waiting(s);
   engine_.complete(s);
 }
 
-void endpoint::stop_waiting(core::activity& a) noexcept {
+void endpoint::stop_waiting(core::completion& a) noexcept {
   static_cast<base::list_hook<core::waiting_tag>&>(a).unlink();
   engine_.end_wait();
 }
@@ -304,7 +305,7 @@ void endpoint::post_control(int peer, frame head, std::vector<std::byte> payload
 void endpoint::lose(int peer, const char* what) noexcept {
   peer_state& s = state_of(peer);
   if (s.why != errc::success || std::exchange(s.lost, true)) return;
-  std::string text = base::words([&] {
+  std::string text = base::error_text([&] {
     return fmt::format("out of memory for {}, so the connection to {} was broken off", what,
                        routes_.describe(peer));
   });
@@ -317,15 +318,15 @@ void endpoint::lose(int peer, const char* what) noexcept {
 
 // The reach of a failure stands beside its reason. The payload of a fail frame: the first collective that
 // fails, how many ranks have failed, these ranks, each of 4 bytes, and the text.
-constexpr std::int32_t reaches_offspring = 0x100;
+constexpr std::int32_t reaches_children = 0x100;
 constexpr std::size_t most_failed_told = 4096;
 constexpr std::size_t longest_text_told = 4000;
 
-void endpoint::announce_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept {
+void endpoint::send_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept {
   frame head;
   head.kind = frame_kind::fail;
   head.context = context;
-  head.tag = static_cast<std::int32_t>(what.why) | (what.reach == extent::offspring ? reaches_offspring : 0);
+  head.tag = static_cast<std::int32_t>(what.why) | (what.reach == extent::children ? reaches_children : 0);
   const std::span<const int> failed = what.failed.first(std::min(what.failed.size(), most_failed_told));
   const std::size_t text_bytes = std::min(what.text.size(), longest_text_told);
   std::vector<std::byte> payload;
@@ -400,18 +401,18 @@ int endpoint::waits_for(std::uint32_t context, std::uint32_t sequence) noexcept 
 
 void endpoint::end_ask(int peer, const frame& head) noexcept {
   const auto owner = contexts_.find(head.context);
-  whereabouts here;
+  collective_progress here;
   if (owner != contexts_.end()) {
     here = owner->second.owner->where(static_cast<std::uint32_t>(head.tag));
   } else if (!was_closed(head.context)) {
-    here.at = whereabouts::state::not_called;  // to be opened
+    here.at = collective_progress::state::not_called;  // to be opened
   }
   frame answer;
   answer.kind = frame_kind::tell;
   answer.context = head.context;
   answer.tag = head.tag;
-  answer.cookie = static_cast<std::uint64_t>(here.at);
-  answer.other_cookie = here.last;
+  answer.transfer_id = static_cast<std::uint64_t>(here.at);
+  answer.other_transfer_id = here.last;
   answer.fingerprint = here.print;
   answer.length = static_cast<std::uint64_t>(here.waits_for) + 1;
   post_control(peer, answer);
@@ -420,23 +421,23 @@ void endpoint::end_ask(int peer, const frame& head) noexcept {
 void endpoint::end_tell(int peer, const frame& head) noexcept {
   const auto owner = contexts_.find(head.context);
   if (owner == contexts_.end() ||
-      head.cookie > static_cast<std::uint64_t>(whereabouts::state::no_communicator))
+      head.transfer_id > static_cast<std::uint64_t>(collective_progress::state::no_communicator))
     return;
-  whereabouts there;
-  there.at = static_cast<whereabouts::state>(head.cookie);
-  there.last = head.other_cookie;
+  collective_progress there;
+  there.at = static_cast<collective_progress::state>(head.transfer_id);
+  there.last = head.other_transfer_id;
   there.print = head.fingerprint;
   if (head.length > 0 && head.length <= peers_.size()) there.waits_for = static_cast<int>(head.length) - 1;
   context_owner& told = *owner->second.owner;
   told.told(peer, static_cast<std::uint32_t>(head.tag), there);
-  if (there.at == whereabouts::state::no_communicator) told.closed_remotely(peer);
+  if (there.at == collective_progress::state::no_communicator) told.closed_remotely(peer);
 }
 
 void endpoint::announce_closing(std::uint32_t context, int peer) noexcept {
   frame head;
   head.kind = frame_kind::tell;
   head.context = context;
-  head.cookie = static_cast<std::uint64_t>(whereabouts::state::no_communicator);
+  head.transfer_id = static_cast<std::uint64_t>(collective_progress::state::no_communicator);
   post_control(peer, head);
 }
 
@@ -458,24 +459,24 @@ void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
   matcher_.take_posted_from(context, peer, end_receive);
   const bool nobody = nobody_left(o) >= 0;
   if (nobody) matcher_.take_posted_from(context, match::any_source, end_receive);
-  const std::string text = base::words([&] { return o.owner->closed_text(peer); });
+  const std::string text = base::error_text([&] { return o.owner->closed_text(peer); });
   end_probes(
       [&](const probe& p) {
         return p.wanted.context == context && (p.wanted.source == peer || (p.wanted.source < 0 && nobody));
       },
       errc::peer_left, text);
-  cookies_.for_each([&](const cookie_table::named& is) {
+  transfer_ids_.for_each([&](const transfer_id_table::named& is) {
     send* const s = is.sending;
-    if (s != nullptr && s->peer == peer && s->head.context == context && s->at == send::phase::announced)
+    if (s != nullptr && s->peer == peer && s->head.context == context && s->at == send::phase::rts_sent)
       fail(*s, errc::peer_left, text);
   });
 }
 
-void endpoint::set_gone(core::activity& a, std::uint32_t context, int peer) noexcept {
+void endpoint::set_gone(core::completion& a, std::uint32_t context, int peer) noexcept {
   const peer_state& g = state_of(peer);
   if (g.why != errc::success) return a.set_failure(g.why, g.text);
   const context_owner& owner = *contexts_.find(context)->second.owner;
-  a.set_failure(errc::peer_left, base::words([&] { return owner.closed_text(peer); }));
+  a.set_failure(errc::peer_left, base::error_text([&] { return owner.closed_text(peer); }));
 }
 
 bool endpoint::waiting_message(std::uint32_t context, int source, status& found) noexcept {
@@ -507,7 +508,7 @@ bool endpoint::start(receive& r, std::uint32_t context, int source, int tag, voi
     return false;
   }
   if (const int gone = gone_source(context, source); gone >= 0) {
-    matcher_.withdraw(r);
+    matcher_.cancel(r);
     set_gone(r, context, gone);
     r.at = receive::phase::done;
     return true;
@@ -530,7 +531,7 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
 // It is not what the receive is for: says in which way.
 void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
   if (head.length > r.capacity)
-    r.set_failure(errc::truncated, base::words([&] {
+    r.set_failure(errc::truncated, base::error_text([&] {
                     return fmt::format(
                         "a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
                         "nothing was written past its end: make the buffer at least as long as the message",
@@ -540,7 +541,7 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
   static constexpr fingerprint none{};
   if (r.expected != none && head.length != r.capacity)
     r.set_failure(
-        errc::mismatch, base::words([&] {
+        errc::mismatch, base::error_text([&] {
           return fmt::format(
               "{} sent {} bytes where {} expects {}: the element counts that the ranks gave for this "
               "block differ",
@@ -551,7 +552,7 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
   if (head.fingerprint != r.expected) {
     const auto owner = contexts_.find(head.context);
     if (owner != contexts_.end())
-      r.set_failure(errc::mismatch, base::words([&] {
+      r.set_failure(errc::mismatch, base::error_text([&] {
                       return owner->second.owner->mismatch_text(peer, static_cast<std::uint32_t>(head.tag),
                                                                 r.expected, head.fingerprint);
                     }));
@@ -561,7 +562,7 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
 // A kept message meets its receive. True: the receive is complete.
 bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   note_message(r, u.peer, u.head);
-  if (u.head.kind == frame_kind::announce) {
+  if (u.head.kind == frame_kind::rts) {
     if (peer_gone(u.peer)) {
       r.set_failure(state_of(u.peer).why, state_of(u.peer).text);
       recycle(u);
@@ -569,14 +570,14 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
     }
     clear_to_send(r, u.peer, u.head);
     if (r.failure() == errc::resources) {
-      static_cast<base::list_hook<announced_tag>&>(u).unlink();
+      static_cast<base::list_hook<rts_tag>&>(u).unlink();
       offer(u);
     } else {
       recycle(u);
     }
     return r.at == receive::phase::done;
   }
-  if (u.cookie != 0) {
+  if (u.transfer_id != 0) {
     if (r.failure() != errc::success) {
       stop_arriving(u);
       recycle(u);
@@ -601,30 +602,30 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
 // errc::resources, and the message is to wait for another. One that would not fit is refused, and of one
 // without bytes there is nothing to ask for (no data frame would ever end it): then the receive is done at
 // once, and the sender told so.
-void endpoint::clear_to_send(receive& r, int peer, const frame& announced) noexcept {
+void endpoint::clear_to_send(receive& r, int peer, const frame& rts) noexcept {
   frame answer;
-  answer.context = announced.context;
-  answer.cookie = announced.cookie;
-  if (r.failure() != errc::success || announced.length == 0) {
+  answer.context = rts.context;
+  answer.transfer_id = rts.transfer_id;
+  if (r.failure() != errc::success || rts.length == 0) {
     answer.kind = frame_kind::refuse;
     r.at = receive::phase::done;
   } else {
     try {
-      r.cookie = cookies_.insert(r);
+      r.transfer_id = transfer_ids_.insert(r);
     } catch (const std::bad_alloc&) {
-      r.set_failure(errc::resources, base::words([] {
+      r.set_failure(errc::resources, base::error_text([] {
                       return std::string("out of memory; the message waits for another receive");
                     }));
       r.at = receive::phase::done;
       return;
     }
-    r.at = receive::phase::cleared;
-    if (routes_.link_to(peer).fetch(announced, r.cookie)) {
+    r.at = receive::phase::cts_sent;
+    if (routes_.link_to(peer).fetch(rts, r.transfer_id)) {
       ++counters_.fetched;
       return;
     }
-    answer.kind = frame_kind::clear;
-    answer.other_cookie = r.cookie;
+    answer.kind = frame_kind::cts;
+    answer.other_transfer_id = r.transfer_id;
   }
   post_control(peer, answer);
 }
@@ -635,7 +636,7 @@ bool endpoint::admitted_to_collective(int peer, const frame& head) noexcept {
          owner->second.owner->admit(peer, static_cast<std::uint32_t>(head.tag), head.fingerprint);
 }
 
-landing endpoint::begin(int peer, const frame& head) noexcept {
+destination_buffer endpoint::begin(int peer, const frame& head) noexcept {
   peer_state& from = state_of(peer);
   from.in_touch = true;
   from.heard = true;
@@ -650,28 +651,29 @@ landing endpoint::begin(int peer, const frame& head) noexcept {
     case frame_kind::agree: {
       unexpected* const u = memory_of(head.length);
       if (u == nullptr) return {};
-      return landing{u->data, head.length, static_cast<landing_owner*>(u)};
+      return destination_buffer{u->data, head.length, static_cast<destination_owner*>(u)};
     }
     default:
       return {};
   }
 }
 
-landing endpoint::begin_eager(int peer, const frame& head) noexcept {
+destination_buffer endpoint::begin_eager(int peer, const frame& head) noexcept {
   if (!admitted(peer, head)) return {};
   const match::envelope from{head.context, peer, head.tag};
   if (match::posted_receive* posted = matcher_.arrive(from)) {
     auto& r = static_cast<receive&>(*posted);
     note_message(r, peer, head);
-    r.at = receive::phase::landing;
+    r.at = receive::phase::arriving;
     state_of(peer).arriving = &r;
-    return landing{r.data, std::min<std::size_t>(head.length, r.capacity), static_cast<landing_owner*>(&r)};
+    return destination_buffer{r.data, std::min<std::size_t>(head.length, r.capacity),
+                              static_cast<destination_owner*>(&r)};
   }
   return keep_early(peer, head);
 }
 
 // An eager message that came before its receive.
-landing endpoint::keep_early(int peer, const frame& head) noexcept {
+destination_buffer endpoint::keep_early(int peer, const frame& head) noexcept {
   if (was_closed(head.context)) return {};
   unexpected* const u = memory_of(head.length);
   if (u == nullptr) {
@@ -686,24 +688,24 @@ landing endpoint::keep_early(int peer, const frame& head) noexcept {
   matcher_.keep(*u);
   answer_probes(*u);
   state_of(peer).arriving = u;
-  return landing{u->data, head.length, static_cast<landing_owner*>(u)};
+  return destination_buffer{u->data, head.length, static_cast<destination_owner*>(u)};
 }
 
-landing endpoint::begin_data(int peer, const frame& head) noexcept {
-  const cookie_table::named is = cookies_.find_any(head.cookie);
+destination_buffer endpoint::begin_data(int peer, const frame& head) noexcept {
+  const transfer_id_table::named is = transfer_ids_.find_any(head.transfer_id);
   if (unexpected* u = is.kept) {
-    if (u->peer != peer || head.other_cookie > u->head.length) return {};
-    const std::size_t left = static_cast<std::size_t>(u->head.length - head.other_cookie);
-    return landing{u->data + head.other_cookie, std::min<std::size_t>(head.length, left),
-                   static_cast<landing_owner*>(u)};
+    if (u->peer != peer || head.other_transfer_id > u->head.length) return {};
+    const std::size_t left = static_cast<std::size_t>(u->head.length - head.other_transfer_id);
+    return destination_buffer{u->data + head.other_transfer_id, std::min<std::size_t>(head.length, left),
+                              static_cast<destination_owner*>(u)};
   }
   receive* r = is.receiving;
-  if (r == nullptr || r->peer != peer || head.other_cookie > r->capacity) return {};
-  const std::size_t room = std::min<std::size_t>(head.length, r->capacity - head.other_cookie);
-  return landing{r->data + head.other_cookie, room, static_cast<landing_owner*>(r)};
+  if (r == nullptr || r->peer != peer || head.other_transfer_id > r->capacity) return {};
+  const std::size_t room = std::min<std::size_t>(head.length, r->capacity - head.other_transfer_id);
+  return destination_buffer{r->data + head.other_transfer_id, room, static_cast<destination_owner*>(r)};
 }
 
-void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
+void endpoint::end(int peer, const frame& head, const destination_buffer& where) noexcept {
   peer_state& from = state_of(peer);
   if (from.lost && where.owner == nullptr) [[unlikely]]
     return;
@@ -714,19 +716,19 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
       from.counters.bytes_received += head.length;
       end_eager(peer, head, where);
       break;
-    case frame_kind::announce:
+    case frame_kind::rts:
       ++from.counters.receives;
-      end_announce(peer, head);
+      end_rts(peer, head);
       break;
-    case frame_kind::clear:
-      end_clear(peer, head);
+    case frame_kind::cts:
+      end_cts(peer, head);
       break;
     case frame_kind::data:
       from.counters.bytes_received += head.length;
       end_data(head, where);
       break;
-    case frame_kind::withdraw:
-      end_withdraw(peer, head);
+    case frame_kind::cancel:
+      end_cancel(peer, head);
       break;
     case frame_kind::fail:
       end_fail(peer, head, where);
@@ -735,7 +737,7 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
       end_agree(peer, head, where);
       break;
     case frame_kind::refuse:
-    case frame_kind::taken:
+    case frame_kind::fin:
       end_answer(peer, head);
       break;
     case frame_kind::credit:
@@ -750,8 +752,8 @@ void endpoint::end(int peer, const frame& head, const landing& where) noexcept {
     case frame_kind::tell:
       end_tell(peer, head);
       break;
-    case frame_kind::leave:  // the link reports it with closed()
-    case frame_kind::pulse:  // between the links
+    case frame_kind::leave:      // the link reports it with closed()
+    case frame_kind::heartbeat:  // between the links
     case frame_kind::alive:
       break;
   }
@@ -774,18 +776,18 @@ void endpoint::deliver(int peer, const frame& head, const std::byte* payload) no
     finish(r);
     return;
   }
-  const landing where = keep_early(peer, head);
+  const destination_buffer where = keep_early(peer, head);
   if (where.owner == nullptr && from.lost) return;
   if (where.room > 0) std::memcpy(where.at, payload, where.room);
   from.arriving = nullptr;
   end_eager(peer, head, where);
 }
 
-void endpoint::end_eager(int peer, const frame& head, const landing& where) noexcept {
-  auto* owner = static_cast<landing_owner*>(where.owner);
-  if (owner == nullptr || owner->is == landing_owner::kind::receive) give_credit(peer, head);
+void endpoint::end_eager(int peer, const frame& head, const destination_buffer& where) noexcept {
+  auto* owner = static_cast<destination_owner*>(where.owner);
+  if (owner == nullptr || owner->is == destination_owner::kind::receive) give_credit(peer, head);
   if (owner == nullptr) return;
-  if (owner->is == landing_owner::kind::receive) {
+  if (owner->is == destination_owner::kind::receive) {
     finish(*static_cast<receive*>(owner));
     return;
   }
@@ -803,7 +805,7 @@ void endpoint::end_eager(int peer, const frame& head, const landing& where) noex
   finish(*r);
 }
 
-void endpoint::end_announce(int peer, const frame& head) noexcept {
+void endpoint::end_rts(int peer, const frame& head) noexcept {
   if (!admitted(peer, head)) return;
   const match::envelope from{head.context, peer, head.tag};
   if (match::posted_receive* posted = matcher_.arrive(from)) {
@@ -811,9 +813,9 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
     note_message(r, peer, head);
     clear_to_send(r, peer, head);
     if (r.failure() == errc::resources) {
-      unexpected* const u = memory_for(r, frame_kind::announce, 0);
+      unexpected* const u = memory_for(r, frame_kind::rts, 0);
       finish(r);
-      if (u == nullptr) return lose(peer, "the announcement of a message");
+      if (u == nullptr) return lose(peer, "the rts frame of a message");
       u->head = head;
       u->complete = true;
       return offer(*u);
@@ -826,29 +828,29 @@ void endpoint::end_announce(int peer, const frame& head) noexcept {
     frame answer;
     answer.kind = frame_kind::refuse;
     answer.context = head.context;
-    answer.cookie = head.cookie;
+    answer.transfer_id = head.transfer_id;
     return post_control(peer, answer);
   }
   unexpected* const u = memory_of(0);
-  if (u == nullptr) return lose(peer, "the announcement of a message that came before its receive");
+  if (u == nullptr) return lose(peer, "the rts frame of a message that came before its receive");
   ++counters_.unexpected;
   u->head = head;
   u->peer = peer;
   u->complete = true;
   u->from = from;
-  announced_.push_back(*u);
+  unmatched_rts_.push_back(*u);
   matcher_.keep(*u);
   answer_probes(*u);
 }
 
-void endpoint::end_data(const frame& head, const landing& where) noexcept {
+void endpoint::end_data(const frame& head, const destination_buffer& where) noexcept {
   if (where.owner == nullptr) return;
-  auto* owner = static_cast<landing_owner*>(where.owner);
-  if (owner->is == landing_owner::kind::unexpected) {
+  auto* owner = static_cast<destination_owner*>(where.owner);
+  if (owner->is == destination_owner::kind::unexpected) {
     auto& u = *static_cast<unexpected*>(owner);
     u.received += head.length;
     if (u.received < u.head.length) return;
-    cookies_.erase(std::exchange(u.cookie, 0));
+    transfer_ids_.erase(std::exchange(u.transfer_id, 0));
     u.complete = true;
     return;
   }
@@ -858,12 +860,12 @@ void endpoint::end_data(const frame& head, const landing& where) noexcept {
   if (r.received >= r.result.bytes) finish(r);
 }
 
-void endpoint::end_fail(int peer, const frame& head, const landing& where) noexcept {
-  std::string text = base::no_words;
+void endpoint::end_fail(int peer, const frame& head, const destination_buffer& where) noexcept {
+  std::string text = base::no_error_text;
   std::vector<int> failed;
   std::uint32_t first = 0;
   if (where.owner != nullptr) {
-    auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
+    auto& u = *static_cast<unexpected*>(static_cast<destination_owner*>(where.owner));
     const auto* const at = reinterpret_cast<const std::uint8_t*>(u.data);
     const auto number = [&](std::size_t i) { return base::get_little_endian<std::uint32_t>(at + 4 * i); };
     const std::size_t words = head.length / 4;
@@ -876,11 +878,11 @@ void endpoint::end_fail(int peer, const frame& head, const landing& where) noexc
       // Then there is no memory for a text that names them, either.
     }
     const std::size_t begin = words < 2 ? 0 : 4 * (2 + count);
-    base::copy_words(text, {reinterpret_cast<const char*>(at) + begin, head.length - begin});
+    base::copy_error_text(text, {reinterpret_cast<const char*>(at) + begin, head.length - begin});
     recycle(u);
   }
-  const auto why = static_cast<errc>(head.tag & ~reaches_offspring);
-  const extent reach = (head.tag & reaches_offspring) != 0 ? extent::offspring : extent::one;
+  const auto why = static_cast<errc>(head.tag & ~reaches_children);
+  const extent reach = (head.tag & reaches_children) != 0 ? extent::children : extent::one;
   const auto owner = contexts_.find(head.context);
   if (owner != contexts_.end()) {
     owner->second.owner->failed_remotely(peer, {why, text, reach, failed, first});
@@ -891,9 +893,9 @@ void endpoint::end_fail(int peer, const frame& head, const landing& where) noexc
   early_failures_.push_back({head.context, peer, why, std::move(text), reach, std::move(failed), first});
 }
 
-void endpoint::end_agree(int peer, const frame& head, const landing& where) noexcept {
+void endpoint::end_agree(int peer, const frame& head, const destination_buffer& where) noexcept {
   if (where.owner == nullptr) return lose(peer, "what it says of who is left");
-  auto& u = *static_cast<unexpected*>(static_cast<landing_owner*>(where.owner));
+  auto& u = *static_cast<unexpected*>(static_cast<destination_owner*>(where.owner));
   routes_.agree(peer, head.context, static_cast<std::uint32_t>(head.tag), {u.data, head.length});
   recycle(u);
 }
@@ -908,8 +910,8 @@ void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) n
 }
 
 void endpoint::finish(receive& r) noexcept {
-  if (r.cookie != 0) cookies_.erase(r.cookie);
-  r.cookie = 0;
+  if (r.transfer_id != 0) transfer_ids_.erase(r.transfer_id);
+  r.transfer_id = 0;
   r.at = receive::phase::done;
   stop_waiting(r);
   engine_.complete(r);
@@ -932,9 +934,9 @@ transport::outgoing* endpoint::returned_of(int peer) noexcept {
 // The rest of the eager frame will not come.
 void endpoint::drop_arriving(int peer) noexcept {
   peer_state& g = state_of(peer);
-  landing_owner* owner = std::exchange(g.arriving, nullptr);
+  destination_owner* owner = std::exchange(g.arriving, nullptr);
   if (owner == nullptr) return;
-  if (owner->is == landing_owner::kind::receive) {
+  if (owner->is == destination_owner::kind::receive) {
     fail(*static_cast<receive*>(owner), g.why, g.text);
     return;
   }
@@ -966,7 +968,7 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   // It has taken leave of those that it knew. Others find its listener closed.
   if (why == errc::peer_failed && !g.heard && routes_.has_left(peer)) {
     why = errc::peer_left;
-    text = base::words([&] { return routes_.describe(peer) + " has finished and left"; });
+    text = base::error_text([&] { return routes_.describe(peer) + " has finished and left"; });
   }
   g.why = why;
   g.text = std::move(text);
@@ -983,18 +985,18 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   const auto goes_on = [why](const receive& r) {
     return why == errc::peer_left && r.received == 0 && r.expected == fingerprint{};
   };
-  cookies_.for_each([&](const cookie_table::named& is) {
+  transfer_ids_.for_each([&](const transfer_id_table::named& is) {
     if (is.sending != nullptr && is.sending->peer == peer) fail(*is.sending, g.why, g.text);
     if (is.receiving != nullptr && is.receiving->peer == peer && !goes_on(*is.receiving))
       fail(*is.receiving, g.why, g.text);
     if (is.kept != nullptr && is.kept->peer == peer) discard(*is.kept);
   });
-  for (unexpected* u = announced_.front(); u != nullptr;) {
-    unexpected* next = announced_.after(*u);
+  for (unexpected* u = unmatched_rts_.front(); u != nullptr;) {
+    unexpected* next = unmatched_rts_.after(*u);
     if (u->peer == peer) discard(*u);
     u = next;
   }
-  cookies_.for_each([&](const cookie_table::named& is) {
+  transfer_ids_.for_each([&](const transfer_id_table::named& is) {
     if (is.receiving != nullptr && is.receiving->peer == peer) wait_again(*is.receiving);
   });
   ++gone_;
@@ -1124,7 +1126,7 @@ unexpected* endpoint::new_unexpected(std::size_t bytes) {
   free_unexpected_.pop_back();
   u->claimed_by = nullptr;
   u->complete = false;
-  u->cookie = 0;
+  u->transfer_id = 0;
   u->received = 0;
   return u;
 }
@@ -1139,7 +1141,7 @@ unexpected* endpoint::memory_of(std::uint64_t bytes) noexcept {
 }
 
 void endpoint::recycle(unexpected& u) noexcept {
-  static_cast<base::list_hook<announced_tag>&>(u).unlink();
+  static_cast<base::list_hook<rts_tag>&>(u).unlink();
   u.claimed_by = nullptr;
   if (u.capacity > kept_unexpected_bytes) {
     delete[] u.data;

@@ -3,17 +3,17 @@
 //
 // eager       frame with the whole message; unmatched ones are kept in memory of the receiver
 //             there, in bounded amount: a sender whose credit with the receiver is used up goes by rendezvous
-// rendezvous  announce -> (match) -> clear -> data...; the data land straight in the receive buffer
-// fetched     announce -> (match) -> the receiver's link gets the data itself -> taken
-// refuse, withdraw and fail end things early. Ranks here are ranks of the world; contexts keep communicators
+// rendezvous  rts -> (match) -> cts -> data...; the data land straight in the receive buffer
+// fetched     rts -> (match) -> the receiver's link gets the data itself -> fin
+// refuse, cancel and fail end things early. Ranks here are ranks of the world; contexts keep communicators
 // apart.
 #pragma once
 
 #include "core/engine.hpp"
 #include "match/matcher.hpp"
-#include "p2p/activities.hpp"
 #include "p2p/closed_contexts.hpp"
-#include "p2p/cookie_table.hpp"
+#include "p2p/transfer_id_table.hpp"
+#include "p2p/transfer_states.hpp"
 #include "transport/link.hpp"
 
 #include <algorithm>
@@ -28,7 +28,7 @@
 namespace tutti::p2p {
 
 // How far a rank has come with a collective.
-struct whereabouts {
+struct collective_progress {
   enum class state : std::uint64_t { not_called, waiting, done, no_communicator };
   state at = state::no_communicator;
   std::uint64_t last = 0;  // the last collective that it called, with its fingerprint
@@ -49,8 +49,8 @@ constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + n
 
 // Which communicators a failure reaches.
 enum class extent : std::uint8_t {
-  one,       // the one that it is told of
-  offspring  // that one and those that were made from it
+  one,      // the one that it is told of
+  children  // that one and those that were made from it
 };
 
 // What a rank that fails a communicator tells the other members.
@@ -70,7 +70,7 @@ class context_owner {
   // A frame of collective `sequence` came from `peer`. False: it is part of another collective than ours;
   // drop it.
   virtual bool admit(int peer, std::uint32_t sequence, const fingerprint& theirs) noexcept = 0;
-  // A message of collective `sequence` met a receive of another kind of collective: both calls in words.
+  // A message of collective `sequence` met a receive of another kind of collective: both calls as text.
   virtual std::string mismatch_text(int peer, std::uint32_t sequence, const fingerprint& mine,
                                     const fingerprint& theirs) const = 0;
   // `peer` has told that this communicator failed there.
@@ -82,9 +82,9 @@ class context_owner {
   // What ends with errc::peer_left because of that says this.
   virtual std::string closed_text(int /*peer*/) const { return {}; }
   // `peer` asks where this rank is with collective `sequence`.
-  virtual whereabouts where(std::uint32_t) const noexcept { return {}; }
+  virtual collective_progress where(std::uint32_t) const noexcept { return {}; }
   // `peer` has answered endpoint::ask.
-  virtual void told(int, std::uint32_t, const whereabouts&) noexcept {}
+  virtual void told(int, std::uint32_t, const collective_progress&) noexcept {}
   // Whether messages of this context may come from `peer`.
   virtual bool has_member(int) const noexcept { return true; }
 
@@ -131,15 +131,16 @@ struct endpoint_counters {
 
 // What the endpoint has in use at the moment; for reports and tests.
 struct endpoint_usage {
-  std::size_t posted = 0;      // receives without a message
-  std::size_t unexpected = 0;  // messages without a receive, or on their way to one
-  std::size_t cookies = 0;     // messages in the middle of a rendezvous
-  std::size_t controls = 0;    // frames without an owner that have not left
+  std::size_t posted = 0;        // receives without a message
+  std::size_t unexpected = 0;    // messages without a receive, or on their way to one
+  std::size_t transfer_ids = 0;  // messages in the middle of a rendezvous
+  std::size_t controls = 0;      // frames without an owner that have not left
 };
 
 class endpoint final : public transport::inbound {
  public:
-  endpoint(core::engine& engine, router& routes, int rank, int size, cookie_table cookies = cookie_table());
+  endpoint(core::engine& engine, router& routes, int rank, int size,
+           transfer_id_table transfer_ids = transfer_id_table());
   endpoint(const endpoint&) = delete;
   endpoint& operator=(const endpoint&) = delete;
   ~endpoint();
@@ -152,16 +153,16 @@ class endpoint final : public transport::inbound {
   void tell_early_failure(std::uint32_t context, context_owner& owner) noexcept;
 
   // Start. True: complete already (look at failure() and result), no completion will be delivered. The
-  // activity and the buffer must stay until completion, or until release().
+  // transfer and the buffer must stay until completion, or until release().
   bool start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
              const fingerprint& part_of) noexcept;
-  // A message that its link takes whole at once, for which no activity is needed. False: nothing was done;
+  // A message that its link takes whole at once, for which no transfer is needed. False: nothing was done;
   // start() a send.
   bool send_now(std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes) noexcept;
   bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
              const fingerprint& part_of) noexcept;
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
-  // Ends the activity without a completion; on return neither it nor its buffer is referenced. Harmless when
+  // Ends the transfer without a completion; on return neither it nor its buffer is referenced. Harmless when
   // done. The message that a receive of point to point had, also one that is complete and has not been
   // delivered, is there for other receives as if it had not had it.
   void release(send& s) noexcept;
@@ -177,7 +178,7 @@ class endpoint final : public transport::inbound {
   // Ends every receive posted for `context`.
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
   // Tells `peer` that the communicator has failed here; best effort.
-  void announce_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept;
+  void send_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept;
   // Tells `peer` that this rank has closed the context, or is about to; best effort.
   void announce_closing(std::uint32_t context, int peer) noexcept;
   // `peer` has closed the context: what waits there for a message from it or to it, now or later, ends with
@@ -256,13 +257,14 @@ class endpoint final : public transport::inbound {
   int rank() const noexcept { return rank_; }
 
   // transport::inbound
-  transport::landing begin(int peer, const transport::frame& head) noexcept override;
-  void end(int peer, const transport::frame& head, const transport::landing& where) noexcept override;
+  transport::destination_buffer begin(int peer, const transport::frame& head) noexcept override;
+  void end(int peer, const transport::frame& head,
+           const transport::destination_buffer& where) noexcept override;
   void deliver(int peer, const transport::frame& head, const std::byte* payload) noexcept override;
   void closed(int peer, errc why, std::string text) noexcept override;
 
  private:
-  struct control;  // an announcement's answer or another frame without owner, kept until it has left
+  struct control;  // an rts frame's answer or another frame without owner, kept until it has left
   struct peer_state {
     errc why = errc::success;         // of the link's end
     transport::link* link = nullptr;  // while it has not ended, once something was sent
@@ -273,7 +275,7 @@ class endpoint final : public transport::inbound {
     std::string text;
     std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited
     std::uint64_t owed = 0;       // cost of those that were taken here since the last credit
-    landing_owner* arriving =
+    destination_owner* arriving =
         nullptr;  // where the eager frame goes of which the header has come, the rest not yet
   };
   peer_state& state_of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
@@ -290,7 +292,7 @@ class endpoint final : public transport::inbound {
     return std::find(o.closed_by.begin(), o.closed_by.end(), peer) != o.closed_by.end();
   }
   // Nothing will come from `peer`, or go to it, in this context: why.
-  void set_gone(core::activity& a, std::uint32_t context, int peer) noexcept;
+  void set_gone(core::completion& a, std::uint32_t context, int peer) noexcept;
   // When a receive from any rank would wait for nobody, one of those that have gone: there were other
   // members, all have gone, and this rank does not write to itself. Else -1.
   int nobody_left(const open& o) const noexcept;
@@ -306,7 +308,7 @@ class endpoint final : public transport::inbound {
   void remember_closed(std::uint32_t context) noexcept;
   transport::outgoing* returned_of(int peer) noexcept;
 
-  // early_ends.cpp
+  // receive_cancellation.cpp
   bool take_back(send& s) noexcept;
   void end_early(receive& r, errc code, const std::string& text, bool keep) noexcept;
   unexpected* detach(receive& r, bool keep, bool& lost) noexcept;
@@ -319,23 +321,23 @@ class endpoint final : public transport::inbound {
   void discard(unexpected& u) noexcept;
   void wait_again(receive& r) noexcept;
 
-  transport::landing begin_eager(int peer, const transport::frame& head) noexcept;
-  transport::landing keep_early(int peer, const transport::frame& head) noexcept;
-  transport::landing begin_data(int peer, const transport::frame& head) noexcept;
-  void end_eager(int peer, const transport::frame& head, const transport::landing& where) noexcept;
-  void end_announce(int peer, const transport::frame& head) noexcept;
-  void end_clear(int peer, const transport::frame& head) noexcept;
-  void end_data(const transport::frame& head, const transport::landing& where) noexcept;
-  void end_withdraw(int peer, const transport::frame& head) noexcept;
-  void end_fail(int peer, const transport::frame& head, const transport::landing& where) noexcept;
-  void end_agree(int peer, const transport::frame& head, const transport::landing& where) noexcept;
+  transport::destination_buffer begin_eager(int peer, const transport::frame& head) noexcept;
+  transport::destination_buffer keep_early(int peer, const transport::frame& head) noexcept;
+  transport::destination_buffer begin_data(int peer, const transport::frame& head) noexcept;
+  void end_eager(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
+  void end_rts(int peer, const transport::frame& head) noexcept;
+  void end_cts(int peer, const transport::frame& head) noexcept;
+  void end_data(const transport::frame& head, const transport::destination_buffer& where) noexcept;
+  void end_cancel(int peer, const transport::frame& head) noexcept;
+  void end_fail(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
+  void end_agree(int peer, const transport::frame& head, const transport::destination_buffer& where) noexcept;
   bool admitted(int peer, const transport::frame& head) noexcept {
     return head.fingerprint == fingerprint{} || admitted_to_collective(peer, head);
   }
   bool admitted_to_collective(int peer, const transport::frame& head) noexcept;
 
   bool take_unexpected(receive& r, unexpected& u) noexcept;
-  void clear_to_send(receive& r, int peer, const transport::frame& announced) noexcept;
+  void clear_to_send(receive& r, int peer, const transport::frame& rts) noexcept;
   void note_message(receive& r, int peer, const transport::frame& head) noexcept;
   void note_misfit(receive& r, int peer, const transport::frame& head) noexcept;
 
@@ -351,7 +353,7 @@ class endpoint final : public transport::inbound {
 
   void finish(send& s) noexcept;
   void finish(receive& r) noexcept;
-  void stop_waiting(core::activity& a) noexcept;
+  void stop_waiting(core::completion& a) noexcept;
   bool more_controls() noexcept;
   void post_control(int peer, transport::frame head, std::vector<std::byte> payload = {}) noexcept;
 
@@ -368,7 +370,7 @@ class endpoint final : public transport::inbound {
   std::vector<std::unique_ptr<unexpected>>
       unexpected_nodes_;  // before the queues that link them: freed after them
   match::matcher matcher_;
-  cookie_table cookies_;
+  transfer_id_table transfer_ids_;
   std::unordered_map<std::uint32_t, open> contexts_;
   std::vector<context_owner*> to_tell_;  // has room for all of them
   std::vector<peer_state> peers_;
@@ -376,7 +378,7 @@ class endpoint final : public transport::inbound {
   std::size_t closings_ = 0;  // pairs of an open context and a peer that has closed it
   // Sends that a link has handed back, until it says why.
   base::intrusive_list<transport::outgoing, transport::outgoing_tag> returned_;
-  base::intrusive_list<unexpected, announced_tag> announced_;
+  base::intrusive_list<unexpected, rts_tag> unmatched_rts_;
   base::intrusive_list<probe, probe_tag> probes_;
   std::vector<unexpected*> free_unexpected_;
   std::vector<std::unique_ptr<control>> controls_;

@@ -10,22 +10,22 @@
 
 namespace tutti::p2p {
 
-template <class Activity>
+template <class Transfer>
 class transfer {
  public:
   template <class... Arguments>
   explicit transfer(endpoint& through, Arguments... arguments) noexcept : through_(through) {
-    activity_.on_done = [](core::activity& a) noexcept {
+    transfer_.on_done = [](core::completion& a) noexcept {
       auto& self = *static_cast<transfer*>(a.user);
       self.finished_ = true;
       if (self.waiting_) detail::resume_bounded(self.waiting_);
     };
-    activity_.user = this;
-    finished_ = through_.start(activity_, arguments...);
+    transfer_.user = this;
+    finished_ = through_.start(transfer_, arguments...);
   }
   transfer(const transfer&) = delete;
   transfer& operator=(const transfer&) = delete;
-  ~transfer() { through_.release(activity_); }
+  ~transfer() { through_.release(transfer_); }
 
   // By value: g++ 12 copies an awaiter that await_transform hands on by reference.
   struct awaiter {
@@ -33,16 +33,16 @@ class transfer {
     bool await_ready() const noexcept { return self->finished_; }
     void await_suspend(std::coroutine_handle<> h) const noexcept { self->waiting_ = h; }
     status await_resume() const {
-      if (self->activity_.failure() != errc::success)
-        throw error(self->activity_.failure(), self->activity_.take_text());
-      return self->activity_.result;
+      if (self->transfer_.failure() != errc::success)
+        throw error(self->transfer_.failure(), self->transfer_.take_text());
+      return self->transfer_.result;
     }
   };
   awaiter operator co_await() & noexcept { return awaiter{this}; }
 
  private:
   endpoint& through_;
-  Activity activity_;
+  Transfer transfer_;
   std::coroutine_handle<> waiting_;
   bool finished_ = false;
 };

@@ -31,7 +31,7 @@ void endpoint::mark_waited_for(std::vector<waits>& by_peer) noexcept {
     const auto owner = contexts_.find(p->wanted.context);
     if (owner != contexts_.end()) mark_source(p->wanted.source, *owner->second.owner);
   }
-  cookies_.for_each([&](const cookie_table::named& is) {
+  transfer_ids_.for_each([&](const transfer_id_table::named& is) {
     if (is.sending != nullptr) mark(is.sending->peer, waits::for_it);
     if (is.receiving != nullptr) mark(is.receiving->peer, waits::for_it);
   });

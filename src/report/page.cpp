@@ -174,7 +174,7 @@ std::string media_section(const run_data& run) {
           rank_key(r.rank), r.texts.size() - most_texts, r.rank);
     for (const said_text& t : std::span(r.texts).last(std::min(most_texts, r.texts.size())))
       texts += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td></tr>", rank_key(r.rank),
-                           escaped(t.name), t.step, escaped(t.words));
+                           escaped(t.name), t.step, escaped(t.content));
     for (const auto& [name, h] : r.histograms)
       histograms += histogram_chart(fmt::format("{}, rank {}, step {}", name, r.rank, h.step), h, r.rank);
     for (const file_data& image : r.images) {

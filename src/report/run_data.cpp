@@ -53,7 +53,7 @@ double number_of(const json& value) {
   return std::numeric_limits<double>::quiet_NaN();
 }
 
-std::string words_of(const json& value) {
+std::string text_of_value(const json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -70,7 +70,7 @@ rank_state state_of(const json& status, double heartbeat) {
   if (get<std::string>(status, "host", "") == here.host)
     return rank_state::died;  // the machine has started again since
   const double patience = std::max(10.0, 5 * get<double>(status, "heartbeat_seconds", 2));
-  return train::seconds_since_1970() - heartbeat > patience ? rank_state::silent : rank_state::running;
+  return train::seconds_since_1970() - heartbeat > patience ? rank_state::unresponsive : rank_state::running;
 }
 
 void add_line(const json& line, rank_data& to) {
@@ -82,7 +82,7 @@ void add_line(const json& line, rank_data& to) {
   } else if (kind == "text") {
     to.texts.push_back({name, get<std::string>(line, "value", ""), step});
   } else if (kind == "hyperparameters") {
-    for (const auto& [key, value] : line.at("values").items()) to.hyperparameters[key] = words_of(value);
+    for (const auto& [key, value] : line.at("values").items()) to.hyperparameters[key] = text_of_value(value);
   } else if (kind == "histogram") {
     const histogram_data h{step, number_of(line.at("min")), number_of(line.at("max")),
                            get<std::vector<double>>(line, "limits", {}),
@@ -145,7 +145,7 @@ int rank_in(const std::string& file, const std::string& extension) {
 std::vector<std::pair<std::string, std::string>> pairs_of(const json& object) {
   std::vector<std::pair<std::string, std::string>> pairs;
   if (object.is_object())
-    for (const auto& [key, value] : object.items()) pairs.emplace_back(key, words_of(value));
+    for (const auto& [key, value] : object.items()) pairs.emplace_back(key, text_of_value(value));
   return pairs;
 }
 
@@ -161,8 +161,8 @@ const char* name_of(rank_state s) noexcept {
       return "running";
     case rank_state::died:
       return "died";
-    case rank_state::silent:
-      return "silent";
+    case rank_state::unresponsive:
+      return "unresponsive";
   }
   return "";
 }

@@ -23,7 +23,7 @@ struct histogram_data {
 };
 
 struct said_text {
-  std::string name, words;
+  std::string name, content;
   std::int64_t step = 0;
 };
 
@@ -38,8 +38,8 @@ enum class rank_state {
   finished,
   closed,  // ended without finish()
   running,
-  died,   // it said that it runs, and its process is no more
-  silent  // on another host, and without a sign of life for long
+  died,         // it said that it runs, and its process is no more
+  unresponsive  // on another host, and without a sign of life for long
 };
 const char* name_of(rank_state s) noexcept;
 
@@ -47,7 +47,7 @@ struct rank_data {
   int rank = -1;
   std::string host;
   std::int64_t pid = 0;
-  rank_state state = rank_state::silent;
+  rank_state state = rank_state::unresponsive;
   double opened = 0, heartbeat = 0;  // seconds since 1970
   std::uint64_t written = 0, dropped = 0, failed = 0;
   std::string failure;

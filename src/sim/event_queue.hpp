@@ -27,7 +27,7 @@ struct event {
     death,
     disconnection,
     silence,  // connections across partition `index` are given up
-    standstill
+    stall
   };
   nanoseconds at = 0;
   std::uint64_t order = 0;

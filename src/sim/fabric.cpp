@@ -12,10 +12,10 @@
 
 namespace tutti::sim {
 
+using tutti::transport::cancel_result;
 using tutti::transport::frame;
 using tutti::transport::frame_kind;
 using tutti::transport::outgoing;
-using tutti::transport::withdrawal;
 using tutti::transport::tcp::payload_bytes;
 
 namespace {
@@ -120,23 +120,23 @@ bool fabric::submit(sim_link& link, outgoing& o) {
   return queue();
 }
 
-withdrawal fabric::withdraw(sim_link& link, outgoing& o) noexcept {
+cancel_result fabric::cancel(sim_link& link, outgoing& o) noexcept {
   const port& p = at(link.owner_.rank());
   const bool first = link.messages_.front() == &o || link.long_data_.front() == &o;
   const bool goes = first && !p.dying && !p.gone && link.at_ == sim_link::phase::open &&
                     numbers_.happens(options_.noise.unstoppable);
   static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).unlink();
-  if (!goes) return withdrawal::gone;
+  if (!goes) return cancel_result::gone;
   // As on a stream where it had begun to leave: what its header has promised is finished.
   if (o.head.kind != frame_kind::data) {
     transmit(link, o.head, o.payload, static_cast<std::size_t>(payload_bytes(o.head)));
-    return withdrawal::leaves;
+    return cancel_result::leaves;
   }
   frame head = o.head;
   head.length = std::min<std::uint64_t>(o.head.length - o.progress, options_.network.slice);
-  head.other_cookie += o.progress;
+  head.other_transfer_id += o.progress;
   transmit(link, head, o.payload + o.progress, static_cast<std::size_t>(head.length));
-  return o.progress + head.length >= o.head.length ? withdrawal::leaves : withdrawal::gone;
+  return o.progress + head.length >= o.head.length ? cancel_result::leaves : cancel_result::gone;
 }
 
 // One frame, or one slice; the frame's owner hears of its end.
@@ -148,7 +148,7 @@ bool fabric::send_front(sim_link& link) {
   std::uint64_t bytes = all;
   if (head.kind == frame_kind::data) {
     head.length = bytes = std::min<std::uint64_t>(all - o->progress, options_.network.slice);
-    head.other_cookie += o->progress;
+    head.other_transfer_id += o->progress;
   }
   transmit(link, head, bytes > 0 ? o->payload + o->progress : nullptr, static_cast<std::size_t>(bytes));
   o->progress += bytes;
@@ -175,7 +175,7 @@ bool fabric::send_waiting(sim_transport& of) {
     if (link->at_ != sim_link::phase::open) continue;
     if (link->waiting()) {
       if (!link->base::list_hook<sending_tag>::linked()) of.sending_.push_back(*link);
-    } else if (link->silent_) {
+    } else if (link->muted_) {
       send_farewell(*link);
     }
   }
@@ -214,7 +214,7 @@ void fabric::transmit(sim_link& link, frame head, const std::byte* payload, std:
   hash_.add(static_cast<std::uint64_t>(from) << 32 | static_cast<std::uint64_t>(to));
   hash_.add(static_cast<std::uint64_t>(head.kind) << 56 ^ static_cast<std::uint64_t>(head.context) << 32 ^
             static_cast<std::uint32_t>(head.tag));
-  hash_.add(head.length ^ head.cookie << 20 ^ head.other_cookie << 40);
+  hash_.add(head.length ^ head.transfer_id << 20 ^ head.other_transfer_id << 40);
   hash_.add(std::span(payload, bytes));
 
   nanoseconds heals = 0;
@@ -327,7 +327,7 @@ void fabric::establish(int rank, int other) {
     link.at_ = sim_link::phase::open;
     if (link.waiting()) {
       if (!link.base::list_hook<sending_tag>::linked()) t.sending_.push_back(link);
-    } else if (link.silent_) {
+    } else if (link.muted_) {
       send_farewell(link);
     }
     want_step(side, now_);
@@ -497,7 +497,7 @@ namespace {
 constexpr core::time_point beginning{std::chrono::hours(24 * 365)};
 }  // namespace
 
-rank_environment::rank_environment(fabric& f, int rank)
+rank_platform::rank_platform(fabric& f, int rank)
     : fabric_(f), numbers_(scrambled(f.settings().seed * 0x10001 + static_cast<std::uint64_t>(rank) + 3)) {
   for (const skew& s : f.settings().faults.skews) {
     if (s.rank != rank) continue;
@@ -506,12 +506,12 @@ rank_environment::rank_environment(fabric& f, int rank)
   }
 }
 
-core::time_point rank_environment::local(nanoseconds t) const noexcept {
+core::time_point rank_platform::local(nanoseconds t) const noexcept {
   return beginning +
          std::chrono::nanoseconds(t + ahead_ + static_cast<nanoseconds>(static_cast<double>(t) * drift_));
 }
 
-nanoseconds rank_environment::moment_of(core::time_point t) const noexcept {
+nanoseconds rank_platform::moment_of(core::time_point t) const noexcept {
   if (t == core::time_point::max()) return end_of_time;
   const nanoseconds wanted =
       std::chrono::duration_cast<std::chrono::nanoseconds>(t - beginning).count() - ahead_;

@@ -6,7 +6,7 @@
 // for o.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 #include "sim/event_queue.hpp"
 #include "transport/link.hpp"
 
@@ -24,7 +24,7 @@ namespace tutti::sim {
 class sim_link;
 class sim_transport;
 
-// A frame on its way, or news of a connection's end.
+// A frame on its way, or the end of a connection.
 struct packet {
   int from = 0;
   int to = 0;
@@ -94,7 +94,7 @@ class fabric {
 
   // ---- for links ----
   bool submit(sim_link& link, transport::outgoing& o);
-  transport::withdrawal withdraw(sim_link& link, transport::outgoing& o) noexcept;
+  transport::cancel_result cancel(sim_link& link, transport::outgoing& o) noexcept;
   // Sends what waits and may leave by now; true when that was anything.
   bool send_waiting(sim_transport& of);
   void send_farewell(sim_link& link);
@@ -147,9 +147,9 @@ class fabric {
 };
 
 // A rank's clock, and its randomness.
-class rank_environment final : public core::environment {
+class rank_platform final : public core::platform {
  public:
-  rank_environment(fabric& f, int rank);
+  rank_platform(fabric& f, int rank);
   core::time_point now() noexcept override { return local(fabric_.now()); }
   std::uint64_t random() noexcept override { return numbers_.next(); }
   // The first moment of the simulation at which this clock shows `t` or more.

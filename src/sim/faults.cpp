@@ -75,11 +75,11 @@ faults faults::random(std::uint64_t seed, int ranks, duration within) {
     f.partitions.push_back(p);
   }
   if (numbers.happens(0.15)) {
-    standstill s;
+    stall s;
     s.rank = one();
     s.from = moment();
     s.until = s.from + (numbers.happens(0.5) ? moment() : duration(std::chrono::milliseconds(700)));
-    f.standstills.push_back(s);
+    f.stalls.push_back(s);
   }
   if (numbers.happens(0.3))
     f.skews.push_back({one(), duration(numbers.up_to(3'600'000'000'000)), 400 * numbers.share() - 200});
@@ -93,11 +93,11 @@ faults faults::random(std::uint64_t seed, int ranks, duration within) {
 }
 
 bool faults::none() const noexcept {
-  return deaths.empty() && disconnections.empty() && partitions.empty() && standstills.empty() &&
-         skews.empty() && corruptions.empty();
+  return deaths.empty() && disconnections.empty() && partitions.empty() && stalls.empty() && skews.empty() &&
+         corruptions.empty();
 }
 
-std::string faults::words() const {
+std::string faults::text() const {
   std::string text;
   const auto say = [&text](const std::string& one) { text += (text.empty() ? "" : "; ") + one; };
   const auto us = [](duration d) { return static_cast<double>(d.count()) / 1000; };
@@ -110,7 +110,7 @@ std::string faults::words() const {
   for (const partition& p : partitions)
     say(fmt::format("ranks {} are cut off from {} us {}", fmt::join(p.ranks, ","), us(p.from),
                     p.until == never ? std::string("on") : fmt::format("to {} us", us(p.until))));
-  for (const standstill& s : standstills)
+  for (const stall& s : stalls)
     say(fmt::format("rank {} stands still from {} to {} us", s.rank, us(s.from), us(s.until)));
   for (const skew& s : skews)
     say(fmt::format("the clock of rank {} is {} us ahead and gains {} ppm", s.rank, us(s.ahead),

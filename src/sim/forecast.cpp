@@ -196,7 +196,7 @@ forecast simulate(pattern what, algorithm with, std::size_t bytes, int ranks, co
   o.network = n;
   o.timeout = std::chrono::hours(10);
   const report r = run(o, [&a](communicator world) { return measure(std::move(world), &a); });
-  if (!r.all_returned()) throw error(errc::invalid_argument, "a forecast by simulation failed\n" + r.words());
+  if (!r.all_returned()) throw error(errc::invalid_argument, "a forecast by simulation failed\n" + r.text());
   forecast f;
   f.simulated = true;
   f.time = a.ended - a.begun;

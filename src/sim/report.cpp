@@ -15,7 +15,7 @@ bool report::all_returned() const noexcept {
                      [](const rank_report& r) { return r.how == ending::returned; });
 }
 
-std::string report::words() const {
+std::string report::text() const {
   std::string text =
       fmt::format("seed {}: {} ranks, {} us, {} frames with {} bytes, {} events, hash {:016x}{}\n", seed,
                   ranks.size(), static_cast<double>(time.count()) / 1000, frames, bytes, events, hash,

@@ -10,26 +10,26 @@
 
 namespace tutti::sim {
 
+using tutti::transport::cancel_result;
+using tutti::transport::destination_buffer;
 using tutti::transport::frame_kind;
-using tutti::transport::landing;
 using tutti::transport::outgoing;
-using tutti::transport::withdrawal;
 
 sim_link::sim_link(sim_transport& owner, int peer) noexcept : owner_(owner), peer_(peer) {}
 
 bool sim_link::submit(outgoing& o) noexcept {
-  if (said_farewell_ || (silent_ && at_ == phase::closed)) return false;
+  if (said_farewell_ || (muted_ && at_ == phase::closed)) return false;
   return owner_.fabric_.submit(*this, o);
 }
 
-withdrawal sim_link::withdraw(outgoing& o) noexcept {
-  if (!static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).linked()) return withdrawal::gone;
-  return owner_.fabric_.withdraw(*this, o);
+cancel_result sim_link::cancel(outgoing& o) noexcept {
+  if (!static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).linked()) return cancel_result::gone;
+  return owner_.fabric_.cancel(*this, o);
 }
 
-bool sim_link::redirect_landing(void* owner, const landing& instead) noexcept {
+bool sim_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
   if (half_way_ == nullptr || where_.owner != owner) return false;
-  const landing part = tutti::transport::part_of(instead, half_way_->head);
+  const destination_buffer part = tutti::transport::part_of(instead, half_way_->head);
   const std::size_t here = std::min({half_way_->come, where_.room, part.room});
   if (here > 0) std::memcpy(part.at, where_.at, here);
   where_ = part;
@@ -40,7 +40,7 @@ std::size_t sim_link::eager_limit() const noexcept { return owner_.fabric_.setti
 
 void sim_link::receive(packet* p) noexcept {
   fabric& f = owner_.fabric_;
-  if (at_ == phase::closed || (silent_ && !p->is_end && p->head.kind != frame_kind::leave)) {
+  if (at_ == phase::closed || (muted_ && !p->is_end && p->head.kind != frame_kind::leave)) {
     // Of one that comes in parts the rest is on its way, and the packet with it.
     if (!std::exchange(p->in_parts, false)) f.delivered(p);
     return;
@@ -74,7 +74,7 @@ void sim_link::receive(packet* p) noexcept {
   half_way_ = nullptr;
   const tutti::transport::frame head = p->head;
   f.delivered(p);
-  up.end(peer_, head, std::exchange(where_, landing{}));
+  up.end(peer_, head, std::exchange(where_, destination_buffer{}));
 }
 
 void sim_link::close(errc why, std::string text) noexcept {
@@ -82,9 +82,9 @@ void sim_link::close(errc why, std::string text) noexcept {
   at_ = phase::closed;
   base::list_hook<sending_tag>::unlink();
   half_way_ = nullptr;
-  where_ = landing{};
+  where_ = destination_buffer{};
   hand_back();
-  if (!silent_) owner_.up_->closed(peer_, why, std::move(text));
+  if (!muted_) owner_.up_->closed(peer_, why, std::move(text));
   owner_.changed();
 }
 
@@ -103,8 +103,8 @@ void sim_link::forget() noexcept {
 }
 
 void sim_link::leave() noexcept {
-  silent_ = true;
-  where_ = landing{};
+  muted_ = true;
+  where_ = destination_buffer{};
   if (at_ == phase::idle) at_ = phase::closed;
   if (at_ == phase::open && !waiting()) owner_.fabric_.send_farewell(*this);
 }
@@ -134,7 +134,7 @@ sim_link& sim_transport::at(int peer) {
     links_.push_back(std::make_unique<sim_link>(*this, peer));
     l = links_.back().get();
     if (leaving_ || !attached_) {
-      l->silent_ = true;
+      l->muted_ = true;
       l->at_ = sim_link::phase::closed;
     }
   }
@@ -142,8 +142,8 @@ sim_link& sim_transport::at(int peer) {
 }
 
 std::string sim_transport::describe(int peer) const {
-  const core::peer_card& card = info_->card(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+  const core::endpoint_record& record = info_->record(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
 bool sim_transport::has_queue() const noexcept {
@@ -173,15 +173,15 @@ bool sim_transport::poll() noexcept {
 
 void sim_transport::changed() noexcept {
   // From the loop, and not from inside a link.
-  if (waiting_) loop_.engine().timers().arm(leave_timer_, loop_.engine().env().now());
+  if (waiting_) loop_.engine().timers().arm(leave_timer_, loop_.engine().platform().now());
 }
 
 task<> sim_transport::leave(core::time_point deadline) {
   if (!attached_) co_return;
   leaving_ = true;
   for (const auto& l : links_) l->leave();
-  struct news {
-    explicit news(sim_transport& t, core::time_point d) noexcept : of(t), until(d) {}
+  struct link_change {
+    explicit link_change(sim_transport& t, core::time_point d) noexcept : of(t), until(d) {}
     sim_transport& of;
     core::time_point until;
     bool await_ready() const noexcept { return false; }
@@ -191,7 +191,8 @@ task<> sim_transport::leave(core::time_point deadline) {
     }
     void await_resume() const noexcept {}
   };
-  while (attached_ && any_open() && loop_.engine().env().now() < deadline) co_await news(*this, deadline);
+  while (attached_ && any_open() && loop_.engine().platform().now() < deadline)
+    co_await link_change(*this, deadline);
   for (const auto& l : links_) {
     if (l->closed()) continue;
     fabric_.hang_up(*l, l->said_farewell_ ? errc::peer_left : errc::peer_failed,
@@ -210,7 +211,7 @@ void sim_transport::cut() noexcept {
                              "output and exit code say why",
                              describe(rank_)));
   for (const auto& l : links_) {
-    l->silent_ = true;
+    l->muted_ = true;
     l->forget();
     l->half_way_ = nullptr;
     l->base::list_hook<sending_tag>::unlink();

@@ -26,8 +26,8 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
 
   const char* transport_name() const noexcept override { return "sim"; }
   bool submit(transport::outgoing& o) noexcept override;
-  transport::withdrawal withdraw(transport::outgoing& o) noexcept override;
-  bool redirect_landing(void* owner, const transport::landing& instead) noexcept override;
+  transport::cancel_result cancel(transport::outgoing& o) noexcept override;
+  bool redirect_destination(void* owner, const transport::destination_buffer& instead) noexcept override;
   std::size_t eager_limit() const noexcept override;
   bool closed() const noexcept override { return at_ == phase::closed; }
 
@@ -47,12 +47,12 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   sim_transport& owner_;
   const int peer_;
   phase at_ = phase::idle;
-  bool silent_ = false;         // nobody above is told anything any more
+  bool muted_ = false;          // nobody above is told anything any more
   bool said_farewell_ = false;  // nothing follows
   frames messages_;
   frames long_data_;            // with slices between which messages pass
   packet* half_way_ = nullptr;  // the frame of which a part has come
-  transport::landing where_;
+  transport::destination_buffer where_;
 };
 
 class sim_transport final : public transport::transport, public core::source {
@@ -61,9 +61,9 @@ class sim_transport final : public transport::transport, public core::source {
   ~sim_transport() override { cut(); }
 
   const char* name() const noexcept override { return "sim"; }
-  void listen(core::peer_card&, const tutti::transport::listen_wish&) override {}
+  void listen(core::endpoint_record&, const tutti::transport::listen_wish&) override {}
   void open(const core::world_info& info, tutti::transport::inbound& up) override;
-  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override {
+  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank;
   }
   tutti::transport::link& link_to(int peer) override { return at(peer); }

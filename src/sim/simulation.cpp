@@ -36,12 +36,12 @@ core::world_info world_for(const options& o, int rank, std::uint64_t id) {
   info.timeout = std::min(o.timeout, longest_timeout);
   info.peers.resize(static_cast<std::size_t>(o.ranks));
   for (int r = 0; r < o.ranks; ++r) {
-    core::peer_card& card = info.peers[static_cast<std::size_t>(r)];
-    card.rank = r;
-    card.host = fmt::format("sim{}", r / o.ranks_per_host);
-    card.pid = 1000 + r;
-    card.host_id = card.host;
-    card.cpus = "1";
+    core::endpoint_record& record = info.peers[static_cast<std::size_t>(r)];
+    record.rank = r;
+    record.host = fmt::format("sim{}", r / o.ranks_per_host);
+    record.pid = 1000 + r;
+    record.host_id = record.host;
+    record.cpus = "1";
   }
   return info;
 }
@@ -49,12 +49,12 @@ core::world_info world_for(const options& o, int rank, std::uint64_t id) {
 }  // namespace
 
 struct simulation::member {
-  member(fabric& f, int r) : rank(r), environment(f, r), runtime(context, environment) {
+  member(fabric& f, int r) : rank(r), platform(f, r), runtime(context, platform) {
     runtime.loop().set_stepped();
   }
   const int rank;
   boost::asio::io_context context{1};
-  rank_environment environment;
+  rank_platform platform;
   comm::runtime_state runtime;
   int code = 0;
   bool begun = false;
@@ -108,8 +108,8 @@ simulation::simulation(const options& o, tutti::detail::any_main& main)
     if (p.until == never || p.until - p.from > o.network.silence)
       plan(event::what::silence, 0, p.from + o.network.silence, i);
   }
-  for (std::size_t i = 0; i < f.standstills.size(); ++i)
-    plan(event::what::standstill, f.standstills[i].rank, f.standstills[i].from, i);
+  for (std::size_t i = 0; i < f.stalls.size(); ++i)
+    plan(event::what::stall, f.stalls[i].rank, f.stalls[i].from, i);
 }
 
 simulation::~simulation() {
@@ -162,7 +162,7 @@ void simulation::step(member& m) {
   const bool busy = rounds == rounds_at_once;
   const nanoseconds soonest = fabric_.now() + (busy ? busy_step : 0);
   if (busy) fabric_.want_step(m.rank, soonest);
-  const nanoseconds next = m.environment.moment_of(loop.engine().timers().next());
+  const nanoseconds next = m.platform.moment_of(loop.engine().timers().next());
   if (next != end_of_time) fabric_.want_step(m.rank, std::max(next, soonest));
 }
 
@@ -201,9 +201,9 @@ void simulation::handle(const event& e) {
       return fabric_.disconnect(options_.faults.disconnections[e.index]);
     case event::what::silence:
       return fabric_.give_up(options_.faults.partitions[e.index]);
-    case event::what::standstill:
+    case event::what::stall:
       p.cpu_free =
-          std::max(p.cpu_free, static_cast<nanoseconds>(options_.faults.standstills[e.index].until.count()));
+          std::max(p.cpu_free, static_cast<nanoseconds>(options_.faults.stalls[e.index].until.count()));
       return;
   }
 }
@@ -355,7 +355,7 @@ void check(const options& o) {
     time(p.from, "faults.partitions.from");
     require(p.until >= p.from, "faults.partitions.until", in_ns(p.until), "give `from` or later");
   }
-  for (const standstill& s : o.faults.standstills) {
+  for (const stall& s : o.faults.stalls) {
     rank(s.rank, "faults.standstills.rank");
     time(s.from, "faults.standstills.from");
     require(s.until >= s.from, "faults.standstills.until", in_ns(s.until), "give `from` or later");

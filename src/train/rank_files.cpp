@@ -139,8 +139,8 @@ std::string rank_files::run_facts_json(const std::string& name) const {
       .text();
 }
 
-bool rank_files::fail(std::string words) {
-  failure_ = std::move(words);
+bool rank_files::fail(std::string text) {
+  failure_ = std::move(text);
   return false;
 }
 
@@ -183,8 +183,8 @@ struct rank_files::putter {
     return end(begin("scalar").add("value", number));
   }
   bool operator()(const text_record& t) const {
-    put_text(files.events_, place, t.words);
-    return end(begin("text").add("value", t.words));
+    put_text(files.events_, place, t.content);
+    return end(begin("text").add("value", t.content));
   }
   bool operator()(const histogram_record& values) const {
     const histogram h = histogram_of(values.values);

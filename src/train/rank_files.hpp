@@ -41,7 +41,7 @@ class rank_files {
   // Everything put since the last. False: its lines could not be written. That only its events could not,
   // failure() tells.
   bool flush();
-  // The words of the last failure, or empty.
+  // The text of the last failure, or empty.
   const std::string& failure() const noexcept { return failure_; }
 
   // `state`: running, finished or closed. `console`: captured, or why not.
@@ -53,7 +53,7 @@ class rank_files {
   bool put_file(const std::string& folder, const std::string& name, std::string_view bytes,
                 const std::filesystem::path* from, std::string& path_in_run);
   std::string run_facts_json(const std::string& name) const;
-  bool fail(std::string words);
+  bool fail(std::string text);
 
   const comm::identity who_;
   const track::options options_;

@@ -12,7 +12,7 @@
 namespace tutti::train {
 
 struct text_record {
-  std::string words;
+  std::string content;
 };
 struct histogram_record {
   std::vector<double> values;
@@ -44,7 +44,7 @@ struct record {
 inline std::size_t bytes_of(const record& r) noexcept {
   struct size_of {
     std::size_t operator()(double) const noexcept { return 0; }
-    std::size_t operator()(const text_record& t) const noexcept { return t.words.size(); }
+    std::size_t operator()(const text_record& t) const noexcept { return t.content.size(); }
     std::size_t operator()(const histogram_record& h) const noexcept {
       return h.values.size() * sizeof(double);
     }

@@ -4,7 +4,7 @@
 
 #include "comm/identity.hpp"
 #include "train/record_queue.hpp"
-#include "train/recorder.hpp"
+#include "train/record_writer.hpp"
 #include "train/run_facts.hpp"
 #include "train/system_sample.hpp"
 
@@ -45,7 +45,7 @@ namespace detail {
 // What the handles of one log share on the loop thread's side.
 class owner {
  public:
-  owner(std::shared_ptr<train::recorder> r, communicator c)
+  owner(std::shared_ptr<train::record_writer> r, communicator c)
       : writer(std::move(r)), world(std::move(c)), loop_thread_(std::this_thread::get_id()) {}
   owner(const owner&) = delete;
   owner& operator=(const owner&) = delete;
@@ -74,7 +74,7 @@ class owner {
     return process_.take();
   }
 
-  const std::shared_ptr<train::recorder> writer;
+  const std::shared_ptr<train::record_writer> writer;
   communicator world;      // empty once finishing; on the loop thread only
   bool finishing = false;  // likewise
 
@@ -127,14 +127,15 @@ std::uint64_t number_of_this_run(const comm::identity& who, const std::string& n
 
 // Forgets the timer before the frame that waits at it ends.
 struct watched {
-  train::recorder& of;
-  const train::recorder::timer_ref timer;
+  train::record_writer& of;
+  const train::record_writer::timer_ref timer;
   ~watched() { of.forget(timer); }
 };
 
 // Completes when `done` holds, or at the deadline; whether it holds.
-task<bool> wait_until(std::shared_ptr<train::recorder> r, boost::asio::io_context::executor_type executor,
-                      bool (*done)(const train::recorder&), steady_clock::time_point deadline) {
+task<bool> wait_until(std::shared_ptr<train::record_writer> r,
+                      boost::asio::io_context::executor_type executor,
+                      bool (*done)(const train::record_writer&), steady_clock::time_point deadline) {
   const watched w{*r, r->watch(executor, deadline)};
   while (!done(*r) && steady_clock::now() < deadline) {
     bool passed = false;
@@ -171,8 +172,8 @@ void log::scalar(std::string_view name, std::int64_t step, double number) const 
   say(owner_, [&](detail::owner& o) { o.push(name, step, number); });
 }
 
-void log::text(std::string_view name, std::int64_t step, std::string_view words) const noexcept {
-  say(owner_, [&](detail::owner& o) { o.push(name, step, train::text_record{std::string(words)}); });
+void log::text(std::string_view name, std::int64_t step, std::string_view value) const noexcept {
+  say(owner_, [&](detail::owner& o) { o.push(name, step, train::text_record{std::string(value)}); });
 }
 
 void log::histogram(std::string_view name, std::int64_t step, std::span<const float> values) const noexcept {
@@ -240,7 +241,7 @@ task<bool> log::room(std::chrono::milliseconds at_most) const {
   const std::shared_ptr<detail::owner> kept = owner_;
   if (!kept || !kept->world) co_return true;
   const auto deadline = tutti::detail::after(steady_clock::now(), at_most);
-  const auto has_room = [](const train::recorder& r) { return r.queue.has_room(); };
+  const auto has_room = [](const train::record_writer& r) { return r.queue.has_room(); };
   const bool there_is = co_await wait_until(kept->writer, kept->world.get_executor(), has_room, deadline);
   co_return there_is;
 }
@@ -259,7 +260,7 @@ task<totals> log::finish() const {
   const communicator world = std::exchange(kept->world, {});
   const auto deadline = tutti::detail::after(steady_clock::now(), kept->writer->options().finish_timeout);
   kept->writer->close("finished", deadline);
-  const auto ended = [](const train::recorder& r) { return r.ended(); };
+  const auto ended = [](const train::record_writer& r) { return r.ended(); };
   co_await wait_until(kept->writer, world.get_executor(), ended, deadline);
   co_return kept->writer->totals();
 }
@@ -272,9 +273,9 @@ task<log> open(communicator c, options o) {
   const std::uint64_t number = number_of_this_run(who, o.name);
   const auto timeout = o.open_timeout;
   const std::string directory = o.directory;
-  auto writer = std::make_shared<train::recorder>(who, std::move(o), number);
+  auto writer = std::make_shared<train::record_writer>(who, std::move(o), number);
   writer->start();
-  const auto opened = [](const train::recorder& r) { return r.opened(); };
+  const auto opened = [](const train::record_writer& r) { return r.opened(); };
   const bool is_open = co_await wait_until(writer, c.get_executor(), opened,
                                            tutti::detail::after(steady_clock::now(), timeout));
   if (!is_open) {

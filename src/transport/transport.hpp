@@ -28,12 +28,13 @@ class transport {
  public:
   virtual ~transport() = default;
   virtual const char* name() const noexcept = 0;
-  // Opens the listener and enters its address into this rank's card, before the world is known. Throws
-  // tutti::error.
-  virtual void listen(core::peer_card& mine, const listen_wish& wish) = 0;
+  // Opens the listener and enters its address into this rank's endpoint record, before the world is known.
+  // Throws tutti::error.
+  virtual void listen(core::endpoint_record& mine, const listen_wish& wish) = 0;
   // The world is known: incoming connections are accepted from now on. `info` and `up` outlive the transport.
   virtual void open(const core::world_info& info, inbound& up) = 0;
-  virtual bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept = 0;
+  virtual bool reaches(const core::endpoint_record& mine,
+                       const core::endpoint_record& peer) const noexcept = 0;
   // The link to a peer, made on the first call; the same for both directions. Lives as long as the transport.
   virtual link& link_to(int peer) = 0;
   // That link, where it has been made, by either side; else null. What is not made here is not watched.

@@ -30,8 +30,8 @@ class victim {
   pid_t pid() const { return pid_; }
   // Changes of state that waitid() reports have happened when it returns.
   void wait_for(int what) const {
-    siginfo_t news{};
-    REQUIRE(::waitid(P_PID, static_cast<id_t>(pid_), &news, what | WNOWAIT) == 0);
+    siginfo_t what_happened{};
+    REQUIRE(::waitid(P_PID, static_cast<id_t>(pid_), &what_happened, what | WNOWAIT) == 0);
   }
   bool comes_to(process_state state) const {
     for (int i = 0; i < 30'000; ++i) {

@@ -39,17 +39,18 @@ struct two_launchers {
   std::unique_ptr<control_link> here, there;
   int node = -1;
   std::string failure;
-  std::vector<std::string> strangers;
+  std::vector<std::string> unauthenticated_peers;
   control_listener listener;
   control_caller caller;
 
   two_launchers(const std::string& secret, const std::string& other_secret)
-      : listener(loop.get_executor(), secret, {},
-                 {[this](std::unique_ptr<control_link> link, int n) {
-                    here = std::move(link);
-                    node = n;
-                  },
-                  [this](const std::string&, const std::string& why) { strangers.push_back(why); }}),
+      : listener(
+            loop.get_executor(), secret, {},
+            {[this](std::unique_ptr<control_link> link, int n) {
+               here = std::move(link);
+               node = n;
+             },
+             [this](const std::string&, const std::string& why) { unauthenticated_peers.push_back(why); }}),
         caller(loop.get_executor(), other_secret, {}, 3,
                {[this](std::unique_ptr<control_link> link) { there = std::move(link); },
                 [this](const std::string& why) { failure = why; }}) {}
@@ -116,9 +117,9 @@ TEST_SUITE("bootstrap/control_link") {
     two_launchers two("s", "other");
     two.listener.open(std::move(two.socket));
     two.caller.call("127.0.0.1", two.port, 10s);
-    two.run_until([&] { return !two.failure.empty() && !two.strangers.empty(); });
+    two.run_until([&] { return !two.failure.empty() && !two.unauthenticated_peers.empty(); });
     CHECK(two.failure.find("TUTTI_SECRET") != std::string::npos);
-    CHECK(two.strangers.front().find("could not prove") != std::string::npos);
+    CHECK(two.unauthenticated_peers.front().find("could not prove") != std::string::npos);
     CHECK(!two.here);
   }
 

@@ -106,7 +106,7 @@ TEST_CASE("what other starters set is as good") {
     CHECK(j.local_world_size == 4);
     CHECK(j.job_id == "openmpi/77");
     CHECK(j.master_host == "a");
-    CHECK(j.meeting_file.empty());
+    CHECK(j.rendezvous_file.empty());
   }
   SUBCASE("on one host, none is needed: the ranks of one job, and no others, meet in a file") {
     const auto of = [](const char* rank, const char* name) {
@@ -116,10 +116,10 @@ TEST_CASE("what other starters set is as good") {
                        {"PMIX_NAMESPACE", name}});
     };
     const job j = of("1", "77");
-    CHECK(j.private_meeting);
-    CHECK(j.meeting_file.starts_with(bootstrap::private_directory() + "/meeting-"));
-    CHECK(of("2", "77").meeting_file == j.meeting_file);
-    CHECK(of("1", "78").meeting_file != j.meeting_file);
+    CHECK(j.private_rendezvous);
+    CHECK(j.rendezvous_file.starts_with(bootstrap::private_directory() + "/rendezvous-"));
+    CHECK(of("2", "77").rendezvous_file == j.rendezvous_file);
+    CHECK(of("1", "78").rendezvous_file != j.rendezvous_file);
     CHECK(j.master_host.empty());
   }
   SUBCASE("on several hosts, or where the starter has no name for the job, one is") {
@@ -145,7 +145,7 @@ TEST_CASE("what other starters set is as good") {
     const job j = resolved({{"PMI_RANK", "0"}, {"PMI_SIZE", "1"}});
     CHECK(j.world_size == 1);
     CHECK(j.master_host.empty());
-    CHECK(j.meeting_file.empty());
+    CHECK(j.rendezvous_file.empty());
   }
 }
 
@@ -165,13 +165,13 @@ TEST_CASE("torchrun's own store is at MASTER_PORT: the ranks meet elsewhere") {
   };
   CHECK(of("False", "4").master_port == 29400);
   const job together = of("True", "4");
-  CHECK(together.private_meeting);
+  CHECK(together.private_rendezvous);
   CHECK(together.master_host.empty());
-  CHECK(of("True", "4", "29401").meeting_file != together.meeting_file);
+  CHECK(of("True", "4", "29401").rendezvous_file != together.rendezvous_file);
   const job apart = of("True", "2");
   CHECK(apart.master_host == "node7");
   CHECK(apart.master_port == 29401);
-  CHECK(apart.meeting_file.empty());
+  CHECK(apart.rendezvous_file.empty());
   CHECK(of("True", "2", "29400", "1234").master_port == 1234);
   CHECK(of("True", "4", "29400", "1234").master_port == 1234);
   CHECK(apart.job_id.find("/2") != std::string::npos);
@@ -282,8 +282,8 @@ TEST_CASE("file:// says at which file the ranks meet") {
   o.init_method = "file:///shared/run 7";
   const job j =
       resolved({{"MASTER_ADDR", "elsewhere"}, {"TUTTI_JOB_ID", "x"}, {"TUTTI_RESTART_COUNT", "1"}}, o);
-  CHECK(j.meeting_file == "/shared/run 7");
-  CHECK_FALSE(j.private_meeting);
+  CHECK(j.rendezvous_file == "/shared/run 7");
+  CHECK_FALSE(j.private_rendezvous);
   CHECK(j.master_host.empty());
   CHECK(j.job_id == "job/x/1");
   for (const char* wrong : {"file://", "file://shared", "file:///", "file:///shared/"}) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// file_store: across threads and processes, and what crashed runs, stopped processes and strangers do to it.
+// file_store: across threads and processes, and what crashed runs, stopped processes and unauthenticated
+// peers do to it.
 #include "bootstrap/contended_steps.hpp"
 #include "bootstrap/store_conformance.hpp"
 #include "bootstrap/store_file.hpp"

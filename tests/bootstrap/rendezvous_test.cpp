@@ -40,15 +40,15 @@ job job_of(int rank, int size, std::chrono::milliseconds timeout = 40s) {
   return j;
 }
 
-core::peer_card card_of(int rank) {
-  core::peer_card card = bootstrap::local_card(rank);
-  card.pid = 1000 + rank;
-  card.host = "host" + std::to_string(rank);
-  card.tcp_endpoints = {"127.0.0.1:" + std::to_string(5000 + rank)};
-  return card;
+core::endpoint_record record_of(int rank) {
+  core::endpoint_record record = bootstrap::local_endpoint_record(rank);
+  record.pid = 1000 + rank;
+  record.host = "host" + std::to_string(rank);
+  record.tcp_endpoints = {"127.0.0.1:" + std::to_string(5000 + rank)};
+  return record;
 }
 
-task<core::world_info> meet(store& through, job who, core::peer_card mine) {
+task<core::world_info> meet(store& through, job who, core::endpoint_record mine) {
   const core::time_point deadline = core::deadline_after(who.timeout);
   return bootstrap::meet(through, std::move(who), std::move(mine), deadline);
 }
@@ -73,7 +73,7 @@ task<> serve_and_meet(boost::asio::any_io_executor executor, job who, std::promi
   co_await see_come(*local, executor, others);
   std::exception_ptr failure;
   try {
-    *result = co_await meet(*local, who, card_of(who.rank));
+    *result = co_await meet(*local, who, record_of(who.rank));
   } catch (...) {
     failure = std::current_exception();
   }
@@ -85,7 +85,7 @@ task<> connect_and_meet(boost::asio::any_io_executor executor, job who, std::uin
                         core::world_info* result) {
   const std::unique_ptr<tcp_store> client =
       co_await tcp_store::connect(executor, "127.0.0.1", port, secret, who.rank, who.timeout);
-  *result = co_await meet(*client, who, card_of(who.rank));
+  *result = co_await meet(*client, who, record_of(who.rank));
 }
 
 void check_world(const std::vector<core::world_info>& worlds) {
@@ -100,9 +100,9 @@ void check_world(const std::vector<core::world_info>& worlds) {
     CHECK(w.timeout == 40s);
     REQUIRE(w.peers.size() == worlds.size());
     for (int peer = 0; peer < size; ++peer) {
-      CHECK(w.card(peer).rank == peer);
-      CHECK(w.card(peer).pid == 1000 + peer);
-      CHECK(w.card(peer).tcp_endpoints == card_of(peer).tcp_endpoints);
+      CHECK(w.record(peer).rank == peer);
+      CHECK(w.record(peer).pid == 1000 + peer);
+      CHECK(w.record(peer).tcp_endpoints == record_of(peer).tcp_endpoints);
     }
   }
 }
@@ -121,7 +121,7 @@ std::vector<failure> meet_in_memory(int size, std::set<int> missing, std::vector
     if (rank == impatient)
       run_task(context, see_come(mine, context.get_executor(), size - static_cast<int>(missing.size()) - 1));
     const job who = rank == impatient ? job_of(rank, size, 100ms) : job_of(rank, size);
-    (*worlds)[static_cast<std::size_t>(rank)] = run_task(context, meet(mine, who, card_of(rank)));
+    (*worlds)[static_cast<std::size_t>(rank)] = run_task(context, meet(mine, who, record_of(rank)));
   });
 }
 
@@ -143,17 +143,17 @@ TEST_CASE("a rank of another job is told so, and disturbs nobody") {
     core::world_info info;
   } rank0;
   const auto meet_as_rank_0 = [](store& through, job who, outcome* result) -> task<> {
-    result->info = co_await meet(through, who, card_of(0));
+    result->info = co_await meet(through, who, record_of(0));
     result->done = true;
   };
   first.start(meet_as_rank_0(mine, of_job(0, "new"), &rank0));
-  const failure f = test::failure_of([&] { run_task(context, meet(mine, of_job(1, "old"), card_of(1))); });
+  const failure f = test::failure_of([&] { run_task(context, meet(mine, of_job(1, "old"), record_of(1))); });
   CHECK(f.code == errc::join_failed);
   for (const char* part : {"job 'old'", "job 'new'", "rank 0", "TUTTI_JOB_ID", "MASTER_PORT"})
     CHECK_MESSAGE(f.says(part), f.text);
   CHECK_FALSE(rank0.done);
   // Who has no job to name is taken at its word.
-  run_task(context, meet(mine, of_job(1, ""), card_of(1)));
+  run_task(context, meet(mine, of_job(1, ""), record_of(1)));
   test::run_until(context, [&] { return rank0.done; });
   CHECK(rank0.info.size == 2);
 }
@@ -210,7 +210,7 @@ TEST_CASE("ranks that do not come are named on every rank that waits") {
     boost::asio::io_context context;
     memory_store store(context.get_executor());
     const failure f =
-        test::failure_of([&] { run_task(context, meet(store, job_of(0, 1000, 10ms), card_of(0))); });
+        test::failure_of([&] { run_task(context, meet(store, job_of(0, 1000, 10ms), record_of(0))); });
     CHECK(f.code == errc::join_failed);
     CHECK_MESSAGE(
         f.says("ranks 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 983 others of 1000"), f.text);
@@ -243,12 +243,12 @@ TEST_CASE("of two processes with one rank the second is refused, and the world s
   core::world_info first;
   bool done = false;
   const auto wait_for = [](tutti::store& s, core::world_info* into, bool* finished) -> task<> {
-    *into = co_await meet(s, job_of(1, 2), card_of(1));
+    *into = co_await meet(s, job_of(1, 2), record_of(1));
     *finished = true;
   };
   core::background_tasks tasks;
   tasks.start(wait_for(store, &first, &done));
-  core::peer_card second = card_of(1);
+  core::endpoint_record second = record_of(1);
   second.host = "elsewhere";
   second.pid = 77;
   const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(1, 2), second)); });
@@ -258,13 +258,13 @@ TEST_CASE("of two processes with one rank the second is refused, and the world s
   CHECK_MESSAGE(f.says("pid 77 on host elsewhere"), f.text);
   CHECK(f.says("RANK"));
 
-  const core::world_info zero = run_task(context, meet(store, job_of(0, 2), card_of(0)));
+  const core::world_info zero = run_task(context, meet(store, job_of(0, 2), record_of(0)));
   test::run_until(context, [&] { return done; });
   CHECK(zero.id == first.id);
-  CHECK(zero.card(1).host == "host1");
+  CHECK(zero.record(1).host == "host1");
 
   // Also when the world stands already.
-  CHECK(test::failure_of([&] { run_task(context, meet(store, job_of(0, 2), card_of(0))); }).code ==
+  CHECK(test::failure_of([&] { run_task(context, meet(store, job_of(0, 2), record_of(0))); }).code ==
         errc::join_failed);
 }
 
@@ -275,7 +275,7 @@ TEST_CASE("ranks that were told different world sizes end it for all, at once") 
   const auto failures = test::run_threads(3, [&](int rank) {
     boost::asio::io_context context;
     memory_store mine(context.get_executor(), shared);
-    run_task(context, meet(mine, job_of(rank, rank == 2 ? 4 : 3, 50s), card_of(rank)));
+    run_task(context, meet(mine, job_of(rank, rank == 2 ? 4 : 3, 50s), record_of(rank)));
   });
   CHECK(std::chrono::steady_clock::now() - begin < 30s);
   for (const failure& f : failures) {
@@ -295,7 +295,7 @@ TEST_CASE("ranks that disagree about checksums end it for all, and a world knows
       memory_store mine(context.get_executor(), shared);
       job who = job_of(rank, 3, 50s);
       who.checksums = rank < 2 || last;
-      if (run_task(context, meet(mine, who, card_of(rank))).checksums) ++with;
+      if (run_task(context, meet(mine, who, record_of(rank))).checksums) ++with;
     });
     CHECK(with == (last ? 3 : 0));
     for (const failure& f : failures) {
@@ -310,8 +310,8 @@ TEST_CASE("ranks that disagree about checksums end it for all, and a world knows
 TEST_CASE("a world that stands is not disturbed by who comes late with another size") {
   boost::asio::io_context context;
   memory_store store(context.get_executor());
-  const core::world_info one = run_task(context, meet(store, job_of(0, 1), card_of(0)));
-  const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(1, 2), card_of(1))); });
+  const core::world_info one = run_task(context, meet(store, job_of(0, 1), record_of(0)));
+  const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(1, 2), record_of(1))); });
   CHECK(f.code == errc::join_failed);
   CHECK(run_task(context, store.get("world")).starts_with("world1 "));
   CHECK(one.size == 1);
@@ -326,7 +326,7 @@ TEST_CASE("a store that goes while ranks wait is an error that says so") {
   const auto meet_alone = [](store& through, failure* how, bool* done) -> task<> {
     std::exception_ptr e;
     try {
-      co_await meet(through, job_of(1, 2), card_of(1));
+      co_await meet(through, job_of(1, 2), record_of(1));
     } catch (...) {
       e = std::current_exception();
     }
@@ -345,11 +345,11 @@ TEST_CASE("a store that goes while ranks wait is an error that says so") {
 }
 
 TEST_CASE("a store with something else in it is an error") {
-  for (const char* key : {"size", "rank/0", "cards", "world"}) {
+  for (const char* key : {"size", "rank/0", "records", "world"}) {
     boost::asio::io_context context;
     memory_store store(context.get_executor());
     run_task(context, store.set(key, "what is this"));
-    const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(0, 1), card_of(0))); });
+    const failure f = test::failure_of([&] { run_task(context, meet(store, job_of(0, 1), record_of(0))); });
     CHECK_MESSAGE(f.code == errc::protocol, key);
     CHECK_MESSAGE(f.says("the same tutti"), f.text);
   }
@@ -374,7 +374,7 @@ void talk_to(std::uint16_t port, const std::string& text, std::vector<int>* keep
 
 }  // namespace
 
-TEST_CASE("strangers at the store's port do not keep ranks from meeting") {
+TEST_CASE("unauthenticated peers at the store's port do not keep ranks from joining") {
   constexpr int size = 4;
   std::vector<core::world_info> worlds(size);
   std::promise<std::uint16_t> promise;

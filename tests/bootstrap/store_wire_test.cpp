@@ -18,7 +18,7 @@ std::string body(const std::string& message) {
 store_request sample_request() {
   store_request r;
   r.number = 0x1122334455667788;
-  r.verb = store_verb::compare_exchange;
+  r.operation = store_operation::compare_exchange;
   r.timeout_ms = 12345;
   r.amount = -9;
   r.key = "key";
@@ -34,7 +34,7 @@ TEST_CASE("requests and answers come back as they were") {
   CHECK(message.substr(0, 4) == std::string({static_cast<char>(message.size() - 4), 0, 0, 0}));
   const store_request got = decode_request(body(message));
   CHECK(got.number == sent.number);
-  CHECK(got.verb == sent.verb);
+  CHECK(got.operation == sent.operation);
   CHECK(got.timeout_ms == sent.timeout_ms);
   CHECK(got.amount == sent.amount);
   CHECK(got.key == sent.key);
@@ -68,9 +68,9 @@ TEST_CASE("a message cut short anywhere, or too long, is refused") {
 
 TEST_CASE("lengths that lie, and numbers without a meaning, are refused") {
   const std::string whole = body(encode(sample_request()));
-  for (const char verb : {'\0', '\x09', '\xff'}) {
+  for (const char operation : {'\0', '\x09', '\xff'}) {
     std::string wrong = whole;
-    wrong[8] = verb;
+    wrong[8] = operation;
     CHECK_THROWS_AS(decode_request(wrong), error);
   }
   // Any byte may be anything: the result is a request or an error, and nothing is read out of bounds.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tcp_store and its server, and what strangers can do to them: nothing.
+// tcp_store and its server, and what unauthenticated peers can do to them: nothing.
 #include "base/unique_fd.hpp"
 #include "bootstrap/store_conformance.hpp"
 #include "core/handshake.hpp"
@@ -65,16 +65,16 @@ class served {
   std::thread thread_;
 };
 
-// A stranger: a plain blocking socket.
-class stranger {
+// An unauthenticated peer: a plain blocking socket.
+class unauthenticated_peer {
  public:
-  explicit stranger(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+  explicit unauthenticated_peer(std::uint16_t port) : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in at{};
     at.sin_family = AF_INET;
     at.sin_port = htons(port);
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     if (::connect(fd_.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
-      throw std::runtime_error("the stranger cannot connect");
+      throw std::runtime_error("the unauthenticated peer cannot connect");
   }
   void say(const std::string& text) {
     static_cast<void>(::send(fd_.get(), text.data(), text.size(), MSG_NOSIGNAL));
@@ -187,7 +187,7 @@ TEST_CASE("a client that comes before its server waits for it") {
   }
   SUBCASE("behind the launcher's socket, which takes connections before there is a server") {
     REQUIRE(::listen(place.fd.get(), 10) == 0);
-    stranger other(place.port);  // the backlog works
+    unauthenticated_peer other(place.port);  // the backlog works
     context.poll();
     const auto server = tcp_store_server::adopt(context.get_executor(), place.fd.release(), secret);
     test::run_until(context, [&] { return client != nullptr; });
@@ -272,7 +272,7 @@ TEST_CASE("drain ends when the last client leaves") {
   auto second = join(context, server->port());
   run_task(context, first->set("k", "v"));
   run_task(context, second->set("k", "v"));
-  stranger silent(server->port());  // does not count
+  unauthenticated_peer silent(server->port());  // does not count
   first.reset();
   second.reset();
   run_task(context, server->drain(50s), std::chrono::seconds(40));
@@ -390,7 +390,7 @@ TEST_CASE("an adopted socket is not inherited by programs that are started") {
   CHECK((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0);
 }
 
-TEST_CASE("strangers are dropped, and disturb nobody") {
+TEST_CASE("unauthenticated peers are dropped, and disturb nobody") {
   boost::asio::io_context context;
   const auto server = serve(context);
   const auto member = join(context, server->port());
@@ -398,7 +398,8 @@ TEST_CASE("strangers are dropped, and disturb nobody") {
   core::background_tasks tasks;
   tasks.start(test::get_into(*member, "k", 50s, &w));
 
-  stranger http(server->port()), noise(server->port()), gone(server->port()), half(server->port());
+  unauthenticated_peer http(server->port()), noise(server->port()), gone(server->port()),
+      half(server->port());
   http.say("GET / HTTP/1.1\r\nHost: example\r\n\r\n");
   std::string bytes;
   for (int i = 0; i < 4096; ++i) bytes.push_back(static_cast<char>(i * 37));
@@ -415,13 +416,13 @@ TEST_CASE("strangers are dropped, and disturb nobody") {
   CHECK(w.value == "v");
 }
 
-TEST_CASE("silent strangers are dropped after a while, and hold places only so long") {
+TEST_CASE("silent unauthenticated peers are dropped after a while, and hold places only so long") {
   boost::asio::io_context context;
   const auto server = serve(context);
   const auto early = join(context, server->port());
   // More than may be between accept and proof.
-  std::vector<std::unique_ptr<stranger>> crowd;
-  for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<stranger>(server->port()));
+  std::vector<std::unique_ptr<unauthenticated_peer>> crowd;
+  for (int i = 0; i < 200; ++i) crowd.push_back(std::make_unique<unauthenticated_peer>(server->port()));
   context.restart();
   context.poll();
   run_task(context, early->set("k", "v"));  // who is in already is not touched

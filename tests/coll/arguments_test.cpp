@@ -213,8 +213,8 @@ task<> algorithms(communicator world) {
                    "all_reduce has no algorithm bruck; there are ");
   co_await refused(world.broadcast(x, 0).with(algorithm::ring),
                    "broadcast has no algorithm ring; there are ");
-  co_await refused(world.barrier().with(algorithm::two_level), "needs several hosts");
-  co_await refused(world.all_reduce(x, sum).with(algorithm::two_level_slices), "needs several hosts");
+  co_await refused(world.barrier().with(algorithm::hierarchical), "needs several hosts");
+  co_await refused(world.all_reduce(x, sum).with(algorithm::hierarchical_split), "needs several hosts");
   const counts six = {6, 6, 6};
   co_await refused(world.all_gather_v(x, y, six).with(algorithm::bruck), "needs blocks of equal size");
   // A mistake in a request is told where that is awaited.

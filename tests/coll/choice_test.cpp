@@ -64,7 +64,7 @@ TEST_CASE("choice: every collective gets an algorithm that can do it, whatever t
           s.kind = static_cast<operation_kind>(k);
           s.ranks = ranks;
           s.bytes = bytes;
-          s.two_levels = (flags & 1) != 0;
+          s.hierarchy = (flags & 1) != 0;
           s.even_hosts = (flags & 2) != 0;
           s.even_blocks = s.kind < operation_kind::scatter_v;
           const algorithm a = choose(s, algorithm::automatic);
@@ -82,8 +82,8 @@ TEST_CASE("choice: what a call names is taken, or refused with what there is") {
   CHECK(choose(an_all_reduce(8, 4), algorithm::ring) == algorithm::ring);
   CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::bruck),
                        doctest::Contains("there are rabenseifner"), error);
-  CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::two_level), doctest::Contains("several hosts"),
-                       error);
+  CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::hierarchical),
+                       doctest::Contains("several hosts"), error);
   situation uneven;
   uneven.kind = operation_kind::all_gather_v;
   uneven.ranks = 4;
@@ -98,13 +98,13 @@ TEST_CASE("choice: rules are read as they are written") {
   REQUIRE(again.size() == built_in.size());
   CHECK(tutti::coll::text_of(again) == text);
   const auto rules = tutti::coll::parse_rules(
-      "# measured here\n\n all_reduce ranks>=4 bytes<=any ring two_levels # all\n", "");
+      "# measured here\n\n all_reduce ranks>=4 bytes<=any ring hierarchical # all\n", "");
   REQUIRE(rules.size() == 1);
   CHECK(rules[0].kind == operation_kind::all_reduce);
   CHECK(rules[0].ranks == 4);
   CHECK(rules[0].bytes == ~std::size_t{0});
   CHECK(rules[0].use == algorithm::ring);
-  CHECK(rules[0].two_levels);
+  CHECK(rules[0].hierarchy);
 }
 
 TEST_CASE("choice: rules that make no sense are refused, with the file and the line") {

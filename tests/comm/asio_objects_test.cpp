@@ -20,8 +20,8 @@ using asio::ip::tcp;
 
 namespace {
 
-task<> echo_once(tcp::acceptor* door) {
-  tcp::socket client = co_await door->async_accept(asio::deferred);
+task<> echo_once(tcp::acceptor* acceptor) {
+  tcp::socket client = co_await acceptor->async_accept(asio::deferred);
   std::array<char, 5> bytes{};
   co_await asio::async_read(client, asio::buffer(bytes), asio::deferred);
   co_await asio::async_write(client, asio::buffer(bytes), asio::deferred);
@@ -38,20 +38,22 @@ task<> ask(communicator world, unsigned short port, std::string* answer) {
 }
 
 task<> sockets(communicator world) {
-  tcp::acceptor door(world.get_executor(), tcp::endpoint(asio::ip::address_v4::loopback(), 0));
+  tcp::acceptor acceptor(world.get_executor(), tcp::endpoint(asio::ip::address_v4::loopback(), 0));
   std::string answer;
   int x = 1;
-  co_await when_all(echo_once(&door), ask(world, door.local_endpoint().port(), &answer),
+  co_await when_all(echo_once(&acceptor), ask(world, acceptor.local_endpoint().port(), &answer),
                     world.all_reduce(x, sum));
   TUTTI_EXPECT(answer == "hello");
   TUTTI_EXPECT(x == world.size());
   // Nobody connects: the deadline ends the accept, which is composed of nothing; and a read, which is
   // composed.
-  const failure accepting = co_await failure_in(with_timeout(echo_once(&door), std::chrono::milliseconds(2)));
+  const failure accepting =
+      co_await failure_in(with_timeout(echo_once(&acceptor), std::chrono::milliseconds(2)));
   TUTTI_EXPECT(accepting.code == errc::timed_out);
   tcp::socket silent(world.get_executor());
-  co_await silent.async_connect(door.local_endpoint(), asio::deferred);
-  const failure reading = co_await failure_in(with_timeout(echo_once(&door), std::chrono::milliseconds(2)));
+  co_await silent.async_connect(acceptor.local_endpoint(), asio::deferred);
+  const failure reading =
+      co_await failure_in(with_timeout(echo_once(&acceptor), std::chrono::milliseconds(2)));
   TUTTI_EXPECT(reading.code == errc::timed_out);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strangers at every port while ranks work: everything completes, and who belongs here joins.
-#include "common/strangers.hpp"
+// Unauthenticated peers at every port while ranks work: everything completes, and who belongs here joins.
+#include "common/unauthenticated_peers.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
@@ -84,7 +84,7 @@ void attack(bool tls) {
   while (rounds == 0 && !failed) std::this_thread::yield();
   const std::vector<std::uint16_t> ports = perf::listening_ports();
   CHECK(ports.size() == 5);
-  perf::strangers crowd(ports);
+  perf::unauthenticated_peers crowd(ports);
   const int before = rounds;
   const auto begin = std::chrono::steady_clock::now();
   int joined = 0;
@@ -111,7 +111,7 @@ void attack(bool tls) {
 
 }  // namespace
 
-TEST_CASE("attack: a thousand strangers a second at every port disturb nobody") { attack(false); }
+TEST_CASE("attack: a thousand unauthenticated peers a second at every port disturb nobody") { attack(false); }
 
 TEST_CASE("attack: nor do they with TLS") {
 #ifdef TUTTI_HAVE_TLS

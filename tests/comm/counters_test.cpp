@@ -109,7 +109,8 @@ TEST_CASE("what finds no room on its way is counted, and so is what the pools ta
   }
 }
 
-TEST_CASE("messages and bytes are counted by peer, calls by verb, and all of it is text for Prometheus") {
+TEST_CASE(
+    "messages and bytes are counted by peer, calls by operation, and all of it is text for Prometheus") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     run_local(3, over(transport), [](communicator world) -> task<> {

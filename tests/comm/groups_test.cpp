@@ -230,7 +230,7 @@ TEST_CASE("topology: hosts by their lowest rank") {
   const std::vector<std::string> hosts = {"b", "a", "b", "a", "c"};
   const comm::topology t(hosts, 3);
   CHECK(t.hosts() == 3);
-  CHECK(t.two_levels());
+  CHECK(t.hierarchy());
   CHECK_FALSE(t.even);
   CHECK(t.host_of == std::vector<int>{0, 1, 0, 1, 2});
   CHECK(t.leaders == std::vector<int>{0, 1, 4});
@@ -242,7 +242,7 @@ TEST_CASE("topology: hosts by their lowest rank") {
   CHECK(e.even);
   CHECK(e.column == std::vector<int>{2, 3});
   const std::vector<std::string> alone = {"b", "a"};
-  CHECK_FALSE(comm::topology(alone, 0).two_levels());
+  CHECK_FALSE(comm::topology(alone, 0).hierarchy());
   const std::vector<std::string> together = {"b", "b"};
-  CHECK_FALSE(comm::topology(together, 0).two_levels());
+  CHECK_FALSE(comm::topology(together, 0).hierarchy());
 }

@@ -106,7 +106,7 @@ TEST_CASE("init by tcp:// on this host's own address, with a secret: the ranks l
 TEST_CASE("init by file://: in any order, again and again, and nothing is left") {
   const variables none({});
   const scratch_directory scratch;
-  const std::string file = scratch.path() / "meeting";
+  const std::string file = scratch.path() / "rendezvous";
   for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 0}}) {
     check_all(join_in_order("file://" + file, order));
     CHECK_FALSE(std::filesystem::exists(file));
@@ -121,7 +121,7 @@ TEST_CASE("init by file://: in any order, again and again, and nothing is left")
 TEST_CASE("init by file:// finds a file that a crashed run has left") {
   const variables none({});
   const scratch_directory scratch;
-  const std::string file = scratch.write("meeting", "tutti-s1");
+  const std::string file = scratch.write("rendezvous", "tutti-s1");
   check_all(join_in_order("file://" + file, {1, 0}));
   CHECK_FALSE(std::filesystem::exists(file));
 }
@@ -131,7 +131,7 @@ TEST_CASE("init: who is missing is named, by every method, in time") {
   const scratch_directory scratch;
   const std::string port = std::to_string(free_port("127.0.0.1"));
   for (const std::string& method :
-       {"file://" + (scratch.path() / "meeting").string(), "tcp://127.0.0.1:" + port}) {
+       {"file://" + (scratch.path() / "rendezvous").string(), "tcp://127.0.0.1:" + port}) {
     CAPTURE(method);
     const auto begin = std::chrono::steady_clock::now();
     init_options o = options_of(method, 0, 3);

@@ -51,7 +51,7 @@ task<> messages(communicator world) {
 }
 
 // Ends before their time, of which no message is lost.
-task<> early_ends(communicator world) {
+task<> receive_cancellation(communicator world) {
   const int other = 1 - world.rank();
   std::vector<double> mine(20'000, world.rank()), theirs(20'000);
   {
@@ -225,8 +225,10 @@ task<> training(communicator world) {
 }  // namespace
 
 const memory_program memory_programs[] = {
-    {"messages", messages}, {"early ends", early_ends}, {"reductions", reductions}, {"movements", movements},
-    {"groups", groups},     {"structured", structured}, {"training", training},
+    {"messages", messages},     {"cancellation", receive_cancellation},
+    {"reductions", reductions}, {"movements", movements},
+    {"groups", groups},         {"structured", structured},
+    {"training", training},
 };
 const int memory_program_count = static_cast<int>(std::size(memory_programs));
 

@@ -21,27 +21,28 @@ struct buffers {
   std::span<std::int32_t> i(std::size_t n) { return std::span(ints).first(n); }
 };
 
-struct verb {
+struct kind_of_call {
   std::string words;  // as the error has it
   std::function<operation<>(const communicator&, buffers&)> call;
 };
 
-const verb a_barrier{"barrier()", [](const communicator& c, buffers&) { return c.barrier(); }};
-verb reducing(const char* words, std::size_t n) {
+const kind_of_call a_barrier{"barrier()", [](const communicator& c, buffers&) { return c.barrier(); }};
+kind_of_call reducing(const char* words, std::size_t n) {
   return {words, [n](const communicator& c, buffers& b) { return c.all_reduce(b.f(n), sum); }};
 }
-verb sending_to_all(const char* words, std::size_t n, int root) {
+kind_of_call sending_to_all(const char* words, std::size_t n, int root) {
   return {words, [n, root](const communicator& c, buffers& b) { return c.broadcast(b.f(n), root); }};
 }
-const verb maximum{"all_reduce(3 elements of float, max",
-                   [](const communicator& c, buffers& b) { return c.all_reduce(b.f(3), tutti::max); }};
-const verb integers{"all_reduce(3 elements of int32, sum",
-                    [](const communicator& c, buffers& b) { return c.all_reduce(b.i(3), sum); }};
-const verb three = reducing("all_reduce(3 elements of float, sum", 3);
+const kind_of_call maximum{"all_reduce(3 elements of float, max", [](const communicator& c, buffers& b) {
+                             return c.all_reduce(b.f(3), tutti::max);
+                           }};
+const kind_of_call integers{"all_reduce(3 elements of int32, sum",
+                            [](const communicator& c, buffers& b) { return c.all_reduce(b.i(3), sum); }};
+const kind_of_call three = reducing("all_reduce(3 elements of float, sum", 3);
 
 struct pair {
-  verb most;
-  verb odd;
+  kind_of_call most;
+  kind_of_call odd;
 };
 
 const std::vector<pair>& pairs() {
@@ -80,7 +81,7 @@ bool nothing_to_compare(const pair& calls, int ranks, int odd_one) {
 // The barrier behind it is where a rank learns that had its part of the collective done before.
 task<> differ(communicator world, const pair* calls, int odd_one) {
   buffers data;
-  const verb& mine = world.rank() == odd_one ? calls->odd : calls->most;
+  const kind_of_call& mine = world.rank() == odd_one ? calls->odd : calls->most;
   co_await mine.call(world, data);
   co_await world.barrier();
 }
@@ -104,7 +105,7 @@ void expect_mismatch(const std::vector<failure>& failures, const std::string& on
 }
 
 // The sender is far ahead of the other ranks when they come to the call that differs. With messages: on a
-// board it would have to wait for them.
+// segment it would have to wait for them.
 task<> differ_far_behind(communicator world) {
   constexpr int ahead = 300;
   int never = 0;
@@ -221,7 +222,7 @@ task<failure> own_root(communicator c, bool) {
 }
 task<failure> own_root_in_shared_memory(communicator c, bool) {
   std::vector<int> x(3, 1);
-  failure f = co_await failure_in(c.all_reduce(x, sum));  // makes the board
+  failure f = co_await failure_in(c.all_reduce(x, sum));  // makes the segment
   if (f.code != errc::success) co_return f;               // others were faster
   f = co_await failure_in(c.broadcast(x, c.rank()).with(algorithm::shared_memory));
   co_return f;

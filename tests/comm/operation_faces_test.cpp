@@ -812,7 +812,7 @@ int reduced_from_elsewhere(const communicator& world) {
   std::future<int> x = asio::co_spawn(world.get_executor(), reduces(world), asio::use_future);
   return x.wait_for(patience) == std::future_status::ready ? x.get() : 0;
 }
-task<> by_the_door(communicator world) {
+task<> through_the_executor(communicator world) {
   int right = 0;
   bool ended = false;
   // Not on the compute pool, which may have one thread for both ranks.
@@ -832,7 +832,9 @@ TEST_CASE("use from another thread is an error, whatever the face, and harms nob
   CHECK_NOTHROW(run_local(2, from_another_thread));
 }
 
-TEST_CASE("the executor is the way in from another thread") { CHECK_NOTHROW(run_local(2, by_the_door)); }
+TEST_CASE("the executor is the way in from another thread") {
+  CHECK_NOTHROW(run_local(2, through_the_executor));
+}
 
 // ---- a communicator of nobody ----
 

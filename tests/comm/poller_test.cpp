@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop's door for devices: polled while awake, woken by a ring while asleep, completions delivered by the
-// loop.
+// The loop's entry for devices: polled while awake, woken by notify() while asleep, completions delivered by
+// the loop.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -35,7 +35,7 @@ class parcel : public tutti::detail::poller {
   std::coroutine_handle<> waiting;
   int armed = 0;
   int looks = 0;
-  bool wait_by_looking = false;
+  bool wait_by_polling = false;
   bool* gone = &unseen;
   bool unseen = false;
 
@@ -47,11 +47,11 @@ class parcel : public tutti::detail::poller {
   }
   bool arm() noexcept override {
     ++armed;
-    if (wait_by_looking) look_in(1ms);
+    if (wait_by_polling) arm_timer(1ms);
     return waiting && here.load(std::memory_order_acquire);
   }
   void disarm() noexcept override {}
-  void look() noexcept override { ++looks; }
+  void timer_fired() noexcept override { ++looks; }
   void deliver() noexcept override {
     if (!waiting) return;
     end_wait();
@@ -59,7 +59,7 @@ class parcel : public tutti::detail::poller {
   }
 };
 
-tutti::task<> rung_from_a_thread(tutti::communicator world) {
+tutti::task<> notified_from_a_thread(tutti::communicator world) {
   parcel p(world);
   for (int i = 0; i < 20; ++i) {
     p.here = false;
@@ -67,7 +67,7 @@ tutti::task<> rung_from_a_thread(tutti::communicator world) {
       if (i % 2 == 0)
         std::this_thread::sleep_for(1ms);  // long enough for the loop to sleep, mostly; either is right
       p.here.store(true, std::memory_order_release);
-      p.ring();
+      p.notify();
     });
     co_await p.arrival();
     TUTTI_EXPECT(p.here);
@@ -75,9 +75,9 @@ tutti::task<> rung_from_a_thread(tutti::communicator world) {
   }
 }
 
-tutti::task<> found_by_looking(tutti::communicator world) {
+tutti::task<> found_by_polling(tutti::communicator world) {
   parcel p(world);
-  p.wait_by_looking = true;
+  p.wait_by_polling = true;
   std::thread other([&p] {
     std::this_thread::sleep_for(5ms);
     p.here.store(true, std::memory_order_release);  // and says nothing
@@ -91,7 +91,7 @@ tutti::task<> without_a_world(tutti::runtime* rt) {
   parcel p(*rt);
   std::thread other([&p] {
     p.here.store(true, std::memory_order_release);
-    p.ring();
+    p.notify();
   });
   co_await p.arrival();
   other.join();
@@ -114,9 +114,9 @@ tutti::task<> destroyed_while_pending(tutti::communicator world) {
 
 }  // namespace
 
-TEST_CASE("a poller is rung awake by another thread") { tutti::run_local(1, rung_from_a_thread); }
+TEST_CASE("a poller is woken by another thread") { tutti::run_local(1, notified_from_a_thread); }
 
-TEST_CASE("a poller that nobody rings looks by a timer") { tutti::run_local(1, found_by_looking); }
+TEST_CASE("a poller that nobody notifies polls by a timer") { tutti::run_local(1, found_by_polling); }
 
 TEST_CASE("a poller on a runtime without a world keeps it running") {
   tutti::runtime rt;

@@ -421,7 +421,7 @@ task<> started_operations(communicator world) {
   int root = mine == 1 ? 6 : 0;
   int got = 0;
   request reducing = start(world.all_reduce(x, sum));
-  request meeting = start(world.barrier());
+  request barrier = start(world.barrier());
   request telling = start(world.broadcast(root, 1));
   request receiving = start(world.recv(got, other_of(world)));
   request sending = start(world.send(mine, other_of(world)));
@@ -430,7 +430,7 @@ task<> started_operations(communicator world) {
   TUTTI_EXPECT(st.source == other_of(world));
   co_await telling;
   co_await reducing;
-  co_await meeting;
+  co_await barrier;
   TUTTI_EXPECT(x[99] == 3);
   TUTTI_EXPECT(root == 6);
   TUTTI_EXPECT(got == other_of(world));

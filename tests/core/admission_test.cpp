@@ -57,9 +57,9 @@ class callers {
 };
 
 struct guest {
-  guest(admission& a, std::unique_ptr<core::stream_socket> s) : socket(std::move(s)), visit(a, *socket) {}
+  guest(admission& a, std::unique_ptr<core::stream_socket> s) : socket(std::move(s)), pending(a, *socket) {}
   std::unique_ptr<core::stream_socket> socket;
-  admission::visit visit;
+  admission::pending_connection pending;
 };
 
 task<> read_once(core::stream_socket& socket, errc* code) {
@@ -108,8 +108,8 @@ TEST_CASE("admission: the longest of the source that has most goes, and hears of
   waiting.start(read_once(*guests[1]->socket, &code), [](void*, std::exception_ptr) noexcept {}, nullptr);
   CHECK(places.has_room());
   CHECK(places.present() == 3);
-  CHECK(guests[1]->visit.turned_out());
-  for (const std::size_t i : {0UL, 2UL, 3UL}) CHECK_FALSE(guests[i]->visit.turned_out());
+  CHECK(guests[1]->pending.turned_out());
+  for (const std::size_t i : {0UL, 2UL, 3UL}) CHECK_FALSE(guests[i]->pending.turned_out());
   test::run_until(context, [&] { return code != errc::success; });
   CHECK(code == errc::cancelled);
   guests.erase(guests.begin() + 1);  // costs nobody a place once more
@@ -128,6 +128,6 @@ TEST_CASE("admission: nobody is turned out before the courtesy is over") {
   guest only(places, from.call_from(1));
   while (!places.has_room()) test::run_task(context, places.wait_for_room());
   CHECK(core::clock::now() - begin >= 100ms);
-  CHECK(only.visit.turned_out());
-  CHECK(only.visit.deadline() >= begin + 2s);
+  CHECK(only.pending.turned_out());
+  CHECK(only.pending.deadline() >= begin + 2s);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readiness, by epoll and by io_uring: the same news, none lost, none after unwatch.
+// Readiness, by epoll and by io_uring: the same events, none lost, none after unwatch.
 #include "core/backend.hpp"
 
 #include "base/unique_fd.hpp"
@@ -71,7 +71,7 @@ bool poll_until(backend& b, Condition condition, std::chrono::seconds limit = 10
   }
   return true;
 }
-// Long enough for news that is on its way, of which there should be none.
+// Long enough for an event that is on its way, of which there should be none.
 void poll_a_while(backend& b) {
   const auto end = std::chrono::steady_clock::now() + 20ms;
   while (std::chrono::steady_clock::now() < end) b.poll();
@@ -133,7 +133,8 @@ TEST_CASE("what was there before the watch began is told") {
 }
 
 TEST_CASE(
-    "edges, not levels: without news nothing is told again, with news it is although nothing was read") {
+    "edges, not levels: without an event nothing is told again, with an event it is although nothing was "
+    "read") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;
@@ -201,7 +202,7 @@ TEST_CASE("pipes and eventfds are watched as well") {
       e.readable = 0;
       REQUIRE(::eventfd_write(event.get(), 1) == 0);
       REQUIRE(poll_until(*b, [&] { return e.readable > 0; }));
-      if (i % 2 == 0) drain(event.get());  // read or not, the next write is news
+      if (i % 2 == 0) drain(event.get());  // read or not, the next write is an event
     }
     p.readable = 0;
     in.reset();
@@ -273,7 +274,7 @@ TEST_CASE("a watcher may unwatch itself and others, and watch more, from inside 
   });
 }
 
-TEST_CASE("more news than fits into any queue: none is lost") {
+TEST_CASE("more events than fit into any queue: none is lost") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     // A ring for 256 submissions has place for 512 completions.
@@ -283,7 +284,7 @@ TEST_CASE("more news than fits into any queue: none is lost") {
     std::vector<backend::handle> handles;
     for (std::size_t i = 0; i < many; ++i) handles.push_back(b->watch(sockets[i].near.get(), watchers[i]));
     for (int round = 0; round < 5; ++round) {
-      // Each is news of its own.
+      // Each is an event of its own.
       for (const socket_pair& s : sockets) s.say();
       for (const socket_pair& s : sockets) s.say();
       REQUIRE(poll_until(*b, [&] {
@@ -308,7 +309,7 @@ TEST_CASE("more news than fits into any queue: none is lost") {
   });
 }
 
-TEST_CASE("armed, the wait descriptor tells of every piece of news") {
+TEST_CASE("armed, the wait descriptor tells of every event") {
   test::on_each_loop([] {
     const auto b = hot_backend();
     const socket_pair s;
@@ -337,9 +338,9 @@ TEST_CASE("armed, the wait descriptor tells of every piece of news") {
           continue;
         }
         if (w.readable > 0) break;
-        const bool rung = wait_readable(b->wait_descriptor());
+        const bool woken = wait_readable(b->wait_descriptor());
         b->disarm();
-        if (!rung) return false;
+        if (!woken) return false;
         b->poll();
       }
       return true;
@@ -358,29 +359,29 @@ TEST_CASE("armed, the wait descriptor tells of every piece of news") {
 TEST_CASE("armed, every write to a doorbell is told, read or not") {
   test::on_each_loop([] {
     const auto b = core::make_backend();
-    const unique_fd bell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    b->watch_doorbell(bell.get());
+    const unique_fd doorbell(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+    b->watch_doorbell(doorbell.get());
     // From here and from another thread, before the sleep and during it.
     int told = 0;
     for (; told < 1000; ++told) {
       b->arm();
       while (b->arm()) b->disarm();
-      std::thread ringer;
+      std::thread notifier;
       if (told % 10 == 0) {
-        ringer = std::thread([&] { ::eventfd_write(bell.get(), 1); });
+        notifier = std::thread([&] { ::eventfd_write(doorbell.get(), 1); });
       } else {
-        ::eventfd_write(bell.get(), 1);
+        ::eventfd_write(doorbell.get(), 1);
       }
       const bool heard = wait_readable(b->wait_descriptor());
-      if (ringer.joinable()) ringer.join();
+      if (notifier.joinable()) notifier.join();
       b->disarm();
       if (!heard) break;
-      if (told % 3 == 0) drain(bell.get());
+      if (told % 3 == 0) drain(doorbell.get());
     }
     CHECK(told == 1000);
-    b->unwatch_doorbell(bell.get());
+    b->unwatch_doorbell(doorbell.get());
     while (b->arm()) b->disarm();
-    ::eventfd_write(bell.get(), 1);
+    ::eventfd_write(doorbell.get(), 1);
     CHECK_FALSE(wait_readable(b->wait_descriptor(), 20));
   });
 }
@@ -410,8 +411,8 @@ TEST_CASE("what cannot be watched is an error, and the next watch works") {
     // io_uring learns of a bad descriptor from the completion: then it is broken, which is both.
     const test::failure failed = test::failure_of([&] { b->watch(1 << 20, w); });
     if (!failed.code) CHECK(poll_until(*b, [&] { return w.readable > 0 && w.writable > 0; }));
-    const test::failure no_bell = test::failure_of([&] { b->watch_doorbell(1 << 20); });
-    CHECK(no_bell.code == errc::resources);
+    const test::failure no_doorbell = test::failure_of([&] { b->watch_doorbell(1 << 20); });
+    CHECK(no_doorbell.code == errc::resources);
     const socket_pair s;
     counting v;
     b->watch(s.near.get(), v);

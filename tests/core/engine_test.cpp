@@ -19,7 +19,7 @@ namespace {
 
 using ints = std::vector<int>;
 
-class manual_clock final : public environment {
+class manual_clock final : public platform {
  public:
   time_point now() noexcept override { return now_; }
   std::uint64_t random() noexcept override { return 4; }
@@ -29,10 +29,10 @@ class manual_clock final : public environment {
   time_point now_{};
 };
 
-struct step : activity {
+struct step : completion {
   explicit step(std::function<void()> f) : deed(std::move(f)) {
     user = this;
-    on_done = [](activity& a) noexcept { static_cast<step*>(a.user)->deed(); };
+    on_done = [](completion& a) noexcept { static_cast<step*>(a.user)->deed(); };
   }
   std::function<void()> deed;
 };
@@ -71,19 +71,19 @@ TEST_CASE_FIXTURE(fixture, "completions are delivered by poll, not where they ha
   CHECK_FALSE(e.poll());
 }
 
-TEST_CASE_FIXTURE(fixture, "a completion may complete others, withdraw them, and destroy itself") {
+TEST_CASE_FIXTURE(fixture, "a completion may complete others, cancel them, and destroy itself") {
   step late([&] { log.push_back(3); });
-  step withdrawn([&] { log.push_back(99); });
+  step cancelled([&] { log.push_back(99); });
   auto own = std::make_unique<step>([] {});
   own->deed = [&] {
     log.push_back(1);
-    static_cast<tutti::base::list_hook<ready_tag>&>(withdrawn).unlink();
+    static_cast<tutti::base::list_hook<ready_tag>&>(cancelled).unlink();
     e.complete(late);
     own.reset();
   };
   step second([&] { log.push_back(2); });
   e.complete(*own);
-  e.complete(withdrawn);
+  e.complete(cancelled);
   e.complete(second);
   while (e.poll()) {
   }
@@ -159,7 +159,7 @@ TEST_CASE_FIXTURE(fixture, "sources come and go while they are polled and armed"
   CHECK(sources[0].polls > 1);
 }
 
-TEST_CASE_FIXTURE(fixture, "before sleep all sources are armed, and news disarm them all") {
+TEST_CASE_FIXTURE(fixture, "before sleep all sources are armed, and an event disarms them all") {
   scripted a, b;
   e.add(a);
   e.add(b);
@@ -206,8 +206,8 @@ TEST_CASE_FIXTURE(fixture,
                   "the first completion that waits to be delivered is told: the loop may be parked") {
   int told = 0;
   e.set_on_wait([](void* p) noexcept { ++*static_cast<int*>(p); }, &told);
-  activity first, second;
-  for (activity* a : {&first, &second}) a->on_done = [](activity&) noexcept {};
+  completion first, second;
+  for (completion* a : {&first, &second}) a->on_done = [](completion&) noexcept {};
   e.complete(first);
   CHECK(told == 1);
   e.complete(second);
@@ -240,8 +240,8 @@ TEST_CASE_FIXTURE(fixture, "a failure carries its code and its text, which is ta
   CHECK(a.take_text() == "too long");
 }
 
-TEST_CASE("the real environment has a clock that moves and random numbers that differ") {
-  environment& real = environment::real();
+TEST_CASE("the real platform has a clock that moves and random numbers that differ") {
+  platform& real = platform::real();
   const time_point a = real.now();
   CHECK(real.now() >= a);
   CHECK(real.random() != real.random());

@@ -129,10 +129,10 @@ TEST_CASE("both sides learn who the other is") {
     core::verdict got{};
     core::greeting from;
     const ends e = run_both(context, connecting(sockets.near, secret, rank_3(), 5, &got),
-                            accepting(sockets.far, secret, 5, core::verdict::welcome, &from));
+                            accepting(sockets.far, secret, 5, core::verdict::accepted, &from));
     CHECK_MESSAGE(e.near.code == errc::success, e.near.text);
     CHECK_MESSAGE(e.far.code == errc::success, e.far.text);
-    CHECK(got == core::verdict::welcome);
+    CHECK(got == core::verdict::accepted);
     CHECK(from.peer.what == core::purpose::tcp_link);
     CHECK(from.peer.world == world);
     CHECK(from.peer.epoch == 7);
@@ -144,7 +144,7 @@ TEST_CASE("nothing behind the handshake is read") {
   boost::asio::io_context context;
   pair_of_sockets sockets(context);
   const ends e = run_both(context, connecting(sockets.near, "s", rank_3(), 5),
-                          accepting(sockets.far, "s", -1, core::verdict::welcome));
+                          accepting(sockets.far, "s", -1, core::verdict::accepted));
   REQUIRE(e.near.code == errc::success);
   bytes got;
   test::run_task(context, write_bytes(sockets.near, bytes_of("ping"), false));
@@ -160,7 +160,7 @@ TEST_CASE("another secret is refused, and both sides are told") {
   for (const std::string theirs : {"", "wrong"}) {
     pair_of_sockets sockets(context);
     const ends e = run_both(context, connecting(sockets.near, theirs, rank_3(), 5),
-                            accepting(sockets.far, "right", 5, core::verdict::welcome));
+                            accepting(sockets.far, "right", 5, core::verdict::accepted));
     CHECK(e.near.code == errc::unauthorized);
     CHECK(e.near.says("TUTTI_SECRET"));
     CHECK(e.far.code == errc::unauthorized);
@@ -174,7 +174,7 @@ TEST_CASE("the accepting side's refusals come as errors that say what is wrong")
     core::identity stale = rank_3();
     stale.world = 1;
     const ends e = run_both(context, connecting(sockets.near, "s", stale, 5),
-                            accepting(sockets.far, "s", 5, core::verdict::welcome));
+                            accepting(sockets.far, "s", 5, core::verdict::accepted));
     CHECK(e.near.code == errc::join_failed);
     CHECK(e.near.says("another world"));
     CHECK(e.far.code == errc::join_failed);
@@ -184,14 +184,14 @@ TEST_CASE("the accepting side's refusals come as errors that say what is wrong")
     core::identity lost = rank_3();
     lost.what = core::purpose::store;
     const ends e = run_both(context, connecting(sockets.near, "s", lost, 5),
-                            accepting(sockets.far, "s", 5, core::verdict::welcome));
+                            accepting(sockets.far, "s", 5, core::verdict::accepted));
     CHECK(e.near.code == errc::join_failed);
     CHECK(e.far.code == errc::join_failed);
   }
   SUBCASE("another rank") {
     pair_of_sockets sockets(context);
     const ends e = run_both(context, connecting(sockets.near, "s", rank_3(), 4),
-                            accepting(sockets.far, "s", 5, core::verdict::welcome));
+                            accepting(sockets.far, "s", 5, core::verdict::accepted));
     CHECK(e.near.code == errc::join_failed);
     CHECK(e.near.says("not rank 4"));
     CHECK(e.far.code == errc::join_failed);
@@ -232,13 +232,13 @@ TEST_CASE("a replayed proof is refused") {
     };
     middle.start(note_end(pass_on(client.far, server.near, &claim), &how, &relayed));
     const ends e = run_both(context, connecting(client.near, secret, rank_3(), 5, &got),
-                            accepting(server.far, secret, 5, core::verdict::welcome));
+                            accepting(server.far, secret, 5, core::verdict::accepted));
     REQUIRE(e.near.code == errc::success);
     REQUIRE(e.far.code == errc::success);
   }
   pair_of_sockets sockets(context);
   const ends e = run_both(context, write_bytes(sockets.near, claim, false),
-                          accepting(sockets.far, secret, 5, core::verdict::welcome));
+                          accepting(sockets.far, secret, 5, core::verdict::accepted));
   CHECK(e.far.code == errc::unauthorized);
 }
 
@@ -266,7 +266,7 @@ TEST_CASE("no bit of the handshake can be changed on the way") {
     };
     middle.start(note_end(pass_on(client.far, server.near, bit), &how, &relayed));
     const ends e = run_both(context, connecting(client.near, secret, rank_3(), 5),
-                            accepting(server.far, secret, 5, core::verdict::welcome));
+                            accepting(server.far, secret, 5, core::verdict::accepted));
     INFO("bit ", bit);
     CHECK(e.near.code != errc::success);
     // The answer's changes are seen by the connecting side alone.
@@ -286,7 +286,7 @@ TEST_CASE("a listener that does not know the secret cannot pass for one that doe
     co_await core::read_exactly(socket, claim, soon());
     // Sending the peer's own proof back is no proof either.
     bytes answer(answer_bytes, 0);
-    answer[0] = static_cast<std::uint8_t>(core::verdict::welcome);
+    answer[0] = static_cast<std::uint8_t>(core::verdict::accepted);
     std::copy(claim.end() - 32, claim.end(), answer.end() - 32);
     co_await core::write_all(socket, answer, soon());
   };
@@ -295,13 +295,13 @@ TEST_CASE("a listener that does not know the secret cannot pass for one that doe
   CHECK(e.far.code == errc::success);
 }
 
-TEST_CASE("strangers are recognised from their first bytes") {
+TEST_CASE("unauthenticated peers are recognised from their first bytes") {
   boost::asio::io_context context;
   SUBCASE("by the accepting side") {
     pair_of_sockets sockets(context);
     const ends e =
         run_both(context, write_bytes(sockets.near, bytes_of("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), false),
-                 accepting(sockets.far, "s", 5, core::verdict::welcome));
+                 accepting(sockets.far, "s", 5, core::verdict::accepted));
     CHECK(e.far.code == errc::protocol);
   }
   SUBCASE("by the connecting side") {
@@ -320,7 +320,7 @@ TEST_CASE("another version is named on both sides") {
   SUBCASE("the connecting side is newer") {
     pair_of_sockets sockets(context);
     const ends e = run_both(context, write_bytes(sockets.near, preamble, false),
-                            accepting(sockets.far, "s", 5, core::verdict::welcome));
+                            accepting(sockets.far, "s", 5, core::verdict::accepted));
     CHECK(e.far.code == errc::protocol);
     CHECK(e.far.says("version 9"));
     bytes answer;
@@ -346,7 +346,7 @@ TEST_CASE("a connection that ends in the middle is an error at once") {
     const ends e = run_both(
         context,
         write_bytes(sockets.near, bytes(begin.begin(), begin.begin() + static_cast<long>(length)), true),
-        accepting(sockets.far, "s", 5, core::verdict::welcome));
+        accepting(sockets.far, "s", 5, core::verdict::accepted));
     CHECK(e.far.code == errc::peer_failed);
   }
 }
@@ -356,7 +356,7 @@ TEST_CASE("silence ends at the deadline") {
   SUBCASE("on the accepting side") {
     pair_of_sockets sockets(context);
     const failure f = test::failure_of([&] {
-      test::run_task(context, accepting(sockets.far, "s", 5, core::verdict::welcome, nullptr,
+      test::run_task(context, accepting(sockets.far, "s", 5, core::verdict::accepted, nullptr,
                                         core::deadline_after(30ms)));
     });
     CHECK(f.code == errc::timed_out);
@@ -384,7 +384,7 @@ TEST_CASE("a handshake may be destroyed at any suspension") {
   pair_of_sockets sockets(context);
   {
     core::background_tasks tasks;
-    tasks.start(accepting(sockets.far, "s", 5, core::verdict::welcome));
+    tasks.start(accepting(sockets.far, "s", 5, core::verdict::accepted));
     context.poll();
   }
   // What comes now lands nowhere.
@@ -399,7 +399,7 @@ TEST_CASE("a socket that is closed by its owner ends the handshake") {
   failure how;
   bool done = false;
   core::background_tasks tasks;
-  tasks.start(note_end(accepting(sockets.far, "s", 5, core::verdict::welcome), &how, &done));
+  tasks.start(note_end(accepting(sockets.far, "s", 5, core::verdict::accepted), &how, &done));
   context.poll();
   sockets.far.close();
   test::run_until(context, [&] { return done; });

@@ -42,17 +42,17 @@ core::spin_policy spinning(std::chrono::nanoseconds budget, bool yields = false)
   return p;
 }
 
-// What another thread writes into and rings for: a transport's memory, reduced to one number.
+// What another thread writes into and notifies: a transport's memory, reduced to one number.
 class mailbox final : public core::source {
  public:
-  mailbox() : bell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  mailbox() : doorbell_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
 
-  // From any thread, one at a time; `force` rings whether or not anybody sleeps.
+  // From any thread, one at a time; `force` notifies whether or not anybody sleeps.
   void put(int value, bool force = false) {
     cell_.store(value);
-    if (force || (armed_.load() && armed_.exchange(false))) ::eventfd_write(bell_.get(), 1);
+    if (force || (armed_.load() && armed_.exchange(false))) ::eventfd_write(doorbell_.get(), 1);
   }
-  int bell() const noexcept { return bell_.get(); }
+  int doorbell() const noexcept { return doorbell_.get(); }
   int seen() const noexcept { return seen_.load(); }
   // The loop goes to sleep, or sleeps.
   bool armed() const noexcept { return armed_.load(); }
@@ -74,7 +74,7 @@ class mailbox final : public core::source {
   void disarm() noexcept override { armed_.store(false); }
 
  private:
-  base::unique_fd bell_;
+  base::unique_fd doorbell_;
   std::atomic<int> cell_{0};
   std::atomic<int> seen_{0};
   std::atomic<bool> armed_{false};
@@ -89,12 +89,12 @@ struct listener {
   void begin() {
     loop.bind_to_this_thread();
     loop.engine().add(mail);
-    loop.backend().watch_doorbell(mail.bell());
+    loop.backend().watch_doorbell(mail.doorbell());
     loop.hold();
   }
   void end() {
     loop.engine().remove(mail);
-    loop.backend().unwatch_doorbell(mail.bell());
+    loop.backend().unwatch_doorbell(mail.doorbell());
     loop.release();
   }
   void run_until_parked() {
@@ -342,7 +342,7 @@ TEST_CASE("every post from another thread wakes a parked loop") {
   });
 }
 
-TEST_CASE("news of a watched descriptor wakes a parked loop, each time") {
+TEST_CASE("an event of a watched descriptor wakes a parked loop, each time") {
   test::on_each_loop([] {
     int ends[2] = {-1, -1};
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) == 0);
@@ -454,7 +454,7 @@ TEST_CASE("timers wake a parked loop when they are due, not before") {
       CHECK(alarms[i]->fired >= due[i]);
     }
 
-    // One far away, then a nearer one, then the nearer one withdrawn.
+    // One far away, then a nearer one, then the nearer one cancelled.
     alarm far, near;
     l.loop.engine().timers().arm(far.t, core::clock::now() + 1h);
     l.loop.wake();

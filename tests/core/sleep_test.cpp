@@ -42,7 +42,7 @@ task<> end_early(communicator world) {
 
 task<> sleep_unfinished() { co_await sleep_for(1h); }
 
-class clock_by_hand final : public core::environment {
+class clock_by_hand final : public core::platform {
  public:
   core::time_point now() noexcept override { return time; }
   std::uint64_t random() noexcept override { return 4; }
@@ -93,11 +93,11 @@ task<> poll_without_rest(communicator world) {
   int theirs = -1;
   request receiving = world.irecv(theirs, 1 - world.rank());
   boost::asio::steady_timer timer(world.get_executor(), 1ms);
-  bool rung = false;
-  timer.async_wait([&rung](boost::system::error_code) { rung = true; });
+  bool woken = false;
+  timer.async_wait([&woken](boost::system::error_code) { woken = true; });
   const int mine = world.rank();
   request sending = world.isend(mine, 1 - world.rank());
-  while (!receiving.done() || !rung) co_await sleep_for(0s);
+  while (!receiving.done() || !woken) co_await sleep_for(0s);
   co_await receiving;
   co_await sending;
   TUTTI_EXPECT(theirs == 1 - mine);

@@ -78,7 +78,7 @@ task<> answers(core::stream_socket& socket, std::string secret) {
     const core::greeting from =
         co_await core::receive_greeting(socket, secret, core::purpose::tcp_link, world, 5, soon());
     if (from.peer.rank != 3) throw error(errc::truncated, "another rank");
-    co_await core::answer_greeting(socket, secret, from, core::verdict::welcome, soon());
+    co_await core::answer_greeting(socket, secret, from, core::verdict::accepted, soon());
     bytes all(told_bytes);
     co_await core::read_exactly(socket, all, soon());
     co_await core::write_all(socket, all, soon());
@@ -230,7 +230,7 @@ TEST_CASE("tls: certificates must lead to the authority, be good today, and be f
           errc::success);
   }
   SUBCASE("of another authority") {
-    const ends e = meet(from(others, "stranger", ""), five);
+    const ends e = meet(from(others, "unauthenticated", ""), five);
     CHECK_MESSAGE(e.near.code == errc::unauthorized, e.near.text);
     CHECK_MESSAGE(e.near.says("TUTTI_TLS"), e.near.text);
     CHECK_MESSAGE(e.far.code == errc::unauthorized, e.far.text);

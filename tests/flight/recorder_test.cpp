@@ -139,24 +139,24 @@ TEST_CASE("recorder: the names of files and spans have one number each") {
   CHECK(r.text_of(file) == number);
 }
 
-TEST_CASE("recorder: activities come from any thread") {
+TEST_CASE("recorder: spans come from any thread") {
   memory m(4096);
   recorder r(m.view);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&r, t] {
       for (std::uint32_t i = 0; i < 100; ++i) {
-        const handle h = r.begin_activity(kind_span, no_text, static_cast<std::uint32_t>(t), r.now());
-        if (i % 2 == 0) r.end_activity(h, state::done, 1, 2);
+        const handle h = r.begin_span(kind_span, no_text, static_cast<std::uint32_t>(t), r.now());
+        if (i % 2 == 0) r.end_span(h, state::done, 1, 2);
       }
     });
   for (std::thread& t : threads) t.join();
   int pending = 0, done = 0;
   const time_map times(m.view.head());
-  for (std::size_t i = 0; i < m.s.activities(); ++i) {
+  for (std::size_t i = 0; i < m.s.spans(); ++i) {
     std::uint64_t mark = 0;
     operation_snapshot o;
-    if (!read(m.view.activities()[i], mark, o, m.view, times)) continue;
+    if (!read(m.view.spans()[i], mark, o, m.view, times)) continue;
     (o.how == state::pending ? pending : done)++;
     CHECK(o.line < 4);
   }

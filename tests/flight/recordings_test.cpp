@@ -24,7 +24,7 @@ TEST_CASE("recordings: what a process has put on record can be read after it was
   if (child == 0) {
     const std::string variable = variable_for(all, 1);
     ::setenv("TUTTI_FLIGHT", variable.substr(variable.find('=') + 1).c_str(), 1);
-    const std::shared_ptr<seat> mine = seat::take(true);
+    const std::shared_ptr<recorder_slot> mine = recorder_slot::take(true);
     if (mine->node() == nullptr || mine->node()->launcher() != ::getppid()) ::_exit(1);
     mine->recorder().joining(1, 3);
     operation_facts facts;
@@ -70,8 +70,8 @@ TEST_CASE("recordings: a second rank of a process has memory of its own") {
   const recordings all(1, shape{});
   const std::string variable = variable_for(all, 0);
   ::setenv("TUTTI_FLIGHT", variable.substr(variable.find('=') + 1).c_str(), 1);
-  const std::shared_ptr<seat> first = seat::take(true);
-  const std::shared_ptr<seat> second = seat::take(true);
+  const std::shared_ptr<recorder_slot> first = recorder_slot::take(true);
+  const std::shared_ptr<recorder_slot> second = recorder_slot::take(true);
   ::unsetenv("TUTTI_FLIGHT");
   CHECK(first->node() != nullptr);
   CHECK(second->node() == nullptr);
@@ -95,7 +95,7 @@ TEST_CASE("recordings: what is no such memory is refused") {
   CHECK_THROWS_AS(recordings(small.get()), std::runtime_error);
   for (const char* text : {"", "x", "5", "5:", "99999:0", "0:0", "5:x"}) {
     ::setenv("TUTTI_FLIGHT", text, 1);
-    const std::shared_ptr<seat> one = seat::take(true);
+    const std::shared_ptr<recorder_slot> one = recorder_slot::take(true);
     CHECK(one->node() == nullptr);
   }
   ::unsetenv("TUTTI_FLIGHT");

@@ -59,11 +59,11 @@ TEST_CASE("trace writer: each operation is written once, whenever it ends") {
   const handle early = begin(r, 1);
   for (std::uint32_t i = 2; i <= 301; ++i) {
     r.end(begin(r, i), state::done);
-    if (i % 20 == 0) w.look(0, m.view, "");
+    if (i % 20 == 0) w.poll(0, m.view, "");
   }
   r.end(early, state::done);
   begin(r, 302);
-  w.look(0, m.view, "");
+  w.poll(0, m.view, "");
   w.finish();
   const std::string text = contents(path);
   CHECK(w.counts().lost == 0);
@@ -80,12 +80,12 @@ TEST_CASE("trace writer: operations that were overwritten before a look are coun
   recorder r(m.view);
   trace_writer w((place.path() / "trace.json").string(), {}, 1 << 20);
   for (std::uint32_t i = 1; i <= 1000; ++i) r.end(begin(r, i), state::done);
-  w.look(0, m.view, "");
+  w.poll(0, m.view, "");
   const std::uint64_t written = w.counts().events;
   CHECK(w.counts().lost >= 1000 - least_operations);
   CHECK(written > 0);
   r.end(begin(r, 1001), state::done);
-  w.look(0, m.view, "");
+  w.poll(0, m.view, "");
   CHECK(w.counts().events == written + 1);
 }
 
@@ -106,8 +106,8 @@ TEST_CASE("trace writer: who comes last to a collective is known when all have c
     const handle y = begin(b, i);
     a.end(x, state::done);
     b.end(y, state::done);
-    w.look(0, first.view, "");
-    w.look(1, second.view, "");
+    w.poll(0, first.view, "");
+    w.poll(1, second.view, "");
   }
   CHECK(w.collectives() == 10);
   REQUIRE(w.last_to_come().size() == 1);

@@ -17,9 +17,9 @@ namespace tutti::fuzz {
 namespace {
 
 namespace tcp = transport::tcp;
+using transport::destination_buffer;
 using transport::frame;
 using transport::frame_kind;
-using transport::landing;
 
 class input_stream final : public tcp::byte_stream {
  public:
@@ -53,19 +53,19 @@ class upper_layer final : public transport::inbound {
  public:
   upper_layer() noexcept = default;
 
-  landing begin(int, const frame& head) noexcept override {
+  destination_buffer begin(int, const frame& head) noexcept override {
     TUTTI_INVARIANT(!in_frame_ && !left_);
     TUTTI_INVARIANT(tcp::payload_bytes(head) <= tcp::slice_bytes);
     TUTTI_INVARIANT(head.kind != frame_kind::eager || head.length <= tcp::eager_limit_bytes);
     in_frame_ = true;
     head_ = head;
     // Exactly as long as what may be written, so that one byte more is found.
-    const std::size_t room = std::min<std::size_t>(tcp::payload_bytes(head), head.cookie % 5000);
+    const std::size_t room = std::min<std::size_t>(tcp::payload_bytes(head), head.transfer_id % 5000);
     memory_.reset(new std::byte[room]);
-    if (head.cookie % 7 == 0) return {};
-    return landing{memory_.get(), room, this};
+    if (head.transfer_id % 7 == 0) return {};
+    return destination_buffer{memory_.get(), room, this};
   }
-  void end(int, const frame& head, const landing&) noexcept override {
+  void end(int, const frame& head, const destination_buffer&) noexcept override {
     TUTTI_INVARIANT(in_frame_);
     TUTTI_INVARIANT(head.kind == head_.kind && head.length == head_.length);
     in_frame_ = false;
@@ -76,7 +76,8 @@ class upper_layer final : public transport::inbound {
 
   void move(tcp::inbox& in) {
     auto instead = std::make_unique<std::byte[]>(tcp::slice_bytes);
-    if (in.redirect(this, landing{instead.get(), tcp::slice_bytes, this})) memory_ = std::move(instead);
+    if (in.redirect(this, destination_buffer{instead.get(), tcp::slice_bytes, this}))
+      memory_ = std::move(instead);
   }
 
   std::size_t ended = 0;
@@ -93,8 +94,8 @@ frame frame_from(reader& in) {
   f.kind = static_cast<frame_kind>(1 + in.value<std::uint8_t>() % 14);
   f.context = in.value<std::uint16_t>();
   f.tag = in.value<std::int8_t>();
-  f.cookie = in.value<std::uint16_t>();
-  f.other_cookie = in.value<std::uint16_t>();
+  f.transfer_id = in.value<std::uint16_t>();
+  f.other_transfer_id = in.value<std::uint16_t>();
   const auto size = in.value<std::uint32_t>();
   f.length = size % 64 == 0 ? size : size % 300;  // long ones now and then
   return f;

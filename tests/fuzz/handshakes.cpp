@@ -53,7 +53,7 @@ task<> accept_from(core::stream_socket* socket, outcome* result) {
     const core::greeting from = co_await core::receive_greeting(*socket, secret, core::purpose::tcp_link,
                                                                 world, my_rank, core::time_point::max());
     result->who = from.peer;
-    co_await core::answer_greeting(*socket, secret, from, core::verdict::welcome, core::time_point::max());
+    co_await core::answer_greeting(*socket, secret, from, core::verdict::accepted, core::time_point::max());
     result->let_in = true;
   } catch (const error&) {
   }
@@ -66,7 +66,7 @@ task<> connect_to(core::stream_socket* socket, outcome* result) {
   mine.rank = 1;
   try {
     const core::verdict v = co_await core::greet(*socket, secret, mine, my_rank, core::time_point::max());
-    result->let_in = v == core::verdict::welcome || v == core::verdict::use_other;
+    result->let_in = v == core::verdict::accepted || v == core::verdict::use_other;
     TUTTI_INVARIANT(result->let_in);
   } catch (const error&) {
   }

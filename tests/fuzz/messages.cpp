@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is said behind the handshake: to and by the store, among launchers, and the table of a world.
-#include "bootstrap/cards.hpp"
 #include "bootstrap/message_stream.hpp"
+#include "bootstrap/peer_table.hpp"
 #include "bootstrap/store_wire.hpp"
 #include "core/running_task.hpp"
 #include "fuzz/targets.hpp"
@@ -103,24 +103,24 @@ void launcher_messages(bytes input) {
   }
 }
 
-void world_table(bytes input) {
+void peer_table(bytes input) {
   reader in(input);
   const auto size = in.value<std::uint8_t>();
   const std::string_view text = text_of(in.rest());
   try {
-    const bootstrap::world_table table = bootstrap::decode_table(text, size);
-    TUTTI_INVARIANT(table.cards.size() == size);
+    const bootstrap::peer_table table = bootstrap::decode_table(text, size);
+    TUTTI_INVARIANT(table.records.size() == size);
     for (int rank = 0; rank < size; ++rank)
-      TUTTI_INVARIANT(table.cards[static_cast<std::size_t>(rank)].rank == rank);
-    const bootstrap::world_table again = bootstrap::decode_table(bootstrap::encode_table(table), size);
+      TUTTI_INVARIANT(table.records[static_cast<std::size_t>(rank)].rank == rank);
+    const bootstrap::peer_table again = bootstrap::decode_table(bootstrap::encode_table(table), size);
     TUTTI_INVARIANT(again.id == table.id);
   } catch (const error& e) {
     TUTTI_INVARIANT(e.code() == errc::protocol || e.code() == errc::invalid_argument);
   }
   try {
-    for (const core::peer_card& card : bootstrap::decode_cards(text)) {
-      TUTTI_INVARIANT(card.rank >= 0 && card.tcp_endpoints.size() <= 64);
-      bootstrap::encode_card(card);
+    for (const core::endpoint_record& record : bootstrap::decode_endpoint_records(text)) {
+      TUTTI_INVARIANT(record.rank >= 0 && record.tcp_endpoints.size() <= 64);
+      bootstrap::encode_endpoint_record(record);
     }
   } catch (const error& e) {
     TUTTI_INVARIANT(e.code() == errc::protocol || e.code() == errc::invalid_argument);

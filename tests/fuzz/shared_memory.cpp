@@ -53,8 +53,8 @@ void lines(reader& in) {
         sum += static_cast<unsigned>(item.payload[0]) +
                static_cast<unsigned>(item.payload[item.head.length - 1]);
     }
-    if (item.head.kind == frame_kind::announce && item.head.other_cookie != 0) {
-      shm::shown_message message(channel.header(), item.head.other_cookie);
+    if (item.head.kind == frame_kind::rts && item.head.other_transfer_id != 0) {
+      shm::shown_message message(channel.header(), item.head.other_transfer_id);
       if (message.begin() && in.value<std::uint8_t>() % 2 == 0) message.give_back();
     }
     from.release();
@@ -115,7 +115,7 @@ void regions(reader& in) {
     }
     base::unique_fd got;
     shm::region_label from;
-    if (shm::receive_region(near.get(), from, got) == shm::region_news::region)
+    if (shm::receive_region(near.get(), from, got) == shm::region_event::region)
       known.add(from, std::move(got));
     const auto offset = in.value<std::uint64_t>();
     const auto bytes_there = in.value<std::uint16_t>();

@@ -22,7 +22,7 @@ void handshake_connecting(bytes input);
 void launcher_messages(bytes input);
 void shm_messages(bytes input);
 void store_messages(bytes input);
-void world_table(bytes input);
+void peer_table(bytes input);
 
 struct target {
   std::string_view name;
@@ -36,7 +36,7 @@ inline constexpr target targets[] = {
     {"launcher_messages", launcher_messages},
     {"shm_messages", shm_messages},
     {"store_messages", store_messages},
-    {"world_table", world_table},
+    {"peer_table", peer_table},
 };
 
 [[noreturn]] inline void fail(const char* what, int line) {

@@ -17,7 +17,7 @@ namespace {
 const bool own_time_limits = ::unsetenv("TUTTI_TIMEOUT") == 0;
 
 bench emulated_bench(const emulated::options& how) {
-  auto on = std::make_shared<emulated::chip>(how);
+  auto on = std::make_shared<emulated::emulated_device>(how);
   bench b;
   b.open = [on](const communicator& of) { return emulated::open(of, on); };
   b.fail_after = [on](std::uint64_t n, const std::string& why) { on->fail_after(n, why); };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own declarations of CUDA's driver API are those of cuda.h, where that is installed.
-#include "cuda/api.hpp"
+#include "cuda/cuda_api.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>

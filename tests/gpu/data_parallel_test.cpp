@@ -152,7 +152,7 @@ task<> every_hook(communicator world, bench* on) {
 // Keeps count of the buckets that have been averaged, on the device.
 class watched_hook final : public gpu::gradient_hook {
  public:
-  task<> reduce(gpu::verbs c, gpu::gradient_bucket bucket, gpu::stream in) override {
+  task<> reduce(gpu::any_communicator c, gpu::gradient_bucket bucket, gpu::stream in) override {
     co_await inner->reduce(c, bucket, in);
     co_await in.reached();
     averaged.push_back(bucket.index);

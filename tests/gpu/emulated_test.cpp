@@ -39,8 +39,8 @@ task<> own_kernels(communicator world) {
 
 task<> bad_accesses(communicator world) {
   for (int kind = 0; kind < 3; ++kind) {
-    auto chip = std::make_shared<emulated::chip>();
-    const gpu::device dev = emulated::open(world, chip);
+    auto emulated_device = std::make_shared<emulated::emulated_device>();
+    const gpu::device dev = emulated::open(world, emulated_device);
     const gpu::stream s(dev);
     gpu::device_buffer<int> x(dev, 100);
     std::vector<int> host(100);
@@ -63,8 +63,8 @@ task<> failures_wait_for_work_in_flight(communicator world) {
   std::binary_semaphore begun(0), may_end(0);
   std::atomic<bool> over{false};
   int host = 0;
-  auto chip = std::make_shared<emulated::chip>(how);
-  const gpu::device dev = emulated::open(world, chip);
+  auto emulated_device = std::make_shared<emulated::emulated_device>(how);
+  const gpu::device dev = emulated::open(world, emulated_device);
   const gpu::stream slow(dev), faulty(dev);
   emulated::launch(slow, [&](emulated::access) {
     begun.release();
@@ -78,7 +78,7 @@ task<> failures_wait_for_work_in_flight(communicator world) {
   bool early = false;
   for (int i = 0; i < 1000; ++i) {
     std::this_thread::yield();
-    early = early || chip->failed();
+    early = early || emulated_device->failed();
   }
   may_end.release();
   const auto seen = co_await tutti::as_result(faulty.reached());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own declarations of Level Zero are those of ze_api.h, where that is installed.
-#include "level_zero/api.hpp"
+#include "level_zero/level_zero_api.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own declarations of NCCL are those of nccl.h, where that is installed.
-#include "nccl/api.hpp"
+#include "nccl/nccl_api.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>

@@ -194,7 +194,8 @@ task<> many(communicator world) {
     gpu::device_buffer<int>& b = buffers.emplace_back(dev, 100);
     gpu::work up = tutti::start(s.upload(b, ones));
     works.push_back(tutti::start(comm.all_reduce(b, tutti::sum, s)));
-    // Another stream waits for what the lane may not have enqueued yet, and the next comes after that one.
+    // Another stream waits for what the submit thread may not have enqueued yet, and the next comes after
+    // that one.
     other.wait(works.back());
     works.push_back(tutti::start(comm.all_reduce(b, tutti::sum, other)));
   }

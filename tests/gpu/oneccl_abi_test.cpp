@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Our own declarations of oneCCL are those of oneapi/ccl.h, where that is installed.
-#include "oneccl/api.hpp"
+#include "oneccl/oneccl_api.hpp"
 #include "support/skip.hpp"
 
 #include <doctest/doctest.h>

@@ -49,7 +49,7 @@ void share(const stand_in& on, int ranks, const std::string& variables = {}) {
 void share_in_pairs(const stand_in& on) {
   const tutti::test::scratch_directory folder;
   const std::string program = on.variables + on.program + "pairs ";
-  const std::string file = (folder.path() / "meeting").string();
+  const std::string file = (folder.path() / "rendezvous").string();
   const auto result =
       tutti::test::run_shell(program + "0 " + file + " & " + program + "1 " + file + " && wait $!");
   CHECK_MESSAGE(result.exit_code == 0, result.output);

@@ -156,11 +156,11 @@ TEST_SUITE("launch/job_output") {
   TEST_CASE("a process that left its rank's group cannot hold up the end") {
     launched job({"-n", "2", "sh", "-c", "[ $RANK = 0 ] || exit 0; setsid sleep 1000 & echo left $!"});
     job.wait_for("\n");
-    const pid_t stranger = std::stoi(job.output().substr(job.output().find("left ") + 5));
-    // The stranger holds the rank's pipes, not those of tutti-run, so that this comes to an end.
+    const pid_t outsider = std::stoi(job.output().substr(job.output().find("left ") + 5));
+    // The outsider holds the rank's pipes, not those of tutti-run, so that this comes to an end.
     const ending end = job.finish();
     CHECK(end.exit_code == 0);
-    ::kill(stranger, SIGKILL);
+    ::kill(outsider, SIGKILL);
   }
 
   TEST_CASE("streams that lead to one place share their lines") {

@@ -33,7 +33,7 @@ class launched {
   void signal(int number) const;
   // Sends a signal again and again until it has ended.
   void insist(int number);
-  // Stops tutti-run alone, so that what happens meanwhile is news to it all at once.
+  // Stops tutti-run alone, so that it sees what happens meanwhile all at once.
   void pause() const;
   // Reads until standard output holds `text` so many times; fails the test when that does not happen.
   void wait_for(std::string_view text, int times = 1);

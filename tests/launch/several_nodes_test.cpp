@@ -317,8 +317,8 @@ TEST_SUITE("launch/several_nodes") {
   TEST_CASE("another secret: both sides say so") {
     const job_of_nodes job{2};
     auto first = job.start(0, {"-n", "1"}, {"true"});
-    auto stranger = job.start(1, {"-n", "1"}, {"true"}, "another");
-    const ending turned_away = stranger->finish();
+    auto outsider = job.start(1, {"-n", "1"}, {"true"}, "another");
+    const ending turned_away = outsider->finish();
     CHECK(turned_away.exit_code == 1);
     CHECK(contains(turned_away.error, "TUTTI_SECRET"));
     auto second = job.start(1, {"-n", "1"}, {"true"});  // it may still be set right
@@ -354,8 +354,8 @@ TEST_SUITE("launch/several_nodes") {
   TEST_CASE("the port is in use; node 0 is on the wrong machine") {
     const job_of_nodes job{2};
     auto first = job.start(0, {"-n", "1"}, {"true"});
-    auto stranger = job.start(1, {"-n", "1"}, {"true"}, "another");
-    stranger->finish();  // so that the first listens
+    auto outsider = job.start(1, {"-n", "1"}, {"true"}, "another");
+    outsider->finish();  // so that the first listens
     auto other = job.start(0, {"-n", "1"}, {"true"});
     const ending end = other->finish();
     CHECK(end.exit_code == 1);

@@ -54,24 +54,24 @@ TEST_SUITE("launch/store_socket") {
                          doctest::Contains("--node-rank 0"), std::runtime_error);
   }
 
-  TEST_CASE("for several nodes: a meeting place, and beside it a store for each start") {
+  TEST_CASE("for several nodes: a rendezvous place, and beside it a store for each start") {
     const std::string place = testing::free_address();
     const std::size_t colon = place.find(':');
     const host_and_port master{place.substr(0, colon), std::stoi(place.substr(colon + 1))};
-    const auto meeting = open_meeting_sockets(master, 0ms);
-    REQUIRE(meeting.size() == 1);
-    CHECK(listening(meeting.front().get()) == 1);
-    CHECK(on_loopback(meeting.front()));
-    CHECK_THROWS_WITH_AS(open_meeting_sockets(master, 0ms), doctest::Contains("choose another for --master"),
-                         std::runtime_error);
-    const store_socket first = open_store_socket_beside(meeting.front());
-    const store_socket second = open_store_socket_beside(meeting.front());
+    const auto rendezvous = open_rendezvous_sockets(master, 0ms);
+    REQUIRE(rendezvous.size() == 1);
+    CHECK(listening(rendezvous.front().get()) == 1);
+    CHECK(on_loopback(rendezvous.front()));
+    CHECK_THROWS_WITH_AS(open_rendezvous_sockets(master, 0ms),
+                         doctest::Contains("choose another for --master"), std::runtime_error);
+    const store_socket first = open_store_socket_beside(rendezvous.front());
+    const store_socket second = open_store_socket_beside(rendezvous.front());
     CHECK(listening(first.fd.get()) == 1);
     CHECK(first.address.port != second.address.port);
     CHECK(first.address.port != master.port);
-    CHECK_THROWS_WITH_AS(open_meeting_sockets({"192.0.2.1", master.port}, 0ms),
+    CHECK_THROWS_WITH_AS(open_rendezvous_sockets({"192.0.2.1", master.port}, 0ms),
                          doctest::Contains("--node-rank 0"), std::runtime_error);
-    CHECK_THROWS_WITH_AS(open_meeting_sockets({"no such host", 1}, 50s), doctest::Contains("no such host"),
+    CHECK_THROWS_WITH_AS(open_rendezvous_sockets({"no such host", 1}, 50s), doctest::Contains("no such host"),
                          std::runtime_error);
   }
 

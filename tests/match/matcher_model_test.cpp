@@ -186,7 +186,7 @@ class side_by_side {
     } else if (kind >= 580 && kind < 640) {
       post_again();
     } else if (kind < 20) {
-      withdraw();
+      cancel();
     } else if (kind < 40) {
       discard();
     } else if (kind < 100) {
@@ -285,10 +285,10 @@ class side_by_side {
     if (expected >= 0) given(r);
   }
 
-  void withdraw() {
+  void cancel() {
     if (expected_.receives.empty()) return;
     const auto at = expected_.receives.begin() + random_.below(static_cast<int>(expected_.receives.size()));
-    real_.withdraw(*receives_[static_cast<std::size_t>(at->id)]);
+    real_.cancel(*receives_[static_cast<std::size_t>(at->id)]);
     expected_.receives.erase(at);
   }
 

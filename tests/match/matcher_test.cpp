@@ -182,7 +182,7 @@ TEST_CASE("matcher: find shows what post would take and leaves it") {
   CHECK(post(m, r) == &x);
 }
 
-TEST_CASE("matcher: withdrawn receives and discarded messages are gone, their neighbours stay") {
+TEST_CASE("matcher: cancelled receives and discarded messages are gone, their neighbours stay") {
   std::array<receive, 3> r;
   std::array<message, 3> x;
   matcher m;
@@ -191,8 +191,8 @@ TEST_CASE("matcher: withdrawn receives and discarded messages are gone, their ne
     each.wanted = {0, 1, 5};
     post(m, each);
   }
-  m.withdraw(r[1]);
-  m.withdraw(r[1]);
+  m.cancel(r[1]);
+  m.cancel(r[1]);
   CHECK_FALSE(r[1].posted());
   CHECK(m.arrive({0, 1, 5}) == &r[0]);
   CHECK(m.arrive({0, 1, 5}) == &r[2]);
@@ -301,9 +301,9 @@ TEST_CASE("matcher: while things are taken the matcher can be used") {
     m.take_posted(0, [&](tutti::match::posted_receive& taken) {
       ++calls;
       CHECK(m.arrive({0, 0, 5}) == nullptr);  // none of those taken is matched any more
-      m.withdraw(r[1]);
+      m.cancel(r[1]);
       CHECK(m.post(taken) == nullptr);  // and none posted now is taken
-      m.withdraw(taken);
+      m.cancel(taken);
       if (&taken == &r[2]) m.close_context(0);
     });
   }
@@ -345,7 +345,7 @@ namespace {
 
 // What `f` says on stderr before it aborts; nothing when it returns.
 template <class F>
-std::string last_words(F f) {
+std::string last_output(F f) {
   int ends[2];
   REQUIRE(pipe(ends) == 0);
   const pid_t child = fork();
@@ -375,20 +375,20 @@ TEST_CASE("matcher: misuse aborts and says what was wrong") {
   receive r(6, 0, 0);
   matcher m;
   m.open_context(6, 2);
-  CHECK(contains(last_words([&] { m.open_context(6, 2); }), "context 6 is opened a second time"));
-  CHECK(contains(last_words([&] { m.open_context(7, 0); }), "context 7 is opened with 0 sources"));
-  CHECK(contains(last_words([&] { m.close_context(7); }), "context 7 is closed and was not open"));
-  CHECK(contains(last_words([&] {
+  CHECK(contains(last_output([&] { m.open_context(6, 2); }), "context 6 is opened a second time"));
+  CHECK(contains(last_output([&] { m.open_context(7, 0); }), "context 7 is opened with 0 sources"));
+  CHECK(contains(last_output([&] { m.close_context(7); }), "context 7 is closed and was not open"));
+  CHECK(contains(last_output([&] {
                    m.post(r);
                    m.close_context(6);
                  }),
                  "context 6 is closed with 1 receives and 0 messages in it"));
-  CHECK(contains(last_words([&] {
+  CHECK(contains(last_output([&] {
                    r.wanted = {7, 0, 0};
                    m.post(r);
                  }),
                  "context 7 is not open and a receive is posted on it"));
-  CHECK(contains(last_words([&] {
+  CHECK(contains(last_output([&] {
                    r.wanted = {6, 2, 0};
                    m.post(r);
                  }),
@@ -435,7 +435,7 @@ TEST_CASE("matcher: a message that comes back goes to the receive posted first t
   CHECK(m.put_back(one) == &named);
   CHECK(m.put_back(one) == nullptr);
   CHECK(post(m, first) == &one);
-  m.withdraw(wrong);
+  m.cancel(wrong);
 }
 
 TEST_CASE("matcher: a receive that waits again has its place in the order of posting") {
@@ -456,7 +456,7 @@ TEST_CASE("matcher: a receive that waits again has its place in the order of pos
   CHECK(deliver(m, early) == nullptr);
   CHECK(m.post_again(none) == &early);
   CHECK_FALSE(none.posted());
-  m.withdraw(third);
+  m.cancel(third);
 }
 
 TEST_CASE("matcher: a message that comes back when its context is closed waits outside, in its place") {

@@ -31,17 +31,17 @@ constexpr int ranks = 4;
 constexpr std::size_t most_bytes = 1024 * 1024;
 constexpr std::size_t most_sends = 24;  // at a time, of one rank
 
-// Messages of one rank for another come in lanes, and in each in order, as long as one receive at a time
+// Messages of one rank for another come in routes, and in each in order, as long as one receive at a time
 // waits in it: three tags of the world, and a communicator of its own where the tag is the number of the
 // message.
-constexpr std::size_t lanes = 4;
-constexpr std::size_t numbered_lane = 3;
+constexpr std::size_t routes = 4;
+constexpr std::size_t numbered_route = 3;
 constexpr int first_tag = 10;
-constexpr std::uint32_t end_of_lane = 1'000'000'000;  // the number of the last message
+constexpr std::uint32_t end_of_route = 1'000'000'000;  // the number of the last message
 
 // 40 bits of what message it is.
-std::uint64_t name_of(int from, int to, std::size_t lane, std::uint64_t number) {
-  const auto at = static_cast<std::uint64_t>(from * ranks + to) * lanes + lane;
+std::uint64_t name_of(int from, int to, std::size_t route, std::uint64_t number) {
+  const auto at = static_cast<std::uint64_t>(from * ranks + to) * routes + route;
   return ((at + 1) << 40) | number;
 }
 void write_message(std::span<std::byte> bytes, std::uint64_t name) {
@@ -73,11 +73,11 @@ struct ledger {
     int from;
     std::uint32_t number;
   };
-  std::array<std::array<std::deque<sent>, lanes>, ranks> sends;
-  std::array<std::array<std::deque<received>, lanes>, ranks> receives;
+  std::array<std::array<std::deque<sent>, routes>, ranks> sends;
+  std::array<std::array<std::deque<received>, routes>, ranks> receives;
   std::array<std::uint64_t, ranks> operations{};
   std::array<std::uint64_t, ranks> given_back{};
-  std::atomic<int> looked_at = 0;
+  std::atomic<int> checked = 0;
 };
 
 // Memory that ends with its operation: freed where that shows (AddressSanitizer), else written over and kept
@@ -162,18 +162,18 @@ class rank_in_storm {
 
   task<> run(std::size_t operations) {
     while (started_ < operations) {
-      const std::size_t lane = numbers_.below(lanes);
+      const std::size_t route = numbers_.below(routes);
       const std::size_t what = numbers_.below(20);
       if (what < 5) {
-        if (sends_.size() < most_sends) start_send(lane);
+        if (sends_.size() < most_sends) start_send(route);
       } else if (what < 10) {
-        if (!receives_[lane]) start_receive(lane, numbers_.one_in(2));
+        if (!receives_[route]) start_receive(route, numbers_.one_in(2));
       } else if (what < 14) {
-        co_await end_a_receive(lane);
+        co_await end_a_receive(route);
       } else if (what < 16) {
         co_await end_a_send();
       } else if (what < 17) {
-        co_await look(lane);
+        co_await look(route);
       } else {
         co_await turns(1 + numbers_.below(2));
       }
@@ -182,18 +182,18 @@ class rank_in_storm {
     book_.operations[here()] = started_;
   }
 
-  // A last message for each rank in each lane, and everything comes in.
+  // A last message for each rank in each route, and everything comes in.
   task<> drain() {
     // One may wait for a rank of which the last message has come.
-    for (std::size_t lane = 0; lane < lanes; ++lane) co_await end_a_receive(lane);
-    for (std::size_t lane = 0; lane < lanes; ++lane)
-      for (int to = 0; to < ranks; ++to) start_send(lane, to, 16, end_of_lane);
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      while (ended_lanes_[lane] < ranks) {
-        if (!receives_[lane]) start_receive(lane, true);
+    for (std::size_t route = 0; route < routes; ++route) co_await end_a_receive(route);
+    for (std::size_t route = 0; route < routes; ++route)
+      for (int to = 0; to < ranks; ++to) start_send(route, to, 16, end_of_route);
+    for (std::size_t route = 0; route < routes; ++route) {
+      while (ended_routes_[route] < ranks) {
+        if (!receives_[route]) start_receive(route, true);
         ended e;
-        co_await end_of(&receives_[lane]->receiving, &e);
-        take(lane, e);
+        co_await end_of(&receives_[route]->receiving, &e);
+        take(route, e);
       }
     }
     for (pending_send& s : sends_) {
@@ -206,23 +206,24 @@ class rank_in_storm {
   }
 
   // Nothing of the storm is left in the endpoint.
-  task<> look_for_leaks() {
+  task<> check_for_leaks() {
     const operation<> any = world_.barrier();  // never started: it knows its communicator
     const p2p::endpoint& endpoint = any.what().comm->endpoint();
     const auto end = std::chrono::steady_clock::now() + patience;
     for (;;) {
       const p2p::endpoint_usage u = endpoint.usage();
-      if (u.posted + u.unexpected + u.cookies + u.controls == 0) break;
+      if (u.posted + u.unexpected + u.transfer_ids + u.controls == 0) break;
       if (std::chrono::steady_clock::now() > end)
         throw std::runtime_error("left over: " + std::to_string(u.posted) + " receives, " +
-                                 std::to_string(u.unexpected) + " messages, " + std::to_string(u.cookies) +
-                                 " cookies, " + std::to_string(u.controls) + " frames");
+                                 std::to_string(u.unexpected) + " messages, " +
+                                 std::to_string(u.transfer_ids) + " transfer ids, " +
+                                 std::to_string(u.controls) + " frames");
       co_await turns(1);
     }
     book_.given_back[here()] = endpoint.counters().given_back;
     // Nobody goes on before all have looked.
-    ++book_.looked_at;
-    while (book_.looked_at < ranks) {
+    ++book_.checked;
+    while (book_.checked < ranks) {
       TUTTI_EXPECT(std::chrono::steady_clock::now() < end);
       co_await turns(1);
     }
@@ -230,36 +231,36 @@ class rank_in_storm {
 
  private:
   std::size_t here() const { return static_cast<std::size_t>(world_.rank()); }
-  communicator& of(std::size_t lane) { return lane == numbered_lane ? numbered_ : world_; }
-  static int tag_of(std::size_t lane) {
-    return lane == numbered_lane ? any_tag : first_tag + static_cast<int>(lane);
+  communicator& of(std::size_t route) { return route == numbered_route ? numbered_ : world_; }
+  static int tag_of(std::size_t route) {
+    return route == numbered_route ? any_tag : first_tag + static_cast<int>(route);
   }
 
   task<> turns(std::size_t n) {
     for (std::size_t i = 0; i < n; ++i) co_await asio::post(world_.get_executor(), asio::deferred);
   }
 
-  std::size_t some_size(std::size_t lane) {
-    const std::size_t least = lane == numbered_lane ? 0 : sizeof(std::uint64_t);
+  std::size_t some_size(std::size_t route) {
+    const std::size_t least = route == numbered_route ? 0 : sizeof(std::uint64_t);
     constexpr std::size_t below[] = {64, 64, 5'000, 70'000, 300'000, 300'000, most_bytes, most_bytes};
     const std::size_t end = below[numbers_.below(std::size(below))];
-    if (lane == numbered_lane && numbers_.one_in(4)) return 0;
+    if (route == numbered_route && numbers_.one_in(4)) return 0;
     if (numbers_.one_in(20)) return most_bytes;
     return std::max(least, numbers_.below(end));
   }
 
-  void start_send(std::size_t lane) {
+  void start_send(std::size_t route) {
     const int to = static_cast<int>(numbers_.below(ranks));
-    start_send(lane, to, some_size(lane), next_[static_cast<std::size_t>(to)][lane]++);
+    start_send(route, to, some_size(route), next_[static_cast<std::size_t>(to)][route]++);
   }
-  void start_send(std::size_t lane, int to, std::size_t bytes, std::uint32_t number) {
+  void start_send(std::size_t route, int to, std::size_t bytes, std::uint32_t number) {
     ++started_;
     auto data = std::make_unique<buffer>(bytes, bytes > 4096 && numbers_.one_in(3));
-    write_message(data->span(), name_of(world_.rank(), to, lane, number));
-    auto& book = book_.sends[here()][lane];
+    write_message(data->span(), name_of(world_.rank(), to, route, number));
+    auto& book = book_.sends[here()][route];
     book.push_back({to, number, outcome::dropped});
-    const int tag = lane == numbered_lane ? static_cast<int>(number) : tag_of(lane);
-    request sending = of(lane).isend(data->span(), to, tag);
+    const int tag = route == numbered_route ? static_cast<int>(number) : tag_of(route);
+    request sending = of(route).isend(data->span(), to, tag);
     sends_.push_back({std::move(data), std::move(sending), &book.back()});
   }
   void note(pending_send& s, const ended& e) {
@@ -283,53 +284,53 @@ class rank_in_storm {
     note(s, e);
   }
 
-  void start_receive(std::size_t lane, bool from_any) {
+  void start_receive(std::size_t route, bool from_any) {
     ++started_;
     auto data = std::make_unique<buffer>(most_bytes, numbers_.one_in(4));
     const int source = from_any ? any_source : static_cast<int>(numbers_.below(ranks));
-    request receiving = of(lane).irecv(data->span(), source, tag_of(lane));
-    receives_[lane].emplace(pending_receive{std::move(data), std::move(receiving)});
+    request receiving = of(route).irecv(data->span(), source, tag_of(route));
+    receives_[route].emplace(pending_receive{std::move(data), std::move(receiving)});
   }
-  // The receive of the lane has ended.
-  void take(std::size_t lane, const ended& e) {
-    pending_receive r = std::move(*receives_[lane]);
-    receives_[lane].reset();
+  // The receive of the route has ended.
+  void take(std::size_t route, const ended& e) {
+    pending_receive r = std::move(*receives_[route]);
+    receives_[route].reset();
     if (e.code) {
       // By us, or by a sender that took it back half way.
       if (e.code != errc::cancelled) throw std::runtime_error("receive: " + e.text);
     } else {
       const std::span<const std::byte> bytes = r.data->span().first(e.result.bytes);
       std::uint32_t number = static_cast<std::uint32_t>(e.result.tag);
-      if (lane != numbered_lane) {
+      if (route != numbered_route) {
         TUTTI_EXPECT(bytes.size() >= sizeof(std::uint64_t));
-        TUTTI_EXPECT(e.result.tag == tag_of(lane));
+        TUTTI_EXPECT(e.result.tag == tag_of(route));
         std::uint64_t name = 0;
         std::memcpy(&name, bytes.data(), sizeof name);
         number = static_cast<std::uint32_t>(name & 0xffffffff);
       }
-      TUTTI_EXPECT(is_message(bytes, name_of(e.result.source, world_.rank(), lane, number)));
-      book_.receives[here()][lane].push_back({e.result.source, number});
-      if (number == end_of_lane) ++ended_lanes_[lane];
+      TUTTI_EXPECT(is_message(bytes, name_of(e.result.source, world_.rank(), route, number)));
+      book_.receives[here()][route].push_back({e.result.source, number});
+      if (number == end_of_route) ++ended_routes_[route];
     }
     graves_.bury(std::move(r.data));
   }
-  task<> end_a_receive(std::size_t lane) {
-    if (!receives_[lane]) co_return;
-    if (numbers_.one_in(2) && !receives_[lane]->receiving.done()) {
-      std::unique_ptr<buffer> data = std::move(receives_[lane]->data);
-      receives_[lane].reset();  // drops the request
+  task<> end_a_receive(std::size_t route) {
+    if (!receives_[route]) co_return;
+    if (numbers_.one_in(2) && !receives_[route]->receiving.done()) {
+      std::unique_ptr<buffer> data = std::move(receives_[route]->data);
+      receives_[route].reset();  // drops the request
       graves_.bury(std::move(data));
       co_return;
     }
-    receives_[lane]->receiving.cancel();
+    receives_[route]->receiving.cancel();
     ended e;
-    co_await end_of(&receives_[lane]->receiving, &e);
-    take(lane, e);
+    co_await end_of(&receives_[route]->receiving, &e);
+    take(route, e);
   }
 
-  task<> look(std::size_t lane) {
+  task<> look(std::size_t route) {
     ++started_;
-    request looking = start(of(lane).probe(any_source, tag_of(lane)));
+    request looking = start(of(route).probe(any_source, tag_of(route)));
     co_await turns(numbers_.below(3));
     if (numbers_.one_in(2)) co_return;
     looking.cancel();
@@ -339,11 +340,11 @@ class rank_in_storm {
   }
 
   task<> harvest() {
-    for (std::size_t lane = 0; lane < lanes; ++lane) {
-      if (!receives_[lane] || !receives_[lane]->receiving.done()) continue;
+    for (std::size_t route = 0; route < routes; ++route) {
+      if (!receives_[route] || !receives_[route]->receiving.done()) continue;
       ended e;
-      co_await end_of(&receives_[lane]->receiving, &e);
-      take(lane, e);
+      co_await end_of(&receives_[route]->receiving, &e);
+      take(route, e);
     }
     for (std::size_t i = 0; i < sends_.size();) {
       if (!sends_[i].sending.done()) {
@@ -362,11 +363,11 @@ class rank_in_storm {
   random_numbers numbers_;
   ledger& book_;
   std::size_t started_ = 0;
-  std::array<std::array<std::uint32_t, lanes>, ranks> next_{};
-  std::array<int, lanes> ended_lanes_{};
+  std::array<std::array<std::uint32_t, routes>, ranks> next_{};
+  std::array<int, routes> ended_routes_{};
   graveyard graves_;
   std::vector<pending_send> sends_;
-  std::array<std::optional<pending_receive>, lanes> receives_;
+  std::array<std::optional<pending_receive>, routes> receives_;
 };
 
 task<> storm(communicator world, std::uint64_t seed, std::size_t operations, ledger* book) {
@@ -375,7 +376,7 @@ task<> storm(communicator world, std::uint64_t seed, std::size_t operations, led
   co_await world.barrier();
   co_await here.run(operations);
   co_await here.drain();
-  co_await here.look_for_leaks();
+  co_await here.check_for_leaks();
   // And as if nothing had been.
   std::vector<std::uint64_t> values(70'000, 1);
   co_await world.all_reduce(values, sum);
@@ -393,18 +394,18 @@ task<> storm(communicator world, std::uint64_t seed, std::size_t operations, led
   }
 }
 
-// What was received from each rank in each lane is what was sent with success, in that order.
+// What was received from each rank in each route is what was sent with success, in that order.
 std::string difference(const ledger& book) {
   for (std::size_t from = 0; from < ranks; ++from)
     for (std::size_t to = 0; to < ranks; ++to)
-      for (std::size_t lane = 0; lane < lanes; ++lane) {
+      for (std::size_t route = 0; route < routes; ++route) {
         const std::string where = "from rank " + std::to_string(from) + " to rank " + std::to_string(to) +
-                                  " in lane " + std::to_string(lane) + ": message ";
+                                  " in route " + std::to_string(route) + ": message ";
         std::vector<std::uint32_t> received;
-        for (const ledger::received& r : book.receives[to][lane])
+        for (const ledger::received& r : book.receives[to][route])
           if (r.from == static_cast<int>(from)) received.push_back(r.number);
         std::size_t next = 0;
-        for (const ledger::sent& s : book.sends[from][lane]) {
+        for (const ledger::sent& s : book.sends[from][route]) {
           if (s.to != static_cast<int>(to)) continue;
           const bool here = next < received.size() && received[next] == s.number;
           next += here ? 1 : 0;
@@ -440,8 +441,8 @@ TEST_CASE("cancellation storm: nothing is lost, doubled, out of order or left ov
     for (std::size_t r = 0; r < ranks; ++r) {
       operations += book->operations[r];
       given_back += book->given_back[r];
-      for (const auto& lane : book->sends[r])
-        for (const ledger::sent& s : lane) ++sends[static_cast<std::size_t>(s.became)];
+      for (const auto& route : book->sends[r])
+        for (const ledger::sent& s : route) ++sends[static_cast<std::size_t>(s.became)];
     }
     if (std::getenv("TUTTI_TEST_STORM") != nullptr)
       MESSAGE(transport << ": " << operations << " operations; of the sends " << sends[0] << " succeeded, "

@@ -35,7 +35,7 @@ constexpr std::size_t sizes[] = {4096, 4097, 16384, 16385, 65536, 262144, 262145
 // 4 KiB is announced, and then it is read in place.
 task<> every_size(communicator world, bool direct) {
   const int other = 1 - world.rank();
-  std::uint64_t announced = 0;
+  std::uint64_t rts = 0;
   for (const bool late_receiver : {false, true}) {
     for (const std::size_t bytes : sizes) {
       for (const std::size_t shift : {0, 13}) {
@@ -57,13 +57,13 @@ task<> every_size(communicator world, bool direct) {
           TUTTI_EXPECT(st.bytes == bytes);
           TUTTI_EXPECT(is_filled(in, bytes + shift));
           TUTTI_EXPECT(buffer.margins_intact());
-          announced += bytes > 4096 ? 1 : 0;
+          rts += bytes > 4096 ? 1 : 0;
         }
         co_await world.barrier();
       }
     }
   }
-  TUTTI_EXPECT(fetched(world) == (direct ? announced : 0));
+  TUTTI_EXPECT(fetched(world) == (direct ? rts : 0));
 }
 
 task<> ordinary_memory_goes_through_the_ring(communicator world) {
@@ -139,8 +139,8 @@ task<> exchange(communicator world, std::size_t times) {
 
 // The sender takes it back and writes over it at once. Whether the receiver still waits then is not known:
 // the second, short message is for that case.
-task<> send_and_withdraw(communicator world, std::size_t bytes, std::uint64_t number, int tag,
-                         std::size_t after) {
+task<> send_and_cancel(communicator world, std::size_t bytes, std::uint64_t number, int tag,
+                       std::size_t after) {
   const int other = 1 - world.rank();
   auto out = allocate_shared<std::byte>(bytes);
   fill(out.span(), number);
@@ -235,7 +235,7 @@ task<> storm(communicator world, std::uint64_t seed, storm_results* results) {
     const bool sends = world.rank() == static_cast<int>(plan.below(2));
     if (what == 0) {
       if (sends) {
-        co_await send_and_withdraw(world, bytes, number, i, after);
+        co_await send_and_cancel(world, bytes, number, i, after);
       } else {
         const arrived a = co_await receive_or_not(world, bytes, number, i, after);
         results->whole += a == arrived::whole ? 1 : 0;

@@ -25,12 +25,12 @@ TEST_CASE("endpoint: eager and rendezvous, early and late receivers") {
       if (late) receive = std::make_unique<a_receive>(ranks.sides[1], any_source, any_tag, bytes);
       ranks.settle();
       CHECK(send.completions == 1);
-      CHECK(send.activity.failure() == errc::success);
+      CHECK(send.transfer.failure() == errc::success);
       CHECK(receive->completions == 1);
-      CHECK(receive->activity.failure() == errc::success);
-      CHECK(receive->activity.result.bytes == bytes);
-      CHECK(receive->activity.result.source == 0);
-      CHECK(receive->activity.result.tag == 3);
+      CHECK(receive->transfer.failure() == errc::success);
+      CHECK(receive->transfer.result.bytes == bytes);
+      CHECK(receive->transfer.result.source == 0);
+      CHECK(receive->transfer.result.tag == 3);
       CHECK(receive->has(send.data));
       CHECK(receive->buffer.margins_intact());
       CHECK_FALSE(ranks.sides[0].engine.waiting());
@@ -39,7 +39,7 @@ TEST_CASE("endpoint: eager and rendezvous, early and late receivers") {
   }
 }
 
-TEST_CASE("endpoint: long messages before and after the last generation of a cookie") {
+TEST_CASE("endpoint: long messages before and after the last generation of a transfer id") {
   constexpr std::size_t bytes = longest_eager + 1;
   pair_of_ranks ranks(false, ~std::uint32_t{0} - 1);
   for (int message = 0; message < 4; ++message) {
@@ -71,10 +71,10 @@ TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
     ranks.settle();
     CHECK(fetched() == before + 1);
     CHECK(send.completions == 1);
-    CHECK(send.activity.failure() == errc::success);
+    CHECK(send.transfer.failure() == errc::success);
     CHECK(receive->completions == 1);
-    CHECK(receive->activity.failure() == errc::success);
-    CHECK(receive->activity.result.bytes == bytes);
+    CHECK(receive->transfer.failure() == errc::success);
+    CHECK(receive->transfer.result.bytes == bytes);
     CHECK(receive->has(send.data));
   }
 
@@ -86,14 +86,14 @@ TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
   ranks.links[0].pull(ranks.sides[1].endpoint, 0);
   REQUIRE(ranks.links[1].read(ranks.sides[1].endpoint, 0));
   SUBCASE("taken back by the sender") {
-    ranks.sides[0].endpoint.release(send->activity);
+    ranks.sides[0].endpoint.release(send->transfer);
     fill(send->data, 1);
     ranks.settle();
     CHECK(receive->completions == 1);
-    CHECK(receive->activity.failure() == errc::cancelled);
+    CHECK(receive->transfer.failure() == errc::cancelled);
   }
   SUBCASE("the receive is given up: not a byte more, and the message stays with its sender") {
-    ranks.sides[1].endpoint.release(receive->activity);
+    ranks.sides[1].endpoint.release(receive->transfer);
     receive->buffer = guarded_buffer(bytes);
     ranks.settle();
     CHECK(receive->buffer.untouched());
@@ -102,21 +102,21 @@ TEST_CASE("endpoint: a message that the link reads from the sender's memory") {
     ranks.settle();
     CHECK(next.has(send->data));
     CHECK(send->completions == 1);
-    CHECK(send->activity.failure() == errc::success);
+    CHECK(send->transfer.failure() == errc::success);
   }
   SUBCASE("the link closes") {
     ranks.close(errc::peer_failed, true);
     ranks.settle();
-    CHECK(receive->activity.failure() == errc::peer_failed);
-    CHECK(send->activity.failure() == errc::peer_failed);
+    CHECK(receive->transfer.failure() == errc::peer_failed);
+    CHECK(send->transfer.failure() == errc::peer_failed);
   }
   SUBCASE("the sender was told twice") {
     ranks.settle();
     CHECK(send->completions == 1);
     frame again;
-    again.kind = frame_kind::taken;
-    again.cookie = send->activity.cookie;
-    ranks.sides[0].endpoint.end(1, again, landing{});
+    again.kind = frame_kind::fin;
+    again.transfer_id = send->transfer.transfer_id;
+    ranks.sides[0].endpoint.end(1, again, destination_buffer{});
     ranks.settle();
     CHECK(send->completions == 1);
   }
@@ -132,7 +132,7 @@ TEST_CASE("endpoint: a message that would not fit is not read") {
   a_receive receive(ranks.sides[1], 0, 3, 4 * slice);
   a_send send(ranks.sides[0], 3, 5 * slice, 9);
   ranks.settle();
-  CHECK(receive.activity.failure() == errc::truncated);
+  CHECK(receive.transfer.failure() == errc::truncated);
   CHECK(receive.buffer.untouched());
   CHECK(send.completions == 1);
   CHECK(ranks.sides[1].endpoint.counters().fetched == 0);
@@ -171,10 +171,10 @@ TEST_CASE("endpoint: the link closes while an unexpected message arrives") {
   ranks.close(errc::peer_failed, true);
   ranks.settle();
   CHECK(claimed.completions == 1);
-  CHECK(claimed.activity.failure() == errc::peer_failed);
+  CHECK(claimed.transfer.failure() == errc::peer_failed);
   a_receive next(ranks.sides[1], 0, 1, 40);
   CHECK(next.completions == 1);
-  CHECK(next.activity.failure() == errc::peer_failed);
+  CHECK(next.transfer.failure() == errc::peer_failed);
   CHECK(ranks.sides[1].listener.closed_by == 0);
 }
 
@@ -185,13 +185,13 @@ TEST_CASE("endpoint: what had come whole before the link closed is received") {
   ranks.settle();
   ranks.close(errc::peer_left, false);
   ranks.settle();
-  CHECK(small.activity.failure() == errc::success);
-  CHECK(large.activity.failure() == errc::peer_left);
+  CHECK(small.transfer.failure() == errc::success);
+  CHECK(large.transfer.failure() == errc::peer_left);
   a_receive whole(ranks.sides[1], 0, 1, 40);
   CHECK(whole.completions == 1);
   CHECK(whole.has(small.data));
-  a_receive announced(ranks.sides[1], 0, 2, 400);
-  CHECK(announced.activity.failure() == errc::peer_left);
+  a_receive rts(ranks.sides[1], 0, 2, 400);
+  CHECK(rts.transfer.failure() == errc::peer_left);
 }
 
 TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted before or after") {
@@ -199,60 +199,60 @@ TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted 
   a_receive before(ranks.sides[1], any_source, any_tag, 10);
   ranks.close(errc::peer_left, false);
   ranks.settle();
-  CHECK(before.activity.failure() == errc::peer_left);
+  CHECK(before.transfer.failure() == errc::peer_left);
   a_receive after(ranks.sides[1], any_source, any_tag, 10);
   CHECK(after.completions == 1);
-  CHECK(after.activity.failure() == errc::peer_left);
+  CHECK(after.transfer.failure() == errc::peer_left);
 }
 
 TEST_CASE("endpoint: a failure of the communicator is told with its reason") {
   pair_of_ranks ranks;
-  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::mismatch, "two different calls"});
+  ranks.sides[0].endpoint.send_failure(context, 1, {errc::mismatch, "two different calls"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == 0);
   CHECK(ranks.sides[1].listener.reason == errc::mismatch);
-  CHECK(ranks.sides[1].listener.words == "two different calls");
-  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::cancelled, std::string(10'000, 'x')});
+  CHECK(ranks.sides[1].listener.failure_text == "two different calls");
+  ranks.sides[0].endpoint.send_failure(context, 1, {errc::cancelled, std::string(10'000, 'x')});
   ranks.settle();
   CHECK(ranks.sides[1].listener.reason == errc::cancelled);
-  CHECK(ranks.sides[1].listener.words.size() >= 1000);
+  CHECK(ranks.sides[1].listener.failure_text.size() >= 1000);
 }
 
 TEST_CASE("endpoint: a failure is told with the ranks that have failed") {
   pair_of_ranks ranks;
   const std::vector<int> failed{1, 0};
-  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::peer_failed, "gone", p2p::extent::one, failed});
+  ranks.sides[0].endpoint.send_failure(context, 1, {errc::peer_failed, "gone", p2p::extent::one, failed});
   ranks.settle();
-  CHECK(ranks.sides[1].listener.words == "gone");
+  CHECK(ranks.sides[1].listener.failure_text == "gone");
   CHECK(ranks.sides[1].listener.failed == failed);
   // Ranks that are none, and frames that are cut off, come from outside.
   const std::vector<int> strange{7, 1};
-  ranks.sides[0].endpoint.announce_failure(context, 1, {errc::peer_failed, "", p2p::extent::one, strange});
+  ranks.sides[0].endpoint.send_failure(context, 1, {errc::peer_failed, "", p2p::extent::one, strange});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed == std::vector<int>{1});
-  CHECK(ranks.sides[1].listener.words.empty());
+  CHECK(ranks.sides[1].listener.failure_text.empty());
 }
 
 TEST_CASE("endpoint: a failure that comes before its context is open is told when it opens") {
   pair_of_ranks ranks;
   constexpr std::uint32_t later = 40;
-  ranks.sides[0].endpoint.announce_failure(later, 1, {errc::mismatch, "before you came"});
+  ranks.sides[0].endpoint.send_failure(later, 1, {errc::mismatch, "before you came"});
   for (int i = 0; i < 100; ++i)
-    ranks.sides[0].endpoint.announce_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1,
-                                             {errc::cancelled, "of others"});
+    ranks.sides[0].endpoint.send_failure(1000 + static_cast<std::uint32_t>(i) / 2, 1,
+                                         {errc::cancelled, "of others"});
   ranks.settle();
   CHECK(ranks.sides[1].listener.failed_by == -1);
   owner late;
   ranks.sides[1].endpoint.open_context(later, late);
   ranks.sides[1].endpoint.tell_early_failure(later, late);
   CHECK(late.failed_by == -1);  // too long ago: only so many are kept
-  ranks.sides[0].endpoint.announce_failure(42, 1, {errc::mismatch, "before you came"});
+  ranks.sides[0].endpoint.send_failure(42, 1, {errc::mismatch, "before you came"});
   ranks.settle();
   ranks.sides[1].endpoint.open_context(42, late);
   ranks.sides[1].endpoint.tell_early_failure(42, late);
   CHECK(late.failed_by == 0);
   CHECK(late.reason == errc::mismatch);
-  CHECK(late.words == "before you came");
+  CHECK(late.failure_text == "before you came");
   late.failed_by = -1;
   ranks.sides[1].endpoint.tell_early_failure(42, late);
   CHECK(late.failed_by == -1);  // once
@@ -264,13 +264,13 @@ TEST_CASE("endpoint: failures of closed contexts do not push out one of a contex
   constexpr std::uint32_t to_come = 40, closed = 1000;
   ranks.sides[1].endpoint.open_context(closed, late);
   ranks.sides[1].endpoint.close_context(closed);
-  ranks.sides[0].endpoint.announce_failure(to_come, 1, {errc::mismatch, "before you came"});
+  ranks.sides[0].endpoint.send_failure(to_come, 1, {errc::mismatch, "before you came"});
   for (int i = 0; i < 100; ++i)
-    ranks.sides[0].endpoint.announce_failure(closed, 1, {errc::cancelled, "too late"});
+    ranks.sides[0].endpoint.send_failure(closed, 1, {errc::cancelled, "too late"});
   ranks.settle();
   ranks.sides[1].endpoint.open_context(to_come, late);
   ranks.sides[1].endpoint.tell_early_failure(to_come, late);
-  CHECK(late.words == "before you came");
+  CHECK(late.failure_text == "before you came");
 }
 
 TEST_CASE("endpoint: what comes for the oldest of many closed contexts is dropped") {
@@ -284,7 +284,7 @@ TEST_CASE("endpoint: what comes for the oldest of many closed contexts is droppe
   }
   const int value = 7;
   p2p::send late;
-  late.on_done = [](core::activity&) noexcept {};
+  late.on_done = [](core::completion&) noexcept {};
   ranks.sides[0].endpoint.start(late, first, 1, 0, &value, sizeof value, {});
   ranks.settle();
   CHECK(receiver.usage().unexpected == 0);
@@ -298,15 +298,15 @@ TEST_CASE("endpoint: forged and late frames find nothing") {
   std::vector<std::byte> payload(100);
   random_numbers numbers(7);
   for (const frame_kind kind :
-       {frame_kind::clear, frame_kind::refuse, frame_kind::withdraw, frame_kind::data, frame_kind::taken}) {
+       {frame_kind::cts, frame_kind::refuse, frame_kind::cancel, frame_kind::data, frame_kind::fin}) {
     for (int i = 0; i < 200; ++i) {
       frame f;
       f.kind = kind;
       f.context = context;
       f.length = numbers.below(100);
-      f.cookie = numbers.next();
-      f.other_cookie = numbers.next();
-      const landing where = me.begin(0, f);
+      f.transfer_id = numbers.next();
+      f.other_transfer_id = numbers.next();
+      const destination_buffer where = me.begin(0, f);
       CHECK(where.room == 0);
       me.end(0, f, where);
       ranks.settle();
@@ -370,18 +370,18 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
           if (!sends[i].empty() && numbers.one_in(2)) {
             a_send& one = *sends[i][numbers.below(sends[i].size())];
             if (numbers.one_in(2)) {
-              s.endpoint.fail(one.activity, errc::cancelled, "cancelled");
+              s.endpoint.fail(one.transfer, errc::cancelled, "cancelled");
             } else if (one.completions == 0) {
-              s.endpoint.release(one.activity);
+              s.endpoint.release(one.transfer);
               one.completions = -1;
               fill(one.data, 999);  // the buffer is ours again
             }
           } else if (!receives[i].empty()) {
             a_receive& one = *receives[i][numbers.below(receives[i].size())];
             if (numbers.one_in(2)) {
-              s.endpoint.fail(one.activity, errc::cancelled, "cancelled");
+              s.endpoint.fail(one.transfer, errc::cancelled, "cancelled");
             } else if (one.completions == 0) {
-              s.endpoint.release(one.activity);
+              s.endpoint.release(one.transfer);
               one.completions = -1;
               one.buffer = guarded_buffer(4 * slice);
             }
@@ -404,17 +404,17 @@ TEST_CASE("endpoint: random traffic, releases and closes") {
         REQUIRE(r->buffer.margins_intact());
         if (r->completions < 0) REQUIRE(r->buffer.untouched());
         if (closes) REQUIRE(r->completions != 0);
-        if (r->completions != 1 || r->activity.failure() != errc::success) continue;
+        if (r->completions != 1 || r->transfer.failure() != errc::success) continue;
         if (disturbed) {
           // Some message of that length, whole.
           bool found = false;
           for (std::size_t k = 0; k < sends[1 - i].size() && !found; ++k)
-            found = r->has(filled(r->activity.result.bytes, k));
+            found = r->has(filled(r->transfer.result.bytes, k));
           REQUIRE(found);
           continue;
         }
         const a_send& s = *sends[1 - i][nth++];
-        REQUIRE(r->activity.result.bytes == s.data.size());
+        REQUIRE(r->transfer.result.bytes == s.data.size());
         REQUIRE(r->has(s.data));
       }
       if (!disturbed && !closes) {

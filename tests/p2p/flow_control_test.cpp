@@ -110,7 +110,7 @@ task<> many_requests(communicator world) {
   for (std::size_t i = 0; i < n; ++i) TUTTI_EXPECT(in[i] == static_cast<int>(i) + 10'000 * other);
 }
 
-task<> looks_first(communicator world) {
+task<> polls_first(communicator world) {
   for (const std::size_t count : {std::size_t{0}, std::size_t{3}, std::size_t{300'000}}) {
     if (world.rank() == 0) {
       const std::vector<int> data(count, 7);
@@ -223,6 +223,6 @@ TEST_CASE("flow control: a fast sender cannot exhaust a slow receiver") { on_eac
 TEST_CASE("flow control: credit comes back") { on_each_transport(2, steady_stream); }
 TEST_CASE("flow control: to itself") { CHECK_NOTHROW(run_local(1, over("shm"), to_itself)); }
 TEST_CASE("flow control: thousands of requests") { on_each_transport(2, many_requests); }
-TEST_CASE("probe: tells what is there, and leaves it") { on_each_transport(3, looks_first); }
+TEST_CASE("probe: tells what is there, and leaves it") { on_each_transport(3, polls_first); }
 TEST_CASE("probe: cancelled, and when the peer leaves") { on_each_transport(2, probes_that_end); }
 TEST_CASE("any source: every sender's messages in order") { on_each_transport(4, fair); }

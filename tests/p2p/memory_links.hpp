@@ -17,9 +17,9 @@
 
 namespace tutti::test::memory_links {
 
+using transport::destination_buffer;
 using transport::frame;
 using transport::frame_kind;
-using transport::landing;
 using transport::outgoing;
 
 inline constexpr std::uint32_t context = 6;
@@ -27,7 +27,7 @@ inline constexpr std::size_t longest_eager = 64;
 inline constexpr std::size_t slice = 50;
 inline constexpr p2p::fingerprint none{};
 
-class frozen_time final : public core::environment {
+class frozen_time final : public core::platform {
  public:
   core::time_point now() noexcept override { return core::time_point{}; }
   std::uint64_t random() noexcept override { return 4; }
@@ -48,43 +48,43 @@ class memory_link final : public transport::link {
     queue_.push_back(o);
     return false;
   }
-  transport::withdrawal withdraw(outgoing& o) noexcept override {
+  transport::cancel_result cancel(outgoing& o) noexcept override {
     const bool begun = streams && !gone && queue_.front() == &o;
     o.unlink();
-    const bool taken = o.shown != 0 && shown_.erase(o.shown) == 0;
+    const bool arrived = o.shown != 0 && shown_.erase(o.shown) == 0;
     o.shown = 0;
-    if (taken) return transport::withdrawal::taken;
-    if (!begun) return transport::withdrawal::gone;
+    if (arrived) return transport::cancel_result::arrived;
+    if (!begun) return transport::cancel_result::gone;
     // As on a stream where it had begun to leave: the rest of what was promised is finished from a copy.
     if (o.head.kind != frame_kind::data) {
       send_whole(o);
-      return transport::withdrawal::leaves;
+      return transport::cancel_result::leaves;
     }
     send_slice(o);
-    return o.progress >= o.head.length ? transport::withdrawal::leaves : transport::withdrawal::gone;
+    return o.progress >= o.head.length ? transport::cancel_result::leaves : transport::cancel_result::gone;
   }
   // Of the receiver, whose own link leads back to the sender.
-  bool fetch(const frame& announced, std::uint64_t cookie) noexcept override {
-    if (gone || back->shown_.count(announced.other_cookie) == 0) return false;
+  bool fetch(const frame& rts, std::uint64_t transfer_id) noexcept override {
+    if (gone || back->shown_.count(rts.other_transfer_id) == 0) return false;
     if (numbers != nullptr && numbers->one_in(4)) return false;  // as when something is missing
-    reads_.push_back({announced, cookie, 0});
+    reads_.push_back({rts, transfer_id, 0});
     return true;
   }
-  bool stop_fetching(std::uint64_t cookie, frame& announced) noexcept override {
+  bool stop_fetching(std::uint64_t transfer_id, frame& rts) noexcept override {
     for (auto r = reads_.begin(); r != reads_.end(); ++r) {
-      if (r->cookie != cookie) continue;
-      announced = r->announced;
+      if (r->transfer_id != transfer_id) continue;
+      rts = r->rts;
       reads_.erase(r);
       return true;
     }
     return false;
   }
-  bool redirect_landing(void* owner, const landing& instead) noexcept override {
+  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override {
     // Called on the link towards the peer: what comes from there is in the other direction.
     bool any = false;
     for (packet& p : back->pipe_) {
       if (!p.begun || p.where.owner != owner) continue;
-      const landing part = transport::part_of(instead, p.head);
+      const destination_buffer part = transport::part_of(instead, p.head);
       const std::size_t here = std::min({p.come, p.where.room, part.room});
       if (here > 0) std::memcpy(part.at, p.where.at, here);
       p.where = part;
@@ -127,30 +127,30 @@ class memory_link final : public transport::link {
     if (p.come < p.payload.size()) return true;
     packet done = std::move(p);
     pipe_.erase(pipe_.begin() + static_cast<std::ptrdiff_t>(at));
-    if (done.head.kind == frame_kind::withdraw) back->note_withdrawal(done.head);
+    if (done.head.kind == frame_kind::cancel) back->note_cancel(done.head);
     to.end(from, done.head, done.where);
     return true;
   }
   // The receiver's side, on its own link: one slice of a message that it reads itself.
   bool read(p2p::endpoint& to, int from) {
     for (auto r = reads_.begin(); r != reads_.end(); ++r) {
-      const auto shown = back->shown_.find(r->announced.other_cookie);
+      const auto shown = back->shown_.find(r->rts.other_transfer_id);
       if (shown == back->shown_.end()) continue;  // taken back: the sender's frame says so
       frame head;
       head.kind = frame_kind::data;
-      head.context = r->announced.context;
-      head.cookie = r->cookie;
-      head.other_cookie = r->copied;
-      head.length = std::min<std::uint64_t>(slice, r->announced.length - r->copied);
-      const landing into = to.begin(from, head);
+      head.context = r->rts.context;
+      head.transfer_id = r->transfer_id;
+      head.other_transfer_id = r->copied;
+      head.length = std::min<std::uint64_t>(slice, r->rts.length - r->copied);
+      const destination_buffer into = to.begin(from, head);
       const std::size_t bytes = std::min<std::size_t>(into.room, head.length);
       if (bytes > 0) std::memcpy(into.at, shown->second->payload + r->copied, bytes);
       r->copied += head.length;
-      const bool last = into.owner == nullptr || r->copied >= r->announced.length;
+      const bool last = into.owner == nullptr || r->copied >= r->rts.length;
       frame answer;
-      answer.kind = frame_kind::taken;
-      answer.context = r->announced.context;
-      answer.cookie = r->announced.cookie;
+      answer.kind = frame_kind::fin;
+      answer.context = r->rts.context;
+      answer.transfer_id = r->rts.transfer_id;
       if (last) {
         back->shown_.erase(shown);
         reads_.erase(r);
@@ -190,7 +190,7 @@ class memory_link final : public transport::link {
     std::vector<std::byte> payload;
     bool begun = false;
     std::size_t come = 0;  // of the payload
-    landing where;
+    destination_buffer where;
   };
   // Of the pipe: of which something comes next.
   std::size_t next() {
@@ -206,21 +206,21 @@ class memory_link final : public transport::link {
     return may_come[static_cast<std::size_t>(numbers->below(may_come.size()))];
   }
   struct reading {
-    frame announced;
-    std::uint64_t cookie;
+    frame rts;
+    std::uint64_t transfer_id;
     std::uint64_t copied;
   };
   void send_slice(outgoing& o) {
     const std::size_t bytes = std::min<std::uint64_t>(slice, o.head.length - o.progress);
     packet p{o.head, {o.payload + o.progress, o.payload + o.progress + bytes}};
     p.head.length = bytes;
-    p.head.other_cookie += o.progress;
+    p.head.other_transfer_id += o.progress;
     pipe_.push_back(std::move(p));
     o.progress += bytes;
   }
   void send_whole(outgoing& o) {
-    if (o.head.kind == frame_kind::announce && shows && (numbers == nullptr || !numbers->one_in(3))) {
-      o.shown = o.head.other_cookie = ++last_shown_;
+    if (o.head.kind == frame_kind::rts && shows && (numbers == nullptr || !numbers->one_in(3))) {
+      o.shown = o.head.other_transfer_id = ++last_shown_;
       shown_.emplace(o.shown, &o);
     }
     packet p{o.head, {}};
@@ -228,10 +228,10 @@ class memory_link final : public transport::link {
     if (carries) p.payload.assign(o.payload, o.payload + o.head.length);
     pipe_.push_back(std::move(p));
   }
-  void note_withdrawal(frame& head) {
-    for (auto r = reads_.begin(); r != reads_.end() && head.other_cookie == 0; ++r) {
-      if (r->announced.cookie != head.cookie) continue;
-      head.other_cookie = r->cookie;
+  void note_cancel(frame& head) {
+    for (auto r = reads_.begin(); r != reads_.end() && head.other_transfer_id == 0; ++r) {
+      if (r->rts.transfer_id != head.transfer_id) continue;
+      head.other_transfer_id = r->transfer_id;
       reads_.erase(r);
       return;
     }
@@ -252,14 +252,14 @@ struct owner final : p2p::context_owner {
   void failed_remotely(int peer, const p2p::failure_notice& told) noexcept override {
     failed_by = peer;
     reason = told.why;
-    words = told.text;
+    failure_text = told.text;
     failed.assign(told.failed.begin(), told.failed.end());
   }
   void peer_closed(int peer, errc, const std::string&) noexcept override { closed_by = peer; }
   int failed_by = -1;
   int closed_by = -1;
   errc reason{};
-  std::string words;
+  std::string failure_text;
   std::vector<int> failed;
 };
 
@@ -270,8 +270,8 @@ struct route final : p2p::router {
 };
 
 struct side {
-  side(core::environment& e, int rank, std::uint32_t first_generation)
-      : engine(e), endpoint(engine, routes, rank, 2, p2p::cookie_table(first_generation)) {
+  side(core::platform& e, int rank, std::uint32_t first_generation)
+      : engine(e), endpoint(engine, routes, rank, 2, p2p::transfer_id_table(first_generation)) {
     endpoint.open_context(context, listener);
   }
   core::engine engine;
@@ -317,7 +317,8 @@ struct pair_of_ranks {
   bool nothing_left() const {
     for (const side& s : sides) {
       const p2p::endpoint_usage now = s.endpoint.usage();
-      if (now.posted + now.unexpected + now.cookies + now.controls > 0 || s.engine.waiting()) return false;
+      if (now.posted + now.unexpected + now.transfer_ids + now.controls > 0 || s.engine.waiting())
+        return false;
     }
     return !links[0].shows_anything() && !links[1].shows_anything();
   }
@@ -340,29 +341,29 @@ struct pair_of_ranks {
   std::array<side, 2> sides;
 };
 
-template <class Activity>
+template <class Transfer>
 struct watched {
   watched() {
-    activity.user = this;
-    activity.on_done = [](core::activity& a) noexcept { ++static_cast<watched*>(a.user)->completions; };
+    transfer.user = this;
+    transfer.on_done = [](core::completion& a) noexcept { ++static_cast<watched*>(a.user)->completions; };
   }
-  Activity activity;
+  Transfer transfer;
   int completions = 0;
 };
 
 struct a_send : watched<p2p::send> {
   a_send(side& s, int tag, std::size_t bytes, std::uint64_t number) : from(s), data(filled(bytes, number)) {
-    if (s.endpoint.start(activity, context, 1 - s.endpoint.rank(), tag, data.data(), bytes, none))
+    if (s.endpoint.start(transfer, context, 1 - s.endpoint.rank(), tag, data.data(), bytes, none))
       ++completions;
   }
-  ~a_send() { from.endpoint.release(activity); }
+  ~a_send() { from.endpoint.release(transfer); }
   // By its owner, who then writes over the buffer. success: without a completion.
   void end(errc why) {
     if (why == errc::success) {
       if (completions == 0) completions = -1;
-      from.endpoint.release(activity);
+      from.endpoint.release(transfer);
     } else {
-      from.endpoint.fail(activity, why, "ended by its owner");
+      from.endpoint.fail(transfer, why, "ended by its owner");
     }
     for (std::byte& b : data) b = std::byte{0xDD};
   }
@@ -371,9 +372,9 @@ struct a_send : watched<p2p::send> {
 };
 struct a_receive : watched<p2p::receive> {
   a_receive(side& s, int source, int tag, std::size_t room) : to(s), buffer(room) {
-    if (s.endpoint.start(activity, context, source, tag, buffer.span().data(), room, none)) ++completions;
+    if (s.endpoint.start(transfer, context, source, tag, buffer.span().data(), room, none)) ++completions;
   }
-  ~a_receive() { to.endpoint.release(activity); }
+  ~a_receive() { to.endpoint.release(transfer); }
   bool has(const std::vector<std::byte>& wanted) {
     const std::span<std::byte> got = buffer.span().first(wanted.size());
     return std::equal(got.begin(), got.end(), wanted.begin());
@@ -383,9 +384,9 @@ struct a_receive : watched<p2p::receive> {
   void end(errc why) {
     if (why == errc::success) {
       if (completions == 0) completions = -1;
-      to.endpoint.release(activity);
+      to.endpoint.release(transfer);
     } else {
-      to.endpoint.fail(activity, why, "ended by its owner");
+      to.endpoint.fail(transfer, why, "ended by its owner");
     }
     for (std::byte& b : buffer.span()) b = std::byte{0xA5};
   }

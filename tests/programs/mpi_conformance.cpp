@@ -272,7 +272,7 @@ tutti::task<> groups(tutti::communicator world) {
 }
 
 tutti::task<> run(tutti::communicator world) {
-  for (int a = 0; a <= static_cast<int>(algorithm::two_level_slices); ++a)
+  for (int a = 0; a <= static_cast<int>(algorithm::hierarchical_split); ++a)
     for (const std::size_t n : counts) {
       co_await unrooted(world, static_cast<algorithm>(a), n);
       co_await rooted(world, static_cast<algorithm>(a), n, static_cast<int>(n) % world.size());

@@ -39,7 +39,7 @@ void say_some(const tutti::track::log& log, int n) {
   for (int i = 0; i < n; ++i) log.scalar("n", i, i);
 }
 
-tutti::task<> last_words(tutti::communicator world, drill d) {
+tutti::task<> last_output(tutti::communicator world, drill d) {
   tutti::track::log log = co_await tutti::track::open(world, options_of(d));
   say_some(log, 100);
   if (world.rank() != victim) {
@@ -113,7 +113,7 @@ int main(int argc, char** argv) {
   d.name = argv[2];
   d.number = argc > 3 ? std::atol(argv[3]) : 0;
   return tutti::run([&d](tutti::communicator world) {
-    if (d.name == "last_words") return last_words(world, d);
+    if (d.name == "last_output") return last_output(world, d);
     if (d.name == "killed") return killed_while_tracking(world, d);
     return stopped(world, d);
   });

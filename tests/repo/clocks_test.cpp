@@ -18,7 +18,7 @@ TEST_CASE("the time of day is for people only: files and reports of runs") {
       if (path.starts_with("gpu/fakes/") || path.starts_with("gpu/src/emulated/")) continue;
       // How long it waits for a foreign library's call at its end (g++'s thread sanitizer does not know waits
       // on the steady clock).
-      if (path == "gpu/src/comm/lane.cpp") continue;
+      if (path == "gpu/src/comm/submit_thread.cpp") continue;
       const std::string code = repo::code_only(repo::read(path));
       for (std::sregex_iterator at(code.begin(), code.end(), time_of_day), end; at != end; ++at)
         findings.push_back(path + ":" +

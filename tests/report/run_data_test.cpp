@@ -44,7 +44,7 @@ TEST_CASE("run_data: what ranks have said") {
   CHECK(first.series.at("loss")[2].value == -INFINITY);
   CHECK(first.hyperparameters.at("rate") == "0.5");
   CHECK(first.hyperparameters.at("name") == "x");
-  CHECK(first.texts.at(0).words == "words");
+  CHECK(first.texts.at(0).content == "words");
   CHECK(first.artifacts.at(0).path == "artifacts/rank-0/m");
   CHECK(first.unreadable_lines == 0);
   CHECK(r.ranks[1].state == rank_state::closed);
@@ -67,7 +67,7 @@ TEST_CASE("run_data: who says that it runs, and does not, has died") {
   CHECK(r.ranks[0].state == rank_state::running);
   CHECK(r.ranks[1].state == rank_state::died);
   CHECK(r.ranks[2].state == rank_state::died);
-  CHECK(r.ranks[3].state == rank_state::silent);
+  CHECK(r.ranks[3].state == rank_state::unresponsive);
   status["heartbeat"] = train::seconds_since_1970();
   run.file("rank-3.json", status.dump());
   CHECK(read_run(run.path()).ranks[3].state == rank_state::running);

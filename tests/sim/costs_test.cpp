@@ -36,7 +36,7 @@ double microseconds(const sim::options& o, One one) {
   timings all(static_cast<std::size_t>(o.ranks));
   const auto body = [&all, one](communicator world) { return one(std::move(world), &all); };
   const sim::report r = sim::run(o, body);
-  REQUIRE_MESSAGE(r.all_returned(), r.words());
+  REQUIRE_MESSAGE(r.all_returned(), r.text());
   sim::duration begun = sim::never, ended{0};
   for (const timing& t : all) {
     begun = std::min(begun, t.begun);

@@ -24,7 +24,7 @@ void expect_same(const sim::report& a, const sim::report& b) {
   CHECK(a.events == b.events);
   CHECK(a.time == b.time);
   CHECK(a.frames == b.frames);
-  CHECK(a.words() == b.words());
+  CHECK(a.text() == b.text());
 }
 
 }  // namespace

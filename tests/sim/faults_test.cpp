@@ -47,9 +47,9 @@ task<> wait_unacquainted(communicator world, int way) {
 
 void expect_ended_by(const sim::report& r, int rank, errc why, const std::string& words) {
   const sim::rank_report& one = r.ranks[static_cast<std::size_t>(rank)];
-  CHECK_MESSAGE(one.how == sim::ending::threw, r.words());
-  CHECK_MESSAGE((one.reason == why || one.reason == errc::communicator_failed), r.words());
-  CHECK_MESSAGE(one.text.find(words) != std::string::npos, r.words());
+  CHECK_MESSAGE(one.how == sim::ending::threw, r.text());
+  CHECK_MESSAGE((one.reason == why || one.reason == errc::communicator_failed), r.text());
+  CHECK_MESSAGE(one.text.find(words) != std::string::npos, r.text());
 }
 
 }  // namespace
@@ -71,8 +71,8 @@ TEST_CASE("simulator: a rank dies at every frame that it sends") {
         for (const sim::rank_report& one : r.ranks) {
           if (one.how != sim::ending::threw) continue;
           CHECK_MESSAGE(one.text.find("rank " + std::to_string(victim) + " (host") != std::string::npos,
-                        r.words());
-          CHECK_MESSAGE(one.ended < 1s, r.words());
+                        r.text());
+          CHECK_MESSAGE(one.ended < 1s, r.text());
         }
       }
       CHECK(frame > 10);
@@ -102,7 +102,7 @@ TEST_CASE("simulator: who waits for a rank that it has never exchanged anything 
       o.faults.deaths.push_back({2, at, 0});
       const sim::report r = sim::run(o, [way](communicator world) { return wait_unacquainted(world, way); });
       expect_ended_by(r, 0, errc::peer_failed, "rank 2 (host sim2, pid 1002)");
-      CHECK_MESSAGE(r.ranks[0].ended < at + 100ms, r.words());
+      CHECK_MESSAGE(r.ranks[0].ended < at + 100ms, r.text());
     }
   }
 }
@@ -120,7 +120,7 @@ TEST_CASE("simulator: a broken connection, and one that breaks by a wrong byte")
   const sim::report r = sim::run(wrong, reduce_for_long);
   CHECK_FALSE(r.stuck());
   // The one who sees it may end by its own reason or by what the other says.
-  CHECK_MESSAGE(r.ranks[0].text.find("bytes that are no frame") != std::string::npos, r.words());
+  CHECK_MESSAGE(r.ranks[0].text.find("bytes that are no frame") != std::string::npos, r.text());
   CHECK(r.ranks[1].how == sim::ending::threw);
 }
 
@@ -128,7 +128,7 @@ TEST_CASE("simulator: a partition that heals is waited out, one that does not is
   sim::options heals = world_of(4);
   heals.faults.partitions.push_back({{0, 3}, 100ms, 2s});
   const sim::report waited = sim::run(heals, reduce_for_long);
-  CHECK_MESSAGE(waited.all_returned(), waited.words());
+  CHECK_MESSAGE(waited.all_returned(), waited.text());
   CHECK(waited.time > 3900ms);
 
   sim::options stays = world_of(4);
@@ -138,20 +138,20 @@ TEST_CASE("simulator: a partition that heals is waited out, one that does not is
   for (const sim::rank_report& one : r.ranks) {
     CHECK(one.how == sim::ending::threw);
     CHECK(one.ended > 3s);
-    CHECK_MESSAGE(one.ended < 9s, r.words());
+    CHECK_MESSAGE(one.ended < 9s, r.text());
   }
 }
 
 TEST_CASE("simulator: standing still is no death, and clocks that differ are no failure") {
   sim::options o = world_of(4);
-  o.faults.standstills.push_back({1, 50ms, 900ms});
+  o.faults.stalls.push_back({1, 50ms, 900ms});
   const sim::report slow = sim::run(o, reduce_for_long);
-  CHECK_MESSAGE(slow.all_returned(), slow.words());
+  CHECK_MESSAGE(slow.all_returned(), slow.text());
 
   sim::options skewed = world_of(4);
   skewed.faults.skews.push_back({1, 2h, 300});
   skewed.faults.skews.push_back({2, 0s, -300});
   skewed.timeout = 1s;
   const sim::report r = sim::run(skewed, reduce_for_long);
-  CHECK_MESSAGE(r.all_returned(), r.words());
+  CHECK_MESSAGE(r.all_returned(), r.text());
 }

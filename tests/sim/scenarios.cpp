@@ -255,7 +255,7 @@ program program_for(const sim::options& o, std::size_t steps, std::size_t most_b
 
 void judge(const sim::options& o, const sim::report& r, const std::string& what) {
   const auto wrong = [&](const std::string& why) {
-    throw std::runtime_error(why + "\n" + what + "; " + o.faults.words() + "\n" + r.words());
+    throw std::runtime_error(why + "\n" + what + "; " + o.faults.text() + "\n" + r.text());
   };
   if (r.stuck()) wrong("ranks wait for ever");
   for (const sim::rank_report& one : r.ranks) {

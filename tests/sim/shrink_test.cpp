@@ -37,7 +37,7 @@ void die_one_after_the_other(const sim::options& so_far, const survival& plan, s
   for (std::uint64_t frame = 1; frame <= frames_of(r, next); frame += stride) {
     sim::options o = so_far;
     o.faults.deaths.push_back({next, sim::never, frame});
-    CAPTURE(o.faults.words());
+    CAPTURE(o.faults.text());
     CHECK_NOTHROW(die_one_after_the_other(o, plan, victims));
   }
 }
@@ -124,7 +124,7 @@ TEST_CASE("simulator: who drops what shrink gave it is left out of the next") {
     bool counted_on = false;
     const sim::report r = sim::run(
         world_of(3), [&](communicator world) { return one_drops_it(std::move(world), after, &counted_on); });
-    CHECK_MESSAGE(r.all_returned(), r.words());
+    CHECK_MESSAGE(r.all_returned(), r.text());
     if (counted_on) ++counted;
   }
   CHECK(counted > 0);

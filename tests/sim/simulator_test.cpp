@@ -93,7 +93,7 @@ task<> race(communicator world) {
 
 TEST_CASE("simulator: a message, and its price") {
   const sim::report r = sim::run(world_of(2), greet);
-  CHECK_MESSAGE(r.all_returned(), r.words());
+  CHECK_MESSAGE(r.all_returned(), r.text());
   CHECK(r.time > 5us);
   CHECK(r.time < 1s);
   CHECK(r.ranks[0].connections == 1);
@@ -111,10 +111,10 @@ TEST_CASE("simulator: hours of sleep pass at once, and end a timeout to the nano
   sim::options patient = world_of(3);
   patient.timeout = 10h;
   const sim::report slept = sim::run(patient, sleep_through);
-  CHECK_MESSAGE(slept.all_returned(), slept.words());
+  CHECK_MESSAGE(slept.all_returned(), slept.text());
   CHECK(slept.time >= 6h);
   const sim::report timed = sim::run(world_of(3), race);
-  CHECK_MESSAGE(timed.all_returned(), timed.words());
+  CHECK_MESSAGE(timed.all_returned(), timed.text());
 }
 
 TEST_CASE("simulator: a timeout is reached when nothing else can happen") {
@@ -145,7 +145,7 @@ TEST_CASE("simulator: who waits for ever is named, with what it waits for") {
   const sim::report r = sim::run(o, wait_both);
   CHECK(r.stuck());
   CHECK(r.ranks[0].text.find("recv(source 1, tag 7)") != std::string::npos);
-  CHECK(r.words().find("rank 1 waits for ever: on world: recv(source 0, tag 7)") != std::string::npos);
+  CHECK(r.text().find("rank 1 waits for ever: on world: recv(source 0, tag 7)") != std::string::npos);
 
   sim::options quick = world_of(2);
   const sim::report channel_only = sim::run(quick, wait_at_channel);
@@ -165,10 +165,10 @@ TEST_CASE("simulator: an exception of main ends the others, with its text") {
 
 TEST_CASE("simulator: computation takes no time, and Asio's timers take their own") {
   const sim::report computed = sim::run(world_of(4), compute_something);
-  CHECK_MESSAGE(computed.all_returned(), computed.words());
+  CHECK_MESSAGE(computed.all_returned(), computed.text());
   CHECK(computed.repeatable);
   const sim::report waited = sim::run(world_of(2), wait_for_asio);
-  CHECK_MESSAGE(waited.all_returned(), waited.words());
+  CHECK_MESSAGE(waited.all_returned(), waited.text());
   CHECK_FALSE(waited.repeatable);
 }
 

@@ -124,7 +124,7 @@ void census::check(const sim::report& r, const std::string& faults, bool only_de
     throw std::runtime_error(why + ": rank " + std::to_string(e.rank) + " has got " + e.made + " with " +
                              to_text(e.members) + " from " + e.old + " (" + to_text(e.before) + "), round " +
                              std::to_string(e.round) + ", and takes for failed " + to_text(e.failed) + "\n" +
-                             faults + "\n" + r.words());
+                             faults + "\n" + r.text());
   };
   const auto killed = [&r](int rank) {
     return r.ranks[static_cast<std::size_t>(rank)].how == sim::ending::killed;
@@ -160,7 +160,7 @@ sim::report run_survival(const sim::options& o, const survival& plan, bool only_
   const sim::report r =
       sim::run(o, [plan, &all](communicator world) { return survive(std::move(world), plan, &all); });
   const auto wrong = [&](const std::string& why) {
-    throw std::runtime_error(why + "\n" + o.faults.words() + "\n" + r.words());
+    throw std::runtime_error(why + "\n" + o.faults.text() + "\n" + r.text());
   };
   if (r.stuck()) wrong("ranks wait for ever");
   for (const sim::rank_report& one : r.ranks) {
@@ -168,7 +168,7 @@ sim::report run_survival(const sim::options& o, const survival& plan, bool only_
     if (one.reason == errc::success) wrong("a wrong result");
     if (only_deaths) wrong("a rank that lives could not go on");
   }
-  all.check(r, o.faults.words(), only_deaths);
+  all.check(r, o.faults.text(), only_deaths);
   // Silence is noticed after 3 s, a left rank lingers for 5; the timeout is far beyond.
   if (r.time > std::chrono::minutes(5)) wrong("something was waited for until its timeout");
   return r;

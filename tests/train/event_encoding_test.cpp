@@ -38,14 +38,14 @@ TEST_CASE("event encoding: every kind is read back as it was written") {
   CHECK((e[1].kind == "scalar" && e[1].tag == "loss/rank_2" && e[1].step == 7 && e[1].number == 0.25F &&
          e[1].wall_time == 2.5));
   CHECK((e[2].step == -3 && std::isinf(e[2].number)));
-  CHECK((e[3].kind == "text" && e[3].words == "caf\xc3\xa9"));
+  CHECK((e[3].kind == "text" && e[3].content == "caf\xc3\xa9"));
   CHECK((e[4].kind == "histogram" && e[4].histogram.count == 4 && e[4].histogram.min == 1 &&
          e[4].histogram.max == 4));
   CHECK(e[4].histogram.limits == std::vector<double>{2, 3, 4});
   CHECK(e[4].histogram.counts == std::vector<double>{3, 0, 1});
   CHECK((e[5].kind == "image" && e[5].width == 3 && e[5].height == 2 && e[5].channels == 1));
-  CHECK(e[5].words.substr(1, 3) == "PNG");
-  CHECK((e[6].kind == "hyperparameters" && e[6].words.find("nesterov") != std::string::npos));
+  CHECK(e[5].content.substr(1, 3) == "PNG");
+  CHECK((e[6].kind == "hyperparameters" && e[6].content.find("nesterov") != std::string::npos));
 }
 
 TEST_CASE("event encoding: known bytes") {

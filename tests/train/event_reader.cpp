@@ -143,7 +143,7 @@ void read_image(std::string_view bytes, read_event& e) {
         e.channels = f.whole();
         break;
       case 4:
-        e.words = f.text();
+        e.content = f.text();
         break;
       default:
         f.unknown();
@@ -162,7 +162,7 @@ void read_tensor(std::string_view bytes, read_event& e) {
         for (fields dimension(shape.text(true)); dimension.next();) elements *= dimension.whole();
       }
     } else if (f.number == 8) {
-      e.words = f.text(true);
+      e.content = f.text(true);
       ++strings;
     } else {
       f.unknown();
@@ -196,7 +196,7 @@ void read_metadata(std::string_view bytes, read_event& e) {
     e.kind = "text";
   } else if (plugin == "hparams") {
     e.kind = "hyperparameters";
-    e.words = content;
+    e.content = content;
   } else {
     refuse("plugin " + std::string(plugin));
   }
@@ -244,7 +244,7 @@ read_event read_event_message(std::string_view bytes) {
         break;
       case 3:
         e.kind = "version";
-        e.words = f.text();
+        e.content = f.text();
         break;
       case 5: {
         int values = 0;
@@ -298,7 +298,7 @@ read_file read_events(std::string_view bytes) {
     at += 16 + length;
   }
   if (out.events.empty() || out.events.front().kind != "version" ||
-      out.events.front().words != "brain.Event:2")
+      out.events.front().content != "brain.Event:2")
     refuse("it does not begin with its version");
   return out;
 }

@@ -22,7 +22,8 @@ struct read_event {
   std::string tag;
   float number = 0;
   std::string
-      words;  // of a text, or the version, or an image's file, or what the plugin of hyperparameters is given
+      content;  // of a text, or the version, or an image's file, or what the plugin of hyperparameters is
+                // given
   read_histogram histogram;
   std::int64_t width = 0, height = 0, channels = 0;
 };

@@ -74,7 +74,7 @@ TEST_CASE("tracking: a rank is killed at any moment, and the run is readable; th
 
 TEST_CASE("tracking: the last words before a SIGKILL are in the run, and where they went before") {
   const scratch_directory scratch;
-  const ending end = drill(scratch, "last_words");
+  const ending end = drill(scratch, "last_output");
   const fs::path console = scratch.path() / "run" / "console";
   CHECK(end.output.find("last words of rank 1\n") != std::string::npos);
   CHECK(end.error.find("its last complaint\n") != std::string::npos);

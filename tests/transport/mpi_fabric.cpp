@@ -22,11 +22,11 @@ struct fabric::request {
   enum class kind { send, receive, meet } is = kind::send;
   std::shared_ptr<message> of;
   void* into = nullptr;
-  meeting* at = nullptr;
+  collective_call* at = nullptr;
 };
 
 // One collective of all ranks.
-struct fabric::meeting {
+struct fabric::collective_call {
   mpi::communicator_word made = 0;  // of a duplication
   std::vector<std::vector<std::byte>> given;
   std::vector<bool> came;
@@ -96,13 +96,13 @@ struct fabric::functions {
   static int meet(place& me, const void* mine, int bytes, mpi::request_word* word, void* into) {
     fabric& f = *me.in;
     const std::size_t number = me.collectives++;
-    if (number == f.meetings_.size()) {
-      f.meetings_.push_back(std::make_unique<meeting>());
-      f.meetings_.back()->given.resize(static_cast<std::size_t>(f.size_));
-      f.meetings_.back()->came.resize(static_cast<std::size_t>(f.size_));
-      f.meetings_.back()->made = f.next_word_++;
+    if (number == f.collectives_.size()) {
+      f.collectives_.push_back(std::make_unique<collective_call>());
+      f.collectives_.back()->given.resize(static_cast<std::size_t>(f.size_));
+      f.collectives_.back()->came.resize(static_cast<std::size_t>(f.size_));
+      f.collectives_.back()->made = f.next_word_++;
     }
-    meeting& m = *f.meetings_[number];
+    collective_call& m = *f.collectives_[number];
     const auto* from = static_cast<const std::byte*>(mine);
     m.given[static_cast<std::size_t>(me.rank)].assign(from, from + bytes);
     m.came[static_cast<std::size_t>(me.rank)] = true;

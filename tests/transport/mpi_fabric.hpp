@@ -58,8 +58,9 @@ class fabric {
   bool hold_receives_ = false;
   std::uint64_t next_word_ = 2;
   std::vector<std::shared_ptr<place>> places_;
-  struct meeting;
-  std::vector<std::unique_ptr<meeting>> meetings_;  // collectives, in the order of the first to come
+  struct collective_call;
+  std::vector<std::unique_ptr<collective_call>>
+      collectives_;  // collectives, in the order of the first to come
 };
 
 }  // namespace mpi_test

@@ -105,7 +105,7 @@ TEST_CASE("mpi jobs: every operation, each collective with each algorithm") {
   }
 }
 
-TEST_CASE("mpi jobs: the same with hosts of two ranks: two-level algorithms") {
+TEST_CASE("mpi jobs: the same with hosts of two ranks: hierarchical algorithms") {
   FOR_EACH_MPI(m) {
     CAPTURE(m.name);
     const outcome result = run_ranks(m, 4, program("mpi_conformance"), "TUTTI_HOST_ID=a,a,b,b");

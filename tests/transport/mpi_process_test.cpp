@@ -18,17 +18,17 @@ namespace mpi = tutti::transport::mpi;
 using namespace std::chrono_literals;
 using tutti::test::failure;
 
-tutti::task<> join(mpi::process* p, boost::asio::any_io_executor executor, std::string card,
+tutti::task<> join(mpi::process* p, boost::asio::any_io_executor executor, std::string record,
                    std::chrono::milliseconds timeout, mpi::membership* result) {
   co_await p->start(executor, timeout);
-  *result = co_await p->join(executor, card, timeout);
+  *result = co_await p->join(executor, record, timeout);
 }
 
 failure try_to_join(mpi::process& p, std::chrono::milliseconds timeout, mpi::membership& result,
-                    const std::string& card = "card") {
+                    const std::string& record = "record") {
   boost::asio::io_context context(1);
   return tutti::test::failure_of(
-      [&] { tutti::test::run_task(context, join(&p, context.get_executor(), card, timeout, &result)); });
+      [&] { tutti::test::run_task(context, join(&p, context.get_executor(), record, timeout, &result)); });
 }
 
 }  // namespace
@@ -40,15 +40,15 @@ TEST_CASE("mpi: processes join worlds one after the other, and finish together")
     mpi::process process(fabric.calls_of(rank));
     for (int round = 0; round < 2; ++round) {
       mpi::membership joined;
-      const std::string card(static_cast<std::size_t>(100 * rank + round), static_cast<char>('a' + rank));
-      const failure f = try_to_join(process, 30s, joined, card);
+      const std::string record(static_cast<std::size_t>(100 * rank + round), static_cast<char>('a' + rank));
+      const failure f = try_to_join(process, 30s, joined, record);
       if (f.code != tutti::errc::success) throw std::runtime_error(f.text);
-      if (joined.rank != rank || joined.size != size || joined.cards.size() != size)
+      if (joined.rank != rank || joined.size != size || joined.records.size() != size)
         throw std::runtime_error("place");
       for (int peer = 0; peer < size; ++peer)
-        if (joined.cards[static_cast<std::size_t>(peer)] !=
+        if (joined.records[static_cast<std::size_t>(peer)] !=
             std::string(static_cast<std::size_t>(100 * peer + round), static_cast<char>('a' + peer)))
-          throw std::runtime_error("card of " + std::to_string(peer));
+          throw std::runtime_error("record of " + std::to_string(peer));
       // A message that nobody takes: finishing receives it.
       joined.through->send((rank + 1) % size, 0, std::vector<std::byte>(5000), {});
       joined.through->close(true);

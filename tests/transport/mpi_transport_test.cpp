@@ -23,11 +23,11 @@ struct rank {
     info.rank = number;
     info.size = size;
     for (int i = 0; i < size; ++i) {
-      core::peer_card card;
-      card.rank = i;
-      card.host = "host";
-      card.pid = 1000 + i;
-      info.peers.push_back(card);
+      core::endpoint_record record;
+      record.rank = i;
+      record.host = "host";
+      record.pid = 1000 + i;
+      info.peers.push_back(record);
     }
   }
   tutti::transport::link& to(int peer) { return transport->link_to(peer); }
@@ -111,7 +111,7 @@ TEST_CASE("mpi: messages of all sizes arrive in order, whether MPI buffers them 
     REQUIRE(world.drive([&] { return world[0].up.frames.size() == 2 * count && all_finished(sent); }));
     std::uint64_t next[3] = {};
     for (const tcp_test::arrived& a : world[0].up.frames) {
-      CHECK(a.head.cookie == next[a.peer]);
+      CHECK(a.head.transfer_id == next[a.peer]);
       CHECK(a.payload ==
             pattern(sizes[next[a.peer] % sizes.size()], static_cast<unsigned>(next[a.peer] / sizes.size())));
       ++next[a.peer];
@@ -142,7 +142,7 @@ TEST_CASE(
   CHECK(room == expected);
 }
 
-TEST_CASE("mpi: what is withdrawn does not leave, and its memory is free at once") {
+TEST_CASE("mpi: what is cancelled does not leave, and its memory is free at once") {
   ranks world(2);
   world.fabric.buffer_up_to(0);
   constexpr std::size_t bytes = 8 * 1024 * 1024;
@@ -151,7 +151,7 @@ TEST_CASE("mpi: what is withdrawn does not leave, and its memory is free at once
   auto data = std::make_unique<message>(frame_kind::data, pattern(bytes, 1), 1);
   data->submit(world[0].to(1));
   REQUIRE_FALSE(data->finished);
-  world[0].to(1).withdraw(*data);
+  world[0].to(1).cancel(*data);
   CHECK_FALSE(data->finished);
   data.reset();
   message after(frame_kind::eager, pattern(100, 2), 2);
@@ -175,7 +175,7 @@ TEST_CASE("mpi: messages of one peer that end late hold up that peer's order and
   CHECK(world[1].up.frames.empty());
   world.fabric.hold_receives(false);
   REQUIRE(world.drive([&] { return world[1].up.frames.size() == 2; }));
-  CHECK(world[1].up.frames[0].head.cookie == 1);
+  CHECK(world[1].up.frames[0].head.transfer_id == 1);
   CHECK(world[1].up.frames[1].payload == two.bytes);
 }
 

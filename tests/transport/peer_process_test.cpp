@@ -47,7 +47,7 @@ known end_of(const std::function<void()>& body) {
   char byte;
   CHECK(::read(connection.get(), &byte, 1) == 0);  // its end
   peer_process peer;
-  peer.look_at(connection.get());
+  peer.read_pid(connection.get());
   k.can_tell = peer.may_tell();
   k.before = peer.end();
   k.can_tell = k.can_tell && (peer.may_tell() || !k.before.empty());
@@ -75,7 +75,7 @@ TEST_CASE("peer process: of no process, and of this one, there is nothing to tel
   REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
   const tutti::base::unique_fd one(ends[0]), other(ends[1]);
   peer_process own;
-  own.look_at(one.get());
+  own.read_pid(one.get());
   CHECK(own.end() == "");
   CHECK(!own.may_tell());
 }

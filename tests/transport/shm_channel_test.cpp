@@ -47,10 +47,10 @@ struct message {
 
 // A frame that can be told from every other by its number.
 message random_message(random_numbers& numbers, std::uint64_t number) {
-  static constexpr frame_kind kinds[] = {frame_kind::eager,    frame_kind::eager, frame_kind::eager,
-                                         frame_kind::announce, frame_kind::clear, frame_kind::refuse,
-                                         frame_kind::data,     frame_kind::data,  frame_kind::withdraw,
-                                         frame_kind::taken,    frame_kind::fail};
+  static constexpr frame_kind kinds[] = {frame_kind::eager, frame_kind::eager, frame_kind::eager,
+                                         frame_kind::rts,   frame_kind::cts,   frame_kind::refuse,
+                                         frame_kind::data,  frame_kind::data,  frame_kind::cancel,
+                                         frame_kind::fin,   frame_kind::fail};
   message m;
   m.head.kind = kinds[numbers.below(std::size(kinds))];
   m.head.context = static_cast<std::uint32_t>(numbers.next());
@@ -60,8 +60,8 @@ message random_message(random_numbers& numbers, std::uint64_t number) {
     m.head.length = numbers.one_in(2) ? numbers.below(100) : numbers.below(eager_limit_bytes + 1);
     m.payload = filled(m.head.length, number);
   } else {
-    m.head.cookie = numbers.next();
-    m.head.other_cookie = numbers.next() >> 8;
+    m.head.transfer_id = numbers.next();
+    m.head.other_transfer_id = numbers.next() >> 8;
     m.head.length = numbers.next() >> 8;
     if (m.head.kind == frame_kind::data) {
       m.head.length = numbers.one_in(2) ? numbers.below(3 * slice_bytes) : numbers.below(500);
@@ -75,7 +75,7 @@ message random_message(random_numbers& numbers, std::uint64_t number) {
 }
 
 bool same_head(const frame& a, const frame& b) {
-  return a.kind == b.kind && a.context == b.context && a.tag == b.tag && a.cookie == b.cookie &&
+  return a.kind == b.kind && a.context == b.context && a.tag == b.tag && a.transfer_id == b.transfer_id &&
          a.fingerprint == b.fingerprint;
 }
 
@@ -94,9 +94,10 @@ std::string take(channel_reader& reader, const message& wanted, std::uint64_t& g
   if (!same_head(item.head, wanted.head)) return "another frame";
   const std::size_t bytes = wanted.payload.empty() ? 0 : item.head.length;
   if (wanted.head.kind == frame_kind::data) {
-    if (item.head.other_cookie != wanted.head.other_cookie + got) return "a slice of another place";
-  } else if (item.head.length != wanted.head.length || item.head.other_cookie != wanted.head.other_cookie) {
-    return "another length or cookie";
+    if (item.head.other_transfer_id != wanted.head.other_transfer_id + got) return "a slice of another place";
+  } else if (item.head.length != wanted.head.length ||
+             item.head.other_transfer_id != wanted.head.other_transfer_id) {
+    return "another length or transfer id";
   }
   if (got + bytes > wanted.payload.size()) return "too long";
   if (bytes > 0 && std::memcmp(item.payload, wanted.payload.data() + got, bytes) != 0) return "other bytes";
@@ -300,7 +301,7 @@ TEST_CASE("shm channel: slices are short for short messages, and a ring has room
   CHECK(bulk_ring_for(1024) == 4 * slice_bytes);
 }
 
-TEST_CASE("shm channel: a stamp of an earlier or later lap is not news") {
+TEST_CASE("shm channel: a stamp of an earlier or later lap is no new line") {
   two_ends ends;
   line& l = ends.outbox.mine().lines()[0];
   channel_reader::item item;

@@ -60,28 +60,30 @@ base::unique_fd file_of(std::size_t bytes, int seals) {
 // A receive, as the endpoint would have it.
 struct a_receiver final : inbound {
   explicit a_receiver(std::size_t bytes) : buffer(bytes) {}
-  landing begin(int, const frame& head) noexcept override {
+  destination_buffer begin(int, const frame& head) noexcept override {
     ++begun;
-    if (cancelled || head.cookie != cookie || head.other_cookie > buffer.span().size()) return {};
-    return landing{buffer.span().data() + head.other_cookie,
-                   std::min<std::size_t>(head.length, buffer.span().size() - head.other_cookie), this};
+    if (cancelled || head.transfer_id != transfer_id || head.other_transfer_id > buffer.span().size())
+      return {};
+    return destination_buffer{
+        buffer.span().data() + head.other_transfer_id,
+        std::min<std::size_t>(head.length, buffer.span().size() - head.other_transfer_id), this};
   }
-  void end(int, const frame& head, const landing&) noexcept override { received += head.length; }
+  void end(int, const frame& head, const destination_buffer&) noexcept override { received += head.length; }
   void closed(int, errc, std::string) noexcept override {}
-  static constexpr std::uint64_t cookie = 99;
+  static constexpr std::uint64_t transfer_id = 99;
   guarded_buffer buffer;
   bool cancelled = false;
   int begun = 0;
   std::uint64_t received = 0;
 };
 
-frame announcement(std::size_t bytes, std::uint64_t cookie, std::uint64_t name) {
+frame rts_of(std::size_t bytes, std::uint64_t transfer_id, std::uint64_t name) {
   frame f;
-  f.kind = frame_kind::announce;
+  f.kind = frame_kind::rts;
   f.context = 6;
   f.length = bytes;
-  f.cookie = cookie;
-  f.other_cookie = name;
+  f.transfer_id = transfer_id;
+  f.other_transfer_id = name;
   return f;
 }
 
@@ -96,9 +98,9 @@ TEST_CASE("shm direct: a region travels once and is read in place, as long as th
   REQUIRE(send_region(sockets.one.get(), place->fd, {place->region, place->region_bytes}));
   region_label label;
   base::unique_fd fd;
-  REQUIRE(receive_region(sockets.other.get(), label, fd) == region_news::region);
+  REQUIRE(receive_region(sockets.other.get(), label, fd) == region_event::region);
   CHECK(label.region == place->region);
-  CHECK(receive_region(sockets.other.get(), label, fd) == region_news::nothing);
+  CHECK(receive_region(sockets.other.get(), label, fd) == region_event::nothing);
   peer_regions regions;
   CHECK(regions.find(place->region, 0, 1) == nullptr);
   regions.add(label, std::move(fd));
@@ -111,7 +113,7 @@ TEST_CASE("shm direct: a region travels once and is read in place, as long as th
   CHECK(seen[17] == std::byte{0});  // no fault: the pages are gone, the file is not
 
   sockets.one.reset();
-  CHECK(receive_region(sockets.other.get(), label, fd) == region_news::hung_up);
+  CHECK(receive_region(sockets.other.get(), label, fd) == region_event::hung_up);
 }
 
 TEST_CASE("shm direct: no garbage makes the reader leave a region") {
@@ -150,7 +152,7 @@ TEST_CASE("shm direct: no garbage makes the reader leave a region") {
   REQUIRE(::send(sockets.one.get(), "nonsense", 8, 0) == 8);
   region_label label;
   base::unique_fd fd;
-  CHECK(receive_region(sockets.other.get(), label, fd) == region_news::nonsense);
+  CHECK(receive_region(sockets.other.get(), label, fd) == region_event::nonsense);
 }
 
 TEST_CASE("shm direct: a slot goes to the reader or back to the sender, never to both") {
@@ -251,48 +253,48 @@ TEST_CASE("shm direct: reading in slices") {
   const std::uint64_t name = ends.sender.show(1, 0);
   shown_message m = ends.message(name);
   REQUIRE(m.begin());
-  reads.start(announcement(bytes, 55, name), m, data.data(), a_receiver::cookie);
+  reads.start(rts_of(bytes, 55, name), m, data.data(), a_receiver::transfer_id);
   CHECK(reads.busy());
   CHECK(reads.step(receiver, 1) == nullptr);
   CHECK(receiver.received == direct_slice_bytes);
 
   SUBCASE("to the end") {
     CHECK(reads.step(receiver, 1) == nullptr);
-    outgoing* taken = reads.step(receiver, 1);
-    REQUIRE(taken != nullptr);
-    CHECK(taken->head.kind == frame_kind::taken);
-    CHECK(taken->head.cookie == 55);
+    outgoing* fin = reads.step(receiver, 1);
+    REQUIRE(fin != nullptr);
+    CHECK(fin->head.kind == frame_kind::fin);
+    CHECK(fin->head.transfer_id == 55);
     CHECK_FALSE(reads.busy());
     CHECK(receiver.received == bytes);
     CHECK(std::equal(data.begin(), data.end(), receiver.buffer.span().begin()));
-    taken->done(*taken, true);
+    fin->done(*fin, true);
   }
   SUBCASE("the receive ends: no byte more, and the sender is told") {
     receiver.cancelled = true;
     fill(receiver.buffer.span(), 7);
-    outgoing* taken = reads.step(receiver, 1);
-    REQUIRE(taken != nullptr);
+    outgoing* fin = reads.step(receiver, 1);
+    REQUIRE(fin != nullptr);
     CHECK(receiver.received == direct_slice_bytes);
     CHECK(std::vector<std::byte>(receiver.buffer.span().begin(), receiver.buffer.span().end()) ==
           filled(bytes, 7));
-    taken->done(*taken, true);
+    fin->done(*fin, true);
   }
   SUBCASE("stopped: the message is where it was, and is read again from its beginning") {
-    frame announced;
-    CHECK_FALSE(reads.stop(a_receiver::cookie + 1, announced));
-    REQUIRE(reads.stop(a_receiver::cookie, announced));
-    CHECK_FALSE(reads.stop(a_receiver::cookie, announced));
+    frame rts;
+    CHECK_FALSE(reads.stop(a_receiver::transfer_id + 1, rts));
+    REQUIRE(reads.stop(a_receiver::transfer_id, rts));
+    CHECK_FALSE(reads.stop(a_receiver::transfer_id, rts));
     CHECK_FALSE(reads.busy());
-    CHECK(announced.cookie == 55);
-    CHECK(announced.other_cookie == name);
-    CHECK(announced.length == bytes);
-    shown_message again = ends.message(announced.other_cookie);
+    CHECK(rts.transfer_id == 55);
+    CHECK(rts.other_transfer_id == name);
+    CHECK(rts.length == bytes);
+    shown_message again = ends.message(rts.other_transfer_id);
     REQUIRE(again.begin());
     fill(receiver.buffer.span(), 7);
     receiver.received = 0;
-    reads.start(announced, again, data.data(), a_receiver::cookie);
+    reads.start(rts, again, data.data(), a_receiver::transfer_id);
     while (reads.busy())
-      if (outgoing* taken = reads.step(receiver, 1)) taken->done(*taken, true);
+      if (outgoing* fin = reads.step(receiver, 1)) fin->done(*fin, true);
     CHECK(receiver.received == bytes);
     CHECK(std::equal(data.begin(), data.end(), receiver.buffer.span().begin()));
     CHECK(ends.sender.hide(name));
@@ -300,12 +302,12 @@ TEST_CASE("shm direct: reading in slices") {
   SUBCASE("stopped when the sender has taken it back and its frame has not come") {
     ends.sender.hide(name);
     CHECK(reads.step(receiver, 1) == nullptr);
-    frame announced;
-    REQUIRE(reads.stop(a_receiver::cookie, announced));
-    frame back = announcement(0, 55, 0);
-    back.kind = frame_kind::withdraw;
-    reads.note_withdrawal(back);
-    CHECK(back.other_cookie == 0);  // of a message that nobody has
+    frame rts;
+    REQUIRE(reads.stop(a_receiver::transfer_id, rts));
+    frame back = rts_of(0, 55, 0);
+    back.kind = frame_kind::cancel;
+    reads.note_cancel(back);
+    CHECK(back.other_transfer_id == 0);  // of a message that nobody has
     CHECK_FALSE(ends.message(name).begin());
   }
   SUBCASE("the sender takes it back, its frame comes later") {
@@ -313,13 +315,13 @@ TEST_CASE("shm direct: reading in slices") {
     CHECK(reads.step(receiver, 1) == nullptr);
     CHECK_FALSE(reads.busy());
     CHECK(receiver.received == direct_slice_bytes);
-    frame back = announcement(0, 55, 0);
-    back.kind = frame_kind::withdraw;
-    reads.note_withdrawal(back);
-    CHECK(back.other_cookie == a_receiver::cookie);
-    frame unknown = announcement(0, 55, 0);
-    reads.note_withdrawal(unknown);
-    CHECK(unknown.other_cookie == 0);
+    frame back = rts_of(0, 55, 0);
+    back.kind = frame_kind::cancel;
+    reads.note_cancel(back);
+    CHECK(back.other_transfer_id == a_receiver::transfer_id);
+    frame unknown = rts_of(0, 55, 0);
+    reads.note_cancel(unknown);
+    CHECK(unknown.other_transfer_id == 0);
   }
   SUBCASE("the sender takes it back after the last byte, before the end") {
     CHECK(reads.step(receiver, 1) == nullptr);
@@ -329,9 +331,9 @@ TEST_CASE("shm direct: reading in slices") {
   }
   SUBCASE("the sender's frame comes first") {
     ends.sender.hide(name);
-    frame back = announcement(0, 55, 0);
-    reads.note_withdrawal(back);
-    CHECK(back.other_cookie == a_receiver::cookie);
+    frame back = rts_of(0, 55, 0);
+    reads.note_cancel(back);
+    CHECK(back.other_transfer_id == a_receiver::transfer_id);
     CHECK_FALSE(reads.busy());
   }
   SUBCASE("the link ends") {
@@ -424,10 +426,10 @@ TEST_CASE("shm direct: the sender is killed while its message is read") {
   REQUIRE(::fcntl(sockets.other.get(), F_SETFL, 0) == 0);  // blocks until the child speaks
   const timeval bound{30, 0};
   REQUIRE(::setsockopt(sockets.other.get(), SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound) == 0);
-  region_news news = region_news::nothing;
+  region_event event = region_event::nothing;
   const auto end = std::chrono::steady_clock::now() + patience;
-  while (news == region_news::nothing && std::chrono::steady_clock::now() < end)
-    news = receive_region(sockets.other.get(), label, fd);
+  while (event == region_event::nothing && std::chrono::steady_clock::now() < end)
+    event = receive_region(sockets.other.get(), label, fd);
   char byte = 0;
   const ssize_t got = ::recv(sockets.other.get(), &byte, 1, 0);
   peer_regions regions;
@@ -439,19 +441,19 @@ TEST_CASE("shm direct: the sender is killed while its message is read") {
   const auto place = m.begin();
   const std::byte* from = place ? regions.find(place->region, place->offset, bytes) : nullptr;
   if (from != nullptr) {
-    reads.start(announcement(bytes, 1, name), m, from, a_receiver::cookie);
+    reads.start(rts_of(bytes, 1, name), m, from, a_receiver::transfer_id);
     reads.step(receiver, 0);
   }
   ::kill(child, SIGKILL);
   int status = 0;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(WIFSIGNALED(status));
-  REQUIRE(news == region_news::region);
+  REQUIRE(event == region_event::region);
   REQUIRE(got == 1);
   REQUIRE(from != nullptr);
   reads.step(receiver, 0);
-  outgoing* taken = reads.step(receiver, 0);
-  REQUIRE(taken != nullptr);
+  outgoing* fin = reads.step(receiver, 0);
+  REQUIRE(fin != nullptr);
   const std::vector<std::byte> wanted = filled(bytes, 21);
   CHECK(std::equal(wanted.begin(), wanted.end(), receiver.buffer.span().begin()));
 }

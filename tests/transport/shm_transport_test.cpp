@@ -20,8 +20,8 @@ using shm_ranks = ranks_over<shm::shm_transport>;
 
 using messages = std::vector<std::unique_ptr<message>>;
 
-message& add(messages& all, frame_kind kind, std::vector<std::byte> payload, std::uint64_t cookie) {
-  all.push_back(std::make_unique<message>(kind, std::move(payload), cookie));
+message& add(messages& all, frame_kind kind, std::vector<std::byte> payload, std::uint64_t transfer_id) {
+  all.push_back(std::make_unique<message>(kind, std::move(payload), transfer_id));
   return *all.back();
 }
 
@@ -73,18 +73,18 @@ TEST_CASE("shm: frames of each kind keep what their kind has to say") {
   shm_ranks world(2);
   world.open();
   messages sent;
-  const frame_kind kinds[] = {frame_kind::eager,  frame_kind::announce, frame_kind::clear,
-                              frame_kind::refuse, frame_kind::withdraw, frame_kind::fail,
-                              frame_kind::notice};
+  const frame_kind kinds[] = {frame_kind::eager,  frame_kind::rts,  frame_kind::cts,   frame_kind::refuse,
+                              frame_kind::cancel, frame_kind::fail, frame_kind::notice};
   for (int round = 0; round < 3; ++round)
     for (const frame_kind kind : kinds) {
       const bool has_payload = kind == frame_kind::eager || kind == frame_kind::fail;
       message& m = add(sent, kind, pattern(has_payload ? 100 : 0, 3), has_payload ? 0 : 0x1234567890abcdef);
       m.head.context = 40 + static_cast<std::uint32_t>(round);
       m.head.tag = 7;
-      if (kind == frame_kind::announce) m.head.length = std::uint64_t{1} << 40;
-      if (kind == frame_kind::clear || kind == frame_kind::withdraw) m.head.other_cookie = 0xfedcba0987654321;
-      if (round == 1 && kind != frame_kind::clear) m.head.fingerprint[15] = std::byte{9};
+      if (kind == frame_kind::rts) m.head.length = std::uint64_t{1} << 40;
+      if (kind == frame_kind::cts || kind == frame_kind::cancel)
+        m.head.other_transfer_id = 0xfedcba0987654321;
+      if (round == 1 && kind != frame_kind::cts) m.head.fingerprint[15] = std::byte{9};
       m.submit(world[0].to(1));
     }
   REQUIRE(world.drive([&] { return world[1].up.frames.size() == sent.size() && all_sent(sent); }));
@@ -95,8 +95,8 @@ TEST_CASE("shm: frames of each kind keep what their kind has to say") {
     CHECK(in.context == out.context);
     CHECK(in.tag == out.tag);
     CHECK(in.length == out.length);
-    CHECK(in.cookie == out.cookie);
-    CHECK(in.other_cookie == out.other_cookie);
+    CHECK(in.transfer_id == out.transfer_id);
+    CHECK(in.other_transfer_id == out.other_transfer_id);
     CHECK(in.fingerprint == out.fingerprint);
     CHECK(world[1].up.frames[i].payload == sent[i]->bytes);
   }
@@ -208,20 +208,20 @@ TEST_CASE("shm: long data come in slices to the receiver's memory, messages pass
   CHECK(world[1].up.data_frames == 3 * (too_much / shm::slice_bytes + 1));
 }
 
-TEST_CASE("shm: frames withdrawn before the connection stands do not leave") {
+TEST_CASE("shm: frames cancelled before the connection stands do not leave") {
   shm_ranks world(2);
   world.open();
   message one(frame_kind::eager, pattern(10, 1), 0), two(frame_kind::eager, pattern(20, 2), 0);
   one.submit(world[0].to(1));
   two.submit(world[0].to(1));
-  world[0].to(1).withdraw(one);
-  world[0].to(1).withdraw(one);
+  world[0].to(1).cancel(one);
+  world[0].to(1).cancel(one);
   REQUIRE(world.drive([&] { return world[1].up.frames.size() == 1; }));
   CHECK(world[1].up.frames[0].payload == two.bytes);
   CHECK_FALSE(one.finished);
 }
 
-TEST_CASE("shm: data withdrawn half way leave the channel whole and the memory free") {
+TEST_CASE("shm: data cancelled half way leave the channel whole and the memory free") {
   shm_ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -232,7 +232,7 @@ TEST_CASE("shm: data withdrawn half way leave the channel whole and the memory f
   data.submit(world[0].to(1));
   REQUIRE(world.settle(0));  // the receiver reads nothing: the ring is full
   REQUIRE_FALSE(data.finished);
-  world[0].to(1).withdraw(data);
+  world[0].to(1).cancel(data);
   data.bytes.clear();
   data.bytes.shrink_to_fit();
   message after(frame_kind::eager, pattern(1000, 2), 0);
@@ -421,24 +421,25 @@ TEST_CASE("shm: a transport without any connection leaves at once, and cutting t
   world[1].transport->cut();
 }
 
-TEST_CASE("shm: strangers at the listener harm nobody") {
+TEST_CASE("shm: unauthenticated peers at the listener harm nobody") {
   shm_ranks world(2, "a secret");
   world.open();
   // The abstract name of rank 1, as any process of this host can read it in /proc/net/unix.
   sockaddr_un to{};
   to.sun_family = AF_UNIX;
-  const std::string& name = world[0].info.card(1).shm_address;
+  const std::string& name = world[0].info.record(1).shm_address;
   REQUIRE(name.size() + 1 < sizeof to.sun_path);
   std::memcpy(to.sun_path + 1, name.data(), name.size());
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-  std::vector<tutti::base::unique_fd> strangers;
+  std::vector<tutti::base::unique_fd> unauthenticated_peers;
   for (int i = 0; i < 20; ++i) {
-    strangers.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    REQUIRE(::connect(strangers.back().get(), reinterpret_cast<const sockaddr*>(&to), length) == 0);
+    unauthenticated_peers.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    REQUIRE(::connect(unauthenticated_peers.back().get(), reinterpret_cast<const sockaddr*>(&to), length) ==
+            0);
     const std::vector<std::byte> noise = pattern(static_cast<std::size_t>(i) * 40, static_cast<unsigned>(i));
-    CHECK(::send(strangers.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL) ==
+    CHECK(::send(unauthenticated_peers.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL) ==
           static_cast<ssize_t>(noise.size()));
-    if (i % 3 == 0) strangers.back().reset();
+    if (i % 3 == 0) unauthenticated_peers.back().reset();
   }
   CHECK(world.connect(0, 1));
   CHECK(world[1].up.closings == 0);

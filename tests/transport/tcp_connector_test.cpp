@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How connections come about: on demand, from both sides at once, against strangers, and not at all.
+// How connections come about: on demand, from both sides at once, against unauthenticated peers, and not at
+// all.
 #include "transport/tcp/connector.hpp"
 
 #include "core/handshake.hpp"
 #include "support/skip.hpp"
-#include "transport/tcp/address.hpp"
+#include "transport/tcp/listen_address.hpp"
 #include "transport/tcp_fixture.hpp"
 
 #include <sys/socket.h>
@@ -19,7 +20,7 @@ using namespace tcp_test;
 
 bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
 
-const std::string& endpoint_of(ranks& world, int i) { return world[i].info.card(i).tcp_endpoints.front(); }
+const std::string& endpoint_of(ranks& world, int i) { return world[i].info.record(i).tcp_endpoints.front(); }
 
 void submit_three(rank& r, int to, std::vector<std::unique_ptr<message>>& all) {
   for (unsigned i = 0; i < 3; ++i) {
@@ -31,7 +32,7 @@ void submit_three(rank& r, int to, std::vector<std::unique_ptr<message>>& all) {
 bool three_in_order(const recorder& up) {
   if (up.frames.size() != 3) return false;
   for (unsigned i = 0; i < 3; ++i)
-    if (up.frames[i].head.cookie != i || up.frames[i].payload != pattern(i * 500, i)) return false;
+    if (up.frames[i].head.transfer_id != i || up.frames[i].payload != pattern(i * 500, i)) return false;
   return true;
 }
 
@@ -41,7 +42,7 @@ struct dead_end {
 };
 
 // One side of the handshake, as a peer of another make might do it.
-struct stranger {
+struct unauthenticated_peer {
   boost::asio::io_context context;
   core::stream_socket socket{context};
   core::running_task task;
@@ -49,7 +50,7 @@ struct stranger {
   errc code = errc::success;
   bool over = false;
 
-  static tutti::task<> greet(stranger* self, core::stream_endpoint to, std::string secret,
+  static tutti::task<> greet(unauthenticated_peer* self, core::stream_endpoint to, std::string secret,
                              core::identity mine, int wanted) {
     try {
       const auto deadline = core::clock::now() + limit;
@@ -62,7 +63,10 @@ struct stranger {
   void start(const std::string& endpoint, std::string secret, core::identity mine, int wanted) {
     task.start(
         greet(this, tcp::parse_endpoint(endpoint), std::move(secret), mine, wanted),
-        [](void* self, std::exception_ptr) noexcept { static_cast<stranger*>(self)->over = true; }, this);
+        [](void* self, std::exception_ptr) noexcept {
+          static_cast<unauthenticated_peer*>(self)->over = true;
+        },
+        this);
   }
   void poll() {
     context.restart();
@@ -169,7 +173,7 @@ TEST_CASE("tcp connector: the lower rank's connection stays, the higher one's is
   world.open(1);
   message waiting(frame_kind::eager, pattern(5, 1), 1);
   waiting.submit(world[0].to(2));
-  stranger two;
+  unauthenticated_peer two;
   two.start(endpoint_of(world, 0), "", rank_of_world(2), 0);
   REQUIRE(world.drive({0}, [&] {
     two.poll();
@@ -252,7 +256,7 @@ TEST_CASE("tcp connector: the preferred connection that never comes is given up 
   CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
 }
 
-TEST_CASE("tcp connector: all addresses of a card are tried") {
+TEST_CASE("tcp connector: all addresses of an endpoint record are tried") {
   ranks world(2);
   std::string gone;
   {
@@ -264,7 +268,7 @@ TEST_CASE("tcp connector: all addresses of a card are tried") {
   CHECK(world.connect(0, 1));
 }
 
-TEST_CASE("tcp connector: a card without an address is an error, not a wait") {
+TEST_CASE("tcp connector: an endpoint record without an address is an error, not a wait") {
   ranks world(2);
   world[0].info.peers[1].tcp_endpoints.clear();
   world.open();
@@ -291,7 +295,8 @@ TEST_CASE("tcp connector: garbage is dropped, and peers connect all the same") {
   CHECK(world[1].up.closings == 0);
 }
 
-TEST_CASE("tcp connector: idle strangers hold a bounded number of places, and make room for others") {
+TEST_CASE(
+    "tcp connector: idle unauthenticated peers hold a bounded number of places, and make room for others") {
   ranks world(2);
   world.open();
   std::vector<std::unique_ptr<raw_connection>> idle;
@@ -326,7 +331,7 @@ TEST_CASE("tcp connector: ranks and worlds that are not ours are turned away") {
   ranks world(2);
   world.open();
   const auto meet = [&](core::identity who, int wanted) {
-    stranger s;
+    unauthenticated_peer s;
     s.start(endpoint_of(world, 1), "", who, wanted);
     REQUIRE(world.drive({1}, [&] {
       s.poll();
@@ -352,15 +357,15 @@ TEST_CASE("tcp connector: ranks and worlds that are not ours are turned away") {
 TEST_CASE("tcp connector: a peer that sends nonsense after the handshake is cut off") {
   ranks world(2);
   world.open(1);
-  stranger zero;
+  unauthenticated_peer zero;
   zero.start(endpoint_of(world, 1), "", rank_of_world(0), 1);
   REQUIRE(world.drive({1}, [&] {
     zero.poll();
     return zero.over;
   }));
-  REQUIRE(zero.answer == core::verdict::welcome);
+  REQUIRE(zero.answer == core::verdict::accepted);
   frame f;
-  f.cookie = 1;
+  f.transfer_id = 1;
   tcp::header h;
   tcp::encode(f, h);
   SUBCASE("text") { h.fill('x'); }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Damage on the way: not one changed bit is delivered as data.
 #include "core/handshake.hpp"
-#include "transport/tcp/address.hpp"
+#include "transport/tcp/listen_address.hpp"
 #include "transport/tcp_fixture.hpp"
 
 #include <poll.h>
@@ -74,18 +74,20 @@ class comparer final : public tutti::transport::inbound {
   };
   explicit comparer(const std::vector<sent>& all) : all_(all) {}
 
-  landing begin(int, const frame& head) noexcept override {
-    return landing{buffer_.data(), std::min<std::size_t>(buffer_.size(), tcp::payload_bytes(head)), this};
+  destination_buffer begin(int, const frame& head) noexcept override {
+    return destination_buffer{buffer_.data(), std::min<std::size_t>(buffer_.size(), tcp::payload_bytes(head)),
+                              this};
   }
-  void end(int, const frame& head, const landing&) noexcept override {
+  void end(int, const frame& head, const destination_buffer&) noexcept override {
     if (delivered_ == all_.size()) {
       wrong_ = true;
       return;
     }
     const sent& is = all_[delivered_++];
-    wrong_ |= head.kind != is.head.kind || head.length != is.head.length || head.cookie != is.head.cookie ||
-              head.tag != is.head.tag || head.context != is.head.context ||
-              head.other_cookie != is.head.other_cookie || head.fingerprint != is.head.fingerprint ||
+    wrong_ |= head.kind != is.head.kind || head.length != is.head.length ||
+              head.transfer_id != is.head.transfer_id || head.tag != is.head.tag ||
+              head.context != is.head.context || head.other_transfer_id != is.head.other_transfer_id ||
+              head.fingerprint != is.head.fingerprint ||
               !std::equal(is.payload.begin(), is.payload.end(), buffer_.begin());
   }
   void closed(int, errc, std::string) noexcept override {}
@@ -119,9 +121,9 @@ struct sample {
       frames.push_back({head, pattern(payload_bytes, n), to.bytes.size()});
     };
     add(frame_kind::eager, 1);
-    add(frame_kind::announce, 0);
+    add(frame_kind::rts, 0);
     add(frame_kind::eager, 300);
-    add(frame_kind::clear, 0);
+    add(frame_kind::cts, 0);
     add(frame_kind::data, 700);
     add(frame_kind::eager, 0);
     add(frame_kind::fail, 40);

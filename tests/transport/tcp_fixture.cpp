@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/tcp_fixture.hpp"
 
-#include "transport/tcp/address.hpp"
+#include "transport/tcp/listen_address.hpp"
 
 #include <sys/socket.h>
 

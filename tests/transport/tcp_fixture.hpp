@@ -20,11 +20,11 @@ namespace tcp_test {
 
 using namespace std::chrono_literals;
 using tutti::errc;
+using tutti::transport::cancel_result;
+using tutti::transport::destination_buffer;
 using tutti::transport::frame;
 using tutti::transport::frame_kind;
-using tutti::transport::landing;
 using tutti::transport::outgoing;
-using tutti::transport::withdrawal;
 namespace core = tutti::core;
 namespace tcp = tutti::transport::tcp;
 
@@ -53,24 +53,25 @@ class recorder : public tutti::transport::inbound {
     std::size_t received = 0;  // payload of frames that ended
   };
 
-  landing begin(int peer, const frame& head) noexcept override {
+  destination_buffer begin(int peer, const frame& head) noexcept override {
     state& s = peers[peer];
     CHECK_FALSE(s.closed);
     CHECK_FALSE(finished);
     if (head.kind == frame_kind::data) {
       ++s.data_in_progress;
-      const auto r = rooms.find(head.cookie);
+      const auto r = rooms.find(head.transfer_id);
       if (r == rooms.end()) return {};
-      if (head.other_cookie > r->second.bytes) return landing{nullptr, 0, &r->second};
-      return landing{r->second.at + head.other_cookie, r->second.bytes - head.other_cookie, &r->second};
+      if (head.other_transfer_id > r->second.bytes) return destination_buffer{nullptr, 0, &r->second};
+      return destination_buffer{r->second.at + head.other_transfer_id,
+                                r->second.bytes - head.other_transfer_id, &r->second};
     }
     CHECK_FALSE(s.in_frame);
     s.in_frame = true;
     s.head = head;
     s.buffer.assign(tcp::payload_bytes(head), std::byte{0xEE});
-    return landing{s.buffer.data(), s.buffer.size(), &s};
+    return destination_buffer{s.buffer.data(), s.buffer.size(), &s};
   }
-  void end(int peer, const frame& head, const landing& where) noexcept override {
+  void end(int peer, const frame& head, const destination_buffer& where) noexcept override {
     state& s = peers[peer];
     CHECK_FALSE(s.closed);
     CHECK_FALSE(finished);
@@ -82,7 +83,7 @@ class recorder : public tutti::transport::inbound {
       return;
     }
     CHECK(s.in_frame);
-    CHECK(head.cookie == s.head.cookie);
+    CHECK(head.transfer_id == s.head.transfer_id);
     CHECK(head.kind == s.head.kind);
     s.in_frame = false;
     frames.push_back(arrived{peer, head, std::move(s.buffer)});
@@ -107,7 +108,7 @@ class recorder : public tutti::transport::inbound {
     std::string text;
   };
   std::map<int, state> peers;
-  std::map<std::uint64_t, room> rooms;  // memory for data frames, by cookie
+  std::map<std::uint64_t, room> rooms;  // memory for data frames, by transfer id
   std::vector<arrived> frames;          // all but data frames
   std::size_t data_frames = 0;
   int closings = 0;
@@ -115,11 +116,11 @@ class recorder : public tutti::transport::inbound {
 };
 
 struct message : outgoing {
-  message(frame_kind kind, std::vector<std::byte> payload_, std::uint64_t cookie = 0)
+  message(frame_kind kind, std::vector<std::byte> payload_, std::uint64_t transfer_id = 0)
       : bytes(std::move(payload_)) {
     head.kind = kind;
     head.length = bytes.size();
-    head.cookie = cookie;
+    head.transfer_id = transfer_id;
     payload = bytes.data();
     done = [](outgoing& self, bool sent_) noexcept {
       auto& m = static_cast<message&>(self);
@@ -170,14 +171,14 @@ class ranks_over {
 
   explicit ranks_over(int size, std::string secret = {}, std::chrono::milliseconds timeout = limit) {
     for (int i = 0; i < size; ++i) all.push_back(std::make_unique<rank>());
-    std::vector<core::peer_card> cards;
+    std::vector<core::endpoint_record> records;
     for (int i = 0; i < size; ++i) {
-      core::peer_card card;
-      card.rank = i;
-      card.host = "host" + std::to_string(i);
-      card.pid = 1000 + i;
-      all[static_cast<std::size_t>(i)]->transport->listen(card, !secret.empty());
-      cards.push_back(std::move(card));
+      core::endpoint_record record;
+      record.rank = i;
+      record.host = "host" + std::to_string(i);
+      record.pid = 1000 + i;
+      all[static_cast<std::size_t>(i)]->transport->listen(record, !secret.empty());
+      records.push_back(std::move(record));
     }
     for (int i = 0; i < size; ++i) {
       core::world_info& info = (*this)[i].info;
@@ -188,7 +189,7 @@ class ranks_over {
       info.timeout = timeout;
       // The same tests, through TLS.
       if (std::getenv("TUTTI_TEST_TLS") != nullptr) info.tls = tutti::make_tls_identity();
-      info.peers = cards;
+      info.peers = records;
     }
   }
   void open() {

@@ -20,8 +20,8 @@ frame some_frame() {
   f.context = 0x80000001U;
   f.tag = -7;
   f.length = 123456;
-  f.cookie = 0xFEDCBA9876543210U;
-  f.other_cookie = 0x0123456789ABCDEFU;
+  f.transfer_id = 0xFEDCBA9876543210U;
+  f.other_transfer_id = 0x0123456789ABCDEFU;
   for (std::size_t i = 0; i < f.fingerprint.size(); ++i) f.fingerprint[i] = static_cast<std::byte>(i + 1);
   return f;
 }
@@ -38,7 +38,7 @@ const char* complaint(const frame& f) {
 
 TEST_CASE("tcp header: every kind of frame survives the round trip") {
   for (int kind = static_cast<int>(frame_kind::eager); kind <= static_cast<int>(frame_kind::agree); ++kind) {
-    if (kind == static_cast<int>(frame_kind::taken)) continue;  // of shared memory
+    if (kind == static_cast<int>(frame_kind::fin)) continue;  // of shared memory
     frame f = some_frame();
     f.kind = static_cast<frame_kind>(kind);
     if (f.kind == frame_kind::eager || f.kind == frame_kind::fail || f.kind == frame_kind::agree)
@@ -52,8 +52,8 @@ TEST_CASE("tcp header: every kind of frame survives the round trip") {
     CHECK(back.context == f.context);
     CHECK(back.tag == f.tag);
     CHECK(back.length == f.length);
-    CHECK(back.cookie == f.cookie);
-    CHECK(back.other_cookie == f.other_cookie);
+    CHECK(back.transfer_id == f.transfer_id);
+    CHECK(back.other_transfer_id == f.other_transfer_id);
     CHECK(back.fingerprint == f.fingerprint);
   }
 }
@@ -100,8 +100,8 @@ TEST_CASE("tcp header: lengths are bounded by kind") {
   CHECK(complaint(f) != nullptr);
   f.length = ~std::uint64_t{0};
   CHECK(complaint(f) != nullptr);
-  // Nothing follows an announcement: its length is the message's.
-  f.kind = frame_kind::announce;
+  // Nothing follows an rts frame: its length is the message's.
+  f.kind = frame_kind::rts;
   CHECK(complaint(f) == nullptr);
   CHECK(tcp::payload_bytes(f) == 0);
 }
@@ -118,9 +118,8 @@ TEST_CASE("tcp header: unknown kinds and flags are refused even with a good chec
     return tcp::decode(h, f, way);
   };
   CHECK(with(5, 5) == nullptr);
-  // `taken` is for shared memory only.
-  const int memory_only = static_cast<int>(frame_kind::taken),
-            beyond = static_cast<int>(frame_kind::alive) + 1;
+  // `fin` is for shared memory only.
+  const int memory_only = static_cast<int>(frame_kind::fin), beyond = static_cast<int>(frame_kind::alive) + 1;
   for (const int kind : {0, memory_only, beyond, beyond + 1, 255})
     CHECK(with(5, static_cast<std::uint8_t>(kind)) != nullptr);
   CHECK(with(4, 3) != nullptr);

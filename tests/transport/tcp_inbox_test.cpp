@@ -58,11 +58,11 @@ struct stream {
   tcp::inbox in{3, up};
 };
 
-frame head_of(frame_kind kind, std::uint64_t length, std::uint64_t cookie = 0) {
+frame head_of(frame_kind kind, std::uint64_t length, std::uint64_t transfer_id = 0) {
   frame f;
   f.kind = kind;
   f.length = length;
-  f.cookie = cookie;
+  f.transfer_id = transfer_id;
   return f;
 }
 
@@ -77,7 +77,7 @@ TEST_CASE("tcp inbox: frames are put together from pieces of any size") {
     bytes.insert(bytes.end(), b.begin(), b.end());
   }
   frame data = head_of(frame_kind::data, 3000, 999);
-  data.other_cookie = 1000;
+  data.other_transfer_id = 1000;
   const auto b = stream::bytes_of(data, pattern(3000, 5), 60);
   bytes.insert(bytes.end(), b.begin(), b.end());
   std::mt19937 random(3);
@@ -93,7 +93,7 @@ TEST_CASE("tcp inbox: frames are put together from pieces of any size") {
     REQUIRE(s.up.frames.size() == 60);
     for (unsigned i = 0; i < 60; ++i) {
       CHECK(s.up.frames[i].peer == 3);
-      CHECK(s.up.frames[i].head.cookie == i);
+      CHECK(s.up.frames[i].head.transfer_id == i);
       CHECK(s.up.frames[i].payload == pattern(i * 11, i));
     }
     CHECK(s.up.rooms[999].received == 3000);
@@ -118,7 +118,7 @@ TEST_CASE("tcp inbox: what has no room is read and dropped") {
   CHECK(room[1000] == std::byte{1});
 }
 
-TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its frame") {
+TEST_CASE("tcp inbox: an abandoned destination buffer is free at once, in the middle of its frame") {
   for (const std::size_t bytes : {2000UL, 200'000UL}) {
     stream s;
     auto room = std::make_unique<std::vector<std::byte>>(bytes, std::byte{0});
@@ -127,9 +127,9 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
     s.put(all.data(), all.size() / 2);
     CHECK(s.receive() == outcome::empty);
     CHECK(s.up.peers[3].data_in_progress == 1);
-    CHECK_FALSE(s.in.redirect(&s, landing{}));  // somebody else's
-    CHECK(s.in.redirect(&s.up.rooms[1], landing{}));
-    CHECK_FALSE(s.in.redirect(&s.up.rooms[1], landing{}));
+    CHECK_FALSE(s.in.redirect(&s, destination_buffer{}));  // somebody else's
+    CHECK(s.in.redirect(&s.up.rooms[1], destination_buffer{}));
+    CHECK_FALSE(s.in.redirect(&s.up.rooms[1], destination_buffer{}));
     s.up.rooms.clear();
     room.reset();
     s.put(all.data() + all.size() / 2, all.size() - all.size() / 2);
@@ -140,7 +140,7 @@ TEST_CASE("tcp inbox: an abandoned landing is free at once, in the middle of its
   }
 }
 
-TEST_CASE("tcp inbox: a landing is moved in the middle of its frame, with what has come of it") {
+TEST_CASE("tcp inbox: a destination buffer is moved in the middle of its frame, with what has come of it") {
   for (const std::size_t bytes : {2000UL, 200'000UL}) {
     for (const std::size_t come : {std::size_t{0}, std::size_t{1}, bytes / 3, bytes - 1}) {
       CAPTURE(bytes);
@@ -154,13 +154,13 @@ TEST_CASE("tcp inbox: a landing is moved in the middle of its frame, with what h
       s.put(all.data(), first);
       CHECK(s.receive() == outcome::empty);
       recorder::room owner{second.data(), second.size()}, other{third.data(), bytes};
-      REQUIRE(s.in.redirect(&s.up.rooms[1], landing{second.data(), second.size(), &owner}));
+      REQUIRE(s.in.redirect(&s.up.rooms[1], destination_buffer{second.data(), second.size(), &owner}));
       room.reset();  // free at once
       s.up.rooms.clear();
       const std::size_t more = (all.size() - first) / 2;
       s.put(all.data() + first, more);
       CHECK(s.receive() == outcome::empty);
-      REQUIRE(s.in.redirect(&owner, landing{third.data(), bytes, &other}));
+      REQUIRE(s.in.redirect(&owner, destination_buffer{third.data(), bytes, &other}));
       std::fill(second.begin(), second.end(), std::byte{2});
       s.put(all.data() + first + more, all.size() - first - more);
       s.put(stream::bytes_of(head_of(frame_kind::eager, 4, 3), pattern(4, 3), 1));
@@ -226,7 +226,7 @@ TEST_CASE("tcp inbox: what no peer sends is refused") {
   }
   SUBCASE("frames behind the farewell") {
     s.put(stream::bytes_of(head_of(frame_kind::leave, 0), {}));
-    s.put(stream::bytes_of(head_of(frame_kind::clear, 0), {}, 1));
+    s.put(stream::bytes_of(head_of(frame_kind::cts, 0), {}, 1));
     CHECK(s.receive() == outcome::malformed);
   }
   SUBCASE("a frame that comes twice") {

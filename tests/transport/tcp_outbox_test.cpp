@@ -65,12 +65,12 @@ struct stream {
   std::size_t checked = 0;  // of them
 };
 
-std::vector<std::byte> reassemble(const std::vector<arrived>& frames, std::uint64_t cookie,
+std::vector<std::byte> reassemble(const std::vector<arrived>& frames, std::uint64_t transfer_id,
                                   std::size_t bytes) {
   std::vector<std::byte> whole(bytes, std::byte{0});
   for (const arrived& a : frames)
-    if (a.head.kind == frame_kind::data && a.head.cookie == cookie)
-      std::memcpy(whole.data() + a.head.other_cookie, a.payload.data(), a.payload.size());
+    if (a.head.kind == frame_kind::data && a.head.transfer_id == transfer_id)
+      std::memcpy(whole.data() + a.head.other_transfer_id, a.payload.data(), a.payload.size());
   return whole;
 }
 
@@ -96,7 +96,7 @@ TEST_CASE("tcp outbox: many small frames leave in one call, in order") {
   s.read();
   REQUIRE(s.frames.size() == 16);
   for (unsigned i = 0; i < 16; ++i) {
-    CHECK(s.frames[i].head.cookie == i);
+    CHECK(s.frames[i].head.transfer_id == i);
     CHECK(s.frames[i].payload == pattern(i, i));
   }
 }
@@ -106,11 +106,11 @@ TEST_CASE("tcp outbox: long data leave in slices, and messages pass between them
   tcp::outbox out;
   const std::size_t bytes = 3 * tcp::slice_bytes + 4711;
   message data(frame_kind::data, pattern(bytes, 1), 77);
-  data.head.other_cookie = 0;
+  data.head.other_transfer_id = 0;
   out.push(data);
   tcp::outbox::list left;
   CHECK(out.send(s.to, 1 << 20, left) == outcome::blocked);
-  message note(frame_kind::clear, {}, 78);
+  message note(frame_kind::cts, {}, 78);
   message text(frame_kind::eager, pattern(50'000, 2), 79);
   out.push(note);
   out.push(text);
@@ -121,7 +121,7 @@ TEST_CASE("tcp outbox: long data leave in slices, and messages pass between them
   REQUIRE(s.frames.size() == 6);
   CHECK(s.frames[0].head.kind == frame_kind::data);
   CHECK(s.frames[0].head.length == tcp::slice_bytes);
-  CHECK(s.frames[1].head.cookie == 78);
+  CHECK(s.frames[1].head.transfer_id == 78);
   CHECK(s.frames[2].payload == text.bytes);
   CHECK(s.frames[5].head.length == 4711);
   CHECK(reassemble(s.frames, 77, bytes) == data.bytes);
@@ -133,12 +133,12 @@ TEST_CASE("tcp outbox: data that fit a slice keep their place among the messages
   message first(frame_kind::data, pattern(tcp::slice_bytes, 1), 1);
   message second(frame_kind::eager, pattern(10, 2), 2);
   message third(frame_kind::data, {}, 3);
-  message fourth(frame_kind::announce, {}, 4);
+  message fourth(frame_kind::rts, {}, 4);
   fourth.head.length = 1'000'000'000;  // of the message that it announces
   for (message* m : {&first, &second, &third, &fourth}) out.push(*m);
   s.pump(out);
   REQUIRE(s.frames.size() == 4);
-  for (unsigned i = 0; i < 4; ++i) CHECK(s.frames[i].head.cookie == i + 1);
+  for (unsigned i = 0; i < 4; ++i) CHECK(s.frames[i].head.transfer_id == i + 1);
   CHECK(s.frames[0].payload == first.bytes);
   CHECK(s.frames[3].head.length == 1'000'000'000);
 }
@@ -156,7 +156,7 @@ TEST_CASE("tcp outbox: two long messages share the stream without mixing") {
   CHECK(reassemble(s.frames, 2, bytes) == two.bytes);
 }
 
-TEST_CASE("tcp outbox: what was withdrawn unsent does not leave") {
+TEST_CASE("tcp outbox: what was cancelled unsent does not leave") {
   stream s;
   tcp::outbox out;
   message one(frame_kind::eager, pattern(10, 1), 1);
@@ -165,17 +165,17 @@ TEST_CASE("tcp outbox: what was withdrawn unsent does not leave") {
   out.push(one);
   out.push(two);
   out.push(three);
-  CHECK(out.withdraw(one) == withdrawal::gone);
-  CHECK(out.withdraw(three) == withdrawal::gone);
-  CHECK(out.withdraw(three) == withdrawal::gone);
+  CHECK(out.cancel(one) == cancel_result::gone);
+  CHECK(out.cancel(three) == cancel_result::gone);
+  CHECK(out.cancel(three) == cancel_result::gone);
   s.pump(out);
   REQUIRE(s.frames.size() == 1);
-  CHECK(s.frames[0].head.cookie == 2);
+  CHECK(s.frames[0].head.transfer_id == 2);
   CHECK_FALSE(one.finished);
   CHECK(out.empty());
 }
 
-TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and its memory is free at once") {
+TEST_CASE("tcp outbox: what was cancelled half way is finished from a copy, and its memory is free at once") {
   stream s;
   tcp::outbox out;
   SUBCASE("a message") {
@@ -185,7 +185,7 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
     out.push(next);
     tcp::outbox::list left;
     REQUIRE(out.send(s.to, 1 << 20, left) == outcome::blocked);
-    CHECK(out.withdraw(half) == withdrawal::leaves);
+    CHECK(out.cancel(half) == cancel_result::leaves);
     std::fill(half.bytes.begin(), half.bytes.end(), std::byte{0xDD});
     half.bytes.clear();
     half.bytes.shrink_to_fit();
@@ -203,12 +203,12 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
     out.push(next);
     tcp::outbox::list left;
     REQUIRE(out.send(s.to, 1 << 20, left) == outcome::blocked);
-    CHECK(out.withdraw(half) == withdrawal::gone);
+    CHECK(out.cancel(half) == cancel_result::gone);
     half.bytes.clear();
     half.bytes.shrink_to_fit();
     s.pump(out);
     REQUIRE(s.frames.size() == 5);
-    CHECK(s.frames[0].head.cookie == 1);
+    CHECK(s.frames[0].head.transfer_id == 1);
     const std::vector<std::byte> expected = pattern(bytes, 1);
     CHECK(std::equal(s.frames[0].payload.begin(), s.frames[0].payload.end(), expected.begin()));
     CHECK(reassemble(s.frames, 2, bytes) == next.bytes);
@@ -219,12 +219,12 @@ TEST_CASE("tcp outbox: what was withdrawn half way is finished from a copy, and 
       out.push(half);
       tcp::outbox::list left;
       out.send(s.to, 1 << 20, left);
-      out.withdraw(half);
+      out.cancel(half);
       s.read();
     }
     s.pump(out);
     for (const arrived& a : s.frames)
-      CHECK(a.payload == pattern(60'000, static_cast<unsigned>(a.head.cookie)));
+      CHECK(a.payload == pattern(60'000, static_cast<unsigned>(a.head.transfer_id)));
   }
 }
 
@@ -251,13 +251,13 @@ TEST_CASE("tcp outbox: checksums are those of what leaves, also of a frame that 
   stream s;
   tcp::outbox out(true);
   message small(frame_kind::eager, pattern(1000, 1), 1);
-  message nothing(frame_kind::clear, {}, 2);
+  message nothing(frame_kind::cts, {}, 2);
   message long_data(frame_kind::data, pattern(1'000'000, 3), 3);
   for (message* m : {&small, &nothing, &long_data}) out.push(*m);
   tcp::outbox::list left;
   REQUIRE(out.send(s.to, 1 << 20, left) == outcome::blocked);
   while (outgoing* f = left.pop_front()) f->done(*f, true);
-  REQUIRE(out.withdraw(long_data));
+  REQUIRE(out.cancel(long_data));
   std::fill(long_data.bytes.begin(), long_data.bytes.end(), std::byte{0});
   s.read();
   s.pump(out);

@@ -14,8 +14,8 @@ bool contains(const std::string& text, const char* part) { return text.find(part
 
 using messages = std::vector<std::unique_ptr<message>>;
 
-message& add(messages& all, frame_kind kind, std::vector<std::byte> payload, std::uint64_t cookie) {
-  all.push_back(std::make_unique<message>(kind, std::move(payload), cookie));
+message& add(messages& all, frame_kind kind, std::vector<std::byte> payload, std::uint64_t transfer_id) {
+  all.push_back(std::make_unique<message>(kind, std::move(payload), transfer_id));
   return *all.back();
 }
 
@@ -48,7 +48,7 @@ TEST_CASE("tcp: messages of all sizes arrive in order, both ways") {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       const arrived& a = world[to].up.frames[i];
       CHECK(a.peer == 1 - to);
-      CHECK(a.head.cookie == i);
+      CHECK(a.head.transfer_id == i);
       CHECK(a.head.tag == static_cast<std::int32_t>(i) - 5);
       CHECK(a.head.context == 17);
       CHECK(a.payload == sent[1 - to][i]->bytes);
@@ -96,21 +96,21 @@ TEST_CASE("tcp: large data land in the receiver's memory, messages pass them") {
   CHECK(rooms[2][bytes / 2] == std::byte{0});
 }
 
-TEST_CASE("tcp: frames withdrawn before the connection stands do not leave") {
+TEST_CASE("tcp: frames cancelled before the connection stands do not leave") {
   ranks world(2);
   world.open();
   message one(frame_kind::eager, pattern(10, 1), 1);
   message two(frame_kind::eager, pattern(10, 2), 2);
   one.submit(world[0].to(1));
   two.submit(world[0].to(1));
-  world[0].to(1).withdraw(one);
-  world[0].to(1).withdraw(one);
+  world[0].to(1).cancel(one);
+  world[0].to(1).cancel(one);
   REQUIRE(world.drive([&] { return world[1].up.frames.size() == 1; }));
-  CHECK(world[1].up.frames[0].head.cookie == 2);
+  CHECK(world[1].up.frames[0].head.transfer_id == 2);
   CHECK_FALSE(one.finished);
 }
 
-TEST_CASE("tcp: data withdrawn half way leave the stream whole and the memory free") {
+TEST_CASE("tcp: data cancelled half way leave the stream whole and the memory free") {
   ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -122,7 +122,7 @@ TEST_CASE("tcp: data withdrawn half way leave the stream whole and the memory fr
   data.submit(world[0].to(1));
   REQUIRE(world.settle(0));  // the receiver reads nothing: the kernel is full
   REQUIRE_FALSE(data.finished);
-  world[0].to(1).withdraw(data);
+  world[0].to(1).cancel(data);
   data.bytes.clear();
   data.bytes.shrink_to_fit();
   message after(frame_kind::eager, pattern(1000, 2), 2);
@@ -136,7 +136,7 @@ TEST_CASE("tcp: data withdrawn half way leave the stream whole and the memory fr
   CHECK_FALSE(data.finished);
 }
 
-TEST_CASE("tcp: a landing abandoned in the middle of a stream is not written to any more") {
+TEST_CASE("tcp: a destination buffer abandoned in the middle of a stream is not written to any more") {
   ranks world(2);
   world.open();
   REQUIRE(world.connect(0, 1));
@@ -146,7 +146,7 @@ TEST_CASE("tcp: a landing abandoned in the middle of a stream is not written to 
   message data(frame_kind::data, pattern(bytes, 1), 1);
   data.submit(world[0].to(1));
   REQUIRE(world.drive([&] { return world[1].up.data_frames > 3; }));
-  world[1].to(0).redirect_landing(&world[1].up.rooms[1], landing{});
+  world[1].to(0).redirect_destination(&world[1].up.rooms[1], destination_buffer{});
   world[1].up.rooms.clear();
   room.reset();
   REQUIRE(world.drive([&] { return data.finished; }));

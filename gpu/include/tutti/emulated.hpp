@@ -40,13 +40,13 @@ struct options {
 // is not pinned. The device has failed then, as a GPU would.
 class access;
 
-// A chip, which the ranks of one process may share as they would a GPU. Thread-safe.
-class chip {
+// An emulated device, which the ranks of one process may share as they would a GPU. Thread-safe.
+class emulated_device {
  public:
-  explicit chip(options how = options());
-  chip(const chip&) = delete;
-  chip& operator=(const chip&) = delete;
-  ~chip();
+  explicit emulated_device(options how = options());
+  emulated_device(const emulated_device&) = delete;
+  emulated_device& operator=(const emulated_device&) = delete;
+  ~emulated_device();
 
   // From now on: the n-th piece of work from here fails.
   void fail_after(std::uint64_t n, std::string why = "injected fault");
@@ -63,17 +63,24 @@ class chip {
   std::unique_ptr<impl> impl_;
 };
 
-// The chip that stands for device `ordinal` of this process; made on first use, with `options` from then.
-std::shared_ptr<chip> default_chip(int ordinal = 0);
+// The emulated device that stands for device `ordinal` of this process; made on first use, with `options`
+// from then.
+std::shared_ptr<emulated_device> default_device(int ordinal = 0);
 
-// The device on the loop of a communicator or a runtime. A chip is closed with the last device on it.
-gpu::device open(const communicator& of, std::shared_ptr<chip> on = default_chip());
-gpu::device open(runtime& rt, std::shared_ptr<chip> on = default_chip());
+using chip [[deprecated("write emulated_device")]] = emulated_device;
+[[deprecated("write default_device")]] inline std::shared_ptr<emulated_device> default_chip(int ordinal = 0) {
+  return default_device(ordinal);
+}
+
+// The device on the loop of a communicator or a runtime. An emulated device is closed with the last device on
+// it.
+gpu::device open(const communicator& of, std::shared_ptr<emulated_device> on = default_device());
+gpu::device open(runtime& rt, std::shared_ptr<emulated_device> on = default_device());
 
 // What a kernel sees: memory of the device behind its addresses.
 class access {
  public:
-  explicit access(const chip::impl& on) noexcept : chip_(on) {}
+  explicit access(const emulated_device::impl& on) noexcept : device_(on) {}
   // Elements that the kernel may touch.
   template <class T>
   T* at(gpu::device_span<T> s) const {
@@ -86,12 +93,12 @@ class access {
 
  private:
   const void* find(const void* memory, std::size_t bytes) const;
-  const chip::impl& chip_;
+  const emulated_device::impl& device_;
 };
 
-// A kernel of the program's own: f(access) runs on a thread of the chip when the stream gets to it. It is
-// copied; buffers that it uses must live until then. errc::invalid_argument for a stream of another kind of
-// device.
+// A kernel of the program's own: f(access) runs on a thread of the emulated device when the stream gets to
+// it. It is copied; buffers that it uses must live until then. errc::invalid_argument for a stream of another
+// kind of device.
 void launch(const gpu::stream& in, std::function<void(access)> f);
 
 // A stream is being captured: for tests of what depends on that.

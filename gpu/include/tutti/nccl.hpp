@@ -4,7 +4,7 @@
 
 #include <tutti/communicator.hpp>
 #include <tutti/cuda.hpp>
-#include <tutti/gpu/verbs.hpp>
+#include <tutti/gpu/any_communicator.hpp>
 #include <tutti/task.hpp>
 
 #include <memory>
@@ -51,7 +51,7 @@ class batch {
 };
 
 // Memory that NCCL knows: collectives on registered buffers of all ranks go without copies, where NCCL can.
-// Ends with the last handle, on the lane.
+// Ends with the last handle, on the submit thread.
 class registration {
  public:
   registration() noexcept = default;
@@ -64,10 +64,10 @@ class registration {
 
 // A NCCL communicator. A handle; belongs to its device's loop.
 //
-// The verbs are those of all device communicators. NCCL is called by a thread of the device's, its lane, in
+// The operations are those of all device communicators. NCCL is called by the device's submit thread, in
 // the order in which operations were started; the loop never is in NCCL. Operations run on a stream of the
 // communicator's own. Of several communicators on one device, all ranks start their operations in one order;
-// one that waits for a rank holds up the lane.
+// one that waits for a rank holds up the submit thread.
 //
 // send and recv have no tags, and a recv takes exactly what was sent; several that must begin together go in
 // a batch. avg and premul_sum are NCCL's own; callables and bitwise reductions are errc::not_supported.
@@ -75,7 +75,7 @@ class registration {
 // No operation waits for ever: after the time limit of the communicator that this was made from, and when a
 // rank has died or left, NCCL's communicator is aborted, and everything pending ends with errc::timed_out,
 // errc::peer_failed or errc::peer_left; the text names the ranks that had not called the operation.
-class communicator : public gpu::verbs {
+class communicator : public gpu::any_communicator {
  public:
   communicator() noexcept = default;
   explicit communicator(std::shared_ptr<group_impl> impl) noexcept;

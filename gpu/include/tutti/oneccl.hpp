@@ -4,7 +4,7 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/gpu/verbs.hpp>
+#include <tutti/gpu/any_communicator.hpp>
 #include <tutti/task.hpp>
 
 #include <functional>
@@ -31,7 +31,7 @@ struct sycl_queue {
 
 // A oneCCL communicator. A handle; belongs to its device's loop.
 //
-// The verbs are those of all device communicators. Calls of oneCCL block, and it wants all of a
+// The operations are those of all device communicators. Calls of oneCCL block, and it wants all of a
 // communicator's from one thread: each communicator has a thread, which makes them in the order in which
 // operations were started; the loop never is in oneCCL. Ranks must be processes: oneCCL cannot connect two of
 // one process.
@@ -45,7 +45,7 @@ struct sycl_queue {
 // and the communicator is of no more use; the text names the ranks that had not called the operation. oneCCL
 // cannot abort: the thread stays in its call, and device memory given as a span with it; where a connection
 // of its own breaks, oneCCL may end the process (2022.2 does).
-class communicator : public gpu::verbs {
+class communicator : public gpu::any_communicator {
  public:
   communicator() noexcept = default;
   explicit communicator(std::shared_ptr<group_impl> impl) noexcept;

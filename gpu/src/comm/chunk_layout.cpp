@@ -4,11 +4,13 @@
 namespace tutti::gpu::detail {
 namespace {
 
-bool many_blocks_in(verb kind) noexcept {
-  return kind == verb::scatter || kind == verb::reduce_scatter || kind == verb::all_to_all;
+bool many_blocks_in(operation_kind kind) noexcept {
+  return kind == operation_kind::scatter || kind == operation_kind::reduce_scatter ||
+         kind == operation_kind::all_to_all;
 }
-bool many_blocks_out(verb kind) noexcept {
-  return kind == verb::gather || kind == verb::all_gather || kind == verb::all_to_all;
+bool many_blocks_out(operation_kind kind) noexcept {
+  return kind == operation_kind::gather || kind == operation_kind::all_gather ||
+         kind == operation_kind::all_to_all;
 }
 std::byte* offset_by(void* base, std::size_t elements, std::size_t element_bytes) noexcept {
   return static_cast<std::byte*>(base) + elements * element_bytes;
@@ -17,14 +19,15 @@ std::byte* offset_by(void* base, std::size_t elements, std::size_t element_bytes
 }  // namespace
 
 std::size_t chunk_layout::blocks() const noexcept {
-  if (call_.kind == verb::scatter) return size_ + 1;
+  if (call_.kind == operation_kind::scatter) return size_ + 1;
   return many_blocks_in(call_.kind) || many_blocks_out(call_.kind) ? size_ : 1;
 }
 
 void chunk_layout::copy_in(driver& d, std::size_t offset, std::size_t count, void* memory,
                            void* stream) const {
   const std::size_t e = call_.in.element_bytes, bytes = count * e;
-  const bool gives = !(call_.kind == verb::broadcast || call_.kind == verb::scatter) || is_root();
+  const bool gives =
+      !(call_.kind == operation_kind::broadcast || call_.kind == operation_kind::scatter) || is_root();
   if (!gives) return;
   if (many_blocks_in(call_.kind)) {
     for (std::size_t r = 0; r < size_; ++r)
@@ -39,17 +42,18 @@ void chunk_layout::copy_in(driver& d, std::size_t offset, std::size_t count, voi
 void chunk_layout::copy_out(driver& d, std::size_t offset, std::size_t count, void* memory,
                             void* stream) const {
   const std::size_t e = call_.in.element_bytes, bytes = count * e;
-  const bool gets = !(call_.kind == verb::reduce || call_.kind == verb::gather) || is_root();
+  const bool gets =
+      !(call_.kind == operation_kind::reduce || call_.kind == operation_kind::gather) || is_root();
   // The root of a broadcast has what it sends already.
-  if (!gets || (call_.kind == verb::broadcast && is_root())) return;
+  if (!gets || (call_.kind == operation_kind::broadcast && is_root())) return;
   if (many_blocks_out(call_.kind)) {
     for (std::size_t r = 0; r < size_; ++r)
       d.copy(offset_by(call_.out.data, r * block_ + offset, e), offset_by(memory, r * count, e), bytes,
              stream);
   } else {
     std::size_t place = 0;
-    if (call_.kind == verb::reduce_scatter) place = rank_ * count;
-    if (call_.kind == verb::scatter) place = size_ * count;
+    if (call_.kind == operation_kind::reduce_scatter) place = rank_ * count;
+    if (call_.kind == operation_kind::scatter) place = size_ * count;
     d.copy(offset_by(call_.out.data, offset, e), offset_by(memory, place, e), bytes, stream);
   }
 }
@@ -66,13 +70,13 @@ view chunk_layout::part(void* memory, std::size_t first_block, std::size_t count
 
 view chunk_layout::in(void* memory, std::size_t count) const noexcept {
   switch (call_.kind) {
-    case verb::all_gather:
-    case verb::gather:
+    case operation_kind::all_gather:
+    case operation_kind::gather:
       return part(memory, rank_, count, 1);
-    case verb::reduce_scatter:
-    case verb::all_to_all:
+    case operation_kind::reduce_scatter:
+    case operation_kind::all_to_all:
       return part(memory, 0, count, size_);
-    case verb::scatter:
+    case operation_kind::scatter:
       return part(memory, 0, count, is_root() ? size_ : 0);
     default:
       return part(memory, 0, count, 1);
@@ -81,14 +85,14 @@ view chunk_layout::in(void* memory, std::size_t count) const noexcept {
 
 view chunk_layout::out(void* memory, std::size_t count) const noexcept {
   switch (call_.kind) {
-    case verb::all_gather:
-    case verb::all_to_all:
+    case operation_kind::all_gather:
+    case operation_kind::all_to_all:
       return part(memory, 0, count, size_);
-    case verb::gather:
+    case operation_kind::gather:
       return part(memory, 0, count, is_root() ? size_ : 0);
-    case verb::reduce_scatter:
+    case operation_kind::reduce_scatter:
       return part(memory, rank_, count, 1);
-    case verb::scatter:
+    case operation_kind::scatter:
       return part(memory, size_, count, 1);
     default:
       return part(memory, 0, count, 1);

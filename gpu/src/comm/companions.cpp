@@ -68,10 +68,11 @@ task<std::string> companions::who_is_missing(std::uint64_t sequence) {
     if (!a) {
       findings += fmt::format("; rank {} does not answer", peer);
     } else if (a->sequence < sequence) {
-      findings += a->sequence == 0
-                      ? fmt::format("; rank {} has not called it, nor anything before", peer)
-                      : fmt::format("; rank {} has not called it: its last was {} #{}", peer,
-                                    name_of(static_cast<gpu::detail::verb>(a->verb)), a->sequence);
+      findings +=
+          a->sequence == 0
+              ? fmt::format("; rank {} has not called it, nor anything before", peer)
+              : fmt::format("; rank {} has not called it: its last was {} #{}", peer,
+                            name_of(static_cast<gpu::detail::operation_kind>(a->operation)), a->sequence);
     }
   }
   co_return findings;
@@ -100,7 +101,7 @@ task<> companions::hear(int peer) {
       note mine;
       mine.kind = note::answer;
       mine.sequence = here.sequence;
-      mine.verb = static_cast<std::int32_t>(here.last);
+      mine.operation = static_cast<std::int32_t>(here.last);
       tell(peer, mine);
     } else if (got.kind == note::answer) {
       answers_[at] = got;

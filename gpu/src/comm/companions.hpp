@@ -25,9 +25,9 @@ class companions {
   // How far a rank is: operations are numbered from 1.
   struct position {
     std::uint64_t sequence = 0;
-    verb last = verb::barrier;
+    operation_kind last = operation_kind::barrier;
   };
-  // Whose companions they are, and what it does about their news; on the loop.
+  // Whose companions they are, and what it does when one arrives or fails; on the loop.
   class owner {
    public:
     virtual position where() const noexcept = 0;
@@ -55,7 +55,7 @@ class companions {
   struct note {
     enum : std::int32_t { ask = 1, answer, bye, failed };
     std::int32_t kind = 0;
-    std::int32_t verb = 0;
+    std::int32_t operation = 0;
     std::uint64_t sequence = 0;
     std::int32_t why = 0;
     std::int32_t keep = 0;

@@ -43,7 +43,7 @@ struct introduction {
   std::uint64_t device;  // hash of the driver's identity
   std::uint64_t chunk_bytes;
   std::uint64_t staged;  // its operations are, unless they say otherwise
-  std::uint64_t name;    // rank 0's counts: of the meeting
+  std::uint64_t name;    // rank 0's counts: of the single-device group
 };
 
 }  // namespace
@@ -80,7 +80,8 @@ task<device_communicator> init(communicator world, device on, communicator_optio
                                                       std::move(payload),
                                                       fmt::format("devices of {}", world.name()), how);
   if (one_process && one_device)
-    group->meet(detail::meeting::find(fmt::format("{:x}.{}", all[0].process, all[0].name), world.size()));
+    group->meet(
+        detail::single_device_group::find(fmt::format("{:x}.{}", all[0].process, all[0].name), world.size()));
   if (!one_process && one_device && !any_staged) {
     communicator notes = co_await world.duplicate();
     std::string why;
@@ -92,8 +93,8 @@ task<device_communicator> init(communicator world, device on, communicator_optio
       group->meet_nowhere(std::move(why));
     }
   }
-  // Nobody may come to a meeting that a rank has not joined yet and may be the last to leave: all have it
-  // from here on.
+  // Nobody may come to a single-device group that a rank has not joined yet and may be the last to leave: all
+  // have it from here on.
   communicator control = co_await world.duplicate();
   co_await control.barrier();
   co_return device_communicator(std::move(group));

@@ -13,14 +13,14 @@
 namespace tutti::gpu::detail {
 
 // Collectives start their chunks one operation after the other, in the same order on all ranks.
-task<> device_group::take_turn(lanes use, std::uint64_t ticket, void* ready) {
+task<> device_group::take_turn(stream_pair use, std::uint64_t ticket, void* ready) {
   on().driver().wait(use.out->native(), ready);
   on().driver().wait(use.in->native(), ready);
-  while (turns_.front() != ticket) co_await turn_news_.next();
+  while (turns_.front() != ticket) co_await turn_changed_.changed();
 }
 void device_group::end_turn(std::uint64_t ticket) noexcept {
   std::erase(turns_, ticket);
-  turn_news_.tell();
+  turn_changed_.notify_all();
 }
 
 // ---- one chunk ----
@@ -45,24 +45,24 @@ tutti::detail::buffer_view plain(const view& of) noexcept {
   return v;
 }
 
-tutti::detail::operation_kind kind_of(verb kind) noexcept {
+tutti::detail::operation_kind kind_of(operation_kind kind) noexcept {
   using k = tutti::detail::operation_kind;
   switch (kind) {
-    case verb::broadcast:
+    case operation_kind::broadcast:
       return k::broadcast;
-    case verb::reduce:
+    case operation_kind::reduce:
       return k::reduce;
-    case verb::all_reduce:
+    case operation_kind::all_reduce:
       return k::all_reduce;
-    case verb::scatter:
+    case operation_kind::scatter:
       return k::scatter;
-    case verb::gather:
+    case operation_kind::gather:
       return k::gather;
-    case verb::all_gather:
+    case operation_kind::all_gather:
       return k::all_gather;
-    case verb::reduce_scatter:
+    case operation_kind::reduce_scatter:
       return k::reduce_scatter;
-    case verb::all_to_all:
+    case operation_kind::all_to_all:
       return k::all_to_all;
     default:
       return k::barrier;
@@ -85,7 +85,7 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
 
 // Chunk i is loaded while chunk i - 1 is with the CPU's communicator and chunk i - 2 on its way back. Two
 // chunks are with the communicator at a time: the next has begun when one ends.
-task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t ticket, void* ready) {
+task<> device_group::staged_collective(work_state* w, stream_pair use, std::uint64_t ticket, void* ready) {
   const call& c = w->what;
   driver& d = on().driver();
   co_await take_turn(use, ticket, ready);
@@ -139,7 +139,7 @@ task<> device_group::staged_collective(work_state* w, lanes use, std::uint64_t t
 
 // An announcement with the length and the name of what follows goes by the user's tag, so that messages are
 // matched in the order in which they were sent; the chunks go under a tag of their own.
-task<> device_group::staged_send(work_state* w, lanes use, void* ready, std::uint64_t head[2]) {
+task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]) {
   const call& c = w->what;
   const std::uint64_t mine[2] = {head[0], head[1]};
   request announcing = heads_.isend(std::span<const std::uint64_t>(mine), c.peer, c.tag);
@@ -176,7 +176,7 @@ task<> device_group::staged_send(work_state* w, lanes use, void* ready, std::uin
   w->finish_with(*use.out);
 }
 
-task<> device_group::staged_receive(work_state* w, lanes use, void* ready) {
+task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready) {
   const call& c = w->what;
   std::uint64_t head[2] = {};
   request announced = heads_.irecv(std::span<std::uint64_t>(head), c.peer, c.tag);
@@ -224,12 +224,13 @@ task<> device_group::staged_receive(work_state* w, lanes use, void* ready) {
 
 namespace {
 
-// Polled by the loop: the last rank to come settles the visit from its own thread.
-class visit_awaiter : suspended, attachment::listener {
+// Polled by the loop: the last rank to come settles the contribution from its own thread.
+class contribution_awaiter : suspended, attachment::listener {
  public:
-  visit_awaiter(attachment& on, meeting::visit& v) noexcept : suspended(&stop), on_(on), visit_(v) {}
-  ~visit_awaiter() { leave(); }
-  bool await_ready() const noexcept { return visit_.settled.load(std::memory_order_acquire); }
+  contribution_awaiter(attachment& on, single_device_group::contribution& v) noexcept
+      : suspended(&stop), on_(on), contribution_(v) {}
+  ~contribution_awaiter() { leave(); }
+  bool await_ready() const noexcept { return contribution_.settled.load(std::memory_order_acquire); }
   template <class Promise>
   bool await_suspend(std::coroutine_handle<Promise> h) {
     if (!begin(h, "the operation")) return false;
@@ -243,7 +244,7 @@ class visit_awaiter : suspended, attachment::listener {
 
  private:
   bool poll() noexcept override {
-    if (!listening_ || !visit_.settled.load(std::memory_order_acquire)) return false;
+    if (!listening_ || !contribution_.settled.load(std::memory_order_acquire)) return false;
     leave();
     on_.resume_soon(*this);
     return true;
@@ -254,33 +255,35 @@ class visit_awaiter : suspended, attachment::listener {
     on_.end_other_wait();
   }
   static void stop(suspended& self, errc why, const std::string& text) noexcept {
-    auto& a = static_cast<visit_awaiter&>(self);
+    auto& a = static_cast<contribution_awaiter&>(self);
     a.leave();
     a.set_failure(why, text);
     a.on_.resume_soon(a);
   }
   attachment& on_;
-  meeting::visit& visit_;
+  single_device_group::contribution& contribution_;
   bool listening_ = false;
 };
 
-class visit_operation {
+class contribution_operation {
  public:
-  visit_operation(attachment& on, meeting::visit& v) noexcept : on_(on), visit_(v) {}
-  visit_awaiter operator co_await() && noexcept { return visit_awaiter(on_, visit_); }
+  contribution_operation(attachment& on, single_device_group::contribution& v) noexcept
+      : on_(on), contribution_(v) {}
+  contribution_awaiter operator co_await() && noexcept { return contribution_awaiter(on_, contribution_); }
 
  private:
   attachment& on_;
-  meeting::visit& visit_;
+  single_device_group::contribution& contribution_;
 };
 
 }  // namespace
 
-task<> device_group::on_one_device(work_state* w, lanes use, std::shared_ptr<meeting::visit> here) {
+task<> device_group::on_one_device(work_state* w, stream_pair use,
+                                   std::shared_ptr<single_device_group::contribution> here) {
   const std::chrono::milliseconds limit = on().timeout();
   bool late = false;
   try {
-    co_await with_timeout(visit_operation(on(), *here), limit);
+    co_await with_timeout(contribution_operation(on(), *here), limit);
   } catch (const error& e) {
     if (e.code() != errc::timed_out) throw;
     late = true;
@@ -306,11 +309,12 @@ device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, 
       payload_(std::move(payload)),
       how_(how),
       staging_(std::make_shared<staging>(on_->shared_driver())),
-      turn_news_(*on_),
-      slot_news_(*on_) {}
+      turn_changed_(*on_),
+      slot_changed_(*on_) {}
 
 device_group::~device_group() {
-  if (meeting_) meeting_->break_up(errc::peer_left, fmt::format("rank {} has left {}", rank(), name()));
+  if (single_device_)
+    single_device_->break_up(errc::peer_left, fmt::format("rank {} has left {}", rank(), name()));
   if (!is_idle()) {
     // The others would wait for chunks that do not come.
     chunks_.abort();
@@ -319,10 +323,10 @@ device_group::~device_group() {
   end_all(fmt::format("the last handle of {} has gone", name()));
 }
 
-device_group::lanes device_group::take_lanes() {
-  if (!spare_lanes_.empty()) {
-    lanes l = std::move(spare_lanes_.back());
-    spare_lanes_.pop_back();
+device_group::stream_pair device_group::take_streams() {
+  if (!spare_streams_.empty()) {
+    stream_pair l = std::move(spare_streams_.back());
+    spare_streams_.pop_back();
     return l;
   }
   const auto make = [this] {
@@ -333,24 +337,24 @@ device_group::lanes device_group::take_lanes() {
 
 path device_group::choose(const call& c) const {
   path way = c.way != path::automatic ? c.way : how_.way;
-  const bool message = c.kind == verb::send || c.kind == verb::receive;
+  const bool message = c.kind == operation_kind::send || c.kind == operation_kind::receive;
   const bool wide_factor = c.op.kind == reduce_kind::premul_sum &&
                            (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
   const bool reduces = c.op.kind != reduce_kind::none;
   // What is exchanged in place would need more room than a window has.
   const bool possible =
-      (meeting_ || (window_ && c.kind != verb::all_to_all)) && !message &&
+      (single_device_ || (window_ && c.kind != operation_kind::all_to_all)) && !message &&
       (!reduces || (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor &&
                     on().driver().can().kernels && size() <= static_cast<int>(most_operands)));
   if (way == path::automatic) way = possible ? path::one_device : path::staged;
   if (way == path::one_device && !possible)
     throw error(errc::not_supported,
                 fmt::format("{}: not possible on one device: {}", title(c),
-                            !meeting_ && !window_ ? apart_
-                            : message             ? "messages are staged"
-                            : !reduces            ? "all_to_all between processes is staged"
-                                                  : fmt::format("there is no kernel for {} of {} here",
-                                                                tutti::name_of(c.op.kind), tutti::name_of(c.in.type))));
+                            !single_device_ && !window_ ? apart_
+                            : message                   ? "messages are staged"
+                            : !reduces                  ? "all_to_all between processes is staged"
+                                                        : fmt::format("there is no kernel for {} of {} here",
+                                                                      tutti::name_of(c.op.kind), tutti::name_of(c.in.type))));
   return way;
 }
 
@@ -363,7 +367,7 @@ std::shared_ptr<void> device_group::after(const call& c) {
 std::shared_ptr<work_state> device_group::start(call what) {
   std::shared_ptr<work_state> w = begin(std::move(what));
   const path way = choose(w->what);
-  const bool message = w->what.kind == verb::send || w->what.kind == verb::receive;
+  const bool message = w->what.kind == operation_kind::send || w->what.kind == operation_kind::receive;
   std::uint64_t ticket = 0;
   std::shared_ptr<void> ready = after(w->what);
   if (!message && (way == path::staged || window_)) turns_.push_back(ticket = next_ticket_++);
@@ -374,18 +378,18 @@ std::shared_ptr<work_state> device_group::start(call what) {
 
 task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared_ptr<void> ready) {
   work_state& w = *r->of;
-  const verb kind = w.what.kind;
+  const operation_kind kind = w.what.kind;
   errc why = errc::success;
   std::string text;
-  const bool message = kind == verb::send || kind == verb::receive;
-  const bool meets = way == path::one_device && meeting_;
+  const bool message = kind == operation_kind::send || kind == operation_kind::receive;
+  const bool meets = way == path::one_device && single_device_;
   bool told = false;
-  const std::uint64_t sequence = meets ? meeting_->next(rank()) : 0;
-  lanes use;
+  const std::uint64_t sequence = meets ? single_device_->next(rank()) : 0;
+  stream_pair use;
   try {
-    use = take_lanes();
+    use = take_streams();
     if (meets) {
-      meeting::visit mine;
+      single_device_group::contribution mine;
       mine.kind = kind;
       mine.in = w.what.in;
       mine.out = w.what.out;
@@ -393,16 +397,16 @@ task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared
       mine.op = w.what.op.kind;
       mine.factor = mine.op == reduce_kind::premul_sum ? factor_in(w.what.op, w.what.in.type) : 1.0;
       mine.ready = ready.get();
-      mine.waker = on().shared_bell();
-      auto here =
-          meeting_->come(sequence, rank(), mine, on().driver(), on().shared_driver(), use.out->native());
+      mine.waker = on().shared_doorbell();
+      auto here = single_device_->come(sequence, rank(), mine, on().driver(), on().shared_driver(),
+                                       use.out->native());
       co_await on_one_device(&w, use, std::move(here));
     } else if (way == path::one_device) {
       co_await through_window(&w, use, ticket, ready.get(), &told);
-    } else if (kind == verb::send) {
+    } else if (kind == operation_kind::send) {
       std::uint64_t head[2] = {w.what.in.bytes(), next_message_++ & 0x3fffffff};
       co_await staged_send(&w, use, ready.get(), head);
-    } else if (kind == verb::receive) {
+    } else if (kind == operation_kind::receive) {
       co_await staged_receive(&w, use, ready.get());
     } else {
       co_await staged_collective(&w, use, ticket, ready.get());
@@ -421,23 +425,23 @@ task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared
   }
   if (why != errc::success) {
     if (meets && why != errc::mismatch) {
-      if (why == errc::timed_out) text += ": " + meeting_->missing(sequence) + " did not come";
-      meeting_->break_up(errc::communicator_failed,
-                         fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), text));
+      if (why == errc::timed_out) text += ": " + single_device_->missing(sequence) + " did not come";
+      single_device_->break_up(errc::communicator_failed,
+                               fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), text));
     }
     // The others' chunks would wait for those that do not come. (It has failed already when the reason came
     // from there.)
     if (way == path::staged && !message) chunks_.abort();
     if (way == path::one_device && window_) {
       window_->give_up();
-      slot_news_.tell();
+      slot_changed_.notify_all();
       if (!told) notes_.abort();
     }
     if (why == errc::device_failed) on().fail(why, text);
     w.fail(why, fmt::format("{} ({})", text, gpu::name_of(way)));
   }
   ready.reset();
-  if (use.in) spare_lanes_.push_back(std::move(use));
+  if (use.in) spare_streams_.push_back(std::move(use));
   r->ended = true;
 }
 

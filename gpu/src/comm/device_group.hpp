@@ -2,10 +2,10 @@
 // The ranks of a device_communicator, as one of them knows them.
 #pragma once
 
+#include "comm/async_condition.hpp"
 #include "comm/chunk_layout.hpp"
 #include "comm/group.hpp"
-#include "comm/meeting.hpp"
-#include "comm/news.hpp"
+#include "comm/single_device_group.hpp"
 #include "comm/staging.hpp"
 #include "comm/window.hpp"
 
@@ -26,10 +26,10 @@ class device_group final : public group {
 
   std::shared_ptr<work_state> start(call what) override;
   bool can(path way) const noexcept {
-    return way != path::one_device || meeting_ != nullptr || window_ != nullptr;
+    return way != path::one_device || single_device_ != nullptr || window_ != nullptr;
   }
   // How ranks of one device come together: one of these, or neither.
-  void meet(std::shared_ptr<meeting> m) noexcept { meeting_ = std::move(m); }
+  void meet(std::shared_ptr<single_device_group> m) noexcept { single_device_ = std::move(m); }
   void meet(std::shared_ptr<window> w, communicator notes) noexcept {
     window_ = std::move(w);
     notes_ = std::move(notes);
@@ -38,7 +38,7 @@ class device_group final : public group {
 
  private:
   // One direction each, so that copies in and out overlap. Nothing of one operation stands before another's.
-  struct lanes {
+  struct stream_pair {
     std::shared_ptr<stream_state> out;  // of the device
     std::shared_ptr<stream_state> in;
   };
@@ -46,21 +46,22 @@ class device_group final : public group {
   struct passage;  // of a chunk, through the window
 
   path choose(const call& c) const;
-  lanes take_lanes();
+  stream_pair take_streams();
   std::shared_ptr<void> after(const call& c);  // an event
   // These carry out one operation each; nothing is thrown out of run().
   task<> run(running* r, path way, std::uint64_t ticket, std::shared_ptr<void> ready);
-  // Both lanes come after `ready`; and it is the operation's turn.
-  task<> take_turn(lanes use, std::uint64_t ticket, void* ready);
-  task<> staged_collective(work_state* w, lanes use, std::uint64_t ticket, void* ready);
-  task<> staged_send(work_state* w, lanes use, void* ready, std::uint64_t head[2]);
-  task<> staged_receive(work_state* w, lanes use, void* ready);
-  task<> on_one_device(work_state* w, lanes use, std::shared_ptr<meeting::visit> here);
+  // Both streams come after `ready`; and it is the operation's turn.
+  task<> take_turn(stream_pair use, std::uint64_t ticket, void* ready);
+  task<> staged_collective(work_state* w, stream_pair use, std::uint64_t ticket, void* ready);
+  task<> staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]);
+  task<> staged_receive(work_state* w, stream_pair use, void* ready);
+  task<> on_one_device(work_state* w, stream_pair use,
+                       std::shared_ptr<single_device_group::contribution> here);
   // `told`: it failed on rank 0, who has told all.
-  task<> through_window(work_state* w, lanes use, std::uint64_t ticket, void* ready, bool* told);
-  void begin_passage(const call& c, const lanes& use, const chunk_layout& layout, passage& p);
+  task<> through_window(work_state* w, stream_pair use, std::uint64_t ticket, void* ready, bool* told);
+  void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);
   task<> tell_ready(std::deque<passage>* under_way);
-  void carry_out(const call& c, const lanes& use, passage& p, bool first);  // on rank 0, for all
+  void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all
   request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
   void end_turn(std::uint64_t ticket) noexcept;
 
@@ -69,16 +70,16 @@ class device_group final : public group {
   communicator payload_;
   communicator_options how_;
   std::shared_ptr<staging> staging_;
-  std::vector<lanes> spare_lanes_;
-  std::shared_ptr<meeting> meeting_;
+  std::vector<stream_pair> spare_streams_;
+  std::shared_ptr<single_device_group> single_device_;
   std::shared_ptr<window> window_;
   communicator notes_;  // of the window
   std::string apart_ = "the ranks do not share one";
   std::deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_message_ = 1;
-  news turn_news_;
-  news slot_news_;  // of the window
+  async_condition turn_changed_;
+  async_condition slot_changed_;  // of the window
 };
 
 }  // namespace tutti::gpu::detail

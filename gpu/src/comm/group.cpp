@@ -9,14 +9,14 @@
 
 namespace tutti::gpu {
 
-int verbs::rank() const noexcept { return group_ ? group_->rank() : -1; }
-int verbs::size() const noexcept { return group_ ? group_->size() : 0; }
-const std::string& verbs::name() const noexcept {
+int any_communicator::rank() const noexcept { return group_ ? group_->rank() : -1; }
+int any_communicator::size() const noexcept { return group_ ? group_->size() : 0; }
+const std::string& any_communicator::name() const noexcept {
   static const std::string none = "none";
   return group_ ? group_->name() : none;
 }
-device verbs::on() const noexcept { return group_ ? device(group_->shared_on()) : device(); }
-std::shared_ptr<detail::target> verbs::as_target() const { return group_; }
+device any_communicator::on() const noexcept { return group_ ? device(group_->shared_on()) : device(); }
+std::shared_ptr<detail::target> any_communicator::as_target() const { return group_; }
 
 namespace detail {
 
@@ -48,10 +48,10 @@ double factor_in(const tutti::detail::reduction& op, element_type type) noexcept
 
 std::size_t group::block_of(const call& c, int size) noexcept {
   switch (c.kind) {
-    case verb::scatter:
-    case verb::reduce_scatter:
+    case operation_kind::scatter:
+    case operation_kind::reduce_scatter:
       return c.out.count;
-    case verb::all_to_all:
+    case operation_kind::all_to_all:
       return c.in.count / static_cast<std::size_t>(size);
     default:
       return c.in.count;
@@ -64,25 +64,26 @@ std::string group::title(const call& c) const {
 
 std::string group::bad_argument(const call& c) const {
   const auto n = static_cast<std::size_t>(size_);
-  const bool message = c.kind == verb::send || c.kind == verb::receive;
-  const bool rooted = c.kind == verb::broadcast || c.kind == verb::reduce || c.kind == verb::scatter ||
-                      c.kind == verb::gather;
-  if ((rooted || c.kind == verb::send) && (c.peer < 0 || c.peer >= size_))
+  const bool message = c.kind == operation_kind::send || c.kind == operation_kind::receive;
+  const bool rooted = c.kind == operation_kind::broadcast || c.kind == operation_kind::reduce ||
+                      c.kind == operation_kind::scatter || c.kind == operation_kind::gather;
+  if ((rooted || c.kind == operation_kind::send) && (c.peer < 0 || c.peer >= size_))
     return fmt::format("{} {} is not a rank of {} (0 to {})", rooted ? "root" : "destination", c.peer, name_,
                        size_ - 1);
-  if (c.kind == verb::receive && c.peer != any_source && (c.peer < 0 || c.peer >= size_))
+  if (c.kind == operation_kind::receive && c.peer != any_source && (c.peer < 0 || c.peer >= size_))
     return fmt::format("source {} is not a rank of {} (0 to {}), nor any_source", c.peer, name_, size_ - 1);
-  if (c.kind == verb::send && c.tag < 0) return fmt::format("tag {} is negative", c.tag);
-  if (message || c.kind == verb::broadcast) return {};
-  const bool out_here = !(c.kind == verb::reduce || c.kind == verb::gather) || c.peer == rank_;
-  const bool in_here = c.kind != verb::scatter || c.peer == rank_;
+  if (c.kind == operation_kind::send && c.tag < 0) return fmt::format("tag {} is negative", c.tag);
+  if (message || c.kind == operation_kind::broadcast) return {};
+  const bool out_here =
+      !(c.kind == operation_kind::reduce || c.kind == operation_kind::gather) || c.peer == rank_;
+  const bool in_here = c.kind != operation_kind::scatter || c.peer == rank_;
   std::size_t in = c.in.count, out = c.out.count;
-  if (c.kind == verb::all_gather || c.kind == verb::gather) in *= n;
-  if (c.kind == verb::reduce_scatter || c.kind == verb::scatter) out *= n;
+  if (c.kind == operation_kind::all_gather || c.kind == operation_kind::gather) in *= n;
+  if (c.kind == operation_kind::reduce_scatter || c.kind == operation_kind::scatter) out *= n;
   if (out_here && in_here && in != out)
     return fmt::format("`in` has {} elements and `out` {}, of {} ranks: these do not fit together",
                        c.in.count, c.out.count, size_);
-  if (c.kind == verb::all_to_all && c.in.count % n != 0)
+  if (c.kind == operation_kind::all_to_all && c.in.count % n != 0)
     return fmt::format("{} elements cannot be divided among {} ranks", c.in.count, size_);
   return {};
 }

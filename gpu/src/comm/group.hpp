@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 #include <tutti/communicator.hpp>
-#include <tutti/gpu/verbs.hpp>
+#include <tutti/gpu/any_communicator.hpp>
 #include <tutti/scope.hpp>
 #include <tutti/task.hpp>
 #include <vector>

@@ -23,9 +23,9 @@ struct verdict {
   char text[236] = {};
 };
 
-std::shared_ptr<meeting::visit> visit_of(const note& n) {
-  auto v = std::make_shared<meeting::visit>();
-  v->kind = static_cast<verb>(n.kind);
+std::shared_ptr<single_device_group::contribution> contribution_of(const note& n) {
+  auto v = std::make_shared<single_device_group::contribution>();
+  v->kind = static_cast<operation_kind>(n.kind);
   v->root = n.root;
   v->op = static_cast<reduce_kind>(n.op);
   v->factor = n.factor;
@@ -62,7 +62,8 @@ struct device_group::passage {
   mark ready, done;  // where the host waits for the device before it tells others
 };
 
-void device_group::begin_passage(const call& c, const lanes& use, const chunk_layout& layout, passage& p) {
+void device_group::begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout,
+                                 passage& p) {
   driver& d = on().driver();
   void* const slot = window_->slot(rank(), p.number);
   d.wait(use.out->native(), window_->freed(p.number));
@@ -94,22 +95,22 @@ task<> device_group::tell_ready(std::deque<passage>* under_way) {
   }
 }
 
-void device_group::carry_out(const call& c, const lanes& use, passage& p, bool first) {
-  meeting::visits all;
-  for (const note& n : p.notes) all.push_back(visit_of(n));
+void device_group::carry_out(const call& c, const stream_pair& use, passage& p, bool first) {
+  single_device_group::contributions all;
+  for (const note& n : p.notes) all.push_back(contribution_of(n));
   try {
     // Later chunks are of the same calls.
-    if (std::string text = first ? meeting::disagreement(all) : std::string(); !text.empty())
+    if (std::string text = first ? single_device_group::disagreement(all) : std::string(); !text.empty())
       throw error(errc::mismatch, text);
     const std::size_t block = block_of(c, size());
     for (int r = 0; r < size(); ++r) {
-      meeting::visit& v = *all[static_cast<std::size_t>(r)];
+      single_device_group::contribution& v = *all[static_cast<std::size_t>(r)];
       const chunk_layout layout(c, r, size(), block);
       v.in = layout.in(window_->slot(r, p.number), p.count);
       v.out = layout.out(window_->slot(r, p.number), p.count);
       v.ready = window_->ready(r, p.number);
     }
-    meeting::enqueue(all, on().driver(), on().shared_driver(), use.in->native());
+    single_device_group::enqueue(all, on().driver(), on().shared_driver(), use.in->native());
     if (window_->has_events()) {
       on().driver().record(window_->done(p.number), use.in->native());
     } else {
@@ -123,7 +124,8 @@ void device_group::carry_out(const call& c, const lanes& use, passage& p, bool f
   }
 }
 
-task<> device_group::through_window(work_state* w, lanes use, std::uint64_t ticket, void* ready, bool* told) {
+task<> device_group::through_window(work_state* w, stream_pair use, std::uint64_t ticket, void* ready,
+                                    bool* told) {
   const call& c = w->what;
   driver& d = on().driver();
   co_await take_turn(use, ticket, ready);
@@ -139,7 +141,7 @@ task<> device_group::through_window(work_state* w, lanes use, std::uint64_t tick
   bool in_turn = true;
   for (std::size_t i = 0; i < count; ++i) {
     for (; begun < std::min(count, i + window::slots); ++begun) {
-      while (!window_->is_free(first + begun)) co_await slot_news_.next();
+      while (!window_->is_free(first + begun)) co_await slot_changed_.changed();
       passage& p = under_way.emplace_back();
       p.number = first + begun;
       p.offset = begun * most;
@@ -166,7 +168,7 @@ task<> device_group::through_window(work_state* w, lanes use, std::uint64_t tick
     d.record(window_->freed(p.number), use.in->native());
     use.in->signal().alive = {window_, c.out.keep};
     window_->set_free(p.number);
-    slot_news_.tell();
+    slot_changed_.notify_all();
     under_way.pop_front();
   }
   w->set_enqueued(*use.in);

@@ -52,10 +52,11 @@ struct owned_event {
 
 // What windows of this process share, as long as it lives: memory that others have opened once, of windows
 // that have gone; events of its ranks, which use each other's as they are; and why there can be no windows.
-class attic {
+class deferred_free_list {
  public:
-  static attic& instance() {
-    static auto* const all = new attic;  // memory of a device is not freed at the end of a process
+  static deferred_free_list& instance() {
+    static auto* const all =
+        new deferred_free_list;  // memory of a device is not freed at the end of a process
     return *all;
   }
   void put(const std::string& device, std::size_t bytes, std::shared_ptr<allocation> memory) {
@@ -100,7 +101,7 @@ class attic {
 }  // namespace
 
 // How the others find a rank's part of it. In one process pointers are enough.
-struct window::card {
+struct window::handle {
   std::uint64_t process = 0;
   std::uint64_t value = 0;  // to be tried with
   void* memory = nullptr;
@@ -120,7 +121,7 @@ window::~window() {
   driver& d = device_driver();
   if (rank_ != 0 && base_ != nullptr) leave_mark();
   if (opened_ && base_ != nullptr) d.sharing()->close_memory(base_);
-  if (memory_ && known_) attic::instance().put(d.identity(), bytes(), std::move(memory_));
+  if (memory_ && known_) deferred_free_list::instance().put(d.identity(), bytes(), std::move(memory_));
 }
 
 void window::leave_mark() noexcept {
@@ -155,12 +156,12 @@ void window::give_up() noexcept { given_up_ = true; }
 
 task<> window::find_memory(device on) {
   const std::string of = device_driver().identity();
-  if (const std::string why = attic::instance().trouble(of); !why.empty())
+  if (const std::string why = deferred_free_list::instance().trouble(of); !why.empty())
     throw error(errc::not_supported, why);
   const stream s(on);
   const std::size_t all = static_cast<std::size_t>(size_) * mark_bytes;
   std::vector<std::byte> seen(all);
-  for (auto& old : attic::instance().take(of, bytes())) {
+  for (auto& old : deferred_free_list::instance().take(of, bytes())) {
     if (!memory_) {
       base_ = old->data;
       co_await s.download(seen, device_span<std::byte>(static_cast<std::byte*>(marks()), all));
@@ -172,14 +173,14 @@ task<> window::find_memory(device on) {
         continue;
       }
     }
-    attic::instance().put(of, bytes(), std::move(old));
+    deferred_free_list::instance().put(of, bytes(), std::move(old));
   }
   if (!memory_) memory_ = allocate(on, bytes(), memory_kind::device);
   base_ = memory_->data;
   co_await s.fill(device_span<std::byte>(static_cast<std::byte*>(marks()), all), std::byte{0});
 }
 
-void window::prepare(card& mine) {
+void window::prepare(handle& mine) {
   process_sharing* const s = device_driver().sharing();
   if (s == nullptr)
     throw error(errc::not_supported,
@@ -192,7 +193,7 @@ void window::prepare(card& mine) {
   if (s->has_events()) {
     for (std::size_t i = 0; i < slots; ++i) {
       mine.events[i] = keep(s->make_shared_event(mine.event_names[i]));
-      attic::instance().add_event(mine.events[i], events_.back());
+      deferred_free_list::instance().add_event(mine.events[i], events_.back());
     }
     std::copy_n(mine.events, slots,
                 rank_ == 0 ? done_.begin() : ready_[static_cast<std::size_t>(rank_)].begin());
@@ -203,15 +204,15 @@ void window::prepare(card& mine) {
   mine.memory_name = s->name_memory(base_);
 }
 
-void window::reach(const std::vector<card>& all) {
+void window::reach(const std::vector<handle>& all) {
   process_sharing& s = *device_driver().sharing();
-  const card& mine = all[static_cast<std::size_t>(rank_)];
-  const auto events_of = [&](const card& of, events& to) {
+  const handle& mine = all[static_cast<std::size_t>(rank_)];
+  const auto events_of = [&](const handle& of, events& to) {
     if (!s.has_events()) return;
     for (std::size_t i = 0; i < slots; ++i) {
       to[i] = of.events[i];
       if (of.process == mine.process) {
-        events_.push_back(attic::instance().event(to[i]));
+        events_.push_back(deferred_free_list::instance().event(to[i]));
       } else {
         to[i] = s.open_event(of.event_names[i]);
         events_.push_back(std::make_shared<owned_event>(driver_, to[i]));
@@ -227,7 +228,7 @@ void window::reach(const std::vector<card>& all) {
   base_ = opened_ ? s.open_memory(all[0].memory_name) : all[0].memory;
 }
 
-task<> window::try_it(device on, communicator notes, std::vector<card> all) {
+task<> window::try_it(device on, communicator notes, std::vector<handle> all) {
   std::exception_ptr failure;
   const stream s(on);
   const device_span<std::uint64_t> place(static_cast<std::uint64_t*>(slot(rank_, 0)), 1);
@@ -255,7 +256,7 @@ task<> window::try_it(device on, communicator notes, std::vector<card> all) {
     throw error(errc::not_supported, "what rank 0 writes to its memory is not what is read here");
 }
 
-task<> window::answer(device on, communicator notes, std::vector<card> all) {
+task<> window::answer(device on, communicator notes, std::vector<handle> all) {
   std::exception_ptr failure;
   const stream s(on);
   for (int r = 1; r < size_; ++r) {
@@ -292,7 +293,7 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   const int rank = notes.rank();
   const std::size_t bytes = std::max(smallest_slot, (chunk_bytes * chunks_per_slot + 255) / 256 * 256);
   auto made = std::make_shared<window>(on->shared_driver(), rank, notes.size(), bytes);
-  card mine;
+  handle mine;
   mine.process = process;
   std::random_device random;
   mine.value = static_cast<std::uint64_t>(random()) << 32 | random();
@@ -306,7 +307,7 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   *why = co_await first_trouble(notes, found);
   if (!why->empty()) co_return nullptr;
 
-  std::vector<card> all(static_cast<std::size_t>(notes.size()));
+  std::vector<handle> all(static_cast<std::size_t>(notes.size()));
   co_await notes.all_gather(mine, all);
   made->known_ = true;
   try {
@@ -330,7 +331,7 @@ task<std::shared_ptr<window>> window::open(std::shared_ptr<attachment> on, commu
   }
   if (why->empty()) co_return made;
   // Once is enough: what the others have opened in vain is not used again.
-  attic::instance().set_trouble(made->device_driver().identity(), *why);
+  deferred_free_list::instance().set_trouble(made->device_driver().identity(), *why);
   co_return nullptr;
 }
 

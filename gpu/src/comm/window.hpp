@@ -62,14 +62,14 @@ class window {
   void give_up() noexcept;
 
  private:
-  struct card;
+  struct handle;
   using events = std::array<void*, slots>;
   task<> find_memory(device on);  // on rank 0
-  void prepare(card& mine);
-  void reach(const std::vector<card>& all);
+  void prepare(handle& mine);
+  void reach(const std::vector<handle>& all);
   // Writes a value into the own slot, which rank 0 answers through its memory.
-  task<> try_it(device on, communicator notes, std::vector<card> all);
-  task<> answer(device on, communicator notes, std::vector<card> all);
+  task<> try_it(device on, communicator notes, std::vector<handle> all);
+  task<> answer(device on, communicator notes, std::vector<handle> all);
   void leave_mark() noexcept;
   void* marks() const noexcept;  // one of 64 bytes for each rank, not 0 when it is done
   std::size_t bytes() const noexcept {

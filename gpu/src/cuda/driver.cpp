@@ -40,27 +40,27 @@ abi::device_pointer address(const void* p) noexcept { return reinterpret_cast<ab
 abi::stream* stream_of(void* s) noexcept { return static_cast<abi::stream*>(s); }
 abi::event* event_of(void* e) noexcept { return static_cast<abi::event*>(e); }
 
-using held_bell = std::shared_ptr<const gpu::detail::bell>;
+using held_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
 
 // Those given to host functions, which a failed device never calls: they stay, and are not lost.
-class outstanding_bells {
+class outstanding_doorbells {
  public:
-  static outstanding_bells& instance() {
-    static auto* const all = new outstanding_bells;  // host functions may be called at the very end
+  static outstanding_doorbells& instance() {
+    static auto* const all = new outstanding_doorbells;  // host functions may be called at the very end
     return *all;
   }
-  void add(held_bell* b) {
+  void add(held_doorbell* b) {
     const std::lock_guard lock(mutex_);
-    bells_.insert(b);
+    doorbells_.insert(b);
   }
-  void remove(held_bell* b) {
+  void remove(held_doorbell* b) {
     const std::lock_guard lock(mutex_);
-    bells_.erase(b);
+    doorbells_.erase(b);
   }
 
  private:
   std::mutex mutex_;
-  std::set<held_bell*> bells_;
+  std::set<held_doorbell*> doorbells_;
 };
 
 }  // namespace
@@ -388,7 +388,8 @@ bool cuda_driver::capturing(void* stream) noexcept {
   return calls_.stream_capturing(stream_of(stream), &status) == abi::success && status != abi::capture_none;
 }
 
-bool cuda_driver::arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) {
+bool cuda_driver::arm(void* event, void* stream,
+                      const std::shared_ptr<const gpu::detail::doorbell_handle>& b) {
   const in_context here(*on_);
   // A side stream for each: one behind an event that is far away must not hold up the ring of another.
   auto side = sides_.find(stream);
@@ -401,18 +402,18 @@ bool cuda_driver::arm(void* event, void* stream, const std::shared_ptr<const gpu
     }
   }
   if (calls_.stream_wait(side->second, event_of(event), 0) != abi::success) return false;
-  auto held = std::make_unique<held_bell>(b);
-  outstanding_bells::instance().add(held.get());
+  auto held = std::make_unique<held_doorbell>(b);
+  outstanding_doorbells::instance().add(held.get());
   const auto ring = [](void* p) {
-    const std::unique_ptr<held_bell> bell(static_cast<held_bell*>(p));
-    outstanding_bells::instance().remove(bell.get());
-    (*bell)->ring();
+    const std::unique_ptr<held_doorbell> doorbell(static_cast<held_doorbell*>(p));
+    outstanding_doorbells::instance().remove(doorbell.get());
+    (*doorbell)->notify();
   };
   if (calls_.call_host(side->second, ring, held.get()) == abi::success) {
     static_cast<void>(held.release());
     return true;
   }
-  outstanding_bells::instance().remove(held.get());
+  outstanding_doorbells::instance().remove(held.get());
   return false;
 }
 

@@ -2,7 +2,7 @@
 // A GPU as a driver, in its primary context.
 #pragma once
 
-#include "cuda/api.hpp"
+#include "cuda/cuda_api.hpp"
 #include "device/driver.hpp"
 #include "device/sharing.hpp"
 
@@ -98,7 +98,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
   gpu::detail::progress query(void* event, std::string& why) noexcept override;
   gpu::detail::progress health(void* stream, std::string& why) noexcept override;
   bool capturing(void* stream) noexcept override;
-  bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) override;
+  bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::doorbell_handle>& b) override;
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
   void enter_thread() noexcept override;
   gpu::detail::process_sharing* sharing() noexcept override;
@@ -121,7 +121,7 @@ class cuda_driver final : public gpu::detail::driver, gpu::detail::process_shari
 
   std::shared_ptr<shared_context> on_;
   const abi::table& calls_;
-  std::map<void*, abi::stream*> sides_;  // for each armed stream one that rings
+  std::map<void*, abi::stream*> sides_;  // for each armed stream one that notifies
   std::mutex words_mutex_;               // gates may end on any thread
   std::vector<void*> word_pages_;
   std::vector<gpu::detail::word> spare_words_;

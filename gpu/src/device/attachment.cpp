@@ -18,15 +18,15 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 constexpr auto between_health_checks = std::chrono::milliseconds(100);
-// Where the driver does not ring: how long the loop sleeps between looks, at first and at most.
+// Where the driver does not notify: how long the loop sleeps between looks, at first and at most.
 constexpr auto shortest_pause = std::chrono::microseconds(50);
 constexpr auto longest_pause = std::chrono::milliseconds(1);
 constexpr auto longest_farewell = std::chrono::seconds(10);
 
 }  // namespace
 
-bell::~bell() { ::close(fd_); }
-void bell::ring() const noexcept { static_cast<void>(::eventfd_write(fd_, 1)); }
+doorbell_handle::~doorbell_handle() { ::close(fd_); }
+void doorbell_handle::notify() const noexcept { static_cast<void>(::eventfd_write(fd_, 1)); }
 
 // ---- stream_state ----
 
@@ -150,11 +150,11 @@ void gate_word::open() noexcept {
 attachment::attachment(const communicator& of, std::shared_ptr<detail::driver> d)
     : poller(of),
       driver_(std::move(d)),
-      bell_(std::make_shared<bell>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
+      doorbell_(std::make_shared<doorbell_handle>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
 attachment::attachment(runtime& rt, std::shared_ptr<detail::driver> d)
     : poller(rt),
       driver_(std::move(d)),
-      bell_(std::make_shared<bell>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
+      doorbell_(std::make_shared<doorbell_handle>(::fcntl(doorbell(), F_DUPFD_CLOEXEC, 0))) {}
 
 attachment::~attachment() {
   for (const auto& g : gates_)
@@ -225,7 +225,7 @@ void attachment::activate(stream_state& s) {
   if (active_.empty()) {
     begin_wait();
     health_at_ = clock::now() + between_health_checks;
-    set_look(between_health_checks);
+    set_timer(between_health_checks);
   }
   pause_ = shortest_pause;
   active_.push_back(&s);
@@ -237,7 +237,7 @@ void attachment::forget(stream_state& s) noexcept {
   std::erase(active_, &s);
   if (active_.empty()) {
     end_wait();
-    look_never();
+    cancel_timer();
   }
 }
 
@@ -296,42 +296,42 @@ bool attachment::poll() noexcept {
   return any;
 }
 
-bool attachment::rings(void* event, void* stream) noexcept {
+bool attachment::notifies(void* event, void* stream) noexcept {
   try {
-    return driver_->can().host_call && driver_->arm(event, stream, bell_);
+    return driver_->can().host_call && driver_->arm(event, stream, doorbell_);
   } catch (const std::bad_alloc&) {
     return false;
   }
 }
 
 bool attachment::arm() noexcept {
-  // Before arming and after: what passes in between rings nobody.
-  bool news = poll();
+  // Before arming and after: what passes in between notifies nobody.
+  bool changed = poll();
   bool all_ring = true;
   for (stream_state* s : active_) {
     point& head = s->points_.front();
-    // Whoever enqueues it rings.
+    // The rank that enqueues it notifies.
     if (s->armed_ >= head.sequence || !head.in_stream()) continue;
-    if (rings(head.event, s->native_)) {
+    if (notifies(head.event, s->native_)) {
       s->armed_ = head.sequence;
       ++counters.arms;
     } else {
       all_ring = false;
     }
   }
-  news |= poll();
-  if (news || active_.empty()) return news;
+  changed |= poll();
+  if (changed || active_.empty()) return changed;
   if (!all_ring) {
-    set_look(pause_);
+    set_timer(pause_);
     pause_ = std::min<duration>(2 * pause_, longest_pause);
   }
   return false;
 }
 
-void attachment::set_look(duration in) noexcept { look_in(in); }
+void attachment::set_timer(duration in) noexcept { arm_timer(in); }
 
-void attachment::look() noexcept {
-  ++counters.looks;
+void attachment::timer_fired() noexcept {
+  ++counters.polls;
   if (active_.empty()) return;
   const auto now = clock::now();
   if (now >= health_at_) {
@@ -359,7 +359,7 @@ void attachment::look() noexcept {
           w = next;
         }
   }
-  set_look(between_health_checks);
+  set_timer(between_health_checks);
 }
 
 void attachment::fail(errc why, const std::string& text) noexcept {

@@ -4,8 +4,8 @@
 //
 // A point is an event and, where the driver can, a write to the stream's timeline word. The loop polls the
 // words of the streams that have points, one load each, or queries the event of the oldest. Before it sleeps
-// it looks again and has the driver ring its doorbell when the oldest point of each stream passes. Ten times
-// a second the device's health is asked for: a failed context calls nobody.
+// it looks again and has the driver notify its doorbell when the oldest point of each stream passes. Ten
+// times a second the device's health is asked for: a failed context calls nobody.
 #pragma once
 
 #include "device/driver.hpp"
@@ -109,7 +109,7 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   // Throws errc::wrong_thread, or the device's failure.
   void check() const;
   // Of this loop, for other threads.
-  const std::shared_ptr<const bell>& shared_bell() const noexcept { return bell_; }
+  const std::shared_ptr<const doorbell_handle>& shared_doorbell() const noexcept { return doorbell_; }
   bool failed() const noexcept { return failure_ != errc::success; }
   const std::string& failure_text() const noexcept { return failure_text_; }
   // Ends everything that waits here.
@@ -119,15 +119,15 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void wait_for(point& p, waiter& w, bool has_deadline);
   // Resumes `w` from the loop, not from here.
   void resume_soon(waiter& w) noexcept;
-  // It waits for something that is not a point (another rank, a lane): between the two the loop is awake for
-  // it.
+  // It waits for something that is not a point (another rank, a submit thread): between the two the loop is
+  // awake for it.
   void begin_other_wait() noexcept { begin_wait(); }
   void end_other_wait() noexcept { end_wait(); }
 
-  // Called in every round of the loop while it is not empty: other threads' news. By address, so that it can
-  // be taken out.
+  // Called in every round of the loop while it is not empty: what other threads have done. By address, so
+  // that it can be taken out.
   struct listener {
-    virtual bool poll() noexcept = 0;  // true: there was news
+    virtual bool poll() noexcept = 0;  // true: something has happened
    protected:
     ~listener() = default;
   };
@@ -143,14 +143,14 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   int gate_limit = 1;
 
   struct counts {
-    std::uint64_t points = 0, arms = 0, queries = 0, looks = 0;
+    std::uint64_t points = 0, arms = 0, queries = 0, polls = 0;
   } counters;
 
  protected:
   bool poll() noexcept override;
   bool arm() noexcept override;
   void disarm() noexcept override {}
-  void look() noexcept override;
+  void timer_fired() noexcept override;
   void deliver() noexcept override;
 
  private:
@@ -158,11 +158,11 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   void activate(stream_state& s);
   void forget(stream_state& s) noexcept;
   void pop(stream_state& s, errc why, const std::string& text);
-  bool rings(void* event, void* stream) noexcept;  // when the event has passed
-  void set_look(duration in) noexcept;
+  bool notifies(void* event, void* stream) noexcept;  // when the event has passed
+  void set_timer(duration in) noexcept;
 
   std::shared_ptr<detail::driver> driver_;
-  std::shared_ptr<const bell> bell_;
+  std::shared_ptr<const doorbell_handle> doorbell_;
   std::vector<stream_state*> active_;
   std::vector<listener*> listeners_;
   waiter_list ready_;

@@ -52,13 +52,13 @@ struct conversion_launch {
 };
 
 // What wakes a loop, from any thread; may outlive the loop.
-class bell {
+class doorbell_handle {
  public:
-  explicit bell(int descriptor) noexcept : fd_(descriptor) {}  // owns it from here on
-  bell(const bell&) = delete;
-  bell& operator=(const bell&) = delete;
-  ~bell();
-  void ring() const noexcept;
+  explicit doorbell_handle(int descriptor) noexcept : fd_(descriptor) {}  // owns it from here on
+  doorbell_handle(const doorbell_handle&) = delete;
+  doorbell_handle& operator=(const doorbell_handle&) = delete;
+  ~doorbell_handle();
+  void notify() const noexcept;
 
  private:
   int fd_;
@@ -106,9 +106,9 @@ class driver {
   // Of the context, asked by way of this stream.
   virtual progress health(void* stream, std::string& why) noexcept = 0;
   virtual bool capturing(void* stream) noexcept = 0;
-  // Rings when the event has passed. `stream` is the one it was recorded in. False, or std::bad_alloc:
+  // Notifies when the event has passed. `stream` is the one it was recorded in. False, or std::bad_alloc:
   // cannot.
-  virtual bool arm(void* event, void* stream, const std::shared_ptr<const bell>& b) = 0;
+  virtual bool arm(void* event, void* stream, const std::shared_ptr<const doorbell_handle>& b) = 0;
   // Blocks until what is in the stream has passed, the device has failed, or the time is over; true: passed.
   virtual bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept = 0;
 

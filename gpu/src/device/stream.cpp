@@ -48,24 +48,24 @@ std::shared_ptr<work_state> stream_state::start(call what) {
                       "await a part; enqueue the copy by the device's own calls",
                       name_of(c.kind), d.name()));
     switch (c.kind) {
-      case verb::fill:
+      case operation_kind::fill:
         d.fill(c.out.data, c.value, bytes, native_);
         break;
-      case verb::convert:
+      case operation_kind::convert:
         if (bytes > 0 &&
             !d.convert({c.in.type, c.out.type, c.in.data, c.out.data, c.in.count, c.factor}, native_))
           throw error(errc::not_supported,
                       fmt::format("{} has no kernel that converts {} to {}", d.name(),
                                   tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
         break;
-      case verb::upload: {
+      case operation_kind::upload: {
         const auto bounce = on_->borrow_pinned(bytes);
         if (bytes > 0) std::memcpy(bounce->data, c.in.data, bytes);
         d.copy(c.out.data, bounce->data, bytes, native_);
         work->keep_until_done(bounce);
         break;
       }
-      case verb::download: {
+      case operation_kind::download: {
         const auto bounce = on_->borrow_pinned(bytes);
         d.copy(bounce->data, c.in.data, bytes, native_);
         work->keep_until_done(bounce);
@@ -150,7 +150,7 @@ gate stream::close() const {
   return gate(std::move(word));
 }
 
-operation stream::transfer(detail::verb kind, detail::view to, detail::view from) const {
+operation stream::transfer(detail::operation_kind kind, detail::view to, detail::view from) const {
   if (to.count * to.element_bytes < from.bytes())
     throw error(errc::truncated, fmt::format("{}: {} bytes do not fit into {}", detail::name_of(kind),
                                              from.bytes(), to.bytes()));
@@ -166,7 +166,7 @@ operation stream::transfer(detail::verb kind, detail::view to, detail::view from
 operation stream::conversion(detail::view to, detail::view from, double factor) const {
   if (to.count != from.count)
     throw error(errc::invalid_argument, fmt::format("convert: {} elements to {}", from.count, to.count));
-  detail::call what(detail::verb::convert, state_, state_);
+  detail::call what(detail::operation_kind::convert, state_, state_);
   what.in = std::move(from);
   what.out = std::move(to);
   what.factor = factor;

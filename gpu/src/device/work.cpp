@@ -26,7 +26,7 @@ void work::cancel() noexcept {
 
 namespace detail {
 
-const char* name_of(verb kind) noexcept {
+const char* name_of(operation_kind kind) noexcept {
   constexpr const char* names[] = {"copy",    "upload",     "download",       "fill",       "convert",
                                    "barrier", "broadcast",  "reduce",         "all_reduce", "scatter",
                                    "gather",  "all_gather", "reduce_scatter", "all_to_all", "send",
@@ -40,7 +40,7 @@ std::shared_ptr<work_state> start(call what) {
                                                     what.on == nullptr ? "stream" : "device communicator"));
   const std::shared_ptr<target> to = what.to;
   const std::shared_ptr<attachment> on = what.on->shared_on();
-  const verb kind = what.kind;
+  const operation_kind kind = what.kind;
   errc why = errc::success;
   std::string text;
   try {

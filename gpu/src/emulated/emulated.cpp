@@ -15,7 +15,7 @@
 
 namespace tutti::emulated {
 
-struct chip::impl : engine {
+struct emulated_device::impl : engine {
   impl(options how, int n) : engine(how), number(n) {}
   const int number;
 };
@@ -27,14 +27,15 @@ using gpu::memory_kind;
 using gpu::detail::progress;
 using gpu::detail::word;
 
-std::atomic<int> chips_made{0};
+std::atomic<int> devices_made{0};
 
 engine::queue* queue_of(void* stream) noexcept { return static_cast<engine::queue*>(stream); }
 engine::event& event_of(void* event) noexcept { return *static_cast<engine::event*>(event); }
 
 class emulated_driver final : public gpu::detail::driver {
  public:
-  explicit emulated_driver(std::shared_ptr<chip> c) : chip_(std::move(c)), engine_(chip_->internals()) {}
+  explicit emulated_driver(std::shared_ptr<emulated_device> c)
+      : device_(std::move(c)), engine_(device_->internals()) {}
 
   std::string name() const override { return fmt::format("emulated device {}", engine_.number); }
   int ordinal() const noexcept override { return engine_.number; }
@@ -168,11 +169,11 @@ class emulated_driver final : public gpu::detail::driver {
   bool capturing(void* stream) noexcept override {
     return queue_of(stream)->capturing.load(std::memory_order_relaxed);
   }
-  bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) override {
+  bool arm(void* event, void*, const std::shared_ptr<const gpu::detail::doorbell_handle>& b) override {
     // A queue of its own for each ring: one that waits must not hold up another.
     engine::queue* const side = engine_.make_queue();
     engine_.wait(side, event_of(event));
-    engine_.call(side, [b] { b->ring(); });
+    engine_.call(side, [b] { b->notify(); });
     engine_.destroy_queue(side);
     return true;
   }
@@ -180,14 +181,14 @@ class emulated_driver final : public gpu::detail::driver {
     return engine_.synchronize(queue_of(stream), longest);
   }
 
-  chip::impl& internals() const noexcept { return engine_; }
+  emulated_device::impl& internals() const noexcept { return engine_; }
 
  private:
   void fail_if_lost() const {
     if (engine_.failed()) throw error(errc::device_failed, engine_.failure());
   }
-  std::shared_ptr<chip> chip_;
-  chip::impl& engine_;
+  std::shared_ptr<emulated_device> device_;
+  emulated_device::impl& engine_;
 };
 
 emulated_driver& driver_of(const gpu::stream& s, const char* what) {
@@ -200,38 +201,39 @@ emulated_driver& driver_of(const gpu::stream& s, const char* what) {
 
 }  // namespace
 
-chip::chip(options how) : impl_(std::make_unique<impl>(how, chips_made.fetch_add(1))) {}
-chip::~chip() = default;
-void chip::fail_after(std::uint64_t n, std::string why) { impl_->fail_after(n, std::move(why)); }
-bool chip::failed() const noexcept { return impl_->failed(); }
-std::uint64_t chip::executed() const noexcept { return impl_->executed(); }
-std::size_t chip::allocations() const noexcept { return impl_->memory().allocations(); }
-void chip::pause(bool on) noexcept { impl_->pause(on); }
+emulated_device::emulated_device(options how)
+    : impl_(std::make_unique<impl>(how, devices_made.fetch_add(1))) {}
+emulated_device::~emulated_device() = default;
+void emulated_device::fail_after(std::uint64_t n, std::string why) { impl_->fail_after(n, std::move(why)); }
+bool emulated_device::failed() const noexcept { return impl_->failed(); }
+std::uint64_t emulated_device::executed() const noexcept { return impl_->executed(); }
+std::size_t emulated_device::allocations() const noexcept { return impl_->memory().allocations(); }
+void emulated_device::pause(bool on) noexcept { impl_->pause(on); }
 
-std::shared_ptr<chip> default_chip(int ordinal) {
+std::shared_ptr<emulated_device> default_device(int ordinal) {
   static std::mutex mutex;
-  static std::map<int, std::weak_ptr<chip>> chips;
+  static std::map<int, std::weak_ptr<emulated_device>> devices;
   const std::lock_guard lock(mutex);
-  std::shared_ptr<chip> found = chips[ordinal].lock();
-  if (!found) chips[ordinal] = found = std::make_shared<chip>();
+  std::shared_ptr<emulated_device> found = devices[ordinal].lock();
+  if (!found) devices[ordinal] = found = std::make_shared<emulated_device>();
   return found;
 }
 
-gpu::device open(const communicator& of, std::shared_ptr<chip> on) {
+gpu::device open(const communicator& of, std::shared_ptr<emulated_device> on) {
   return gpu::device(
       std::make_shared<gpu::detail::attachment>(of, std::make_shared<emulated_driver>(std::move(on))));
 }
-gpu::device open(runtime& rt, std::shared_ptr<chip> on) {
+gpu::device open(runtime& rt, std::shared_ptr<emulated_device> on) {
   return gpu::device(
       std::make_shared<gpu::detail::attachment>(rt, std::make_shared<emulated_driver>(std::move(on))));
 }
 
-const void* access::find(const void* memory, std::size_t bytes) const { return chip_.reach(memory, bytes); }
+const void* access::find(const void* memory, std::size_t bytes) const { return device_.reach(memory, bytes); }
 
 void launch(const gpu::stream& in, std::function<void(access)> f) {
   emulated_driver& d = driver_of(in, "emulated::launch");
   in.state()->on().check();
-  chip::impl& on = d.internals();
+  emulated_device::impl& on = d.internals();
   if (on.failed()) throw error(errc::device_failed, on.failure());
   on.run(queue_of(in.native()), [f = std::move(f), &on] { f(access(on)); });
 }

@@ -11,7 +11,7 @@ namespace tutti::emulated {
 namespace {
 
 // A word may be written by the host without a call that would tell: how often those that wait for one look.
-constexpr auto between_looks_at_words = std::chrono::microseconds(50);
+constexpr auto between_polls_of_words = std::chrono::microseconds(50);
 
 }  // namespace
 
@@ -211,7 +211,7 @@ void engine::work_loop() {
         return !p->busy && !p->items.empty() && p->items.front().what == kind::wait_word;
       });
       if (words) {
-        changed_.wait_until(lock, std::chrono::system_clock::now() + between_looks_at_words);
+        changed_.wait_until(lock, std::chrono::system_clock::now() + between_polls_of_words);
       } else {
         changed_.wait(lock);
       }

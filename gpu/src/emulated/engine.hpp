@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of an emulated chip: queues whose work is done in order, by threads that take turns among the
+// The engine of an emulated device: queues whose work is done in order, by threads that take turns among the
 // queues. Also what the stand-ins for vendors' libraries run on.
 //
 // A piece of work is at the head of its queue or it waits; waits for events and words hold the head up. Which
@@ -58,21 +58,22 @@ class engine {
   bool passed(const event& e) const;
   void write(queue* q, word* w, std::uint64_t value);
   void wait(queue* q, const word* w, std::uint64_t at_least);
-  void call(queue* q, std::function<void()> f);  // not counted; not called once the chip has failed
-  void changed() noexcept;                       // somebody has written a word
+  void call(queue* q,
+            std::function<void()> f);  // not counted; not called once the emulated device has failed
+  void changed() noexcept;             // somebody has written a word
 
-  // Zero, and as old as the chip: what is queued refers to it by address.
+  // Zero, and as old as the emulated device: what is queued refers to it by address.
   word* make_word();
   void free_word(word* w) noexcept;  // nothing in a queue refers to it any more
 
   bool idle(queue* q) const;
   // All queues; as freeing memory does on a GPU.
   bool synchronize_all(std::chrono::milliseconds longest);
-  // False: it took too long, or the chip has failed.
+  // False: it took too long, or the emulated device has failed.
   bool synchronize(queue* q, std::chrono::milliseconds longest);
 
-  // After a fault nothing more is begun, and the chip has failed when what had been begun is done: from then
-  // on no work touches any memory.
+  // After a fault nothing more is begun, and the emulated device has failed when what had been begun is done:
+  // from then on no work touches any memory.
   bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
   std::string failure() const;
   void fail_after(std::uint64_t n, std::string why);

@@ -377,13 +377,13 @@ bool shared_context::synchronize(abi::list* l, std::chrono::milliseconds longest
   }
 }
 
-void shared_context::watch(const mark& m, std::shared_ptr<const gpu::detail::bell> b) {
+void shared_context::watch(const mark& m, std::shared_ptr<const gpu::detail::doorbell_handle> b) {
   std::shared_ptr<moment> until;
   {
     const std::lock_guard lock(mutex_);
     until = m.latest;
   }
-  if (!until) return b->ring();
+  if (!until) return b->notify();
   {
     const std::lock_guard lock(watch_mutex_);
     watched_.push_back({std::move(until), std::move(b)});
@@ -402,14 +402,14 @@ void shared_context::watch_loop() noexcept {
       health_at = clock::now() + between_health_checks;
       continue;
     }
-    bool news = watched_.size() > seen;
+    bool changed = watched_.size() > seen;
     std::vector<watched> passed;
     std::erase_if(watched_, [&](watched& w) {
       if (calls.event_query(w.until->event) != abi::success) return false;
       passed.push_back(std::move(w));
       return true;
     });
-    news |= !passed.empty();
+    changed |= !passed.empty();
     seen = watched_.size();
     if (const auto now = clock::now(); now >= health_at) {
       health_at = now + between_health_checks;
@@ -417,9 +417,9 @@ void shared_context::watch_loop() noexcept {
       if (lost(calls.device_status(device)))
         passed.insert(passed.end(), watched_.begin(), watched_.end()), watched_.clear();
     }
-    pause = news ? shortest_pause : std::min<clock::duration>(2 * pause, longest_pause);
+    pause = changed ? shortest_pause : std::min<clock::duration>(2 * pause, longest_pause);
     lock.unlock();
-    for (const watched& w : passed) w.bell->ring();
+    for (const watched& w : passed) w.doorbell->notify();
     passed.clear();
     std::this_thread::sleep_for(pause);
     lock.lock();

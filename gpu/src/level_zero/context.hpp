@@ -12,7 +12,7 @@
 #pragma once
 
 #include "device/driver.hpp"
-#include "level_zero/api.hpp"
+#include "level_zero/level_zero_api.hpp"
 
 #include <condition_variable>
 #include <deque>
@@ -86,8 +86,8 @@ class shared_context {
 
   abi::result query(const mark& m) noexcept;
   abi::result health(abi::list* of) noexcept;
-  // Rings when it has passed; not after the device has been lost.
-  void watch(const mark& m, std::shared_ptr<const gpu::detail::bell> b);
+  // Notifies when it has passed; not after the device has been lost.
+  void watch(const mark& m, std::shared_ptr<const gpu::detail::doorbell_handle> b);
   // Blocks until what is in the list has passed, the device is lost, or the time is over.
   bool synchronize(abi::list* l, std::chrono::milliseconds longest) noexcept;
 
@@ -113,7 +113,7 @@ class shared_context {
   };
   struct watched {
     std::shared_ptr<moment> until;
-    std::shared_ptr<const gpu::detail::bell> bell;
+    std::shared_ptr<const gpu::detail::doorbell_handle> doorbell;
   };
 
   void before_command(abi::list* in);

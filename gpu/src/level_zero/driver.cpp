@@ -76,7 +76,8 @@ progress level_zero_driver::health(void* stream, std::string& why) noexcept {
   return progress::failed;
 }
 
-bool level_zero_driver::arm(void* event, void*, const std::shared_ptr<const gpu::detail::bell>& b) {
+bool level_zero_driver::arm(void* event, void*,
+                            const std::shared_ptr<const gpu::detail::doorbell_handle>& b) {
   on_->watch(mark_of(event), b);
   return true;
 }

@@ -40,7 +40,7 @@ class level_zero_driver final : public gpu::detail::driver, gpu::detail::process
   gpu::detail::progress query(void* event, std::string& why) noexcept override;
   gpu::detail::progress health(void* stream, std::string& why) noexcept override;
   bool capturing(void*) noexcept override { return false; }  // there is no capture
-  bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::bell>& b) override;
+  bool arm(void* event, void* stream, const std::shared_ptr<const gpu::detail::doorbell_handle>& b) override;
   bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept override;
   gpu::detail::process_sharing* sharing() noexcept override { return on_->shares_memory ? this : nullptr; }
 

@@ -14,7 +14,7 @@ namespace tutti::nccl {
 namespace {
 
 using gpu::detail::call;
-using gpu::detail::verb;
+using gpu::detail::operation_kind;
 using gpu::detail::work_state;
 
 constexpr auto for_ever = std::chrono::hours(24 * 365);
@@ -62,28 +62,28 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic
   if (ended) return abi::invalid_usage;
   abi::result r = abi::success;
   switch (what.kind) {
-    case verb::all_reduce:
+    case operation_kind::all_reduce:
       r = n.all_reduce(in, out, count, type, op, c, stream);
       break;
-    case verb::reduce:
+    case operation_kind::reduce:
       r = n.reduce(in, out, count, type, op, what.peer, c, stream);
       break;
-    case verb::reduce_scatter:
+    case operation_kind::reduce_scatter:
       r = n.reduce_scatter(in, out, what.out.count, type, op, c, stream);
       break;
-    case verb::broadcast:
+    case operation_kind::broadcast:
       r = n.broadcast(in, out, count * e, abi::uint8, what.peer, c, stream);
       break;
-    case verb::all_gather:
+    case operation_kind::all_gather:
       r = n.all_gather(in, out, count * e, abi::uint8, c, stream);
       break;
-    case verb::send:
+    case operation_kind::send:
       r = n.send(in, count * e, abi::uint8, what.peer, c, stream);
       break;
-    case verb::receive:
+    case operation_kind::receive:
       r = n.receive(out, count * e, abi::uint8, what.peer, c, stream);
       break;
-    case verb::gather:
+    case operation_kind::gather:
       r = several([&](int peer) {
         const std::size_t bytes = count * e;
         abi::result sent = peer == what.peer ? n.send(in, bytes, abi::uint8, peer, c, stream) : abi::success;
@@ -93,7 +93,7 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic
         return sent;
       });
       break;
-    case verb::scatter:
+    case operation_kind::scatter:
       r = several([&](int peer) {
         const std::size_t bytes = what.out.count * e;
         abi::result done =
@@ -103,7 +103,7 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic
         return done;
       });
       break;
-    case verb::all_to_all:
+    case operation_kind::all_to_all:
       r = several([&](int peer) {
         const std::size_t bytes = count / static_cast<std::size_t>(size) * e,
                           at = static_cast<std::size_t>(peer);
@@ -112,7 +112,7 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic
                                     : n.receive(block(out, at, bytes), bytes, abi::uint8, peer, c, stream);
       });
       break;
-    case verb::batch: {
+    case operation_kind::batch: {
       const auto& parts = *static_cast<const std::vector<batch::part>*>(what.extra.get());
       r = n.group_start();
       for (const batch::part& p : parts) {
@@ -134,7 +134,7 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic
 
 }  // namespace
 
-// One operation on its way through the lane.
+// One operation on its way through the submit thread.
 class group_impl::operation_job final : public job {
  public:
   operation_job(std::shared_ptr<group_impl> g, std::shared_ptr<work_state> w, std::shared_ptr<void> ready,
@@ -151,10 +151,11 @@ class group_impl::operation_job final : public job {
         group_(g),
         work_(w) {}
   ~operation_job() override {
-    if (passed_ != nullptr) work_->on->give_event(passed_);  // the lane was closed before it was finished
+    if (passed_ != nullptr)
+      work_->on->give_event(passed_);  // the submit thread was closed before it was finished
   }
 
-  // Where it is in the order of the lane's stream.
+  // Where it is in the order of the submit thread's stream.
   gpu::detail::point& take_place() {
     place_ = stream_->reserve();
     return *place_.at;
@@ -224,10 +225,10 @@ class group_impl::operation_job final : public job {
   std::shared_ptr<work_state> work_;
 };
 
-group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<lane> l,
+group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<submit_thread> l,
                        std::shared_ptr<core> c, tutti::communicator control, std::string name)
     : group(std::move(on), std::move(name), control.rank(), control.size()),
-      lane_(std::move(l)),
+      submit_thread_(std::move(l)),
       core_(std::move(c)),
       timer_(on_->get_executor()),
       companions_(*this, std::move(control)) {
@@ -257,7 +258,7 @@ group_impl::~group_impl() {
     };
     auto last = std::make_shared<end>();
     last->of = core_;
-    lane_->submit(std::move(last));
+    submit_thread_->submit(std::move(last));
   }
   end_all("the communicator has gone");
 }
@@ -277,12 +278,13 @@ void group_impl::check_supported(const call& c) const {
         fmt::format("{}: NCCL has no {} of {}; a communicator of gpu::init does it", title(c),
                     c.op.kind == reduce_kind::user ? "reduction by a callable" : tutti::name_of(c.op.kind),
                     tutti::name_of(c.in.type)));
-  if ((c.kind == verb::send && c.tag != 0) || (c.kind == verb::receive && c.tag != 0 && c.tag != any_tag))
+  if ((c.kind == operation_kind::send && c.tag != 0) ||
+      (c.kind == operation_kind::receive && c.tag != 0 && c.tag != any_tag))
     throw error(errc::not_supported, fmt::format("{}: NCCL has no tags", title(c)));
-  if (c.kind == verb::receive && c.peer == any_source)
+  if (c.kind == operation_kind::receive && c.peer == any_source)
     throw error(errc::not_supported,
                 fmt::format("{}: NCCL receives from a rank that is named, not from any", title(c)));
-  if (c.kind == verb::all_to_all && c.in.data == c.out.data && c.in.count > 0)
+  if (c.kind == operation_kind::all_to_all && c.in.data == c.out.data && c.in.count > 0)
     throw error(errc::not_supported, fmt::format("{}: NCCL cannot do it in place", title(c)));
 }
 
@@ -298,10 +300,10 @@ std::shared_ptr<work_state> group_impl::start(call what) {
   w->voided = std::make_shared<std::atomic<bool>>(false);
   w->stop = [](work_state& state, errc why, const std::string& text) {
     auto& self = *static_cast<group_impl*>(state.owner);
-    const std::string words = fmt::format("{}: {}", self.title(state.what), text);
-    state.fail(why, words);
+    const std::string message = fmt::format("{}: {}", self.title(state.what), text);
+    state.fail(why, message);
     // What the device has begun cannot be taken back on one rank alone.
-    self.fail_all(why, words, true);
+    self.fail_all(why, message, true);
   };
   // Cancellation needs what finish_with lets go of: the title.
   auto j = std::make_shared<operation_job>(std::static_pointer_cast<group_impl>(shared_from_this()), w,
@@ -314,7 +316,7 @@ std::shared_ptr<work_state> group_impl::start(call what) {
   pending_.push_back(
       {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
   w->finish_with(*stream_, place);
-  lane_->submit(std::move(j));
+  submit_thread_->submit(std::move(j));
   arm_timer();
   return w;
 }
@@ -333,11 +335,11 @@ void group_impl::arm_timer() noexcept {
   timer_.async_wait([self = weak_from_this()](boost::system::error_code code) {
     const auto held = self.lock();
     if (code || !held) return;
-    static_cast<group_impl&>(*held).look_at_deadlines();
+    static_cast<group_impl&>(*held).check_deadlines();
   });
 }
 
-void group_impl::look_at_deadlines() noexcept {
+void group_impl::check_deadlines() noexcept {
   forget_done();
   if (pending_.empty() || failure_ != errc::success) return;
   const pending& oldest = pending_.front();
@@ -411,10 +413,10 @@ void group_impl::fail_all(errc why, const std::string& text, bool also_others, b
   auto j = std::make_shared<ending>();
   j->of = core_;
   j->revoke = revoke;
-  lane_->submit(j);
+  submit_thread_->submit(j);
   if (!core_->in_call.load()) return;
-  // A call that the lane waits in for ever is ended by an abort from outside; any other one by the lane,
-  // which knows that it is not inside.
+  // A call that the submit thread waits in for ever is ended by an abort from outside; any other one by the
+  // submit thread, which knows that it is not inside.
   std::thread([j, driver = on_->shared_driver()]() mutable {
     const auto until = std::chrono::steady_clock::now() + patience_with_call;
     while (j->of->in_call.load()) {

@@ -5,8 +5,8 @@
 
 #include "comm/companions.hpp"
 #include "comm/group.hpp"
-#include "comm/lane.hpp"
-#include "nccl/api.hpp"
+#include "comm/submit_thread.hpp"
+#include "nccl/nccl_api.hpp"
 
 #include <atomic>
 #include <boost/asio/steady_timer.hpp>
@@ -19,10 +19,10 @@
 namespace tutti::nccl {
 
 using gpu::detail::job;
-using gpu::detail::lane;
-using gpu::detail::lane_operation;
+using gpu::detail::submit_operation;
+using gpu::detail::submit_thread;
 
-// What lane and loop share of it.
+// What submit thread and loop share of it.
 struct core {
   core(const abi::table& c, abi::communicator* h) : calls(c), handle(h) {}
   // NCCL's communicator goes once, by whichever way.
@@ -31,14 +31,14 @@ struct core {
   const abi::table& calls;
   std::atomic<abi::communicator*> handle;
   std::atomic<bool> ended{false};    // aborted, revoked or destroyed: no further calls
-  std::atomic<bool> in_call{false};  // the lane is inside NCCL, or about to be
-  std::atomic<bool> cut_off{false};  // another thread aborts, because the lane does not return
+  std::atomic<bool> in_call{false};  // the submit thread is inside NCCL, or about to be
+  std::atomic<bool> cut_off{false};  // another thread aborts, because the submit thread does not return
 };
 
 class group_impl final : public gpu::detail::group, gpu::detail::companions::owner {
  public:
-  group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<lane> l, std::shared_ptr<core> c,
-             tutti::communicator control, std::string name);
+  group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<submit_thread> l,
+             std::shared_ptr<core> c, tutti::communicator control, std::string name);
   ~group_impl() override;
 
   // After construction: hears what the others say.
@@ -46,7 +46,7 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
   std::shared_ptr<gpu::detail::work_state> start(gpu::detail::call what) override;
 
   const std::shared_ptr<core>& shared_core() const noexcept { return core_; }
-  const std::shared_ptr<lane>& shared_lane() const noexcept { return lane_; }
+  const std::shared_ptr<submit_thread>& shared_submit_thread() const noexcept { return submit_thread_; }
   const tutti::communicator& control() const noexcept { return companions_.control(); }
   void check_usable() const;
   // Ends all that is pending; with `tell`, on the other ranks as well. `keep`: NCCL's communicator is
@@ -69,16 +69,16 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
   task<> see_to_the_end(int peer, std::uint64_t last);
   task<> explain(std::uint64_t sequence, std::string what, std::chrono::milliseconds limit);
   void arm_timer() noexcept;
-  void look_at_deadlines() noexcept;
+  void check_deadlines() noexcept;
   void forget_done() noexcept;
 
-  std::shared_ptr<lane> lane_;
+  std::shared_ptr<submit_thread> submit_thread_;
   std::shared_ptr<core> core_;
-  std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the lane
+  std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   std::shared_ptr<gpu::detail::stream_state> side_;    // opens gates, enqueued by the loop
   std::deque<pending> pending_;
   std::uint64_t sequence_ = 0;
-  gpu::detail::verb last_ = gpu::detail::verb::barrier;
+  gpu::detail::operation_kind last_ = gpu::detail::operation_kind::barrier;
   errc failure_ = errc::success;
   std::string failure_text_;
   bool explaining_ = false;

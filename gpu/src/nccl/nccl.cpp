@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public side of NCCL: making communicators, and what they have beyond the verbs of all.
+// The public side of NCCL: making communicators, and what they have beyond the operations of all.
 #include "nccl/group_impl.hpp"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@ namespace tutti::nccl {
 namespace {
 
 using gpu::detail::call;
-using gpu::detail::verb;
+using gpu::detail::operation_kind;
 
 const abi::table& loaded() {
   std::string why;
@@ -30,8 +30,8 @@ void check(const abi::table& calls, abi::result code, const char* what) {
 
 // A collective call of NCCL's that makes a communicator; the host's time limit ends the wait for it, not the
 // call.
-task<abi::communicator*> make(std::shared_ptr<lane> on, std::chrono::milliseconds limit, std::string what,
-                              std::function<abi::communicator*()> f) {
+task<abi::communicator*> make(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
+                              std::string what, std::function<abi::communicator*()> f) {
   auto result = std::make_shared<abi::communicator*>(nullptr);
   const std::function<void()> run = [result, f] { *result = f(); };
   const bool made = co_await gpu::detail::in_time(std::move(on), limit, run);
@@ -45,8 +45,8 @@ task<abi::communicator*> make(std::shared_ptr<lane> on, std::chrono::millisecond
   co_return *result;
 }
 
-communicator with(gpu::device on, std::shared_ptr<lane> l, const abi::table& calls, abi::communicator* handle,
-                  tutti::communicator control, std::string name) {
+communicator with(gpu::device on, std::shared_ptr<submit_thread> l, const abi::table& calls,
+                  abi::communicator* handle, tutti::communicator control, std::string name) {
   auto group =
       std::make_shared<group_impl>(on.shared_state(), std::move(l), std::make_shared<core>(calls, handle),
                                    std::move(control), std::move(name));
@@ -67,10 +67,11 @@ int version() noexcept {
   return calls == nullptr ? 0 : calls->version;
 }
 
-communicator::communicator(std::shared_ptr<group_impl> impl) noexcept : verbs(impl), impl_(std::move(impl)) {}
+communicator::communicator(std::shared_ptr<group_impl> impl) noexcept
+    : any_communicator(impl), impl_(std::move(impl)) {}
 
 gpu::operation communicator::run(const batch& messages, const gpu::stream& after) const {
-  call what(verb::batch, impl_, after.state());
+  call what(operation_kind::batch, impl_, after.state());
   auto parts = std::make_shared<std::vector<batch::part>>(messages.parts());
   for (const batch::part& p : *parts) {
     if (p.peer < 0 || p.peer >= size())
@@ -99,10 +100,10 @@ task<communicator> communicator::split(int color, int key) const {
     return child;
   };
   const std::string name = fmt::format("{}/split", self->name());
-  abi::communicator* const made = co_await make(self->shared_lane(), self->on().timeout(), name, f);
+  abi::communicator* const made = co_await make(self->shared_submit_thread(), self->on().timeout(), name, f);
   if (!control) co_return communicator();
-  co_return with(gpu::device(self->shared_on()), self->shared_lane(), parent->calls, made, std::move(control),
-                 name);
+  co_return with(gpu::device(self->shared_on()), self->shared_submit_thread(), parent->calls, made,
+                 std::move(control), name);
 }
 
 task<communicator> communicator::shrink(tutti::communicator survivors) const {
@@ -137,8 +138,9 @@ task<communicator> communicator::shrink(tutti::communicator survivors) const {
           "ncclCommShrink");
     return child;
   };
-  abi::communicator* const made = co_await make(self->shared_lane(), self->on().timeout(), name, f);
-  co_return with(gpu::device(self->shared_on()), self->shared_lane(), calls, made, std::move(control), name);
+  abi::communicator* const made = co_await make(self->shared_submit_thread(), self->on().timeout(), name, f);
+  co_return with(gpu::device(self->shared_on()), self->shared_submit_thread(), calls, made,
+                 std::move(control), name);
 }
 
 void communicator::revoke() const {
@@ -156,9 +158,9 @@ task<registration> communicator::register_view(gpu::detail::view memory) const {
   const std::shared_ptr<core> of = self->shared_core();
   if (of->calls.register_memory == nullptr)
     throw error(errc::not_supported, fmt::format("NCCL {} cannot register memory: 2.19 and later can",
-                                                 abi::words_of(of->calls.version)));
+                                                 abi::version_text(of->calls.version)));
   struct held {
-    std::shared_ptr<lane> on;
+    std::shared_ptr<submit_thread> on;
     std::shared_ptr<core> of;
     gpu::detail::view memory;
     void* handle = nullptr;
@@ -180,7 +182,7 @@ task<registration> communicator::register_view(gpu::detail::view memory) const {
     }
   };
   auto made = std::make_shared<held>();
-  made->on = self->shared_lane();
+  made->on = self->shared_submit_thread();
   made->of = of;
   made->memory = std::move(memory);
   const std::function<void()> f = [made] {
@@ -189,7 +191,7 @@ task<registration> communicator::register_view(gpu::detail::view memory) const {
                                           &made->handle),
           "ncclCommRegister");
   };
-  co_await lane_operation(self->shared_lane(), f);
+  co_await submit_operation(self->shared_submit_thread(), f);
   co_return registration(made);
 }
 
@@ -199,10 +201,10 @@ task<std::pair<registration, void*>> communicator::allocate_bytes(std::size_t by
   const abi::table& calls = self->shared_core()->calls;
   if (calls.memory_allocate == nullptr)
     throw error(errc::not_supported,
-                fmt::format("NCCL {} cannot allocate: 2.19 and later can", abi::words_of(calls.version)));
+                fmt::format("NCCL {} cannot allocate: 2.19 and later can", abi::version_text(calls.version)));
   struct held {
     const abi::table* calls = nullptr;
-    std::shared_ptr<lane> on;
+    std::shared_ptr<submit_thread> on;
     void* memory = nullptr;
     ~held() {
       if (memory == nullptr) return;
@@ -219,11 +221,11 @@ task<std::pair<registration, void*>> communicator::allocate_bytes(std::size_t by
   };
   auto made = std::make_shared<held>();
   made->calls = &calls;
-  made->on = self->shared_lane();
+  made->on = self->shared_submit_thread();
   const std::function<void()> f = [made, bytes] {
     check(*made->calls, made->calls->memory_allocate(&made->memory, bytes), "ncclMemAlloc");
   };
-  co_await lane_operation(self->shared_lane(), f);
+  co_await submit_operation(self->shared_submit_thread(), f);
   co_return std::pair<registration, void*>(registration(made), made->memory);
 }
 
@@ -232,7 +234,7 @@ task<communicator> init(tutti::communicator world, gpu::device on) {
   on.state().check();
   const abi::table& calls = loaded();
   tutti::communicator control = co_await world.duplicate();
-  const std::shared_ptr<lane> l = lane::of(on.shared_state());
+  const std::shared_ptr<submit_thread> l = submit_thread::of(on.shared_state());
   // The id, and whether there is one: a rank 0 that has failed must not leave the others waiting.
   struct invitation {
     abi::unique_id id{};
@@ -243,7 +245,7 @@ task<communicator> init(tutti::communicator world, gpu::device on) {
   if (world.rank() == 0) {
     auto made = std::make_shared<invitation>(mine);
     const std::function<void()> f = [made, &calls] { made->code = calls.get_unique_id(&made->id); };
-    co_await lane_operation(l, f);
+    co_await submit_operation(l, f);
     mine = *made;
   }
   co_await control.broadcast(mine, 0);
@@ -251,7 +253,7 @@ task<communicator> init(tutti::communicator world, gpu::device on) {
   if (mine.version != calls.version)
     throw error(errc::mismatch,
                 fmt::format("nccl::init: rank {} has NCCL {}, rank 0 has {}: all ranks need the same",
-                            world.rank(), abi::words_of(calls.version), abi::words_of(mine.version)));
+                            world.rank(), abi::version_text(calls.version), abi::version_text(mine.version)));
   const int rank = world.rank(), size = world.size();
   const std::function<abi::communicator*()> f = [&calls, id = mine.id, rank, size] {
     abi::communicator* c = nullptr;

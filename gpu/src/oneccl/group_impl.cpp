@@ -17,7 +17,7 @@ namespace tutti::oneccl {
 namespace {
 
 using gpu::detail::call;
-using gpu::detail::verb;
+using gpu::detail::operation_kind;
 using gpu::detail::view;
 using gpu::detail::work_state;
 
@@ -25,7 +25,7 @@ constexpr auto patience_after_farewell = std::chrono::seconds(2);
 
 // One call of oneCCL's, and the memory that it works on.
 struct job_data {
-  verb kind{};
+  operation_kind kind{};
   void* in = nullptr;
   void* out = nullptr;
   std::size_t in_count = 0, out_count = 0;
@@ -69,38 +69,38 @@ abi::result perform(const core& on, job_data& j) {
   }
   abi::result r = abi::success;
   switch (j.kind) {
-    case verb::all_reduce:
+    case operation_kind::all_reduce:
       r = n.all_reduce(j.in, j.out, j.in_count, type, op, c, stream);
       break;
-    case verb::reduce:
+    case operation_kind::reduce:
       r = n.reduce(j.in, j.out, j.in_count, type, op, j.peer, c, stream);
       break;
-    case verb::reduce_scatter:
+    case operation_kind::reduce_scatter:
       r = n.reduce_scatter(j.in, j.out, j.out_count, type, op, c, stream);
       break;
-    case verb::broadcast:
+    case operation_kind::broadcast:
       r = n.broadcast(j.in, j.out, j.in_count * e, abi::uint8, j.peer, c, stream);
       break;
-    case verb::scatter:
+    case operation_kind::scatter:
       r = n.scatter(j.in, j.out, j.out_count * e, abi::uint8, j.peer, c, stream);
       break;
-    case verb::all_gather:
+    case operation_kind::all_gather:
       r = n.all_gather(j.in, j.out, j.in_count * e, abi::uint8, c, stream);
       break;
-    case verb::all_to_all:
+    case operation_kind::all_to_all:
       r = n.all_to_all(j.in, j.out, j.in_count / ranks * e, abi::uint8, c, stream);
       break;
-    case verb::gather: {
+    case operation_kind::gather: {
       // It has none: everybody sends to one.
       std::vector<std::size_t> to(ranks, 0), from(ranks, j.rank == j.peer ? j.in_count * e : 0);
       to[static_cast<std::size_t>(j.peer)] = j.in_count * e;
       r = n.all_to_all_v(j.in, to.data(), j.out, from.data(), abi::uint8, c, stream);
       break;
     }
-    case verb::send:
+    case operation_kind::send:
       r = n.send(j.in, j.in_count * e, abi::uint8, j.peer, c, stream);
       break;
-    case verb::receive:
+    case operation_kind::receive:
       r = n.receive(j.out, j.out_count * e, abi::uint8, j.peer, c, stream);
       break;
     default:
@@ -115,7 +115,7 @@ abi::result perform(const core& on, job_data& j) {
   }
   if (scaled && by_queue) n.destroy_operation(op, c);
   if (failure) std::rethrow_exception(failure);
-  if (r == abi::success && average && !by_queue && (j.kind != verb::reduce || j.rank == j.peer)) {
+  if (r == abi::success && average && !by_queue && (j.kind != operation_kind::reduce || j.rank == j.peer)) {
     const void* const from = j.out;
     gpu::kernels::reduce_on_host(reduce_kind::avg, j.type, std::span(&from, 1), std::span(&j.out, 1), {},
                                  j.out_count, j.size);
@@ -124,20 +124,22 @@ abi::result perform(const core& on, job_data& j) {
 }
 
 bool has_input(const call& c, int rank) noexcept {
-  if (c.kind == verb::broadcast || c.kind == verb::scatter) return c.peer == rank;
-  return c.kind != verb::receive;
+  if (c.kind == operation_kind::broadcast || c.kind == operation_kind::scatter) return c.peer == rank;
+  return c.kind != operation_kind::receive;
 }
 bool has_output(const call& c, int rank) noexcept {
-  if (c.kind == verb::reduce || c.kind == verb::gather) return c.peer == rank;
-  return c.kind != verb::send && !(c.kind == verb::broadcast && c.peer == rank && c.in.data == c.out.data);
+  if (c.kind == operation_kind::reduce || c.kind == operation_kind::gather) return c.peer == rank;
+  return c.kind != operation_kind::send &&
+         !(c.kind == operation_kind::broadcast && c.peer == rank && c.in.data == c.out.data);
 }
 
 }  // namespace
 
-group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<gpu::detail::lane> l,
-                       std::shared_ptr<core> c, tutti::communicator control, std::string name)
+group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on,
+                       std::shared_ptr<gpu::detail::submit_thread> l, std::shared_ptr<core> c,
+                       tutti::communicator control, std::string name)
     : group(std::move(on), std::move(name), control.rank(), control.size()),
-      lane_(std::move(l)),
+      submit_thread_(std::move(l)),
       core_(std::move(c)),
       staging_(std::make_shared<gpu::detail::staging>(on_->shared_driver())),
       companions_(*this, std::move(control)) {
@@ -160,7 +162,7 @@ group_impl::~group_impl() {
     };
     auto last = std::make_shared<end>();
     last->of = core_;
-    lane_->submit(std::move(last));
+    submit_thread_->submit(std::move(last));
   }
   end_all("the communicator has gone");
 }
@@ -182,14 +184,15 @@ void group_impl::check_supported(const call& c) const {
                 fmt::format("{}: oneCCL has no {} of {}; a communicator of gpu::init does it", title(c),
                             kind == reduce_kind::user ? "reduction by a callable" : tutti::name_of(kind),
                             tutti::name_of(c.in.type)));
-  if ((c.kind == verb::send && c.tag != 0) || (c.kind == verb::receive && c.tag != 0 && c.tag != any_tag))
+  if ((c.kind == operation_kind::send && c.tag != 0) ||
+      (c.kind == operation_kind::receive && c.tag != 0 && c.tag != any_tag))
     throw error(errc::not_supported, fmt::format("{}: oneCCL has no tags", title(c)));
-  if (c.kind == verb::receive && c.peer == any_source)
+  if (c.kind == operation_kind::receive && c.peer == any_source)
     throw error(errc::not_supported,
                 fmt::format("{}: oneCCL receives from a rank that is named, not from any", title(c)));
-  if ((c.kind == verb::send || c.kind == verb::receive) && c.peer == rank())
+  if ((c.kind == operation_kind::send || c.kind == operation_kind::receive) && c.peer == rank())
     throw error(errc::not_supported, fmt::format("{}: oneCCL has no messages to oneself", title(c)));
-  if (core_->queue.handle != nullptr && c.kind == verb::all_to_all && overlap(c.in, c.out))
+  if (core_->queue.handle != nullptr && c.kind == operation_kind::all_to_all && overlap(c.in, c.out))
     throw error(errc::not_supported, fmt::format("{}: oneCCL cannot do it in place", title(c)));
 }
 
@@ -273,7 +276,8 @@ task<> group_impl::carry_out(work_state* w, void* ready) {
   j->size = size();
   j->keep = {c.in.keep, c.out.keep};
   const bool takes = has_input(c, rank()), gives = has_output(c, rank());
-  const bool in_place = c.kind == verb::all_reduce || c.kind == verb::reduce || c.kind == verb::broadcast;
+  const bool in_place = c.kind == operation_kind::all_reduce || c.kind == operation_kind::reduce ||
+                        c.kind == operation_kind::broadcast;
   const bool changes_input = c.op.kind == reduce_kind::premul_sum && core_->queue.handle == nullptr;
 
   j->in = c.in.data;
@@ -291,8 +295,8 @@ task<> group_impl::carry_out(work_state* w, void* ready) {
     j->keep.push_back(out_host);
   }
   // One buffer for both sides.
-  if (c.kind == verb::broadcast && out_host && !takes) j->in = j->out;
-  if (c.kind == verb::broadcast && in_host && takes) j->out = j->in;
+  if (c.kind == operation_kind::broadcast && out_host && !takes) j->in = j->out;
+  if (c.kind == operation_kind::broadcast && in_host && takes) j->out = j->in;
 
   // It takes no null, also where there is nothing to move.
   static std::byte nothing[8] = {};
@@ -311,7 +315,7 @@ task<> group_impl::carry_out(work_state* w, void* ready) {
     auto code = std::make_shared<abi::result>(abi::success);
     const std::function<void()> f = [j, code, on = core_] { *code = perform(*on, *j); };
     const std::chrono::milliseconds limit = on_->timeout();
-    gpu::detail::lane_operation calling(lane_, f);
+    gpu::detail::submit_operation calling(submit_thread_, f);
     co_await with_timeout(std::move(calling), limit);
     if (*code != abi::success)
       throw error(errc::device_failed,
@@ -319,8 +323,8 @@ task<> group_impl::carry_out(work_state* w, void* ready) {
   }
 
   if (out_host && gives) d.copy(c.out.data, j->out, c.out.bytes(), in_->native());
-  w->result.bytes = c.kind == verb::receive ? c.out.bytes() : c.in.bytes();
-  if (c.kind == verb::receive) w->result.source = c.peer;
+  w->result.bytes = c.kind == operation_kind::receive ? c.out.bytes() : c.in.bytes();
+  if (c.kind == operation_kind::receive) w->result.source = c.peer;
   w->keep_until_done(j);
   w->set_enqueued(*in_);
   w->finish_with(*in_);
@@ -331,7 +335,7 @@ void group_impl::fail_all(errc why, const std::string& text, bool tell) noexcept
   failure_ = why;
   failure_text_ = text;
   // The thread may never come out of its call.
-  lane_->leave_behind();
+  submit_thread_->leave_behind();
   if (tell) companions_.say_failed(why, text, false);
   const auto now = std::exchange(pending_, {});
   for (const pending& p : now)

@@ -5,9 +5,9 @@
 
 #include "comm/companions.hpp"
 #include "comm/group.hpp"
-#include "comm/lane.hpp"
 #include "comm/staging.hpp"
-#include "oneccl/api.hpp"
+#include "comm/submit_thread.hpp"
+#include "oneccl/oneccl_api.hpp"
 
 #include <deque>
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace tutti::oneccl {
 
-// What lane and loop share of it.
+// What submit thread and loop share of it.
 struct core {
   const abi::table& calls;
   abi::communicator* const handle;
@@ -25,7 +25,7 @@ struct core {
 
 class group_impl final : public gpu::detail::group, gpu::detail::companions::owner {
  public:
-  group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<gpu::detail::lane> l,
+  group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<gpu::detail::submit_thread> l,
              std::shared_ptr<core> c, tutti::communicator control, std::string name);
   ~group_impl() override;
 
@@ -33,7 +33,9 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
   std::shared_ptr<gpu::detail::work_state> start(gpu::detail::call what) override;
 
   const std::shared_ptr<core>& shared_core() const noexcept { return core_; }
-  const std::shared_ptr<gpu::detail::lane>& shared_lane() const noexcept { return lane_; }
+  const std::shared_ptr<gpu::detail::submit_thread>& shared_submit_thread() const noexcept {
+    return submit_thread_;
+  }
   const tutti::communicator& control() const noexcept { return companions_.control(); }
   void check_usable() const;
 
@@ -55,14 +57,15 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
   task<> see_to_the_end(int peer, std::uint64_t last);
   void forget_done() noexcept;
 
-  std::shared_ptr<gpu::detail::lane> lane_;  // oneCCL wants all calls of a communicator from one thread
+  std::shared_ptr<gpu::detail::submit_thread>
+      submit_thread_;  // oneCCL wants all calls of a communicator from one thread
   std::shared_ptr<core> core_;
   std::shared_ptr<gpu::detail::staging> staging_;
   std::shared_ptr<gpu::detail::stream_state> out_;  // of the device
   std::shared_ptr<gpu::detail::stream_state> in_;
   std::deque<pending> pending_;
   std::uint64_t sequence_ = 0;
-  gpu::detail::verb last_ = gpu::detail::verb::barrier;
+  gpu::detail::operation_kind last_ = gpu::detail::operation_kind::barrier;
   errc failure_ = errc::success;
   std::string failure_text_;
   gpu::detail::companions companions_;

@@ -14,8 +14,8 @@
 namespace tutti::oneccl {
 namespace {
 
-using gpu::detail::lane;
-using gpu::detail::lane_operation;
+using gpu::detail::submit_operation;
+using gpu::detail::submit_thread;
 
 const abi::table& loaded() {
   std::string why;
@@ -44,8 +44,8 @@ void see_to_environment(bool has_queue) {
 }
 
 // A collective call that makes a communicator; the host's time limit ends the wait for it, not the call.
-task<abi::communicator*> make(std::shared_ptr<lane> on, std::chrono::milliseconds limit, std::string what,
-                              std::function<abi::communicator*()> f) {
+task<abi::communicator*> make(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
+                              std::string what, std::function<abi::communicator*()> f) {
   auto result = std::make_shared<abi::communicator*>(nullptr);
   const std::function<void()> run = [result, f] { *result = f(); };
   const bool made = co_await gpu::detail::in_time(on, limit, run);
@@ -62,7 +62,7 @@ task<abi::communicator*> make(std::shared_ptr<lane> on, std::chrono::millisecond
   co_return *result;
 }
 
-communicator with(gpu::device on, std::shared_ptr<lane> l, std::shared_ptr<core> c,
+communicator with(gpu::device on, std::shared_ptr<submit_thread> l, std::shared_ptr<core> c,
                   tutti::communicator control, std::string name) {
   auto group = std::make_shared<group_impl>(on.shared_state(), std::move(l), std::move(c), std::move(control),
                                             std::move(name));
@@ -83,7 +83,8 @@ int version() noexcept {
   return calls == nullptr ? 0 : calls->version;
 }
 
-communicator::communicator(std::shared_ptr<group_impl> impl) noexcept : verbs(impl), impl_(std::move(impl)) {}
+communicator::communicator(std::shared_ptr<group_impl> impl) noexcept
+    : any_communicator(impl), impl_(std::move(impl)) {}
 
 task<communicator> communicator::split(int color, int key) const {
   const std::shared_ptr<group_impl> self = impl_;
@@ -101,11 +102,11 @@ task<communicator> communicator::split(int color, int key) const {
     return child;
   };
   const std::string name = fmt::format("{}/split", self->name());
-  abi::communicator* const made = co_await make(self->shared_lane(), self->on().timeout(), name, f);
+  abi::communicator* const made = co_await make(self->shared_submit_thread(), self->on().timeout(), name, f);
   if (!control) co_return communicator();
   std::shared_ptr<core> of(new core{parent->calls, made, parent->queue});
-  co_return with(gpu::device(self->shared_on()), self->shared_lane(), std::move(of), std::move(control),
-                 name);
+  co_return with(gpu::device(self->shared_on()), self->shared_submit_thread(), std::move(of),
+                 std::move(control), name);
 }
 
 task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue queue) {
@@ -114,7 +115,7 @@ task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue qu
   const abi::table& calls = loaded();
   see_to_environment(queue.handle != nullptr);
   tutti::communicator control = co_await world.duplicate();
-  const auto l = std::make_shared<lane>(on.shared_state());
+  const auto l = std::make_shared<submit_thread>(on.shared_state());
   // The id, and whether there is one: a rank 0 that has failed must not leave the others waiting.
   struct invitation {
     abi::unique_id id{};
@@ -130,15 +131,16 @@ task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue qu
       if (device) mine->code = calls.set_device(static_cast<std::uint32_t>(ordinal));
       if (mine->code == abi::success) mine->code = calls.get_unique_id(&mine->id);
     };
-    co_await lane_operation(l, f);
+    co_await submit_operation(l, f);
   }
   co_await control.broadcast(*mine, 0);
   check(calls, mine->code,
         device ? "onecclSetDevice, or onecclGetUniqueId, on rank 0" : "onecclGetUniqueId on rank 0");
   if (mine->version != calls.version)
-    throw error(errc::mismatch,
-                fmt::format("oneccl::init: rank {} has oneCCL {}, rank 0 has {}: all ranks need the same",
-                            world.rank(), abi::words_of(calls.version), abi::words_of(mine->version)));
+    throw error(
+        errc::mismatch,
+        fmt::format("oneccl::init: rank {} has oneCCL {}, rank 0 has {}: all ranks need the same",
+                    world.rank(), abi::version_text(calls.version), abi::version_text(mine->version)));
   const int rank = world.rank(), size = world.size();
   const std::function<abi::communicator*()> f = [mine, device, ordinal, rank, size, &calls] {
     abi::communicator* c = nullptr;

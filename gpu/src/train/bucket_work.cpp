@@ -10,8 +10,8 @@
 namespace tutti::gpu::train {
 namespace {
 
-operation in_place(detail::verb kind, const verbs& c, const device_values& inout, const stream& after,
-                   int root, reduce_kind op) {
+operation in_place(detail::operation_kind kind, const any_communicator& c, const device_values& inout,
+                   const stream& after, int root, reduce_kind op) {
   detail::call what(kind, c.state(), after.state());
   what.in = what.out = inout.view();
   what.peer = root;
@@ -21,11 +21,12 @@ operation in_place(detail::verb kind, const verbs& c, const device_values& inout
 
 }  // namespace
 
-operation all_reduce(const verbs& c, const device_values& inout, reduce_kind kind, const stream& after) {
-  return in_place(detail::verb::all_reduce, c, inout, after, -1, kind);
+operation all_reduce(const any_communicator& c, const device_values& inout, reduce_kind kind,
+                     const stream& after) {
+  return in_place(detail::operation_kind::all_reduce, c, inout, after, -1, kind);
 }
-operation broadcast(const verbs& c, const device_values& inout, int root, const stream& after) {
-  return in_place(detail::verb::broadcast, c, inout, after, root, reduce_kind::none);
+operation broadcast(const any_communicator& c, const device_values& inout, int root, const stream& after) {
+  return in_place(detail::operation_kind::broadcast, c, inout, after, root, reduce_kind::none);
 }
 
 task<> convert(device_values to, device_values from, double factor, stream in) {

@@ -9,8 +9,9 @@
 
 namespace tutti::gpu::train {
 
-operation all_reduce(const verbs& c, const device_values& inout, reduce_kind kind, const stream& after);
-operation broadcast(const verbs& c, const device_values& inout, int root, const stream& after);
+operation all_reduce(const any_communicator& c, const device_values& inout, reduce_kind kind,
+                     const stream& after);
+operation broadcast(const any_communicator& c, const device_values& inout, int root, const stream& after);
 
 // to = from * factor in the order of `in`; completes when that is enqueued. Where there is no kernel for it,
 // by the processor.

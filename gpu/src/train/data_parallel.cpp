@@ -117,7 +117,7 @@ class bucket {
 }  // namespace
 
 struct data_parallel::state {
-  state(verbs c, std::vector<device_values> gradients, data_parallel_options o)
+  state(any_communicator c, std::vector<device_values> gradients, data_parallel_options o)
       : over(std::move(c)), options(std::move(o)), bucket_of(gradients.size()), marked(gradients.size()) {
     std::size_t end = gradients.size();
     while (end > 0) {
@@ -194,7 +194,7 @@ struct data_parallel::state {
     next = 0;
   }
 
-  const verbs over;
+  const any_communicator over;
   const data_parallel_options options;
   std::deque<bucket> buckets;
   std::vector<std::size_t> bucket_of;
@@ -214,7 +214,7 @@ data_parallel& data_parallel::operator=(data_parallel&&) noexcept = default;
 data_parallel::~data_parallel() = default;
 data_parallel::data_parallel(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
 
-task<data_parallel> data_parallel::create(communicator world, verbs over,
+task<data_parallel> data_parallel::create(communicator world, any_communicator over,
                                           std::vector<device_values> gradients, data_parallel_options o) {
   if (!over || !world || over.rank() != world.rank() || over.size() != world.size())
     throw error(errc::invalid_argument,
@@ -234,7 +234,7 @@ data_parallel::state& data_parallel::usable() const {
 }
 
 task<> data_parallel::broadcast(std::vector<device_values> pieces, int root, stream after) const {
-  const verbs over = usable().over;
+  const any_communicator over = usable().over;
   std::deque<train::started> moving;
   for (const device_values& piece : pieces) moving.emplace_back(train::broadcast(over, piece, root, after));
   for (train::started& m : moving) co_await m.enqueued_before(after);

@@ -9,14 +9,14 @@
 namespace tutti::gpu {
 namespace {
 
-task<> average(verbs c, device_values data, stream in) {
+task<> average(any_communicator c, device_values data, stream in) {
   train::started reducing(train::all_reduce(c, data, reduce_kind::avg, in));
   co_await reducing.enqueued_before(in);
 }
 
 class identity final : public gradient_hook {
  public:
-  task<> reduce(verbs c, gradient_bucket bucket, stream in) override {
+  task<> reduce(any_communicator c, gradient_bucket bucket, stream in) override {
     return average(std::move(c), bucket.data, std::move(in));
   }
 };
@@ -24,7 +24,7 @@ class identity final : public gradient_hook {
 template <class Half>
 class compressed final : public gradient_hook {
  public:
-  task<> reduce(verbs c, gradient_bucket bucket, stream in) override {
+  task<> reduce(any_communicator c, gradient_bucket bucket, stream in) override {
     if (tutti::detail::is_half(bucket.data.type())) {
       co_await average(c, bucket.data, in);
       co_return;

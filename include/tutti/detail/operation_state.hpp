@@ -131,13 +131,13 @@ class operation_state {
   operation_state(const operation_state&) = delete;
   operation_state& operator=(const operation_state&) = delete;
   ~operation_state() {
-    if (machine_ != nullptr || late_) abandon();
+    if (running_ != nullptr || late_) abandon();
   }
 
   // Starts the operation. True: it is complete already and `on_complete` is not called. False: `on_complete`
   // is called once, later, from the loop, with no library code on the stack that the callee could disturb.
   bool start(completion on_complete, void* owner) noexcept;
-  // Asks for an early end; the completion comes as usual and says what really happened. `text`: who asked.
+  // Asks for a cancellation; the completion comes as usual and says what really happened. `text`: who asked.
   void stop(errc why, const std::string& text) noexcept;
   void cancel() noexcept { stop(errc::cancelled, "cancelled"); }
   // Ends the operation here and now: on return the library has let go of the buffers; `on_complete` is not
@@ -166,11 +166,11 @@ class operation_state {
   // The failure in Asio's terms: cancellation is boost::asio::error::operation_aborted.
   boost::system::error_code asio_code() const noexcept;
 
-  // For src/: where the machine that carries out the operation lives, and how it reports.
-  static constexpr std::size_t machine_bytes = 320;
-  void* machine_storage() noexcept { return storage_; }
-  void set_machine(void* machine) noexcept { machine_ = machine; }
-  void* machine() const noexcept { return machine_; }
+  // For src/: where the operation state that carries out the operation lives, and how it reports.
+  static constexpr std::size_t running_bytes = 320;
+  void* running_storage() noexcept { return storage_; }
+  void set_running(void* running) noexcept { running_ = running; }
+  void* running() const noexcept { return running_; }
   void set_result(const status& result) noexcept { result_ = result; }
   void set_made(communicator_ref made) noexcept { made_ = std::move(made); }
   communicator_ref take_made() noexcept { return std::move(made_); }
@@ -186,7 +186,7 @@ class operation_state {
   void set_deadline() noexcept { has_deadline_ = true; }
   void set_late(bool late) noexcept {
     late_ = late;
-  }  // complete, and its completion is queued in the machine's place
+  }  // complete, and its completion is queued in the operation state's place
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 
  private:
@@ -198,7 +198,7 @@ class operation_state {
   call what_;
   completion on_complete_ = nullptr;
   void* owner_ = nullptr;
-  void* machine_ = nullptr;  // null while nothing is pending
+  void* running_ = nullptr;  // null while nothing is pending
   bool late_ = false;
   bool has_deadline_ = false;
   bool checked_ = false;  // its buffers are on record (coll/buffer_check.hpp)
@@ -206,7 +206,7 @@ class operation_state {
   status result_;
   communicator_ref made_;  // of group, split, duplicate and shrink
   std::unique_ptr<std::string> text_;
-  alignas(16) std::byte storage_[machine_bytes];
+  alignas(16) std::byte storage_[running_bytes];
 };
 
 // An operation that is awaited within a scope.

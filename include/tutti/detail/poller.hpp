@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop's door for what is no communicator: libraries beside this one (devices) let a rank's loop poll
+// The loop's entry for what is no communicator: libraries beside this one (devices) let a rank's loop poll
 // their work, wake it, and get the completions delivered as the loop delivers its own.
 #pragma once
 
@@ -16,7 +16,7 @@ class runtime;
 
 namespace detail {
 
-// Polled by the loop that it was made for. Everything happens on the loop's thread, ring() aside.
+// Polled by the loop that it was made for. Everything happens on the loop's thread, notify() aside.
 class poller {
  public:
   using executor_type = boost::asio::io_context::executor_type;
@@ -39,18 +39,19 @@ class poller {
 
   // Makes the loop get up and poll, from any thread, also from a handler of signals: one system call when it
   // sleeps or not.
-  void ring() noexcept;
-  // What ring() writes to: 8 bytes, a one.
+  void notify() noexcept;
+  // What notify() writes to: 8 bytes, a one.
   int doorbell() const noexcept;
 
  protected:
   // Does what can be done without blocking; true when that was anything.
   virtual bool poll() noexcept = 0;
-  // The loop is about to sleep: from now on news must come by ring(). True: there is news, stay up.
+  // The loop is about to sleep: from now on a change must be reported by notify(). True: something has
+  // changed, stay up.
   virtual bool arm() noexcept = 0;
   virtual void disarm() noexcept = 0;
-  // The time asked for by look_in() has come.
-  virtual void look() noexcept = 0;
+  // The time asked for by arm_timer() has come.
+  virtual void timer_fired() noexcept = 0;
   // Asked for by deliver_soon(): no code of the loop's sources is on the stack. May destroy the poller.
   virtual void deliver() noexcept = 0;
 
@@ -58,8 +59,8 @@ class poller {
   void begin_wait() noexcept;
   void end_wait() noexcept;
   void deliver_soon() noexcept;
-  void look_in(duration from_now) noexcept;  // replaces an earlier wish
-  void look_never() noexcept;
+  void arm_timer(duration from_now) noexcept;  // replaces an earlier wish
+  void cancel_timer() noexcept;
 
  private:
   struct impl;

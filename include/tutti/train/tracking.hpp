@@ -103,8 +103,8 @@ namespace detail {
 class owner;
 }
 
-// One rank's part of a run. A cheap handle: copies share it. An empty one, or that of a silent rank, takes
-// everything and does nothing.
+// One rank's part of a run. A cheap handle: copies share it. An empty one, or that of an unresponsive rank,
+// takes everything and does nothing.
 //
 // Calls may come from any thread. None blocks, talks to another rank, or throws: each copies what it is given
 // into a queue of bounded memory, which a thread of its own writes to this rank's own files. What cannot be
@@ -123,7 +123,7 @@ class log {
 
   // A number of the series `name`.
   void scalar(std::string_view name, std::int64_t step, double number) const noexcept;
-  void text(std::string_view name, std::int64_t step, std::string_view words) const noexcept;
+  void text(std::string_view name, std::int64_t step, std::string_view value) const noexcept;
   // The distribution of these values; copies them.
   void histogram(std::string_view name, std::int64_t step, std::span<const float> values) const noexcept;
   void histogram(std::string_view name, std::int64_t step, std::span<const double> values) const noexcept;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board: everyone writes its block and reads those of the others, long ones in rounds
-// (coll/board_movement.hpp). n/P bytes written, (P-1)/P n read, one wait.
+// On a collective segment: everyone writes its block and reads those of the others, long ones in rounds
+// (coll/segment_copy.hpp). n/P bytes written, (P-1)/P n read, one wait.
 #include "base/shared_memory.hpp"
 #include "coll/algorithms.hpp"
-#include "coll/board_movement.hpp"
-#include "coll/board_posting.hpp"
 #include "coll/move_bytes.hpp"
+#include "coll/segment_copy.hpp"
+#include "coll/segment_publish.hpp"
 
 namespace tutti::coll {
 
@@ -28,10 +28,10 @@ task<> all_gather_shared_memory(collective c, const void* block, void* data, blo
     what.what = posted::reading::blocks_of_all;
     what.to = all;
     what.parts = parts;
-    co_await post_on_board(c, what);
+    co_await publish_on_segment(c, what);
     co_return;
   }
-  board_movement what;
+  segment_movement what;
   what.given = later ? given : own;
   what.given_bytes = own_bytes;
   if (later) {
@@ -42,7 +42,7 @@ task<> all_gather_shared_memory(collective c, const void* block, void* data, blo
   what.received = all;
   what.received_parts = parts;
   what.longest = longest;
-  co_await move_on_board(c, what);
+  co_await copy_on_segment(c, what);
 }
 
 }  // namespace tutti::coll

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board. Short vectors: everyone writes its own, and reduces those of all: n bytes written, (P-1) n
-// read, one wait. Long ones in rounds (coll/board_reduction.hpp): each rank reduces a slice from all ranks'
-// parts, then all collect the slices: n bytes written and 2 (P-1)/P n read, each once and while in cache.
-// Either way one rank's order of operands is everyone's: the same bits on all ranks.
+// On a collective segment. Short vectors: everyone writes its own, and reduces those of all: n bytes written,
+// (P-1) n read, one wait. Long ones in rounds (coll/segment_reduction.hpp): each rank reduces a slice from
+// all ranks' parts, then all collect the slices: n bytes written and 2 (P-1)/P n read, each once and while in
+// cache. Either way one rank's order of operands is everyone's: the same bits on all ranks.
 #include "coll/algorithms.hpp"
-#include "coll/board_posting.hpp"
-#include "coll/board_reduction.hpp"
+#include "coll/segment_publish.hpp"
+#include "coll/segment_reduction.hpp"
 
 namespace tutti::coll {
 
@@ -22,10 +22,10 @@ task<> all_reduce_shared_memory(collective c, reduce_call r) {
     what.count = r.count;
     what.type = r.type;
     what.op = &r.op;
-    co_await post_on_board(c, what);
+    co_await publish_on_segment(c, what);
     co_return;
   }
-  board_reduction what;
+  segment_reduction what;
   what.input = static_cast<const std::byte*>(input);
   what.slices = blocks::split(r.count, c.size(), r.element_bytes);
   what.all = static_cast<std::byte*>(r.data);
@@ -34,7 +34,7 @@ task<> all_reduce_shared_memory(collective c, reduce_call r) {
   what.element_bytes = r.element_bytes;
   what.type = r.type;
   what.op = r.op;
-  co_await reduce_on_board(c, what);
+  co_await reduce_on_segment(c, what);
 }
 
 }  // namespace tutti::coll

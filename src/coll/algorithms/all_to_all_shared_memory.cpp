@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board: everyone writes its blocks for the others and reads theirs for it, long ones in rounds
-// (coll/board_movement.hpp). (P-1)/P n bytes written, as many read, one wait.
+// On a collective segment: everyone writes its blocks for the others and reads theirs for it, long ones in
+// rounds (coll/segment_copy.hpp). (P-1)/P n bytes written, as many read, one wait.
 #include "coll/algorithms.hpp"
-#include "coll/board_movement.hpp"
-#include "coll/board_posting.hpp"
 #include "coll/move_bytes.hpp"
+#include "coll/segment_copy.hpp"
+#include "coll/segment_publish.hpp"
 
 namespace tutti::coll {
 
@@ -22,10 +22,10 @@ task<> all_to_all_shared_memory(collective c, const void* data, void* result, st
     what.to = to;
     what.offset = parts.begin(c.rank());
     what.parts = parts;
-    co_await post_on_board(c, what);
+    co_await publish_on_segment(c, what);
     co_return;
   }
-  board_movement what;
+  segment_movement what;
   what.to_each = true;
   what.given = from;
   what.given_parts = parts;
@@ -35,7 +35,7 @@ task<> all_to_all_shared_memory(collective c, const void* data, void* result, st
   what.own_from = from + parts.begin(c.rank());
   what.own_to = to + parts.begin(c.rank());
   what.own_bytes = block_bytes;
-  co_await move_on_board(c, what);
+  co_await copy_on_segment(c, what);
 }
 
 }  // namespace tutti::coll

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board: the root writes, the others read, long vectors in rounds (coll/board_movement.hpp). n bytes
-// written, n read by each, one wait.
+// On a collective segment: the root writes, the others read, long vectors in rounds (coll/segment_copy.hpp).
+// n bytes written, n read by each, one wait.
 #include "coll/algorithms.hpp"
-#include "coll/board_movement.hpp"
-#include "coll/board_posting.hpp"
+#include "coll/segment_copy.hpp"
+#include "coll/segment_publish.hpp"
 
 namespace tutti::coll {
 
@@ -19,16 +19,16 @@ task<> broadcast_shared_memory(collective c, void* data, std::size_t bytes, int 
       what.awaited = root;
       what.what = posted::reading::one_block;
     }
-    co_await post_on_board(c, what);
+    co_await publish_on_segment(c, what);
     co_return;
   }
-  board_movement what;
+  segment_movement what;
   what.root = root;
   what.given = static_cast<const std::byte*>(data);
   what.given_bytes = bytes;
   what.received = static_cast<std::byte*>(data);
   what.longest = bytes;
-  co_await move_on_board(c, what);
+  co_await copy_on_segment(c, what);
 }
 
 }  // namespace tutti::coll

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board. Short vectors: everyone writes its own, and reduces its block of all: n bytes written, (P-1)/P
-// n read. Long ones in rounds (coll/board_reduction.hpp), the same bytes.
+// On a collective segment. Short vectors: everyone writes its own, and reduces its block of all: n bytes
+// written, (P-1)/P n read. Long ones in rounds (coll/segment_reduction.hpp), the same bytes.
 #include "coll/algorithms.hpp"
-#include "coll/board_posting.hpp"
-#include "coll/board_reduction.hpp"
+#include "coll/segment_publish.hpp"
+#include "coll/segment_reduction.hpp"
 
 namespace tutti::coll {
 
@@ -21,17 +21,17 @@ task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts, v
     what.type = r.type;
     what.op = &r.op;
     what.offset = parts.begin(c.rank());
-    co_await post_on_board(c, what);
+    co_await publish_on_segment(c, what);
     co_return;
   }
-  board_reduction what;
+  segment_reduction what;
   what.input = input;
   what.slices = parts;
   what.result = static_cast<std::byte*>(result);
   what.element_bytes = r.element_bytes;
   what.type = r.type;
   what.op = r.op;
-  co_await reduce_on_board(c, what);
+  co_await reduce_on_segment(c, what);
 }
 
 }  // namespace tutti::coll

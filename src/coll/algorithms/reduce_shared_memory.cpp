@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a board. Short vectors: everyone writes its own, and the root reduces them: n bytes written by each,
-// (P-1) n read by the root. Long ones in rounds (coll/board_reduction.hpp): each rank reduces a slice, and
-// the root collects the slices.
+// On a collective segment. Short vectors: everyone writes its own, and the root reduces them: n bytes written
+// by each, (P-1) n read by the root. Long ones in rounds (coll/segment_reduction.hpp): each rank reduces a
+// slice, and the root collects the slices.
 #include "coll/algorithms.hpp"
-#include "coll/board_posting.hpp"
-#include "coll/board_reduction.hpp"
+#include "coll/segment_publish.hpp"
+#include "coll/segment_reduction.hpp"
 
 namespace tutti::coll {
 
@@ -25,10 +25,10 @@ task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root)
       what.awaited = posted::nobody;
       what.what = posted::reading::nothing;
     }
-    co_await post_on_board(c, what);
+    co_await publish_on_segment(c, what);
     co_return;
   }
-  board_reduction what;
+  segment_reduction what;
   what.input = static_cast<const std::byte*>(r.data);
   what.slices = blocks::split(r.count, c.size(), r.element_bytes);
   if (is_root) {
@@ -40,7 +40,7 @@ task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root)
   what.element_bytes = r.element_bytes;
   what.type = r.type;
   what.op = r.op;
-  co_await reduce_on_board(c, what);
+  co_await reduce_on_segment(c, what);
 }
 
 }  // namespace tutti::coll

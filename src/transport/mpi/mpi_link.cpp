@@ -32,7 +32,7 @@ bool mpi_link::send_piece(outgoing& f, std::size_t bytes) noexcept {
   frame head = f.head;
   if (head.kind == frame_kind::data) {
     head.length = bytes;
-    head.other_cookie += f.progress;
+    head.other_transfer_id += f.progress;
   }
   tcp::header encoded;
   tcp::encode(head, encoded);
@@ -64,7 +64,7 @@ bool mpi_link::send_rest(outgoing& f) noexcept {
 
 bool mpi_link::submit(outgoing& f) noexcept {
   f.progress = 0;
-  if (silent_) return false;
+  if (muted_) return false;
   const bool direct = !closed_ && failure_ == errc::success && !has_queue();
   if (direct && send_rest(f)) {
     owner_.stirred();
@@ -75,9 +75,9 @@ bool mpi_link::submit(outgoing& f) noexcept {
   return false;
 }
 
-withdrawal mpi_link::withdraw(outgoing& f) noexcept {
+cancel_result mpi_link::cancel(outgoing& f) noexcept {
   static_cast<base::list_hook<outgoing_tag>&>(f).unlink();
-  return withdrawal::gone;
+  return cancel_result::gone;
 }
 
 bool mpi_link::pump() noexcept {
@@ -91,7 +91,7 @@ bool mpi_link::pump() noexcept {
     const auto moved = static_cast<std::size_t>(f->progress - before);
     any |= left || moved > 0;
     if (left) {
-      withdraw(*f);
+      cancel(*f);
       f->done(*f, true);
     } else if (moved == 0) {
       break;
@@ -132,7 +132,7 @@ void mpi_link::peer_ended(errc why, std::string text) noexcept {
 void mpi_link::close(errc why, std::string text) noexcept {
   closed_ = true;
   hand_back();
-  if (!silent_) owner_.up().closed(peer_, why, std::move(text));
+  if (!muted_) owner_.up().closed(peer_, why, std::move(text));
 }
 
 void mpi_link::hand_back() noexcept {
@@ -144,7 +144,7 @@ void mpi_link::hand_back() noexcept {
 }
 
 void mpi_link::leave() noexcept {
-  silent_ = true;
+  muted_ = true;
   if (closed_) return;
   // Behind everything else: the last slice of the last long message must not come after it.
   (long_data_.empty() ? messages_ : long_data_).push_back(farewell_);
@@ -152,14 +152,14 @@ void mpi_link::leave() noexcept {
 }
 
 void mpi_link::drop() noexcept {
-  silent_ = true;
+  muted_ = true;
   closed_ = true;
   base::list_hook<active_tag>::unlink();
   hand_back();
 }
 
 void mpi_link::cut() noexcept {
-  silent_ = true;
+  muted_ = true;
   closed_ = true;
   base::list_hook<active_tag>::unlink();
   while (messages_.pop_front() != nullptr) {

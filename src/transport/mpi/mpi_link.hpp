@@ -22,9 +22,9 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   const char* transport_name() const noexcept override { return "mpi"; }
   bool submit(outgoing& f) noexcept override;
   // What has left was copied: nothing but the queue knows of the frame.
-  withdrawal withdraw(outgoing& f) noexcept override;
-  // Payload lands in the call that says where: no landing is ever left open.
-  bool redirect_landing(void*, const landing&) noexcept override { return false; }
+  cancel_result cancel(outgoing& f) noexcept override;
+  // Payload lands in the call that says where: no destination buffer is ever left open.
+  bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   // Longer messages wait for their receive, which saves the memory of an unexpected copy.
   std::size_t eager_limit() const noexcept override { return std::size_t{16} * 1024; }
   bool closed() const noexcept override { return closed_; }
@@ -60,7 +60,7 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   mpi_transport& owner_;
   const int peer_;
   bool closed_ = false;
-  bool silent_ = false;
+  bool muted_ = false;
   bool acknowledged_ = false;
   list messages_;
   list long_data_;  // of which messages may pass between slices

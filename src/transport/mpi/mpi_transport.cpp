@@ -42,8 +42,8 @@ void mpi_transport::open(const core::world_info& info, inbound& up) {
 mpi_link& mpi_transport::at(int peer) { return *links_[static_cast<std::size_t>(peer)]; }
 
 std::string mpi_transport::describe(int peer) const {
-  const core::peer_card& card = info_->card(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+  const core::endpoint_record& record = info_->record(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
 std::string mpi_transport::explain(int code) const {
@@ -79,7 +79,7 @@ bool mpi_transport::arm() noexcept {
   const bool waits =
       leaving_ || loop_.engine().waiting() || wire_.sending() || wire_.receiving() || !active_.empty();
   const core::duration longest = waits ? longest_pause : longest_idle_pause;
-  loop_.engine().timers().arm(pause_timer_, loop_.engine().env().now() + std::min(pause_, longest));
+  loop_.engine().timers().arm(pause_timer_, loop_.engine().platform().now() + std::min(pause_, longest));
   pause_ = std::min(2 * pause_, longest);
   return false;
 }
@@ -137,7 +137,7 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
   }
   if (leaving_) return;
   const std::span<const std::byte> payload = message.subspan(tcp::header_bytes);
-  const landing where = up_->begin(peer, head);
+  const destination_buffer where = up_->begin(peer, head);
   const std::size_t bytes = where.at != nullptr ? std::min(where.room, payload.size()) : 0;
   if (bytes > 0) std::memcpy(where.at, payload.data(), bytes);
   up_->end(peer, head, where);

@@ -39,9 +39,9 @@ class mpi_transport final : public transport, public core::source, private wire:
   ~mpi_transport() override;
 
   const char* name() const noexcept override { return "mpi"; }
-  void listen(core::peer_card&, const listen_wish&) override {}
+  void listen(core::endpoint_record&, const listen_wish&) override {}
   void open(const core::world_info& info, inbound& up) override;
-  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override {
+  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank != peer.rank;
   }
   link& link_to(int peer) override { return at(peer); }

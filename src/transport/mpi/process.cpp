@@ -27,8 +27,8 @@ using clock = std::chrono::steady_clock;
 constexpr auto farewell = std::chrono::seconds(5);
 // Of MPI_Finalize, when all processes are about to call it.
 constexpr auto finalize_limit = std::chrono::seconds(10);
-constexpr auto longest_between_looks = std::chrono::milliseconds(1);
-constexpr int longest_card_bytes = 1024 * 1024;
+constexpr auto longest_between_polls = std::chrono::milliseconds(1);
+constexpr int longest_record_bytes = 1024 * 1024;
 
 // A boost::asio timer as a pause between two looks.
 task<> pause_for(boost::asio::any_io_executor executor, std::chrono::microseconds time) {
@@ -80,7 +80,7 @@ struct process::keeper {
   void finish() noexcept {
     base::set_log_rank(rank);
     deaf_listener nobody;
-    bool meeting = false;
+    bool in_barrier = false;
     request_word barrier = 0;
     auto pause = std::chrono::microseconds(20);
     for (;;) {
@@ -94,11 +94,11 @@ struct process::keeper {
       int met = 0;
       // Until all of this process's messages are safe it does not say that it has come: others receive them
       // till then.
-      if (!meeting && !sending) {
+      if (!in_barrier && !sending) {
         code = mpi.start_barrier(mpi.of, &barrier);
-        meeting = true;
+        in_barrier = true;
       }
-      if (meeting && code == 0) code = mpi.test(mpi.of, &barrier, &met);
+      if (in_barrier && code == 0) code = mpi.test(mpi.of, &barrier, &met);
       if (met != 0) break;
       if (code != 0 || clock::now() > deadline) {
         base::log_error(
@@ -113,7 +113,7 @@ struct process::keeper {
       }
       if (any) pause = std::chrono::microseconds(20);
       std::this_thread::sleep_for(pause);
-      pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_looks);
+      pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_polls);
     }
     mpi.finalize(mpi.of);
   }
@@ -205,7 +205,7 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
                   fmt::format("MPI_Init has not returned within {}: did all processes that mpirun started "
                               "call tutti::init with backend \"mpi\"?",
                               base::duration_text(timeout)));
-    co_await pause_for(executor, longest_between_looks);
+    co_await pause_for(executor, longest_between_polls);
     const std::lock_guard lock(keeper_->mutex);
     known = keeper_->at != keeper::phase::initialising;
   }
@@ -229,11 +229,11 @@ task<> process::ended(boost::asio::any_io_executor executor, attempt* of, clock:
               "(TUTTI_TIMEOUT, in seconds)",
               size_));
     co_await pause_for(executor, pause);
-    pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_looks);
+    pause = std::min<std::chrono::microseconds>(2 * pause, longest_between_polls);
   }
 }
 
-task<membership> process::join(boost::asio::any_io_executor executor, std::string card,
+task<membership> process::join(boost::asio::any_io_executor executor, std::string record,
                                std::chrono::milliseconds timeout) {
   const auto deadline = core::deadline_after(timeout);
   const bool in_use = std::any_of(wires_.begin(), wires_.end(), [](const auto& w) { return w->open(); });
@@ -250,31 +250,31 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
   co_await ended(executor, a, deadline);
   check(mpi_.return_errors(mpi_.of, a->on), "return errors");
 
-  a->mine = std::move(card);
+  a->mine = std::move(record);
   a->length = static_cast<int>(a->mine.size());
   a->lengths.resize(static_cast<std::size_t>(size_));
   check(mpi_.start_all_gather(mpi_.of, a->on, &a->length, static_cast<int>(sizeof a->length),
                               a->lengths.data(), &a->request),
-        "gather the cards");
+        "gather the endpoint records");
   co_await ended(executor, a, deadline);
   const int longest = *std::max_element(a->lengths.begin(), a->lengths.end());
   const int shortest = *std::min_element(a->lengths.begin(), a->lengths.end());
-  if (shortest < 0 || longest > longest_card_bytes)
-    throw error(
-        errc::protocol,
-        "the processes of the MPI job gave cards of impossible lengths: build all with the same tutti");
+  if (shortest < 0 || longest > longest_record_bytes)
+    throw error(errc::protocol,
+                "the processes of the MPI job gave endpoint records of impossible lengths: build all with "
+                "the same tutti");
   const auto room = static_cast<std::size_t>(longest);
   a->mine.resize(room);
   a->all.resize(room * static_cast<std::size_t>(size_));
   check(mpi_.start_all_gather(mpi_.of, a->on, a->mine.data(), longest, a->all.data(), &a->request),
-        "gather the cards");
+        "gather the endpoint records");
   co_await ended(executor, a, deadline);
 
   membership joined;
   joined.rank = rank_;
   joined.size = size_;
   for (std::size_t peer = 0; peer < a->lengths.size(); ++peer)
-    joined.cards.push_back(a->all.substr(peer * room, static_cast<std::size_t>(a->lengths[peer])));
+    joined.records.push_back(a->all.substr(peer * room, static_cast<std::size_t>(a->lengths[peer])));
   wires_.push_back(std::make_unique<wire>(mpi_, a->on, size_));
   joined.through = wires_.back().get();
   failed_ = false;

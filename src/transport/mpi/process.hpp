@@ -31,7 +31,7 @@ struct membership {
   int rank = 0;
   int size = 1;
   wire* through = nullptr;
-  std::vector<std::string> cards;  // by rank, what each gave
+  std::vector<std::string> records;  // by rank, what each gave
 };
 
 class process {
@@ -54,7 +54,7 @@ class process {
   std::string implementation() const;
 
   // After start(), by all processes in the same order. Throws errc::join_failed.
-  task<membership> join(boost::asio::any_io_executor executor, std::string card,
+  task<membership> join(boost::asio::any_io_executor executor, std::string record,
                         std::chrono::milliseconds timeout);
 
   // The end of the program; does nothing unless start() has initialised MPI.

@@ -16,12 +16,12 @@ constexpr std::size_t most_parcels_per_peer = 64;
 constexpr std::size_t most_receiving = 32;
 constexpr int messages_per_turn = 32;
 // Sends looked at in vain before the others have to wait: each look lets all of MPI go on.
-constexpr int looks_per_turn = 8;
+constexpr int polls_per_turn = 8;
 
 }  // namespace
 
 wire::wire(const calls& mpi, communicator_word on, int size)
-    : mpi_(mpi), on_(on), lanes_(static_cast<std::size_t>(size)) {}
+    : mpi_(mpi), on_(on), peers_(static_cast<std::size_t>(size)) {}
 
 wire::parcel& wire::take(std::size_t bytes) {
   list& from = bytes <= small_bytes ? small_ : large_;
@@ -40,7 +40,7 @@ wire::parcel& wire::take(std::size_t bytes) {
 void wire::put_back(parcel& p) noexcept { (p.capacity == small_bytes ? small_ : large_).push_back(p); }
 
 bool wire::has_room(int peer) const noexcept {
-  const lane& to = lanes_[static_cast<std::size_t>(peer)];
+  const peer_queue& to = peers_[static_cast<std::size_t>(peer)];
   return to.bytes < most_bytes_per_peer && to.parcels < most_parcels_per_peer;
 }
 
@@ -58,7 +58,7 @@ int wire::send(int peer, int tag, std::span<const std::byte> head,
     put_back(p);
     return code;
   }
-  lane& to = lanes_[static_cast<std::size_t>(peer)];
+  peer_queue& to = peers_[static_cast<std::size_t>(peer)];
   to.bytes += p.length;
   ++to.parcels;
   outgoing_.push_back(p);
@@ -69,7 +69,7 @@ bool wire::end_sends(listener& up) noexcept {
   bool any = false;
   int in_vain = 0;
   const parcel* first_in_vain = nullptr;
-  while (in_vain < looks_per_turn) {
+  while (in_vain < polls_per_turn) {
     parcel* const p = outgoing_.front();
     if (p == nullptr || p == first_in_vain) break;
     int ended = 0;
@@ -83,7 +83,7 @@ bool wire::end_sends(listener& up) noexcept {
       continue;
     }
     any = true;
-    lane& to = lanes_[static_cast<std::size_t>(p->peer)];
+    peer_queue& to = peers_[static_cast<std::size_t>(p->peer)];
     to.bytes -= p->length;
     --to.parcels;
     const int peer = p->peer;
@@ -98,7 +98,7 @@ bool wire::end_receives(listener& up) noexcept {
   ++round_;
   for (parcel* p = incoming_.front(); p != nullptr;) {
     parcel* const next = incoming_.after(*p);
-    lane& from = lanes_[static_cast<std::size_t>(p->peer)];
+    peer_queue& from = peers_[static_cast<std::size_t>(p->peer)];
     if (from.held_in != round_) {
       int ended = 0;
       const int code = mpi_.test(mpi_.of, &p->request, &ended);

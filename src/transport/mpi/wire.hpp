@@ -51,7 +51,7 @@ class wire {
 
   // MPI still has messages that were sent; to this peer.
   bool sending() const noexcept { return !outgoing_.empty(); }
-  bool sending_to(int peer) const noexcept { return lanes_[static_cast<std::size_t>(peer)].parcels > 0; }
+  bool sending_to(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].parcels > 0; }
   // A message is half way in.
   bool receiving() const noexcept { return !incoming_.empty(); }
 
@@ -76,7 +76,7 @@ class wire {
     int tag = 0;
   };
   using list = base::intrusive_list<parcel, parcel_tag>;
-  struct lane {             // one peer
+  struct peer_queue {       // one peer
     std::size_t bytes = 0;  // on their way
     std::size_t parcels = 0;
     unsigned held_in = 0;  // the round in which a message was found to be incomplete
@@ -95,7 +95,7 @@ class wire {
   bool deaf_ = false;  // receiving has failed
   unsigned round_ = 0;
   std::size_t receiving_ = 0;
-  std::vector<lane> lanes_;
+  std::vector<peer_queue> peers_;
   std::vector<std::unique_ptr<parcel>> parcels_;
   list outgoing_;
   list incoming_;  // in the order in which they were found

@@ -15,14 +15,14 @@ class self_transport final : public transport, public link, public core::source 
   ~self_transport() override { cut(); }
 
   const char* name() const noexcept override { return "self"; }
-  void listen(core::peer_card&, const listen_wish&) override {}
+  void listen(core::endpoint_record&, const listen_wish&) override {}
   void open(const core::world_info& info, inbound& up) override {
     rank_ = info.rank;
     up_ = &up;
     loop_.engine().add(*this);
     attached_ = true;
   }
-  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override {
+  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override {
     return mine.rank == peer.rank;
   }
   link& link_to(int) override { return *this; }
@@ -35,12 +35,12 @@ class self_transport final : public transport, public link, public core::source 
 
   const char* transport_name() const noexcept override { return "self"; }
   bool submit(outgoing& o) noexcept override;
-  withdrawal withdraw(outgoing& o) noexcept override {
+  cancel_result cancel(outgoing& o) noexcept override {
     static_cast<base::list_hook<outgoing_tag>&>(o).unlink();
-    return withdrawal::gone;
+    return cancel_result::gone;
   }
   // Payload never is half way here: a frame is copied whole inside poll().
-  bool redirect_landing(void*, const landing&) noexcept override { return false; }
+  bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   // A small message is copied aside when no receive is posted, a longer one waits for its receive: no second
   // copy.
   std::size_t eager_limit() const noexcept override { return 16 * 1024; }

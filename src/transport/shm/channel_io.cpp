@@ -11,14 +11,14 @@ namespace {
 constexpr fingerprint_bytes none{};
 
 // Body of all lines but those of eager and fail frames.
-struct cookies {
+struct transfer_ids {
   std::uint64_t length;
-  std::uint64_t cookie;
-  std::uint64_t other_cookie;
+  std::uint64_t transfer_id;
+  std::uint64_t other_transfer_id;
 };
-static_assert(sizeof(cookies) + sizeof(fingerprint_bytes) <= sizeof(line::body));
+static_assert(sizeof(transfer_ids) + sizeof(fingerprint_bytes) <= sizeof(line::body));
 
-constexpr std::size_t fingerprint_in_cookies = sizeof(cookies);
+constexpr std::size_t fingerprint_in_transfer_ids = sizeof(transfer_ids);
 
 }  // namespace
 
@@ -58,10 +58,10 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
     }
     l->length = static_cast<std::uint32_t>(bytes);
   } else {
-    const cookies c{head.length, head.cookie, head.other_cookie};
+    const transfer_ids c{head.length, head.transfer_id, head.other_transfer_id};
     std::memcpy(l->body, &c, sizeof c);
     if (marked) {
-      std::memcpy(l->body + fingerprint_in_cookies, head.fingerprint.data(), sizeof none);
+      std::memcpy(l->body + fingerprint_in_transfer_ids, head.fingerprint.data(), sizeof none);
       kind |= line::has_fingerprint;
     }
     l->length = 0;
@@ -84,7 +84,7 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
     return false;
   base::copy_in(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
   bulk_.advance(bytes, channel_->bulk_bytes);
-  const cookies c{bytes, o.head.cookie, o.head.other_cookie + o.progress};
+  const transfer_ids c{bytes, o.head.transfer_id, o.head.other_transfer_id + o.progress};
   std::memcpy(l->body, &c, sizeof c);
   l->length = static_cast<std::uint32_t>(bytes);
   l->context = o.head.context;
@@ -102,11 +102,11 @@ bool channel_writer::request_room() noexcept {
   const std::uint64_t lines = h.lines_read.load(std::memory_order_acquire);
   const std::uint64_t small = h.small_read.load(std::memory_order_acquire);
   const std::uint64_t bulk = h.bulk_read.load(std::memory_order_acquire);
-  const bool news = lines != lines_seen_ || small != small_seen_ || bulk != bulk_seen_;
+  const bool any = lines != lines_seen_ || small != small_seen_ || bulk != bulk_seen_;
   lines_seen_ = lines;
   small_seen_ = small;
   bulk_seen_ = bulk;
-  return news;
+  return any;
 }
 
 bool channel_reader::peek(item& out) noexcept {
@@ -140,25 +140,25 @@ bool channel_reader::peek(item& out) noexcept {
       next_small_.advance(bytes, small_ring_bytes);
       return true;
     }
-    case frame_kind::announce:
-    case frame_kind::clear:
+    case frame_kind::rts:
+    case frame_kind::cts:
     case frame_kind::refuse:
-    case frame_kind::withdraw:
+    case frame_kind::cancel:
     case frame_kind::leave:
     case frame_kind::credit:
     case frame_kind::notice:
     case frame_kind::ask:
     case frame_kind::tell:
-    case frame_kind::taken:
-    case frame_kind::pulse:
+    case frame_kind::fin:
+    case frame_kind::heartbeat:
     case frame_kind::alive:
     case frame_kind::data: {
-      cookies c;
+      transfer_ids c;
       std::memcpy(&c, l.body, sizeof c);
       out.head.length = c.length;
-      out.head.cookie = c.cookie;
-      out.head.other_cookie = c.other_cookie;
-      if (marked) std::memcpy(out.head.fingerprint.data(), l.body + fingerprint_in_cookies, sizeof none);
+      out.head.transfer_id = c.transfer_id;
+      out.head.other_transfer_id = c.other_transfer_id;
+      if (marked) std::memcpy(out.head.fingerprint.data(), l.body + fingerprint_in_transfer_ids, sizeof none);
       if (out.head.kind != frame_kind::data) return true;
       if (c.length > slice_bytes) break;
       out.payload =

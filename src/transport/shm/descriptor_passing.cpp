@@ -93,7 +93,7 @@ bool send_region(int socket, int fd, const region_label& label) noexcept {
   return sent == static_cast<ssize_t>(sizeof content);  // so little goes whole or not at all
 }
 
-region_news receive_region(int socket, region_label& label, base::unique_fd& fd) noexcept {
+region_event receive_region(int socket, region_label& label, base::unique_fd& fd) noexcept {
   iovec data{&label, sizeof label};
   control_buffer control{};
   msghdr message{};
@@ -105,8 +105,8 @@ region_news receive_region(int socket, region_label& label, base::unique_fd& fd)
   do {
     got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return region_news::nothing;
-  if (got <= 0) return region_news::hung_up;
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return region_event::nothing;
+  if (got <= 0) return region_event::hung_up;
   for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
     if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -116,7 +116,7 @@ region_news receive_region(int socket, region_label& label, base::unique_fd& fd)
       fd.reset(received);  // of several the last; the others are closed
     }
   }
-  return got == static_cast<ssize_t>(sizeof label) ? region_news::region : region_news::nonsense;
+  return got == static_cast<ssize_t>(sizeof label) ? region_event::region : region_event::nonsense;
 }
 
 bool same_user(int socket) noexcept {

@@ -25,9 +25,9 @@ struct region_label {
 // way.
 bool send_region(int socket, int fd, const region_label& label) noexcept;
 
-enum class region_news { nothing, region, hung_up, nonsense };
+enum class region_event { nothing, region, hung_up, nonsense };
 // Receives what send_region sent. The descriptor is missing when this process may open no more.
-region_news receive_region(int socket, region_label& label, base::unique_fd& fd) noexcept;
+region_event receive_region(int socket, region_label& label, base::unique_fd& fd) noexcept;
 
 // Whether the process at the other end runs as our user (or as root).
 bool same_user(int socket) noexcept;

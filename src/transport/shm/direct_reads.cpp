@@ -7,8 +7,8 @@
 
 namespace tutti::transport::shm {
 
-bool direct_reads::start(const frame& announced, const shown_message& message, const std::byte* from,
-                         std::uint64_t cookie) noexcept {
+bool direct_reads::start(const frame& rts, const shown_message& message, const std::byte* from,
+                         std::uint64_t transfer_id) noexcept {
   if (free_.empty()) {
     try {
       free_.reserve(reads_.size() + 1);
@@ -21,20 +21,20 @@ bool direct_reads::start(const frame& announced, const shown_message& message, c
   read& r = *free_.back();
   free_.pop_back();
   r.owner = this;
-  r.announced = announced;
+  r.rts = rts;
   r.message = message;
   r.from = from;
-  r.cookie = cookie;
+  r.transfer_id = transfer_id;
   r.copied = 0;
   active_.push_back(r);
   return true;
 }
 
-outgoing& direct_reads::taken_frame(read& r) noexcept {
+outgoing& direct_reads::fin_frame(read& r) noexcept {
   r.head = frame{};
-  r.head.kind = frame_kind::taken;
-  r.head.context = r.announced.context;
-  r.head.cookie = r.announced.cookie;
+  r.head.kind = frame_kind::fin;
+  r.head.context = r.rts.context;
+  r.head.transfer_id = r.rts.transfer_id;
   r.progress = 0;
   r.done = [](outgoing& o, bool) noexcept { read_of(o).owner->recycle(read_of(o)); };
   return r;
@@ -44,19 +44,19 @@ outgoing* direct_reads::step(inbound& up, int peer) noexcept {
   read& r = read_of(*active_.front());
   frame slice;
   slice.kind = frame_kind::data;
-  slice.context = r.announced.context;
-  slice.tag = r.announced.tag;
-  slice.cookie = r.cookie;
-  slice.other_cookie = r.copied;
-  slice.length = std::min<std::uint64_t>(direct_slice_bytes, r.announced.length - r.copied);
+  slice.context = r.rts.context;
+  slice.tag = r.rts.tag;
+  slice.transfer_id = r.transfer_id;
+  slice.other_transfer_id = r.copied;
+  slice.length = std::min<std::uint64_t>(direct_slice_bytes, r.rts.length - r.copied);
 
   // No owner: the receive has ended, and the message with it, as one that comes through the ring and finds
   // nobody.
-  const landing where = up.begin(peer, slice);
+  const destination_buffer where = up.begin(peer, slice);
   const bool wanted = where.owner != nullptr && r.message.still_shown();
   if (wanted) std::memcpy(where.at, r.from + r.copied, std::min<std::size_t>(where.room, slice.length));
   r.copied += slice.length;
-  const bool last = where.owner == nullptr || r.copied >= r.announced.length;
+  const bool last = where.owner == nullptr || r.copied >= r.rts.length;
   if (last ? !r.message.end() : !wanted) {
     r.unlink();
     stopped_.push_back(r);
@@ -65,15 +65,15 @@ outgoing* direct_reads::step(inbound& up, int peer) noexcept {
   if (where.owner != nullptr) up.end(peer, slice, where);
   if (!last) return nullptr;
   r.unlink();
-  return &taken_frame(r);
+  return &fin_frame(r);
 }
 
-bool direct_reads::stop(std::uint64_t cookie, frame& announced) noexcept {
+bool direct_reads::stop(std::uint64_t transfer_id, frame& rts) noexcept {
   for (list* reads : {&active_, &stopped_}) {
     for (outgoing* o = reads->front(); o != nullptr; o = reads->after(*o)) {
       read& r = read_of(*o);
-      if (r.cookie != cookie) continue;
-      announced = r.announced;
+      if (r.transfer_id != transfer_id) continue;
+      rts = r.rts;
       r.message.give_back();
       r.unlink();
       recycle(r);
@@ -83,13 +83,13 @@ bool direct_reads::stop(std::uint64_t cookie, frame& announced) noexcept {
   return false;
 }
 
-void direct_reads::note_withdrawal(frame& head) noexcept {
-  if (head.other_cookie != 0) return;
+void direct_reads::note_cancel(frame& head) noexcept {
+  if (head.other_transfer_id != 0) return;
   for (list* reads : {&active_, &stopped_}) {
     for (outgoing* o = reads->front(); o != nullptr; o = reads->after(*o)) {
       read& r = read_of(*o);
-      if (r.announced.cookie != head.cookie) continue;
-      head.other_cookie = r.cookie;
+      if (r.rts.transfer_id != head.transfer_id) continue;
+      head.other_transfer_id = r.transfer_id;
       r.unlink();
       recycle(r);
       return;

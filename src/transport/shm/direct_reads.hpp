@@ -19,43 +19,44 @@ class direct_reads {
  public:
   direct_reads() noexcept = default;
 
-  // The message `announced`, at `from`, is to arrive as data frames for `cookie`. `message` has begun. False:
+  // The message `rts`, at `from`, is to arrive as data frames for `transfer_id`. `message` has begun. False:
   // there is no memory for that.
-  bool start(const frame& announced, const shown_message& message, const std::byte* from,
-             std::uint64_t cookie) noexcept;
+  bool start(const frame& rts, const shown_message& message, const std::byte* from,
+             std::uint64_t transfer_id) noexcept;
   bool full() const noexcept { return reads_.size() - free_.size() >= direct_slots; }
   bool busy() const noexcept { return !active_.empty(); }
 
   // Copies one slice. When that was the last: the `taken` frame for the sender, which comes back by its
   // `done`.
   outgoing* step(inbound& up, int peer) noexcept;
-  // The message that arrives for `cookie` is read no further, and stays with the sender. False: none does.
-  bool stop(std::uint64_t cookie, frame& announced) noexcept;
-  // A withdraw frame of the sender has come. If it concerns a message that is being read, that is over, and
-  // the frame gets the receiver's cookie, by which the upper layer knows the message.
-  void note_withdrawal(frame& head) noexcept;
+  // The message that arrives for `transfer_id` is read no further, and stays with the sender. False: none
+  // does.
+  bool stop(std::uint64_t transfer_id, frame& rts) noexcept;
+  // A cancel frame of the sender has come. If it concerns a message that is being read, that is over, and
+  // the frame gets the receiver's transfer id, by which the upper layer knows the message.
+  void note_cancel(frame& head) noexcept;
   // Nothing is read any more.
   void clear() noexcept;
 
  private:
   struct read : outgoing {
     direct_reads* owner = nullptr;
-    frame announced;
+    frame rts;
     shown_message message;
     const std::byte* from = nullptr;
-    std::uint64_t cookie = 0;  // the receiver's
+    std::uint64_t transfer_id = 0;  // the receiver's
     std::uint64_t copied = 0;
   };
   using list = base::intrusive_list<outgoing, outgoing_tag>;
 
   static read& read_of(outgoing& o) noexcept { return static_cast<read&>(o); }
-  outgoing& taken_frame(read& r) noexcept;
+  outgoing& fin_frame(read& r) noexcept;
   void recycle(read& r) noexcept { free_.push_back(&r); }  // capacity was reserved by start()
 
   std::vector<std::unique_ptr<read>> reads_;
   std::vector<read*> free_;
   list active_;
-  list stopped_;  // taken back by the sender, whose withdraw frame is on its way, or the end of the link
+  list stopped_;  // taken back by the sender, whose cancel frame is on its way, or the end of the link
 };
 
 }  // namespace tutti::transport::shm

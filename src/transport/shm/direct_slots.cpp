@@ -17,7 +17,7 @@ std::uint64_t shown_messages::show(std::uint64_t region, std::uint64_t offset) n
   slot.offset.store(offset, std::memory_order_relaxed);
   // Release: with the message's bytes. Not an exchange: a reader of an earlier message finds its generation
   // gone.
-  slot.word.store(generation | direct_slot::announced, std::memory_order_release);
+  slot.word.store(generation | direct_slot::offered, std::memory_order_release);
   *free = generation | index;
   return *free;
 }
@@ -30,9 +30,9 @@ bool shown_messages::hide(std::uint64_t name) noexcept {
   // fails in end(), for its word is gone; the fence keeps what the sender writes next from being seen before
   // that.
   const std::uint64_t was =
-      slots_[index].word.exchange((name >> 8 << 8) | direct_slot::withdrawn, std::memory_order_acq_rel);
+      slots_[index].word.exchange((name >> 8 << 8) | direct_slot::cancelled, std::memory_order_acq_rel);
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  return (was & 0xff) == direct_slot::taken;
+  return (was & 0xff) == direct_slot::done;
 }
 
 void shown_messages::hide_all() noexcept {
@@ -40,7 +40,7 @@ void shown_messages::hide_all() noexcept {
 }
 
 std::optional<shown_message::place> shown_message::begin() noexcept {
-  std::uint64_t expected = generation_ | direct_slot::announced;
+  std::uint64_t expected = generation_ | direct_slot::offered;
   if (!slot_->word.compare_exchange_strong(expected, reading(), std::memory_order_acq_rel,
                                            std::memory_order_relaxed))
     return std::nullopt;
@@ -54,14 +54,14 @@ std::optional<shown_message::place> shown_message::begin() noexcept {
 
 void shown_message::give_back() noexcept {
   std::uint64_t expected = reading();
-  slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::announced,
-                                      std::memory_order_acq_rel, std::memory_order_relaxed);
+  slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::offered, std::memory_order_acq_rel,
+                                      std::memory_order_relaxed);
 }
 
 bool shown_message::end() noexcept {
   // Release: all has been read before the sender sees it.
   std::uint64_t expected = reading();
-  return slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::taken,
+  return slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::done,
                                              std::memory_order_acq_rel, std::memory_order_relaxed);
 }
 

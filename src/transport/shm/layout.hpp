@@ -9,7 +9,7 @@
 // sparse: only what is touched takes memory, and a sender maps nothing but the header and its own channel.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -37,20 +37,20 @@ struct segment_header {
   std::uint32_t rank;
   std::uint32_t channels;
   std::uint64_t bulk_ring_bytes;
-  // Set by the owner before it sleeps; who clears it rings the owner's eventfd.
+  // Set by the owner before it sleeps; the one that clears it notifies the owner's eventfd.
   alignas(apart) std::atomic<std::uint32_t> armed;
   // When the owner last looked at its channels, by the host's clock: while it stands still the owner sleeps,
   // computes or is stopped.
-  alignas(apart) std::atomic<core::duration::rep> beat;
+  alignas(apart) std::atomic<core::duration::rep> heartbeat;
 };
 
 // A message that the owner of the channel may read from the sender's own pages. The sender fills a slot and
-// names it in the announcement; the state goes announced -> reading -> taken by the reader's compare-and-swap
-// (and back to announced, when its receive gives the message up), and to `withdrawn` by the sender's exchange
+// names it in the rts frame; the state goes offered -> reading -> done by the reader's compare-and-swap
+// (and back to offered, when its receive gives the message up), and to `cancelled` by the sender's exchange
 // from any of them. So of a reader that is done and a sender that wants its buffer back exactly one wins.
 // Each use has a generation of its own: a name that is late finds another word.
 struct direct_slot {
-  enum state : std::uint64_t { unused = 0, announced, reading, taken, withdrawn };
+  enum state : std::uint64_t { unused = 0, offered, reading, done, cancelled };
 
   std::atomic<std::uint64_t> word;    // generation << 8 | state
   std::atomic<std::uint64_t> region;  // of the sender's shared memory

@@ -33,7 +33,7 @@ constexpr int peer_pidfd = 77;  // asm-generic/socket.h of Linux 6.5
 
 }  // namespace
 
-void peer_process::look_at(int socket) noexcept {
+void peer_process::read_pid(int socket) noexcept {
   int fd = -1;
   socklen_t length = sizeof fd;
   if (::getsockopt(socket, SOL_SOCKET, peer_pidfd, &fd, &length) == 0) pidfd_.reset(fd);

@@ -12,7 +12,7 @@ namespace tutti::transport::shm {
 class peer_process {
  public:
   // `socket`: AF_UNIX, connected once; its peer may be gone already.
-  void look_at(int socket) noexcept;
+  void read_pid(int socket) noexcept;
   // "was killed by signal 9 (Killed)", "exited with code 3"; empty: not known, or not yet.
   std::string end() noexcept;
   // The kernel may still tell.

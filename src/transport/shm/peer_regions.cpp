@@ -33,7 +33,7 @@ void peer_regions::add(const region_label& label, base::unique_fd fd) noexcept {
   try {
     entries_.push_back(entry{label.region, mapping(fd.get(), 0, label.bytes, access::read_only)});
   } catch (const std::exception& e) {
-    base::log_info(base::words(
+    base::log_info(base::error_text(
         [&e] { return fmt::format("a peer's shared memory is not read in place: {}", e.what()); }));
   }
 }

@@ -22,7 +22,7 @@ constexpr std::size_t copied_per_poll = 4 * slice_bytes;
 // For the parent of a process that has died to take note.
 constexpr auto patience_with_parent = std::chrono::milliseconds(5);
 
-std::string words_of_end(const std::string& who, const std::string& how) {
+std::string end_text(const std::string& who, const std::string& how) {
   if (how.empty())
     return who +
            " died or was killed: its shared-memory connection hung up; look at its output and at `dmesg`";
@@ -45,7 +45,7 @@ bool shm_link::submit(outgoing& o) noexcept {
       data_.push_back(o);
     } else {
       if (messages_.empty() && write_message(o)) {
-        ring();
+        notify();
         return true;
       }
       messages_.push_back(o);
@@ -67,7 +67,7 @@ bool shm_link::submit(outgoing& o) noexcept {
 
 bool shm_link::send_now(const frame& head, const std::byte* payload) noexcept {
   if (at_ != phase::open || !messages_.empty() || !writer_.write_message(head, payload)) return false;
-  ring();
+  notify();
   return true;
 }
 
@@ -84,11 +84,11 @@ void shm_link::begin_connect() noexcept {
   owner_.begin_connect(*this);
 }
 
-withdrawal shm_link::withdraw(outgoing& o) noexcept {
+cancel_result shm_link::cancel(outgoing& o) noexcept {
   o.unlink();
-  const bool taken = o.shown != 0 && shown_.hide(o.shown);
+  const bool arrived = o.shown != 0 && shown_.hide(o.shown);
   o.shown = 0;
-  return taken ? withdrawal::taken : withdrawal::gone;
+  return arrived ? cancel_result::arrived : cancel_result::gone;
 }
 
 // ---- messages that the receiver reads itself ----
@@ -98,20 +98,20 @@ bool shm_link::sends_eagerly(const void* data, std::size_t bytes) const noexcept
 }
 
 bool shm_link::write_message(outgoing& o) noexcept {
-  if (o.head.kind == frame_kind::announce && o.shown == 0) show(o);
+  if (o.head.kind == frame_kind::rts && o.shown == 0) show(o);
   return writer_.write_message(o.head, o.payload);
 }
 
-// Where the message lies in memory that the peer can map, the announcement says so. If anything is missing it
-// is an announcement like any other.
+// Where the message lies in memory that the peer can map, the rts frame says so. If anything is missing it
+// is an rts frame like any other.
 void shm_link::show(outgoing& o) noexcept {
   const auto place = base::find_shared(o.payload, o.head.length);
   if (!place || !offer(place->region, place->region_bytes, place->fd)) return;
   o.shown = shown_.show(place->region, place->offset);
-  o.head.other_cookie = o.shown;
+  o.head.other_transfer_id = o.shown;
 }
 
-// Once per region. It is in the peer's socket before the first announcement that needs it is in the peer's
+// Once per region. It is in the peer's socket before the first rts frame that needs it is in the peer's
 // memory.
 bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
   if (at_ != phase::open) return false;
@@ -131,32 +131,33 @@ void shm_link::take_offers() noexcept {
     region_label label;
     base::unique_fd fd;
     switch (receive_region(socket_.get(), label, fd)) {
-      case region_news::nothing:
+      case region_event::nothing:
         return;
-      case region_news::region:
+      case region_event::region:
         regions_.add(label, std::move(fd));
         break;
-      case region_news::hung_up:
-      case region_news::nonsense:
+      case region_event::hung_up:
+      case region_event::nonsense:
         hung_up_ = true;
         return;
     }
   }
 }
 
-const std::byte* shm_link::look_at(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept {
+const std::byte* shm_link::find_memory(std::uint64_t region, std::uint64_t offset,
+                                       std::uint64_t bytes) noexcept {
   if (at_ == phase::open && !regions_.knows(region)) take_offers();
   return regions_.find(region, offset, bytes);
 }
 
-bool shm_link::fetch(const frame& announced, std::uint64_t cookie) noexcept {
-  if (at_ != phase::open || owner_.leaving() || announced.other_cookie == 0 || reads_.full()) return false;
-  shown_message message(inbox_.header(), announced.other_cookie);
+bool shm_link::fetch(const frame& rts, std::uint64_t transfer_id) noexcept {
+  if (at_ != phase::open || owner_.leaving() || rts.other_transfer_id == 0 || reads_.full()) return false;
+  shown_message message(inbox_.header(), rts.other_transfer_id);
   const auto place = message.begin();
   if (!place) return false;  // taken back: the sender says so when it is asked for it
   if (!regions_.knows(place->region)) take_offers();
-  const std::byte* from = regions_.find(place->region, place->offset, announced.length);
-  if (from == nullptr || !reads_.start(announced, message, from, cookie)) {
+  const std::byte* from = regions_.find(place->region, place->offset, rts.length);
+  if (from == nullptr || !reads_.start(rts, message, from, transfer_id)) {
     message.give_back();
     return false;
   }
@@ -167,8 +168,8 @@ bool shm_link::fetch(const frame& announced, std::uint64_t cookie) noexcept {
 void shm_link::read_direct() noexcept {
   if (owner_.leaving()) {
     reads_.clear();
-  } else if (outgoing* taken = reads_.step(owner_.up(), peer_)) {
-    if (submit(*taken)) taken->done(*taken, true);
+  } else if (outgoing* fin = reads_.step(owner_.up(), peer_)) {
+    if (submit(*fin)) fin->done(*fin, true);
   }
 }
 
@@ -191,7 +192,7 @@ void shm_link::attach(peer_resources resources) {
   flush();
 }
 
-void shm_link::ring() noexcept {
+void shm_link::notify() noexcept {
   // Pairs with the fence in shm_transport::arm(): either we see that the peer sleeps, or it sees our line.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   auto& armed = outbox_->header().armed;
@@ -207,7 +208,7 @@ bool shm_link::write_slices(outgoing& o) noexcept {
     if (!writer_.write_slice(o)) break;
     copied += o.progress - before;
     // Every slice is announced: the peer copies it out while the next is copied in.
-    ring();
+    notify();
   }
   return o.progress >= o.head.length;
 }
@@ -219,9 +220,9 @@ bool shm_link::flush() noexcept {
       if (writer_.request_room()) continue;
       break;
     }
-    ring();
+    notify();
     any = true;
-    // Data frames queued before the link was open are among the messages only as their announcements: all
+    // Data frames queued before the link was open are among the messages only as their rts frames: all
     // small.
     messages_.pop_front();
     o->done(*o, true);
@@ -262,15 +263,15 @@ bool shm_link::read_some() noexcept {
       reader_.release();
       continue;
     }
-    if (item.head.kind == frame_kind::withdraw) reads_.note_withdrawal(item.head);
+    if (item.head.kind == frame_kind::cancel) reads_.note_cancel(item.head);
     if (item.payload != nullptr) copied += item.head.length;
     owner_.up().deliver(peer_, item.head, item.payload);
     reader_.release();
     if (at_ != phase::open) return true;
   }
-  if (reader_.is_to_publish() && reader_.publish()) ring();
+  if (reader_.is_to_publish() && reader_.publish()) notify();
   if (reader_.broken())
-    end(errc::protocol, base::words([this] {
+    end(errc::protocol, base::error_text([this] {
           return owner_.describe(peer_) +
                  " wrote something into shared memory that no tutti of this version writes; do all ranks run "
                  "the "
@@ -303,16 +304,17 @@ bool shm_link::poll() noexcept {
 // False: how it has ended is not known yet. A connection closes a moment before its process has ended.
 bool shm_link::end_of_peer() noexcept {
   if (peer_leaves_) {
-    end(errc::peer_left, base::words([this] { return owner_.describe(peer_) + " has finished and left"; }));
+    end(errc::peer_left,
+        base::error_text([this] { return owner_.describe(peer_) + " has finished and left"; }));
     return true;
   }
   if (!std::exchange(asked_, true)) {
-    process_.look_at(socket_.get());
+    process_.read_pid(socket_.get());
     ask_until_ = core::clock::now() + patience_with_parent;
   }
-  const std::string how = base::words([this] { return process_.end(); });
+  const std::string how = base::error_text([this] { return process_.end(); });
   if (how.empty() && process_.may_tell() && core::clock::now() < ask_until_) return false;
-  end(errc::peer_failed, base::words([&] { return words_of_end(owner_.describe(peer_), how); }));
+  end(errc::peer_failed, base::error_text([&] { return end_text(owner_.describe(peer_), how); }));
   return true;
 }
 
@@ -325,7 +327,7 @@ void shm_link::say_farewell() noexcept {
 bool shm_link::prepare_sleep() noexcept {
   if (end_pending_) return true;
   if (at_ != phase::open) return false;
-  if (reader_.publish()) ring();
+  if (reader_.publish()) notify();
   return reader_.has_next() || reads_.busy() || hung_up_ || (has_queue() && writer_.request_room());
 }
 
@@ -333,20 +335,20 @@ void shm_link::on_ready(bool readable, bool) noexcept {
   if (readable && at_ == phase::open) take_offers();
 }
 
-vitals shm_link::examine(const look& l) noexcept {
-  using condition = vitals::condition;
+peer_health shm_link::examine(const health_check& l) noexcept {
+  using condition = peer_health::condition;
   if (at_ != phase::open) return {};
   const segment_header& there = outbox_->header();
-  const core::duration::rep beat = there.beat.load(std::memory_order_relaxed);
+  const core::duration::rep heartbeat = there.heartbeat.load(std::memory_order_relaxed);
   const bool first = !std::exchange(examined_, true);
-  const core::time_point before = std::exchange(looked_at_, l.now);
-  const bool turned = std::exchange(beat_, beat) != beat;
+  const core::time_point before = std::exchange(checked_, l.now);
+  const bool turned = std::exchange(heartbeat_, heartbeat) != heartbeat;
   if (first || turned || l.again) {
     // Ranks of one host read one clock; should they not, it was since the last look.
-    const core::time_point said = std::min(core::time_point(core::duration(beat)), l.now);
-    beat_at_ = l.again ? l.now : first ? said : std::max(said, before);
+    const core::time_point said = std::min(core::time_point(core::duration(heartbeat)), l.now);
+    heartbeat_at_ = l.again ? l.now : first ? said : std::max(said, before);
   }
-  const core::duration since = l.now - beat_at_;
+  const core::duration since = l.now - heartbeat_at_;
   if (l.again || (turned && !first)) return {condition::well, {}};
   if (there.armed.load(std::memory_order_relaxed) != 0) return {condition::resting, since};
   return {condition::not_turning, since};

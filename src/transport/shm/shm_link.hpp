@@ -4,7 +4,7 @@
 
 #include "base/unique_fd.hpp"
 #include "core/backend.hpp"
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 #include "transport/link.hpp"
 #include "transport/shm/channel_io.hpp"
 #include "transport/shm/direct_reads.hpp"
@@ -38,13 +38,13 @@ class shm_link final : public link, public core::watcher {
   const char* transport_name() const noexcept override { return "shm"; }
   bool submit(outgoing& o) noexcept override;
   bool send_now(const frame& head, const std::byte* payload) noexcept override;
-  withdrawal withdraw(outgoing& o) noexcept override;
-  bool fetch(const frame& announced, std::uint64_t cookie) noexcept override;
-  bool stop_fetching(std::uint64_t cookie, frame& announced) noexcept override {
-    return reads_.stop(cookie, announced);
+  cancel_result cancel(outgoing& o) noexcept override;
+  bool fetch(const frame& rts, std::uint64_t transfer_id) noexcept override;
+  bool stop_fetching(std::uint64_t transfer_id, frame& rts) noexcept override {
+    return reads_.stop(transfer_id, rts);
   }
   // Payload never is half way here: a frame is copied whole inside poll().
-  bool redirect_landing(void*, const landing&) noexcept override { return false; }
+  bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
   bool closed() const noexcept override { return at_ == phase::closed; }
@@ -61,12 +61,12 @@ class shm_link final : public link, public core::watcher {
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
-  // The peer's connection was welcomed: ours, if one was begun, is not the one that counts.
+  // The peer's connection was accepted: ours, if one was begun, is not the one that counts.
   void begin_accept() noexcept { at_ = phase::accepting; }
-  // The welcomed connection came to nothing.
+  // The accepted connection came to nothing.
   void abandon_accept() noexcept;
   bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
-  vitals examine(const look& l) noexcept override;
+  peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override { examined_ = false; }
   void give_up(errc why, std::string text) noexcept override { end(why, std::move(text)); }
 
@@ -81,14 +81,14 @@ class shm_link final : public link, public core::watcher {
   bool poll() noexcept;
   // Before sleeping: true when there is something to do.
   bool prepare_sleep() noexcept;
-  void ring() noexcept;
+  void notify() noexcept;
   // Says, as its last frame, that this side has finished.
   void say_farewell() noexcept;
-  void take_back_farewell() noexcept { withdraw(farewell_); }
+  void take_back_farewell() noexcept { cancel(farewell_); }
 
   // See transport/neighbours.hpp.
   bool offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept;
-  const std::byte* look_at(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
+  const std::byte* find_memory(std::uint64_t region, std::uint64_t offset, std::uint64_t bytes) noexcept;
   const std::atomic<std::uint32_t>* sleeps() const noexcept {
     return at_ == phase::open ? &outbox_->header().armed : nullptr;
   }
@@ -141,9 +141,9 @@ class shm_link final : public link, public core::watcher {
   bool watched_ = false;
   // For examine().
   bool examined_ = false;
-  core::duration::rep beat_ = 0;  // as last seen
-  core::time_point beat_at_{};    // when that was, as far as this side can tell
-  core::time_point looked_at_{};
+  core::duration::rep heartbeat_ = 0;  // as last seen
+  core::time_point heartbeat_at_{};    // when that was, as far as this side can tell
+  core::time_point checked_{};
 };
 
 }  // namespace tutti::transport::shm

@@ -24,7 +24,7 @@ namespace asio = boost::asio;
 namespace {
 
 // The kernel says whose processes call, so these are this user's: nobody is turned out for others.
-constexpr core::admission::limits visitors{256, std::chrono::seconds(10), std::chrono::seconds(10)};
+constexpr core::admission::limits pending_limits{256, std::chrono::seconds(10), std::chrono::seconds(10)};
 constexpr auto accept_pause = std::chrono::milliseconds(50);
 // Between attempts to connect to a rank that is short of descriptors for the moment.
 constexpr auto first_pause = std::chrono::milliseconds(10);
@@ -38,20 +38,20 @@ bool out_of_resources(const boost::system::error_code& code) noexcept {
 
 }  // namespace
 
-shm_transport::shm_transport(core::loop& loop) : loop_(loop), admission_(loop.executor(), visitors) {}
+shm_transport::shm_transport(core::loop& loop) : loop_(loop), admission_(loop.executor(), pending_limits) {}
 
 shm_transport::~shm_transport() { cut(); }
 
 std::string shm_transport::describe(int peer) const {
-  const core::peer_card& card = info_->card(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+  const core::endpoint_record& record = info_->record(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
-void shm_transport::listen(core::peer_card& mine, const listen_wish&) {
+void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
   // An abstract name leaves no file. Its random part keeps jobs apart; who may connect is for the handshake
   // to decide.
-  mine.shm_address =
-      fmt::format("tutti-{:016x}{:016x}", loop_.engine().env().random(), loop_.engine().env().random());
+  mine.shm_address = fmt::format("tutti-{:016x}{:016x}", loop_.engine().platform().random(),
+                                 loop_.engine().platform().random());
   try {
     acceptor_.emplace(loop_.context());
     acceptor_->open();
@@ -68,9 +68,10 @@ void shm_transport::listen(core::peer_card& mine, const listen_wish&) {
 void shm_transport::open(const core::world_info& info, inbound& up) {
   info_ = &info;
   up_ = &up;
-  const std::string& host = info.card(info.rank).host_id;
-  const auto local_ranks = std::count_if(info.peers.begin(), info.peers.end(),
-                                         [&](const core::peer_card& card) { return card.host_id == host; });
+  const std::string& host = info.record(info.rank).host_id;
+  const auto local_ranks =
+      std::count_if(info.peers.begin(), info.peers.end(),
+                    [&](const core::endpoint_record& record) { return record.host_id == host; });
   own_.emplace(info.id, info.rank, info.size, static_cast<int>(local_ranks));
   doorbell_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   if (!doorbell_)
@@ -84,7 +85,8 @@ void shm_transport::open(const core::world_info& info, inbound& up) {
   tasks_.start(accept_all());
 }
 
-bool shm_transport::reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept {
+bool shm_transport::reaches(const core::endpoint_record& mine,
+                            const core::endpoint_record& peer) const noexcept {
   return !mine.shm_address.empty() && !peer.shm_address.empty() && mine.host_id == peer.host_id;
 }
 
@@ -106,12 +108,12 @@ void shm_transport::begin_connect(shm_link& l) noexcept {
   try {
     tasks_.start(connect(l.peer()));
   } catch (const std::bad_alloc&) {
-    l.end(errc::resources, words_of_shortage(l.peer()));
+    l.end(errc::resources, shortage_text(l.peer()));
   }
 }
 
-std::string shm_transport::words_of_shortage(int peer) const noexcept {
-  return base::words(
+std::string shm_transport::shortage_text(int peer) const noexcept {
+  return base::error_text(
       [&] { return fmt::format("out of memory while connecting to {} over shared memory", describe(peer)); });
 }
 
@@ -121,13 +123,13 @@ task<> shm_transport::connect(int peer) {
   try {
     co_await try_to_connect(l, attempt);
   } catch (const std::bad_alloc&) {
-    if (l.connecting() && l.attempts() == attempt) l.end(errc::resources, words_of_shortage(peer));
+    if (l.connecting() && l.attempts() == attempt) l.end(errc::resources, shortage_text(peer));
   }
 }
 
 task<> shm_transport::try_to_connect(shm_link& l, unsigned attempt) {
   const int peer = l.peer();
-  const core::time_point deadline = loop_.engine().env().now() + info_->timeout;
+  const core::time_point deadline = loop_.engine().platform().now() + info_->timeout;
   std::chrono::milliseconds pause = first_pause;
   setback why;
   for (;;) {
@@ -137,7 +139,7 @@ task<> shm_transport::try_to_connect(shm_link& l, unsigned attempt) {
     if (!l.connecting() || l.attempts() != attempt) co_return;
     // A rank that takes a connection and lets go of it is there, and short of something. One that has ended
     // takes none.
-    if (!why.ended_early || loop_.engine().env().now() + pause >= deadline) break;
+    if (!why.ended_early || loop_.engine().platform().now() + pause >= deadline) break;
     co_await core::pause(loop_, pause);
     if (!l.connecting() || l.attempts() != attempt) co_return;
     l.count_retry();
@@ -164,7 +166,7 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
   bool connected = false;
   try {
     local::socket raw(loop_.context());
-    co_await raw.async_connect(local::endpoint(std::string(1, '\0') + info_->card(l.peer()).shm_address),
+    co_await raw.async_connect(local::endpoint(std::string(1, '\0') + info_->record(l.peer()).shm_address),
                                asio::deferred);
     connected = true;
     core::stream_socket socket(std::move(raw));
@@ -174,7 +176,7 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
     mine.epoch = info_->epoch;
     mine.rank = info_->rank;
     const core::verdict answer = co_await core::greet(socket, info_->secret, mine, l.peer(), deadline);
-    if (answer == core::verdict::welcome) {
+    if (answer == core::verdict::accepted) {
       co_await exchange(l, socket, deadline);
       co_return;
     }
@@ -212,14 +214,14 @@ task<> shm_transport::accept_all() {
       tasks_.start(serve(core::stream_socket(std::move(socket))));
     } catch (const boost::system::system_error& e) {
       if (e.code() == asio::error::operation_aborted) co_return;
-      shortage = base::words([&e] { return e.code().message() + "; raise `ulimit -n`"; });
+      shortage = base::error_text([&e] { return e.code().message() + "; raise `ulimit -n`"; });
     } catch (const std::bad_alloc&) {
       shortage = "no memory";
     }
     if (shortage.empty()) continue;
     // Connected peers go on, newcomers wait in the kernel.
     if (!std::exchange(shortage_reported_, true))
-      base::log_warning(base::words([&] { return "cannot accept connections for now: " + shortage; }));
+      base::log_warning(base::error_text([&] { return "cannot accept connections for now: " + shortage; }));
     co_await core::pause(loop_, accept_pause);
   }
 }
@@ -227,15 +229,15 @@ task<> shm_transport::accept_all() {
 task<> shm_transport::serve(core::stream_socket accepted) {
   // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
   core::stream_socket socket = std::move(accepted);
-  const core::admission::visit here(admission_, socket);
+  const core::admission::pending_connection here(admission_, socket);
   const core::time_point deadline = here.deadline();
-  shm_link* welcomed = nullptr;
+  shm_link* accepted_link = nullptr;
   try {
     if (!same_user(socket.native_handle())) co_return;
     const core::greeting from = co_await core::receive_greeting(
         socket, info_->secret, core::purpose::shm_link, info_->id, info_->rank, deadline);
     const int peer = from.peer.rank;
-    core::verdict answer = core::verdict::welcome;
+    core::verdict answer = core::verdict::accepted;
     if (peer < 0 || peer >= info_->size || peer == info_->rank) {
       answer = core::verdict::wrong_rank;
     } else if (from.peer.epoch != info_->epoch) {
@@ -248,17 +250,17 @@ task<> shm_transport::serve(core::stream_socket accepted) {
     } else if (leaving_ && at(peer).idle()) {
       co_return;  // nobody would read it
     } else {
-      welcomed = &at(peer);
-      welcomed->begin_accept();
+      accepted_link = &at(peer);
+      accepted_link->begin_accept();
     }
     co_await core::answer_greeting(socket, info_->secret, from, answer, deadline);
-    if (welcomed != nullptr) co_await exchange(*welcomed, socket, deadline);
+    if (accepted_link != nullptr) co_await exchange(*accepted_link, socket, deadline);
     if (answer == core::verdict::use_other) at(peer).keep_declined(base::unique_fd(socket.release()));
   } catch (const std::exception& e) {
-    base::log(base::log_level::info, base::words([&e] {
+    base::log(base::log_level::info, base::error_text([&e] {
                 return fmt::format("dropped a connection to the shared-memory listener: {}", e.what());
               }));
-    if (welcomed != nullptr) welcomed->abandon_accept();
+    if (accepted_link != nullptr) accepted_link->abandon_accept();
   }
 }
 
@@ -293,7 +295,7 @@ task<> shm_transport::exchange(shm_link& l, core::stream_socket& socket, core::t
 // ---- the loop ----
 
 bool shm_transport::poll() noexcept {
-  own_->header().beat.store(loop_.engine().now().time_since_epoch().count(), std::memory_order_relaxed);
+  own_->header().heartbeat.store(loop_.engine().now().time_since_epoch().count(), std::memory_order_relaxed);
   bool any = false;
   for (std::size_t i = 0; i < live_.size(); ++i) any |= live_[i]->poll();
   for (std::size_t i = 0; i < watchers_.size(); ++i) any |= watchers_[i]->poll();
@@ -302,12 +304,13 @@ bool shm_transport::poll() noexcept {
 
 bool shm_transport::arm() noexcept {
   own_->header().armed.store(1, std::memory_order_relaxed);
-  // Pairs with the fence in shm_link::ring(): whoever wrote before seeing `armed` is seen by the look below.
+  // Pairs with the fence in shm_link::notify(): whoever wrote before seeing `armed` is seen by the look
+  // below.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  bool news = false;
-  for (shm_link* l : live_) news |= l->prepare_sleep();
-  for (core::source* watcher : watchers_) news |= watcher->arm();
-  return news;
+  bool any = false;
+  for (shm_link* l : live_) any |= l->prepare_sleep();
+  for (core::source* watcher : watchers_) any |= watcher->arm();
+  return any;
 }
 
 void shm_transport::disarm() noexcept { own_->header().armed.store(0, std::memory_order_relaxed); }
@@ -318,14 +321,14 @@ bool shm_transport::show(int peer, const base::shared_place& place) noexcept {
   return at(peer).offer(place.region, place.region_bytes, place.fd);
 }
 
-const std::byte* shm_transport::look_at(int peer, std::uint64_t region, std::uint64_t offset,
-                                        std::uint64_t bytes) noexcept {
-  return at(peer).look_at(region, offset, bytes);
+const std::byte* shm_transport::find_memory(int peer, std::uint64_t region, std::uint64_t offset,
+                                            std::uint64_t bytes) noexcept {
+  return at(peer).find_memory(region, offset, bytes);
 }
 
 const std::atomic<std::uint32_t>* shm_transport::sleeps(int peer) noexcept { return at(peer).sleeps(); }
 
-void shm_transport::ring(int peer) noexcept { at(peer).ring(); }
+void shm_transport::notify(int peer) noexcept { at(peer).notify(); }
 
 // ---- the end ----
 
@@ -342,7 +345,7 @@ task<> shm_transport::leave(core::time_point deadline) {
   for (shm_link* l : live_)
     if (!l->closed() && !l->idle()) l->say_farewell();
   // What is in a peer's memory is safe there; only what found no room yet must be waited for.
-  while (has_queue() && loop_.engine().env().now() < deadline) {
+  while (has_queue() && loop_.engine().platform().now() < deadline) {
     co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
   for (shm_link* l : live_) {

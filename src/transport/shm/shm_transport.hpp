@@ -24,9 +24,9 @@ class shm_transport final : public transport, public core::source, public neighb
   ~shm_transport() override;
 
   const char* name() const noexcept override { return "shm"; }
-  void listen(core::peer_card& mine, const listen_wish& wish) override;
+  void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
-  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
+  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;
   link& link_to(int peer) override;
   link* made_link(int peer) noexcept override { return links_[static_cast<std::size_t>(peer)].get(); }
   neighbours* memory() noexcept override { return this; }
@@ -39,10 +39,10 @@ class shm_transport final : public transport, public core::source, public neighb
   void disarm() noexcept override;
 
   bool show(int peer, const base::shared_place& place) noexcept override;
-  const std::byte* look_at(int peer, std::uint64_t region, std::uint64_t offset,
-                           std::uint64_t bytes) noexcept override;
+  const std::byte* find_memory(int peer, std::uint64_t region, std::uint64_t offset,
+                               std::uint64_t bytes) noexcept override;
   const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override;
-  void ring(int peer) noexcept override;
+  void notify(int peer) noexcept override;
   void add(core::source& watcher) override { watchers_.push_back(&watcher); }
   void remove(core::source& watcher) noexcept override { std::erase(watchers_, &watcher); }
 
@@ -69,7 +69,7 @@ class shm_transport final : public transport, public core::source, public neighb
   };
   task<> connect(int peer);
   task<> try_to_connect(shm_link& l, unsigned attempt);
-  std::string words_of_shortage(int peer) const noexcept;
+  std::string shortage_text(int peer) const noexcept;
   // One attempt.
   task<> reach(shm_link& l, core::time_point deadline, setback* why);
   task<> exchange(shm_link& l, core::stream_socket& socket, core::time_point deadline);

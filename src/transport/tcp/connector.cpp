@@ -4,7 +4,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "core/pause.hpp"
-#include "transport/tcp/address.hpp"
+#include "transport/tcp/listen_address.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 #include <fmt/format.h>
@@ -44,8 +44,8 @@ core::time_point share(core::time_point deadline, std::size_t endpoints_left) {
   return now + (deadline - now) / static_cast<core::duration::rep>(endpoints_left);
 }
 
-std::string words_of_shortage() noexcept {
-  return base::words([] { return std::string("out of memory while connecting"); });
+std::string shortage_text() noexcept {
+  return base::error_text([] { return std::string("out of memory while connecting"); });
 }
 
 // The peer has closed the connection already, which it does when it has given up.
@@ -102,13 +102,13 @@ void connector::connect(tcp_link& l) noexcept {
   std::unique_ptr<core::running_task>& attempt = attempts_[static_cast<std::size_t>(l.peer())];
   l.enter(phase::connecting);
   const auto ended = [](void* link, std::exception_ptr failure) noexcept {
-    if (failure) static_cast<tcp_link*>(link)->fail(errc::resources, words_of_shortage());
+    if (failure) static_cast<tcp_link*>(link)->fail(errc::resources, shortage_text());
   };
   try {
     if (!attempt) attempt = std::make_unique<core::running_task>();
     attempt->start(reach(l), ended, &l);
   } catch (const std::bad_alloc&) {
-    l.fail(errc::resources, words_of_shortage());
+    l.fail(errc::resources, shortage_text());
   }
 }
 
@@ -150,7 +150,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
                                 std::optional<core::stream_socket>* declined) {
   const core::world_info& info = owner_.info();
   const core::identity mine = identity_of(info, core::purpose::tcp_link);
-  const std::vector<std::string>& endpoints = info.card(l.peer()).tcp_endpoints;
+  const std::vector<std::string>& endpoints = info.record(l.peer()).tcp_endpoints;
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
     bool answered = false;
     errc code = errc::success;
@@ -164,7 +164,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
       socket.secure_with(info.tls);
       l.prepare();
       answer = co_await core::greet(socket, info.secret, mine, l.peer(), until);
-      if (answer == core::verdict::welcome) attach(l, socket);
+      if (answer == core::verdict::accepted) attach(l, socket);
       if (answer == core::verdict::use_other) declined->emplace(std::move(socket));
     } catch (const error& e) {
       code = static_cast<errc>(e.code().value());
@@ -187,7 +187,7 @@ task<> connector::try_endpoints(tcp_link& l, core::time_point deadline, setback*
 }
 
 void connector::give_up(tcp_link& l, const setback& last) {
-  const core::peer_card& card = owner_.info().card(l.peer());
+  const core::endpoint_record& record = owner_.info().record(l.peer());
   const std::string what = fmt::format("no connection to {}: {}", owner_.describe(l.peer()), last.text);
   const std::string waited = base::duration_text(owner_.info().timeout);
   switch (last.code) {
@@ -203,7 +203,7 @@ void connector::give_up(tcp_link& l, const setback& last) {
             fmt::format(
                 "{} (after {}): a firewall may be in the way, or the address may be one of an interface that "
                 "does not lead here: set TUTTI_ADDRESS on host {} to an address that this host reaches",
-                what, waited, card.host));
+                what, waited, record.host));
       }
       break;
     case errc::unauthorized:
@@ -218,7 +218,7 @@ void connector::give_up(tcp_link& l, const setback& last) {
               "{}; most likely its process has gone (its own output says why), else the address is one of an "
               "interface that does not lead here: set TUTTI_ADDRESS on host {} to an address that this host "
               "reaches",
-              what, card.host));
+              what, record.host));
   }
 }
 
@@ -244,7 +244,7 @@ task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::ti
             owner_.describe(l.peer())));
     co_return;
   }
-  const core::peer_card& mine = owner_.info().card(owner_.info().rank);
+  const core::endpoint_record& mine = owner_.info().record(owner_.info().rank);
   l.fail(
       errc::timed_out,
       fmt::format(
@@ -253,7 +253,7 @@ task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::ti
           "not come within {}: a firewall may be in the way, or the address may be one of an interface that "
           "does not lead here: set TUTTI_ADDRESS on host {} to an address that host {} reaches",
           owner_.describe(l.peer()), fmt::join(mine.tcp_endpoints, ", "),
-          base::duration_text(owner_.info().timeout), mine.host, owner_.info().card(l.peer()).host));
+          base::duration_text(owner_.info().timeout), mine.host, owner_.info().record(l.peer()).host));
 }
 
 // ---- further connections ----
@@ -268,7 +268,7 @@ void connector::connect_further(tcp_link& l) noexcept {
 
 task<> connector::reach_further(tcp_link& l) {
   const core::time_point deadline = in(owner_.info().timeout);
-  const std::vector<std::string>& endpoints = owner_.info().card(l.peer()).tcp_endpoints;
+  const std::vector<std::string>& endpoints = owner_.info().record(l.peer()).tcp_endpoints;
   for (std::size_t i = 0; i < endpoints.size();) {
     if (l.at() != phase::connected || l.further_wanted() == 0) co_return;
     const core::time_point until = share(deadline, endpoints.size() - i);
@@ -294,9 +294,9 @@ task<bool> connector::add_further(tcp_link& l, core::stream_endpoint to, core::t
   } catch (const boost::system::system_error& e) {
     trouble = e.what();
   } catch (const std::bad_alloc&) {
-    trouble = words_of_shortage();
+    trouble = shortage_text();
   }
-  base::log(base::log_level::debug, base::words([&] {
+  base::log(base::log_level::debug, base::error_text([&] {
               return fmt::format("no further connection to {}: {}", owner_.describe(l.peer()), trouble);
             }));
   co_return false;
@@ -340,7 +340,7 @@ task<> connector::accept_all() {
 
 void connector::report_shortage(const std::string& of_what) noexcept {
   if (!std::exchange(shortage_reported_, true))
-    base::log_warning(base::words([&] { return "cannot accept connections for now: " + of_what; }));
+    base::log_warning(base::error_text([&] { return "cannot accept connections for now: " + of_what; }));
 }
 
 bool connector::accept_some() {
@@ -365,15 +365,16 @@ task<> connector::serve(core::stream_socket accepted) {
   // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
   core::stream_socket socket = std::move(accepted);
   socket.secure_with(owner_.info().tls);
-  const core::admission::visit here(admission_, socket);
+  const core::admission::pending_connection here(admission_, socket);
   try {
     co_await converse(socket, here.deadline());
   } catch (const error& e) {
-    // A connection that ends half way is no stranger's: peers do that when both sides connect at once.
+    // A connection that ends half way is no unauthenticated peer's: peers do that when both sides connect at
+    // once.
     if (here.turned_out())
-      strangers_.report(here.from(), "it had not proved who it is when there was no room for others");
+      unauthenticated_.report(here.from(), "it had not proved who it is when there was no room for others");
     else if (e.code() != errc::peer_failed)
-      strangers_.report(here.from(), e.what());
+      unauthenticated_.report(here.from(), e.what());
   }
 }
 
@@ -388,7 +389,7 @@ task<> connector::converse(core::stream_socket& socket, core::time_point deadlin
   }
   const std::optional<core::verdict> answer = judge(from.peer);
   if (!answer || hung_up(socket.native_handle())) co_return;
-  if (*answer != core::verdict::welcome) {
+  if (*answer != core::verdict::accepted) {
     co_await core::answer_greeting(socket, info.secret, from, *answer, deadline);
     if (*answer == core::verdict::use_other) {
       boost::system::error_code code;
@@ -402,7 +403,7 @@ task<> connector::converse(core::stream_socket& socket, core::time_point deadlin
   l.enter(phase::accepting);
   try {
     l.prepare();
-    co_await core::answer_greeting(socket, info.secret, from, core::verdict::welcome, deadline);
+    co_await core::answer_greeting(socket, info.secret, from, core::verdict::accepted, deadline);
     attach(l, socket);
   } catch (...) {
     abandon_accepting(l);
@@ -422,7 +423,7 @@ task<> connector::take_further(core::stream_socket& socket, core::greeting from,
     co_return;
   }
   try {
-    co_await core::answer_greeting(socket, info.secret, from, core::verdict::welcome, deadline);
+    co_await core::answer_greeting(socket, info.secret, from, core::verdict::accepted, deadline);
   } catch (...) {
     l->drop_further(*c);
     throw;
@@ -437,9 +438,9 @@ std::optional<core::verdict> connector::judge(const core::identity& peer) {
   switch (owner_.at(peer.rank).at()) {
     case phase::idle:
     case phase::awaiting:
-      return core::verdict::welcome;
+      return core::verdict::accepted;
     case phase::connecting:
-      return peer.rank < info.rank ? core::verdict::welcome : core::verdict::use_other;
+      return peer.rank < info.rank ? core::verdict::accepted : core::verdict::use_other;
     case phase::closed:
       if (owner_.leaving()) return std::nullopt;
       break;

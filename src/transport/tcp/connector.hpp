@@ -61,7 +61,7 @@ class connector {
   boost::asio::ip::tcp::acceptor acceptor_;
   int family_;
   core::admission admission_;  // of those whose handshake is in progress
-  core::stranger_log strangers_{"this rank's TCP port"};
+  core::unauthenticated_log unauthenticated_{"this rank's TCP port"};
   bool shortage_reported_ = false;
   std::vector<std::unique_ptr<core::running_task>> attempts_;  // by peer
   core::background_tasks handshake_tasks_;

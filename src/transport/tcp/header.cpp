@@ -30,8 +30,8 @@ void encode(const frame& f, header& into, const passage& way) noexcept {
   put_little_endian(at + 8, f.context);
   put_little_endian(at + 12, f.tag);
   put_little_endian(at + 16, f.length);
-  put_little_endian(at + 24, f.cookie);
-  put_little_endian(at + 32, f.other_cookie);
+  put_little_endian(at + 24, f.transfer_id);
+  put_little_endian(at + 32, f.other_transfer_id);
   std::memcpy(at + 40, f.fingerprint.data(), f.fingerprint.size());
   put_little_endian(at + 56, way.checked ? way.checksum : std::uint32_t{0});
   put_little_endian(at + 60, crc32c(std::span<const std::uint8_t>(at, checked_bytes)));
@@ -45,7 +45,7 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, p
     return "a frame header with a wrong checksum";
   if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) ||
       at[5] > static_cast<std::uint8_t>(frame_kind::alive) ||
-      at[5] == static_cast<std::uint8_t>(frame_kind::taken))  // of memory that the peer can read
+      at[5] == static_cast<std::uint8_t>(frame_kind::fin))  // of memory that the peer can read
     return "a frame of an unknown kind";
   way.checked = at[6] == checked_payload;
   way.number = at[7];
@@ -55,8 +55,8 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, p
   f.context = get_little_endian<std::uint32_t>(at + 8);
   f.tag = get_little_endian<std::int32_t>(at + 12);
   f.length = get_little_endian<std::uint64_t>(at + 16);
-  f.cookie = get_little_endian<std::uint64_t>(at + 24);
-  f.other_cookie = get_little_endian<std::uint64_t>(at + 32);
+  f.transfer_id = get_little_endian<std::uint64_t>(at + 24);
+  f.other_transfer_id = get_little_endian<std::uint64_t>(at + 32);
   std::memcpy(f.fingerprint.data(), at + 40, f.fingerprint.size());
   if (f.kind == frame_kind::eager && f.length > eager_limit_bytes)
     return "an eager frame longer than the eager limit";

@@ -2,8 +2,8 @@
 // A frame's header on the wire: 64 bytes, little endian, with a checksum of its own, so that a stream that
 // has lost its step is noticed before a length is believed.
 //
-//   0 magic   4 version   5 kind   6 flags   7 number   8 context   12 tag   16 length   24 cookie
-//   32 other cookie   40 fingerprint (16)   56 CRC-32C of the payload, or 0   60 CRC-32C of bytes 0..59
+//   0 magic   4 version   5 kind   6 flags   7 number   8 context   12 tag   16 length   24 transfer id
+//   32 other transfer id   40 fingerprint (16)   56 CRC-32C of the payload, or 0   60 CRC-32C of bytes 0..59
 // Eager, data, fail and agree frames are followed by `length` bytes of payload, the others by none. The flag
 // 1 says that the payload has a checksum. Frames of a connection are numbered, from 0 to 255 and again, so
 // that one that is lost, or comes twice or too early, is noticed.

@@ -23,7 +23,7 @@ void inbox::open() {
 }
 
 std::size_t inbox::staging_room() const noexcept {
-  const bool ends_long = in_frame_ && to_land_ == to_come_ && to_land_ >= long_payload_bytes;
+  const bool ends_long = in_frame_ && to_store_ == to_come_ && to_store_ >= long_payload_bytes;
   return (ends_long ? behind_long_payload_bytes : staging_bytes) - staged_;
 }
 
@@ -32,7 +32,7 @@ inbox::outcome inbox::receive(byte_stream& from, std::size_t budget) noexcept {
     if (stopped_) return outcome::stopped;
     iovec parts[2];
     std::size_t count = 0;
-    const std::size_t direct_room = to_land_;
+    const std::size_t direct_room = to_store_;
     if (direct_room > 0) parts[count++] = iovec{next_, direct_room};
     const std::size_t behind = staging_room();
     parts[count++] = iovec{staging_.get() + staged_, behind};
@@ -49,7 +49,7 @@ inbox::outcome inbox::receive(byte_stream& from, std::size_t budget) noexcept {
     const std::size_t direct = std::min(bytes, direct_room);
     count_in(next_, direct);
     next_ += direct;
-    to_land_ -= direct;
+    to_store_ -= direct;
     to_come_ -= direct;
     staged_ += bytes - direct;
     if (!parse()) return stopped_ ? outcome::stopped : outcome::malformed;
@@ -65,11 +65,11 @@ bool inbox::parse() noexcept {
   for (;;) {
     if (in_frame_) {
       const std::size_t here = std::min(to_come_, static_cast<std::size_t>(end - at));
-      const std::size_t landing_here = std::min(here, to_land_);
+      const std::size_t stored_here = std::min(here, to_store_);
       count_in(at, here);
-      if (landing_here > 0) std::memcpy(next_, at, landing_here);
-      next_ += landing_here;
-      to_land_ -= landing_here;
+      if (stored_here > 0) std::memcpy(next_, at, stored_here);
+      next_ += stored_here;
+      to_store_ -= stored_here;
       to_come_ -= here;
       at += here;
       if (to_come_ > 0) break;
@@ -95,23 +95,23 @@ bool inbox::begin_frame(const std::uint8_t* at) noexcept {
   if (complaint_ != nullptr) return false;
   ++next_number_;
   checksum_ = 0;
-  where_ = landing{};
+  where_ = destination_buffer{};
   to_come_ = static_cast<std::size_t>(payload_bytes(head_));  // at most a slice
-  to_land_ = 0;
+  to_store_ = 0;
   in_frame_ = true;
   if (head_.kind == frame_kind::leave) {
     heard_leave_ = true;
     return true;
   }
-  if (head_.kind == frame_kind::pulse) asked_ = true;
+  if (head_.kind == frame_kind::heartbeat) asked_ = true;
   if (is_between_links()) return true;
   if (up_ == nullptr) return true;
-  const landing where = up_->begin(peer_, head_);
+  const destination_buffer where = up_->begin(peer_, head_);
   if (stopped_) return false;
   if (up_ == nullptr) return true;
   where_ = where;
   next_ = where.at;
-  to_land_ = where.at != nullptr ? std::min(where.room, to_come_) : 0;
+  to_store_ = where.at != nullptr ? std::min(where.room, to_come_) : 0;
   return true;
 }
 
@@ -132,22 +132,22 @@ bool inbox::end_frame() noexcept {
   return true;
 }
 
-bool inbox::redirect(void* owner, const landing& whole) noexcept {
+bool inbox::redirect(void* owner, const destination_buffer& whole) noexcept {
   if (!in_frame_ || where_.owner != owner) return false;
-  const landing instead = part_of(whole, head_);
+  const destination_buffer instead = part_of(whole, head_);
   const std::size_t come = static_cast<std::size_t>(payload_bytes(head_)) - to_come_;
   const std::size_t here = std::min({come, where_.room, instead.room});
   if (here > 0) std::memcpy(instead.at, where_.at, here);
   where_ = instead;
-  to_land_ = instead.room > come ? std::min(instead.room - come, to_come_) : 0;
-  next_ = to_land_ > 0 ? instead.at + come : nullptr;
+  to_store_ = instead.room > come ? std::min(instead.room - come, to_come_) : 0;
+  next_ = to_store_ > 0 ? instead.at + come : nullptr;
   return true;
 }
 
 void inbox::mute() noexcept {
   up_ = nullptr;
-  where_ = landing{};
-  to_land_ = 0;
+  where_ = destination_buffer{};
+  to_store_ = 0;
 }
 
 void inbox::stop() noexcept {

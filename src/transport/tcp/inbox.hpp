@@ -36,8 +36,8 @@ class inbox {
   // Reads about `budget` bytes and delivers what they complete.
   outcome receive(byte_stream& from, std::size_t budget) noexcept;
 
-  // As of link::redirect_landing(). False: the current frame does not go to `owner`, or there is none.
-  bool redirect(void* owner, const landing& whole) noexcept;
+  // As of link::redirect_destination(). False: the current frame does not go to `owner`, or there is none.
+  bool redirect(void* owner, const destination_buffer& whole) noexcept;
   // Nothing is delivered any more; what comes is read and dropped.
   void mute() noexcept;
   // Nothing is read any more either: receive() returns as soon as the call upward that led here has returned.
@@ -60,7 +60,7 @@ class inbox {
   bool end_frame() noexcept;
   void count_in(const void* payload, std::size_t bytes) noexcept;
   bool is_between_links() const noexcept {
-    return head_.kind == frame_kind::pulse || head_.kind == frame_kind::alive;
+    return head_.kind == frame_kind::heartbeat || head_.kind == frame_kind::alive;
   }
   std::size_t staging_room() const noexcept;
 
@@ -72,9 +72,9 @@ class inbox {
 
   bool in_frame_ = false;
   frame head_;
-  landing where_;
+  destination_buffer where_;
   std::byte* next_ = nullptr;  // where the next byte of payload lands
-  std::size_t to_land_ = 0;    // payload still to come that lands there
+  std::size_t to_store_ = 0;   // payload still to come that lands there
   std::size_t to_come_ = 0;    // payload still to come in all
   passage way_;
   std::uint32_t checksum_ = 0;  // of what has come of it

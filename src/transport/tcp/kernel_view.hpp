@@ -3,7 +3,7 @@
 // or is stopped, so this tells a dead host from a busy one.
 #pragma once
 
-#include "core/environment.hpp"
+#include "core/platform.hpp"
 
 #include <chrono>
 #include <cstdint>

@@ -56,7 +56,7 @@ struct outbox::batch {
     if (head.kind == frame_kind::data) {
       promised = std::min<std::uint64_t>(head.length - from, slice_bytes);
       head.length = promised;
-      head.other_cookie += from;
+      head.other_transfer_id += from;
     }
     const auto length = static_cast<std::size_t>(promised);
     const std::byte* const payload = length > 0 ? f.payload + from : nullptr;
@@ -141,11 +141,11 @@ outbox::outcome outbox::send(byte_stream& to, std::size_t budget, list& left) no
   return outcome::drained;
 }
 
-std::optional<withdrawal> outbox::withdraw(outgoing& f) noexcept {
+std::optional<cancel_result> outbox::cancel(outgoing& f) noexcept {
   f.unlink();
-  if (cut_short_.of != &f) return withdrawal::gone;
+  if (cut_short_.of != &f) return cancel_result::gone;
   const bool ends = f.progress + cut_short_.promised >= payload_bytes(f.head);
-  const withdrawal becomes = ends ? withdrawal::leaves : withdrawal::gone;
+  const cancel_result becomes = ends ? cancel_result::leaves : cancel_result::gone;
   cut_short_.of = nullptr;
   if (cut_short_.payload_left == 0) return becomes;
   copy_.reset(new (std::nothrow) std::byte[cut_short_.payload_left]);

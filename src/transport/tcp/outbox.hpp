@@ -52,14 +52,14 @@ class outbox {
   // peer was promised by a header that has begun to leave, from a copy; `leaves`: that is the end of the
   // frame. Empty: there is no memory for that, and the stream must be broken off. Harmless when `f` is not
   // queued.
-  std::optional<withdrawal> withdraw(outgoing& f) noexcept;
+  std::optional<cancel_result> cancel(outgoing& f) noexcept;
   // Empties the outbox; what had been queued goes to `rest`.
   void clear(list& rest) noexcept;
 
  private:
   // A header and the payload that it promises, or what is left of both.
   struct piece {
-    outgoing* of = nullptr;  // null: of a frame that was withdrawn
+    outgoing* of = nullptr;  // null: of a frame that was cancelled
     const std::byte* payload = nullptr;
     std::size_t payload_left = 0;
     std::size_t promised = 0;  // payload in all

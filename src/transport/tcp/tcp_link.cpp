@@ -2,7 +2,7 @@
 #include "transport/tcp/tcp_link.hpp"
 
 #include "base/text.hpp"
-#include "transport/tcp/address.hpp"
+#include "transport/tcp/listen_address.hpp"
 #include "transport/tcp/tcp_transport.hpp"
 
 #include <fmt/format.h>
@@ -28,8 +28,8 @@ tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
       peer_(peer),
       main_(*this, peer, up, owner.info().checksums),
       farewell_(*this),
-      pulse_(owner.info().silence_limit) {
-  question_.head.kind = frame_kind::pulse;
+      heartbeat_(owner.info().silence_limit) {
+  question_.head.kind = frame_kind::heartbeat;
   answer_.head.kind = frame_kind::alive;
   question_.done = answer_.done = [](outgoing&, bool) noexcept {};
   farewell_.head.kind = frame_kind::leave;
@@ -41,11 +41,11 @@ tcp_link::tcp_link(tcp_transport& owner, int peer, inbound& up) noexcept
 }
 
 bool tcp_link::submit(outgoing& f) noexcept {
-  if (farewell_.queued || (silent_ && at_ == phase::closed)) return false;
+  if (farewell_.queued || (muted_ && at_ == phase::closed)) return false;
   if (is_long(f) && at_ == phase::connected) {
     if (!std::exchange(further_asked_for_, true) && further_wanted() > 0) owner_.connect_further(*this);
     if (!further_.empty()) {
-      portions_.push(f);
+      stripes_.push(f);
       ask_all_again();
       return false;
     }
@@ -86,26 +86,26 @@ bool tcp_link::send(connection& c, outbox::list& left) noexcept {
   return false;
 }
 
-withdrawal tcp_link::withdraw(outgoing& f) noexcept {
-  std::optional<withdrawal> outcome;
-  if (portions_.has(f)) {
-    std::array<outbox*, portions::most_connections> boxes{&main_.out};
+cancel_result tcp_link::cancel(outgoing& f) noexcept {
+  std::optional<cancel_result> outcome;
+  if (stripes_.has(f)) {
+    std::array<outbox*, stripes::most_connections> boxes{&main_.out};
     for (std::size_t i = 0; i < further_.size(); ++i) boxes[i + 1] = &further_[i]->out;
-    outcome = portions_.withdraw(f, std::span(boxes).first(1 + further_.size()));
-    ask_all_again();  // another frame's portions may be next
+    outcome = stripes_.cancel(f, std::span(boxes).first(1 + further_.size()));
+    ask_all_again();  // another frame's stripes may be next
   } else {
-    outcome = main_.out.withdraw(f);
+    outcome = main_.out.cancel(f);
   }
   if (!outcome)
-    fail(errc::resources, base::words([this] {
+    fail(errc::resources, base::error_text([this] {
            return fmt::format(
                "out of memory while a message to {} was taken back: the connection was broken off",
                owner_.describe(peer_));
          }));
-  return outcome.value_or(withdrawal::gone);
+  return outcome.value_or(cancel_result::gone);
 }
 
-bool tcp_link::redirect_landing(void* owner, const landing& instead) noexcept {
+bool tcp_link::redirect_destination(void* owner, const destination_buffer& instead) noexcept {
   bool any = main_.in.redirect(owner, instead);
   for (const auto& c : further_) any |= c->in.redirect(owner, instead);
   return any;
@@ -116,7 +116,7 @@ bool tcp_link::further_have_queue() const noexcept {
 }
 
 bool tcp_link::has_queue() const noexcept {
-  return main_.has_queue() || !portions_.empty() || further_have_queue();
+  return main_.has_queue() || !stripes_.empty() || further_have_queue();
 }
 
 bool tcp_link::amid_long_payload() const noexcept {
@@ -145,8 +145,8 @@ std::size_t tcp_link::connections() const noexcept {
 }
 
 connection* tcp_link::expect_further() {
-  if (at_ != phase::connected || silent_ || main_.ended) return nullptr;
-  if (1 + further_.size() >= portions::most_connections) return nullptr;
+  if (at_ != phase::connected || muted_ || main_.ended) return nullptr;
+  if (1 + further_.size() >= stripes::most_connections) return nullptr;
   auto c = std::make_unique<connection>(*this, peer_, owner_.up(), owner_.info().checksums);
   c->in.open();
   further_.push_back(std::move(c));
@@ -159,7 +159,7 @@ void tcp_link::attach_further(connection& c, base::unique_fd fd, std::unique_ptr
   set_up_connection(fd.get(), owner_.info().silence_limit);
   c.attach(std::move(fd), std::move(tls), owner_.backend());
   c.usable = usable;
-  if (silent_) c.in.mute();
+  if (muted_) c.in.mute();
   ask_again(c);
 }
 
@@ -169,7 +169,7 @@ void tcp_link::drop_further(connection& c) noexcept {
 }
 
 bool tcp_link::share_out(connection& c) noexcept {
-  if (portions_.empty()) return false;
+  if (stripes_.empty()) return false;
   std::size_t sharing = 1;
   std::size_t number = 0;
   for (std::size_t i = 0; i < further_.size() && sharing < owner_.info().tcp_connections; ++i) {
@@ -178,7 +178,7 @@ bool tcp_link::share_out(connection& c) noexcept {
     if (further_[i].get() == &c) number = i + 1;
   }
   if (number == 0 && &c != &main_) return false;
-  return portions_.next(number, sharing, c.out);
+  return stripes_.next(number, sharing, c.out);
 }
 
 bool tcp_link::all_ended() const noexcept {
@@ -289,8 +289,8 @@ void tcp_link::has_ended(connection& c) noexcept {
 bool tcp_link::refill(connection& c) noexcept {
   share_out(c);
   if (&c == &main_) {
-    if (silent_ && c.out.empty() && !has_queue() && !farewell_.queued) queue_farewell();
-  } else if (silent_ && c.out.empty() && portions_.empty()) {
+    if (muted_ && c.out.empty() && !has_queue() && !farewell_.queued) queue_farewell();
+  } else if (muted_ && c.out.empty() && stripes_.empty()) {
     ask_again(main_);
   }
   return !c.out.empty();
@@ -310,25 +310,25 @@ bool tcp_link::write(connection& c) noexcept {
 }
 
 void tcp_link::push(outgoing& f) noexcept {
-  if (f.linked() || silent_ || farewell_.queued) return;
+  if (f.linked() || muted_ || farewell_.queued) return;
   main_.out.push(f);
   ask_again(main_);
 }
 
-vitals tcp_link::examine(const look& l) noexcept {
+peer_health tcp_link::examine(const health_check& l) noexcept {
   kernel_view kernel;
-  if (at_ != phase::connected || silent_ || !view_kernel(main_.fd(), kernel)) return {};
+  if (at_ != phase::connected || muted_ || !view_kernel(main_.fd(), kernel)) return {};
   if (!std::exchange(examined_, true)) watch_closely(main_.fd(), true);
-  const vitals found = pulse_.examine(l, kernel, question_.linked());
-  if (pulse_.to_ask()) {
+  const peer_health found = heartbeat_.examine(l, kernel, question_.linked());
+  if (heartbeat_.to_ask()) {
     push(question_);
-    pulse_.asked(l.now);
+    heartbeat_.asked(l.now);
   }
   return found;
 }
 
 void tcp_link::rest() noexcept {
-  pulse_.rest();
+  heartbeat_.rest();
   if (std::exchange(examined_, false) && at_ == phase::connected) watch_closely(main_.fd(), false);
 }
 
@@ -361,7 +361,7 @@ void tcp_link::queue_farewell() noexcept {
 // Nothing that comes after it can be told apart any more.
 void tcp_link::corrupt(const char* what) noexcept {
   disconnect(true);
-  close(errc::protocol, base::words([&] {
+  close(errc::protocol, base::error_text([&] {
           return fmt::format(
               "corrupt frame from {}: {}; the connection was reset, and nothing of that frame was delivered. "
               "If all "
@@ -375,10 +375,10 @@ void tcp_link::corrupt(const char* what) noexcept {
 void tcp_link::broke(int code) noexcept {
   if (code == EBADMSG) return corrupt("TLS finds it changed on the way");
   if (main_.in.heard_leave())
-    return close(errc::peer_left, base::words([this] {
+    return close(errc::peer_left, base::error_text([this] {
                    return fmt::format("{} has finished and left", owner_.describe(peer_));
                  }));
-  close(errc::peer_failed, base::words([&] {
+  close(errc::peer_failed, base::error_text([&] {
           const std::string who = owner_.describe(peer_);
           if (code == 0 || code == ECONNRESET || code == EPIPE || code == ENOTCONN)
             return fmt::format(
@@ -395,7 +395,7 @@ void tcp_link::close(errc why, std::string text) noexcept {
   disconnect(false);
   at_ = phase::closed;
   hand_back();
-  if (!silent_) owner_.up().closed(peer_, why, std::move(text));
+  if (!muted_) owner_.up().closed(peer_, why, std::move(text));
   owner_.changed();
 }
 
@@ -406,13 +406,13 @@ void tcp_link::hand_back() noexcept {
 }
 
 void tcp_link::clear_queues(outbox::list& rest) noexcept {
-  portions_.clear(rest);
+  stripes_.clear(rest);
   main_.out.clear(rest);
   for (const auto& c : further_) c->out.clear(rest);
 }
 
 void tcp_link::leave() noexcept {
-  silent_ = true;
+  muted_ = true;
   main_.in.mute();
   for (const auto& c : further_) c->in.mute();
   switch (at_) {
@@ -436,7 +436,7 @@ void tcp_link::leave() noexcept {
 }
 
 void tcp_link::drop() noexcept {
-  silent_ = true;
+  muted_ = true;
   disconnect(false);
   at_ = phase::closed;
   base::list_hook<active_tag>::unlink();
@@ -444,7 +444,7 @@ void tcp_link::drop() noexcept {
 }
 
 void tcp_link::cut() noexcept {
-  silent_ = true;
+  muted_ = true;
   disconnect(true);
   at_ = phase::closed;
   base::list_hook<active_tag>::unlink();

@@ -7,8 +7,8 @@
 #include "base/unique_fd.hpp"
 #include "transport/link.hpp"
 #include "transport/tcp/connection.hpp"
-#include "transport/tcp/portions.hpp"
-#include "transport/tcp/pulse.hpp"
+#include "transport/tcp/heartbeat.hpp"
+#include "transport/tcp/stripes.hpp"
 
 #include <memory>
 #include <string>
@@ -37,15 +37,15 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
 
   const char* transport_name() const noexcept override { return "tcp"; }
   bool submit(outgoing& f) noexcept override;
-  withdrawal withdraw(outgoing& f) noexcept override;
-  bool redirect_landing(void* owner, const landing& instead) noexcept override;
+  cancel_result cancel(outgoing& f) noexcept override;
+  bool redirect_destination(void* owner, const destination_buffer& instead) noexcept override;
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool closed() const noexcept override { return at_ == phase::closed; }
 
   int peer() const noexcept { return peer_; }
   phase at() const noexcept { return at_; }
   bool has_queue() const noexcept override;
-  vitals examine(const look& l) noexcept override;
+  peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override;
   void give_up(errc why, std::string text) noexcept override;
 
@@ -107,7 +107,7 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   // `c` is asked to read and write in the next round.
   void ask_again(connection& c) noexcept;
   void ask_all_again() noexcept;
-  // Gives `c` its next portion of a long frame.
+  // Gives `c` its next stripe of a long frame.
   bool share_out(connection& c) noexcept;
   // The next thing that could be written to `c`, now that its outbox is empty. False: nothing.
   bool refill(connection& c) noexcept;
@@ -129,15 +129,15 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   tcp_transport& owner_;
   const int peer_;
   phase at_ = phase::idle;
-  bool silent_ = false;  // nobody above is told anything any more
+  bool muted_ = false;  // nobody above is told anything any more
   bool examined_ = false;
   bool further_asked_for_ = false;
   base::unique_fd declined_;
   connection main_;
   std::vector<std::unique_ptr<connection>> further_;
-  portions portions_;  // of long frames, when there are further connections
+  stripes stripes_;  // of long frames, when there are further connections
   farewell farewell_;
-  pulse pulse_;
+  heartbeat heartbeat_;
   outgoing question_;  // does your loop turn?
   outgoing answer_;
   errc failure_ = errc::success;

@@ -2,7 +2,7 @@
 #include "transport/tcp/tcp_transport.hpp"
 
 #include "core/host_identity.hpp"
-#include "transport/tcp/address.hpp"
+#include "transport/tcp/listen_address.hpp"
 
 #include <fmt/format.h>
 
@@ -23,7 +23,7 @@ tcp_transport::tcp_transport(core::loop& loop) : loop_(loop), changed_(loop.exec
 
 tcp_transport::~tcp_transport() { cut(); }
 
-void tcp_transport::listen(core::peer_card& mine, const listen_wish& wish) {
+void tcp_transport::listen(core::endpoint_record& mine, const listen_wish& wish) {
   listener opened = open_listener(listen_address(wish));
   listener_ = std::move(opened.fd);
   mine.tcp_endpoints.push_back(std::move(opened.endpoint));
@@ -40,7 +40,8 @@ void tcp_transport::open(const core::world_info& info, inbound& up) {
   connector_.emplace(loop_, *this, std::move(listener_));
 }
 
-bool tcp_transport::reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept {
+bool tcp_transport::reaches(const core::endpoint_record& mine,
+                            const core::endpoint_record& peer) const noexcept {
   for (const std::string& endpoint : peer.tcp_endpoints)
     if (!is_loopback(endpoint) || core::share_loopback(mine.host_id, peer.host_id)) return true;
   return false;
@@ -56,8 +57,8 @@ tcp_link& tcp_transport::at(int peer) {
 }
 
 std::string tcp_transport::describe(int peer) const {
-  const core::peer_card& card = info_->card(peer);
-  return fmt::format("rank {} (host {}, pid {})", peer, card.host, card.pid);
+  const core::endpoint_record& record = info_->record(peer);
+  return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
 void tcp_transport::activate(tcp_link& l) noexcept {

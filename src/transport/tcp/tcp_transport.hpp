@@ -24,9 +24,9 @@ class tcp_transport final : public transport, public core::source {
 
   const char* name() const noexcept override { return "tcp"; }
   // The address is chosen as listen_address() in address.hpp says.
-  void listen(core::peer_card& mine, const listen_wish& wish) override;
+  void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
-  bool reaches(const core::peer_card& mine, const core::peer_card& peer) const noexcept override;
+  bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;
   link& link_to(int peer) override { return at(peer); }
   link* made_link(int peer) noexcept override { return made(peer); }
   // Nothing is delivered upward any more once this has begun; frames that could not leave in time are handed

@@ -30,7 +30,7 @@ std::vector<std::string> words(const std::string& list) {
   return all;
 }
 
-std::string words_of(const attempt& what) {
+std::string description_of(const attempt& what) {
   return std::string(coll::name_of(what.kind)) + " of " + std::to_string(what.count) + " " +
          std::string(what.elements) + " by " + tutti::name_of(what.with) + ", root " +
          std::to_string(what.root) + (what.in_place ? ", in place" : "") + ", on rank " +
@@ -47,7 +47,7 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
   std::vector<std::string> by_rank = words(hosts);
   if (hosts.empty()) by_rank.assign(static_cast<std::size_t>(ranks), "");
   const comm::topology places(by_rank, 0);
-  s.two_levels = places.two_levels();
+  s.hierarchy = places.hierarchy();
   s.even_hosts = places.even;
   s.shared_memory = transport == "shm" && ranks > 1;
   return s;
@@ -56,7 +56,7 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
 std::vector<algorithm> setting::algorithms(coll::operation_kind kind, bool even_blocks) const {
   const coll::situation here = situation_of(kind, even_blocks);
   std::vector<algorithm> all = {algorithm::automatic};
-  for (int a = 1; a <= static_cast<int>(algorithm::two_level_slices); ++a)
+  for (int a = 1; a <= static_cast<int>(algorithm::hierarchical_split); ++a)
     if (coll::has(kind, static_cast<algorithm>(a)) && coll::fits(static_cast<algorithm>(a), here))
       all.push_back(static_cast<algorithm>(a));
   return all;
@@ -127,14 +127,14 @@ void expect_equal(std::span<const std::byte> got, std::span<const std::byte> wan
     return;
   std::size_t at = 0;
   while (at < got.size() && at < wanted.size() && got[at] == wanted[at]) ++at;
-  throw std::runtime_error(words_of(what) + ": differs from the serial answer at byte " + std::to_string(at) +
-                           " of " + std::to_string(wanted.size()));
+  throw std::runtime_error(description_of(what) + ": differs from the serial answer at byte " +
+                           std::to_string(at) + " of " + std::to_string(wanted.size()));
 }
 
 void field::expect_margins(const attempt& what) const {
   for (std::size_t i = 0; i < margin; ++i)
     if (memory_[i] != untouched || memory_[memory_.size() - 1 - i] != untouched)
-      throw std::runtime_error(words_of(what) + ": wrote outside its buffer");
+      throw std::runtime_error(description_of(what) + ": wrote outside its buffer");
 }
 
 void add_around(std::vector<std::size_t>& counts, std::size_t total_bytes, std::size_t element_bytes) {

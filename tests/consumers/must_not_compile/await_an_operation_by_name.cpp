@@ -4,6 +4,6 @@
 #include <tutti/tutti.hpp>
 
 tutti::task<> program(tutti::communicator world) {
-  auto meeting = world.barrier();
-  co_await meeting;
+  auto barrier = world.barrier();
+  co_await barrier;
 }

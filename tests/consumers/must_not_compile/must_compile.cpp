@@ -33,8 +33,8 @@ tutti::task<> program(tutti::communicator world) {
   auto splitting = tutti::start(world.split(0, 0));
   const tutti::communicator half = co_await splitting;
   co_await half.barrier();
-  auto meeting = world.barrier();
-  co_await std::move(meeting);
+  auto barrier = world.barrier();
+  co_await std::move(barrier);
 }
 
 int main() { return tutti::run(program); }

@@ -4,8 +4,8 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
+#include <tutti/gpu/any_communicator.hpp>
 #include <tutti/gpu/gradient_hooks.hpp>
-#include <tutti/gpu/verbs.hpp>
 #include <tutti/task.hpp>
 #include <tutti/train/replicas.hpp>
 
@@ -62,7 +62,8 @@ class data_parallel {
   // where they are as long as this lives. Allocates memory of the device, which may wait for it. Errors:
   // errc::invalid_argument (no gradients, empty ones, other ranks), errc::mismatch on all ranks when they
   // register different sizes or types, naming the ranks.
-  static task<data_parallel> create(communicator world, verbs over, std::vector<device_values> gradients,
+  static task<data_parallel> create(communicator world, any_communicator over,
+                                    std::vector<device_values> gradients,
                                     data_parallel_options o = data_parallel_options());
 
   // Collective. The initial state: what `root` has in each piece, to all ranks; begins after what is on

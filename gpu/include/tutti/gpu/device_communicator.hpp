@@ -3,7 +3,7 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/gpu/verbs.hpp>
+#include <tutti/gpu/any_communicator.hpp>
 #include <tutti/task.hpp>
 
 #include <cstddef>
@@ -28,9 +28,9 @@ struct communicator_options {
 //               overlapping; any devices
 //
 // User callables reduce staged only. send and recv are staged, and between processes all_to_all.
-class device_communicator : public verbs {
+class device_communicator : public any_communicator {
  public:
-  using verbs::verbs;
+  using any_communicator::any_communicator;
   // Whether the ranks can use that way at all.
   bool can(path way) const noexcept;
 };

@@ -115,15 +115,15 @@ class stream {
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
   operation copy(const To& to, const From& from) const {
-    return transfer(detail::verb::copy, detail::view_of(to), detail::view_of(from));
+    return transfer(detail::operation_kind::copy, detail::view_of(to), detail::view_of(from));
   }
   // Host to device. Pinned buffers directly, everything else through pinned memory of the library: it may be
   // changed as soon as the operation has started.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && (Buffer<From> || detail::is_pinned<From>))
   operation upload(const To& to, const From& from) const {
-    return transfer(detail::is_pinned<From> ? detail::verb::copy : detail::verb::upload, detail::view_of(to),
-                    host_view(from));
+    return transfer(detail::is_pinned<From> ? detail::operation_kind::copy : detail::operation_kind::upload,
+                    detail::view_of(to), host_view(from));
   }
   // Device to host. Ordinary memory is written when the operation completes, and only then.
   template <class To, class From>
@@ -132,13 +132,14 @@ class stream {
     using plain = std::remove_cvref_t<To>;
     static_assert(detail::is_pinned<plain> || WritableBuffer<To>,
                   "download needs a writable buffer that outlives it");
-    return transfer(detail::is_pinned<plain> ? detail::verb::copy : detail::verb::download, host_view(to),
-                    detail::view_of(from));
+    return transfer(
+        detail::is_pinned<plain> ? detail::operation_kind::copy : detail::operation_kind::download,
+        host_view(to), detail::view_of(from));
   }
   template <class To>
     requires WritableDeviceMemory<To>
   operation fill(const To& to, std::byte value) const {
-    operation op = transfer(detail::verb::fill, detail::view_of(to), detail::view_of(to));
+    operation op = transfer(detail::operation_kind::fill, detail::view_of(to), detail::view_of(to));
     detail::call what = std::move(op).take();
     what.value = value;
     return operation(std::move(what));
@@ -170,7 +171,7 @@ class stream {
       return v;
     }
   }
-  operation transfer(detail::verb kind, detail::view to, detail::view from) const;
+  operation transfer(detail::operation_kind kind, detail::view to, detail::view from) const;
   operation conversion(detail::view to, detail::view from, double factor) const;
 
   std::shared_ptr<detail::stream_state> state_;

@@ -31,7 +31,7 @@ class stream_state;
 class attachment;
 struct work_state;
 
-enum class verb : std::uint8_t {
+enum class operation_kind : std::uint8_t {
   copy,
   upload,
   download,
@@ -50,7 +50,7 @@ enum class verb : std::uint8_t {
   receive,
   batch
 };
-const char* name_of(verb kind) noexcept;
+const char* name_of(operation_kind kind) noexcept;
 
 struct call;
 // Who carries a call out: a stream for copies, the ranks of a communicator.
@@ -62,9 +62,9 @@ class target {
 };
 
 struct call {
-  call(verb k, std::shared_ptr<target> who, std::shared_ptr<stream_state> s) noexcept
+  call(operation_kind k, std::shared_ptr<target> who, std::shared_ptr<stream_state> s) noexcept
       : kind(k), to(std::move(who)), on(std::move(s)) {}
-  verb kind;
+  operation_kind kind;
   path way = path::automatic;
   std::shared_ptr<target> to;
   std::shared_ptr<stream_state> on;  // after what is in this stream when the call starts

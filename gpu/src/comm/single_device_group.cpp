@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/single_device_group.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tutti/error.hpp>
+
+namespace tutti::gpu::detail {
+namespace {
+
+using contributions = single_device_group::contributions;
+
+std::byte* at(const view& v, std::size_t element) noexcept {
+  return static_cast<std::byte*>(v.data) + element * v.element_bytes;
+}
+
+void copy(driver& with, void* to, const void* from, std::size_t bytes, void* stream) {
+  if (to != from && bytes > 0) with.copy(to, from, bytes, stream);
+}
+
+void launch(driver& with, const contributions& of, std::span<const void* const> in,
+            std::span<void* const> out, std::size_t count, void* stream) {
+  if (count == 0) return;
+  reduction_launch what;
+  what.kind = of[0]->op;
+  what.type = of[0]->in.type;
+  what.inputs = in;
+  what.outputs = out;
+  what.count = count;
+  what.ranks = static_cast<int>(of.size());
+  std::vector<double> factors;
+  if (what.kind == reduce_kind::premul_sum) {
+    for (const auto& v : of) factors.push_back(v->factor);
+    what.factors = factors;
+  }
+  if (!with.reduce(what, stream))
+    throw error(errc::not_supported,
+                fmt::format("no kernel for {} of {}", tutti::name_of(what.kind), tutti::name_of(what.type)));
+}
+
+void reduce(driver& with, const contributions& of, void* stream) {
+  std::vector<const void*> in;
+  std::vector<void*> out;
+  for (const auto& v : of) in.push_back(v->in.data);
+  const std::size_t count = of[0]->in.count;
+  if (of[0]->kind == operation_kind::reduce_scatter) {
+    const std::size_t block = of[0]->out.count;
+    for (std::size_t r = 0; r < of.size(); ++r) {
+      for (std::size_t i = 0; i < of.size(); ++i) in[i] = at(of[i]->in, r * block);
+      void* const to = of[r]->out.data;
+      launch(with, of, in, std::span(&to, 1), block, stream);
+    }
+    return;
+  }
+  for (std::size_t r = 0; r < of.size(); ++r)
+    if (of[0]->kind == operation_kind::all_reduce || static_cast<int>(r) == of[0]->root)
+      out.push_back(of[r]->out.data);
+  launch(with, of, in, out, count, stream);
+}
+
+// Ranks whose `in` is their `out` would overwrite what others have not read: through memory of its own.
+void exchange(driver& with, const std::shared_ptr<driver>& shared, const contributions& of, void* stream) {
+  const std::size_t n = of.size(), block = of[0]->in.count / n, bytes = block * of[0]->in.element_bytes;
+  std::vector<const std::byte*> from(n);
+  struct temporary {
+    std::shared_ptr<driver> of;
+    std::vector<void*> pieces;
+    ~temporary() {
+      for (void* p : pieces) of->free(p, memory_kind::device);
+    }
+  };
+  auto kept = std::make_shared<temporary>();
+  kept->of = shared;
+  for (std::size_t i = 0; i < n; ++i) {
+    from[i] = static_cast<const std::byte*>(of[i]->in.data);
+    if (of[i]->in.data != of[i]->out.data || bytes == 0) continue;
+    void* const copy_of = with.allocate(n * bytes, memory_kind::device);
+    kept->pieces.push_back(copy_of);
+    with.copy(copy_of, from[i], n * bytes, stream);
+    from[i] = static_cast<const std::byte*>(copy_of);
+  }
+  for (std::size_t i = 0; i < n; ++i)
+    for (std::size_t j = 0; j < n; ++j)
+      copy(with, at(of[j]->out, i * block), from[i] + j * bytes, bytes, stream);
+  for (const auto& v : of) v->keep = kept;
+}
+
+}  // namespace
+
+std::shared_ptr<single_device_group> single_device_group::find(const std::string& name, int ranks) {
+  static std::mutex mutex;
+  static std::map<std::string, std::weak_ptr<single_device_group>> all;
+  const std::lock_guard lock(mutex);
+  std::erase_if(all, [](const auto& e) { return e.second.expired(); });
+  std::shared_ptr<single_device_group> found = all[name].lock();
+  if (!found) {
+    found = std::make_shared<single_device_group>(ranks, name);
+    found->next_.resize(static_cast<std::size_t>(ranks));
+    all[name] = found;
+  }
+  return found;
+}
+
+std::uint64_t single_device_group::next(int rank) noexcept { return ++next_[static_cast<std::size_t>(rank)]; }
+
+void single_device_group::settle(contribution& v) noexcept {
+  v.settled.store(true, std::memory_order_release);
+  if (v.waker) v.waker->notify();
+}
+
+std::string single_device_group::disagreement(const contributions& of) {
+  const auto describe = [](const contribution& v) {
+    return fmt::format("{} of {} {}{}{}", name_of(v.kind), v.in.count, tutti::name_of(v.in.type),
+                       v.op == reduce_kind::none ? std::string() : fmt::format(", {}", tutti::name_of(v.op)),
+                       v.root < 0 ? std::string() : fmt::format(", root {}", v.root));
+  };
+  for (std::size_t r = 1; r < of.size(); ++r) {
+    const contribution &a = *of[0], &b = *of[r];
+    // What only the root looks at may differ.
+    const bool counts =
+        a.kind == operation_kind::scatter || a.kind == operation_kind::gather
+            ? a.kind == operation_kind::scatter ? a.out.count == b.out.count : a.in.count == b.in.count
+            : a.in.count == b.in.count;
+    if (a.kind != b.kind || a.root != b.root || a.op != b.op || a.in.type != b.in.type ||
+        a.in.element_bytes != b.in.element_bytes || !counts)
+      return fmt::format("ranks called different collectives: rank 0 {}, rank {} {}", describe(a), r,
+                         describe(b));
+  }
+  return {};
+}
+
+void single_device_group::enqueue(const contributions& of, driver& with,
+                                  const std::shared_ptr<driver>& shared, void* stream) {
+  for (const auto& v : of)
+    if (v->ready != nullptr) with.wait(stream, v->ready);
+  const contribution& first = *of[0];
+  const std::size_t n = of.size();
+  const auto root = static_cast<std::size_t>(std::max(first.root, 0));
+  switch (first.kind) {
+    case operation_kind::all_reduce:
+    case operation_kind::reduce:
+    case operation_kind::reduce_scatter:
+      reduce(with, of, stream);
+      break;
+    case operation_kind::broadcast:
+      for (const auto& v : of) copy(with, v->out.data, of[root]->in.data, first.in.bytes(), stream);
+      break;
+    case operation_kind::scatter:
+      for (std::size_t r = 0; r < n; ++r)
+        copy(with, of[r]->out.data, at(of[root]->in, r * of[r]->out.count), of[r]->out.bytes(), stream);
+      break;
+    case operation_kind::gather:
+    case operation_kind::all_gather:
+      for (std::size_t to = 0; to < n; ++to) {
+        if (first.kind == operation_kind::gather && to != root) continue;
+        for (std::size_t r = 0; r < n; ++r)
+          copy(with, at(of[to]->out, r * of[r]->in.count), of[r]->in.data, of[r]->in.bytes(), stream);
+      }
+      break;
+    case operation_kind::all_to_all:
+      exchange(with, shared, of, stream);
+      break;
+    default:
+      throw error(errc::not_supported, fmt::format("{} on one device", name_of(first.kind)));
+  }
+}
+
+std::shared_ptr<single_device_group::contribution> single_device_group::come(std::uint64_t sequence, int rank,
+                                                                             const contribution& mine,
+                                                                             driver& with,
+                                                                             std::shared_ptr<driver> shared,
+                                                                             void* stream) {
+  const std::lock_guard lock(mutex_);
+  auto here = std::make_shared<contribution>();
+  here->here = true;
+  here->kind = mine.kind;
+  here->in = mine.in;
+  here->out = mine.out;
+  here->root = mine.root;
+  here->op = mine.op;
+  here->factor = mine.factor;
+  here->ready = mine.ready;
+  here->waker = mine.waker;
+  if (broken_ != errc::success) {
+    here->failure = broken_;
+    here->text = why_;
+    settle(*here);
+    return here;
+  }
+  auto t = std::find_if(tables_.begin(), tables_.end(),
+                        [sequence](const table& x) { return x.sequence == sequence; });
+  if (t == tables_.end()) {
+    tables_.push_back(table{sequence, contributions(static_cast<std::size_t>(ranks_)), 0});
+    t = std::prev(tables_.end());
+  }
+  t->contributions[static_cast<std::size_t>(rank)] = here;
+  if (++t->present < ranks_) return here;
+
+  table all = std::move(*t);
+  tables_.erase(t);
+  errc why = errc::success;
+  std::string text = disagreement(all.contributions);
+  if (!text.empty()) {
+    why = errc::mismatch;
+  } else {
+    try {
+      enqueue(all.contributions, with, shared, stream);
+      std::shared_ptr<void> done(with.make_event(), [shared](void* e) { shared->destroy_event(e); });
+      with.record(done.get(), stream);
+      for (const auto& v : all.contributions) v->done = done;
+    } catch (const error& e) {
+      why = static_cast<errc>(e.code().value());
+      text = e.what();
+    }
+  }
+  for (const auto& v : all.contributions) {
+    v->failure = why;
+    v->text = text;
+    settle(*v);
+  }
+  return here;
+}
+
+void single_device_group::break_up(errc why, const std::string& text) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (broken_ != errc::success) return;
+  broken_ = why;
+  why_ = text;
+  for (const table& t : tables_)
+    for (const auto& v : t.contributions)
+      if (v) {
+        v->failure = why;
+        v->text = text;
+        settle(*v);
+      }
+  tables_.clear();
+}
+
+std::string single_device_group::missing(std::uint64_t sequence) const {
+  const std::lock_guard lock(mutex_);
+  std::string names;
+  for (const table& t : tables_)
+    if (t.sequence == sequence)
+      for (std::size_t r = 0; r < t.contributions.size(); ++r)
+        if (!t.contributions[r]) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
+  return names.empty() ? "no rank" : "rank " + names;
+}
+
+}  // namespace tutti::gpu::detail

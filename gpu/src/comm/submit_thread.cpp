@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/submit_thread.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <tutti/with_timeout.hpp>
+#include <utility>
+
+namespace tutti::gpu::detail {
+
+std::shared_ptr<submit_thread> submit_thread::of(const std::shared_ptr<attachment>& on) {
+  // An attachment belongs to one loop thread.
+  static thread_local std::map<const attachment*, std::weak_ptr<submit_thread>> all;
+  std::erase_if(all, [](const auto& e) { return e.second.expired(); });
+  std::shared_ptr<submit_thread> found = all[on.get()].lock();
+  if (!found) all[on.get()] = found = std::make_shared<submit_thread>(on);
+  return found;
+}
+
+submit_thread::submit_thread(std::shared_ptr<attachment> on)
+    : on_(std::move(on)), shared_(std::make_shared<shared>()) {
+  shared_->waker = on_->shared_doorbell();
+  shared_->driver = on_->shared_driver();
+  thread_ = std::thread([s = shared_] { work(s); });
+  on_->listen(*this);
+}
+
+submit_thread::~submit_thread() {
+  on_->unlisten(*this);
+  for (; pending_ > 0; --pending_) on_->end_other_wait();
+  bool ended = false;
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->ending = true;
+    shared_->changed.notify_all();
+    const auto until =
+        std::chrono::system_clock::now() + (hopeless_ ? std::chrono::seconds(0) : std::chrono::seconds(10));
+    ended = shared_->changed.wait_until(lock, until, [this] { return shared_->ended; });
+  }
+  if (ended) {
+    thread_.join();
+  } else {
+    if (!hopeless_)
+      std::fprintf(stderr, "tutti: a call of a library on %s does not return; its thread is left behind\n",
+                   on_->driver().name().c_str());
+    thread_.detach();
+  }
+}
+
+void submit_thread::submit(std::shared_ptr<job> j) {
+  {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->waiting.push_back(std::move(j));
+  }
+  ++pending_;
+  on_->begin_other_wait();
+  shared_->changed.notify_all();
+}
+
+void submit_thread::work(std::shared_ptr<shared> s) {
+  s->driver->enter_thread();
+  std::unique_lock lock(s->mutex);
+  for (;;) {
+    s->changed.wait(lock, [&] { return s->ending || !s->waiting.empty(); });
+    if (s->waiting.empty()) break;  // what was submitted is done also when it ends
+    std::shared_ptr<job> j = std::move(s->waiting.front());
+    s->waiting.pop_front();
+    lock.unlock();
+    j->run();
+    lock.lock();
+    s->done.push_back(std::move(j));
+    s->done_count.store(s->done.size(), std::memory_order_release);
+    lock.unlock();
+    s->waker->notify();
+    lock.lock();
+  }
+  s->ended = true;
+  s->changed.notify_all();
+}
+
+bool submit_thread::poll() noexcept {
+  if (pending_ == 0 || shared_->done_count.load(std::memory_order_acquire) == 0) return false;
+  std::deque<std::shared_ptr<job>> now;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    now.swap(shared_->done);
+    shared_->done_count.store(0, std::memory_order_relaxed);
+  }
+  for (const auto& j : now) {
+    --pending_;
+    on_->end_other_wait();
+    j->finished();
+  }
+  return !now.empty();
+}
+
+// ---- submit_operation ----
+
+struct submit_operation::awaiter::piece final : job {
+  void run() noexcept override {
+    try {
+      f();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    // What it holds goes with the piece: on the loop.
+  }
+  void finished() noexcept override {
+    if (waiting != nullptr) on->resume_soon(*std::exchange(waiting, nullptr));
+  }
+  std::function<void()> f;
+  std::exception_ptr failure;
+  attachment* on = nullptr;
+  waiter* waiting = nullptr;
+};
+
+submit_operation::awaiter::awaiter(std::shared_ptr<submit_thread> on, std::function<void()> f)
+    : suspended(&stop), submit_thread_(std::move(on)), piece_(std::make_shared<piece>()) {
+  piece_->f = std::move(f);
+  piece_->on = &submit_thread_->on();
+  piece_->waiting = this;
+}
+submit_operation::awaiter::~awaiter() { piece_->waiting = nullptr; }
+void submit_operation::awaiter::submit() { submit_thread_->submit(piece_); }
+void submit_operation::awaiter::stop(suspended& self, errc why, const std::string& text) noexcept {
+  auto& a = static_cast<awaiter&>(self);
+  if (a.piece_->waiting == nullptr) return;
+  a.piece_->waiting = nullptr;
+  a.set_failure(why, text);
+  a.submit_thread_->on().resume_soon(a);
+}
+void submit_operation::awaiter::await_resume() const {
+  rethrow();
+  if (piece_->failure) std::rethrow_exception(piece_->failure);
+}
+
+task<bool> in_time(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
+                   std::function<void()> f) {
+  try {
+    submit_operation calling(std::move(on), std::move(f));
+    co_await with_timeout(std::move(calling), limit);
+  } catch (const error& e) {
+    if (e.code() != errc::timed_out) throw;
+    co_return false;
+  }
+  co_return true;
+}
+
+}  // namespace tutti::gpu::detail

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread beside the loop that calls a library that blocks, in order, so that the loop never does.
+#pragma once
+
+#include "device/attachment.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <coroutine>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <tutti/error.hpp>
+#include <tutti/task.hpp>
+
+namespace tutti::gpu::detail {
+
+// One call, or a few that belong together.
+class job {
+ public:
+  virtual ~job() = default;
+  // On the submit thread. Must not throw.
+  virtual void run() noexcept = 0;
+  // On the loop, afterwards; not when the submit thread has been closed meanwhile.
+  virtual void finished() noexcept {}
+};
+
+class submit_thread final : attachment::listener {
+ public:
+  // One for each device of a loop.
+  static std::shared_ptr<submit_thread> of(const std::shared_ptr<attachment>& on);
+  explicit submit_thread(std::shared_ptr<attachment> on);
+  submit_thread(const submit_thread&) = delete;
+  submit_thread& operator=(const submit_thread&) = delete;
+  // Waits until the thread has ended, 10 s at most: then it is left alone with what it is in.
+  ~submit_thread();
+
+  void submit(std::shared_ptr<job> j);
+  // Its thread may never come out of what it is in: nobody waits for it at the end.
+  void leave_behind() noexcept { hopeless_ = true; }
+  attachment& on() const noexcept { return *on_; }
+
+ private:
+  struct shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::shared_ptr<job>> waiting;
+    std::deque<std::shared_ptr<job>> done;
+    std::atomic<std::size_t> done_count{0};  // jobs in `done`
+    bool ending = false;
+    bool ended = false;
+    std::shared_ptr<const doorbell_handle> waker;
+    std::shared_ptr<detail::driver> driver;
+  };
+  static void work(std::shared_ptr<shared> s);
+  bool poll() noexcept override;
+
+  std::shared_ptr<attachment> on_;
+  std::shared_ptr<shared> shared_;
+  std::thread thread_;
+  std::size_t pending_ = 0;  // submitted and not finished
+  bool hopeless_ = false;
+};
+
+// co_await submit_operation(submit thread, f): f() runs on the submit thread; what it throws is thrown from
+// the await. An await that ends early lets go of it: f runs all the same, and owns what it uses.
+class submit_operation {
+ public:
+  submit_operation(std::shared_ptr<submit_thread> on, std::function<void()> f)
+      : submit_thread_(std::move(on)), f_(std::move(f)) {}
+
+  class awaiter : suspended {
+   public:
+    awaiter(std::shared_ptr<submit_thread> on, std::function<void()> f);
+    ~awaiter();
+    bool await_ready() const noexcept { return false; }
+    template <class Promise>
+    bool await_suspend(std::coroutine_handle<Promise> h) {
+      if (!begin(h, "the call")) return false;
+      submit();
+      joined();
+      return true;
+    }
+    void await_resume() const;
+
+   private:
+    struct piece;
+    void submit();
+    static void stop(suspended& self, errc why, const std::string& text) noexcept;
+    std::shared_ptr<submit_thread> submit_thread_;
+    std::shared_ptr<piece> piece_;
+  };
+  awaiter operator co_await() && { return awaiter(std::move(submit_thread_), std::move(f_)); }
+
+ private:
+  std::shared_ptr<submit_thread> submit_thread_;
+  std::function<void()> f_;
+};
+
+// The same for `limit`; false: it has not come back by then.
+task<bool> in_time(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
+                   std::function<void()> f);
+
+}  // namespace tutti::gpu::detail

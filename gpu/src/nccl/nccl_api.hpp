@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of NCCL that tutti uses, by declarations of its own, opened at run time. A test compares them with
+// nccl.h where that is installed.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <tutti/reduce_op.hpp>
+
+namespace tutti::nccl::abi {
+
+using result = int;
+struct communicator;
+struct config;  // never given: the defaults are blocking calls, which the submit thread makes
+struct unique_id {
+  char bytes[128];
+};
+
+inline constexpr result success = 0, unhandled_cuda_error = 1, system_error = 2, internal_error = 3,
+                        invalid_argument = 4, invalid_usage = 5, remote_error = 6, in_progress = 7;
+inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint64 = 5, float16 = 6,
+                     float32 = 7, float64 = 8, bfloat16 = 9;
+inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
+inline constexpr int host_immediate = 1, no_color = -1, shrink_abort = 1, oldest_version = 21800;
+
+// X(member, symbol, parameters)
+#define TUTTI_NCCL_CALLS(X)                                                                                 \
+  X(get_version, "ncclGetVersion", (int*))                                                                  \
+  X(get_unique_id, "ncclGetUniqueId", (unique_id*))                                                         \
+  X(init, "ncclCommInitRank", (communicator**, int, unique_id, int))                                        \
+  X(finalize, "ncclCommFinalize", (communicator*))                                                          \
+  X(destroy, "ncclCommDestroy", (communicator*))                                                            \
+  X(abort, "ncclCommAbort", (communicator*))                                                                \
+  X(async_error, "ncclCommGetAsyncError", (communicator*, result*))                                         \
+  X(split, "ncclCommSplit", (communicator*, int, int, communicator**, config*))                             \
+  X(all_reduce, "ncclAllReduce", (const void*, void*, std::size_t, int, int, communicator*, void*))         \
+  X(broadcast, "ncclBroadcast", (const void*, void*, std::size_t, int, int, communicator*, void*))          \
+  X(reduce, "ncclReduce", (const void*, void*, std::size_t, int, int, int, communicator*, void*))           \
+  X(all_gather, "ncclAllGather", (const void*, void*, std::size_t, int, communicator*, void*))              \
+  X(reduce_scatter, "ncclReduceScatter", (const void*, void*, std::size_t, int, int, communicator*, void*)) \
+  X(send, "ncclSend", (const void*, std::size_t, int, int, communicator*, void*))                           \
+  X(receive, "ncclRecv", (void*, std::size_t, int, int, communicator*, void*))                              \
+  X(group_start, "ncclGroupStart", ())                                                                      \
+  X(group_end, "ncclGroupEnd", ())                                                                          \
+  X(make_premul_sum, "ncclRedOpCreatePreMulSum", (int*, void*, int, int, communicator*))                    \
+  X(destroy_operation, "ncclRedOpDestroy", (int, communicator*))
+
+#define TUTTI_NCCL_OPTIONAL_CALLS(X)                                                               \
+  X(memory_allocate, "ncclMemAlloc", (void**, std::size_t)) /* 2.19 */                             \
+  X(memory_free, "ncclMemFree", (void*))                                                           \
+  X(register_memory, "ncclCommRegister", (communicator*, void*, std::size_t, void**))              \
+  X(deregister_memory, "ncclCommDeregister", (communicator*, void*))                               \
+  X(shrink, "ncclCommShrink", (communicator*, int*, int, communicator**, config*, int)) /* 2.27 */ \
+  X(revoke, "ncclCommRevoke", (communicator*, int))                                     /* 2.28.7 */
+
+struct table {
+#define TUTTI_NCCL_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;
+  TUTTI_NCCL_CALLS(TUTTI_NCCL_MEMBER)
+  TUTTI_NCCL_OPTIONAL_CALLS(TUTTI_NCCL_MEMBER)
+#undef TUTTI_NCCL_MEMBER
+  const char* (*error_string)(result) = nullptr;
+  const char* (*last_error)(communicator*) = nullptr;
+  int version = 0;  // 22809: 2.28.9
+
+  std::string explain(result code, communicator* c) const;
+};
+
+// TUTTI_NCCL_LIBRARY, one that the program has loaded already (PyTorch's), or libnccl.so.2. Null: `why` says
+// why not.
+const table* load(std::string& why);
+std::string version_text(int version);  // "2.28.9"
+
+int type_of(element_type type) noexcept;  // -1: NCCL has no such type
+int operation_of(reduce_kind kind,
+                 element_type type) noexcept;  // -1: likewise; premul_sum is made for each call
+
+}  // namespace tutti::nccl::abi

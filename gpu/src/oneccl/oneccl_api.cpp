@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "oneccl/oneccl_api.hpp"
+
+#include "device/library.hpp"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <memory>
+
+namespace tutti::oneccl::abi {
+namespace {
+
+using gpu::detail::find_call;
+using gpu::detail::reason_of_loader;
+using opened = gpu::detail::opened_library<table>;
+
+opened open(const std::string& told) {
+  opened o;
+  void* library = nullptr;
+  if (!told.empty()) {
+    library = ::dlopen(told.c_str(), RTLD_NOW | RTLD_LOCAL);
+  } else {
+    // The one that is there already, such as PyTorch's.
+    library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) library = ::dlopen("libccl.so.2", RTLD_NOW | RTLD_LOCAL);
+  }
+  if (library == nullptr) {
+    o.why = fmt::format(
+        "{} cannot be opened ({}): install oneCCL (oneccl and oneccl-cpu of PyPI; ./run setup-oneccl), or "
+        "say where "
+        "it is with TUTTI_ONECCL_LIBRARY; without it, gpu::init makes a device communicator that needs none",
+        told.empty() ? "libccl.so.2" : told, reason_of_loader());
+    return o;
+  }
+  auto calls = std::make_unique<table>();
+  std::string missing;
+  const auto need = [&](bool found, const char* symbol) {
+    if (!found) missing += std::string(missing.empty() ? "" : ", ") + symbol;
+  };
+#define TUTTI_ONECCL_FIND(member, symbol, parameters) \
+  need(find_call(library, #symbol, calls->member), #symbol);
+  TUTTI_ONECCL_CALLS(TUTTI_ONECCL_FIND)
+#undef TUTTI_ONECCL_FIND
+  need(find_call(library, "onecclGetErrorString", calls->error_string), "onecclGetErrorString");
+  if (!missing.empty()) {
+    o.why = fmt::format("{} is no oneCCL 2021.17 or later: it lacks {}", told.empty() ? "libccl.so.2" : told,
+                        missing);
+    return o;
+  }
+  find_call(library, "onecclGetLastError", calls->last_error);
+  calls->get_version(&calls->version);
+  o.calls = std::move(calls);
+  return o;
+}
+
+}  // namespace
+
+std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+std::string table::explain(result code, communicator* c) const {
+  const char* const message = error_string(code);
+  const char* const more = last_error == nullptr || c == nullptr ? nullptr : last_error(c);
+  return fmt::format("oneCCL {}: {} ({}){}{}", version_text(version), message == nullptr ? "error" : message,
+                     code, more == nullptr || *more == '\0' ? "" : ": ", more == nullptr ? "" : more);
+}
+
+const table* load(std::string& why) {
+  return gpu::detail::load_library("TUTTI_ONECCL_LIBRARY", "", why, &open);
+}
+
+int type_of(element_type type) noexcept {
+  switch (type) {
+    case element_type::int8:
+      return int8;
+    case element_type::uint8:
+      return uint8;
+    case element_type::int32:
+      return int32;
+    case element_type::uint32:
+      return uint32;
+    case element_type::int64:
+      return int64;
+    case element_type::uint64:
+      return uint64;
+    case element_type::float16:
+      return float16;
+    case element_type::float32:
+      return float32;
+    case element_type::float64:
+      return float64;
+    case element_type::bfloat16:
+      return bfloat16;
+    default:
+      return -1;
+  }
+}
+
+int operation_of(reduce_kind kind) noexcept {
+  switch (kind) {
+    case reduce_kind::sum:
+      return sum;
+    case reduce_kind::product:
+      return product;
+    case reduce_kind::min:
+      return min;
+    case reduce_kind::max:
+      return max;
+    default:
+      return -1;
+  }
+}
+
+}  // namespace tutti::oneccl::abi

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Accepts connections, and passes on those of peers that prove that they know the secret.
+//
+// What unauthenticated peers may cost, says core/admission.hpp.
+#pragma once
+
+#include "core/admission.hpp"
+#include "core/background.hpp"
+#include "core/handshake.hpp"
+
+#include <boost/asio/ip/tcp.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tutti/error.hpp>
+#include <vector>
+
+namespace tutti::bootstrap {
+
+class acceptor {
+ public:
+  // `on_accepted` is given each connection once it has been proved on both sides. `name` is for log lines.
+  using handler = std::function<void(core::stream_socket, const core::identity&)>;
+  acceptor(boost::asio::any_io_executor executor, std::string name, std::string secret, core::purpose what,
+           handler on_accepted);
+  acceptor(const acceptor&) = delete;
+  acceptor& operator=(const acceptor&) = delete;
+
+  // Takes what comes to a listening, non-blocking socket.
+  void open(boost::asio::ip::tcp::acceptor listener);
+  // Stops listening; those who are proving themselves are let in or dropped as before.
+  void close();
+  // Connections go through TLS. Before the first open().
+  void secure_with(tls_identity identity) noexcept { tls_ = std::move(identity); }
+  // In place of the log, for every unauthenticated peer: where it called from, and why it was not let in.
+  void report_unauthenticated(std::function<void(const std::string& from, const error& why)> to) {
+    report_ = std::move(to);
+  }
+
+ private:
+  struct listener {
+    listener(boost::asio::any_io_executor executor, boost::asio::ip::tcp::acceptor a);
+    boost::asio::ip::tcp protocol;
+    boost::asio::ip::tcp::acceptor acceptor;
+    core::admission admission;
+  };
+
+  task<> accept(listener& from);
+  task<> let_in(listener& by, core::stream_socket socket);
+  task<bool> prove(listener& by, core::stream_socket& socket, core::identity& who);
+
+  boost::asio::any_io_executor executor_;
+  std::string name_;
+  std::string secret_;
+  tls_identity tls_;
+  core::purpose what_;
+  handler on_accepted_;
+  std::function<void(const std::string&, const error&)> report_;
+  std::vector<std::unique_ptr<listener>> listeners_;
+  core::unauthenticated_log unauthenticated_;
+  bool reported_limit_ = false;
+  core::background_tasks acceptors_;
+  core::background_tasks pending_;  // last: its tasks use the others
+};
+
+}  // namespace tutti::bootstrap

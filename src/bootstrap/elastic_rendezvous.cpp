@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/elastic_rendezvous.hpp"
+
+#include "bootstrap/rendezvous.hpp"
+#include "core/wakeup.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <tutti/error.hpp>
+#include <utility>
+
+namespace tutti::bootstrap {
+namespace {
+
+// The number of the newest epoch. The keys of each are behind "epoch/<number>".
+constexpr const char* newest_key = "epoch";
+std::string prefix_of(std::int64_t epoch) { return fmt::format("epoch/{}", epoch); }
+
+// For the question whether a store is still there.
+constexpr auto answer_limit = std::chrono::seconds(5);
+
+std::int64_t number_in(const std::string& text) {
+  std::int64_t number = 0;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (code != std::errc{} || end != text.data() + text.size())
+    throw error(errc::protocol, "the store holds an epoch that this version of tutti does not write");
+  return number;
+}
+
+// The newest epoch, which is `least` afterwards if it was an earlier one.
+task<std::int64_t> newest_epoch(store& through, std::int64_t least, core::time_point deadline) {
+  std::string held;
+  for (;;) {
+    const store_exchange raised =
+        co_await through.compare_exchange(newest_key, held, std::to_string(least), core::time_left(deadline));
+    if (raised.exchanged) break;
+    held = raised.value;
+    const std::int64_t newest = number_in(held);
+    if (newest >= least) co_return newest;
+  }
+  if (!held.empty()) {
+    prefix_store earlier(through, prefix_of(number_in(held)));
+    co_await supersede(earlier, deadline);
+  }
+  co_return least;
+}
+
+task<core::world_info> meet_at(store& through, job who, core::endpoint_record mine, std::int64_t* least,
+                               core::time_point deadline) {
+  for (;;) {
+    const std::int64_t epoch = co_await newest_epoch(through, *least, deadline);
+    prefix_store keys(through, prefix_of(epoch));
+    *least = epoch;
+    const bool over = co_await is_over(keys, deadline);
+    if (!over) {
+      // Whoever came here with this rank has died: this process has its place.
+      const bool taken = co_await has_come(keys, who.rank, deadline);
+      if (taken) {
+        co_await supersede(keys, deadline);
+      } else {
+        std::optional<core::world_info> info = co_await try_meet(keys, who, mine, deadline);
+        if (info) {
+          info->epoch = static_cast<std::uint32_t>(epoch);
+          co_return std::move(*info);
+        }
+      }
+    }
+    *least = epoch + 1;
+  }
+}
+
+task<bool> answers(store& through) {
+  bool there = true;
+  try {
+    co_await through.count(newest_key, answer_limit);
+  } catch (const error&) {
+    there = false;
+  }
+  co_return there;
+}
+
+}  // namespace
+
+task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job who,
+                                      core::endpoint_record mine, std::int64_t least,
+                                      std::shared_ptr<tcp_store_server> server, core::time_point deadline) {
+  for (;;) {
+    std::unique_ptr<store> through;
+    if (server != nullptr) {
+      through = server->local();
+    } else {
+      through = co_await store_of_rank_0(executor, who, deadline);
+    }
+    std::optional<error> trouble;
+    try {
+      core::world_info info = co_await meet_at(*through, who, mine, &least, deadline);
+      co_return std::move(info);
+    } catch (const error& e) {
+      trouble = e;
+    }
+    const bool may_come_back = server == nullptr && core::clock::now() < deadline;
+    if (!may_come_back) throw *trouble;
+    const bool there = co_await answers(*through);
+    if (there) throw *trouble;
+  }
+}
+
+}  // namespace tutti::bootstrap

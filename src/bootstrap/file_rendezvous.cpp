@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/file_rendezvous.hpp"
+
+#include "base/hmac.hpp"
+#include "bootstrap/peer_table.hpp"
+#include "bootstrap/private_directory.hpp"
+#include "bootstrap/rendezvous.hpp"
+#include "core/wakeup.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <filesystem>
+#include <optional>
+#include <tutti/error.hpp>
+#include <tutti/store.hpp>
+#include <utility>
+
+namespace tutti::bootstrap {
+namespace {
+
+// Keys of a job. Those of an attempt are behind its number: "users", and the ones of meet().
+constexpr const char* secret_key = "secret";
+constexpr const char* attempt_key = "attempt";  // the number of the newest
+constexpr const char* users_key = "users";      // of the file, that take part in an attempt: "3 4 17 "
+
+constexpr std::size_t secret_bytes = 32;
+
+std::string directory_of(const job& who) {
+  return std::filesystem::path(who.rendezvous_file).parent_path().string();
+}
+
+// Leaves the directory of a private rendezvous behind the file.
+struct leave_directory {
+  const job& who;
+  ~leave_directory() {
+    if (who.private_rendezvous) leave_private_directory(directory_of(who));
+  }
+};
+
+task<std::unique_ptr<file_store>> open_file(boost::asio::any_io_executor executor, const job& who,
+                                            core::time_point deadline) {
+  for (;;) {
+    if (who.private_rendezvous) make_private_directory(directory_of(who));
+    std::optional<error> trouble;
+    try {
+      std::unique_ptr<file_store> opened =
+          co_await file_store::open(executor, who.rendezvous_file, core::time_left(deadline));
+      co_return std::move(opened);
+    } catch (const error& e) {
+      trouble = e;
+    }
+    // The directory goes with the last rendezvous in it, which may just have ended.
+    const bool gone = who.private_rendezvous && !std::filesystem::exists(directory_of(who));
+    if (!gone || core::clock::now() >= deadline) throw *trouble;
+  }
+}
+
+// Whether a rank that takes part in an attempt has died.
+task<bool> has_dead(file_store& file, store& attempt, core::time_point deadline) {
+  // What the key holds, and if it is absent, nothing: without an error.
+  const store_exchange users =
+      co_await attempt.compare_exchange(users_key, "", "", core::time_left(deadline));
+  const char* const end = users.value.data() + users.value.size();
+  for (const char* at = users.value.data(); at < end;) {
+    std::uint64_t user = 0;
+    const auto [stopped, code] = std::from_chars(at, end, user);
+    if (code != std::errc{})
+      throw error(errc::protocol, fmt::format("{} holds no list of its users", attempt.name()));
+    if (!file.is_alive(user)) co_return true;
+    at = stopped + 1;
+  }
+  co_return false;
+}
+
+// The number of the attempt to take part in: the newest, or one more where that is over.
+task<std::int64_t> current_attempt(file_store& file, store& of_job, core::time_point deadline) {
+  for (;;) {
+    const std::int64_t number = co_await of_job.add(attempt_key, 0, core::time_left(deadline));
+    prefix_store attempt(of_job, std::to_string(number));
+    bool over = co_await is_over(attempt, deadline);
+    if (!over) {
+      const bool dead = co_await has_dead(file, attempt, deadline);
+      if (!dead) co_return number;
+      co_await supersede(attempt, deadline);
+    }
+    co_await of_job.compare_exchange(attempt_key, std::to_string(number), std::to_string(number + 1),
+                                     core::time_left(deadline));
+  }
+}
+
+task<core::world_info> meet_in_store(file_store& file, job who, core::endpoint_record mine,
+                                     core::time_point deadline) {
+  prefix_store of_job(file, who.job_id.empty() ? "-" : encode_word(who.job_id));
+  if (who.secret.empty()) {
+    store_exchange agreed = co_await of_job.compare_exchange(secret_key, "", base::random_hex(secret_bytes),
+                                                             core::time_left(deadline));
+    who.secret = std::move(agreed.value);
+  }
+  for (;;) {
+    const std::int64_t number = co_await current_attempt(file, of_job, deadline);
+    prefix_store attempt(of_job, std::to_string(number));
+    co_await attempt.append(users_key, fmt::format("{} ", file.user()), core::time_left(deadline));
+    std::optional<core::world_info> info = co_await try_meet(attempt, who, mine, deadline);
+    if (info) co_return std::move(*info);
+  }
+}
+
+}  // namespace
+
+task<core::world_info> meet_at_file(boost::asio::any_io_executor executor, job who,
+                                    core::endpoint_record mine, core::time_point deadline) {
+  const leave_directory last{who};
+  const std::unique_ptr<file_store> file = co_await open_file(executor, who, deadline);
+  std::string trouble;
+  try {
+    core::world_info info = co_await meet_in_store(*file, who, std::move(mine), deadline);
+    co_return std::move(info);
+  } catch (const error& e) {
+    if (e.code() != errc::join_failed) throw;
+    trouble = e.what();
+  }
+  throw error(errc::join_failed,
+              fmt::format("{} (the ranks meet at the file {})", trouble, who.rendezvous_file));
+}
+
+}  // namespace tutti::bootstrap

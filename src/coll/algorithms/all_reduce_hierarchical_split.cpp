@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Several hosts with the same number L of ranks, large n: the ranks of a host reduce one slice each, every
+// slice is reduced between the hosts by the ranks that have it, and the slices are put together on each host.
+// Between hosts 2 (H-1)/H n/L bytes per rank: all ranks of a host use the network at once. (DPML: Bayatpour
+// et al., SC 2017.)
+#include "coll/algorithms.hpp"
+
+namespace tutti::coll {
+
+task<> all_reduce_hierarchical_split(collective c, reduce_call r) {
+  const comm::topology& places = c.comm().places();
+  const collective here = c.among(places.local, places.local_rank);
+  const collective across = c.among(places.column, places.host);
+  const blocks slices = blocks::split(r.count, here.size(), r.element_bytes);
+  char* const mine = static_cast<char*>(r.data) + slices.begin(places.local_rank);
+  co_await reduce_scatter_ring(here, r, slices, mine);
+  reduce_call slice = r;
+  slice.data = mine;
+  slice.count = slices.bytes(places.local_rank) / r.element_bytes;
+  co_await all_reduce_ring(across, slice);
+  co_await all_gather_ring(here, r.data, slices, here.rank());
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/segment_direct_access.hpp"
+
+#include "coll/segment_progress.hpp"
+
+#include <cstring>
+
+namespace tutti::coll {
+namespace {
+
+using comm::collective_segment;
+
+// In the slot of an operation.
+struct shown {
+  collective_segment::location data;
+  collective_segment::location results;
+};
+static_assert(sizeof(shown) <= collective_segment::slot_payload);
+
+constexpr std::uint64_t nothing_to_read = ~std::uint64_t{0};
+
+collective_segment::location show(collective_segment& b, const void* data, std::size_t bytes) noexcept {
+  return bytes == 0 ? collective_segment::location{nothing_to_read, 0} : b.show(data, bytes);
+}
+
+struct votes {
+  const collective& c;
+  int next = 0;
+  static int test(void* self) noexcept {
+    auto& v = *static_cast<votes*>(self);
+    for (; v.next < v.c.size(); ++v.next)
+      if (v.next != v.c.rank() && v.c.segment().vote_of(v.next) == collective_segment::opinion::none)
+        return v.next;
+    return -1;
+  }
+};
+
+struct consumption {
+  const collective& c;
+  std::uint64_t end;
+  int next = 0;
+  static int test(void* self) noexcept {
+    auto& s = *static_cast<consumption*>(self);
+    for (; s.next < s.c.size(); ++s.next)
+      if (s.next != s.c.rank() &&
+          s.c.segment().progress_of(s.next).consumed.load(std::memory_order_acquire) < s.end)
+        return s.next;
+    return -1;
+  }
+};
+
+// What `rank` has shown; false: something cannot be read.
+bool find_buffers(const collective& c, int rank, std::size_t data_bytes, std::size_t whole,
+                  memory_of_others& others) noexcept {
+  shown theirs;
+  std::memcpy(&theirs, c.segment().payload_of(rank), sizeof theirs);
+  const auto i = static_cast<std::size_t>(rank);
+  const auto find = [&](const collective_segment::location& p, std::size_t bytes, const std::byte*& at) {
+    at = p.region == nothing_to_read ? nullptr : c.segment().find_memory(rank, p, bytes);
+    return at != nullptr || p.region == nothing_to_read;
+  };
+  return find(theirs.data, data_bytes, others.data[i]) && find(theirs.results, whole, others.results[i]);
+}
+
+}  // namespace
+
+task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t whole, const blocks* parts,
+                        memory_of_others* others) {
+  collective_segment& b = c.segment();
+  room_to_write room(c, 0);
+  co_await room;
+  const bool gives = root < 0 || root == c.rank();
+  shown own;
+  if (whole >= least_direct && gives) {
+    own.data = show(b, mine.data, mine.data_bytes);
+    own.results = show(b, mine.results, mine.results_bytes);
+  }
+  std::memcpy(b.payload(), &own, sizeof own);
+  b.arrive();
+  if (whole < least_direct || (gives && (own.data.region == 0 || own.results.region == 0))) co_return;
+  arrivals givers(c, root == c.rank() ? -1 : root);
+  co_await givers;
+  givers.check();
+  bool readable = true;
+  for (int r = 0; r < c.size(); ++r) {
+    if (r == c.rank() || (root >= 0 && r != root)) continue;
+    shown theirs;
+    std::memcpy(&theirs, b.payload_of(r), sizeof theirs);
+    if (theirs.data.region == 0 || theirs.results.region == 0) co_return;  // as everyone sees
+    readable = readable && find_buffers(c, r, parts == nullptr ? whole : parts->bytes(r), whole, *others);
+  }
+  b.vote(readable);
+  // Votes are of this operation once their ranks have arrived.
+  arrivals all(c);
+  co_await all;
+  all.check();
+  votes v{c};
+  collective_segment::wait cast(b, &votes::test, &v);
+  co_await cast;
+  bool agreed = readable;
+  for (int r = 0; r < c.size(); ++r)
+    agreed = agreed && (r == c.rank() || b.vote_of(r) == collective_segment::opinion::yes);
+  others->agreed = agreed;
+}
+
+task<> until_all_consumed(collective c, std::uint64_t end) {
+  consumption left{c, end};
+  collective_segment::wait others(c.segment(), &consumption::test, &left);
+  co_await others;
+}
+
+}  // namespace tutti::coll

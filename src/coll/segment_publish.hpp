@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations with few bytes on a collective segment: every rank that has something to give writes all of it
+// in one piece; who wants something waits for those that give it, and reads. One wait, which often ends
+// before the loop would have had its turn.
+#pragma once
+
+#include "coll/blocks.hpp"
+#include "coll/collective.hpp"
+#include "coll/segment_progress.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/reduce_op.hpp>
+#include <tutti/task.hpp>
+
+namespace tutti::coll {
+
+struct posted {
+  static constexpr int all = -1;
+  static constexpr int nobody = -2;
+  enum class reading { nothing, one_block, blocks_of_all, reduction };
+
+  std::size_t bytes = 0;        // for which each rank has room: the same on all
+  const void* given = nullptr;  // what this rank writes
+  std::size_t given_bytes = 0;
+  int awaited = all;  // whom this rank waits for
+  reading what = reading::nothing;
+  void* to = nullptr;
+  std::size_t offset = 0;  // in what the others have written
+  std::size_t count = 0;   // elements of a reduction; bytes of one block
+  blocks parts;            // of `to`, by rank
+  element_type type{};
+  const detail::reduction* op = nullptr;  // outlives it
+};
+
+// What is to be posted for this call, when it is one of those, short enough, and needs nothing done before or
+// after.
+std::optional<posted> posted_for(const detail::call& what, const collective& c) noexcept;
+
+// In the turn of an operation that has begun.
+task<> publish_on_segment(collective c, posted what);
+
+// The operation has the segment to itself from its start.
+class publication_at_once {
+ public:
+  publication_at_once(const collective& c, const posted& what) noexcept
+      : c_(c), what_(what), mine_(c, what.bytes) {}
+  // True: done, all of it. Otherwise rest() does what is left. Throws what a user's reduction throws.
+  bool run();
+  task<> rest() { return rest_of(c_, what_, mine_, written_); }
+
+ private:
+  static task<> rest_of(collective c, posted what, publication mine, bool written);
+  const collective& c_;
+  const posted& what_;
+  publication mine_;
+  bool written_ = false;
+};
+
+}  // namespace tutti::coll

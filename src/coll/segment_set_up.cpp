@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "coll/in_flight.hpp"
+#include "coll/segment_progress.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace tutti::coll {
+namespace {
+
+using comm::collective_segment;
+
+// Every rank tells every other directly: afterwards there is a connection between any two.
+template <class T>
+task<> tell_all(collective c, const T* mine, T* all) {
+  std::array<std::optional<p2p::receiving>, collective_segment::most_ranks> receives;
+  std::array<std::optional<p2p::sending>, collective_segment::most_ranks> sends;
+  const auto size = static_cast<std::size_t>(c.size());
+  const auto own = static_cast<std::size_t>(c.rank());
+  all[own] = *mine;
+  for (std::size_t r = 0; r < size; ++r)
+    if (r != own)
+      receives[r].emplace(made_in_place{[&] { return c.receive(static_cast<int>(r), all + r, sizeof(T)); }});
+  for (std::size_t r = 0; r < size; ++r)
+    if (r != own)
+      sends[r].emplace(made_in_place{[&] { return c.send(static_cast<int>(r), mine, sizeof(T)); }});
+  for (auto& receive : receives)
+    if (receive) co_await *receive;
+  for (auto& send : sends)
+    if (send) co_await *send;
+}
+
+using flags = std::array<std::uint8_t, collective_segment::most_ranks>;
+
+}  // namespace
+
+task<> set_up_segment(collective c) {
+  collective_segment& b = c.segment();
+  const auto size = static_cast<std::size_t>(c.size());
+  const collective_segment::handle mine = b.make_part();
+  std::array<collective_segment::handle, collective_segment::most_ranks> handles{};
+  co_await tell_all(c, &mine, handles.data());
+  std::uint8_t good = b.show_part() ? 1 : 0;
+  // What has been shown is there when this has come.
+  flags all{};
+  co_await tell_all(c, &good, all.data());
+  for (std::size_t r = 0; r < size; ++r)
+    if (all[r] == 0 || (static_cast<int>(r) != c.rank() && !b.find_part(static_cast<int>(r), handles[r])))
+      good = 0;
+  co_await tell_all(c, &good, all.data());
+  b.decide(std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(size),
+                       [](std::uint8_t ok) { return ok != 0; }));
+}
+
+void refuse_operation(const collective& c, int rank) {
+  const collective_segment& b = c.segment();
+  if (b.sequence_of(rank) == c.sequence() && b.fingerprint_of(rank) == c.print())
+    throw error(
+        errc::mismatch,
+        fmt::format("before collective #{} on {}, {} and {} called collectives that differ; all ranks "
+                    "must call the same collectives in the same order, with the same counts, element "
+                    "types, reductions and roots",
+                    c.sequence(), c.comm().name(), c.comm().describe(c.rank()), c.comm().describe(rank)));
+  const std::string theirs =
+      b.sequence_of(rank) == c.sequence() ? "" : fmt::format(" (its collective #{})", b.sequence_of(rank));
+  throw error(errc::mismatch, c.comm().mismatch_text(c.comm().world_rank(rank), c.sequence(), c.print(),
+                                                     b.fingerprint_of(rank)) +
+                                  theirs);
+}
+
+}  // namespace tutti::coll

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/collective_segment.hpp"
+
+#include "base/relax.hpp"
+#include "base/shared_memory.hpp"
+#include "base/text.hpp"
+
+#include <bit>
+#include <cstring>
+#include <new>
+#include <tutti/detail/flow.hpp>
+#include <tutti/shared_memory.hpp>
+
+namespace tutti::comm {
+namespace {
+
+// Rotating through more than a core's own cache is what makes it fast: lines that both sides keep in their
+// own caches change hands at a quarter of the speed.
+constexpr std::size_t largest_ring = 4 * 1024 * 1024;
+
+constexpr std::size_t ring_for(int ranks) noexcept {
+  std::size_t bytes = largest_ring;
+  for (int n = 4; n < ranks; n *= 2) bytes /= 2;
+  return bytes;
+}
+
+// Looks at the words of others before a wait goes to the loop: about the time that a line takes from another
+// core, twice. Only where each rank has a core.
+constexpr unsigned polls = 48;
+// Waits that may end so, one after the other, before timers, sockets and other work get their turn.
+constexpr unsigned waits_at_once = 64;
+
+}  // namespace
+
+collective_segment::collective_segment(core::loop& loop, transport::neighbours& near,
+                                       std::span<const int> members, int rank)
+    : loop_(loop),
+      near_(near),
+      members_(members.begin(), members.end()),
+      rank_(rank),
+      size_(static_cast<int>(members.size())),
+      ring_bytes_(ring_for(size_)) {}
+
+collective_segment::~collective_segment() {
+  if (watched_) near_.remove(*this);
+  if (own_ == nullptr) return;
+  own_progress().mark.store(0, std::memory_order_release);
+  detail::free_shared_bytes(own_);
+}
+
+// ---- making it ----
+
+collective_segment::handle collective_segment::make_part() noexcept {
+  try {
+    if (!watched_) near_.add(*this);
+    watched_ = true;
+    own_ = static_cast<std::byte*>(detail::allocate_shared_bytes(ring_offset + ring_bytes_, ring_offset));
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+  const auto place = base::find_shared(own_, ring_offset + ring_bytes_);
+  if (!place) return {};
+  std::memset(own_, 0, ring_offset);
+  new (own_) progress_words();
+  own_progress().mark.store(loop_.engine().platform().random() | 1, std::memory_order_relaxed);
+  for (std::size_t i = 0; i < slots; ++i) new (own_ + (1 + i) * apart) slot();
+  own_ring_ = own_ + ring_offset;
+  views_[static_cast<std::size_t>(rank_)] = own_;
+  return handle{place->region, place->offset, own_progress().mark.load(std::memory_order_relaxed)};
+}
+
+bool collective_segment::show_part() noexcept {
+  const auto place = base::find_shared(own_, ring_offset + ring_bytes_);
+  if (!place) return false;
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_ && !near_.show(members_[static_cast<std::size_t>(r)], *place)) return false;
+  return true;
+}
+
+bool collective_segment::find_part(int rank, const handle& theirs) noexcept {
+  const int peer = members_[static_cast<std::size_t>(rank)];
+  const auto i = static_cast<std::size_t>(rank);
+  views_[i] = near_.find_memory(peer, theirs.region, theirs.offset, ring_offset + ring_bytes_);
+  sleeps_[i] = near_.sleeps(peer);
+  marks_[i] = theirs.mark;
+  return views_[i] != nullptr && sleeps_[i] != nullptr;
+}
+
+void collective_segment::decide(bool usable) noexcept {
+  state_ = usable ? condition::usable : condition::unusable;
+  if (usable) return;
+  if (std::exchange(watched_, false)) near_.remove(*this);
+  if (own_ == nullptr) return;
+  detail::free_shared_bytes(own_);
+  own_ = nullptr;
+}
+
+bool collective_segment::can_go() const noexcept {
+  if (state_ != condition::usable) return true;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const progress_words& theirs = progress_of(r);
+    const bool finished = theirs.finished.load(std::memory_order_acquire) >= operation_;
+    // Whoever has given its part back has seen that all had finished.
+    if (theirs.mark.load(std::memory_order_acquire) != marks_[static_cast<std::size_t>(r)]) return true;
+    if (!finished) return false;
+  }
+  return true;
+}
+
+// ---- turns ----
+
+void collective_segment::turn::awaiter::await_suspend(std::coroutine_handle<> h) const noexcept {
+  self->waiting_ = h;
+  self->user = self;
+  self->on_done = [](core::completion& a) noexcept {
+    detail::resume_bounded(static_cast<turn*>(a.user)->waiting_);
+  };
+}
+
+void collective_segment::turn::finish() noexcept {
+  static_cast<base::list_hook<segment_turn_tag>&>(*this).unlink();
+  if (turn* const next = segment_.turns_.front(); next != nullptr && next->waiting_)
+    segment_.loop_.engine().complete(*next);
+}
+
+void collective_segment::begin(std::uint32_t sequence, const p2p::fingerprint& print) noexcept {
+  ++operation_;
+  const auto before = std::bit_cast<std::array<std::uint64_t, 2>>(print_);
+  history_ = (std::rotl(history_, 29) ^ before[0] ^ std::rotl(before[1], 32)) * 0x9e3779b97f4a7c15ULL;
+  sequence_ = sequence;
+  print_ = print;
+  begun_at_ = position_;
+}
+
+void collective_segment::finish() noexcept {
+  progress_words& mine = own_progress();
+  mine.consumed.store(position_, std::memory_order_release);
+  mine.finished.store(operation_, std::memory_order_release);
+  owes_notice_ = true;
+}
+
+// ---- slots and stream ----
+
+void collective_segment::arrive() noexcept {
+  slot& mine = slot_of(own_);
+  mine.sequence = sequence_;
+  mine.print = print_;
+  mine.history = history();
+  mine.vote.store(0, std::memory_order_relaxed);
+  mine.stamp.store(operation_, std::memory_order_release);
+  notify();
+}
+
+collective_segment::location collective_segment::show(const void* data, std::size_t bytes) noexcept {
+  const auto found = base::find_shared(data, bytes);
+  if (!found) return {};
+  for (int r = 0; r < size_; ++r)
+    if (r != rank_ && !near_.show(members_[static_cast<std::size_t>(r)], *found)) return {};
+  return location{found->region, found->offset};
+}
+
+void collective_segment::vote(bool yes) noexcept {
+  slot_of(own_).vote.store(static_cast<std::uint8_t>(yes ? opinion::yes : opinion::no),
+                           std::memory_order_release);
+  notify();
+}
+
+collective_segment::arrival collective_segment::check_arrival(int rank) noexcept {
+  const slot& theirs = slot_of(views_[static_cast<std::size_t>(rank)]);
+  if (theirs.stamp.load(std::memory_order_acquire) != operation_) return arrival::not_yet;
+  // Not every rank waits for others in every operation. What nobody has compared then is compared now.
+  if (theirs.sequence != sequence_ || theirs.print != print_ || theirs.history != history())
+    return arrival::other;
+  // Its earlier operations are over.
+  progress& p = seen_[static_cast<std::size_t>(rank)];
+  p.finished = operation_ - 1;
+  p.consumed = begun_at_;
+  return arrival::here;
+}
+
+std::uint64_t collective_segment::take(std::size_t bytes) noexcept {
+  const std::size_t padded = (bytes + 63) & ~std::size_t{63};
+  const std::size_t offset = position_ % ring_bytes_;
+  if (offset + padded > ring_bytes_) position_ += ring_bytes_ - offset;
+  const std::uint64_t start = position_;
+  position_ += padded;
+  return start;
+}
+
+int collective_segment::room_for(std::uint64_t end) noexcept {
+  for (int r = 0; r < size_; ++r) {
+    progress& p = seen_[static_cast<std::size_t>(r)];
+    if (r == rank_ || (p.finished + slots >= operation_ && p.consumed + ring_bytes_ >= end)) continue;
+    const progress_words& w = progress_of(r);
+    p.finished = w.finished.load(std::memory_order_acquire);
+    p.consumed = w.consumed.load(std::memory_order_acquire);
+    if (p.finished + slots < operation_ || p.consumed + ring_bytes_ < end) return r;
+  }
+  return -1;
+}
+
+void collective_segment::notify() noexcept {
+  owes_notice_ = false;
+  // Pairs with the fence in the arming of the transport: either we see that the peer sleeps, or it sees what
+  // was written.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  for (int r = 0; r < size_; ++r) {
+    const auto* const sleeps = sleeps_[static_cast<std::size_t>(r)];
+    if (sleeps != nullptr && sleeps->load(std::memory_order_relaxed) != 0)
+      near_.notify(members_[static_cast<std::size_t>(r)]);
+  }
+}
+
+// ---- waiting ----
+
+void collective_segment::rank_gone(int rank, errc why, const std::string& text) noexcept {
+  departure& known = departed_[static_cast<std::size_t>(rank)];
+  if (known.why == errc::success) {
+    known.why = why;
+    base::copy_error_text(known.text, text);
+  }
+  loop_.wake();
+}
+
+bool collective_segment::poll(wait& w) noexcept {
+  if (at_once_ == 0) return false;  // by way of the loop, even when it is ready
+  missing_ = w.ready_(w.context_);
+  if (missing_ >= 0 && !loop_.spin().yields) {
+    for (unsigned i = 0; i < polls && missing_ >= 0; ++i) {
+      base::relax();
+      missing_ = w.ready_(w.context_);
+    }
+  }
+  if (missing_ >= 0) return false;
+  --at_once_;
+  return true;
+}
+
+void collective_segment::wait::awaiter::await_suspend(std::coroutine_handle<> h) const noexcept {
+  self->waiting_ = h;
+  self->user = self;
+  self->on_done = [](core::completion& a) noexcept {
+    detail::resume_bounded(static_cast<wait*>(a.user)->waiting_);
+  };
+  self->segment_.waiting_ = self;
+}
+
+collective_segment::wait::~wait() {
+  static_cast<base::list_hook<core::ready_tag>&>(*this).unlink();
+  if (segment_.waiting_ == this) segment_.waiting_ = nullptr;
+}
+
+bool collective_segment::poll() noexcept {
+  at_once_ = waits_at_once;
+  if (owes_notice_) notify();
+  if (waiting_ == nullptr) return false;
+  missing_ = waiting_->ready_ != nullptr ? waiting_->ready_(waiting_->context_) : -1;
+  if (missing_ >= 0) {
+    const departure& gone = departed_[static_cast<std::size_t>(missing_)];
+    if (gone.why == errc::success) return false;
+    waiting_->set_failure(gone.why, gone.text);
+  }
+  wait* const w = waiting_;
+  waiting_ = nullptr;
+  loop_.engine().complete(*w);
+  return true;
+}
+
+}  // namespace tutti::comm

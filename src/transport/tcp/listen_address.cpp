@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/listen_address.hpp"
+
+#include "base/env.hpp"
+#include "base/text.hpp"
+#include "transport/tcp/interface.hpp"
+#include "transport/tcp/kernel_view.hpp"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace tutti::transport::tcp {
+namespace {
+
+namespace ip = boost::asio::ip;
+
+constexpr int backlog = 4096;  // of connections not yet accepted; the kernel's own limit may be lower
+
+// What is open to other hosts needs proof of who they are.
+void check_open(const ip::address& address, const std::string& set_by, bool authenticated) {
+  if (authenticated || address.is_loopback()) return;
+  throw error(errc::invalid_argument,
+              fmt::format("{} is open to other hosts, and this job has no secret to tell its ranks from "
+                          "unauthenticated peers: set TUTTI_SECRET "
+                          "to the same text on all ranks, or start them with tutti-run, which makes one",
+                          set_by));
+}
+
+ip::address explicit_address(const std::string& text) {
+  boost::system::error_code code;
+  const ip::address address = ip::make_address(text, code);
+  if (code || address.is_unspecified() || address.is_multicast())
+    throw error(
+        errc::invalid_argument,
+        fmt::format("TUTTI_ADDRESS='{}' is not the numeric address of one interface of this host (such as "
+                    "10.0.0.7 or fd00::7)",
+                    text));
+  return address;
+}
+
+bool is_loopback_address(const ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
+  return ip::make_address_v4(ip::v4_mapped, address.to_v6()).is_loopback();
+}
+
+std::string loopback_like(const ip::address& address) { return address.is_v6() ? "::1" : "127.0.0.1"; }
+
+std::vector<ip::address> addresses_of(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (code != 0)
+    throw error(
+        errc::invalid_argument,
+        fmt::format("'{}', where rank 0 is (MASTER_ADDR), cannot be resolved on this host: {}; give rank 0's "
+                    "numeric address",
+                    host, ::gai_strerror(code)));
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(found, ::freeaddrinfo);
+  std::vector<ip::address> addresses;
+  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
+    ip::tcp::endpoint at;
+    if (a->ai_addrlen > at.capacity()) continue;
+    std::memcpy(at.data(), a->ai_addr, a->ai_addrlen);
+    at.resize(a->ai_addrlen);
+    addresses.push_back(at.address());
+  }
+  return addresses;
+}
+
+std::string address_towards(const std::string& host) {
+  boost::system::error_code code;
+  const ip::address numeric = ip::make_address(host, code);
+  if (!code && is_loopback_address(numeric)) return loopback_like(numeric);
+  for (const ip::address& there : code ? addresses_of(host) : std::vector<ip::address>{numeric}) {
+    const ip::address source = source_address_towards(there);
+    if (source.is_unspecified()) continue;
+    if (!source.is_loopback()) return source.to_string();
+    if (host == "localhost") return loopback_like(source);
+    // Many a host knows its own name as 127.0.1.1 only, while the others know its real address.
+    return outward_address().to_string();
+  }
+  throw error(
+      errc::invalid_argument,
+      fmt::format(
+          "no interface of this host leads to '{}', where rank 0 is (MASTER_ADDR): correct it, or set "
+          "TUTTI_INTERFACE or TUTTI_ADDRESS to this host's interface or its numeric address",
+          host));
+}
+
+// Whether `name` is one of the comma-separated `list`.
+bool names(std::string_view list, std::string_view name) {
+  for (;;) {
+    const std::size_t comma = list.find(',');
+    if (list.substr(0, comma) == name) return true;
+    if (comma == std::string_view::npos) return false;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+errc code_for(int failure) noexcept {
+  switch (failure) {
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM:
+      return errc::resources;
+    case EADDRNOTAVAIL:
+      return errc::invalid_argument;
+    default:
+      return errc::system;
+  }
+}
+
+}  // namespace
+
+std::string listen_address(const listen_wish& wish) {
+  const auto wanted = base::env_string("TUTTI_ADDRESS");
+  const auto interface = base::env_string("TUTTI_INTERFACE");
+  if (wanted) {
+    const ip::address address = explicit_address(*wanted);
+    if (interface && std::ranges::none_of(interface_addresses(), [&](const interface_address& each) {
+          return each.address == address && names(*interface, each.interface);
+        }))
+      throw error(errc::invalid_argument,
+                  fmt::format("TUTTI_ADDRESS={} is no address of TUTTI_INTERFACE={}: unset one of them",
+                              *wanted, *interface));
+    check_open(address, fmt::format("TUTTI_ADDRESS='{}'", *wanted), wish.authenticated);
+    return address.to_string();
+  }
+  if (interface) {
+    boost::system::error_code code;
+    const ip::address master = ip::make_address(wish.towards.value_or(""), code);
+    const ip::address address = address_of_interface(*interface, !code && master.is_v6());
+    check_open(address, fmt::format("TUTTI_INTERFACE='{}' ({})", *interface, address.to_string()),
+               wish.authenticated);
+    return address.to_string();
+  }
+  if (!wish.authenticated || !wish.towards) return "127.0.0.1";
+  return wish.towards->empty() ? outward_address().to_string() : address_towards(*wish.towards);
+}
+
+listener open_listener(const std::string& address) {
+  const ip::tcp::endpoint wanted(ip::make_address(address), 0);
+  listener result;
+  result.fd =
+      base::unique_fd(::socket(wanted.protocol().family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  ip::tcp::endpoint bound;
+  auto length = static_cast<socklen_t>(bound.capacity());
+  if (!result.fd || ::bind(result.fd.get(), wanted.data(), static_cast<socklen_t>(wanted.size())) != 0 ||
+      ::listen(result.fd.get(), backlog) != 0 || ::getsockname(result.fd.get(), bound.data(), &length) != 0) {
+    const int failure = errno;
+    throw error(
+        code_for(failure),
+        fmt::format(
+            "cannot listen at {}: {}; set TUTTI_ADDRESS to an address of this host that its peers reach",
+            address, base::errno_text(failure)));
+  }
+  result.endpoint = core::endpoint_text(core::stream_endpoint(bound));
+  return result;
+}
+
+core::stream_endpoint parse_endpoint(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  std::string_view host = std::string_view(text).substr(0, colon == std::string::npos ? 0 : colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  boost::system::error_code code;
+  const ip::address address = ip::make_address(host, code);
+  unsigned short port = 0;
+  const char* const end = text.data() + text.size();
+  const char* const digits = colon == std::string::npos ? end : text.data() + colon + 1;
+  const auto parsed = std::from_chars(digits, end, port);
+  if (code || parsed.ec != std::errc{} || parsed.ptr != end || port == 0)
+    throw error(errc::invalid_argument, fmt::format("'{}' is not a numeric address with a port", text));
+  return core::stream_endpoint(ip::tcp::endpoint(address, port));
+}
+
+bool is_loopback(const std::string& endpoint) noexcept {
+  return endpoint.starts_with("127.") || endpoint.starts_with("[::1]:");
+}
+
+namespace {
+
+// The kernel begins with a window of 64 KiB and widens it as the reader needs, which never happens where the
+// reader is quick, as on loopback. Ranks that share a core then wait for each other's turn at every 64 KiB of
+// a message (perf/NOTES.md). From Linux 5.14 on the kernel can be told to go on widening from here.
+void set_up_receive_buffer(int fd) noexcept {
+  const int bytes = 512 * 1024;
+  const int widens = 0;
+  int locked = 0;
+  socklen_t size = sizeof locked;
+  if (::getsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &locked, &size) != 0) return;
+  if (::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes) == 0)
+    ::setsockopt(fd, SOL_SOCKET, SO_BUF_LOCK, &widens, sizeof widens);
+}
+
+}  // namespace
+
+void set_up_connection(int fd, std::chrono::milliseconds silence_limit) noexcept {
+  // May fail without harm.
+  const int yes = 1;
+  ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  set_up_receive_buffer(fd);
+  set_up_keepalive(fd, silence_limit);
+}
+
+}  // namespace tutti::transport::tcp

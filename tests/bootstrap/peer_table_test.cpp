@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bootstrap/peer_table.hpp"
+
+#include "bootstrap/rendezvous.hpp"
+#include "core/host_identity.hpp"
+
+#include <doctest/doctest.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <tutti/error.hpp>
+
+using namespace tutti;
+using namespace tutti::bootstrap;
+
+namespace {
+
+core::endpoint_record sample(int rank) {
+  core::endpoint_record record;
+  record.rank = rank;
+  record.host = "a host\nwith \xff strange name %41 ~";
+  record.pid = 1234567890123;
+  record.pid_space = 4026531836;
+  record.host_id = "~";
+  record.shm_address = "tutti-\x01";
+  record.tcp_endpoints = {"10.0.0.1:4711", "[fe80::1]:4711", ""};
+  record.cpus = "ff00";
+  return record;
+}
+
+core::endpoint_record nobody() {
+  core::endpoint_record record;
+  record.rank = 0;
+  return record;
+}
+
+void check_equal(const core::endpoint_record& a, const core::endpoint_record& b) {
+  CHECK(a.rank == b.rank);
+  CHECK(a.host == b.host);
+  CHECK(a.pid == b.pid);
+  CHECK(a.pid_space == b.pid_space);
+  CHECK(a.host_id == b.host_id);
+  CHECK(a.shm_address == b.shm_address);
+  CHECK(a.tcp_endpoints == b.tcp_endpoints);
+  CHECK(a.cpus == b.cpus);
+}
+
+}  // namespace
+
+TEST_CASE("endpoint records come back as they were, whatever they hold") {
+  const std::string lines = encode_endpoint_record(sample(1)) + encode_endpoint_record(nobody());
+  const auto records = decode_endpoint_records(lines);
+  REQUIRE(records.size() == 2);
+  check_equal(records[0], sample(1));
+  check_equal(records[1], nobody());
+  CHECK(decode_endpoint_records("").empty());
+}
+
+TEST_CASE("words come back as they were") {
+  std::string all;
+  for (int i = 0; i < 256; ++i) all.push_back(static_cast<char>(i));
+  for (const std::string& word :
+       {std::string(), std::string("~"), std::string("%"), std::string("%41"), all}) {
+    const std::string text = encode_word(word);
+    CHECK(text.find_first_of(" \n") == std::string::npos);
+    CHECK(decode_word(text) == word);
+  }
+  for (const char* wrong : {"", "%", "%4", "%4g", "%ff", "a b", "\n", "a~"})
+    CHECK_THROWS_AS(decode_word(wrong), error);
+  CHECK_THROWS_AS(encode_word(std::string(5000, 'x')), error);
+}
+
+TEST_CASE("tables come back as they were, and only whole") {
+  peer_table table;
+  table.id = 0xfedcba9876543210;
+  for (int rank = 0; rank < 3; ++rank) table.records.push_back(sample(rank));
+  const std::string text = encode_table(table);
+  const peer_table back = decode_table(text, 3);
+  CHECK(back.id == table.id);
+  REQUIRE(back.records.size() == 3);
+  for (int rank = 0; rank < 3; ++rank)
+    check_equal(back.records[static_cast<std::size_t>(rank)], sample(rank));
+
+  CHECK_THROWS_AS(decode_table(text, 2), error);
+  CHECK_THROWS_AS(decode_table(text, 4), error);
+  for (std::size_t length = 0; length < text.size(); ++length)
+    CHECK_THROWS_AS(decode_table(text.substr(0, length), 3), error);
+  table.records[2].rank = 1;  // twice
+  CHECK_THROWS_AS(decode_table(encode_table(table), 3), error);
+  CHECK_THROWS_AS(decode_table("world2" + text.substr(6), 3), error);
+}
+
+TEST_CASE("damaged text is an error, never a crash") {
+  peer_table table;
+  table.id = 1;
+  table.records.push_back(sample(0));
+  const std::string text = encode_table(table);
+  for (std::size_t at = 0; at < text.size(); ++at)
+    for (const char c : {' ', '\n', '%', '9', '-', '\0', '\xff'}) {
+      std::string wrong = text;
+      wrong[at] = c;
+      std::size_t records = 1;
+      std::error_code code = errc::protocol;
+      try {
+        records = decode_table(wrong, 1).records.size();
+      } catch (const error& e) {
+        code = e.code();
+      }
+      CHECK(records == 1);
+      CHECK(code == errc::protocol);
+    }
+}
+
+TEST_CASE("the endpoint record of this process") {
+  ::unsetenv("TUTTI_HOST_ID");
+  const core::endpoint_record record = local_endpoint_record(3);
+  CHECK(record.rank == 3);
+  CHECK(record.pid == ::getpid());
+  CHECK_FALSE(record.host.empty());
+  CHECK(record.host_id == local_endpoint_record(0).host_id);
+  cpu_set_t mask;
+  REQUIRE(::sched_getaffinity(0, sizeof mask, &mask) == 0);
+  int cores = 0;
+  for (const char digit : record.cpus)
+    cores += __builtin_popcount(static_cast<unsigned>(std::stoi(std::string(1, digit), nullptr, 16)));
+  CHECK(cores == CPU_COUNT(&mask));
+  CHECK(record.cpus.find_first_not_of('0') == 0);
+
+  ::setenv("TUTTI_HOST_ID", "b", 1);
+  const core::endpoint_record pretended = local_endpoint_record(3);
+  ::unsetenv("TUTTI_HOST_ID");
+  CHECK(pretended.host_id != record.host_id);
+  // The loopback interface is that of the real host.
+  CHECK(core::share_loopback(pretended.host_id, record.host_id));
+  CHECK_FALSE(core::share_loopback("kernel:1", "kernel:2"));
+  CHECK_FALSE(core::share_loopback("kernel:1:b", "other:1:b"));
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/tcp/listen_address.hpp"
+
+#include "support/skip.hpp"
+#include "transport/tcp/interface.hpp"
+
+#include <doctest/doctest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <tutti/error.hpp>
+#include <utility>
+
+namespace {
+
+using namespace tutti;
+using namespace tutti::transport;
+
+// A variable of the environment for the length of a test; null: absent.
+class variable {
+ public:
+  variable(const char* name, const char* value) : name_(name) {
+    if (const char* old = std::getenv(name)) before_ = old;
+    set(value);
+  }
+  variable(const variable&) = delete;
+  ~variable() { set(before_ ? before_->c_str() : nullptr); }
+
+ private:
+  void set(const char* value) {
+    if (value != nullptr) {
+      ::setenv(name_, value, 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+std::string address_with(const char* chosen, std::optional<std::string> master, bool has_secret,
+                         const char* interface = nullptr) {
+  const variable a("TUTTI_ADDRESS", chosen);
+  const variable i("TUTTI_INTERFACE", interface);
+  return tcp::listen_address({has_secret, std::move(master)});
+}
+
+std::string refusal(const char* chosen, std::optional<std::string> master, bool has_secret,
+                    const char* interface = nullptr) {
+  try {
+    address_with(chosen, std::move(master), has_secret, interface);
+  } catch (const error& e) {
+    CHECK(e.code() == errc::invalid_argument);
+    return e.what();
+  }
+  return {};
+}
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != std::string::npos; }
+
+}  // namespace
+
+TEST_CASE("tcp address: loopback, unless a secret and a way to the master call for more") {
+  CHECK(address_with(nullptr, std::nullopt, false) == "127.0.0.1");
+  CHECK(address_with(nullptr, "192.0.2.1", false) == "127.0.0.1");
+  CHECK(address_with(nullptr, std::nullopt, true) == "127.0.0.1");
+  CHECK(address_with(nullptr, "127.0.0.1", true) == "127.0.0.1");
+  CHECK(address_with(nullptr, "127.0.1.1", true) == "127.0.0.1");
+  CHECK(address_with(nullptr, "::1", true) == "::1");
+  const std::string by_name = address_with(nullptr, "localhost", true);
+  CHECK((by_name == "127.0.0.1" || by_name == "::1"));
+}
+
+TEST_CASE("tcp address: TUTTI_ADDRESS is taken at its word, and refused where it cannot be meant") {
+  CHECK(address_with("10.1.2.3", "127.0.0.1", true) == "10.1.2.3");
+  CHECK(address_with("127.0.0.2", std::nullopt, false) == "127.0.0.2");
+  CHECK(address_with("::1", std::nullopt, false) == "::1");
+  CHECK(contains(refusal("10.1.2.3", std::nullopt, false), "TUTTI_SECRET"));
+  CHECK(contains(refusal("eth0", std::nullopt, true), "TUTTI_ADDRESS='eth0'"));
+  CHECK(contains(refusal("0.0.0.0", std::nullopt, true), "TUTTI_ADDRESS='0.0.0.0'"));
+  CHECK(contains(refusal("::", std::nullopt, true), "TUTTI_ADDRESS='::'"));
+  CHECK(contains(refusal("10.1.2.3:80", std::nullopt, true), "numeric address"));
+}
+
+TEST_CASE("tcp address: TUTTI_INTERFACE chooses by name") {
+  CHECK(tcp::address_of_interface("lo", false).is_loopback());
+  CHECK(address_with(nullptr, std::nullopt, false, "lo") == "127.0.0.1");
+  CHECK(address_with(nullptr, "192.0.2.1", true, "lo") == "127.0.0.1");
+  CHECK(address_with(nullptr, "192.0.2.1", true, "no-such-one,lo") == "127.0.0.1");
+  CHECK(address_with("127.0.0.1", std::nullopt, true, "lo") == "127.0.0.1");
+  for (const char* part : {"TUTTI_INTERFACE='no-such-one'", "lo (127.0.0.1)"})
+    CHECK(contains(refusal(nullptr, std::nullopt, true, "no-such-one"), part));
+  for (const char* part : {"TUTTI_INTERFACE=lo", "TUTTI_ADDRESS=10.1.2.3"})
+    CHECK(contains(refusal("10.1.2.3", std::nullopt, true, "lo"), part));
+  for (const tcp::interface_address& each : tcp::interface_addresses()) {
+    if (each.address.is_loopback() || each.address.is_v6()) continue;
+    CAPTURE(each.interface);
+    CHECK_FALSE(address_with(nullptr, std::nullopt, true, each.interface.c_str()).starts_with("127."));
+    CHECK(contains(refusal(nullptr, std::nullopt, false, each.interface.c_str()), "TUTTI_SECRET"));
+  }
+}
+
+TEST_CASE("tcp address: any other host is reached from the address that leads outwards") {
+  const std::string outward = address_with(nullptr, "", true);
+  CHECK(outward == tcp::outward_address().to_string());
+  CHECK(address_with(nullptr, "", false) == "127.0.0.1");
+  CHECK_NOTHROW(tcp::open_listener(outward));
+}
+
+TEST_CASE("tcp address: this host's own name is its real address, where it has one") {
+  std::array<char, 256> name{};
+  REQUIRE(::gethostname(name.data(), name.size() - 1) == 0);
+  std::string address;
+  try {
+    address = address_with(nullptr, name.data(), true);
+  } catch (const error& e) {
+    TUTTI_SKIP(std::string("this host does not know its own name: ") + e.what());
+  }
+  CHECK(tcp::is_loopback(address + ":1") == tcp::outward_address().is_loopback());
+}
+
+TEST_CASE("tcp address: a master that cannot be found is named") {
+  CHECK(contains(refusal(nullptr, "no-such-host.invalid", true), "'no-such-host.invalid'"));
+  CHECK(contains(refusal(nullptr, "no-such-host.invalid", true), "MASTER_ADDR"));
+}
+
+TEST_CASE("tcp address: endpoints are written and read") {
+  CHECK(core::endpoint_text(tcp::parse_endpoint("127.0.0.1:4711")) == "127.0.0.1:4711");
+  CHECK(core::endpoint_text(tcp::parse_endpoint("[fd00::7]:80")) == "[fd00::7]:80");
+  CHECK(tcp::is_loopback("127.0.0.1:1"));
+  CHECK(tcp::is_loopback("[::1]:1"));
+  CHECK_FALSE(tcp::is_loopback("10.0.0.1:1"));
+  for (const char* bad : {"", "127.0.0.1", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:8x",
+                          "host:80", ":80", "[::1:80", "::1"})
+    CHECK_THROWS_AS(tcp::parse_endpoint(bad), error);
+}
+
+TEST_CASE("tcp address: a listener has a port of its own and is not inherited") {
+  const tcp::listener one = tcp::open_listener("127.0.0.1");
+  const tcp::listener two = tcp::open_listener("127.0.0.1");
+  CHECK(one.endpoint != two.endpoint);
+  CHECK(one.endpoint.starts_with("127.0.0.1:"));
+  CHECK_NOTHROW(tcp::parse_endpoint(one.endpoint));
+}
+
+TEST_CASE("tcp address: an address of another host is an error that names the cure") {
+  try {
+    tcp::open_listener("192.0.2.77");  // reserved for documentation
+    FAIL("listened at another host's address");
+  } catch (const error& e) {
+    CHECK(e.code() == errc::invalid_argument);
+    CHECK(contains(e.what(), "TUTTI_ADDRESS"));
+  }
+}
