@@ -276,7 +276,7 @@ void fields(Stream& stream, part<Stream, flight::rank_snapshot>& m) {
   stream.field(m.ended);
   stream.field(m.compute_running);
   stream.field(m.host);
-  stream.field(m.words);
+  stream.field(m.failure_text);
   stream.field(m.end);
   list(stream, m.pending);
   list(stream, m.recent);

@@ -42,8 +42,8 @@ class near_ranks final : public transport::neighbours {
     host_.regions.emplace(place.region, host::region{at, place.region_bytes});
     return true;
   }
-  const std::byte* check(int, std::uint64_t region, std::uint64_t offset,
-                         std::uint64_t bytes) noexcept override {
+  const std::byte* find_memory(int, std::uint64_t region, std::uint64_t offset,
+                               std::uint64_t bytes) noexcept override {
     const auto found = host_.regions.find(region);
     if (found == host_.regions.end() || offset + bytes > found->second.bytes) return nullptr;
     return static_cast<const std::byte*>(found->second.at) + offset;
@@ -51,7 +51,7 @@ class near_ranks final : public transport::neighbours {
   const std::atomic<std::uint32_t>* sleeps(int peer) noexcept override {
     return &host_.asleep[static_cast<std::size_t>(peer)];
   }
-  void ring(int peer) noexcept override { ++host_.notified[static_cast<std::size_t>(peer)]; }
+  void notify(int peer) noexcept override { ++host_.notified[static_cast<std::size_t>(peer)]; }
   void add(core::source&) override {}
   void remove(core::source&) noexcept override {}
 
@@ -61,11 +61,11 @@ class near_ranks final : public transport::neighbours {
 
 struct two_segments {
   two_segments() {
-    std::array<comm::collective_segment::record, 2> records;
-    for (int r = 0; r < 2; ++r) records[static_cast<std::size_t>(r)] = (*this)[r].make_part();
+    std::array<comm::collective_segment::handle, 2> handles;
+    for (int r = 0; r < 2; ++r) handles[static_cast<std::size_t>(r)] = (*this)[r].make_part();
     for (int r = 0; r < 2; ++r) REQUIRE((*this)[r].show_part());
     for (int r = 0; r < 2; ++r) {
-      REQUIRE((*this)[r].check(1 - r, records[static_cast<std::size_t>(1 - r)]));
+      REQUIRE((*this)[r].find_part(1 - r, handles[static_cast<std::size_t>(1 - r)]));
       (*this)[r].decide(true);
     }
   }
