@@ -26,7 +26,7 @@ int main() {
     if (ranks > 0) std::printf("%d ranks on loops of their own\n", ranks);
     exit_code = 0;
   };
-  asio::post(context, [&] { count(&rt)(counted); });
+  asio::post(context, [&] { count (&rt)(counted); });
   try {
     context.run();  // until the world has been left, too
   } catch (const std::exception& e) {

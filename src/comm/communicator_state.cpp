@@ -599,16 +599,15 @@ void communicator_state::last_reference_gone() noexcept {
     return;
   }
   recorder_->close_communicator(record_place_);
-  // A rank that closes its last one leaves the world, and says that. A member that still waits for this rank
-  // hears of the failure first, if there is one.
-  const std::vector<int> known = failed_members();
-  for (const int member : members_) {
-    if (w->is_last(*this) || member == world_rank(rank_) || !endpoint_->in_touch(member)) continue;
-    if (failed())
-      endpoint_->send_failure(message_context(), member,
-                              {failure_, failure_text_, p2p::extent::one, known, first_failed_});
-    endpoint_->announce_closing(collective_context(), member);
+  if (failed()) {
+    const std::vector<int> known = failed_members();
+    endpoint_->keep_failure(message_context(),
+                            {failure_, failure_text_, p2p::extent::one, known, first_failed_});
   }
+  // A rank that closes its last communicator leaves the world, and says that.
+  for (const int member : members_)
+    if (!w->is_last(*this) && member != world_rank(rank_) && endpoint_->in_touch(member))
+      endpoint_->announce_closing(collective_context(), member);
   endpoint_->close_context(message_context());
   endpoint_->close_context(collective_context());
   w->retire(std::move(segment_), failed());

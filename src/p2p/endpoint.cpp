@@ -406,6 +406,8 @@ void endpoint::end_ask(int peer, const frame& head) noexcept {
     here = owner->second.owner->where(static_cast<std::uint32_t>(head.tag));
   } else if (!was_closed(head.context)) {
     here.at = collective_progress::state::not_called;  // to be opened
+  } else {
+    send_kept_failure(head.context, peer);
   }
   frame answer;
   answer.kind = frame_kind::tell;
@@ -433,7 +435,24 @@ void endpoint::end_tell(int peer, const frame& head) noexcept {
   if (there.at == collective_progress::state::no_communicator) told.closed_remotely(peer);
 }
 
+void endpoint::keep_failure(std::uint32_t context, const failure_notice& what) noexcept {
+  try {
+    kept_failure& kept = failures_of_closed_[next_kept_failure_];
+    kept = {context / 2, what.why, what.text, {what.failed.begin(), what.failed.end()}, what.first};
+    next_kept_failure_ = (next_kept_failure_ + 1) % failures_of_closed_.size();
+  } catch (const std::bad_alloc&) {
+    // Whoever asks hears only that the communicator is closed.
+  }
+}
+
+void endpoint::send_kept_failure(std::uint32_t context, int peer) noexcept {
+  for (const kept_failure& kept : failures_of_closed_)
+    if (kept.why != errc::success && kept.communicator == context / 2)
+      send_failure(2 * kept.communicator, peer, {kept.why, kept.text, extent::one, kept.failed, kept.first});
+}
+
 void endpoint::announce_closing(std::uint32_t context, int peer) noexcept {
+  send_kept_failure(context, peer);
   frame head;
   head.kind = frame_kind::tell;
   head.context = context;

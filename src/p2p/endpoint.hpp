@@ -17,6 +17,7 @@
 #include "transport/link.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -179,7 +180,10 @@ class endpoint final : public transport::inbound {
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
   // Tells `peer` that the communicator has failed here; best effort.
   void send_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept;
-  // Tells `peer` that this rank has closed the context, or is about to; best effort.
+  // For peers that learn later that the communicator of `context` is closed: it had failed. Keeps the latest 32.
+  void keep_failure(std::uint32_t context, const failure_notice& what) noexcept;
+  // Tells `peer` that this rank has closed the context, or is about to, and first the failure that was kept;
+  // best effort.
   void announce_closing(std::uint32_t context, int peer) noexcept;
   // `peer` has closed the context: what waits there for a message from it or to it, now or later, ends with
   // errc::peer_left.
@@ -384,6 +388,16 @@ class endpoint final : public transport::inbound {
   std::vector<std::unique_ptr<control>> controls_;
   std::vector<control*> free_controls_;
   closed_contexts closed_;
+  void send_kept_failure(std::uint32_t context, int peer) noexcept;
+  struct kept_failure {
+    std::uint32_t communicator = 0;
+    errc why = errc::success;
+    std::string text;
+    std::vector<int> failed;
+    std::uint32_t first = 0;
+  };
+  std::array<kept_failure, 32> failures_of_closed_;
+  std::size_t next_kept_failure_ = 0;
   struct early_failure {
     std::uint32_t context;
     int peer;

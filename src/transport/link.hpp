@@ -23,8 +23,8 @@ enum class frame_kind : std::uint8_t {
         // `other_transfer_id`: the link's name for the message where the receiver can read it itself, else 0
   cts,  // the receiver's answer: send the message `transfer_id`, to my `other_transfer_id`
   refuse,  // the receiver's answer: the message `transfer_id` is not wanted any more, count it as sent
-  data,  // `length` bytes of the message that the receiver knows as `transfer_id`, from byte
-         // `other_transfer_id` of it
+  data,    // `length` bytes of the message that the receiver knows as `transfer_id`, from byte
+           // `other_transfer_id` of it
   cancel,  // the sender takes back the announced message `transfer_id`; `other_transfer_id`: receiver's
            // transfer id if it has one
   fail,    // the communicator `context` has failed at the sender; `tag`: reason; payload: text
@@ -32,8 +32,8 @@ enum class frame_kind : std::uint8_t {
   credit,  // `length` more bytes of eager messages may be sent to me
   notice,  // the sender has been waiting in collective `tag` of `context`, which has this fingerprint
   ask,     // where is the receiver with collective `tag` of `context`?
-  tell,  // the answer: `transfer_id`, one of the p2p layer's numbers; `other_transfer_id` is the last
-         // collective that
+  tell,    // the answer: `transfer_id`, one of the p2p layer's numbers; `other_transfer_id` is the last
+           // collective that
   // was called, `fingerprint` its fingerprint; `length`: 1 + the rank that it waits for, or 0
   fin,  // the receiver has read the announced message `transfer_id` from the sender's own memory: it is sent
   agree,      // the members of `context` agree on who is left of it, in their round `tag`; the payload is the
