@@ -117,7 +117,6 @@ struct tutti::nccl::abi::communicator {
   std::uint64_t sequence = 0;
   int splits = 0;
   bool aborted = false;
-  bool gone = false;  // freed, as NCCL would
   std::vector<std::pair<std::atomic<std::uint64_t>*, int>>
       waiting;  // what its streams wait for, on which device
   std::map<int, scaled_sum> operations;
@@ -131,9 +130,6 @@ struct library {
   std::map<std::string, std::shared_ptr<world>> worlds;
   std::uint64_t next_id = 1;
   bool blocked = false;
-  bool holds_groups = false;
-  int aborts = 0;
-  int misuses = 0;
   result fail_next = success;
   int communicators = 0;
   std::atomic<const char*> last_error{""};
@@ -256,14 +252,8 @@ void arrive(void* data) {
   a->of->collectives.erase(a->sequence);
 }
 
-// Under the lock.
-void use(const communicator* c) {
-  if (c != nullptr && c->gone) ++lib().misuses;
-}
-
 // What every call that enqueues begins with. Success: go on.
 result enter(communicator* c, std::unique_lock<std::mutex>& lock) {
-  use(c);
   if (const result r = std::exchange(lib().fail_next, success); r != success) {
     lib().last_error = "as the test wanted";
     return r;
@@ -354,10 +344,6 @@ result end_group() {
 }
 
 result message_part(call_part p) {
-  {
-    const std::lock_guard lock(lib().mutex);
-    use(p.comm);
-  }
   group_parts.push_back(p);
   return group_depth == 0 ? end_group() : success;
 }
@@ -387,11 +373,9 @@ result join(const std::string& name, int size, int rank, communicator** made) {
   return success;
 }
 
-void end(communicator* c, bool abort) {
+void end(communicator* c) {
   std::unique_lock lock(lib().mutex);
-  use(c);
-  c->aborted = c->gone = true;
-  if (abort) ++lib().aborts;
+  c->aborted = true;
   for (const auto& [word, device] : c->waiting)
     if (word->load() == 0) release(word, device);
   lib().changed.notify_all();
@@ -408,8 +392,6 @@ TUTTI_EXPORT void tutti_fake_nccl_reset(void) {
   lib().blocked = false;
   lib().fail_next = success;
   lib().communicators = 0;
-  lib().holds_groups = false;
-  lib().aborts = lib().misuses = 0;
 }
 TUTTI_EXPORT void tutti_fake_nccl_block_calls(int on) {
   const std::lock_guard lock(lib().mutex);
@@ -419,18 +401,6 @@ TUTTI_EXPORT void tutti_fake_nccl_block_calls(int on) {
 TUTTI_EXPORT void tutti_fake_nccl_fail_next(int code) {
   const std::lock_guard lock(lib().mutex);
   lib().fail_next = code;
-}
-TUTTI_EXPORT void tutti_fake_nccl_hold_groups(int on) {
-  const std::lock_guard lock(lib().mutex);
-  lib().holds_groups = on != 0;
-}
-TUTTI_EXPORT int tutti_fake_nccl_aborts(void) {
-  const std::lock_guard lock(lib().mutex);
-  return lib().aborts;
-}
-TUTTI_EXPORT int tutti_fake_nccl_misuses(void) {
-  const std::lock_guard lock(lib().mutex);
-  return lib().misuses;
 }
 TUTTI_EXPORT int tutti_fake_nccl_communicators(void) {
   const std::lock_guard lock(lib().mutex);
@@ -449,11 +419,7 @@ TUTTI_EXPORT const char* ncclGetErrorString(result code) {
          : code == success      ? "no error"
                                 : "an error";
 }
-TUTTI_EXPORT const char* ncclGetLastError(communicator* c) {
-  const std::lock_guard lock(lib().mutex);
-  use(c);
-  return lib().last_error.load();
-}
+TUTTI_EXPORT const char* ncclGetLastError(communicator*) { return lib().last_error.load(); }
 TUTTI_EXPORT result ncclGetUniqueId(unique_id* id) {
   const std::lock_guard lock(lib().mutex);
   std::memset(id, 0, sizeof *id);
@@ -475,16 +441,15 @@ TUTTI_EXPORT result ncclCommInitRankConfig(communicator** c, int size, unique_id
 }
 TUTTI_EXPORT result ncclCommFinalize(communicator*) { return success; }
 TUTTI_EXPORT result ncclCommDestroy(communicator* c) {
-  end(c, false);
+  end(c);
   return success;
 }
 TUTTI_EXPORT result ncclCommAbort(communicator* c) {
-  end(c, true);
+  end(c);
   return success;
 }
 TUTTI_EXPORT result ncclCommRevoke(communicator* c, int) {
   const std::lock_guard lock(lib().mutex);
-  use(c);
   c->aborted = true;
   for (const auto& [word, device] : c->waiting)
     if (word->load() == 0) release(word, device);
@@ -553,11 +518,6 @@ TUTTI_EXPORT result ncclRecv(void* data, std::size_t n, int, int peer, communica
 }
 TUTTI_EXPORT result ncclGroupStart() {
   ++group_depth;
-  std::unique_lock lock(lib().mutex);
-  const int before = lib().aborts;
-  if (lib().holds_groups)
-    lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(60),
-                             [before] { return lib().aborts > before; });
   return success;
 }
 TUTTI_EXPORT result ncclGroupEnd() { return --group_depth == 0 ? end_group() : success; }
@@ -587,16 +547,11 @@ TUTTI_EXPORT result ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, in
       return invalid_argument;
   }
   const std::lock_guard lock(lib().mutex);
-  use(c);
   *op = 100 + static_cast<int>(c->operations.size());
   c->operations[*op] = {factor};
   return success;
 }
-TUTTI_EXPORT result ncclRedOpDestroy(int, communicator* c) {
-  const std::lock_guard lock(lib().mutex);
-  use(c);
-  return success;
-}
+TUTTI_EXPORT result ncclRedOpDestroy(int, communicator*) { return success; }
 TUTTI_EXPORT result ncclMemAlloc(void** memory, std::size_t bytes) {
   using alloc = int (*)(unsigned long long*, std::size_t);
   void* const library = ::dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);

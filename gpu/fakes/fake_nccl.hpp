@@ -9,8 +9,4 @@ void tutti_fake_nccl_block_calls(int on);
 // The next call that enqueues fails with this result.
 void tutti_fake_nccl_fail_next(int result);
 int tutti_fake_nccl_communicators(void);  // made and not gone
-// ncclGroupStart does not return before a communicator has been aborted.
-void tutti_fake_nccl_hold_groups(int on);
-int tutti_fake_nccl_aborts(void);
-int tutti_fake_nccl_misuses(void);  // uses of a communicator that has gone
 }

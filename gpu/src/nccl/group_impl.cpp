@@ -19,8 +19,6 @@ using gpu::detail::work_state;
 
 constexpr auto for_ever = std::chrono::hours(24 * 365);
 constexpr auto patience_after_farewell = std::chrono::seconds(2);
-// How long a call may take to return by itself before an abort from outside ends it.
-constexpr auto patience_with_call = std::chrono::milliseconds(100);
 
 const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexcept {
   return static_cast<const std::byte*>(base) + i * bytes;
@@ -29,10 +27,9 @@ std::byte* block(void* base, std::size_t i, std::size_t bytes) noexcept {
   return static_cast<std::byte*>(base) + i * bytes;
 }
 
-// Elements that are only moved go as bytes: NCCL need not know their type. An abort from outside may have
-// freed `c` while a call was stuck: `ended` is looked at before each further use.
-abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic<bool>& ended,
-                    const call& what, int rank, int size, void* stream) {
+// Elements that are only moved go as bytes: NCCL need not know their type.
+abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what, int rank, int size,
+                    void* stream) {
   const void* const in = what.in.data;
   void* const out = what.out.data;
   const std::size_t count = what.in.count, e = what.in.element_bytes;
@@ -55,11 +52,10 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic
   }
   const auto several = [&](auto each) {
     abi::result r = n.group_start();
-    for (int peer = 0; peer < size && r == abi::success; ++peer) r = ended ? abi::invalid_usage : each(peer);
-    const abi::result end = n.group_end();
-    return r == abi::success ? end : r;
+    for (int peer = 0; peer < size && r == abi::success; ++peer) r = each(peer);
+    const abi::result ended = n.group_end();
+    return r == abi::success ? ended : r;
   };
-  if (ended) return abi::invalid_usage;
   abi::result r = abi::success;
   switch (what.kind) {
     case operation_kind::all_reduce:
@@ -117,18 +113,17 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic
       r = n.group_start();
       for (const batch::part& p : parts) {
         if (r != abi::success) break;
-        r = ended     ? abi::invalid_usage
-            : p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
-                      : n.receive(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream);
+        r = p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
+                    : n.receive(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream);
       }
-      const abi::result end = n.group_end();
-      if (r == abi::success) r = end;
+      const abi::result ended = n.group_end();
+      if (r == abi::success) r = ended;
       break;
     }
     default:
       r = abi::invalid_argument;
   }
-  if (scaled && !ended) n.destroy_operation(op, c);
+  if (scaled) n.destroy_operation(op, c);
   return r;
 }
 
@@ -138,12 +133,13 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const std::atomic
 class group_impl::operation_job final : public job {
  public:
   operation_job(std::shared_ptr<group_impl> g, std::shared_ptr<work_state> w, std::shared_ptr<void> ready,
-                void* passed)
+                gpu::detail::stream_state::reserved r, void* passed)
       : what_(w->what),
         core_(g->core_),
         stream_(g->stream_),
         side_(g->side_),
         ready_(std::move(ready)),
+        place_(std::move(r)),
         passed_(passed),
         rank_(g->rank()),
         size_(g->size()),
@@ -155,30 +151,24 @@ class group_impl::operation_job final : public job {
       work_->on->give_event(passed_);  // the submit thread was closed before it was finished
   }
 
-  // Where it is in the order of the submit thread's stream.
-  gpu::detail::point& take_place() {
-    place_ = stream_->reserve();
-    return *place_.at;
-  }
-
   void run() noexcept override {
     gpu::detail::driver& d = stream_->on().driver();
     try {
       d.wait(stream_->native(), ready_.get());
       core_->in_call.store(true);
-      abi::communicator* const c = core_->handle.load();
-      const abi::result r = core_->ended.load() ? abi::invalid_usage
-                                                : enqueue(core_->calls, c, core_->ended, what_, rank_, size_,
-                                                          stream_->native());
-      if (r != abi::success && core_->ended.load()) {
+      abi::communicator* const c = core_->ended.load() ? nullptr : core_->handle.load();
+      const abi::result r = c == nullptr ? abi::invalid_usage
+                                         : enqueue(core_->calls, c, what_, rank_, size_, stream_->native());
+      core_->in_call.store(false);
+      if (c == nullptr) {
         why_ = errc::communicator_failed;
         text_ = "its communicator has ended";
       } else if (r != abi::success) {
         why_ = r == abi::remote_error ? errc::peer_failed : errc::device_failed;
         text_ = core_->calls.explain(r, c);
+      } else {
+        d.record(passed_, stream_->native());
       }
-      core_->in_call.store(false);
-      if (why_ == errc::success) d.record(passed_, stream_->native());
     } catch (const error& e) {
       core_->in_call.store(false);
       why_ = static_cast<errc>(e.code().value());
@@ -296,6 +286,11 @@ std::shared_ptr<work_state> group_impl::start(call what) {
   check_supported(w->what);
   on_->driver().record(ready.get(), after->native());
   forget_done();
+  last_ = w->what.kind;
+  const std::chrono::milliseconds limit = on_->timeout();
+  const auto now = std::chrono::steady_clock::now();
+  pending_.push_back(
+      {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
   w->owner = this;
   w->voided = std::make_shared<std::atomic<bool>>(false);
   w->stop = [](work_state& state, errc why, const std::string& text) {
@@ -305,17 +300,11 @@ std::shared_ptr<work_state> group_impl::start(call what) {
     // What the device has begun cannot be taken back on one rank alone.
     self.fail_all(why, message, true);
   };
+  gpu::detail::stream_state::reserved place = stream_->reserve();
   // Cancellation needs what finish_with lets go of: the title.
   auto j = std::make_shared<operation_job>(std::static_pointer_cast<group_impl>(shared_from_this()), w,
-                                           std::move(ready), on_->take_event());
-  // From here on it counts as called. What the device may lack has been taken, or is taken first.
-  gpu::detail::point& place = j->take_place();
-  last_ = w->what.kind;
-  const std::chrono::milliseconds limit = on_->timeout();
-  const auto now = std::chrono::steady_clock::now();
-  pending_.push_back(
-      {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
-  w->finish_with(*stream_, place);
+                                           std::move(ready), place, on_->take_event());
+  w->finish_with(*stream_, *place.at);
   submit_thread_->submit(std::move(j));
   arm_timer();
   return w;
@@ -394,45 +383,30 @@ void group_impl::fail_all(errc why, const std::string& text, bool also_others, b
   pending_.clear();
 
   const bool revoke = keep && core_->calls.revoke != nullptr;
-  struct ending : job {
-    std::shared_ptr<core> of;
-    bool revoke = false;
-    void end() const noexcept {
-      if (revoke) {
-        if (abi::communicator* const c = of->handle.load()) of->calls.revoke(c, 0);
-      } else if (abi::communicator* const c = of->take()) {
-        of->calls.abort(c);
-      }
-    }
-    void run() noexcept override {
-      of->cut_off.wait(true);
-      end();
+  const auto end = [of = core_, revoke, driver = on_->shared_driver()] {
+    of->ended.store(true);
+    if (revoke) {
+      if (abi::communicator* const c = of->handle.load()) of->calls.revoke(c, 0);
+    } else if (abi::communicator* const c = of->take()) {
+      of->calls.abort(c);
     }
   };
   core_->ended.store(true);
-  auto j = std::make_shared<ending>();
-  j->of = core_;
-  j->revoke = revoke;
-  submit_thread_->submit(j);
-  if (!core_->in_call.load()) return;
-  // A call that the submit thread waits in for ever is ended by an abort from outside; any other one by the
-  // submit thread, which knows that it is not inside.
-  std::thread([j, driver = on_->shared_driver()]() mutable {
-    const auto until = std::chrono::steady_clock::now() + patience_with_call;
-    while (j->of->in_call.load()) {
-      if (std::chrono::steady_clock::now() < until) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        continue;
-      }
-      j->of->cut_off.store(true);
+  if (core_->in_call.load()) {
+    // The submit thread waits in NCCL: only an abort from outside gets it out.
+    std::thread([end, driver = on_->shared_driver()] {
       driver->enter_thread();
-      j->end();
-      driver.reset();
-      j->of->cut_off.store(false);
-      j->of->cut_off.notify_all();
-      return;
-    }
-  }).detach();
+      end();
+    }).detach();
+    return;
+  }
+  struct ending : job {
+    std::function<void()> f;
+    void run() noexcept override { f(); }
+  };
+  auto j = std::make_shared<ending>();
+  j->f = end;
+  submit_thread_->submit(std::move(j));
 }
 
 }  // namespace tutti::nccl

@@ -31,8 +31,7 @@ struct core {
   const abi::table& calls;
   std::atomic<abi::communicator*> handle;
   std::atomic<bool> ended{false};    // aborted, revoked or destroyed: no further calls
-  std::atomic<bool> in_call{false};  // the submit thread is inside NCCL, or about to be
-  std::atomic<bool> cut_off{false};  // another thread aborts, because the submit thread does not return
+  std::atomic<bool> in_call{false};  // the submit thread is inside NCCL
 };
 
 class group_impl final : public gpu::detail::group, gpu::detail::companions::owner {
