@@ -142,10 +142,13 @@ void judge_row(const view& v, const std::vector<pair>& pairs, comparison_row& r)
     } else {
       const auto rival = std::find_if(r.others.begin(), r.others.end(),
                                       [&](const peer_value& one) { return is_against(aim, one.peer); });
-      if (rival == r.others.end() || !has_all(v, aim, r)) continue;
-      verdict.against = rival->peer;
-      verdict.reached = ratios_of(v, pairs, rival->peer).median;
-      verdict.met = reached(aim, verdict.reached) && (!aim.cpu_too || r.own.cpu_us <= rival->cpu_us);
+      const bool all = has_all(v, aim, r);
+      if (all && rival == r.others.end()) continue;  // none was launched
+      if (all) {
+        verdict.against = rival->peer;
+        verdict.reached = ratios_of(v, pairs, rival->peer).median;
+        verdict.met = reached(aim, verdict.reached) && (!aim.cpu_too || r.own.cpu_us <= rival->cpu_us);
+      }
     }
     r.verdicts.push_back(std::move(verdict));
   }

@@ -54,7 +54,7 @@ struct comparison_row {
   struct verdict {
     target aim;
     double reached = 0;   // the ratio that the target is about
-    std::string against;  // the peer
+    std::string against;  // the peer; empty: not every rival has a launch in this place, so it is not met
     bool met = false;
   };
   std::vector<verdict> verdicts;

@@ -41,7 +41,8 @@ std::string text_of_rest(const comparison_row& r) {
 }
 
 std::string text_of_verdict(const comparison_row::verdict& v) {
-  return text_of(v.aim) + text(": %.2f ", v.reached) + (v.met ? "met" : "**not met**");
+  const std::string seen = v.against.empty() ? "not judged," : text("%.2f", v.reached);
+  return text_of(v.aim) + ": " + seen + (v.met ? " met" : " **not met**");
 }
 
 std::string text_of_verdicts(const std::vector<comparison_row::verdict>& verdicts) {
@@ -106,8 +107,8 @@ std::string table_of_overlaps(const benchmark& of) {
 std::string line_of_target(const benchmark& of, std::size_t bytes, const std::string& own,
                            const std::string& place, const comparison_row::verdict& v) {
   return "| " + of.name + " | " + (bytes > 0 ? text_of_size(bytes) : std::string("-")) + " | " + own + " | " +
-         place + " | " + v.against + text(" | %.2f | ", v.reached) + text_of(v.aim) + " | " +
-         (v.met ? "met" : "**not met**") + " |\n";
+         place + " | " + v.against + " | " + (v.against.empty() ? "not judged" : text("%.2f", v.reached)) +
+         " | " + text_of(v.aim) + " | " + (v.met ? "met" : "**not met**") + " |\n";
 }
 
 }  // namespace

@@ -85,7 +85,9 @@ TEST_CASE("no target is met where a rival was not seen") {
   const auto rows = perf::compare(of);
   REQUIRE(rows.size() == 1);
   CHECK_FALSE(rows[0].complete);
-  CHECK(rows[0].verdicts.empty());
+  REQUIRE(rows[0].verdicts.size() == 1);
+  CHECK_FALSE(rows[0].verdicts[0].met);
+  CHECK(rows[0].verdicts[0].against.empty());
 }
 
 TEST_CASE("when no pair is clean all are used, and it is said") {
