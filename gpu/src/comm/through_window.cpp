@@ -160,6 +160,11 @@ task<> device_group::through_window(work_state* w, stream_pair use, std::uint64_
     }
     for (request& r : p.telling) co_await r;
     if (p.told.why != 0) {
+      // Nobody fails the communicator before all have been told: a failure that members pass on may overtake
+      // the message.
+      std::byte heard{};
+      if (rank() != 0) co_await as_result(notes_.send(heard, 0, p.tag()));
+      for (int r = 1; rank() == 0 && r < size(); ++r) co_await as_result(notes_.recv(heard, r, p.tag()));
       *told = rank() != 0;
       throw error(static_cast<errc>(p.told.why), fmt::format("{}: {}", title(c), p.told.text));
     }
