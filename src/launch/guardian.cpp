@@ -25,9 +25,10 @@ void close_all_but(int fd) {
   ::close_range(static_cast<unsigned>(fd) + 1, UINT_MAX, 0);
 }
 
-[[noreturn]] void guard(int pipe) {
+[[noreturn]] void guard(int pipe, int ready) {
   ::prctl(PR_SET_NAME, "tutti-guardian");
   ::setsid();  // signals meant for the launcher's process group or terminal are not for the guardian
+  ::close(ready);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
   // Held open, the launcher's standard output would keep $(tutti-run ...) waiting, its directory a mount
   // busy.
@@ -58,9 +59,19 @@ guardian::guardian() {
   if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
   base::unique_fd reader(ends[0]);
   pipe_.reset(ends[1]);
+  if (::pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  base::unique_fd left(ends[0]), ready(ends[1]);
   pid_ = ::fork();
   if (pid_ < 0) throw std::system_error(errno, std::generic_category(), "fork");
-  if (pid_ == 0) guard(reader.get());
+  if (pid_ == 0) {
+    pipe_.reset();
+    guard(reader.get(), ready.release());
+  }
+  // Until the guardian has left the launcher's process group, what kills that group kills both.
+  ready.reset();
+  char end;
+  while (::read(left.get(), &end, 1) < 0 && errno == EINTR) {
+  }
 }
 
 guardian::~guardian() {
