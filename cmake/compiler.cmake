@@ -45,3 +45,14 @@ function(tutti_compile_as_ours target)
     target_compile_options(${target} PRIVATE -Wno-tsan)
   endif()
 endfunction()
+
+# Lets a target use the headers that most sources include, compiled once (src/CMakeLists.txt). Only in a unity build, which is to
+# be quick: a build file by file finds the source that forgets an include. The target links tutti::tutti.
+function(tutti_use_precompiled_headers)
+  if(CMAKE_UNITY_BUILD)
+    foreach(target IN LISTS ARGN)
+      target_compile_options(${target} PRIVATE -fPIC)   # as the headers were compiled
+      target_precompile_headers(${target} REUSE_FROM tutti_precompiled)
+    endforeach()
+  endif()
+endfunction()
