@@ -40,6 +40,8 @@ class runtime {
 
   // Runs the io_context on this thread until `main` has finished and left its worlds, and returns its result
   // or throws its exception. Not from inside a handler of that io_context.
+  // Cost: a rank that leaves waits until the others have what it sent, and know that it has left; 5 s at most
+  // for ranks that do not return to their loop.
   template <class T>
   T run(task<T> main);
 

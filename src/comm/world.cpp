@@ -15,6 +15,8 @@ namespace tutti::comm {
 namespace {
 
 constexpr auto patience_with_readers = std::chrono::milliseconds(20);
+// A rank of a larger world takes leave only of the ranks that it has met.
+constexpr int most_told = 64;
 
 }  // namespace
 
@@ -119,12 +121,24 @@ std::string world::describe(int peer) const {
   return fmt::format("rank {} (host {}, pid {})", peer, record.host, record.pid);
 }
 
-bool world::has_left(int peer) const noexcept {
+std::optional<bool> world::recorded_leaving(int peer) const noexcept {
   const core::endpoint_record& mine = info_.record(info_.rank);
   const core::endpoint_record& theirs = info_.record(peer);
-  if (mine.pid_space == 0 || mine.pid_space != theirs.pid_space) return false;
+  if (mine.pid_space == 0 || mine.pid_space != theirs.pid_space) return std::nullopt;
+  const std::optional<bool> recorded = flight::has_left(peer, info_.id, theirs.pid);
   // A thread does not die alone.
-  return flight::has_left(peer, info_.id, theirs.pid).value_or(mine.pid == theirs.pid);
+  if (!recorded && mine.pid == theirs.pid) return true;
+  return recorded;
+}
+
+void world::meet_unmet() noexcept {
+  if (info_.size > most_told) return;
+  for (int peer = 0; peer < info_.size; ++peer) {
+    const core::endpoint_record& theirs = info_.record(peer);
+    const bool listens = !theirs.shm_address.empty() || !theirs.tcp_endpoints.empty();
+    // Two ranks read each other's recordings, or neither does.
+    if (peer != info_.rank && listens && !recorded_leaving(peer)) endpoint_.meet(peer);
+  }
 }
 
 std::uint32_t world::next_communicator_id() {
@@ -173,6 +187,7 @@ task<> world::leave(core::time_point deadline) {
     if (!waits || loop_.engine().platform().now() >= patience) break;
     co_await core::pause(loop_, std::chrono::milliseconds(1));
   }
+  meet_unmet();
   for (auto& t : transports_) co_await t->leave(deadline);
 }
 

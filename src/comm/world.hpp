@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
@@ -49,7 +50,7 @@ class world final : public p2p::router {
   // router
   transport::link& link_to(int peer) override;
   std::string describe(int peer) const override;
-  bool has_left(int peer) const noexcept override;
+  bool has_left(int peer) const noexcept override { return recorded_leaving(peer).value_or(false); }
   void agree(int peer, std::uint32_t context, std::uint32_t round,
              std::span<const std::byte> payload) noexcept override {
     agreement_.received(peer, context, round, payload);
@@ -113,6 +114,12 @@ class world final : public p2p::router {
   bool flushed = false;
 
  private:
+  // Whether `peer` has left in order, or is about to. Nothing: this rank cannot read the recording of `peer`.
+  std::optional<bool> recorded_leaving(int peer) const noexcept;
+  // Connects to the ranks that would otherwise not hear that this rank leaves in order. Such a rank finds the
+  // listeners of this one closed when it needs it later, and cannot tell leaving from dying.
+  void meet_unmet() noexcept;
+
   core::loop& loop_;
   const core::world_info info_;
   std::vector<std::unique_ptr<transport::transport>> transports_;

@@ -352,11 +352,19 @@ void endpoint::agree(std::uint32_t context, int peer, std::uint32_t round,
   post_control(peer, head, std::move(payload));
 }
 
-void endpoint::get_in_touch(int peer) noexcept {
-  if (in_touch(peer)) return;
+void endpoint::post_nothing(int peer) noexcept {
   frame nothing;
   nothing.kind = frame_kind::credit;
   post_control(peer, nothing);
+}
+
+void endpoint::get_in_touch(int peer) noexcept {
+  if (!in_touch(peer)) post_nothing(peer);
+}
+
+// A frame that was sent does not do: it may have been taken back before there was a connection.
+void endpoint::meet(int peer) noexcept {
+  if (!state_of(peer).heard) post_nothing(peer);
 }
 
 void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,

@@ -195,6 +195,8 @@ class endpoint final : public transport::inbound {
   void lose(int peer, const char* what) noexcept;
   // Makes sure that the end of `peer` would be noticed: connects to it where nothing has yet.
   void get_in_touch(int peer) noexcept;
+  // Makes sure that `peer` will hear that this rank leaves: connects to it, where nothing has come from it yet.
+  void meet(int peer) noexcept;
   // f(rank of the world) for every other rank from which a receive or a probe of `context` waits for a
   // message; some come several times.
   template <class F>
@@ -360,6 +362,7 @@ class endpoint final : public transport::inbound {
   void stop_waiting(core::completion& a) noexcept;
   bool more_controls() noexcept;
   void post_control(int peer, transport::frame head, std::vector<std::byte> payload = {}) noexcept;
+  void post_nothing(int peer) noexcept;  // a frame that changes nothing
 
   unexpected* new_unexpected(std::size_t bytes);
   unexpected* memory_of(std::uint64_t bytes) noexcept;

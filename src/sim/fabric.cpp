@@ -302,7 +302,7 @@ void fabric::establish(int rank, int other) {
                               options_.network.silence.count() / 1'000'000)
                 : fmt::format("could not connect to {}: it has ended", mine.describe(peer));
     if (!cut_off && at(peer).left) {
-      // Known of ranks that one launcher has started on one host: see flight::has_left.
+      // Real ranks have this on record, or have been told: see world::has_left and world::meet_unmet.
       tell_end(*c, alive, errc::peer_left, mine.describe(peer) + " has finished and left");
     } else {
       tell_end(*c, alive, cut_off ? errc::timed_out : errc::peer_failed, text);

@@ -6,6 +6,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <sstream>
 #include <string>
@@ -28,6 +29,13 @@ std::vector<std::string> command(const std::string& drill, std::vector<std::stri
 
 ending run(const std::string& drill, const std::string& transport, std::vector<std::string> options = {}) {
   return launched(command(drill, std::move(options)), {"TUTTI_TRANSPORTS=" + transport}).finish();
+}
+
+// The same, of ranks that cannot read each other's recordings, as without a launcher.
+std::vector<std::string> command_without_recordings(const std::string& drill,
+                                                    std::vector<std::string> options = {}) {
+  options.insert(options.end(), {"env", "-u", "TUTTI_FLIGHT"});
+  return command(drill, std::move(options));
 }
 
 // What could be ours in /dev/shm; other programs come and go there.
@@ -99,9 +107,64 @@ TEST_CASE("processes: a rank returns before it has met others, who wait for anyo
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     const ending end = run("leaves_unmet", transport);
+    CAPTURE(end.output);
     CAPTURE(end.error);
     CHECK(end.exit_code == 0);
+    CHECK(end.output.empty());
     CHECK(end.error.empty());
+  }
+}
+TEST_CASE("processes: a rank returns before it has met others, and has no recordings in common with them") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const ending end =
+        launched(command_without_recordings("leaves_unmet"), {"TUTTI_TRANSPORTS=" + transport}).finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(end.output.empty());
+    CHECK(end.error.empty());
+  }
+}
+TEST_CASE("processes: a rank returns before it has met others, each on a host of its own") {
+  const std::string master = tutti::launch::testing::free_address();
+  std::vector<std::unique_ptr<launched>> nodes;
+  for (int node = 0; node < 3; ++node) {
+    const std::vector<std::string> words = {"-n",
+                                            "1",
+                                            "--nnodes",
+                                            "3",
+                                            "--master",
+                                            master,
+                                            "--tag-output",
+                                            "never",
+                                            "--node-rank",
+                                            std::to_string(node),
+                                            TUTTI_DRILL_PATH,
+                                            "leaves_unmet"};
+    nodes.push_back(std::make_unique<launched>(
+        words, std::vector<std::string>{"TUTTI_SECRET=common", "TUTTI_HOST_ID=host" + std::to_string(node)}));
+  }
+  for (const auto& node : nodes) {
+    const ending end = node->finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(end.output.empty());
+    CHECK(end.error.empty());
+  }
+}
+TEST_CASE("processes: a rank is killed that nobody has met, and no launcher's recordings tell of it") {
+  for (const std::string& transport : transports) {
+    CAPTURE(transport);
+    const ending end =
+        launched(command_without_recordings("killed_before_any_message", {"--on-failure", "continue"}),
+                 {"TUTTI_TRANSPORTS=" + transport})
+            .finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 128 + SIGKILL);
+    for (const int rank : {0, 2}) CHECK(heard(end, rank).rfind("peer_failed: ", 0) == 0);
   }
 }
 TEST_CASE("processes: a rank exits without a word, and with exit code 0") {

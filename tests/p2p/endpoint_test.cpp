@@ -194,6 +194,22 @@ TEST_CASE("endpoint: what had come whole before the link closed is received") {
   CHECK(rts.transfer.failure() == errc::peer_left);
 }
 
+TEST_CASE("endpoint: a rank that is about to leave sends something to the ranks that it has not heard") {
+  pair_of_ranks ranks;
+  {
+    a_send taken_back(ranks.sides[0], 1, 40, 1);
+    ranks.sides[0].endpoint.release(taken_back.transfer);
+  }
+  REQUIRE(ranks.links[0].idle());
+  ranks.sides[0].endpoint.meet(1);
+  CHECK_FALSE(ranks.links[0].idle());
+  ranks.settle();
+  CHECK(ranks.sides[1].endpoint.in_touch(0));
+  ranks.sides[1].endpoint.meet(0);
+  CHECK(ranks.links[1].idle());
+  CHECK(ranks.nothing_left());
+}
+
 TEST_CASE("endpoint: a receive from any source ends when nobody is left, posted before or after") {
   pair_of_ranks ranks;
   a_receive before(ranks.sides[1], any_source, any_tag, 10);
