@@ -157,17 +157,19 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
 
   // Starts it now, by an Asio completion token: std::move(t)(boost::asio::use_future), co_await
   // std::move(t)(use_awaitable). Signature void(std::exception_ptr) or void(std::exception_ptr, T), T with a
-  // default. On the thread of a runtime, whose executor the handler gets unless it has one;
-  // errc::wrong_thread elsewhere. The handler's cancellation slot ends the task as with_timeout would. Two
-  // allocations.
+  // default. On the thread of a runtime, whose executor the handler gets unless it has one. On another thread
+  // the task does not start: a handler that has an executor, such as that of use_awaitable, is called there
+  // with errc::wrong_thread; without one the call throws it. The handler's cancellation slot ends the task as
+  // with_timeout would. Two allocations.
   template <class Token>
     requires(boost::asio::completion_token_for<Token, typename detail::task_signature<T>::type>)
   auto operator()(Token&& token) && {
     return boost::asio::async_initiate<Token, typename detail::task_signature<T>::type>(
         [](auto&& handler, task body) {
           using handler_type = std::decay_t<decltype(handler)>;
-          auto work = boost::asio::make_work_guard(
-              boost::asio::get_associated_executor(handler, detail::executor_of_this_thread()));
+          const auto executor = detail::executor_for_task<T>(handler);
+          if (!executor) return;
+          auto work = boost::asio::make_work_guard(boost::asio::get_associated_executor(handler, *executor));
           auto* const scope = new detail::stop_scope;
           auto slot = boost::asio::get_associated_cancellation_slot(handler);
           if (slot.is_connected())

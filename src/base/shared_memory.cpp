@@ -5,6 +5,8 @@
 
 #include "base/intrusive_list.hpp"
 #include "base/log.hpp"
+#include "base/sigxfsz_block.hpp"
+#include "base/text.hpp"
 #include "base/unique_fd.hpp"
 
 #include <fcntl.h>
@@ -106,6 +108,7 @@ arena& the_arena() {
 
 // A sparse file of `bytes`, sealed so that no peer's read of it can fault.
 unique_fd make_file(std::size_t bytes) noexcept {
+  const sigxfsz_block limit_is_an_error;
   unique_fd fd(::memfd_create("arena-of-tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd || ::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
@@ -144,7 +147,7 @@ block* arena::add_region(std::size_t bytes) {
     if (address == MAP_FAILED) {
       r->fd.reset();
       log(log_level::info,
-          fmt::format("memory meant to be shared is ordinary memory: {}", std::strerror(why)));
+          fmt::format("memory meant to be shared is ordinary memory: {}", write_error_text(why)));
       address =
           ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <system_error>
 
 namespace tutti::base {
@@ -14,5 +15,12 @@ std::string duration_text(std::chrono::milliseconds d) {
 }
 
 std::string errno_text(int code) { return std::generic_category().message(code); }
+
+std::string write_error_text(int code) {
+  std::string text = errno_text(code);
+  if (code == EFBIG) text += "; raise the limit of file sizes (ulimit -f)";
+  if (code == ENOSPC || code == EDQUOT) text += "; make room, or write to another disk";
+  return text;
+}
 
 }  // namespace tutti::base

@@ -14,6 +14,9 @@ std::string duration_text(std::chrono::milliseconds d);
 
 // The text of an errno value.
 std::string errno_text(int code);
+// The same for a file that could not be written, with the cure where there is one: "File too large; raise the
+// limit of file sizes (ulimit -f)".
+std::string write_error_text(int code);
 
 // Short enough to need no memory itself.
 inline constexpr const char* no_error_text = "(no memory)";

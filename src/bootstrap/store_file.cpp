@@ -2,6 +2,7 @@
 #include "bootstrap/store_file.hpp"
 
 #include "base/little_endian.hpp"
+#include "base/sigxfsz_block.hpp"
 #include "base/text.hpp"
 
 #include <fcntl.h>
@@ -61,10 +62,9 @@ void store_file::damaged() const {
 }
 
 void store_file::failed(const char* what, int code) const {
-  if (code == ENOSPC || code == EDQUOT)
-    throw error(errc::resources, fmt::format("cannot {} {}: {}; make room, or put the file elsewhere", what,
-                                             path_, base::errno_text(code)));
-  throw error(errc::system, fmt::format("cannot {} {}: {}", what, path_, base::errno_text(code)));
+  const bool no_room = code == ENOSPC || code == EDQUOT || code == EFBIG;
+  throw error(no_room ? errc::resources : errc::system,
+              fmt::format("cannot {} {}: {}", what, path_, base::write_error_text(code)));
 }
 
 store_file::store_file(const std::string& path)
@@ -340,6 +340,7 @@ std::string store_file::read(std::uint64_t from, std::size_t bytes) const {
 }
 
 void store_file::put(std::uint64_t at, std::string_view bytes) const {
+  const base::sigxfsz_block limit_is_an_error;
   while (!bytes.empty()) {
     const ssize_t done = ::pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(at));
     if (done < 0 && errno == EINTR) continue;

@@ -14,6 +14,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/text.hpp"
+
 namespace tutti::launch {
 
 job_output::job_output(boost::asio::io_context& loop, const options& o, std::function<void()> reader_gone)
@@ -53,7 +55,7 @@ void job_output::log_failed(const std::string& name, int error) {
   if (std::exchange(log_incomplete_, true)) return;
   say(fmt::format(
       "tutti-run: the log file '{}' is incomplete: {}. The job goes on; of others it is not said again\n",
-      name, write_failure(error)));
+      name, base::write_error_text(error)));
 }
 
 base::unique_fd job_output::open_log(const std::string& name) const {
@@ -131,7 +133,8 @@ bool job_output::incomplete() const {
 
 std::string job_output::losses() const {
   if (output_.error() == 0 || output_.error() == EPIPE) return "";
-  return fmt::format("tutti-run: standard output is incomplete: {}\n", write_failure(output_.error()));
+  return fmt::format("tutti-run: standard output is incomplete: {}\n",
+                     base::write_error_text(output_.error()));
 }
 
 }  // namespace tutti::launch

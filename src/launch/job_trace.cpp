@@ -10,8 +10,8 @@
 
 #include "base/cycles.hpp"
 #include "base/env.hpp"
+#include "base/text.hpp"
 #include "flight/explanation.hpp"
-#include "launch/output_sink.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -100,7 +100,8 @@ std::string job_trace::finish() {
   const flight::trace_writer::totals n = writer_->counts();
   std::string text =
       fmt::format("tutti-run: {} events are in '{}' (open it at https://ui.perfetto.dev)\n", n.events, path_);
-  if (n.error != 0) text += fmt::format("tutti-run: that file is incomplete: {}\n", write_failure(n.error));
+  if (n.error != 0)
+    text += fmt::format("tutti-run: that file is incomplete: {}\n", base::write_error_text(n.error));
   if (n.left_out != 0)
     text +=
         fmt::format("tutti-run: {} more were left out of it: it has {} MiB (TUTTI_TRACE_MIB sets how many)\n",

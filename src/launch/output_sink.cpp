@@ -8,7 +8,6 @@
 
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "base/unique_fd.hpp"
@@ -112,13 +111,6 @@ bool same_file(int a, int b) {
   struct stat of_b{};
   return ::fstat(a, &of_a) == 0 && ::fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev &&
          of_a.st_ino == of_b.st_ino;
-}
-
-std::string write_failure(int error) {
-  std::string text = std::strerror(error);
-  if (error == EFBIG) text += "; raise the limit of file sizes (ulimit -f)";
-  if (error == ENOSPC || error == EDQUOT) text += "; make room, or write to another disk";
-  return text;
 }
 
 }  // namespace tutti::launch

@@ -54,7 +54,4 @@ class output_sink : public line_destination {
 // True when both descriptors lead to one file, pipe or terminal.
 bool same_file(int a, int b);
 
-// Why a write failed, with the cure where there is one: "File too large; raise the limit (ulimit -f)".
-std::string write_failure(int error);
-
 }  // namespace tutti::launch

@@ -22,7 +22,7 @@ using transport::frame_kind;
 // Unexpected messages up to this size keep their memory when their node is reused.
 constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 
-constexpr std::size_t early_failures_kept = 64;
+constexpr std::size_t most_kept_failures = 96;
 // Frames of the protocol itself that can leave even when memory has run out.
 constexpr std::size_t controls_in_reserve = 16;
 
@@ -43,7 +43,7 @@ endpoint::endpoint(core::engine& engine, router& routes, int rank, int size, tra
       transfer_ids_(std::move(transfer_ids)),
       peers_(static_cast<std::size_t>(size)),
       closed_(static_cast<std::uint32_t>(size)) {
-  early_failures_.reserve(early_failures_kept);
+  kept_failures_.reserve(most_kept_failures);
   controls_.reserve(2 * controls_in_reserve);
   while (controls_.size() < controls_in_reserve)
     if (!more_controls()) throw std::bad_alloc();
@@ -445,18 +445,23 @@ void endpoint::end_tell(int peer, const frame& head) noexcept {
 
 void endpoint::keep_failure(std::uint32_t context, const failure_notice& what) noexcept {
   try {
-    kept_failure& kept = failures_of_closed_[next_kept_failure_];
-    kept = {context / 2, what.why, what.text, {what.failed.begin(), what.failed.end()}, what.first};
-    next_kept_failure_ = (next_kept_failure_ + 1) % failures_of_closed_.size();
+    kept_failure f{context, rank_, what.why, what.text, what.reach, {}, what.first};
+    f.failed.assign(what.failed.begin(), what.failed.end());
+    keep_failure(std::move(f));
   } catch (const std::bad_alloc&) {
     // Whoever asks hears only that the communicator is closed.
   }
 }
 
+void endpoint::keep_failure(kept_failure f) noexcept {
+  if (kept_failures_.size() == most_kept_failures) kept_failures_.erase(kept_failures_.begin());
+  kept_failures_.push_back(std::move(f));
+}
+
 void endpoint::send_kept_failure(std::uint32_t context, int peer) noexcept {
-  for (const kept_failure& kept : failures_of_closed_)
-    if (kept.why != errc::success && kept.communicator == context / 2)
-      send_failure(2 * kept.communicator, peer, {kept.why, kept.text, extent::one, kept.failed, kept.first});
+  for (const kept_failure& f : kept_failures_)
+    if (f.context / 2 == context / 2)
+      send_failure(f.context, peer, {f.why, f.text, f.reach, f.failed, f.first});
 }
 
 void endpoint::announce_closing(std::uint32_t context, int peer) noexcept {
@@ -916,8 +921,7 @@ void endpoint::end_fail(int peer, const frame& head, const destination_buffer& w
     return;
   }
   if (was_closed(head.context)) return;
-  if (early_failures_.size() == early_failures_kept) early_failures_.erase(early_failures_.begin());
-  early_failures_.push_back({head.context, peer, why, std::move(text), reach, std::move(failed), first});
+  keep_failure({head.context, peer, why, std::move(text), reach, std::move(failed), first});
 }
 
 void endpoint::end_agree(int peer, const frame& head, const destination_buffer& where) noexcept {
@@ -928,11 +932,11 @@ void endpoint::end_agree(int peer, const frame& head, const destination_buffer& 
 }
 
 void endpoint::tell_early_failure(std::uint32_t context, context_owner& owner) noexcept {
-  const auto found = std::find_if(early_failures_.begin(), early_failures_.end(),
-                                  [context](const early_failure& f) { return f.context == context; });
-  if (found == early_failures_.end()) return;
-  const early_failure f = std::move(*found);
-  early_failures_.erase(found);
+  const auto is_of = [context](const kept_failure& f) { return f.context == context; };
+  const auto found = std::ranges::find_if(kept_failures_, is_of);
+  if (found == kept_failures_.end()) return;
+  const kept_failure f = std::move(*found);
+  std::erase_if(kept_failures_, is_of);
   owner.failed_remotely(f.peer, {f.why, f.text, f.reach, f.failed, f.first});
 }
 

@@ -17,7 +17,6 @@
 #include "transport/link.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -180,7 +179,8 @@ class endpoint final : public transport::inbound {
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
   // Tells `peer` that the communicator has failed here; best effort.
   void send_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept;
-  // For peers that learn later that the communicator of `context` is closed: it had failed. Keeps the latest 32.
+  // For peers that learn later that the communicator of `context` is closed: it had failed. Of such failures,
+  // and of those that tell_early_failure() may tell, the latest 96 are kept.
   void keep_failure(std::uint32_t context, const failure_notice& what) noexcept;
   // Tells `peer` that this rank has closed the context, or is about to, and first the failure that was kept;
   // best effort.
@@ -392,25 +392,18 @@ class endpoint final : public transport::inbound {
   std::vector<control*> free_controls_;
   closed_contexts closed_;
   void send_kept_failure(std::uint32_t context, int peer) noexcept;
+  // A failure of a context that is not open here: not yet, or not any more.
   struct kept_failure {
-    std::uint32_t communicator = 0;
-    errc why = errc::success;
-    std::string text;
-    std::vector<int> failed;
-    std::uint32_t first = 0;
-  };
-  std::array<kept_failure, 32> failures_of_closed_;
-  std::size_t next_kept_failure_ = 0;
-  struct early_failure {
     std::uint32_t context;
-    int peer;
+    int peer;  // this rank itself, of one that it has closed
     errc why;
     std::string text;
     extent reach;
     std::vector<int> failed;
     std::uint32_t first;
   };
-  std::vector<early_failure> early_failures_;  // of contexts that are not open here
+  void keep_failure(kept_failure f) noexcept;
+  std::vector<kept_failure> kept_failures_;  // the oldest first
   endpoint_counters counters_;
 };
 

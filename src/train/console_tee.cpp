@@ -58,10 +58,12 @@ bool console_tee::attach(stream& s, int number, const std::string& file, base::u
   ::posix_spawn_file_actions_adddup2(&actions, s.before.get(), STDOUT_FILENO);
   // A group of its own: what ends the rank is not to end what writes its last words.
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  // When the reader of the stream has gone, the file still gets its part.
+  // When the reader of the stream has gone, the file still gets its part; when the file may not grow, the
+  // reader.
   sigset_t blocked;
   ::sigemptyset(&blocked);
   ::sigaddset(&blocked, SIGPIPE);
+  ::sigaddset(&blocked, SIGXFSZ);
   ::posix_spawnattr_setsigmask(&attributes, &blocked);
   std::string name = "tee", append = "-a", path = file;
   char* const words[] = {name.data(), append.data(), path.data(), nullptr};

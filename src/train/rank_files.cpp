@@ -89,7 +89,7 @@ rank_files::rank_files(const comm::identity& who, const track::options& o, std::
 
   if (!create_file_once(directory_ / "run.json", run_facts_json(name) + "\n", who.rank))
     throw error(errc::system, "tracking cannot write " + (directory_ / "run.json").string() + ": " +
-                                  base::errno_text(errno));
+                                  base::write_error_text(errno));
   lines_file_ = append_file(directory_ / (rank_name(who.rank) + ".jsonl"));
   events_file_ = append_file(directory_ / event_file_name(opened_, process_.host, process_.pid, who.rank));
   put_version(events_, opened_);
@@ -239,8 +239,8 @@ bool rank_files::flush() {
   const int events = events_file_.append(events_);
   lines_.clear();
   events_.clear();
-  if (events != 0) fail("the event file: " + base::errno_text(events));
-  return lines == 0 || fail("rank-" + std::to_string(who_.rank) + ".jsonl: " + base::errno_text(lines));
+  if (events != 0) fail("the event file: " + base::write_error_text(events));
+  return lines == 0 || fail("rank-" + std::to_string(who_.rank) + ".jsonl: " + base::write_error_text(lines));
 }
 
 void rank_files::put_status(std::string_view state, const progress_counts& counts, std::string_view console) {
@@ -262,7 +262,7 @@ void rank_files::put_status(std::string_view state, const progress_counts& count
           .add("console", console)
           .text();
   if (!replace_file(directory_ / (rank_name(who_.rank) + ".json"), status + "\n"))
-    fail(rank_name(who_.rank) + ".json: " + base::errno_text(errno));
+    fail(rank_name(who_.rank) + ".json: " + base::write_error_text(errno));
 }
 
 }  // namespace tutti::train

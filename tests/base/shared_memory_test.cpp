@@ -3,6 +3,7 @@
 // back.
 #include "base/shared_memory.hpp"
 
+#include "support/child.hpp"
 #include "support/local_world.hpp"
 
 #include <sys/mman.h>
@@ -13,6 +14,7 @@
 
 #include <doctest/doctest.h>
 #include <atomic>
+#include <csignal>
 #include <cstring>
 #include <list>
 #include <map>
@@ -255,4 +257,19 @@ TEST_CASE("shared memory: without memfd it is ordinary memory") {
   int status = -1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   CHECK(status == 0);
+}
+
+TEST_CASE("shared memory: past the limit of file sizes it is ordinary memory, and no signal comes") {
+  child limited([](const auto&) {
+    ::signal(SIGXFSZ, SIG_DFL);
+    const rlimit most{65'536, 65'536};
+    ::setrlimit(RLIMIT_FSIZE, &most);
+    constexpr std::size_t in_no_region_yet = 4096 * MiB;
+    auto* const bytes = static_cast<std::byte*>(detail::allocate_shared_bytes(in_no_region_yet, 1));
+    bytes[0] = std::byte{1};
+    const bool ordinary = !find_shared(bytes, 1);
+    detail::free_shared_bytes(bytes);
+    return ordinary ? 0 : 1;
+  });
+  CHECK(limited.end() == 0);
 }

@@ -449,6 +449,20 @@ TEST_CASE("history is forgotten: the file does not grow without bound") {
   }
 }
 
+TEST_CASE("a file that may not grow is an error with its cure, and no signal") {
+  const test::scratch_directory scratch;
+  child limited([path = (scratch.path() / "store").string()](const auto&) {
+    ::signal(SIGXFSZ, SIG_DFL);
+    boost::asio::io_context context;
+    const auto s = open_at(context, path);
+    const rlimit most{65'536, 65'536};
+    ::setrlimit(RLIMIT_FSIZE, &most);
+    const failure f = failure_of([&] { run_task(context, s->set("k", std::string(100'000, 'a'))); });
+    return f.code == errc::resources && f.says("ulimit -f") ? 0 : 1;
+  });
+  CHECK(limited.end() == 0);
+}
+
 TEST_CASE("a file that is taken away or damaged while in use is an error that says so, also of waits") {
   const test::scratch_directory scratch;
   const std::string path = scratch.path() / "store";

@@ -2,15 +2,18 @@
 // tutti::init by each of its methods: ranks of one process, each a thread with a runtime of its own.
 #include "base/unique_fd.hpp"
 #include "bootstrap/variables.hpp"
+#include "support/child.hpp"
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 #include "transport/tcp/interface.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/resource.h>
 
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -152,4 +155,16 @@ TEST_CASE("init: who is missing is named, by every method, in time") {
   });
   CHECK(f.code == errc::join_failed);
   CHECK_MESSAGE(f.says("rank 0 has not come"), f.text);
+}
+
+TEST_CASE("init: shared memory past the limit of file sizes is an error with its cure, and no signal") {
+  child limited([](const auto&) {
+    ::signal(SIGXFSZ, SIG_DFL);
+    const rlimit most{65'536, 65'536};
+    ::setrlimit(RLIMIT_FSIZE, &most);
+    const failure f = failure_of(
+        [] { run_local(2, over("shm"), [](communicator world) -> task<> { co_await world.barrier(); }); });
+    return f.code == errc::resources && f.says("ulimit -f") ? 0 : 1;
+  });
+  CHECK(limited.end() == 0);
 }

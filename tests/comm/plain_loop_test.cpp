@@ -12,8 +12,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <chrono>
 #include <exception>
-#include <future>
-#include <optional>
 #include <thread>
 
 using namespace tutti;
@@ -48,94 +46,76 @@ asio::awaitable<int> program_from_asio(runtime* rt) {
   co_return 2 * x;
 }
 
-struct outcome {
-  std::exception_ptr failure;
+// A program with an io_context and a runtime of its own, and what its task ends with.
+struct own_loop {
+  asio::io_context context;
+  runtime rt{context};
+  std::exception_ptr failed;
   int value = 0;
+
   auto handler() {
     return [this](std::exception_ptr e, int v) {
-      failure = e;
+      failed = e;
       value = v;
     };
   }
+  void run_to(int expected) {
+    context.run();
+    CHECK(!failed);
+    CHECK(value == expected);
+  }
+  // From a handler: keeps this thread busy there while a second one runs the io_context, `runs` times at most
+  // and until `done()`. How the last run failed.
+  template <class Done>
+  failure run_on_second_thread(int runs, Done done) {
+    failure last;
+    std::thread([&] {
+      for (int i = 0; i < runs && !done(); ++i) last = failure_of([this] { context.run(); });
+    }).join();
+    return last;
+  }
 };
 
-std::optional<tutti::test::failure> failure_of_run(asio::io_context& context) {
-  try {
-    context.run();
-  } catch (...) {
-    return describe(std::current_exception());
-  }
-  return std::nullopt;
+void check_refused(const failure& f) {
+  CHECK(f.code == errc::wrong_thread);
+  CHECK(f.says("second thread"));
 }
 
 }  // namespace
 
 TEST_CASE("a task starts in the first handler of an io_context that the program runs itself") {
-  asio::io_context context;
-  runtime rt(context);
-  outcome end;
-  asio::post(rt.get_executor(), [&] { program (&rt)(end.handler()); });
-  context.run();
-  CHECK(!end.failure);
-  CHECK(end.value == 21);
+  own_loop own;
+  asio::post(own.rt.get_executor(), [&] { program (&own.rt)(own.handler()); });
+  own.run_to(21);
 }
 
 TEST_CASE("a task is awaited by an awaitable on an io_context that the program runs itself") {
-  asio::io_context context;
-  runtime rt(context);
-  outcome end;
-  asio::co_spawn(context, program_from_asio(&rt), end.handler());
-  context.run();
-  CHECK(!end.failure);
-  CHECK(end.value == 42);
+  own_loop own;
+  asio::co_spawn(own.context, program_from_asio(&own.rt), own.handler());
+  own.run_to(42);
 }
 
 TEST_CASE("of two runtimes on one thread, a task belongs to the one whose io_context runs") {
   runtime earlier;
   earlier.run([](runtime* rt) -> task<> { co_await init(*rt, alone()); }(&earlier));
-  asio::io_context context;
-  runtime rt(context);
-  outcome end;
-  asio::post(rt.get_executor(), [&] { program (&rt)(end.handler()); });
-  context.run();
-  CHECK(!end.failure);
-  CHECK(end.value == 21);
+  own_loop own;
+  asio::post(own.rt.get_executor(), [&] { program (&own.rt)(own.handler()); });
+  own.run_to(21);
 }
 
-// The first thread is kept busy inside a handler: all that comes meanwhile comes to the second one.
 TEST_CASE("an io_context that two threads run: the second thread is refused, and the first goes on") {
-  asio::io_context context;
-  runtime rt(context);
-  outcome end, refused_start;
-  std::promise<void> second_is_done;
-  tutti::test::failure started, slept;
-  std::optional<tutti::test::failure> ended;
-  std::thread second;
-  asio::post(context, [&] {
-    program (&rt)(end.handler());  // a turn of the loop comes next, for its sleep
-    asio::post(context, [&] {
-      try {
-        program (&rt)(refused_start.handler());
-      } catch (...) {
-        started = describe(std::current_exception());
-      }
-    });
-    second = std::thread([&] {
-      // The turn that comes first ends run(), and so does the same turn after the other handler.
-      for (int runs = 0; runs < 3 && started.text.empty(); ++runs) ended = failure_of_run(context);
-      second_is_done.set_value();
-    });
-    second_is_done.get_future().wait();
+  own_loop own;
+  failure started;
+  failure ended;
+  asio::post(own.context, [&] {
+    program (&own.rt)(own.handler());  // a turn of the loop comes next, for its sleep
+    asio::post(own.context, [&] { started = failure_of([&] { program (&own.rt)(own.handler()); }); });
+    // The turn that comes first ends run(), and so does the same turn after the other handler.
+    ended = own.run_on_second_thread(3, [&] { return !started.text.empty(); });
   });
-  context.run();
-  second.join();
-  CHECK(started.code == errc::wrong_thread);
-  CHECK(started.says("second thread"));
-  REQUIRE(ended);
-  CHECK(ended->code == errc::wrong_thread);
-  CHECK(ended->says("second thread"));
-  CHECK(!end.failure);
-  CHECK(end.value == 21);
+  own.run_to(21);
+  check_refused(started);
+  check_refused(ended);
 }
 
 namespace {
@@ -150,25 +130,12 @@ task<int> waits_for_a_timer(runtime* rt) {
 }  // namespace
 
 TEST_CASE("a coroutine that Asio would resume on a second thread goes on on its own") {
-  asio::io_context context;
-  runtime rt(context);
-  outcome end;
-  std::promise<void> second_is_done;
-  std::optional<tutti::test::failure> ended;
-  std::thread second;
-  asio::post(context, [&] {
-    waits_for_a_timer (&rt)(end.handler());
-    second = std::thread([&] {
-      ended = failure_of_run(context);
-      second_is_done.set_value();
-    });
-    second_is_done.get_future().wait();
+  own_loop own;
+  failure ended;
+  asio::post(own.context, [&] {
+    waits_for_a_timer (&own.rt)(own.handler());
+    ended = own.run_on_second_thread(1, [] { return false; });
   });
-  context.run();
-  second.join();
-  REQUIRE(ended);
-  CHECK(ended->code == errc::wrong_thread);
-  CHECK(ended->says("second thread"));
-  CHECK(!end.failure);
-  CHECK(end.value == 7);
+  own.run_to(7);
+  check_refused(ended);
 }

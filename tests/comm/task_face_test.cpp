@@ -3,11 +3,13 @@
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
+#include <boost/asio/as_tuple.hpp>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/deferred.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/experimental/awaitable_operators.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -83,4 +85,36 @@ TEST_CASE("a task is started by use_future, by a callback, and cancelled by a sl
 
 TEST_CASE("a task is not started by a token on a thread without a runtime") {
   CHECK_THROWS_AS(throws()([](std::exception_ptr) {}), error);
+}
+
+namespace {
+
+task<int> answers() { co_return 42; }
+asio::awaitable<void> awaits_without_a_runtime(failure* value, failure* nothing, failure* in_tuple) {
+  try {
+    co_await answers()(asio::use_awaitable);
+  } catch (...) {
+    *value = describe(std::current_exception());
+  }
+  try {
+    co_await throws()(asio::use_awaitable);
+  } catch (...) {
+    *nothing = describe(std::current_exception());
+  }
+  const auto result = co_await answers()(asio::as_tuple(asio::use_awaitable));
+  *in_tuple = describe(std::get<0>(result));
+}
+
+}  // namespace
+
+TEST_CASE("an awaitable that awaits a task on a thread without a runtime gets wrong_thread") {
+  asio::io_context context;
+  std::array<failure, 3> failures{};
+  asio::co_spawn(context, awaits_without_a_runtime(&failures[0], &failures[1], &failures[2]), asio::detached);
+  context.run_for(patience);
+  CHECK(context.stopped());
+  for (const failure& f : failures) {
+    CHECK(f.code == errc::wrong_thread);
+    CHECK(f.says("runs no tutti::runtime"));
+  }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Authorities and certificates for tests of TLS, as files in PEM.
+// Authorities and certificates for tests of TLS, as files in PEM, where OpenSSL is installed.
 #pragma once
+
+#ifdef TUTTI_HAVE_TLS
 
 #include <doctest/doctest.h>
 #include <openssl/ec.h>
@@ -93,3 +95,5 @@ class authority {
 };
 
 }  // namespace tutti::test
+
+#endif

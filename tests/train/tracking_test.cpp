@@ -2,16 +2,21 @@
 // Tracking by ranks that are threads: what is on disk afterwards.
 #include <tutti/train/tracking.hpp>
 
+#include "base/unique_fd.hpp"
 #include "support/child.hpp"
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
 #include "train/run_reader.hpp"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <doctest/doctest.h>
 #include <atomic>
 #include <cmath>
+#include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <thread>
 
@@ -295,6 +300,7 @@ task<> more_events_than_room(communicator world, track::options o) {
   TUTTI_EXPECT(t.written == 20);
   TUTTI_EXPECT(t.failed == 0);
   TUTTI_EXPECT(t.failure.find("the event file") != std::string::npos);
+  TUTTI_EXPECT(t.failure.find("ulimit -f") != std::string::npos);
 }
 
 }  // namespace
@@ -303,11 +309,39 @@ TEST_CASE("tracking: what the disk had room for counts as written, and what it h
   const scratch_directory scratch;
   // A limit on files' sizes in place of a full disk, in a process of its own.
   child tracking([&scratch](const auto&) {
-    ::signal(SIGXFSZ, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_DFL);
     const rlimit limit{100'000, 100'000};
     ::setrlimit(RLIMIT_FSIZE, &limit);
     run_local(1, [&scratch](communicator world) {
       return more_events_than_room(std::move(world), options_in(scratch));
+    });
+    return 0;
+  });
+  CHECK(tracking.end() == 0);
+}
+
+namespace {
+
+task<> more_output_than_room(communicator world, track::options o) {
+  const track::log log = co_await track::open(world, o);
+  const std::string line(1000, 'x');
+  for (int i = 0; i < 1000; ++i) std::puts(line.c_str());
+  co_await log.finish();
+}
+
+}  // namespace
+
+TEST_CASE("tracking: a rank whose console file may not grow goes on") {
+  const scratch_directory scratch;
+  child tracking([&scratch](const auto&) {
+    ::signal(SIGXFSZ, SIG_DFL);
+    ::dup2(base::unique_fd(::open("/dev/null", O_WRONLY | O_CLOEXEC)).get(), STDOUT_FILENO);
+    const rlimit limit{100'000, 100'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    run_local(1, [&scratch](communicator world) {
+      track::options o = options_in(scratch);
+      o.console = true;
+      return more_output_than_room(std::move(world), o);
     });
     return 0;
   });

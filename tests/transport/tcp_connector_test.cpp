@@ -256,6 +256,22 @@ TEST_CASE("tcp connector: the preferred connection that never comes is given up 
   CHECK(contains(world[1].up.peers[0].text, "rank 0 (host host0, pid 1000)"));
 }
 
+TEST_CASE("tcp connector: a link that is given up while it accepts ends at once") {
+  ranks world(2);
+  world.open();
+  message waiting(frame_kind::eager, pattern(5, 1), 1);
+  auto& accepting = static_cast<tcp::tcp_link&>(world[0].to(1));
+  accepting.enter(tcp::tcp_link::phase::accepting);
+  waiting.submit(accepting);
+  accepting.give_up(errc::resources, "as it was told to");
+  CHECK(world[0].up.closings == 0);
+  REQUIRE(world.drive({0}, [&] { return world[0].up.closings == 1; }));
+  CHECK(world[0].up.peers[1].why == errc::resources);
+  CHECK(world[0].up.peers[1].text == "as it was told to");
+  CHECK(waiting.finished);
+  CHECK_FALSE(waiting.sent);
+}
+
 TEST_CASE("tcp connector: all addresses of an endpoint record are tried") {
   ranks world(2);
   std::string gone;

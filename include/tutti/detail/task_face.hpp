@@ -35,6 +35,46 @@ struct task_signature<void> {
 // The executor of this thread's runtime; throws errc::wrong_thread where there is none.
 asio::io_context::executor_type executor_of_this_thread();
 
+// Whether handlers of this type name the executor that they run on.
+struct no_executor {};
+template <class Handler>
+inline constexpr bool has_executor =
+    !std::is_same_v<asio::associated_executor_t<Handler, no_executor>, no_executor>;
+
+template <class T>
+using task_value = std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, T>>;
+
+template <class T, class Executor, class Handler>
+void post_outcome(const Executor& executor, Handler handler, std::exception_ptr failure,
+                  task_value<T> value) {
+  if constexpr (std::is_void_v<T>) {
+    asio::post(executor, [h = std::move(handler), failure]() mutable { std::move(h)(failure); });
+  } else {
+    asio::post(executor, [h = std::move(handler), failure, v = value ? std::move(*value) : T()]() mutable {
+      std::move(h)(failure, std::move(v));
+    });
+  }
+}
+
+// The executor of this thread's runtime. Where there is none: a handler with an executor of its own, such as
+// an awaitable's, gets errc::wrong_thread there, and nothing is returned; otherwise throws that.
+template <class T, class Handler>
+std::optional<asio::io_context::executor_type> executor_for_task(Handler& handler) {
+  if constexpr (has_executor<Handler>) {
+    std::exception_ptr failure;
+    try {
+      return executor_of_this_thread();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    const auto its_own = asio::get_associated_executor(handler);
+    post_outcome<T>(its_own, std::move(handler), failure, {});
+    return std::nullopt;
+  } else {
+    return executor_of_this_thread();
+  }
+}
+
 // A coroutine that frees itself at its end.
 template <class Promise>
 struct self_owned {
@@ -52,7 +92,7 @@ struct self_owned {
 template <class Promise, class T, class Task, class Handler, class Work>
 self_owned<Promise> carry_out(Task body, Handler handler, Work work, stop_scope* scope) {
   std::exception_ptr failure;
-  std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, T>> value;
+  task_value<T> value;
   try {
     if constexpr (std::is_void_v<T>) {
       co_await std::move(body);
@@ -65,13 +105,7 @@ self_owned<Promise> carry_out(Task body, Handler handler, Work work, stop_scope*
   if (auto slot = asio::get_associated_cancellation_slot(handler); slot.is_connected()) slot.clear();
   delete scope;
   const auto executor = work.get_executor();
-  if constexpr (std::is_void_v<T>) {
-    asio::post(executor, [h = std::move(handler), failure]() mutable { std::move(h)(failure); });
-  } else {
-    asio::post(executor, [h = std::move(handler), failure, v = value ? std::move(*value) : T()]() mutable {
-      std::move(h)(failure, std::move(v));
-    });
-  }
+  post_outcome<T>(executor, std::move(handler), failure, std::move(value));
 }
 
 }  // namespace tutti::detail

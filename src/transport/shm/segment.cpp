@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/segment.hpp"
 
+#include "base/sigxfsz_block.hpp"
+#include "base/text.hpp"
+
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -37,11 +40,12 @@ mapping::~mapping() {
 own_segment::own_segment(std::uint64_t world, int rank, int size, int local_ranks)
     : fd_(::memfd_create("tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING)), bulk_bytes_(bulk_ring_for(local_ranks)) {
   const std::size_t total = channel_offset(size, bulk_bytes_);
+  const base::sigxfsz_block limit_is_an_error;
   if (!fd_ || ::ftruncate(fd_.get(), static_cast<off_t>(total)) != 0)
     throw error(errc::resources,
                 fmt::format("cannot make a shared segment of {} bytes: {}; set TUTTI_TRANSPORTS=tcp "
                             "to do without",
-                            total, std::strerror(errno)));
+                            total, base::write_error_text(errno)));
   // A peer that could shrink the file could kill this process with SIGBUS.
   ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   header_ = mapping(fd_.get(), 0, page_bytes);

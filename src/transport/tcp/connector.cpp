@@ -404,7 +404,8 @@ task<> connector::converse(core::stream_socket& socket, core::time_point deadlin
   try {
     l.prepare();
     co_await core::answer_greeting(socket, info.secret, from, core::verdict::accepted, deadline);
-    attach(l, socket);
+    // Otherwise the link was given up meanwhile, and the peer sees this connection end.
+    if (l.at() == phase::accepting) attach(l, socket);
   } catch (...) {
     abandon_accepting(l);
     throw;

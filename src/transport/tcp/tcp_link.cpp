@@ -334,7 +334,7 @@ void tcp_link::rest() noexcept {
 
 void tcp_link::give_up(errc why, std::string text) noexcept {
   if (at_ == phase::connecting || at_ == phase::awaiting) owner_.stop_connecting(*this);
-  if (at_ != phase::accepting) fail(why, std::move(text));
+  fail(why, std::move(text));
 }
 
 // What the stream has taken. False: not all of it has left.
