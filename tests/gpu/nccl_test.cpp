@@ -27,8 +27,8 @@ namespace nccl = tutti::nccl;
 // Both stand-ins, with a device for each rank.
 class stage {
  public:
-  explicit stage(int devices, std::uint64_t adversary = 0) : before_(fake_.misuses()) {
-    fake_.reset(devices, adversary, 0, 1);
+  explicit stage(int devices, std::uint64_t adversary = 0, bool words = true) : before_(fake_.misuses()) {
+    fake_.reset(devices, adversary, 0, words ? 1 : 0);
     library_ = ::dlopen(tutti::test::stand_in("nccl").c_str(), RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library_ != nullptr);
     call<void()>("tutti_fake_nccl_reset")();
@@ -50,6 +50,28 @@ class stage {
   int communicators() const { return number("communicators"); }
   int held() const { return number("held"); }
   int aborts() const { return number("aborts"); }
+  // Starts make() when the device can make `events` more events.
+  template <class Make>
+  gpu::work start_short_of_events(const gpu::stream& s, int events, const Make& make) const {
+    fake_.pause(0, 1);  // no event comes back meanwhile
+    fake_.refuse_events_after(0);
+    gpu::device_buffer<int> one(s.on(), 1);
+    std::vector<gpu::work> takers;  // of events that were made before
+    const auto drain = [&] {
+      do {
+        takers.push_back(tutti::start(s.fill(one, std::byte{0})));
+      } while (!takers.back().done());
+    };
+    drain();
+    // It fails, and lets go of the events of operations that are done.
+    takers.push_back(tutti::start(make()));
+    drain();
+    fake_.refuse_events_after(events);
+    gpu::work w = tutti::start(make());
+    fake_.refuse_events_after(-1);
+    fake_.pause(0, 0);
+    return w;
+  }
 
  private:
   int number(const char* what) const {
@@ -337,6 +359,24 @@ task<> aborted_in_a_call(communicator world, const stage* on) {
   co_await s.reached();
 }
 
+// An operation that the device lacks an event for has not been called, and disturbs no other.
+task<> without_an_event(communicator world, const stage* on, int events) {
+  const gpu::device dev = cuda::open(world, world.rank());
+  const gpu::stream s(dev);
+  nccl::communicator comm = co_await nccl::init(world, dev);
+  gpu::device_buffer<int> a(dev, 10);
+  const std::vector<int> ones(10, 1);
+  const auto sum_up = [&] { return comm.all_reduce(a, tutti::sum, s); };
+  gpu::work w = on->start_short_of_events(s, events, sum_up);
+  const auto seen = co_await failure_of(&w);
+  TUTTI_EXPECT(seen.code == (events < 3 ? errc::resources : errc::success));
+  co_await s.upload(a, ones);
+  co_await comm.all_reduce(a, tutti::sum, s);
+  std::vector<int> out(10);
+  co_await s.download(out, a);
+  TUTTI_EXPECT(out == ones);
+}
+
 task<> failing_call(communicator world, const stage* on) {
   const gpu::device dev = cuda::open(world, world.rank());
   const gpu::stream s(dev);
@@ -463,6 +503,19 @@ TEST_CASE("the thread that interrupts a call ends before the communicator's loop
   tutti::run_local(2, within(tutti::test::patience),
                    [&on](communicator world) { return stuck_in_the_library(std::move(world), &on); });
   CHECK(on.communicators() == 0);
+}
+TEST_CASE("an operation of NCCL's that could not be started leaves nothing pending") {
+  for (const bool words : {true, false})
+    for (int events = 0; events <= 3; ++events) {
+      CAPTURE(words);
+      CAPTURE(events);
+      const stage on(1, 0, words);
+      tutti::run_local(1, within(2s), [&on, events](communicator world) {
+        return without_an_event(std::move(world), &on, events);
+      });
+      CHECK(on.aborts() == 0);
+      CHECK(on.communicators() == 0);
+    }
 }
 TEST_CASE("what NCCL says is handed on, to all ranks") {
   const stage on(2);

@@ -134,13 +134,12 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
 class group_impl::operation_job final : public job {
  public:
   operation_job(std::shared_ptr<group_impl> g, std::shared_ptr<work_state> w, std::shared_ptr<void> ready,
-                gpu::detail::stream_state::reserved r, void* passed)
+                void* passed)
       : what_(w->what),
         handle_(g->handle_),
         stream_(g->stream_),
         side_(g->side_),
         ready_(std::move(ready)),
-        place_(std::move(r)),
         passed_(passed),
         rank_(g->rank()),
         size_(g->size()),
@@ -150,6 +149,12 @@ class group_impl::operation_job final : public job {
   ~operation_job() override {
     if (passed_ != nullptr)
       work_->on->give_event(passed_);  // the submit thread was closed before it was finished
+  }
+
+  // Where it is in the order of the submit thread's stream. Before it is submitted.
+  gpu::detail::point& take_place() {
+    place_ = stream_->reserve();
+    return *place_.at;
   }
 
   void run() noexcept override {
@@ -275,17 +280,12 @@ void group_impl::check_supported(const call& c) const {
 
 std::shared_ptr<work_state> group_impl::start(call what) {
   check_usable();
+  forget_done();
   std::shared_ptr<void> ready(on_->take_event(), [home = on_](void* e) { home->give_event(e); });
   const auto after = what.on;
   std::shared_ptr<work_state> w = begin(std::move(what));
   check_supported(w->what);
   on_->driver().record(ready.get(), after->native());
-  forget_done();
-  last_ = w->what.kind;
-  const std::chrono::milliseconds limit = on_->timeout();
-  const auto now = std::chrono::steady_clock::now();
-  pending_.push_back(
-      {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
   w->owner = this;
   w->voided = std::make_shared<std::atomic<bool>>(false);
   w->stop = [](work_state& state, errc why, const std::string& text) {
@@ -295,11 +295,17 @@ std::shared_ptr<work_state> group_impl::start(call what) {
     // What the device has begun cannot be taken back on one rank alone.
     self.fail_all(why, message, true);
   };
-  gpu::detail::stream_state::reserved place = stream_->reserve();
   // Cancellation needs what finish_with lets go of: the title.
   auto j = std::make_shared<operation_job>(std::static_pointer_cast<group_impl>(shared_from_this()), w,
-                                           std::move(ready), place, on_->take_event());
-  w->finish_with(*stream_, *place.at);
+                                           std::move(ready), on_->take_event());
+  // The place is the last thing that the device may lack. With it the operation counts as called.
+  gpu::detail::point& place = j->take_place();
+  last_ = w->what.kind;
+  const std::chrono::milliseconds limit = on_->timeout();
+  const auto now = std::chrono::steady_clock::now();
+  pending_.push_back(
+      {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
+  w->finish_with(*stream_, place);
   submit_thread_->submit(std::move(j));
   arm_timer();
   return w;
