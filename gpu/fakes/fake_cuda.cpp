@@ -14,15 +14,23 @@
 
 using namespace tutti::cuda::fake;
 
+namespace {
+
+std::atomic<int> events_left{-1};  // to be made; negative: no limit
+
+}  // namespace
+
 // ---- what tests tell ----
 
 TUTTI_EXPORT void tutti_fake_cuda_reset(int devices, std::uint64_t adversary, std::uint64_t delay_us,
                                         int words) {
+  events_left.store(-1);
   lib().reset(devices, adversary, delay_us, words != 0);
 }
 TUTTI_EXPORT void tutti_fake_cuda_fail_after(int device, std::uint64_t n, const char* why) {
   lib().devices.at(static_cast<std::size_t>(device))->engine->fail_after(n, why);
 }
+TUTTI_EXPORT void tutti_fake_cuda_refuse_events_after(int n) { events_left.store(n); }
 TUTTI_EXPORT void tutti_fake_cuda_pause(int device, int on) {
   lib().devices.at(static_cast<std::size_t>(device))->engine->pause(on != 0);
 }
@@ -279,6 +287,8 @@ TUTTI_EXPORT result cuStreamWaitValue64_v2(stream* s, device_pointer p, std::uin
 }
 TUTTI_EXPORT result cuEventCreate(event** e, unsigned flags) {
   TUTTI_CHECK(wrong("cuEventCreate"));
+  if (events_left.load() == 0) return error_out_of_memory;
+  if (events_left.load() > 0) --events_left;
   const bool shared = (flags & event_interprocess) != 0;
   if (shared && (flags & event_disable_timing) == 0)
     return lib().misused("cuEventCreate of an event of several processes that takes times",

@@ -10,6 +10,8 @@ extern "C" {
 // without `words` the device cannot write to host memory from streams.
 void tutti_fake_cuda_reset(int devices, std::uint64_t adversary, std::uint64_t delay_us, int words);
 void tutti_fake_cuda_fail_after(int device, std::uint64_t n, const char* why);
+// After n more events none can be made; a negative n ends that.
+void tutti_fake_cuda_refuse_events_after(int n);
 void tutti_fake_cuda_pause(int device, int on);
 void tutti_fake_cuda_set_capturing(void* stream, int on);
 std::uint64_t tutti_fake_cuda_allocations(int device);

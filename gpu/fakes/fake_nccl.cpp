@@ -117,6 +117,7 @@ struct tutti::nccl::abi::communicator {
   std::uint64_t sequence = 0;
   int splits = 0;
   bool aborted = false;
+  bool freed = false;
   std::vector<std::pair<std::atomic<std::uint64_t>*, int>>
       waiting;  // what its streams wait for, on which device
   std::map<int, scaled_sum> operations;
@@ -130,6 +131,14 @@ struct library {
   std::map<std::string, std::shared_ptr<world>> worlds;
   std::uint64_t next_id = 1;
   bool blocked = false;
+  bool ignores_revocations = false;
+  int hold = nccl_hold_none;
+  int held = 0;           // calls that are held now
+  int interruptions = 0;  // aborts and revocations
+  int aborts = 0;
+  int misuses = 0;
+  std::chrono::milliseconds slow_ends{0};
+  int ending = 0;  // threads in ncclCommAbort or ncclCommRevoke
   result fail_next = success;
   int communicators = 0;
   std::atomic<const char*> last_error{""};
@@ -252,8 +261,26 @@ void arrive(void* data) {
   a->of->collectives.erase(a->sequence);
 }
 
+// Every call begins with this, under the lock.
+void use(const communicator* c) {
+  if (c != nullptr && c->freed) ++lib().misuses;
+}
+
+// Keeps the caller here if the test wants that, until a communicator is aborted or revoked or the test lets
+// go.
+void hold(int where) {
+  std::unique_lock lock(lib().mutex);
+  if (lib().hold != where) return;
+  ++lib().held;
+  const int before = lib().interruptions;
+  lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(60),
+                           [&] { return lib().hold != where || lib().interruptions != before; });
+  --lib().held;
+}
+
 // What every call that enqueues begins with. Success: go on.
 result enter(communicator* c, std::unique_lock<std::mutex>& lock) {
+  use(c);
   if (const result r = std::exchange(lib().fail_next, success); r != success) {
     lib().last_error = "as the test wanted";
     return r;
@@ -264,6 +291,7 @@ result enter(communicator* c, std::unique_lock<std::mutex>& lock) {
 }
 
 result enqueue(communicator* c, operation part, void* stream) {
+  hold(nccl_hold_entry);
   std::unique_lock lock(lib().mutex);
   if (const result r = enter(c, lock); r != success) return r;
   if (const auto made = c->operations.find(part.op); made != c->operations.end())
@@ -328,6 +356,7 @@ result end_group() {
   const std::vector<call_part> parts = std::exchange(group_parts, {});
   if (parts.empty()) return success;
   communicator* const c = parts[0].comm;
+  hold(nccl_hold_entry);
   std::unique_lock lock(lib().mutex);
   if (const result r = enter(c, lock); r != success) return r;
   auto batch = std::make_shared<message_batch>();
@@ -344,6 +373,10 @@ result end_group() {
 }
 
 result message_part(call_part p) {
+  {
+    const std::lock_guard lock(lib().mutex);
+    use(p.comm);
+  }
   group_parts.push_back(p);
   return group_depth == 0 ? end_group() : success;
 }
@@ -373,13 +406,28 @@ result join(const std::string& name, int size, int rank, communicator** made) {
   return success;
 }
 
-void end(communicator* c) {
-  std::unique_lock lock(lib().mutex);
+// Releases what the streams of `c` wait for, and whoever is in a call with it. Under the lock.
+void stop(communicator* c) {
   c->aborted = true;
+  ++lib().interruptions;
   for (const auto& [word, device] : c->waiting)
     if (word->load() == 0) release(word, device);
   lib().changed.notify_all();
+}
+
+void free_now(communicator* c) {
+  use(c);
+  c->freed = true;
+  stop(c);
   --lib().communicators;
+}
+
+// An end that takes its time after it has released the others.
+void finish_ending(std::unique_lock<std::mutex>& lock) {
+  ++lib().ending;
+  const auto until = std::chrono::system_clock::now() + lib().slow_ends;
+  while (std::chrono::system_clock::now() < until) lib().changed.wait_until(lock, until);
+  --lib().ending;
 }
 
 }  // namespace
@@ -392,6 +440,10 @@ TUTTI_EXPORT void tutti_fake_nccl_reset(void) {
   lib().blocked = false;
   lib().fail_next = success;
   lib().communicators = 0;
+  lib().ignores_revocations = false;
+  lib().hold = nccl_hold_none;
+  lib().aborts = lib().misuses = 0;
+  lib().slow_ends = {};
 }
 TUTTI_EXPORT void tutti_fake_nccl_block_calls(int on) {
   const std::lock_guard lock(lib().mutex);
@@ -401,6 +453,35 @@ TUTTI_EXPORT void tutti_fake_nccl_block_calls(int on) {
 TUTTI_EXPORT void tutti_fake_nccl_fail_next(int code) {
   const std::lock_guard lock(lib().mutex);
   lib().fail_next = code;
+}
+TUTTI_EXPORT void tutti_fake_nccl_hold(int where) {
+  const std::lock_guard lock(lib().mutex);
+  lib().hold = where;
+  lib().changed.notify_all();
+}
+TUTTI_EXPORT int tutti_fake_nccl_held(void) {
+  const std::lock_guard lock(lib().mutex);
+  return lib().held;
+}
+TUTTI_EXPORT void tutti_fake_nccl_ignore_revocations(int on) {
+  const std::lock_guard lock(lib().mutex);
+  lib().ignores_revocations = on != 0;
+}
+TUTTI_EXPORT void tutti_fake_nccl_slow_ends(int ms) {
+  const std::lock_guard lock(lib().mutex);
+  lib().slow_ends = std::chrono::milliseconds(ms);
+}
+TUTTI_EXPORT int tutti_fake_nccl_ending(void) {
+  const std::lock_guard lock(lib().mutex);
+  return lib().ending;
+}
+TUTTI_EXPORT int tutti_fake_nccl_aborts(void) {
+  const std::lock_guard lock(lib().mutex);
+  return lib().aborts;
+}
+TUTTI_EXPORT int tutti_fake_nccl_misuses(void) {
+  const std::lock_guard lock(lib().mutex);
+  return lib().misuses;
 }
 TUTTI_EXPORT int tutti_fake_nccl_communicators(void) {
   const std::lock_guard lock(lib().mutex);
@@ -419,7 +500,11 @@ TUTTI_EXPORT const char* ncclGetErrorString(result code) {
          : code == success      ? "no error"
                                 : "an error";
 }
-TUTTI_EXPORT const char* ncclGetLastError(communicator*) { return lib().last_error.load(); }
+TUTTI_EXPORT const char* ncclGetLastError(communicator* c) {
+  const std::lock_guard lock(lib().mutex);
+  use(c);
+  return lib().last_error.load();
+}
 TUTTI_EXPORT result ncclGetUniqueId(unique_id* id) {
   const std::lock_guard lock(lib().mutex);
   std::memset(id, 0, sizeof *id);
@@ -439,21 +524,28 @@ TUTTI_EXPORT result ncclCommInitRankConfig(communicator** c, int size, unique_id
   if (magic != 0xcafebeef) return invalid_argument;
   return join(std::string(id.bytes, sizeof id.bytes), size, rank, c);
 }
-TUTTI_EXPORT result ncclCommFinalize(communicator*) { return success; }
+TUTTI_EXPORT result ncclCommFinalize(communicator* c) {
+  const std::lock_guard lock(lib().mutex);
+  use(c);
+  return success;
+}
 TUTTI_EXPORT result ncclCommDestroy(communicator* c) {
-  end(c);
+  const std::lock_guard lock(lib().mutex);
+  free_now(c);
   return success;
 }
 TUTTI_EXPORT result ncclCommAbort(communicator* c) {
-  end(c);
+  std::unique_lock lock(lib().mutex);
+  ++lib().aborts;
+  free_now(c);
+  finish_ending(lock);
   return success;
 }
 TUTTI_EXPORT result ncclCommRevoke(communicator* c, int) {
-  const std::lock_guard lock(lib().mutex);
-  c->aborted = true;
-  for (const auto& [word, device] : c->waiting)
-    if (word->load() == 0) release(word, device);
-  lib().changed.notify_all();
+  std::unique_lock lock(lib().mutex);
+  use(c);
+  if (!lib().ignores_revocations) stop(c);
+  finish_ending(lock);
   return success;
 }
 TUTTI_EXPORT result ncclCommGetAsyncError(communicator*, result* code) {
@@ -465,6 +557,7 @@ TUTTI_EXPORT result ncclCommSplit(communicator* c, int color, int key, communica
   int rank = 0, size = 0;
   {
     std::unique_lock lock(lib().mutex);
+    use(c);
     const int number = c->splits++;
     if (color >= 0) c->of->splits[number][color].emplace_back(key, c->rank);
     ++c->of->split_arrived[number];
@@ -484,6 +577,10 @@ TUTTI_EXPORT result ncclCommSplit(communicator* c, int color, int key, communica
   return join(name, size, rank, made);
 }
 TUTTI_EXPORT result ncclCommShrink(communicator* c, int* excluded, int n, communicator** made, config*, int) {
+  {
+    const std::lock_guard lock(lib().mutex);
+    use(c);
+  }
   int rank = c->rank;
   for (int i = 0; i < n; ++i)
     if (excluded[i] < c->rank) --rank;
@@ -518,6 +615,7 @@ TUTTI_EXPORT result ncclRecv(void* data, std::size_t n, int, int peer, communica
 }
 TUTTI_EXPORT result ncclGroupStart() {
   ++group_depth;
+  hold(nccl_hold_group);
   return success;
 }
 TUTTI_EXPORT result ncclGroupEnd() { return --group_depth == 0 ? end_group() : success; }
@@ -547,11 +645,16 @@ TUTTI_EXPORT result ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, in
       return invalid_argument;
   }
   const std::lock_guard lock(lib().mutex);
+  use(c);
   *op = 100 + static_cast<int>(c->operations.size());
   c->operations[*op] = {factor};
   return success;
 }
-TUTTI_EXPORT result ncclRedOpDestroy(int, communicator*) { return success; }
+TUTTI_EXPORT result ncclRedOpDestroy(int, communicator* c) {
+  const std::lock_guard lock(lib().mutex);
+  use(c);
+  return success;
+}
 TUTTI_EXPORT result ncclMemAlloc(void** memory, std::size_t bytes) {
   using alloc = int (*)(unsigned long long*, std::size_t);
   void* const library = ::dlopen(std::getenv("TUTTI_CUDA_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
@@ -566,8 +669,14 @@ TUTTI_EXPORT result ncclMemFree(void* memory) {
   return reinterpret_cast<release_call>(::dlsym(library, "cuMemFree_v2"))(
       reinterpret_cast<unsigned long long>(memory));
 }
-TUTTI_EXPORT result ncclCommRegister(communicator*, void* memory, std::size_t, void** handle) {
+TUTTI_EXPORT result ncclCommRegister(communicator* c, void* memory, std::size_t, void** handle) {
+  const std::lock_guard lock(lib().mutex);
+  use(c);
   *handle = memory;
   return success;
 }
-TUTTI_EXPORT result ncclCommDeregister(communicator*, void*) { return success; }
+TUTTI_EXPORT result ncclCommDeregister(communicator* c, void*) {
+  const std::lock_guard lock(lib().mutex);
+  use(c);
+  return success;
+}

@@ -2,6 +2,8 @@
 // What tests tell the stand-in for libnccl, beside NCCL's own calls.
 #pragma once
 
+enum { nccl_hold_none, nccl_hold_entry, nccl_hold_group };
+
 extern "C" {
 void tutti_fake_nccl_reset(void);
 // Calls that enqueue do not return before the communicator is aborted, as when a peer cannot be connected.
@@ -9,4 +11,14 @@ void tutti_fake_nccl_block_calls(int on);
 // The next call that enqueues fails with this result.
 void tutti_fake_nccl_fail_next(int result);
 int tutti_fake_nccl_communicators(void);  // made and not gone
+// Holds calls until a communicator is aborted or revoked, or until this is called again: those that enqueue,
+// before they look at the communicator (entry), or ncclGroupStart (group).
+void tutti_fake_nccl_hold(int where);
+int tutti_fake_nccl_held(void);                   // calls that are held now
+void tutti_fake_nccl_ignore_revocations(int on);  // a revocation ends nothing
+// Aborts and revocations return so much later than what they end.
+void tutti_fake_nccl_slow_ends(int ms);
+int tutti_fake_nccl_ending(void);  // threads in an abort or a revocation
+int tutti_fake_nccl_aborts(void);
+int tutti_fake_nccl_misuses(void);  // uses of a communicator that was freed
 }

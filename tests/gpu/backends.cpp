@@ -118,6 +118,7 @@ fake_cuda::fake_cuda() {
   };
   find(reset, "tutti_fake_cuda_reset");
   find(fail_after, "tutti_fake_cuda_fail_after");
+  find(refuse_events_after, "tutti_fake_cuda_refuse_events_after");
   find(pause, "tutti_fake_cuda_pause");
   find(set_capturing, "tutti_fake_cuda_set_capturing");
   find(allocations, "tutti_fake_cuda_allocations");

@@ -43,6 +43,7 @@ class fake_cuda {
   fake_cuda();
   void (*reset)(int, std::uint64_t, std::uint64_t, int) = nullptr;
   void (*fail_after)(int, std::uint64_t, const char*) = nullptr;
+  void (*refuse_events_after)(int) = nullptr;
   void (*pause)(int, int) = nullptr;
   void (*set_capturing)(void*, int) = nullptr;
   std::uint64_t (*allocations)(int) = nullptr;

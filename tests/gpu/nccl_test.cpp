@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // NCCL as awaitables, on the stand-ins: every collective, messages, splitting; what ends stuck operations,
 // and what is said.
+#include "fake_nccl.hpp"
 #include "gpu/backends.hpp"
 #include "support/skip.hpp"
 
@@ -26,22 +27,56 @@ namespace nccl = tutti::nccl;
 // Both stand-ins, with a device for each rank.
 class stage {
  public:
-  explicit stage(int devices, std::uint64_t adversary = 0) : before_(fake_.misuses()) {
-    fake_.reset(devices, adversary, 0, 1);
+  explicit stage(int devices, std::uint64_t adversary = 0, bool words = true) : before_(fake_.misuses()) {
+    fake_.reset(devices, adversary, 0, words ? 1 : 0);
     library_ = ::dlopen(tutti::test::stand_in("nccl").c_str(), RTLD_NOW | RTLD_LOCAL);
     REQUIRE(library_ != nullptr);
     call<void()>("tutti_fake_nccl_reset")();
   }
-  ~stage() { CHECK_MESSAGE(fake_.misuses() == before_, fake_.last_misuse()); }
+  ~stage() {
+    CHECK_MESSAGE(fake_.misuses() == before_, fake_.last_misuse());
+    CHECK(number("misuses") == 0);
+    CHECK(number("ending") == 0);
+  }
   template <class F>
   F* call(const char* name) const {
     return reinterpret_cast<F*>(::dlsym(library_, name));
   }
   void block_calls(bool on) const { call<void(int)>("tutti_fake_nccl_block_calls")(on ? 1 : 0); }
   void fail_next(int code) const { call<void(int)>("tutti_fake_nccl_fail_next")(code); }
-  int communicators() const { return call<int()>("tutti_fake_nccl_communicators")(); }
+  void hold(int where) const { call<void(int)>("tutti_fake_nccl_hold")(where); }
+  void ignore_revocations() const { call<void(int)>("tutti_fake_nccl_ignore_revocations")(1); }
+  void make_ends_slow() const { call<void(int)>("tutti_fake_nccl_slow_ends")(300); }
+  int communicators() const { return number("communicators"); }
+  int held() const { return number("held"); }
+  int aborts() const { return number("aborts"); }
+  // Starts make() when the device can make `events` more events.
+  template <class Make>
+  gpu::work start_short_of_events(const gpu::stream& s, int events, const Make& make) const {
+    fake_.pause(0, 1);  // no event comes back meanwhile
+    fake_.refuse_events_after(0);
+    gpu::device_buffer<int> one(s.on(), 1);
+    std::vector<gpu::work> takers;  // of events that were made before
+    const auto drain = [&] {
+      do {
+        takers.push_back(tutti::start(s.fill(one, std::byte{0})));
+      } while (!takers.back().done());
+    };
+    drain();
+    // It fails, and lets go of the events of operations that are done.
+    takers.push_back(tutti::start(make()));
+    drain();
+    fake_.refuse_events_after(events);
+    gpu::work w = tutti::start(make());
+    fake_.refuse_events_after(-1);
+    fake_.pause(0, 0);
+    return w;
+  }
 
  private:
+  int number(const char* what) const {
+    return call<int()>((std::string("tutti_fake_nccl_") + what).c_str())();
+  }
   const tutti::test::variable cuda_{"TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda")};
   const tutti::test::variable nccl_{"TUTTI_NCCL_LIBRARY", tutti::test::stand_in("nccl")};
   tutti::test::fake_cuda fake_;
@@ -260,6 +295,88 @@ task<> stuck_in_the_library(communicator world, const stage* on) {
   co_await world.barrier();
 }
 
+task<tutti::test::failure> failure_of(gpu::work* w) {
+  std::exception_ptr caught;
+  try {
+    co_await *w;
+  } catch (...) {
+    caught = std::current_exception();
+  }
+  co_return tutti::test::describe(caught);
+}
+
+// The submit thread has the communicator and is about to give it to NCCL when the loop thread ends it.
+task<> ended_at_the_entry(communicator world, const stage* on) {
+  const gpu::device dev = cuda::open(world, world.rank());
+  const gpu::stream s(dev);
+  nccl::communicator comm = co_await nccl::init(world, dev);
+  gpu::device_buffer<int> a(dev, 10);
+  co_await s.fill(a, std::byte{0});
+  on->hold(nccl_hold_entry);
+  gpu::work w = tutti::start(comm.all_reduce(a, tutti::sum, s));
+  while (on->held() == 0) co_await tutti::sleep_for(1ms);
+  comm.abort();
+  const auto seen = co_await failure_of(&w);
+  TUTTI_EXPECT(seen.code == errc::cancelled);
+  const auto after = co_await failure_in(comm.all_reduce(a, tutti::sum, s));
+  TUTTI_EXPECT(after.code == errc::communicator_failed);
+  co_await s.reached();
+}
+
+// The submit thread is inside a group when the loop thread ends the communicator, and then fills the group.
+task<> ended_in_a_group(communicator world, const stage* on) {
+  const gpu::device dev = cuda::open(world, world.rank());
+  const gpu::stream s(dev);
+  nccl::communicator comm = co_await nccl::init(world, dev);
+  gpu::device_buffer<int> a(dev, 10), b(dev, 10);
+  nccl::batch itself;
+  itself.send(a, 0).recv(b, 0);
+  co_await s.fill(a, std::byte{0});
+  on->hold(nccl_hold_group);
+  gpu::work w = tutti::start(comm.run(itself, s));
+  while (on->held() == 0) co_await tutti::sleep_for(1ms);
+  comm.abort();
+  // Much longer than the patience with a call that waits: what is inside a group does not wait.
+  for (int i = 0; i < 50 && on->aborts() == 0; ++i) co_await tutti::sleep_for(10ms);
+  TUTTI_EXPECT(on->aborts() == 0);
+  on->hold(nccl_hold_none);
+  const auto seen = co_await failure_of(&w);
+  TUTTI_EXPECT(seen.code == errc::cancelled);
+  co_await s.reached();
+}
+
+// The call returns only because it was aborted: there is no communicator left for what follows the call.
+task<> aborted_in_a_call(communicator world, const stage* on) {
+  const gpu::device dev = cuda::open(world, world.rank());
+  const gpu::stream s(dev);
+  nccl::communicator comm = co_await nccl::init(world, dev);
+  gpu::device_buffer<float> a(dev, 10);
+  co_await s.fill(a, std::byte{0});
+  on->block_calls(true);
+  const auto seen =
+      co_await failure_in(tutti::with_timeout(comm.all_reduce(a, tutti::premul_sum(0.5f), s), 50ms));
+  TUTTI_EXPECT(seen.code != errc::success);
+  co_await s.reached();
+}
+
+// An operation that the device lacks an event for has not been called, and disturbs no other.
+task<> without_an_event(communicator world, const stage* on, int events) {
+  const gpu::device dev = cuda::open(world, world.rank());
+  const gpu::stream s(dev);
+  nccl::communicator comm = co_await nccl::init(world, dev);
+  gpu::device_buffer<int> a(dev, 10);
+  const std::vector<int> ones(10, 1);
+  const auto sum_up = [&] { return comm.all_reduce(a, tutti::sum, s); };
+  gpu::work w = on->start_short_of_events(s, events, sum_up);
+  const auto seen = co_await failure_of(&w);
+  TUTTI_EXPECT(seen.code == (events < 3 ? errc::resources : errc::success));
+  co_await s.upload(a, ones);
+  co_await comm.all_reduce(a, tutti::sum, s);
+  std::vector<int> out(10);
+  co_await s.download(out, a);
+  TUTTI_EXPECT(out == ones);
+}
+
 task<> failing_call(communicator world, const stage* on) {
   const gpu::device dev = cuda::open(world, world.rank());
   const gpu::stream s(dev);
@@ -358,6 +475,48 @@ TEST_CASE("a call that does not return is ended from outside") {
   tutti::run_local(2, within(tutti::test::patience),
                    [&on](communicator world) { return stuck_in_the_library(std::move(world), &on); });
 }
+TEST_CASE("the end of a communicator frees nothing before a call that is about to begin") {
+  const stage on(1);
+  tutti::run_local(1, within(tutti::test::patience),
+                   [&on](communicator world) { return ended_at_the_entry(std::move(world), &on); });
+  CHECK(on.aborts() == 1);
+  CHECK(on.communicators() == 0);
+}
+TEST_CASE("the end of a communicator frees nothing inside a group") {
+  const stage on(1);
+  tutti::run_local(1, within(tutti::test::patience),
+                   [&on](communicator world) { return ended_in_a_group(std::move(world), &on); });
+  CHECK(on.aborts() == 1);
+  CHECK(on.communicators() == 0);
+}
+TEST_CASE("nothing uses a communicator that was aborted during a call") {
+  const stage on(1);
+  on.ignore_revocations();
+  tutti::run_local(1, within(tutti::test::patience),
+                   [&on](communicator world) { return aborted_in_a_call(std::move(world), &on); });
+  CHECK(on.aborts() == 1);
+  CHECK(on.communicators() == 0);
+}
+TEST_CASE("the thread that interrupts a call ends before the communicator's loop does") {
+  const stage on(2);
+  on.make_ends_slow();
+  tutti::run_local(2, within(tutti::test::patience),
+                   [&on](communicator world) { return stuck_in_the_library(std::move(world), &on); });
+  CHECK(on.communicators() == 0);
+}
+TEST_CASE("an operation of NCCL's that could not be started leaves nothing pending") {
+  for (const bool words : {true, false})
+    for (int events = 0; events <= 3; ++events) {
+      CAPTURE(words);
+      CAPTURE(events);
+      const stage on(1, 0, words);
+      tutti::run_local(1, within(2s), [&on, events](communicator world) {
+        return without_an_event(std::move(world), &on, events);
+      });
+      CHECK(on.aborts() == 0);
+      CHECK(on.communicators() == 0);
+    }
+}
 TEST_CASE("what NCCL says is handed on, to all ranks") {
   const stage on(2);
   tutti::run_local(2, within(tutti::test::patience),
@@ -366,6 +525,7 @@ TEST_CASE("what NCCL says is handed on, to all ranks") {
 TEST_CASE("a communicator is revoked, and shrunk") {
   const stage on(3);
   tutti::run_local(3, within(tutti::test::patience), revoked);
+  CHECK(on.communicators() == 0);
 }
 TEST_CASE("two ranks on one GPU are refused") {
   const stage on(1);

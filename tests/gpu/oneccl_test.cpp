@@ -2,6 +2,7 @@
 // oneCCL as awaitables, on a stand-in: every collective on memory of devices and of the host, messages,
 // splitting, queues; what ends stuck operations, and what is said.
 #include "gpu/backends.hpp"
+#include "support/failing_memory.hpp"
 
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -316,6 +317,25 @@ task<> stuck_in_the_library(communicator world, const stage* on) {
   co_await world.barrier();
 }
 
+// Memory runs out at the allocation of this number in the start of an operation.
+task<> without_memory(communicator world, long allocation, bool* thrown) {
+  using tutti::test::failing_memory;
+  const gpu::device dev = tutti::emulated::open(world);
+  const gpu::stream s(dev);
+  oneccl::communicator comm = co_await oneccl::init(world, dev);
+  gpu::device_buffer<int> a(dev, 10);
+  gpu::operation sum_up = comm.all_reduce(a, tutti::sum, s);
+  gpu::work w;
+  failing_memory::fail_after(allocation, 1);
+  try {
+    w = tutti::start(std::move(sum_up));
+  } catch (const std::bad_alloc&) {
+    *thrown = true;
+  }
+  failing_memory::never_fail();
+  if (*thrown) co_await comm.all_reduce(a, tutti::sum, s);
+}
+
 task<> failing_call(communicator world, const stage* on) {
   const gpu::device dev = tutti::emulated::open(world);
   const gpu::stream s(dev);
@@ -385,6 +405,20 @@ TEST_CASE("a call of oneCCL's that does not return is left alone") {
   tutti::run_local(2, within(tutti::test::patience),
                    [&on](communicator world) { return stuck_in_the_library(std::move(world), &on); });
   on.block_calls(false);
+}
+TEST_CASE("an operation of oneCCL's that could not be started leaves nothing pending") {
+  // Until it runs: what it lacks from then on fails the communicator.
+  bool thrown = true;
+  for (long allocation = 0; thrown; ++allocation) {
+    CAPTURE(allocation);
+    const stage on;
+    thrown = false;
+    tutti::run_local(1, within(tutti::test::patience), [allocation, &thrown](communicator world) {
+      return without_memory(std::move(world), allocation, &thrown);
+    });
+    CHECK((thrown || allocation > 0));
+    if (thrown) CHECK(on.communicators() == 0);
+  }
 }
 TEST_CASE("what oneCCL says is handed on, to all ranks") {
   const stage on;

@@ -10,6 +10,7 @@ namespace tutti::cuda::abi {
 namespace {
 
 using gpu::detail::find_call;
+using gpu::detail::find_required_call;
 using gpu::detail::reason_of_loader;
 using opened = gpu::detail::opened_library<table>;
 
@@ -26,8 +27,7 @@ opened open(const std::string& path) {
   auto calls = std::make_unique<table>();
   std::string missing;
 #define TUTTI_CUDA_FIND(member, symbol, parameters) \
-  if (!find_call(library, symbol, calls->member))   \
-    missing += std::string(missing.empty() ? "" : ", ") + symbol;
+  find_required_call(library, symbol, calls->member, missing);
   TUTTI_CUDA_CALLS(TUTTI_CUDA_FIND)
 #undef TUTTI_CUDA_FIND
   if (!missing.empty()) {

@@ -31,6 +31,12 @@ bool find_call(void* library, const char* symbol, F*& to) {
   return to != nullptr;
 }
 
+// Appends the symbol to `missing`, a list of names, when the library lacks it.
+template <class F>
+void find_required_call(void* library, const char* symbol, F*& to, std::string& missing) {
+  if (!find_call(library, symbol, to)) missing += std::string(missing.empty() ? "" : ", ") + symbol;
+}
+
 // Of the file that `variable` names in the environment, or of `usual`. Each file is opened once, by `open`,
 // and stays open; null: `why`. From any thread.
 template <class Table>

@@ -13,6 +13,7 @@ namespace tutti::level_zero::abi {
 namespace {
 
 using gpu::detail::find_call;
+using gpu::detail::find_required_call;
 using gpu::detail::reason_of_loader;
 using opened = gpu::detail::opened_library<table>;
 
@@ -49,8 +50,7 @@ opened open(const std::string& path) {
   auto calls = std::make_unique<table>();
   std::string missing;
 #define TUTTI_LEVEL_ZERO_FIND(member, symbol, parameters) \
-  if (!find_call(library, #symbol, calls->member))        \
-    missing += std::string(missing.empty() ? "" : ", ") + #symbol;
+  find_required_call(library, #symbol, calls->member, missing);
   TUTTI_LEVEL_ZERO_CALLS(TUTTI_LEVEL_ZERO_FIND)
 #undef TUTTI_LEVEL_ZERO_FIND
   if (!missing.empty()) {

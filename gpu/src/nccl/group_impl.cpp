@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <boost/asio/deferred.hpp>
 #include <cstring>
-#include <thread>
 #include <tutti/tutti.hpp>
 #include <utility>
 
@@ -28,8 +27,9 @@ std::byte* block(void* base, std::size_t i, std::size_t bytes) noexcept {
 }
 
 // Elements that are only moved go as bytes: NCCL need not know their type.
-abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what, int rank, int size,
+abi::result enqueue(const abi::table& n, owned_communicator::use& use, const call& what, int rank, int size,
                     void* stream) {
+  abi::communicator* const c = use.get();
   const void* const in = what.in.data;
   void* const out = what.out.data;
   const std::size_t count = what.in.count, e = what.in.element_bytes;
@@ -50,37 +50,41 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
     if (const abi::result r = n.make_premul_sum(&op, factor, type, abi::host_immediate, c); r != abi::success)
       return r;
   }
-  const auto several = [&](auto each) {
+  // What is inside a group does not wait: only the end of the group does.
+  const auto grouped = [&](std::size_t calls, auto each) {
     abi::result r = n.group_start();
-    for (int peer = 0; peer < size && r == abi::success; ++peer) r = each(peer);
-    const abi::result ended = n.group_end();
+    for (std::size_t i = 0; i < calls && r == abi::success; ++i) r = each(i);
+    const abi::result ended = use.waiting([&] { return n.group_end(); });
     return r == abi::success ? ended : r;
+  };
+  const auto for_each_rank = [&](auto each) {
+    return grouped(static_cast<std::size_t>(size), [&](std::size_t i) { return each(static_cast<int>(i)); });
   };
   abi::result r = abi::success;
   switch (what.kind) {
     case operation_kind::all_reduce:
-      r = n.all_reduce(in, out, count, type, op, c, stream);
+      r = use.waiting([&] { return n.all_reduce(in, out, count, type, op, c, stream); });
       break;
     case operation_kind::reduce:
-      r = n.reduce(in, out, count, type, op, what.peer, c, stream);
+      r = use.waiting([&] { return n.reduce(in, out, count, type, op, what.peer, c, stream); });
       break;
     case operation_kind::reduce_scatter:
-      r = n.reduce_scatter(in, out, what.out.count, type, op, c, stream);
+      r = use.waiting([&] { return n.reduce_scatter(in, out, what.out.count, type, op, c, stream); });
       break;
     case operation_kind::broadcast:
-      r = n.broadcast(in, out, count * e, abi::uint8, what.peer, c, stream);
+      r = use.waiting([&] { return n.broadcast(in, out, count * e, abi::uint8, what.peer, c, stream); });
       break;
     case operation_kind::all_gather:
-      r = n.all_gather(in, out, count * e, abi::uint8, c, stream);
+      r = use.waiting([&] { return n.all_gather(in, out, count * e, abi::uint8, c, stream); });
       break;
     case operation_kind::send:
-      r = n.send(in, count * e, abi::uint8, what.peer, c, stream);
+      r = use.waiting([&] { return n.send(in, count * e, abi::uint8, what.peer, c, stream); });
       break;
     case operation_kind::receive:
-      r = n.receive(out, count * e, abi::uint8, what.peer, c, stream);
+      r = use.waiting([&] { return n.receive(out, count * e, abi::uint8, what.peer, c, stream); });
       break;
     case operation_kind::gather:
-      r = several([&](int peer) {
+      r = for_each_rank([&](int peer) {
         const std::size_t bytes = count * e;
         abi::result sent = peer == what.peer ? n.send(in, bytes, abi::uint8, peer, c, stream) : abi::success;
         if (sent == abi::success && rank == what.peer)
@@ -90,7 +94,7 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
       });
       break;
     case operation_kind::scatter:
-      r = several([&](int peer) {
+      r = for_each_rank([&](int peer) {
         const std::size_t bytes = what.out.count * e;
         abi::result done =
             peer == what.peer ? n.receive(out, bytes, abi::uint8, peer, c, stream) : abi::success;
@@ -100,7 +104,7 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
       });
       break;
     case operation_kind::all_to_all:
-      r = several([&](int peer) {
+      r = for_each_rank([&](int peer) {
         const std::size_t bytes = count / static_cast<std::size_t>(size) * e,
                           at = static_cast<std::size_t>(peer);
         const abi::result sent = n.send(block(in, at, bytes), bytes, abi::uint8, peer, c, stream);
@@ -110,20 +114,17 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
       break;
     case operation_kind::batch: {
       const auto& parts = *static_cast<const std::vector<batch::part>*>(what.extra.get());
-      r = n.group_start();
-      for (const batch::part& p : parts) {
-        if (r != abi::success) break;
-        r = p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
-                    : n.receive(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream);
-      }
-      const abi::result ended = n.group_end();
-      if (r == abi::success) r = ended;
+      r = grouped(parts.size(), [&](std::size_t i) {
+        const batch::part& p = parts[i];
+        return p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
+                       : n.receive(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream);
+      });
       break;
     }
     default:
       r = abi::invalid_argument;
   }
-  if (scaled) n.destroy_operation(op, c);
+  if (scaled && use.get() != nullptr) n.destroy_operation(op, c);
   return r;
 }
 
@@ -133,13 +134,12 @@ abi::result enqueue(const abi::table& n, abi::communicator* c, const call& what,
 class group_impl::operation_job final : public job {
  public:
   operation_job(std::shared_ptr<group_impl> g, std::shared_ptr<work_state> w, std::shared_ptr<void> ready,
-                gpu::detail::stream_state::reserved r, void* passed)
+                void* passed)
       : what_(w->what),
-        core_(g->core_),
+        handle_(g->handle_),
         stream_(g->stream_),
         side_(g->side_),
         ready_(std::move(ready)),
-        place_(std::move(r)),
         passed_(passed),
         rank_(g->rank()),
         size_(g->size()),
@@ -151,26 +151,19 @@ class group_impl::operation_job final : public job {
       work_->on->give_event(passed_);  // the submit thread was closed before it was finished
   }
 
+  // Where it is in the order of the submit thread's stream. Before it is submitted.
+  gpu::detail::point& take_place() {
+    place_ = stream_->reserve();
+    return *place_.at;
+  }
+
   void run() noexcept override {
     gpu::detail::driver& d = stream_->on().driver();
     try {
       d.wait(stream_->native(), ready_.get());
-      core_->in_call.store(true);
-      abi::communicator* const c = core_->ended.load() ? nullptr : core_->handle.load();
-      const abi::result r = c == nullptr ? abi::invalid_usage
-                                         : enqueue(core_->calls, c, what_, rank_, size_, stream_->native());
-      core_->in_call.store(false);
-      if (c == nullptr) {
-        why_ = errc::communicator_failed;
-        text_ = "its communicator has ended";
-      } else if (r != abi::success) {
-        why_ = r == abi::remote_error ? errc::peer_failed : errc::device_failed;
-        text_ = core_->calls.explain(r, c);
-      } else {
-        d.record(passed_, stream_->native());
-      }
+      call_nccl();
+      if (why_ == errc::success) d.record(passed_, stream_->native());
     } catch (const error& e) {
-      core_->in_call.store(false);
       why_ = static_cast<errc>(e.code().value());
       text_ = e.what();
     }
@@ -201,8 +194,21 @@ class group_impl::operation_job final : public job {
   }
 
  private:
+  void call_nccl() noexcept {
+    owned_communicator::use use(*handle_);
+    if (use.get() == nullptr) {
+      why_ = errc::communicator_failed;
+      text_ = "its communicator has ended";
+      return;
+    }
+    const abi::result r = enqueue(handle_->calls, use, what_, rank_, size_, stream_->native());
+    if (r == abi::success) return;
+    why_ = r == abi::remote_error ? errc::peer_failed : errc::device_failed;
+    text_ = handle_->calls.explain(r, use.get());
+  }
+
   const call what_;
-  std::shared_ptr<core> core_;
+  std::shared_ptr<owned_communicator> handle_;
   std::shared_ptr<gpu::detail::stream_state> stream_, side_;
   std::shared_ptr<void> ready_;
   gpu::detail::stream_state::reserved place_;
@@ -216,10 +222,10 @@ class group_impl::operation_job final : public job {
 };
 
 group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<submit_thread> l,
-                       std::shared_ptr<core> c, tutti::communicator control, std::string name)
+                       std::shared_ptr<owned_communicator> c, tutti::communicator control, std::string name)
     : group(std::move(on), std::move(name), control.rank(), control.size()),
       submit_thread_(std::move(l)),
-      core_(std::move(c)),
+      handle_(std::move(c)),
       timer_(on_->get_executor()),
       companions_(*this, std::move(control)) {
   const auto make = [this] {
@@ -234,22 +240,16 @@ group_impl::~group_impl() {
   const bool idle = pending_.empty() && failure_ == errc::success;
   if (!idle) fail_all(errc::cancelled, fmt::format("the last handle of {} has gone", name()), true);
   companions_.say_farewell();
-  if (idle) {
-    // Finalising waits for the other ranks of the node: not here.
-    struct end : job {
-      std::shared_ptr<core> of;
-      void run() noexcept override {
-        of->ended.store(true);
-        if (abi::communicator* const c = of->take()) {
-          of->calls.finalize(c);
-          of->calls.destroy(c);
-        }
-      }
-    };
-    auto last = std::make_shared<end>();
-    last->of = core_;
-    submit_thread_->submit(std::move(last));
-  }
+  // Finalising waits for the other ranks of the node: not here.
+  struct last : job {
+    std::shared_ptr<owned_communicator> of;
+    bool idle = false;
+    void run() noexcept override { idle ? of->destroy() : of->abort(); }
+  };
+  auto j = std::make_shared<last>();
+  j->of = handle_;
+  j->idle = idle;
+  submit_thread_->submit(std::move(j));
   end_all("the communicator has gone");
 }
 
@@ -280,17 +280,12 @@ void group_impl::check_supported(const call& c) const {
 
 std::shared_ptr<work_state> group_impl::start(call what) {
   check_usable();
+  forget_done();
   std::shared_ptr<void> ready(on_->take_event(), [home = on_](void* e) { home->give_event(e); });
   const auto after = what.on;
   std::shared_ptr<work_state> w = begin(std::move(what));
   check_supported(w->what);
   on_->driver().record(ready.get(), after->native());
-  forget_done();
-  last_ = w->what.kind;
-  const std::chrono::milliseconds limit = on_->timeout();
-  const auto now = std::chrono::steady_clock::now();
-  pending_.push_back(
-      {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
   w->owner = this;
   w->voided = std::make_shared<std::atomic<bool>>(false);
   w->stop = [](work_state& state, errc why, const std::string& text) {
@@ -300,11 +295,17 @@ std::shared_ptr<work_state> group_impl::start(call what) {
     // What the device has begun cannot be taken back on one rank alone.
     self.fail_all(why, message, true);
   };
-  gpu::detail::stream_state::reserved place = stream_->reserve();
   // Cancellation needs what finish_with lets go of: the title.
   auto j = std::make_shared<operation_job>(std::static_pointer_cast<group_impl>(shared_from_this()), w,
-                                           std::move(ready), place, on_->take_event());
-  w->finish_with(*stream_, *place.at);
+                                           std::move(ready), on_->take_event());
+  // The place is the last thing that the device may lack. With it the operation counts as called.
+  gpu::detail::point& place = j->take_place();
+  last_ = w->what.kind;
+  const std::chrono::milliseconds limit = on_->timeout();
+  const auto now = std::chrono::steady_clock::now();
+  pending_.push_back(
+      {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
+  w->finish_with(*stream_, place);
   submit_thread_->submit(std::move(j));
   arm_timer();
   return w;
@@ -382,30 +383,15 @@ void group_impl::fail_all(errc why, const std::string& text, bool also_others, b
   }
   pending_.clear();
 
-  const bool revoke = keep && core_->calls.revoke != nullptr;
-  const auto end = [of = core_, revoke, driver = on_->shared_driver()] {
-    of->ended.store(true);
-    if (revoke) {
-      if (abi::communicator* const c = of->handle.load()) of->calls.revoke(c, 0);
-    } else if (abi::communicator* const c = of->take()) {
-      of->calls.abort(c);
-    }
-  };
-  core_->ended.store(true);
-  if (core_->in_call.load()) {
-    // The submit thread waits in NCCL: only an abort from outside gets it out.
-    std::thread([end, driver = on_->shared_driver()] {
-      driver->enter_thread();
-      end();
-    }).detach();
-    return;
-  }
+  handle_->end(on_->shared_driver(), keep);
   struct ending : job {
-    std::function<void()> f;
-    void run() noexcept override { f(); }
+    std::shared_ptr<owned_communicator> of;
+    bool keep = false;
+    void run() noexcept override { keep ? of->revoke() : of->abort(); }
   };
   auto j = std::make_shared<ending>();
-  j->f = end;
+  j->of = handle_;
+  j->keep = keep;
   submit_thread_->submit(std::move(j));
 }
 

@@ -6,9 +6,8 @@
 #include "comm/companions.hpp"
 #include "comm/group.hpp"
 #include "comm/submit_thread.hpp"
-#include "nccl/nccl_api.hpp"
+#include "nccl/owned_communicator.hpp"
 
-#include <atomic>
 #include <boost/asio/steady_timer.hpp>
 #include <deque>
 #include <memory>
@@ -22,29 +21,17 @@ using gpu::detail::job;
 using gpu::detail::submit_operation;
 using gpu::detail::submit_thread;
 
-// What submit thread and loop share of it.
-struct core {
-  core(const abi::table& c, abi::communicator* h) : calls(c), handle(h) {}
-  // NCCL's communicator goes once, by whichever way.
-  abi::communicator* take() noexcept { return handle.exchange(nullptr); }
-
-  const abi::table& calls;
-  std::atomic<abi::communicator*> handle;
-  std::atomic<bool> ended{false};    // aborted, revoked or destroyed: no further calls
-  std::atomic<bool> in_call{false};  // the submit thread is inside NCCL
-};
-
 class group_impl final : public gpu::detail::group, gpu::detail::companions::owner {
  public:
   group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<submit_thread> l,
-             std::shared_ptr<core> c, tutti::communicator control, std::string name);
+             std::shared_ptr<owned_communicator> c, tutti::communicator control, std::string name);
   ~group_impl() override;
 
   // After construction: hears what the others say.
   void listen() { companions_.listen(); }
   std::shared_ptr<gpu::detail::work_state> start(gpu::detail::call what) override;
 
-  const std::shared_ptr<core>& shared_core() const noexcept { return core_; }
+  const std::shared_ptr<owned_communicator>& shared_handle() const noexcept { return handle_; }
   const std::shared_ptr<submit_thread>& shared_submit_thread() const noexcept { return submit_thread_; }
   const tutti::communicator& control() const noexcept { return companions_.control(); }
   void check_usable() const;
@@ -72,7 +59,7 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
   void forget_done() noexcept;
 
   std::shared_ptr<submit_thread> submit_thread_;
-  std::shared_ptr<core> core_;
+  std::shared_ptr<owned_communicator> handle_;
   std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   std::shared_ptr<gpu::detail::stream_state> side_;    // opens gates, enqueued by the loop
   std::deque<pending> pending_;

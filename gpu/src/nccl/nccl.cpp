@@ -27,6 +27,10 @@ void check(const abi::table& calls, abi::result code, const char* what) {
   if (code != abi::success)
     throw error(errc::device_failed, fmt::format("{}: {}", what, calls.explain(code, nullptr)));
 }
+void check(const owned_communicator::use& use, const char* what) {
+  if (use.get() == nullptr)
+    throw error(errc::communicator_failed, fmt::format("{}: the communicator has ended", what));
+}
 
 // A collective call of NCCL's that makes a communicator; the host's time limit ends the wait for it, not the
 // call.
@@ -47,9 +51,9 @@ task<abi::communicator*> make(std::shared_ptr<submit_thread> on, std::chrono::mi
 
 communicator with(gpu::device on, std::shared_ptr<submit_thread> l, const abi::table& calls,
                   abi::communicator* handle, tutti::communicator control, std::string name) {
-  auto group =
-      std::make_shared<group_impl>(on.shared_state(), std::move(l), std::make_shared<core>(calls, handle),
-                                   std::move(control), std::move(name));
+  auto group = std::make_shared<group_impl>(on.shared_state(), std::move(l),
+                                            std::make_shared<owned_communicator>(calls, handle),
+                                            std::move(control), std::move(name));
   group->listen();
   return communicator(std::move(group));
 }
@@ -91,11 +95,14 @@ task<communicator> communicator::split(int color, int key) const {
   if (!self) throw error(errc::invalid_argument, "split of an empty NCCL communicator");
   self->check_usable();
   tutti::communicator control = co_await self->control().split(color, key);
-  const std::shared_ptr<core> parent = self->shared_core();
+  const std::shared_ptr<owned_communicator> parent = self->shared_handle();
   const std::function<abi::communicator*()> f = [parent, color, key] {
     abi::communicator* child = nullptr;
-    check(parent->calls,
-          parent->calls.split(parent->handle.load(), color < 0 ? abi::no_color : color, key, &child, nullptr),
+    owned_communicator::use use(*parent);
+    check(use, "ncclCommSplit");
+    check(parent->calls, use.waiting([&] {
+      return parent->calls.split(use.get(), color < 0 ? abi::no_color : color, key, &child, nullptr);
+    }),
           "ncclCommSplit");
     return child;
   };
@@ -110,8 +117,8 @@ task<communicator> communicator::shrink(tutti::communicator survivors) const {
   const std::shared_ptr<group_impl> self = impl_;
   if (!self || !survivors)
     throw error(errc::invalid_argument, "shrink of an empty NCCL communicator, or to nobody");
-  const abi::table& calls = self->shared_core()->calls;
-  const std::shared_ptr<core> parent = self->shared_core();
+  const abi::table& calls = self->shared_handle()->calls;
+  const std::shared_ptr<owned_communicator> parent = self->shared_handle();
   tutti::communicator control = co_await survivors.duplicate();
   const std::string name = fmt::format("{}/shrunk", self->name());
   // All of them take the same way: who has aborted has nothing left to shrink.
@@ -119,7 +126,7 @@ task<communicator> communicator::shrink(tutti::communicator survivors) const {
     int rank;
     int usable;
   };
-  const survivor mine{self->rank(), calls.shrink != nullptr && parent->handle.load() != nullptr ? 1 : 0};
+  const survivor mine{self->rank(), parent->can_be_shrunk() ? 1 : 0};
   std::vector<survivor> left(static_cast<std::size_t>(survivors.size()));
   co_await control.all_gather(mine, left);
   if (std::any_of(left.begin(), left.end(), [](const survivor& s) { return s.usable == 0; })) {
@@ -132,9 +139,12 @@ task<communicator> communicator::shrink(tutti::communicator survivors) const {
       excluded.push_back(r);
   const std::function<abi::communicator*()> f = [parent, excluded]() mutable {
     abi::communicator* child = nullptr;
-    check(parent->calls,
-          parent->calls.shrink(parent->handle.load(), excluded.data(), static_cast<int>(excluded.size()),
-                               &child, nullptr, abi::shrink_abort),
+    owned_communicator::use use = owned_communicator::use::to_shrink(*parent);
+    check(use, "ncclCommShrink");
+    check(parent->calls, use.waiting([&] {
+      return parent->calls.shrink(use.get(), excluded.data(), static_cast<int>(excluded.size()), &child,
+                                  nullptr, abi::shrink_abort);
+    }),
           "ncclCommShrink");
     return child;
   };
@@ -155,23 +165,25 @@ task<registration> communicator::register_view(gpu::detail::view memory) const {
   const std::shared_ptr<group_impl> self = impl_;
   if (!self) throw error(errc::invalid_argument, "register_memory on an empty NCCL communicator");
   self->check_usable();
-  const std::shared_ptr<core> of = self->shared_core();
+  const std::shared_ptr<owned_communicator> of = self->shared_handle();
   if (of->calls.register_memory == nullptr)
     throw error(errc::not_supported, fmt::format("NCCL {} cannot register memory: 2.19 and later can",
                                                  abi::version_text(of->calls.version)));
   struct held {
     std::shared_ptr<submit_thread> on;
-    std::shared_ptr<core> of;
+    std::shared_ptr<owned_communicator> of;
     gpu::detail::view memory;
     void* handle = nullptr;
     ~held() {
       if (handle == nullptr) return;
       struct ending : job {
-        std::shared_ptr<core> of;
+        std::shared_ptr<owned_communicator> of;
         void* handle = nullptr;
         gpu::detail::view memory;
         void run() noexcept override {
-          if (abi::communicator* const c = of->handle.load()) of->calls.deregister_memory(c, handle);
+          // An abort takes the registration along.
+          owned_communicator::use use(*of);
+          if (use.get() != nullptr) of->calls.deregister_memory(use.get(), handle);
         }
       };
       auto j = std::make_shared<ending>();
@@ -186,9 +198,10 @@ task<registration> communicator::register_view(gpu::detail::view memory) const {
   made->of = of;
   made->memory = std::move(memory);
   const std::function<void()> f = [made] {
+    owned_communicator::use use(*made->of);
+    check(use, "ncclCommRegister");
     check(made->of->calls,
-          made->of->calls.register_memory(made->of->handle.load(), made->memory.data, made->memory.bytes(),
-                                          &made->handle),
+          made->of->calls.register_memory(use.get(), made->memory.data, made->memory.bytes(), &made->handle),
           "ncclCommRegister");
   };
   co_await submit_operation(self->shared_submit_thread(), f);
@@ -198,7 +211,7 @@ task<registration> communicator::register_view(gpu::detail::view memory) const {
 task<std::pair<registration, void*>> communicator::allocate_bytes(std::size_t bytes) const {
   const std::shared_ptr<group_impl> self = impl_;
   if (!self) throw error(errc::invalid_argument, "allocate on an empty NCCL communicator");
-  const abi::table& calls = self->shared_core()->calls;
+  const abi::table& calls = self->shared_handle()->calls;
   if (calls.memory_allocate == nullptr)
     throw error(errc::not_supported,
                 fmt::format("NCCL {} cannot allocate: 2.19 and later can", abi::version_text(calls.version)));

@@ -12,6 +12,7 @@ namespace tutti::nccl::abi {
 namespace {
 
 using gpu::detail::find_call;
+using gpu::detail::find_required_call;
 using gpu::detail::reason_of_loader;
 using opened = gpu::detail::opened_library<table>;
 
@@ -36,13 +37,11 @@ opened open(const std::string& told) {
   }
   auto calls = std::make_unique<table>();
   std::string missing;
-  const auto need = [&](bool found, const char* symbol) {
-    if (!found) missing += std::string(missing.empty() ? "" : ", ") + symbol;
-  };
-#define TUTTI_NCCL_FIND(member, symbol, parameters) need(find_call(library, symbol, calls->member), symbol);
+#define TUTTI_NCCL_FIND(member, symbol, parameters) \
+  find_required_call(library, symbol, calls->member, missing);
   TUTTI_NCCL_CALLS(TUTTI_NCCL_FIND)
 #undef TUTTI_NCCL_FIND
-  need(find_call(library, "ncclGetErrorString", calls->error_string), "ncclGetErrorString");
+  find_required_call(library, "ncclGetErrorString", calls->error_string, missing);
   if (missing.empty()) calls->get_version(&calls->version);
   if (!missing.empty() || calls->version < oldest_version) {
     o.why = fmt::format("NCCL {} is too old: tutti needs 2.18 or later{}{}", version_text(calls->version),

@@ -204,10 +204,20 @@ std::shared_ptr<work_state> group_impl::start(call what) {
   check_supported(w->what);
   on_->driver().record(ready.get(), after->native());
   forget_done();
-  last_ = w->what.kind;
-  pending_.push_back({++sequence_, w});
   running& r = add(w);
-  r.tasks.spawn(run(&r, sequence_, std::move(ready)));
+  const auto last = std::exchange(last_, w->what.kind);
+  ++sequence_;
+  try {
+    pending_.push_back({sequence_, w});
+    r.tasks.spawn(run(&r, sequence_, std::move(ready)));
+  } catch (...) {
+    // Memory for it was lacking: it has not been called.
+    if (!pending_.empty() && pending_.back().work == w) pending_.pop_back();
+    --sequence_;
+    last_ = last;
+    r.ended = true;
+    throw;
+  }
   return w;
 }
 

@@ -12,6 +12,7 @@ namespace tutti::oneccl::abi {
 namespace {
 
 using gpu::detail::find_call;
+using gpu::detail::find_required_call;
 using gpu::detail::reason_of_loader;
 using opened = gpu::detail::opened_library<table>;
 
@@ -35,14 +36,11 @@ opened open(const std::string& told) {
   }
   auto calls = std::make_unique<table>();
   std::string missing;
-  const auto need = [&](bool found, const char* symbol) {
-    if (!found) missing += std::string(missing.empty() ? "" : ", ") + symbol;
-  };
 #define TUTTI_ONECCL_FIND(member, symbol, parameters) \
-  need(find_call(library, #symbol, calls->member), #symbol);
+  find_required_call(library, #symbol, calls->member, missing);
   TUTTI_ONECCL_CALLS(TUTTI_ONECCL_FIND)
 #undef TUTTI_ONECCL_FIND
-  need(find_call(library, "onecclGetErrorString", calls->error_string), "onecclGetErrorString");
+  find_required_call(library, "onecclGetErrorString", calls->error_string, missing);
   if (!missing.empty()) {
     o.why = fmt::format("{} is no oneCCL 2021.17 or later: it lacks {}", told.empty() ? "libccl.so.2" : told,
                         missing);

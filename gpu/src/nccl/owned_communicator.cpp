@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl/owned_communicator.hpp"
+
+#include <chrono>
+#include <utility>
+
+namespace tutti::nccl {
+namespace {
+
+// How long a call may take to return by itself: a tenth of a second. Counted in short waits, so that time in
+// which the whole process was stopped does not count.
+constexpr int patience = 100;
+constexpr auto short_wait = std::chrono::milliseconds(1);
+
+}  // namespace
+
+void owned_communicator::end(std::shared_ptr<gpu::detail::driver> on, bool keep) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::exchange(ended_, true)) return;
+  kept_ = keep && calls.revoke != nullptr;
+  if (!in_use_) return;
+  interrupter_ = std::thread([this, on = std::move(on)] {
+    on->enter_thread();
+    interrupt();
+  });
+}
+
+bool owned_communicator::can_be_shrunk() const noexcept {
+  const std::lock_guard lock(mutex_);
+  return calls.shrink != nullptr && handle_ != nullptr && (!ended_ || kept_);
+}
+
+void owned_communicator::revoke() noexcept {
+  if (calls.revoke == nullptr) return abort();
+  abi::communicator* c = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!std::exchange(revoked_, true)) c = handle_;
+  }
+  if (c != nullptr) calls.revoke(c, 0);
+}
+
+void owned_communicator::abort() noexcept {
+  if (abi::communicator* const c = take()) calls.abort(c);
+}
+
+void owned_communicator::destroy() noexcept {
+  if (abi::communicator* const c = take()) {
+    calls.finalize(c);
+    calls.destroy(c);
+  }
+}
+
+abi::communicator* owned_communicator::take() noexcept {
+  const std::lock_guard lock(mutex_);
+  ended_ = true;
+  return std::exchange(handle_, nullptr);
+}
+
+abi::communicator* owned_communicator::begin_use(bool also_revoked) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (ended_ && !(also_revoked && kept_)) return nullptr;
+  in_use_ = handle_ != nullptr;
+  return handle_;
+}
+
+void owned_communicator::end_use() noexcept {
+  std::thread interrupter;
+  {
+    const std::lock_guard lock(mutex_);
+    in_use_ = false;
+    interrupter = std::move(interrupter_);
+    changed_.notify_all();
+  }
+  if (interrupter.joinable()) interrupter.join();
+}
+
+void owned_communicator::begin_wait() noexcept {
+  const std::lock_guard lock(mutex_);
+  waiting_ = true;
+  changed_.notify_all();
+}
+
+abi::communicator* owned_communicator::end_wait() noexcept {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return !interrupting_; });
+  waiting_ = false;
+  changed_.notify_all();
+  return handle_;
+}
+
+// The use ends without an interruption, or the call has returned.
+bool owned_communicator::returns(std::unique_lock<std::mutex>& lock) {
+  changed_.wait(lock, [this] { return waiting_ || !in_use_; });
+  for (int i = 0; i < patience && waiting_; ++i) {
+    lock.unlock();
+    std::this_thread::sleep_for(short_wait);
+    lock.lock();
+  }
+  return !waiting_;
+}
+
+void owned_communicator::interrupt() noexcept {
+  std::unique_lock lock(mutex_);
+  for (const bool by_revoking : {true, false}) {
+    if (by_revoking && (calls.revoke == nullptr || revoked_)) continue;
+    if (returns(lock)) return;
+    if (by_revoking) revoked_ = true;
+    abi::communicator* const c = by_revoking ? handle_ : std::exchange(handle_, nullptr);
+    interrupting_ = true;
+    lock.unlock();
+    by_revoking ? calls.revoke(c, 0) : calls.abort(c);
+    lock.lock();
+    interrupting_ = false;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace tutti::nccl

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who uses NCCL's communicator, and who frees it.
+//
+// The submit thread owns the communicator: only this thread gives it to NCCL, and only this thread frees it,
+// between two uses. The loop thread ends it: no use begins after that.
+//
+// There is one exception. A call that waits for other ranks may never return. When the loop thread ends the
+// communicator during such a call, an interrupter, a thread of its own, gets the submit thread out:
+//
+//   loop thread     end()
+//   interrupter       | patience | revoke | patience | abort |
+//   submit thread   --[ waiting( the call ......................) ]-- ~use joins the interrupter
+//
+// - Revoking frees nothing: a submit thread that has not entered the call yet meets a valid communicator.
+// - Aborting frees. It comes last: the call has ignored the revocation, or NCCL is older than 2.28.7 and
+//   cannot revoke. The submit thread finds get() == nullptr when the call returns.
+// - The interrupter acts only during waiting(), and waiting() does not return while the interrupter acts.
+// - The interrupter ends before the use does: no thread outlives the device that it works on.
+#pragma once
+
+#include "device/driver.hpp"
+#include "nccl/nccl_api.hpp"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace tutti::nccl {
+
+class owned_communicator {
+ public:
+  owned_communicator(const abi::table& c, abi::communicator* handle) noexcept : calls(c), handle_(handle) {}
+  owned_communicator(const owned_communicator&) = delete;
+  owned_communicator& operator=(const owned_communicator&) = delete;
+
+  // ---- On the loop thread ----
+
+  // No use begins from now on; a call that does not return is interrupted. `keep`: revoked, not aborted, so
+  // that it can be shrunk.
+  void end(std::shared_ptr<gpu::detail::driver> on, bool keep) noexcept;
+  bool can_be_shrunk() const noexcept;
+
+  // ---- On the submit thread, between uses ----
+
+  void revoke() noexcept;   // aborts where NCCL cannot revoke
+  void abort() noexcept;    // frees it, unless that has happened
+  void destroy() noexcept;  // waits for the other ranks of the node, and frees it
+
+  // ---- On the submit thread ----
+
+  class use {
+   public:
+    explicit use(owned_communicator& of) noexcept : use(of, of.begin_use(false)) {}
+    // Also of one that was revoked.
+    static use to_shrink(owned_communicator& of) noexcept { return use(of, of.begin_use(true)); }
+    use(const use&) = delete;
+    use& operator=(const use&) = delete;
+    ~use() {
+      if (begun_) of_.end_use();
+    }
+
+    // Null: it has ended, or was aborted during waiting().
+    abi::communicator* get() const noexcept { return handle_; }
+    // Makes a call that may wait for other ranks, at most one in a use.
+    template <class F>
+    abi::result waiting(F&& call) noexcept {
+      of_.begin_wait();
+      const abi::result r = call();
+      handle_ = of_.end_wait();
+      return r;
+    }
+
+   private:
+    use(owned_communicator& of, abi::communicator* c) noexcept : of_(of), handle_(c), begun_(c != nullptr) {}
+    owned_communicator& of_;
+    abi::communicator* handle_;
+    const bool begun_;
+  };
+
+  const abi::table& calls;
+
+ private:
+  abi::communicator* begin_use(bool also_revoked) noexcept;
+  void end_use() noexcept;
+  void begin_wait() noexcept;
+  abi::communicator* end_wait() noexcept;
+  abi::communicator* take() noexcept;
+  void interrupt() noexcept;
+  bool returns(std::unique_lock<std::mutex>& lock);
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  abi::communicator* handle_;  // null: freed
+  bool ended_ = false;
+  bool kept_ = false;  // ended, to be shrunk
+  bool revoked_ = false;
+  bool in_use_ = false;
+  bool waiting_ = false;       // the submit thread is in a call that may not return, or about to be
+  bool interrupting_ = false;  // the interrupter is in NCCL
+  std::thread interrupter_;
+};
+
+}  // namespace tutti::nccl
