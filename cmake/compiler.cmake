@@ -36,7 +36,7 @@ function(tutti_compile_as_ours target)
     target_compile_options(${target} PRIVATE -Werror)
   endif()
   # In a unity build g++ takes included sources for headers, where types without linkage are a fault, and names of one source
-  # hide those of another. `./run test --compiler clang++-19` compiles file by file, with all warnings.
+  # hide those of another. `./run check` compiles file by file, with all warnings.
   if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-shadow)
   endif()
