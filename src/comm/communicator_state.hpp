@@ -84,6 +84,11 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t message_context() const noexcept { return 2 * id_; }
   std::uint32_t collective_context() const noexcept { return 2 * id_ + 1; }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
+  // Only while no operation waits under it.
+  void set_timeout(std::chrono::milliseconds timeout) noexcept {
+    timer_.cancel();  // it may be armed for a later time
+    timeout_ = timeout;
+  }
   scratch_pool& scratch() noexcept { return scratch_; }
   const topology& places() const noexcept { return where_; }
   world& of_world() const noexcept { return *world_; }
