@@ -187,7 +187,8 @@ void runtime_state::begin_to_leave(world& w) noexcept {
 task<> runtime_state::leave(world* w) {
   const core::time_point deadline = w->leave_by;
   // Before the first listener closes: who finds it closed asks here (p2p::router::has_left).
-  if (worlds_.size() == 1) loop_.recorder().ended(flight::phase::leaving, "");
+  // What has failed stays on record as failed.
+  if (worlds_.size() == 1 && !w->failing) loop_.recorder().ended(flight::phase::leaving, "");
   for (bool again = true; again;) {
     again = false;
     try {
@@ -204,8 +205,9 @@ task<> runtime_state::leave(world* w) {
 }
 
 void runtime_state::gone(world* w) noexcept {
+  const bool failed = w->failing;
   std::erase_if(worlds_, [w](const std::unique_ptr<world>& one) { return one.get() == w; });
-  if (worlds_.empty()) loop_.recorder().ended(flight::phase::left, "");
+  if (worlds_.empty() && !failed) loop_.recorder().ended(flight::phase::left, "");
   --leaving_;
   check_end();
 }
