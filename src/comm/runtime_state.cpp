@@ -212,9 +212,9 @@ void runtime_state::gone(world* w) noexcept {
   check_end();
 }
 
-// Main has ended with an exception. Peers hear why before the connections are cut; those that do not read in
-// time see them hang up.
-void runtime_state::tell_and_cut() noexcept {
+// Main has ended with an exception, and tells the peers why before the connections are cut. Communicators whose
+// last handle was destroyed by the exception are still open.
+void runtime_state::tell() noexcept {
   std::string failure_text;
   try {
     std::rethrow_exception(main_failure_);
@@ -234,6 +234,10 @@ void runtime_state::tell_and_cut() noexcept {
     w->fail(base::error_text(
         [&] { return fmt::format("{} failed: {}", w->describe(w->info().rank), failure_text); }));
   }
+}
+
+// Peers that do not read in time see the connections hang up.
+void runtime_state::begin_to_cut() noexcept {
   try {
     tasks_.start(flush_and_cut());
   } catch (const std::bad_alloc&) {
@@ -286,7 +290,8 @@ void runtime_state::start(task<> main) {
     if (failure) {
       self.failing_ = true;
       ++self.leaving_;
-      post_reserved(self.loop_, self.failure_block_, [&self] { self.tell_and_cut(); });
+      self.tell();
+      post_reserved(self.loop_, self.failure_block_, [&self] { self.begin_to_cut(); });
     }
     // The parameters of main, handles among them, go with its frame, which must not be destroyed from inside.
     post_reserved(self.loop_, self.end_block_, [&self] {
