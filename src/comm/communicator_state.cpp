@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstring>
+#include <exception>
 #include <tutti/algorithm.hpp>
 #include <tutti/detail/operation_state.hpp>
 
@@ -581,7 +582,10 @@ void communicator_state::release_reference() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   {
     const std::lock_guard lock(ending_);
-    if (world_ != nullptr && !loop_.on_this_thread()) {
+    // An exception that destroys the handle may be the end of main. Then this rank fails the communicator
+    // (world::fail) before it closes it, so that the others hear of the failure first.
+    const bool unwinds = std::uncaught_exceptions() > 0;
+    if (world_ != nullptr && (unwinds || !loop_.on_this_thread())) {
       boost::asio::post(loop_.executor(), core::reserved_handler<goodbye>(goodbye_block_, goodbye(*this)));
       return;
     }

@@ -84,6 +84,11 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t message_context() const noexcept { return 2 * id_; }
   std::uint32_t collective_context() const noexcept { return 2 * id_ + 1; }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
+  // Only while no operation waits under it.
+  void set_timeout(std::chrono::milliseconds timeout) noexcept {
+    timer_.cancel();  // it may be armed for a later time
+    timeout_ = timeout;
+  }
   scratch_pool& scratch() noexcept { return scratch_; }
   const topology& places() const noexcept { return where_; }
   world& of_world() const noexcept { return *world_; }
@@ -212,8 +217,9 @@ class communicator_state final : public p2p::context_owner {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peer_failed(world_rank(rank));
   }
   void last_reference_gone() noexcept;
-  // A handler by which the loop hears that the last handle has gone. One that is never called does the same
-  // when it is destroyed: the runtime has ended by then.
+  // A handler that closes the communicator from the loop, after the last handle has gone on another thread or
+  // by an exception. A handler that is never called does the same when it is destroyed: the runtime has ended
+  // by then.
   class goodbye;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
@@ -235,7 +241,7 @@ class communicator_state final : public p2p::context_owner {
   topology where_;
   std::chrono::milliseconds timeout_;
   std::atomic<int> references_{0};
-  // In which the loop is told that the last one has gone, on another thread.
+  // Memory of the handler `goodbye`.
   const std::shared_ptr<core::reserved_block> goodbye_block_ = std::make_shared<core::reserved_block>();
   // Held while the last one goes on another thread, and while the runtime ends: world_ and loop_ stay.
   std::mutex ending_;

@@ -187,7 +187,8 @@ void runtime_state::begin_to_leave(world& w) noexcept {
 task<> runtime_state::leave(world* w) {
   const core::time_point deadline = w->leave_by;
   // Before the first listener closes: who finds it closed asks here (p2p::router::has_left).
-  if (worlds_.size() == 1) loop_.recorder().ended(flight::phase::leaving, "");
+  // What has failed stays on record as failed.
+  if (worlds_.size() == 1 && !w->failing) loop_.recorder().ended(flight::phase::leaving, "");
   for (bool again = true; again;) {
     again = false;
     try {
@@ -204,15 +205,16 @@ task<> runtime_state::leave(world* w) {
 }
 
 void runtime_state::gone(world* w) noexcept {
+  const bool failed = w->failing;
   std::erase_if(worlds_, [w](const std::unique_ptr<world>& one) { return one.get() == w; });
-  if (worlds_.empty()) loop_.recorder().ended(flight::phase::left, "");
+  if (worlds_.empty() && !failed) loop_.recorder().ended(flight::phase::left, "");
   --leaving_;
   check_end();
 }
 
-// Main has ended with an exception. Peers hear why before the connections are cut; those that do not read in
-// time see them hang up.
-void runtime_state::tell_and_cut() noexcept {
+// Main has ended with an exception, and tells the peers why before the connections are cut. Communicators whose
+// last handle was destroyed by the exception are still open.
+void runtime_state::tell() noexcept {
   std::string failure_text;
   try {
     std::rethrow_exception(main_failure_);
@@ -232,6 +234,10 @@ void runtime_state::tell_and_cut() noexcept {
     w->fail(base::error_text(
         [&] { return fmt::format("{} failed: {}", w->describe(w->info().rank), failure_text); }));
   }
+}
+
+// Peers that do not read in time see the connections hang up.
+void runtime_state::begin_to_cut() noexcept {
   try {
     tasks_.start(flush_and_cut());
   } catch (const std::bad_alloc&) {
@@ -284,7 +290,8 @@ void runtime_state::start(task<> main) {
     if (failure) {
       self.failing_ = true;
       ++self.leaving_;
-      post_reserved(self.loop_, self.failure_block_, [&self] { self.tell_and_cut(); });
+      self.tell();
+      post_reserved(self.loop_, self.failure_block_, [&self] { self.begin_to_cut(); });
     }
     // The parameters of main, handles among them, go with its frame, which must not be destroyed from inside.
     post_reserved(self.loop_, self.end_block_, [&self] {

@@ -61,7 +61,8 @@ class runtime_state {
   void begin_to_leave(world& w) noexcept;
   task<> leave(world* w);
   void gone(world* w) noexcept;
-  void tell_and_cut() noexcept;
+  void tell() noexcept;
+  void begin_to_cut() noexcept;
   task<> flush_and_cut();
   void cut() noexcept;
   void check_end() noexcept;

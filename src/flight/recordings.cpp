@@ -59,6 +59,21 @@ std::weak_ptr<recordings> node_memory;
 bool node_slot_taken = false;
 thread_local recorder_slot* current_slot = nullptr;
 
+// Ranks of this process that have failed and whose recordings are gone; the latest. Under slots_mutex.
+struct failed_rank {
+  std::uint64_t world = 0;
+  int rank = -1;
+};
+std::array<failed_rank, most_slots> failed_ranks{};
+std::size_t failures = 0;
+
+void remember_failure(const head& h) noexcept {
+  if (static_cast<phase>(h.phase_.load(std::memory_order_acquire)) != phase::failed) return;
+  constexpr auto relaxed = std::memory_order_relaxed;
+  failed_ranks[failures++ % failed_ranks.size()] = {h.world.load(relaxed),
+                                                    static_cast<int>(high_of(h.rank.load(relaxed)))};
+}
+
 }  // namespace
 
 // ---- the memory of a node ----
@@ -226,6 +241,7 @@ recorder_slot::~recorder_slot() {
       if (s.compare_exchange_strong(mine, nullptr, std::memory_order_acq_rel)) break;
     }
     write_last(recorder_->memory());
+    remember_failure(recorder_->memory().head());
     recorder_.reset();
   }
   if (own_ != nullptr) ::munmap(own_, own_bytes_);
@@ -255,7 +271,12 @@ std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) no
     const auto at = static_cast<phase>(h.phase_.load(std::memory_order_acquire));
     s.left = at == phase::leaving || at == phase::left;
   };
-  for_each_recording(read, &wanted);
+  const std::lock_guard lock(slots_mutex);
+  for_each_recording_locked(read, &wanted);
+  if (!wanted.left && pid == ::getpid() && std::ranges::any_of(failed_ranks, [=](const failed_rank& f) {
+        return f.world == world && f.rank == rank;
+      }))
+    return false;
   return wanted.left;
 }
 

@@ -87,7 +87,8 @@ class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
 void for_each_recording(void (*f)(void* owner, recording_view), void* owner);
 
 // Whether the rank that is, or was, this process has left this world in order, or is about to. Nothing where
-// there is no recording of it: it is of another node, there is no launcher, or it was a rank of this process.
+// there is no recording of it: it is of another node, there is no launcher, or it was a rank of this process
+// that has not failed.
 std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept;
 
 // The same, from inside of what is called under that lock.

@@ -47,11 +47,11 @@ void comes_back(const std::vector<std::string>& deaths) {
     CHECK(count_of(end.output, "WRONG") == 0);
     CHECK(count_of(end.output, " done\n") == ranks);
     CHECK(count_of(end.error, "it is started anew") == static_cast<int>(deaths.size()));
-    // Within a second of being up, where nobody else dies: with room for a busy machine.
+    // Within a second of being up, where nobody else dies. On a busy machine later; not by a timeout of 30 s.
     if (deaths.size() == 1) {
       const std::vector<long> joined = times(end.output, "start 1 joined ");
       REQUIRE(joined.size() == 1);
-      CHECK(joined[0] < 5000);
+      CHECK(joined[0] < 20'000);
       MESSAGE("back in the world " << joined[0] << " ms after main began");
     }
   }
