@@ -4,6 +4,6 @@ include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
 run_step("configuring" ignored ${CMAKE_COMMAND} -S ${PROJECT} -B ${BUILD} -G ${GENERATOR}
   -DCMAKE_CXX_COMPILER=${CXX} -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG=-O0
-  -DHELLO=${TUTTI_SOURCE_DIR}/examples/hello.cpp ${OPTIONS})
+  -DTUTTI_SOURCE_DIR=${TUTTI_SOURCE_DIR} -DHELLO=${TUTTI_SOURCE_DIR}/examples/hello.cpp ${OPTIONS})
 run_step("building" ignored ${CMAKE_COMMAND} --build ${BUILD} --target hello --parallel 1)
 check_hello(${BUILD}/hello)
