@@ -46,7 +46,7 @@ std::size_t flight_operations(const options& o) {
   return o.trace.empty() ? wanted : std::max(wanted, flight::traced_operations);
 }
 
-std::string_view cure(int error) {
+std::string_view cure_of_start(int error) {
   switch (error) {
     case EMFILE:
       return ". Raise the limit of open files (ulimit -n), or lower -n";
@@ -103,7 +103,7 @@ void local_ranks::start(const plan& p, base::unique_fd store) {
     const auto* const by_system = dynamic_cast<const std::system_error*>(&e);
     throw std::runtime_error(fmt::format("cannot start rank {} of {}: {}{}", p.first_rank + local_rank,
                                          p.world_size, e.what(),
-                                         by_system != nullptr ? cure(by_system->code().value()) : ""));
+                                         by_system != nullptr ? cure_of_start(by_system->code().value()) : ""));
   }
 }
 

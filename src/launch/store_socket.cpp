@@ -19,7 +19,7 @@ namespace {
 
 constexpr int backlog = 4096;
 
-std::string_view cure(int error) {
+std::string_view cure_of_listening(int error) {
   switch (error) {
     case EADDRINUSE:
       return ". Another program, perhaps an earlier job, has that port: choose another for --master on all "
@@ -85,7 +85,7 @@ bootstrap::endpoints resolve(const host_and_port& master, std::chrono::milliseco
 
 [[noreturn]] void throw_cannot_listen(const host_and_port& master, int error) {
   throw std::runtime_error(fmt::format("cannot listen on {} port {}: {}{}", master.host, master.port,
-                                       std::strerror(error), cure(error)));
+                                       std::strerror(error), cure_of_listening(error)));
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # A program that the compiler must refuse, saying what its `// EXPECT: regular expression` says; with `// COMPILES`
-# it must be accepted. Given: CXX TUTTI_SOURCE_DIR CASE FLAGS (a list)
+# it must be accepted. Given: CXX TUTTI_SOURCE_DIR CASE FLAGS (one string)
+separate_arguments(flags UNIX_COMMAND "${FLAGS}")
 execute_process(
-  COMMAND ${CXX} -std=c++20 -fsyntax-only -Werror -I${TUTTI_SOURCE_DIR}/include ${FLAGS} ${CASE}
+  COMMAND ${CXX} -std=c++20 -fsyntax-only -Werror -I${TUTTI_SOURCE_DIR}/include ${flags} ${CASE}
   RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
 
 file(STRINGS ${CASE} expectation REGEX "^// (EXPECT: .*|COMPILES)$")

@@ -6,29 +6,30 @@
 #include "support/operator_new.hpp"
 
 #include <atomic>
+#include <limits>
 
 namespace tutti::test {
 
 // Allocations of the whole process, from the time that they are to fail on.
 struct failing_memory {
-  static inline std::atomic<long> left{-1};  // that succeed before one fails; negative: none fails
-  static inline std::atomic<long> row{0};    // how many fail then, one after the other
+  static constexpr long none = std::numeric_limits<long>::max();
   static inline std::atomic<long> count{0};
+  static inline std::atomic<long> first{none};  // the first that fails, by count
+  static inline std::atomic<long> row{0};       // how many fail from there
   static inline void (*on_failure)() noexcept = nullptr;
 
   static void fail_after(long successes, long in_a_row) noexcept {
     count = 0;
     row = in_a_row;
-    left = successes;
+    first = successes;
   }
-  static void never_fail() noexcept { left = -1; }
+  static void never_fail() noexcept { first = none; }
 
   static bool fails() noexcept {
-    count.fetch_add(1, std::memory_order_relaxed);
-    if (left.load(std::memory_order_relaxed) < 0) return false;
-    if (left.fetch_sub(1, std::memory_order_relaxed) > 0) return false;
-    // Further ones, until the row is over.
-    if (row.fetch_sub(1, std::memory_order_relaxed) > 1) left.store(0, std::memory_order_relaxed);
+    // Each allocation has a number of its own: threads that allocate at once do not fail together.
+    const long number = count.fetch_add(1, std::memory_order_relaxed);
+    const long from = first.load(std::memory_order_relaxed);
+    if (number < from || number - from >= row.load(std::memory_order_relaxed)) return false;
     if (on_failure != nullptr) on_failure();
     return true;
   }
