@@ -15,6 +15,9 @@ namespace {
 
 using comm::communicator_state;
 using detail::call;
+using detail::family;
+using detail::operation_row;
+using detail::shape;
 using kind = operation_kind;
 
 std::string peer_text(const communicator_state& c, const call& what) {
@@ -72,38 +75,17 @@ bool is_own_block(const communicator_state& c, const detail::buffer_view& whole,
          static_cast<const char*>(whole.data) + before * whole.element_bytes;
 }
 
-std::string wrong_overlap(const communicator_state& c, const call& what) {
-  if (!overlap(what.in, what.out)) return {};
-  const bool is_root = c.rank() == what.peer;
-  switch (what.kind) {
-    case kind::reduce:
-    case kind::all_reduce:
-    case kind::scan:
-    case kind::exclusive_scan:
-    case kind::all_to_all:
-      if (what.in.data == what.out.data) return {};
-      return "the input and the result overlap; give the same buffer for both, or separate ones";
-    case kind::gather:
-    case kind::gather_v:
-      if (!is_root || is_own_block(c, what.out, what.in, what.out_counts)) return {};
-      break;
-    case kind::all_gather:
-    case kind::all_gather_v:
-      if (is_own_block(c, what.out, what.in, what.out_counts)) return {};
-      break;
-    case kind::scatter:
-    case kind::scatter_v:
-      if (!is_root || is_own_block(c, what.in, what.out, what.in_counts)) return {};
-      break;
-    case kind::reduce_scatter:
-    case kind::reduce_scatter_v:
-      if (is_own_block(c, what.in, what.out, what.in_counts)) return {};
-      break;
-    case kind::all_to_all_v:
-      return "the input and the result overlap; give separate buffers";
-    default:
-      return {};
+std::string wrong_overlap(const communicator_state& c, const call& what, const operation_row& row) {
+  if (row.in == shape::nothing || row.out == shape::nothing || !overlap(what.in, what.out)) return {};
+  if (row.in == row.out) {
+    if (row.uneven()) return "the input and the result overlap; give separate buffers";
+    if (what.in.data == what.out.data) return {};
+    return "the input and the result overlap; give the same buffer for both, or separate ones";
   }
+  if (row.rooted && c.rank() != what.peer) return {};
+  const bool own = row.in == shape::blocks ? is_own_block(c, what.in, what.out, what.in_counts)
+                                           : is_own_block(c, what.out, what.in, what.out_counts);
+  if (own) return {};
   return "the input and the result overlap elsewhere than in this rank's own block; give that block, or "
          "separate buffers";
 }
@@ -134,115 +116,85 @@ std::string wrong_pieces(const detail::buffer_list& list) {
   return {};
 }
 
+std::string outside(const communicator_state& c, const char* what, int rank) {
+  return fmt::format("{} {} is outside {}, whose ranks are 0 to {}", what, rank, c.name(), c.size() - 1);
+}
+
 std::string wrong_group(const communicator_state& c, const call& what) {
   std::vector<bool> seen(static_cast<std::size_t>(c.size()));
   for (std::size_t i = 0; i < what.in.count; ++i) {
     const int rank = what.members[i];
-    if (rank < 0 || rank >= c.size())
-      return fmt::format("rank {} is outside {}, whose ranks are 0 to {}", rank, c.name(), c.size() - 1);
+    if (rank < 0 || rank >= c.size()) return outside(c, "rank", rank);
     if (seen[static_cast<std::size_t>(rank)]) return fmt::format("rank {} is named twice", rank);
     seen[static_cast<std::size_t>(rank)] = true;
   }
   return {};
 }
 
-std::string wrong_shape(const communicator_state& c, const call& what) {
-  const auto outside = [&](int rank) { return rank < 0 || rank >= c.size(); };
-  const bool is_root = c.rank() == what.peer;
-  switch (what.kind) {
-    case kind::send:
-    case kind::receive:
-    case kind::probe: {
-      const bool any_allowed = what.kind != kind::send;
-      if (outside(what.peer) && !(any_allowed && what.peer == any_source))
-        return fmt::format("rank {} is outside {}, whose ranks are 0 to {}", what.peer, c.name(),
-                           c.size() - 1);
-      if (what.tag < 0 && !(any_allowed && what.tag == any_tag))
-        return fmt::format("the tag {} is negative; tags are 0 to 2147483647", what.tag);
-      return {};
-    }
-    case kind::broadcast:
-    case kind::reduce:
-    case kind::scatter:
-    case kind::gather:
-    case kind::scatter_v:
-    case kind::gather_v:
-      if (outside(what.peer))
-        return fmt::format("the root {} is outside {}, whose ranks are 0 to {}", what.peer, c.name(),
-                           c.size() - 1);
-      break;
-    default:
-      break;
+std::string wrong_peer(const communicator_state& c, const call& what) {
+  const bool any_allowed = what.kind != kind::send;
+  if ((what.peer < 0 || what.peer >= c.size()) && !(any_allowed && what.peer == any_source))
+    return outside(c, "rank", what.peer);
+  if (what.tag < 0 && !(any_allowed && what.tag == any_tag))
+    return fmt::format("the tag {} is negative; tags are 0 to 2147483647", what.tag);
+  return {};
+}
+
+std::string unequal(const call& what) {
+  if (what.in.count == what.out.count) return {};
+  return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count,
+                     what.out.count);
+}
+
+std::string wrong_blocks_for_all(const communicator_state& c, const call& what, bool uneven) {
+  if (!uneven) {
+    if (std::string wrong = unequal(what); !wrong.empty()) return wrong;
+    if (what.in.count % static_cast<std::size_t>(c.size()) == 0) return {};
+    return fmt::format("{} elements cannot be divided among {} ranks; use all_to_all_v", what.in.count,
+                       c.size());
   }
-  switch (what.kind) {
-    case kind::reduce:
-      if (is_root && what.in.count != what.out.count)
-        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count,
-                           what.out.count);
-      return {};
-    case kind::all_reduce:
-    case kind::scan:
-    case kind::exclusive_scan:
-      if (what.list.at == nullptr && what.in.count != what.out.count)
-        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count,
-                           what.out.count);
-      return {};
-    case kind::all_to_all:
-      if (what.in.count != what.out.count)
-        return fmt::format("the input has {} elements, the result {}; they must be equal", what.in.count,
-                           what.out.count);
-      if (what.in.count % static_cast<std::size_t>(c.size()) != 0)
-        return fmt::format("{} elements cannot be divided among {} ranks; use all_to_all_v", what.in.count,
-                           c.size());
-      return {};
-    case kind::scatter:
-      return is_root ? wrong_counts(c, "input", what.in.count, "result", what.out.count) : "";
-    case kind::gather:
-      return is_root ? wrong_counts(c, "result", what.out.count, "input", what.in.count) : "";
-    case kind::all_gather:
-      return wrong_counts(c, "result", what.out.count, "input", what.in.count);
-    case kind::reduce_scatter:
-      return wrong_counts(c, "input", what.in.count, "result", what.out.count);
-    case kind::scatter_v:
-      return is_root
-                 ? wrong_list(c, "counts", what.in_counts, what.in.count, "input", what.out.count, "result")
-                 : "";
-    case kind::gather_v:
-      return is_root
-                 ? wrong_list(c, "counts", what.out_counts, what.out.count, "result", what.in.count, "input")
-                 : "";
-    case kind::all_gather_v:
-      return wrong_list(c, "counts", what.out_counts, what.out.count, "result", what.in.count, "input");
-    case kind::reduce_scatter_v:
-      return wrong_list(c, "counts", what.in_counts, what.in.count, "input", what.out.count, "result");
-    case kind::all_to_all_v: {
-      std::string wrong = wrong_list(c, "in_counts", what.in_counts, what.in.count, "input", 0, nullptr);
-      if (wrong.empty())
-        wrong = wrong_list(c, "out_counts", what.out_counts, what.out.count, "result", 0, nullptr);
-      const auto me = static_cast<std::size_t>(c.rank());
-      if (wrong.empty() && what.in_counts.data[me] != what.out_counts.data[me])
-        wrong = fmt::format("this rank sends itself {} elements, but expects {}", what.in_counts.data[me],
-                            what.out_counts.data[me]);
-      return wrong;
-    }
-    case kind::group:
-      return wrong_group(c, what);
-    default:
-      return {};
-  }
+  std::string wrong = wrong_list(c, "in_counts", what.in_counts, what.in.count, "input", 0, nullptr);
+  if (wrong.empty())
+    wrong = wrong_list(c, "out_counts", what.out_counts, what.out.count, "result", 0, nullptr);
+  const auto me = static_cast<std::size_t>(c.rank());
+  if (wrong.empty() && what.in_counts.data[me] != what.out_counts.data[me])
+    wrong = fmt::format("this rank sends itself {} elements, but expects {}", what.in_counts.data[me],
+                        what.out_counts.data[me]);
+  return wrong;
+}
+
+std::string wrong_shape(const communicator_state& c, const call& what, const operation_row& row) {
+  if (row.of == family::message) return wrong_peer(c, what);
+  if (what.kind == kind::group) return wrong_group(c, what);
+  if (row.rooted && (what.peer < 0 || what.peer >= c.size())) return outside(c, "the root", what.peer);
+  // Only the root of a rooted one has both buffers.
+  const bool has_both = row.in != shape::nothing && row.out != shape::nothing && what.list.at == nullptr &&
+                        (!row.rooted || c.rank() == what.peer);
+  if (!has_both) return {};
+  if (row.in == shape::vector) return unequal(what);
+  if (row.in == row.out) return wrong_blocks_for_all(c, what, row.uneven());
+  const bool from_blocks = row.in == shape::blocks;
+  const detail::buffer_view& whole = from_blocks ? what.in : what.out;
+  const detail::buffer_view& block = from_blocks ? what.out : what.in;
+  const char* const whole_name = from_blocks ? "input" : "result";
+  const char* const block_name = from_blocks ? "result" : "input";
+  if (!row.uneven()) return wrong_counts(c, whole_name, whole.count, block_name, block.count);
+  return wrong_list(c, "counts", from_blocks ? what.in_counts : what.out_counts, whole.count, whole_name,
+                    block.count, block_name);
 }
 
 }  // namespace
 
 std::string bad_argument(const communicator_state& c, const call& what) {
-  if (std::string wrong = wrong_shape(c, what); !wrong.empty()) return wrong;
+  const operation_row& row = detail::row_of(what.kind);
+  if (std::string wrong = wrong_shape(c, what, row); !wrong.empty()) return wrong;
   const auto is_null = [](const detail::buffer_view& b) {
     return b.count > 0 && b.data == nullptr && b.element_bytes > 0;
   };
   if (what.list.at != nullptr) return wrong_pieces(what.list);
   if (is_null(what.in)) return fmt::format("the buffer of {} elements is a null pointer", what.in.count);
   if (is_null(what.out)) return fmt::format("the buffer of {} elements is a null pointer", what.out.count);
-  return wrong_overlap(c, what);
+  return wrong_overlap(c, what, row);
 }
 
 std::string title(const communicator_state& c, const call& what) {

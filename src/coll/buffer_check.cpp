@@ -16,7 +16,7 @@ namespace {
 
 using detail::call;
 using detail::operation_state;
-using kind = detail::operation_kind;
+using detail::ranks_that;
 
 struct buffer_in_flight {
   const std::byte* begin;
@@ -34,41 +34,17 @@ std::vector<buffer_in_flight>& buffers_in_flight() {
 template <class F>
 void for_each_buffer(const call& w, F f) {
   const bool is_root = w.comm->rank() == w.peer;
-  const auto both = [&](bool in, bool out) {
-    if (in && w.in.data != w.out.data) f(w.in, false);
-    if (in && w.in.data == w.out.data && !out) f(w.in, false);
-    if (out) f(w.out, true);
+  const auto holds = [is_root](ranks_that which) {
+    return which == ranks_that::all || which == (is_root ? ranks_that::root : ranks_that::all_but_root);
   };
-  switch (w.kind) {
-    case kind::send:
-      return f(w.in, false);
-    case kind::receive:
-      return f(w.out, true);
-    case kind::broadcast:
-      return f(w.out, !is_root);
-    case kind::scatter:
-    case kind::scatter_v:
-      return both(is_root, true);
-    case kind::reduce:
-    case kind::gather:
-    case kind::gather_v:
-      return both(true, is_root);
-    case kind::probe:
-    case kind::barrier:
-    case kind::group:
-    case kind::split:
-    case kind::duplicate:
-    case kind::shrink:
-      return;
-    case kind::all_reduce:
-      if (w.list.at != nullptr) {
-        for (std::size_t i = 0; i < w.list.size; ++i) f(w.list.at(w.list.list, i), true);
-        return;
-      }
-      return both(true, true);
-    default:
-      return both(true, true);
+  const detail::operation_row& row = detail::row_of(w.kind);
+  if (w.list.at != nullptr) {
+    for (std::size_t i = 0; i < w.list.size; ++i) f(w.list.at(w.list.list, i), true);
+    return;
   }
+  const bool writes = holds(row.writes);
+  if (holds(row.reads) && !(writes && w.in.data == w.out.data)) f(w.in, false);
+  if (writes) f(w.out, true);
 }
 
 std::string place_of(const call& w) {

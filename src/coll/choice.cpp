@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <fstream>
 #include <map>
@@ -81,30 +80,11 @@ constexpr row table[] = {
 };
 
 // The uneven forms have the algorithms of the even ones that can do them.
-kind even_form(kind k) noexcept {
-  switch (k) {
-    case kind::scatter_v:
-      return kind::scatter;
-    case kind::gather_v:
-      return kind::gather;
-    case kind::all_gather_v:
-      return kind::all_gather;
-    case kind::reduce_scatter_v:
-      return kind::reduce_scatter;
-    case kind::all_to_all_v:
-      return kind::all_to_all;
-    default:
-      return k;
-  }
-}
-
-constexpr std::array collectives = {
-    kind::barrier, kind::broadcast,  kind::reduce,     kind::all_reduce, kind::reduce_scatter, kind::scatter,
-    kind::gather,  kind::all_gather, kind::all_to_all, kind::scan,       kind::exclusive_scan};
+kind even_form(kind k) noexcept { return detail::row_of(k).even; }
 
 std::optional<kind> kind_named(std::string_view name) noexcept {
-  for (const kind k : collectives)
-    if (name == name_of(k)) return k;
+  for (const detail::operation_row& r : detail::operation_rows)
+    if (r.of == detail::family::collective && !r.uneven() && name == r.name) return r.kind;
   return std::nullopt;
 }
 

@@ -151,24 +151,9 @@ static_assert(sizeof(collective_operation_state) <= operation_state::running_byt
 
 // Nothing to move: the same on all ranks, as the fingerprint says.
 bool is_empty(const communicator_state& c, const call& what) noexcept {
-  switch (what.kind) {
-    case operation_kind::broadcast:
-    case operation_kind::all_reduce:
-    case operation_kind::scatter:
-    case operation_kind::reduce_scatter:
-      return what.out.count == 0;
-    case operation_kind::reduce:
-    case operation_kind::scan:
-    case operation_kind::exclusive_scan:
-    case operation_kind::gather:
-    case operation_kind::all_gather:
-    case operation_kind::all_to_all:
-      return what.in.count == 0;
-    case operation_kind::barrier:
-      return c.size() == 1;
-    default:
-      return false;
-  }
+  if (what.kind == operation_kind::barrier) return c.size() == 1;
+  const detail::operation_row& row = detail::row_of(what.kind);
+  return row.of == detail::family::collective && !row.uneven() && agreed_buffer(what).count == 0;
 }
 
 task<> nothing() { co_return; }

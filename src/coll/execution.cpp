@@ -19,7 +19,10 @@ namespace {
 using comm::communicator_state;
 using detail::buffer_view;
 using detail::call;
+using detail::family;
+using detail::operation_row;
 using detail::operation_state;
+using detail::shape;
 using kind = operation_kind;
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) noexcept {
@@ -357,123 +360,58 @@ task<> split_body(operation_state* op, collective c) {
       made(c, all[0].id, fmt::format("{}/split{}.{}", c.comm().name(), all[0].id, w.peer), std::move(ranks)));
 }
 
-std::size_t total_bytes(const call& w) noexcept {
-  switch (w.kind) {
-    case kind::gather:
-    case kind::all_gather:
-    case kind::gather_v:
-    case kind::reduce:
-    case kind::reduce_scatter:
-    case kind::reduce_scatter_v:
-    case kind::all_to_all:
-    case kind::all_to_all_v:
-      return w.in.bytes();
-    default:
-      return w.out.bytes();
-  }
-}
-
-}  // namespace
-
-namespace {
-
-bool reduces(kind k) noexcept {
-  return k == kind::all_reduce || k == kind::reduce || k == kind::reduce_scatter ||
-         k == kind::reduce_scatter_v;
+// Bytes of one rank's whole vector; 0 where ranks know only their own block, for all must come to the same choice.
+std::size_t agreed_bytes(const communicator_state& c, const call& what, const operation_row& row) noexcept {
+  if (row.uneven())
+    return !row.counts_known() ? 0 : row.in == shape::blocks ? what.in.bytes() : what.out.bytes();
+  const bool is_block = (row.agreed == detail::side::in ? row.in : row.out) == shape::block;
+  return agreed_buffer(what).bytes() * (is_block ? static_cast<std::size_t>(c.size()) : 1);
 }
 
 // What the choice of an algorithm depends on.
 situation situation_of(const communicator_state& c, const call& what) {
-  const auto ranks = static_cast<std::size_t>(c.size());
+  const operation_row& row = detail::row_of(what.kind);
   situation s;
   s.kind = what.kind;
   s.ranks = c.size();
   s.hierarchy = c.places().hierarchy();
   s.even_hosts = c.places().even;
-  s.bytes = total_bytes(what);
-  switch (what.kind) {
-    case kind::scatter:
-    case kind::gather:
-    case kind::all_gather:
-      s.bytes *= ranks;
-      break;
-    // Ranks that know only their own block must come to the same choice.
-    case kind::scatter_v:
-    case kind::gather_v:
-    case kind::all_to_all_v:
-      s.bytes = 0;
-      s.even_blocks = false;
-      break;
-    case kind::all_gather_v:
-    case kind::reduce_scatter_v:
-      s.even_blocks = false;
-      break;
-    default:
-      break;
-  }
+  s.even_blocks = !row.uneven();
+  s.bytes = agreed_bytes(c, what, row);
   // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
   // the others it must be worth its making.
-  s.shared_memory = c.shares_memory() &&
-                    (reduces(what.kind) || c.segment_pays() || what.wanted == algorithm::shared_memory);
+  s.shared_memory =
+      c.shares_memory() && (row.reduces || c.segment_pays() || what.wanted == algorithm::shared_memory);
   return s;
+}
+
+// The count that all ranks must agree on, or a hash of several.
+std::uint64_t agreed_count(const call& what, const operation_row& row) noexcept {
+  if (what.kind == kind::group) {
+    std::uint64_t hash = what.in.count;
+    for (std::size_t i = 0; i < what.in.count; ++i)
+      hash = mixed(hash, static_cast<std::uint64_t>(what.members[i]));
+    return hash;
+  }
+  if (row.of != family::collective || what.kind == kind::barrier) return 0;
+  if (!row.uneven()) return agreed_buffer(what).count;
+  if (!row.counts_known()) return 0;
+  return hash_of(row.in == shape::blocks ? what.in_counts : what.out_counts);
 }
 
 }  // namespace
 
 comm::collective_description describe_call(communicator_state& c, const call& what) {
+  const operation_row& row = detail::row_of(what.kind);
   comm::collective_description d;
   d.kind = static_cast<std::uint8_t>(what.kind);
-  switch (what.kind) {
-    case kind::barrier:
-    case kind::split:
-    case kind::duplicate:
-      break;
-    case kind::gather:
-    case kind::all_gather:
-    case kind::reduce:
-    case kind::all_to_all:
-      d.count = what.in.count;
-      break;
-    case kind::all_gather_v:
-      d.count = hash_of(what.out_counts);
-      break;
-    case kind::reduce_scatter_v:
-      d.count = hash_of(what.in_counts);
-      break;
-    case kind::scatter_v:
-    case kind::gather_v:
-    case kind::all_to_all_v:
-      break;
-    case kind::group: {
-      std::uint64_t hash = what.in.count;
-      for (std::size_t i = 0; i < what.in.count; ++i)
-        hash = mixed(hash, static_cast<std::uint64_t>(what.members[i]));
-      d.count = hash;
-      break;
-    }
-    default:
-      d.count = what.out.count;
-  }
-  d.type = static_cast<std::uint8_t>(
-      what.kind == kind::gather || what.kind == kind::gather_v ? what.in.type : what.out.type);
-  switch (what.kind) {
-    case kind::broadcast:
-    case kind::reduce:
-    case kind::scatter:
-    case kind::gather:
-    case kind::scatter_v:
-    case kind::gather_v:
-      d.root = what.peer;
-      break;
-    case kind::all_reduce:
-      if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
-      break;
-    default:
-      break;
-  }
+  d.count = agreed_count(what, row);
+  d.type = static_cast<std::uint8_t>(agreed_buffer(what).type);
+  if (row.rooted) d.root = what.peer;
+  if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
   d.callable = what.op.callable;
-  if (what.kind < kind::group) {
+  if (row.of == family::collective) {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
     if (chosen == algorithm::shared_memory) c.want_segment();
     d.algorithm = static_cast<std::uint8_t>(chosen);

@@ -11,6 +11,11 @@
 
 namespace tutti::coll {
 
+// The buffer of this rank whose type, and of even blocks whose count, all ranks must agree on.
+inline const detail::buffer_view& agreed_buffer(const detail::call& what) noexcept {
+  return detail::row_of(what.kind).agreed == detail::side::in ? what.in : what.out;
+}
+
 // What all ranks must agree on, with the algorithm chosen for it. Throws what choose() throws.
 comm::collective_description describe_call(comm::communicator_state& c, const detail::call& what);
 

@@ -48,31 +48,21 @@ std::string describe(const p2p::fingerprint& print) {
   const auto say = [&description](const std::string& more) {
     description += (description.empty() ? "" : ", ") + more;
   };
-  switch (kind) {
-    case detail::operation_kind::barrier:
-    case detail::operation_kind::split:
-    case detail::operation_kind::duplicate:
-      break;
-    case detail::operation_kind::scatter_v:
-    case detail::operation_kind::gather_v:
-    case detail::operation_kind::all_to_all_v:
-      say(name_of(static_cast<element_type>(d.type)));
-      break;
-    case detail::operation_kind::all_gather_v:
-    case detail::operation_kind::reduce_scatter_v:
-      say(fmt::format("{}, counts with hash {:x}", name_of(static_cast<element_type>(d.type)), count));
-      break;
-    case detail::operation_kind::group:
-      say(fmt::format("ranks with hash {:x}", count));
-      break;
-    default:
-      say(fmt::format("{} elements of {}", count, name_of(static_cast<element_type>(d.type))));
+  const detail::operation_row& row = detail::row_of(kind);
+  const char* const type = name_of(static_cast<element_type>(d.type));
+  if (kind == detail::operation_kind::group) {
+    say(fmt::format("ranks with hash {:x}", count));
+  } else if (row.counts_known()) {
+    say(fmt::format("{}, counts with hash {:x}", type, count));
+  } else if (row.uneven()) {
+    say(type);
+  } else if (row.out != detail::shape::nothing) {
+    say(fmt::format("{} elements of {}", count, type));
   }
   if (const auto reduction = static_cast<reduce_kind>(d.reduction); reduction != reduce_kind::none)
     say(reduction == reduce_kind::user ? fmt::format("callable of type {:04x}", std::uint64_t{d.callable})
                                        : name_of(reduction));
-  if (d.root >= 0 && kind == detail::operation_kind::all_reduce) say(fmt::format("list of {}", d.root));
-  if (d.root >= 0 && kind != detail::operation_kind::all_reduce) say(fmt::format("root {}", d.root));
+  if (d.root >= 0) say(fmt::format("{} {}", row.rooted ? "root" : "list of", d.root));
   if (d.algorithm != 0 && d.reduction != 0)
     description += fmt::format("; algorithm {}", name_of(static_cast<algorithm>(d.algorithm)));
   return fmt::format("{}({})", detail::name_of(kind), description);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of operations and algorithms, for errors and tables.
+// Names of algorithms, for errors and tables.
 #include <tutti/algorithm.hpp>
-#include <tutti/detail/operation_state.hpp>
 
 namespace tutti {
 
@@ -39,60 +38,4 @@ const char* name_of(algorithm a) noexcept {
   return "?";
 }
 
-namespace detail {
-
-const char* name_of(operation_kind k) noexcept {
-  using kind = operation_kind;
-  switch (k) {
-    case kind::send:
-      return "send";
-    case kind::receive:
-      return "recv";
-    case kind::probe:
-      return "probe";
-    case kind::barrier:
-      return "barrier";
-    case kind::broadcast:
-      return "broadcast";
-    case kind::reduce:
-      return "reduce";
-    case kind::all_reduce:
-      return "all_reduce";
-    case kind::scatter:
-      return "scatter";
-    case kind::gather:
-      return "gather";
-    case kind::all_gather:
-      return "all_gather";
-    case kind::reduce_scatter:
-      return "reduce_scatter";
-    case kind::all_to_all:
-      return "all_to_all";
-    case kind::scan:
-      return "scan";
-    case kind::exclusive_scan:
-      return "exclusive_scan";
-    case kind::scatter_v:
-      return "scatter_v";
-    case kind::gather_v:
-      return "gather_v";
-    case kind::all_gather_v:
-      return "all_gather_v";
-    case kind::reduce_scatter_v:
-      return "reduce_scatter_v";
-    case kind::all_to_all_v:
-      return "all_to_all_v";
-    case kind::group:
-      return "group";
-    case kind::split:
-      return "split";
-    case kind::duplicate:
-      return "duplicate";
-    case kind::shrink:
-      return "shrink";
-  }
-  return "?";
-}
-
-}  // namespace detail
 }  // namespace tutti

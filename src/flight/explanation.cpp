@@ -7,7 +7,7 @@
 
 #include <algorithm>
 #include <map>
-#include <tutti/detail/operation_state.hpp>
+#include <tutti/detail/operation_kind.hpp>
 #include <tutti/status.hpp>
 
 namespace tutti::flight {
@@ -53,20 +53,6 @@ std::string peer_text(const operation_snapshot& o, const rank_snapshot& of, cons
   return fmt::format("rank {} of {}", o.peer, name_of_communicator(o.communicator, of));
 }
 
-bool has_root(operation_kind kind) {
-  switch (kind) {
-    case operation_kind::broadcast:
-    case operation_kind::reduce:
-    case operation_kind::scatter:
-    case operation_kind::gather:
-    case operation_kind::scatter_v:
-    case operation_kind::gather_v:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::string describe(const operation_snapshot& o, const rank_snapshot& of, const wait_graph& graph) {
   const auto kind = static_cast<operation_kind>(o.kind);
   const std::string comm = name_of_communicator(o.communicator, of);
@@ -79,7 +65,8 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
                        o.tag == any_tag ? std::string("any tag") : fmt::format("tag {}", o.tag), comm);
   } else {
     text = fmt::format("{} #{} on {}", name_of_kind(o.kind), o.sequence, comm);
-    if (has_root(kind) && o.peer >= 0) text += fmt::format(", root {}", o.peer);
+    if (detail::is_known(kind) && detail::row_of(kind).rooted && o.peer >= 0)
+      text += fmt::format(", root {}", o.peer);
   }
   if (o.bytes != 0) text += fmt::format(", {}", bytes_text(o.bytes));
   if (o.moved != 0 && o.how == state::pending)

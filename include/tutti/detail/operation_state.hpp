@@ -6,6 +6,7 @@
 #include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/detail/operation_kind.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
 #include <tutti/reduce_op.hpp>
@@ -54,34 +55,6 @@ class communicator_ref {
  private:
   communicator_state* state_ = nullptr;
 };
-
-enum class operation_kind : std::uint8_t {
-  send,
-  receive,
-  probe,
-  barrier,
-  broadcast,
-  reduce,
-  all_reduce,
-  scatter,
-  gather,
-  all_gather,
-  reduce_scatter,
-  all_to_all,
-  scan,
-  exclusive_scan,
-  scatter_v,
-  gather_v,
-  all_gather_v,
-  reduce_scatter_v,
-  all_to_all_v,
-  group,
-  split,
-  duplicate,
-  shrink
-};
-
-const char* name_of(operation_kind kind) noexcept;  // "all_reduce"
 
 // Elements per rank, of the uneven forms.
 struct counts_view {

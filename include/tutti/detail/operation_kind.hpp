@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of operations, and a row for each that says all that differs between them. Argument checks, overlap
+// of buffers, fingerprints, the choice of algorithms, records and explanations read the row.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+
+namespace tutti::detail {
+
+enum class operation_kind : std::uint8_t {
+  send,
+  receive,
+  probe,
+  barrier,
+  broadcast,
+  reduce,
+  all_reduce,
+  scatter,
+  gather,
+  all_gather,
+  reduce_scatter,
+  all_to_all,
+  scan,
+  exclusive_scan,
+  scatter_v,
+  gather_v,
+  all_gather_v,
+  reduce_scatter_v,
+  all_to_all_v,
+  group,
+  split,
+  duplicate,
+  shrink
+};
+
+// What a buffer holds. `blocks`: one block for each rank, by rank. The one buffer of broadcast is a result.
+enum class shape : std::uint8_t { nothing, vector, block, blocks };
+
+enum class side : std::uint8_t { in, out };
+
+// Which ranks read their input, or write their result.
+enum class ranks_that : std::uint8_t { none, root, all_but_root, all };
+
+enum class family : std::uint8_t { message, collective, communicator, repair };
+
+struct operation_row {
+  operation_kind kind;
+  const char* name;
+  family of;
+  bool rooted;
+  operation_kind even;  // its form with blocks of equal size: itself, unless `in_counts` or `out_counts`
+  shape in, out;
+  ranks_that reads, writes;
+  // The buffer that all ranks have: its type, and its count where blocks are even, must be the same on all.
+  side agreed;
+  bool reduces;
+
+  constexpr bool uneven() const noexcept { return even != kind; }
+  // Uneven, and every rank knows all counts.
+  constexpr bool counts_known() const noexcept { return uneven() && !rooted && in != out; }
+};
+
+namespace rows {
+using k = operation_kind;
+using e = shape;
+using r = ranks_that;
+using f = family;
+using s = side;
+inline constexpr bool rooted = true;
+
+// clang-format off
+inline constexpr operation_row operation_rows[] = {
+// kind                 name                family                    even form          input       result      reads    writes           agreed  reduces
+  {k::send,             "send",             f::message,      !rooted, k::send,           e::vector,  e::nothing, r::all,  r::none,         s::in,  false},
+  {k::receive,          "recv",             f::message,      !rooted, k::receive,        e::nothing, e::vector,  r::none, r::all,          s::out, false},
+  {k::probe,            "probe",            f::message,      !rooted, k::probe,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::barrier,          "barrier",          f::collective,   !rooted, k::barrier,        e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::broadcast,        "broadcast",        f::collective,   rooted,  k::broadcast,      e::nothing, e::vector,  r::root, r::all_but_root, s::out, false},
+  {k::reduce,           "reduce",           f::collective,   rooted,  k::reduce,         e::vector,  e::vector,  r::all,  r::root,         s::in,  true},
+  {k::all_reduce,       "all_reduce",       f::collective,   !rooted, k::all_reduce,     e::vector,  e::vector,  r::all,  r::all,          s::out, true},
+  {k::scatter,          "scatter",          f::collective,   rooted,  k::scatter,        e::blocks,  e::block,   r::root, r::all,          s::out, false},
+  {k::gather,           "gather",           f::collective,   rooted,  k::gather,         e::block,   e::blocks,  r::all,  r::root,         s::in,  false},
+  {k::all_gather,       "all_gather",       f::collective,   !rooted, k::all_gather,     e::block,   e::blocks,  r::all,  r::all,          s::in,  false},
+  {k::reduce_scatter,   "reduce_scatter",   f::collective,   !rooted, k::reduce_scatter, e::blocks,  e::block,   r::all,  r::all,          s::out, true},
+  {k::all_to_all,       "all_to_all",       f::collective,   !rooted, k::all_to_all,     e::blocks,  e::blocks,  r::all,  r::all,          s::in,  false},
+  {k::scan,             "scan",             f::collective,   !rooted, k::scan,           e::vector,  e::vector,  r::all,  r::all,          s::in,  true},
+  {k::exclusive_scan,   "exclusive_scan",   f::collective,   !rooted, k::exclusive_scan, e::vector,  e::vector,  r::all,  r::all,          s::in,  true},
+  {k::scatter_v,        "scatter_v",        f::collective,   rooted,  k::scatter,        e::blocks,  e::block,   r::root, r::all,          s::out, false},
+  {k::gather_v,         "gather_v",         f::collective,   rooted,  k::gather,         e::block,   e::blocks,  r::all,  r::root,         s::in,  false},
+  {k::all_gather_v,     "all_gather_v",     f::collective,   !rooted, k::all_gather,     e::block,   e::blocks,  r::all,  r::all,          s::in,  false},
+  {k::reduce_scatter_v, "reduce_scatter_v", f::collective,   !rooted, k::reduce_scatter, e::blocks,  e::block,   r::all,  r::all,          s::out, true},
+  {k::all_to_all_v,     "all_to_all_v",     f::collective,   !rooted, k::all_to_all,     e::blocks,  e::blocks,  r::all,  r::all,          s::out, false},
+  {k::group,            "group",            f::communicator, !rooted, k::group,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::split,            "split",            f::communicator, !rooted, k::split,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::duplicate,        "duplicate",        f::communicator, !rooted, k::duplicate,      e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::shrink,           "shrink",           f::repair,       !rooted, k::shrink,         e::nothing, e::nothing, r::none, r::none,         s::out, false},
+};
+// clang-format on
+}  // namespace rows
+
+using rows::operation_rows;
+
+constexpr bool rows_are_in_order() noexcept {
+  for (std::size_t i = 0; i < std::size(operation_rows); ++i)
+    if (static_cast<std::size_t>(operation_rows[i].kind) != i) return false;
+  return std::size(operation_rows) == static_cast<std::size_t>(operation_kind::shrink) + 1;
+}
+static_assert(rows_are_in_order());
+
+constexpr const operation_row& row_of(operation_kind kind) noexcept {
+  return operation_rows[static_cast<std::size_t>(kind)];
+}
+
+// Not so of what a damaged record says.
+constexpr bool is_known(operation_kind kind) noexcept {
+  return static_cast<std::size_t>(kind) < std::size(operation_rows);
+}
+
+// "all_reduce", or "?".
+constexpr const char* name_of(operation_kind kind) noexcept {
+  return is_known(kind) ? row_of(kind).name : "?";
+}
+
+}  // namespace tutti::detail
