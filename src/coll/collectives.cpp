@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/collectives.hpp"
-
+// The operation state of a collective: from the operation to the coroutine that carries it out, and its end
+// on every path.
 #include "base/text.hpp"
 #include "coll/arguments.hpp"
+#include "coll/backend.hpp"
 #include "coll/choice.hpp"
 #include "coll/execution.hpp"
 #include "coll/on_record.hpp"
@@ -188,8 +189,6 @@ bool start_posting(operation_state& state, communicator_state& c, const collecti
   return true;
 }
 
-}  // namespace
-
 bool start_collective(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
@@ -250,5 +249,9 @@ void abandon_collective(operation_state&, void* which) noexcept {
   // Also when it had failed, and nobody had been told yet.
   if (!complete && !c.ends(sequence)) c.fail(errc::cancelled, text, true, p2p::extent::one, first);
 }
+
+}  // namespace
+
+const backend collectives{start_collective, stop_collective, abandon_collective};
 
 }  // namespace tutti::coll

@@ -3,6 +3,7 @@
 
 #include "base/text.hpp"
 #include "coll/arguments.hpp"
+#include "coll/backend.hpp"
 #include "coll/on_record.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/explain.hpp"
@@ -161,6 +162,8 @@ bool start_message(operation_state& state) {
   }
 }
 
+namespace {
+
 void stop_message(operation_state& state, errc why, const std::string& text) noexcept {
   const call& what = state.what();
   with_operation_state(what.kind, state.running(), [&](auto& m) {
@@ -180,5 +183,9 @@ void abandon_message(operation_state& state, void* which) noexcept {
     m.~state_type();
   });
 }
+
+}  // namespace
+
+const backend messages{start_message, stop_message, abandon_message};
 
 }  // namespace tutti::coll

@@ -3,15 +3,11 @@
 // operation.
 #pragma once
 
-#include <string>
 #include <tutti/detail/operation_state.hpp>
 
 namespace tutti::coll {
 
-bool start_message(detail::operation_state& state);  // true: complete already
-// Asks for a cancellation for this reason; the completion comes as usual.
-void stop_message(detail::operation_state& state, errc why, const std::string& text) noexcept;
-// Ends it without a completion; on return no buffer is referenced.
-void abandon_message(detail::operation_state& state, void* running) noexcept;
+// What backend::start does, without the indirection. True: complete already.
+bool start_message(detail::operation_state& state);
 
 }  // namespace tutti::coll

@@ -3,10 +3,9 @@
 // an error in words.
 #include "base/text.hpp"
 #include "coll/arguments.hpp"
+#include "coll/backend.hpp"
 #include "coll/buffer_check.hpp"
-#include "coll/collectives.hpp"
 #include "coll/messages.hpp"
-#include "coll/shrinking.hpp"
 #include "comm/communicator_state.hpp"
 #include "core/forked.hpp"
 
@@ -104,8 +103,7 @@ bool operation_state::begin() {
     checked_ = true;
     coll::record_buffers(*this);
   }
-  if (is_message(what_.kind)) return coll::start_message(*this);
-  return mends ? coll::start_shrink(*this) : coll::start_collective(*this);
+  return coll::backend_of(what_.kind).start(*this);
 }
 
 void operation_state::forget_buffers() noexcept {
@@ -115,9 +113,7 @@ void operation_state::forget_buffers() noexcept {
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
   if (running_ == nullptr || what_.comm->detached()) return;
-  if (is_message(what_.kind)) return coll::stop_message(*this, why, text);
-  if (what_.kind == operation_kind::shrink) return coll::stop_shrink(*this, why, text);
-  coll::stop_collective(*this, why, text);
+  coll::backend_of(what_.kind).stop(*this, why, text);
 }
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
@@ -152,10 +148,7 @@ void operation_state::abandon() noexcept {
     return;
   }
   void* const running = std::exchange(running_, nullptr);
-  if (running == nullptr) return;
-  if (is_message(what_.kind)) return coll::abandon_message(*this, running);
-  if (what_.kind == operation_kind::shrink) return coll::abandon_shrink(*this, running);
-  coll::abandon_collective(*this, running);
+  if (running != nullptr) coll::backend_of(what_.kind).abandon(*this, running);
 }
 
 void operation_state::fail(errc code, std::string&& text) noexcept {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/shrinking.hpp"
-
+// The operation state of shrink: from the operation to the agreement on who goes on, and to their
+// communicator.
 #include "base/text.hpp"
 #include "coll/arguments.hpp"
+#include "coll/backend.hpp"
 #include "coll/on_record.hpp"
 #include "comm/agreement.hpp"
 #include "comm/world.hpp"
@@ -114,8 +115,6 @@ class shrink_operation_state final : public core::completion, public comm::agree
 };
 static_assert(sizeof(shrink_operation_state) <= operation_state::running_bytes);
 
-}  // namespace
-
 bool start_shrink(operation_state& state) {
   communicator_state& c = *state.what().comm;
   const std::string who = fmt::format("{} has called shrink on {}", c.describe(c.rank()), c.name());
@@ -151,5 +150,9 @@ void abandon_shrink(operation_state& state, void* which) noexcept {
   if (!state.what().comm->detached()) m->drop();
   m->~shrink_operation_state();
 }
+
+}  // namespace
+
+const backend repairs{start_shrink, stop_shrink, abandon_shrink};
 
 }  // namespace tutti::coll

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who carries operations out: the calls of one family each.
+#pragma once
+
+#include <string>
+#include <tutti/detail/operation_state.hpp>
+
+namespace tutti::coll {
+
+struct backend {
+  // True: complete already. Throws tutti::error for what cannot be done.
+  bool (*start)(detail::operation_state& state);
+  // Asks for an end for this reason; the completion comes as usual. Of a collective, its communicator fails for
+  // it on all ranks: of a timeout, after asking who has not called it.
+  void (*stop)(detail::operation_state& state, errc why, const std::string& text) noexcept;
+  // Ends it without a completion; on return no buffer is referenced. The other ranks of a collective are told.
+  void (*abandon)(detail::operation_state& state, void* running) noexcept;
+};
+
+extern const backend messages;     // send, receive, probe
+extern const backend collectives;  // and what makes communicators
+extern const backend repairs;      // shrink
+
+inline const backend& backend_of(detail::operation_kind kind) noexcept {
+  static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs};
+  return *by_family[static_cast<std::size_t>(detail::row_of(kind).of)];
+}
+
+}  // namespace tutti::coll
