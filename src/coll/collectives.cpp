@@ -2,15 +2,15 @@
 // The operation state of a collective: from the operation to the coroutine that carries it out, and its end
 // on every path.
 #include "base/text.hpp"
-#include "coll/arguments.hpp"
-#include "coll/backend.hpp"
 #include "coll/choice.hpp"
 #include "coll/execution.hpp"
-#include "coll/on_record.hpp"
 #include "coll/segment_publish.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/explain.hpp"
 #include "core/running_task.hpp"
+#include "ops/arguments.hpp"
+#include "ops/backend.hpp"
+#include "ops/on_record.hpp"
 
 #include <fmt/format.h>
 
@@ -23,6 +23,11 @@ namespace {
 using comm::communicator_state;
 using detail::call;
 using detail::operation_state;
+using ops::facts_of;
+using ops::put_on_record;
+using ops::state_of;
+using ops::timeout_text;
+using ops::title;
 
 void succeed(operation_state& state, const communicator_state& c) noexcept {
   status moved;
@@ -251,7 +256,8 @@ void abandon_collective(operation_state&, void* which) noexcept {
 }
 
 }  // namespace
-
-const backend collectives{start_collective, stop_collective, abandon_collective};
-
 }  // namespace tutti::coll
+
+namespace tutti {
+const ops::backend ops::collectives{coll::start_collective, coll::stop_collective, coll::abandon_collective};
+}

@@ -2,11 +2,11 @@
 // The operation state of shrink: from the operation to the agreement on who goes on, and to their
 // communicator.
 #include "base/text.hpp"
-#include "coll/arguments.hpp"
-#include "coll/backend.hpp"
-#include "coll/on_record.hpp"
 #include "comm/agreement.hpp"
 #include "comm/world.hpp"
+#include "ops/arguments.hpp"
+#include "ops/backend.hpp"
+#include "ops/on_record.hpp"
 
 #include <fmt/format.h>
 
@@ -19,6 +19,9 @@ namespace {
 
 using comm::communicator_state;
 using detail::operation_state;
+using ops::put_on_record;
+using ops::state_of;
+using ops::title;
 
 // "world/shrink12" of "world" and of "world/shrink5".
 std::string shrunk_name(const std::string& old, std::uint32_t id) {
@@ -152,7 +155,8 @@ void abandon_shrink(operation_state& state, void* which) noexcept {
 }
 
 }  // namespace
-
-const backend repairs{start_shrink, stop_shrink, abandon_shrink};
-
 }  // namespace tutti::coll
+
+namespace tutti {
+const ops::backend ops::repairs{coll::start_shrink, coll::stop_shrink, coll::abandon_shrink};
+}

@@ -174,7 +174,7 @@ class operation_state {
   void* running_ = nullptr;  // null while nothing is pending
   bool late_ = false;
   bool has_deadline_ = false;
-  bool checked_ = false;  // its buffers are on record (coll/buffer_check.hpp)
+  bool checked_ = false;  // its buffers are on record (ops/buffer_check.hpp)
   errc failure_ = errc::success;
   status result_;
   communicator_ref made_;  // of group, split, duplicate and shrink

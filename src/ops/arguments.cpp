@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/arguments.hpp"
-
-#include "coll/choice.hpp"
+#include "ops/arguments.hpp"
 
 #include <fmt/format.h>
 
@@ -10,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-namespace tutti::coll {
+namespace tutti::ops {
 namespace {
 
 using comm::communicator_state;
@@ -18,7 +16,7 @@ using detail::call;
 using detail::family;
 using detail::operation_row;
 using detail::shape;
-using kind = operation_kind;
+using kind = detail::operation_kind;
 
 std::string peer_text(const communicator_state& c, const call& what) {
   if (what.kind == kind::send) return fmt::format("to {}, tag {}", c.describe(what.peer), what.tag);
@@ -211,4 +209,4 @@ std::string timeout_text(const communicator_state& c) {
   return fmt::format("timed out after {} s", std::chrono::duration<double>(c.timeout()).count());
 }
 
-}  // namespace tutti::coll
+}  // namespace tutti::ops

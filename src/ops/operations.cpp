@@ -2,12 +2,12 @@
 // operation_state: from what the user asked for to the operation state that does it, and back to a result or
 // an error in words.
 #include "base/text.hpp"
-#include "coll/arguments.hpp"
-#include "coll/backend.hpp"
-#include "coll/buffer_check.hpp"
-#include "coll/messages.hpp"
 #include "comm/communicator_state.hpp"
 #include "core/forked.hpp"
+#include "ops/arguments.hpp"
+#include "ops/backend.hpp"
+#include "ops/buffer_check.hpp"
+#include "ops/messages.hpp"
 
 #include <fmt/format.h>
 
@@ -29,8 +29,8 @@ struct late_completion : core::completion {};
 static_assert(sizeof(late_completion) <= operation_state::running_bytes);
 
 bool is_plain_message(const communicator_state& c, const call& what) noexcept {
-  return coll::plainly_good(c, what) && !c.detached() && c.loop().on_this_thread() && !c.failed() &&
-         coll::checks_of_buffers() == coll::buffer_checks::off;
+  return ops::plainly_good(c, what) && !c.detached() && c.loop().on_this_thread() && !c.failed() &&
+         ops::checks_of_buffers() == ops::buffer_checks::off;
 }
 
 }  // namespace
@@ -40,7 +40,7 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
   owner_ = owner;
   const auto fail_with = [this](errc code, const std::exception& e) noexcept {
     fail(code,
-         base::error_text([&] { return fmt::format("{}: {}", coll::title(*what_.comm, what_), e.what()); }));
+         base::error_text([&] { return fmt::format("{}: {}", ops::title(*what_.comm, what_), e.what()); }));
   };
   try {
     const bool complete = begin();
@@ -56,7 +56,7 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
 }
 
 bool operation_state::begin() {
-  if (what_.comm && is_plain_message(*what_.comm, what_)) return coll::start_message(*this);
+  if (what_.comm && is_plain_message(*what_.comm, what_)) return ops::start_message(*this);
   return begin_with_care();
 }
 
@@ -80,40 +80,40 @@ bool operation_state::begin() {
   const bool goes_on = !is_message(what_.kind) && !c.ends_next();
   if (c.detached() || (c.failed() && !mends && !goes_on)) {
     fail(c.report_failure(),
-         fmt::format("{}: the communicator failed earlier: {}", coll::title(c, what_), c.failure_text()));
+         fmt::format("{}: the communicator failed earlier: {}", ops::title(c, what_), c.failure_text()));
     return true;
   }
-  if (!coll::plainly_good(c, what_)) {
-    if (std::string wrong = coll::bad_argument(c, what_); !wrong.empty()) {
+  if (!ops::plainly_good(c, what_)) {
+    if (std::string wrong = ops::bad_argument(c, what_); !wrong.empty()) {
       fail(errc::invalid_argument,
            fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
       return true;
     }
   }
-  if (const coll::buffer_checks checks = coll::checks_of_buffers(); checks != coll::buffer_checks::off) {
-    if (std::string wrong = coll::overlap_of(*this); !wrong.empty()) {
-      wrong = fmt::format("{}: {}", coll::title(c, what_), wrong);
-      if (checks == coll::buffer_checks::error) {
+  if (const ops::buffer_checks checks = ops::checks_of_buffers(); checks != ops::buffer_checks::off) {
+    if (std::string wrong = ops::overlap_of(*this); !wrong.empty()) {
+      wrong = fmt::format("{}: {}", ops::title(c, what_), wrong);
+      if (checks == ops::buffer_checks::error) {
         fail(errc::invalid_argument, std::move(wrong));
         return true;
       }
-      coll::warn_of_overlap(wrong);
+      ops::warn_of_overlap(wrong);
     }
     // Before it starts: it may be complete, and gone, when start returns.
     checked_ = true;
-    coll::record_buffers(*this);
+    ops::record_buffers(*this);
   }
-  return coll::backend_of(what_.kind).start(*this);
+  return ops::backend_of(what_.kind).start(*this);
 }
 
 void operation_state::forget_buffers() noexcept {
-  coll::forget_buffers(*this);
+  ops::forget_buffers(*this);
   checked_ = false;
 }
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
   if (running_ == nullptr || what_.comm->detached()) return;
-  coll::backend_of(what_.kind).stop(*this, why, text);
+  ops::backend_of(what_.kind).stop(*this, why, text);
 }
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
@@ -148,7 +148,7 @@ void operation_state::abandon() noexcept {
     return;
   }
   void* const running = std::exchange(running_, nullptr);
-  if (running != nullptr) coll::backend_of(what_.kind).abandon(*this, running);
+  if (running != nullptr) ops::backend_of(what_.kind).abandon(*this, running);
 }
 
 void operation_state::fail(errc code, std::string&& text) noexcept {

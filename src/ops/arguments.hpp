@@ -7,7 +7,7 @@
 #include <string>
 #include <tutti/detail/operation_state.hpp>
 
-namespace tutti::coll {
+namespace tutti::ops {
 
 // Why the call cannot be meant, or empty. Looks at this rank's arguments only.
 std::string bad_argument(const comm::communicator_state& c, const detail::call& what);
@@ -26,4 +26,4 @@ std::string title(const comm::communicator_state& c, const detail::call& what);
 // "timed out after 30 s".
 std::string timeout_text(const comm::communicator_state& c);
 
-}  // namespace tutti::coll
+}  // namespace tutti::ops

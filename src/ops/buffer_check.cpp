@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/buffer_check.hpp"
+#include "ops/buffer_check.hpp"
 
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -11,7 +11,7 @@
 #include <atomic>
 #include <vector>
 
-namespace tutti::coll {
+namespace tutti::ops {
 namespace {
 
 using detail::call;
@@ -107,4 +107,4 @@ void forget_buffers(const operation_state& state) noexcept {
   std::erase_if(buffers_in_flight(), [&state](const buffer_in_flight& r) { return r.of == &state; });
 }
 
-}  // namespace tutti::coll
+}  // namespace tutti::ops

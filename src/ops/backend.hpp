@@ -5,7 +5,7 @@
 #include <string>
 #include <tutti/detail/operation_state.hpp>
 
-namespace tutti::coll {
+namespace tutti::ops {
 
 struct backend {
   // True: complete already. Throws tutti::error for what cannot be done.
@@ -26,4 +26,4 @@ inline const backend& backend_of(detail::operation_kind kind) noexcept {
   return *by_family[static_cast<std::size_t>(detail::row_of(kind).of)];
 }
 
-}  // namespace tutti::coll
+}  // namespace tutti::ops

@@ -5,9 +5,9 @@
 
 #include <tutti/detail/operation_state.hpp>
 
-namespace tutti::coll {
+namespace tutti::ops {
 
 // What backend::start does, without the indirection. True: complete already.
 bool start_message(detail::operation_state& state);
 
-}  // namespace tutti::coll
+}  // namespace tutti::ops

@@ -7,7 +7,7 @@
 
 #include <tutti/detail/operation_state.hpp>
 
-namespace tutti::coll {
+namespace tutti::ops {
 
 // `sequence`: of a collective; 0: a message.
 inline flight::operation_facts facts_of(const comm::communicator_state& c, const detail::call& what,
@@ -35,4 +35,4 @@ inline flight::state state_of(errc failure) noexcept {
                                       : flight::state::failed;
 }
 
-}  // namespace tutti::coll
+}  // namespace tutti::ops

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "coll/messages.hpp"
+#include "ops/messages.hpp"
 
 #include "base/text.hpp"
-#include "coll/arguments.hpp"
-#include "coll/backend.hpp"
-#include "coll/on_record.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/explain.hpp"
+#include "ops/arguments.hpp"
+#include "ops/backend.hpp"
+#include "ops/on_record.hpp"
 
 #include <fmt/format.h>
 
 #include <new>
 
-namespace tutti::coll {
+namespace tutti::ops {
 namespace {
 
 using comm::communicator_state;
@@ -188,4 +188,4 @@ void abandon_message(operation_state& state, void* which) noexcept {
 
 const backend messages{start_message, stop_message, abandon_message};
 
-}  // namespace tutti::coll
+}  // namespace tutti::ops

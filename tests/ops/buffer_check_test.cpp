@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two operations in flight on one buffer are an error that names both.
-#include "coll/buffer_check.hpp"
+#include "ops/buffer_check.hpp"
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -10,7 +10,7 @@ using namespace tutti;
 using namespace tutti::test;
 
 TEST_CASE("an operation on a buffer that another writes is refused, and names both places") {
-  REQUIRE(coll::checks_of_buffers() == coll::buffer_checks::error);  // by this test's environment
+  REQUIRE(ops::checks_of_buffers() == ops::buffer_checks::error);  // by this test's environment
   run_local(1, [](communicator world) -> task<> {
     std::array<int, 4> x{};
     request first = world.irecv(x, 0, 1);

@@ -10,7 +10,7 @@
 #include <string>
 #include <tutti/detail/operation_state.hpp>
 
-namespace tutti::coll {
+namespace tutti::ops {
 
 enum class buffer_checks { off, warn, error };
 buffer_checks checks_of_buffers();
@@ -22,4 +22,4 @@ void warn_of_overlap(const std::string& text);
 void record_buffers(const detail::operation_state& state);
 void forget_buffers(const detail::operation_state& state) noexcept;
 
-}  // namespace tutti::coll
+}  // namespace tutti::ops
