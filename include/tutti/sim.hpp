@@ -123,7 +123,8 @@ struct options {
   sim::noise noise;
   sim::faults faults;
   duration limit = std::chrono::hours(24);  // of virtual time; ranks that are at work then count as stuck
-  // How long, in real time, to wait for Asio when nothing else can happen.
+  // How long, in real time, to wait for Asio when nothing else can happen. A timeout that is to come can: the
+  // simulation goes on to it while another rank waits for a timer of Asio's (tutti::sleep_for takes virtual time).
   std::chrono::milliseconds patience{10'000};
 };
 
