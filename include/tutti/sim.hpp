@@ -124,7 +124,7 @@ struct options {
   sim::faults faults;
   duration limit = std::chrono::hours(24);  // of virtual time; ranks that are at work then count as stuck
   // How long, in real time, to wait for Asio when nothing else can happen. A timeout that is to come can: the
-  // simulation goes on to it while another rank waits for a timer of Asio's (tutti::sleep_for takes virtual time).
+  // simulation goes on to it while another rank waits for a timer of Asio's. tutti::sleep_for is virtual.
   std::chrono::milliseconds patience{10'000};
 };
 

@@ -360,7 +360,7 @@ task<> split_body(operation_state* op, collective c) {
       made(c, all[0].id, fmt::format("{}/split{}.{}", c.comm().name(), all[0].id, w.peer), std::move(ranks)));
 }
 
-// Bytes of one rank's whole vector; 0 where ranks know only their own block, for all must come to the same choice.
+// Bytes of a whole vector; 0 where ranks know only their own block: all must come to the same choice.
 std::size_t agreed_bytes(const communicator_state& c, const call& what, const operation_row& row) noexcept {
   if (row.uneven())
     return !row.counts_known() ? 0 : row.in == shape::blocks ? what.in.bytes() : what.out.bytes();

@@ -10,10 +10,10 @@ namespace tutti::ops {
 struct backend {
   // True: complete already. Throws tutti::error for what cannot be done.
   bool (*start)(detail::operation_state& state);
-  // Asks for an end for this reason; the completion comes as usual. Of a collective, its communicator fails for
-  // it on all ranks: of a timeout, after asking who has not called it.
+  // Asks for an end for this reason; it completes as usual. A collective fails its communicator on all
+  // ranks: of a timeout, after asking who has not called it.
   void (*stop)(detail::operation_state& state, errc why, const std::string& text) noexcept;
-  // Ends it without a completion; on return no buffer is referenced. The other ranks of a collective are told.
+  // Ends it without a completion; on return no buffer is referenced. Other ranks of a collective are told.
   void (*abandon)(detail::operation_state& state, void* running) noexcept;
 };
 

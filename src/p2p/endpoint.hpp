@@ -12,6 +12,8 @@
 #include "core/engine.hpp"
 #include "match/matcher.hpp"
 #include "p2p/closed_contexts.hpp"
+#include "p2p/control_messages.hpp"
+#include "p2p/control_pool.hpp"
 #include "p2p/transfer_id_table.hpp"
 #include "p2p/transfer_states.hpp"
 #include "transport/link.hpp"
@@ -27,15 +29,6 @@
 
 namespace tutti::p2p {
 
-// How far a rank has come with a collective.
-struct collective_progress {
-  enum class state : std::uint64_t { not_called, waiting, done, no_communicator };
-  state at = state::no_communicator;
-  std::uint64_t last = 0;  // the last collective that it called, with its fingerprint
-  fingerprint print{};
-  int waits_for = -1;  // rank of the world, where it waits for one
-};
-
 // How a rank waits for another.
 enum class waits : std::uint8_t {
   not_at_all,
@@ -47,22 +40,9 @@ enum class waits : std::uint8_t {
 inline constexpr std::uint64_t node_cost = 256;
 constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
 
-// Which communicators a failure reaches.
-enum class extent : std::uint8_t {
-  one,      // the one that it is told of
-  children  // that one and those that were made from it
-};
-
-// What a rank that fails a communicator tells the other members.
-struct failure_notice {
-  errc why = errc::success;
-  const std::string& text;
-  extent reach = extent::one;
-  std::span<const int> failed = {};  // ranks of the world that the sender knows to have failed
-  // The first collective that fails with it; those before need nothing more from whoever failed the
-  // communicator. 0: all fail.
-  std::uint32_t first = 0;
-};
+// What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected
+// messages.
+inline constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
 
 // A communicator, as far as the endpoint needs to know it.
 class context_owner {
@@ -195,7 +175,7 @@ class endpoint final : public transport::inbound {
   void lose(int peer, const char* what) noexcept;
   // Makes sure that the end of `peer` would be noticed: connects to it where nothing has yet.
   void get_in_touch(int peer) noexcept;
-  // Makes sure that `peer` will hear that this rank leaves: connects to it, where nothing has come from it yet.
+  // Makes sure that `peer` will hear that this rank leaves: connects where nothing has come from it yet.
   void meet(int peer) noexcept;
   // f(rank of the world) for every other rank from which a receive or a probe of `context` waits for a
   // message; some come several times.
@@ -270,7 +250,6 @@ class endpoint final : public transport::inbound {
   void closed(int peer, errc why, std::string text) noexcept override;
 
  private:
-  struct control;  // an rts frame's answer or another frame without owner, kept until it has left
   struct peer_state {
     errc why = errc::success;         // of the link's end
     transport::link* link = nullptr;  // while it has not ended, once something was sent
@@ -351,8 +330,15 @@ class endpoint final : public transport::inbound {
   void give_credit(int peer, const transport::frame& head) noexcept;
   // An unexpected message has been kept.
   void answer_probes(const unexpected& u) noexcept;
+  // Those for which `ends` says so.
   template <class Ends>
-  void end_probes(const Ends& ends, errc code, const std::string& text) noexcept;
+  void end_probes(const Ends& ends, errc code, const std::string& text) noexcept {
+    for (probe* p = probes_.front(); p != nullptr;) {
+      probe* const next = probes_.after(*p);
+      if (ends(*p)) fail(*p, code, text);
+      p = next;
+    }
+  }
   void end_ask(int peer, const transport::frame& head) noexcept;
   void end_tell(int peer, const transport::frame& head) noexcept;
   void end_answer(int peer, const transport::frame& head) noexcept;
@@ -360,9 +346,7 @@ class endpoint final : public transport::inbound {
   void finish(send& s) noexcept;
   void finish(receive& r) noexcept;
   void stop_waiting(core::completion& a) noexcept;
-  bool more_controls() noexcept;
-  void post_control(int peer, transport::frame head, std::vector<std::byte> payload = {}) noexcept;
-  void post_nothing(int peer) noexcept;  // a frame that changes nothing
+  void post_control(int peer, const transport::frame& head, std::vector<std::byte> payload = {}) noexcept;
 
   unexpected* new_unexpected(std::size_t bytes);
   unexpected* memory_of(std::uint64_t bytes) noexcept;
@@ -388,19 +372,15 @@ class endpoint final : public transport::inbound {
   base::intrusive_list<unexpected, rts_tag> unmatched_rts_;
   base::intrusive_list<probe, probe_tag> probes_;
   std::vector<unexpected*> free_unexpected_;
-  std::vector<std::unique_ptr<control>> controls_;
-  std::vector<control*> free_controls_;
+  control_pool controls_;
   closed_contexts closed_;
+  static constexpr std::size_t most_kept_failures = 96;
   void send_kept_failure(std::uint32_t context, int peer) noexcept;
   // A failure of a context that is not open here: not yet, or not any more.
   struct kept_failure {
     std::uint32_t context;
     int peer;  // this rank itself, of one that it has closed
-    errc why;
-    std::string text;
-    extent reach;
-    std::vector<int> failed;
-    std::uint32_t first;
+    told_failure what;
   };
   void keep_failure(kept_failure f) noexcept;
   std::vector<kept_failure> kept_failures_;  // the oldest first

@@ -167,7 +167,7 @@ TEST_CASE("simulator: computation takes no time, and Asio's timers take their ow
   const sim::report computed = sim::run(world_of(4), compute_something);
   CHECK_MESSAGE(computed.all_returned(), computed.text());
   CHECK(computed.repeatable);
-  // Alone: another rank, whose timer ends later in real time, would not be waited for while a timeout can happen.
+  // Alone: a rank whose timer ends later would not be waited for while the other's timeout can happen.
   const sim::report waited = sim::run(world_of(1), wait_for_asio);
   CHECK_MESSAGE(waited.all_returned(), waited.text());
   CHECK_FALSE(waited.repeatable);
