@@ -73,7 +73,7 @@ wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) : ranks_(ranks) 
     if (condition_of(r) != rank_condition::working || r.compute_running > 0) continue;
     for (const operation_snapshot& o : r.pending)
       for (const int to : waited_for(r, o))
-        if (to != r.rank && !in_collective(to, o)) edges.push_back({to, &o});
+        if (to != r.rank && !(in_collective(to, o) && is_working(to))) edges.push_back({to, &o});
   }
 }
 
@@ -110,7 +110,13 @@ bool wait_graph::has_met(const rank_snapshot& of, const operation_snapshot& o) c
   });
 }
 
-// Ranks that are in the same collective wait for each other by its nature.
+// It gets on with its operations, or would.
+bool wait_graph::is_working(int rank) const {
+  const rank_snapshot* const r = find(rank);
+  return r != nullptr && condition_of(*r) == rank_condition::working;
+}
+
+// Ranks that are in the same collective wait for each other by its nature, unless one of them cannot get on.
 bool wait_graph::in_collective(int rank, const operation_snapshot& o) const {
   const rank_snapshot* const r = find(rank);
   return !is_message(o) && r != nullptr &&

@@ -42,6 +42,7 @@ class wait_graph {
   // waits.
   std::vector<std::pair<int, std::vector<int>>> culprits() const;
 
+  bool is_working(int rank) const;
   bool in_collective(int rank, const operation_snapshot& operation) const;
   const rank_snapshot* find(int rank) const;
   int world_rank(std::uint32_t communicator, int rank) const;  // -1: not known

@@ -154,6 +154,11 @@ TEST_CASE("explanation: what a collective that all have called waits for is what
   ranks[1].pending = {collective(operation_kind::barrier, 5)};
   ranks[1].pending[0].waits_for = 0;
   CHECK(wait_graph(ranks).circles().empty());
+  CHECK(wait_graph(ranks).culprits().empty());
+  // One was stopped within it: it is what the other waits for.
+  ranks[1].thread = tutti::base::process_state::stopped;
+  CHECK(contains(explain(ranks), "rank 0 waits for rank 1, which is stopped (SIGSTOP"));
+  CHECK(wait_graph(ranks).circles().empty());
 }
 
 TEST_CASE("explanation: sequence numbers begin again after 2^31") {
