@@ -24,6 +24,10 @@ class live_handles {
     const std::lock_guard lock(mutex_);
     return live_.count(handle) == 1;
   }
+  bool forgot(const void* handle) {
+    const std::lock_guard lock(mutex_);
+    return forgotten_.count(handle) == 1;
+  }
   // Forgets all; how many there were. Whoever has not given them back may still be in a call with them.
   std::size_t clear() {
     const std::lock_guard lock(mutex_);
