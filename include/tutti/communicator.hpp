@@ -307,7 +307,7 @@ class communicator {
   // get an empty handle. The list stays valid until completion.
   operation<communicator> group(std::span<const int> ranks, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::group, state_, where);
-    what.members = ranks.data();
+    what.in.data = const_cast<int*>(ranks.data());
     what.in.count = ranks.size();
     return operation<communicator>(std::move(what));
   }

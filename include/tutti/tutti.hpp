@@ -19,6 +19,7 @@
 #include <tutti/messages.hpp>
 #include <tutti/objects.hpp>
 #include <tutti/operation.hpp>
+#include <tutti/prepared.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/request.hpp>
 #include <tutti/runtime.hpp>

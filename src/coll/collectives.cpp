@@ -11,6 +11,7 @@
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
 #include "ops/on_record.hpp"
+#include "ops/prepared.hpp"
 
 #include <fmt/format.h>
 
@@ -164,6 +165,26 @@ bool is_empty(const communicator_state& c, const call& what) noexcept {
 
 task<> nothing() { co_return; }
 
+// What the ranks compare, and the algorithm.
+struct plan {
+  p2p::fingerprint print;
+  algorithm with;
+};
+
+plan plan_of(communicator_state& c, const call& what) {
+  if (what.kind == operation_kind::prepare) {
+    detail::prepared_call& made = *what.prepared;
+    comm::collective_description d = describe_call(c, made.what);
+    made.print = comm::fingerprint_of(d);
+    made.with = static_cast<algorithm>(d.algorithm);
+    d.kind |= comm::being_prepared;
+    return {comm::fingerprint_of(d), algorithm::automatic};
+  }
+  if (what.prepared != nullptr) return {what.prepared->print, what.prepared->with};
+  const comm::collective_description d = describe_call(c, what);
+  return {comm::fingerprint_of(d), static_cast<algorithm>(d.algorithm)};
+}
+
 // Few bytes on a collective segment that is free: often over before an operation state would be made. True:
 // complete.
 bool start_posting(operation_state& state, communicator_state& c, const collective& place,
@@ -202,23 +223,19 @@ bool start_collective(operation_state& state) {
     state.fail(errc::peer_failed, fmt::format("{}: {}", title(c, what), c.dead_member()));
     return true;
   }
-  const comm::collective_description d = describe_call(c, what);
-  const p2p::fingerprint print = comm::fingerprint_of(d);
-  const std::uint32_t sequence = c.next_sequence(print);
+  const plan todo = plan_of(c, what);
+  const std::uint32_t sequence = c.next_sequence(todo.print);
   if (c.ends(sequence)) {
     state.fail(c.failure(), c.failure_text());
     return true;
   }
-  const collective place(c, sequence, print);
-  if (static_cast<algorithm>(d.algorithm) == algorithm::shared_memory && c.shared_segment().free() &&
-      !is_empty(c, what))
+  const collective place(c, sequence, todo.print);
+  if (todo.with == algorithm::shared_memory && c.shared_segment().free() && !is_empty(c, what))
     if (const auto publication = posted_for(what, place)) return start_posting(state, c, place, *publication);
   auto* running = new (state.running_storage())
       collective_operation_state(state, c, sequence, put_on_record(c, what, sequence));
   state.set_running(running);
-  const auto body = [&] {
-    return is_empty(c, what) ? nothing() : execute(state, place, static_cast<algorithm>(d.algorithm));
-  };
+  const auto body = [&] { return is_empty(c, what) ? nothing() : execute(state, place, todo.with); };
   if (!running->start(body)) return false;
   running->finish();
   return true;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 namespace tutti::coll {
@@ -332,7 +333,8 @@ task<> group_body(operation_state* op, collective c) {
   if (w.kind == kind::duplicate) {
     for (int r = 0; r < c.size(); ++r) ranks.push_back(r);
   } else {
-    ranks.assign(w.members, w.members + w.in.count);
+    const auto* const members = static_cast<const int*>(w.in.data);
+    ranks.assign(members, members + w.in.count);
   }
   if (std::find(ranks.begin(), ranks.end(), c.rank()) == ranks.end()) co_return;
   const std::string name =
@@ -380,8 +382,8 @@ situation situation_of(const communicator_state& c, const call& what) {
   s.bytes = agreed_bytes(c, what, row);
   // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
   // the others it must be worth its making.
-  s.shared_memory =
-      c.shares_memory() && (row.reduces || c.segment_pays() || what.wanted == algorithm::shared_memory);
+  s.shared_memory = c.shares_memory() && (row.reduces || what.prepared != nullptr || c.segment_pays() ||
+                                          what.wanted == algorithm::shared_memory);
   return s;
 }
 
@@ -389,8 +391,8 @@ situation situation_of(const communicator_state& c, const call& what) {
 std::uint64_t agreed_count(const call& what, const operation_row& row) noexcept {
   if (what.kind == kind::group) {
     std::uint64_t hash = what.in.count;
-    for (std::size_t i = 0; i < what.in.count; ++i)
-      hash = mixed(hash, static_cast<std::uint64_t>(what.members[i]));
+    for (const int rank : std::span(static_cast<const int*>(what.in.data), what.in.count))
+      hash = mixed(hash, static_cast<std::uint64_t>(rank));
     return hash;
   }
   if (row.of != family::collective || what.kind == kind::barrier) return 0;
@@ -459,6 +461,8 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
       return scan_body(&w, c);
     case kind::split:
       return split_body(op, c);
+    case kind::prepare:
+      return barrier_dissemination(c);
     default:
       return group_body(op, c);
   }

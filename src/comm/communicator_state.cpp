@@ -40,6 +40,8 @@ p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
 std::string describe(const p2p::fingerprint& print) {
   collective_description d;
   std::memcpy(&d, print.data(), sizeof d);
+  const char* const prefix = d.kind > being_prepared ? "prepare of " : "";
+  d.kind &= ~being_prepared;
   const auto kind = static_cast<detail::operation_kind>(d.kind - 1);
   if (d.kind == 0 || kind > detail::operation_kind::duplicate)
     return fmt::format("an unknown collective ({})", d.kind);
@@ -65,7 +67,7 @@ std::string describe(const p2p::fingerprint& print) {
   if (d.root >= 0) say(fmt::format("{} {}", row.rooted ? "root" : "list of", d.root));
   if (d.algorithm != 0 && d.reduction != 0)
     description += fmt::format("; algorithm {}", name_of(static_cast<algorithm>(d.algorithm)));
-  return fmt::format("{}({})", detail::name_of(kind), description);
+  return fmt::format("{}{}({})", prefix, detail::name_of(kind), description);
 }
 
 communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t parent, std::string name,

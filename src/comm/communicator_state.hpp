@@ -274,8 +274,9 @@ class communicator_state final : public p2p::context_owner {
 };
 
 // The fingerprint of a collective: what all ranks must agree on. `describe` gives it back as text.
+inline constexpr std::uint8_t being_prepared = 0x80;
 struct collective_description {
-  std::uint8_t kind = 0;       // detail::operation_kind
+  std::uint8_t kind = 0;       // detail::operation_kind; with being_prepared where that is prepared
   std::uint8_t type = 0;       // element_type
   std::uint8_t reduction = 0;  // reduce_kind
   std::uint8_t algorithm = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <vector>
 
 namespace tutti::ops {
@@ -120,8 +121,7 @@ std::string outside(const communicator_state& c, const char* what, int rank) {
 
 std::string wrong_group(const communicator_state& c, const call& what) {
   std::vector<bool> seen(static_cast<std::size_t>(c.size()));
-  for (std::size_t i = 0; i < what.in.count; ++i) {
-    const int rank = what.members[i];
+  for (const int rank : std::span(static_cast<const int*>(what.in.data), what.in.count)) {
     if (rank < 0 || rank >= c.size()) return outside(c, "rank", rank);
     if (seen[static_cast<std::size_t>(rank)]) return fmt::format("rank {} is named twice", rank);
     seen[static_cast<std::size_t>(rank)] = true;

@@ -8,6 +8,7 @@
 #include "ops/backend.hpp"
 #include "ops/buffer_check.hpp"
 #include "ops/messages.hpp"
+#include "ops/prepared.hpp"
 
 #include <fmt/format.h>
 
@@ -15,6 +16,7 @@
 #include <boost/asio/post.hpp>
 #include <new>
 #include <tutti/detail/operation_state.hpp>
+#include <tutti/prepared.hpp>
 #include <utility>
 
 namespace tutti::detail {
@@ -33,6 +35,15 @@ bool is_plain_message(const communicator_state& c, const call& what) noexcept {
          ops::checks_of_buffers() == ops::buffer_checks::off;
 }
 
+// Why no operation of what was prepared may start, or empty.
+std::string why_not_now(const prepared_call& prepared, const call& what) {
+  if (prepared.in_use)
+    return "the operation before of the same prepared one has not ended: await it first, or prepare another";
+  if (what.wanted != prepared.what.wanted)
+    return "its algorithm was chosen by prepare: say with(...) of the operation that is prepared";
+  return {};
+}
+
 }  // namespace
 
 bool operation_state::start(completion on_complete, void* owner) noexcept {
@@ -44,14 +55,14 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
   };
   try {
     const bool complete = begin();
-    if (complete && checked_) forget_buffers();
+    if (complete && noted_) forget_notes();
     return complete;
   } catch (const error& e) {
     fail_with(static_cast<errc>(e.code().value()), e);
   } catch (const std::exception& e) {
     fail_with(errc::resources, e);
   }
-  if (checked_) forget_buffers();
+  if (noted_) forget_notes();
   return true;
 }
 
@@ -83,8 +94,10 @@ bool operation_state::begin() {
          fmt::format("{}: the communicator failed earlier: {}", ops::title(c, what_), c.failure_text()));
     return true;
   }
-  if (!ops::plainly_good(c, what_)) {
-    if (std::string wrong = ops::bad_argument(c, what_); !wrong.empty()) {
+  prepared_call* const prepared = what_.kind == operation_kind::prepare ? nullptr : what_.prepared;
+  if (prepared != nullptr || !ops::plainly_good(c, what_)) {
+    std::string wrong = prepared != nullptr ? why_not_now(*prepared, what_) : ops::bad_argument(c, what_);
+    if (!wrong.empty()) {
       fail(errc::invalid_argument,
            fmt::format("{} on {}, rank {}: {}", name_of(what_.kind), c.name(), c.rank(), wrong));
       return true;
@@ -100,15 +113,20 @@ bool operation_state::begin() {
       ops::warn_of_overlap(wrong);
     }
     // Before it starts: it may be complete, and gone, when start returns.
-    checked_ = true;
+    noted_ = true;
     ops::record_buffers(*this);
   }
+  if (prepared != nullptr) noted_ = prepared->in_use = true;
   return ops::backend_of(what_.kind).start(*this);
 }
 
-void operation_state::forget_buffers() noexcept {
+void operation_state::forget_notes() noexcept {
   ops::forget_buffers(*this);
-  checked_ = false;
+  noted_ = false;
+  if (what_.kind == operation_kind::prepare || what_.prepared == nullptr) return;
+  prepared_call* const prepared = std::exchange(what_.prepared, nullptr);
+  prepared->in_use = false;
+  if (prepared->dropped) drop_prepared(prepared);
 }
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
@@ -140,7 +158,7 @@ void operation_stop::ask(stop_node& node) noexcept {
 }
 
 void operation_state::abandon() noexcept {
-  if (checked_) forget_buffers();
+  if (noted_) forget_notes();
   if (std::exchange(late_, false)) {
     auto* const late = std::launder(reinterpret_cast<late_completion*>(storage_));
     static_cast<base::list_hook<core::ready_tag>&>(*late).unlink();

@@ -32,6 +32,7 @@ enum class operation_kind : std::uint8_t {
   group,
   split,
   duplicate,
+  prepare,
   shrink
 };
 
@@ -43,7 +44,8 @@ enum class side : std::uint8_t { in, out };
 // Which ranks read their input, or write their result.
 enum class ranks_that : std::uint8_t { none, root, all_but_root, all };
 
-enum class family : std::uint8_t { message, collective, communicator, repair };
+// `set_up`: collectives that move nothing of the user's.
+enum class family : std::uint8_t { message, collective, set_up, repair };
 
 struct operation_row {
   operation_kind kind;
@@ -92,9 +94,10 @@ inline constexpr operation_row operation_rows[] = {
   {k::all_gather_v,     "all_gather_v",     f::collective,   !rooted, k::all_gather,     e::block,   e::blocks,  r::all,  r::all,          s::in,  false},
   {k::reduce_scatter_v, "reduce_scatter_v", f::collective,   !rooted, k::reduce_scatter, e::blocks,  e::block,   r::all,  r::all,          s::out, true},
   {k::all_to_all_v,     "all_to_all_v",     f::collective,   !rooted, k::all_to_all,     e::blocks,  e::blocks,  r::all,  r::all,          s::out, false},
-  {k::group,            "group",            f::communicator, !rooted, k::group,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
-  {k::split,            "split",            f::communicator, !rooted, k::split,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
-  {k::duplicate,        "duplicate",        f::communicator, !rooted, k::duplicate,      e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::group,            "group",            f::set_up,       !rooted, k::group,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::split,            "split",            f::set_up,       !rooted, k::split,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::duplicate,        "duplicate",        f::set_up,       !rooted, k::duplicate,      e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::prepare,          "prepare",          f::set_up,       !rooted, k::prepare,        e::nothing, e::nothing, r::none, r::none,         s::out, false},
   {k::shrink,           "shrink",           f::repair,       !rooted, k::shrink,         e::nothing, e::nothing, r::none, r::none,         s::out, false},
 };
 // clang-format on

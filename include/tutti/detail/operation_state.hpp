@@ -69,6 +69,8 @@ struct buffer_list {
   std::size_t size = 0;
 };
 
+struct prepared_call;
+
 // What the user asked for: values only, so that a completion token may store and move it.
 struct call {
   call(operation_kind k, communicator_ref c, call_site w = call_site::current()) noexcept
@@ -79,7 +81,7 @@ struct call {
 
   operation_kind kind;
   communicator_ref comm;
-  buffer_view in;         // read
+  buffer_view in;         // read; of group: in.count ranks, as int
   buffer_view out;        // written; the same memory as `in` for in-place forms
   int peer = any_source;  // destination, source or root
   int tag = any_tag;
@@ -88,8 +90,8 @@ struct call {
   counts_view in_counts;
   counts_view out_counts;
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
-  const int* members = nullptr;  // of group: in.count ranks
-  call_site where;               // of the call, in the user's program
+  prepared_call* prepared = nullptr;  // of a collective that was prepared (ops/prepared.hpp)
+  call_site where;                    // of the call, in the user's program
 };
 
 // One operation from its start to its completion. Not movable once started: the engine holds its address.
@@ -151,7 +153,7 @@ class operation_state {
   void fail(errc code, std::string&& text) noexcept;
   void fail(errc code, const std::string& text) noexcept;
   void complete() noexcept {
-    if (checked_) forget_buffers();
+    if (noted_) forget_notes();
     on_complete_(*this);
   }
   // It waits until its scope's deadline, and not under its communicator's timeout.
@@ -166,7 +168,7 @@ class operation_state {
   bool begin();
   bool begin_with_care();
   [[noreturn]] void throw_failure() const;
-  void forget_buffers() noexcept;
+  void forget_notes() noexcept;
 
   call what_;
   completion on_complete_ = nullptr;
@@ -174,7 +176,7 @@ class operation_state {
   void* running_ = nullptr;  // null while nothing is pending
   bool late_ = false;
   bool has_deadline_ = false;
-  bool checked_ = false;  // its buffers are on record (ops/buffer_check.hpp)
+  bool noted_ = false;  // its buffers are on record (ops/buffer_check.hpp), or a prepared call as in use
   errc failure_ = errc::success;
   status result_;
   communicator_ref made_;  // of group, split, duplicate and shrink

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// What prepare() finds out of a call, once, and the operations that are made from it use.
+#pragma once
+
+#include "p2p/transfer_states.hpp"
+
+#include <tutti/detail/operation_state.hpp>
+
+namespace tutti::detail {
+
+struct prepared_call {
+  explicit prepared_call(const call& c) noexcept : what(c) {}
+
+  call what;  // of which each operation is a copy
+  // Of a collective:
+  p2p::fingerprint print{};
+  algorithm with = algorithm::automatic;
+  bool in_use = false;   // by an operation that has not ended
+  bool dropped = false;  // its handle has gone: that operation frees it
+};
+
+}  // namespace tutti::detail
