@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <map>
@@ -22,17 +23,9 @@ using enum algorithm;
 constexpr std::size_t any_size = ~std::size_t{0};
 constexpr std::size_t KiB = 1024;
 
-struct row {
-  kind of;
-  bool hierarchy;
-  int ranks;          // at least
-  std::size_t bytes;  // at most
-  algorithm use;
-};
-
-// The first that fits, from the top. Switch points measured with perf/ on two cores over shared memory where
-// perf/NOTES.md says so; the others are MPICH's usual ones.
-constexpr row table[] = {
+// In the order of kinds; of one kind's the first that fits, from the top. Switch points measured with perf/ on two
+// cores over shared memory where perf/NOTES.md says so; the others are MPICH's usual ones.
+constexpr rule table[] = {
     {kind::barrier, false, 0, any_size, shared_memory},
     {kind::barrier, true, 0, any_size, hierarchical},
     {kind::barrier, false, 0, any_size, dissemination},
@@ -57,10 +50,6 @@ constexpr row table[] = {
     {kind::all_reduce, false, 4, 1024 * KiB, rabenseifner},
     {kind::all_reduce, false, 0, any_size, ring},
 
-    {kind::reduce_scatter, false, 0, any_size, shared_memory},
-    {kind::reduce_scatter, false, 0, 256 * KiB, direct},
-    {kind::reduce_scatter, false, 0, any_size, ring},
-
     {kind::scatter, false, 16, 32 * KiB, binomial},
     {kind::scatter, false, 0, any_size, linear},
     {kind::gather, false, 16, 32 * KiB, binomial},
@@ -69,6 +58,10 @@ constexpr row table[] = {
     {kind::all_gather, false, 0, any_size, shared_memory},
     {kind::all_gather, false, 3, 80 * KiB, bruck},
     {kind::all_gather, false, 0, any_size, ring},
+
+    {kind::reduce_scatter, false, 0, any_size, shared_memory},
+    {kind::reduce_scatter, false, 0, 256 * KiB, direct},
+    {kind::reduce_scatter, false, 0, any_size, ring},
 
     {kind::all_to_all, false, 3, any_size, shared_memory},
     {kind::all_to_all, false, 0, 16 * KiB, shared_memory},
@@ -150,11 +143,29 @@ std::vector<rule> tuned_rules() {
 template <class Rules>
 std::optional<algorithm> first_fitting(const Rules& rules, const situation& s) {
   const kind k = even_form(s.kind);
-  for (const auto& r : rules) {
+  for (const rule& r : rules) {
     if (r.kind != k || (r.hierarchy && !s.hierarchy) || s.ranks < r.ranks || s.bytes > r.bytes) continue;
     if (fits(r.use, s)) return r.use;
   }
   return std::nullopt;
+}
+
+static_assert(std::ranges::is_sorted(table, {}, &rule::kind));
+
+// The rows of one kind, which stand together.
+std::span<const rule> rows_of(kind k) noexcept {
+  static constexpr auto first = [] {
+    std::array<std::uint8_t, std::size(detail::operation_rows) + 1> at{};
+    for (std::size_t of = 0; of < std::size(detail::operation_rows); ++of) {
+      std::size_t n = 0;
+      for (const rule& r : table) n += static_cast<std::size_t>(r.kind) < of ? 1 : 0;
+      at[of] = static_cast<std::uint8_t>(n);
+    }
+    at.back() = static_cast<std::uint8_t>(std::size(table));
+    return at;
+  }();
+  const auto of = static_cast<std::size_t>(k);
+  return std::span(table).subspan(first[of], first[of + 1] - first[of]);
 }
 
 }  // namespace
@@ -162,7 +173,7 @@ std::optional<algorithm> first_fitting(const Rules& rules, const situation& s) {
 bool has(operation_kind k, algorithm a) noexcept {
   k = even_form(k);
   return std::any_of(std::begin(table), std::end(table),
-                     [&](const row& r) { return r.of == k && r.use == a; });
+                     [&](const rule& r) { return r.kind == k && r.use == a; });
 }
 
 bool fits(algorithm a, const situation& s) noexcept {
@@ -181,14 +192,7 @@ bool fits(algorithm a, const situation& s) noexcept {
   }
 }
 
-const std::vector<rule>& built_in_rules() {
-  static const std::vector<rule> rules = [] {
-    std::vector<rule> all;
-    for (const row& r : table) all.push_back({r.of, r.hierarchy, r.ranks, r.bytes, r.use});
-    return all;
-  }();
-  return rules;
-}
+std::span<const rule> built_in_rules() noexcept { return table; }
 
 std::vector<rule> parse_rules(std::string_view text, const std::string& source) {
   std::vector<rule> rules;
@@ -225,7 +229,7 @@ std::vector<rule> parse_rules(std::string_view text, const std::string& source) 
   return rules;
 }
 
-std::string text_of(const std::vector<rule>& rules) {
+std::string text_of(std::span<const rule> rules) {
   std::string text;
   for (const rule& r : rules) {
     const std::string most = r.bytes == any_size ? "any" : std::to_string(r.bytes);
@@ -257,7 +261,7 @@ algorithm choose(const situation& s, algorithm wanted) {
   if (by_force != forced.end() && fits(by_force->second, s)) return by_force->second;
   if (!tuned.empty())
     if (const auto found = first_fitting(tuned, s)) return *found;
-  const auto found = first_fitting(built_in_rules(), s);
+  const auto found = first_fitting(rows_of(even_form(s.kind)), s);
   return found ? *found : automatic;
 }
 

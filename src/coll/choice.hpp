@@ -5,6 +5,7 @@
 #include "comm/topology.hpp"
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 #include <tutti/algorithm.hpp>
@@ -44,8 +45,8 @@ bool fits(algorithm a, const situation& s) noexcept;
 //   all_reduce ranks>=4 bytes<=any ring hierarchical
 // Throws errc::invalid_argument naming `source` and the line.
 std::vector<rule> parse_rules(std::string_view text, const std::string& source);
-std::string text_of(const std::vector<rule>& rules);
-const std::vector<rule>& built_in_rules();
+std::string text_of(std::span<const rule> rules);
+std::span<const rule> built_in_rules() noexcept;
 
 // `wanted` by the call, else TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial), else the rules of the
 // file TUTTI_TUNING, else the built-in ones. Throws errc::invalid_argument when `wanted` does not fit, or

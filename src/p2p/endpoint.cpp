@@ -230,11 +230,6 @@ void endpoint::finish(send& s) noexcept {
   engine_.complete(s);
 }
 
-void endpoint::stop_waiting(core::completion& a) noexcept {
-  static_cast<base::list_hook<core::waiting_tag>&>(a).unlink();
-  engine_.end_wait();
-}
-
 void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
   const auto entry = contexts_.find(context);
   if (entry == contexts_.end() || is_closed_by(entry->second, peer)) return;

@@ -345,7 +345,10 @@ class endpoint final : public transport::inbound {
 
   void finish(send& s) noexcept;
   void finish(receive& r) noexcept;
-  void stop_waiting(core::completion& a) noexcept;
+  void stop_waiting(core::completion& a) noexcept {
+    static_cast<base::list_hook<core::waiting_tag>&>(a).unlink();
+    engine_.end_wait();
+  }
   void post_control(int peer, const transport::frame& head, std::vector<std::byte> payload = {}) noexcept;
 
   unexpected* new_unexpected(std::size_t bytes);

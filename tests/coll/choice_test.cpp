@@ -92,7 +92,7 @@ TEST_CASE("choice: what a call names is taken, or refused with what there is") {
 }
 
 TEST_CASE("choice: rules are read as they are written") {
-  const auto& built_in = tutti::coll::built_in_rules();
+  const auto built_in = tutti::coll::built_in_rules();
   const std::string text = tutti::coll::text_of(built_in);
   const auto again = tutti::coll::parse_rules(text, "itself");
   REQUIRE(again.size() == built_in.size());

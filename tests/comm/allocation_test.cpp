@@ -59,6 +59,31 @@ task<> in_tasks(communicator world) {
   }
 }
 
+task<> of_prepared(communicator world) {
+  const int other = 1 - world.rank();
+  int most = 0, out = 0, in = 0;
+  const auto reducing = co_await prepare(world.all_reduce(most, tutti::max));
+  const auto sending = co_await prepare(world.send(out, other));
+  const auto receiving = co_await prepare(world.recv(in, other));
+  std::uint64_t fewest = ~std::uint64_t{0};
+  for (int m = 0; m < measurements; ++m) {
+    co_await world.barrier();
+    const std::uint64_t before = allocations;
+    for (int i = 0; i < rounds; ++i) {
+      most = i + world.rank();
+      co_await reducing();
+      TUTTI_EXPECT(most == i + 1);
+      out = i;
+      request running = start(sending());
+      co_await receiving();
+      co_await running;
+      TUTTI_EXPECT(in == i);
+    }
+    fewest = std::min(fewest, allocations - before);
+  }
+  expect_none("prepared operations", fewest);
+}
+
 // ---- in Asio's coroutines ----
 
 // In one coroutine: the frame of another would be Asio's to allocate.
@@ -105,6 +130,7 @@ TEST_CASE("operations, requests, tasks and joins allocate nothing in steady stat
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(2, over(transport), in_tasks));
+    CHECK_NOTHROW(run_local(2, over(transport), of_prepared));
   }
 }
 
