@@ -29,7 +29,7 @@ using prepared_owner = std::unique_ptr<prepared_call, prepared_dropper>;
 // too. An operation of a collective must have ended before the next is started (errc::invalid_argument). Once it is
 // started it may outlive this. Allocates nothing.
 template <class T = void>
-class [[nodiscard]] prepared {
+class prepared {
  public:
   prepared() noexcept = default;
   explicit prepared(detail::prepared_owner made) noexcept : made_(std::move(made)) {}
