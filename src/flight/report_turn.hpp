@@ -18,7 +18,8 @@ class report_turn {
   bool take(std::int64_t quiet_ns) noexcept {
     const auto now = static_cast<std::uint64_t>(base::steady_ns());
     std::uint64_t last = taken_.load(std::memory_order_acquire);
-    if (last != 0 && now - last <= static_cast<std::uint64_t>(quiet_ns)) return false;
+    // Who took it may have looked at the clock after this one.
+    if (last != 0 && static_cast<std::int64_t>(now - last) <= quiet_ns) return false;
     return taken_.compare_exchange_strong(last, now, std::memory_order_acq_rel);
   }
   void has_read() noexcept { read_.store(taken_.load(std::memory_order_relaxed), std::memory_order_release); }
