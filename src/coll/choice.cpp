@@ -140,8 +140,7 @@ std::vector<rule> tuned_rules() {
   return parse_rules(text.str(), *path);
 }
 
-template <class Rules>
-std::optional<algorithm> first_fitting(const Rules& rules, const situation& s) {
+std::optional<algorithm> first_fitting(std::span<const rule> rules, const situation& s) noexcept {
   const kind k = even_form(s.kind);
   for (const rule& r : rules) {
     if (r.kind != k || (r.hierarchy && !s.hierarchy) || s.ranks < r.ranks || s.bytes > r.bytes) continue;
@@ -171,9 +170,7 @@ std::span<const rule> rows_of(kind k) noexcept {
 }  // namespace
 
 bool has(operation_kind k, algorithm a) noexcept {
-  k = even_form(k);
-  return std::any_of(std::begin(table), std::end(table),
-                     [&](const rule& r) { return r.kind == k && r.use == a; });
+  return std::ranges::any_of(rows_of(even_form(k)), [a](const rule& r) { return r.use == a; });
 }
 
 bool fits(algorithm a, const situation& s) noexcept {

@@ -74,10 +74,7 @@ bool operation_state::begin() {
 // Whatever may have to be refused, or needs more than its start.
 [[gnu::noinline]] bool operation_state::begin_with_care() {
   if (!what_.comm) {
-    fail(errc::invalid_argument,
-         fmt::format("{}: this communicator has no members here (it is empty); test it with "
-                     "`if (comm)` first",
-                     name_of(what_.kind)));
+    fail(errc::invalid_argument, fmt::format("{}: {}", name_of(what_.kind), ops::empty_text));
     return true;
   }
   communicator_state& c = *what_.comm;
@@ -94,7 +91,7 @@ bool operation_state::begin() {
          fmt::format("{}: the communicator failed earlier: {}", ops::title(c, what_), c.failure_text()));
     return true;
   }
-  prepared_call* const prepared = what_.kind == operation_kind::prepare ? nullptr : what_.prepared;
+  prepared_call* const prepared = what_.prepared;
   if (prepared != nullptr || !ops::plainly_good(c, what_)) {
     std::string wrong = prepared != nullptr ? why_not_now(*prepared, what_) : ops::bad_argument(c, what_);
     if (!wrong.empty()) {
@@ -123,8 +120,8 @@ bool operation_state::begin() {
 void operation_state::forget_notes() noexcept {
   ops::forget_buffers(*this);
   noted_ = false;
-  if (what_.kind == operation_kind::prepare || what_.prepared == nullptr) return;
   prepared_call* const prepared = std::exchange(what_.prepared, nullptr);
+  if (prepared == nullptr) return;
   prepared->in_use = false;
   if (prepared->dropped) drop_prepared(prepared);
 }

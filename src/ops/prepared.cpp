@@ -18,8 +18,7 @@ namespace {
 }  // namespace
 
 prepared_call* make_prepared(const call& what) {
-  if (!what.comm)
-    refuse(what, "this communicator has no members here (it is empty); test it with `if (comm)` first");
+  if (!what.comm) refuse(what, ops::empty_text);
   const family of = row_of(what.kind).of;
   if (of == family::set_up || of == family::repair)
     refuse(what, "each call makes a communicator; call it each time");
@@ -35,6 +34,7 @@ const call& call_of(const prepared_call& prepared) noexcept { return prepared.wh
 
 call agreement_on(prepared_call& prepared) noexcept {
   call what(operation_kind::prepare, prepared.what.comm, prepared.what.where);
+  what.wanted = prepared.what.wanted;
   what.prepared = &prepared;
   return what;
 }

@@ -15,7 +15,7 @@ struct prepared_call {
   // Of a collective:
   p2p::fingerprint print{};
   algorithm with = algorithm::automatic;
-  bool in_use = false;   // by an operation that has not ended
+  bool in_use = false;   // by an operation that has not ended, prepare itself among them
   bool dropped = false;  // its handle has gone: that operation frees it
 };
 

@@ -222,14 +222,6 @@ void endpoint::end_answer(int peer, const frame& head) noexcept {
   finish(*s);
 }
 
-void endpoint::finish(send& s) noexcept {
-  if (s.transfer_id != 0) transfer_ids_.erase(s.transfer_id);
-  s.transfer_id = 0;
-  s.at = send::phase::done;
-  stop_waiting(s);
-  engine_.complete(s);
-}
-
 void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
   const auto entry = contexts_.find(context);
   if (entry == contexts_.end() || is_closed_by(entry->second, peer)) return;

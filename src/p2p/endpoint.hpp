@@ -343,8 +343,15 @@ class endpoint final : public transport::inbound {
   void end_tell(int peer, const transport::frame& head) noexcept;
   void end_answer(int peer, const transport::frame& head) noexcept;
 
-  void finish(send& s) noexcept;
-  void finish(receive& r) noexcept;
+  // Of a send or a receive.
+  template <class Transfer>
+  void finish(Transfer& t) noexcept {
+    if (t.transfer_id != 0) transfer_ids_.erase(t.transfer_id);
+    t.transfer_id = 0;
+    t.at = Transfer::phase::done;
+    stop_waiting(t);
+    engine_.complete(t);
+  }
   void stop_waiting(core::completion& a) noexcept {
     static_cast<base::list_hook<core::waiting_tag>&>(a).unlink();
     engine_.end_wait();

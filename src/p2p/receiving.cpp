@@ -346,14 +346,6 @@ void endpoint::end_data(const frame& head, const destination_buffer& where) noex
   if (r.received >= r.result.bytes) finish(r);
 }
 
-void endpoint::finish(receive& r) noexcept {
-  if (r.transfer_id != 0) transfer_ids_.erase(r.transfer_id);
-  r.transfer_id = 0;
-  r.at = receive::phase::done;
-  stop_waiting(r);
-  engine_.complete(r);
-}
-
 void endpoint::fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept {
   matcher_.take_posted(context, [&](match::posted_receive& posted) {
     auto& r = static_cast<receive&>(posted);

@@ -5,6 +5,8 @@
 #include <doctest/doctest.h>
 #include <array>
 #include <atomic>
+#include <cstddef>
+#include <cstdint>
 #include <thread>
 
 using tutti::flight::report_turn;

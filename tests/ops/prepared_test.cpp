@@ -4,8 +4,8 @@
 
 #include <doctest/doctest.h>
 #include <cstddef>
-#include <numeric>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <vector>
 

@@ -90,7 +90,7 @@ struct call {
   counts_view in_counts;
   counts_view out_counts;
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
-  prepared_call* prepared = nullptr;  // of a collective that was prepared (ops/prepared.hpp)
+  prepared_call* prepared = nullptr;  // of a collective that was, or is being, prepared (ops/prepared.hpp)
   call_site where;                    // of the call, in the user's program
 };
 
