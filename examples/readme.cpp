@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code of README.md as a program: a GPU, training, and a loop that survives the death of a rank.
-// Without a GPU it uses the emulated device.
-//   tutti-run -n 4 readme
-#include <tutti/cuda.hpp>
-#include <tutti/emulated.hpp>
-#include <tutti/gpu/device_communicator.hpp>
+//   TUTTI_DEVICE=emulated tutti-run -n 4 readme
+#include <tutti/gpu.hpp>
 #include <tutti/train/data_parallel.hpp>
 #include <tutti/train/partition.hpp>
 #include <tutti/tutti.hpp>
@@ -19,15 +16,14 @@ namespace {
 
 // clang-format off
 tutti::task<> average_on_device(tutti::communicator world, std::span<float> values) {
-  const bool cuda = tutti::cuda::device_count() > 0;
-  tutti::gpu::device device = cuda ? tutti::cuda::open(world) : tutti::emulated::open(world);
-  tutti::gpu::device_communicator gpus = co_await tutti::gpu::init(world, device);
+  tutti::gpu::device device = co_await tutti::gpu::open(world);   // of this rank; every rank calls it
   tutti::gpu::stream stream(device);
   tutti::gpu::device_buffer<float> gradient(device, values.size());
   co_await stream.upload(gradient, values);
-  tutti::gpu::work average = tutti::start(gpus.all_reduce(gradient, tutti::avg, stream));
+  tutti::request average = tutti::start(world.all_reduce(gradient, tutti::avg, stream));
   stream.wait(average);                          // the stream waits; the host does not
   co_await stream.download(values, gradient);    // the coroutine waits; its thread does not
+  co_await average;
 }
 // clang-format on
 

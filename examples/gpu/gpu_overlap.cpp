@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <tutti/gpu/device_communicator.hpp>
+#include <tutti/gpu/open.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 #include <vector>
@@ -39,16 +39,14 @@ struct programme {
   tutti::communicator world;
   gpu::device dev;
   device_kernels kernels;
-  gpu::device_communicator comm;
   gpu::stream computing, moving;
   gpu::device_buffer<float> weights, gradient;
   std::vector<span_of_time> trace;
 
-  programme(tutti::communicator w, gpu::device d, gpu::device_communicator c)
+  programme(tutti::communicator w, gpu::device d)
       : world(std::move(w)),
         dev(d),
         kernels(d),
-        comm(std::move(c)),
         computing(d),
         moving(d),
         weights(d, 1 << 16),
@@ -68,7 +66,7 @@ struct programme {
   }
   tutti::task<> reduce() {
     const auto begin = clock_type::now();
-    co_await comm.all_reduce(gradient, tutti::avg, moving);
+    co_await world.all_reduce(gradient, tutti::avg, moving);
     trace.push_back({"all_reduce", begin, clock_type::now()});
   }
 };
@@ -90,8 +88,8 @@ void write_trace(const std::string& path, const programme& p, clock_type::time_p
 
 tutti::task<int> overlap(tutti::communicator world, std::string kind, int rounds, std::string trace_file) {
   const gpu::device dev = gpu_examples::open_device(world, kind);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
-  programme p(world, dev, std::move(comm));
+  co_await gpu::open(world, dev);
+  programme p(world, dev);
   co_await p.computing.fill(p.weights, std::byte{0});
   co_await p.moving.fill(p.gradient, std::byte{0});
   co_await p.reduce();  // the first makes buffers and connections

@@ -5,7 +5,7 @@
 #include "gpu/device_kernels.hpp"
 
 #include <cstdio>
-#include <tutti/gpu/device_communicator.hpp>
+#include <tutti/gpu/open.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 #include <vector>
@@ -16,14 +16,14 @@ namespace gpu = tutti::gpu;
 using gpu_examples::device_kernels;
 
 // The kernel runs on the stream between the messages: nothing waits for it but what comes after it.
-tutti::task<> ring(gpu::device_communicator& comm, const device_kernels& kernels,
-                   gpu::device_buffer<float>& data, gpu::stream s) {
-  const int n = comm.size(), right = (comm.rank() + 1) % n, left = (comm.rank() + n - 1) % n;
-  gpu::device_buffer<float> out(comm.on(), data.size()), in(comm.on(), data.size());
+tutti::task<> ring(tutti::communicator world, const device_kernels& kernels, gpu::device_buffer<float>& data,
+                   gpu::stream s) {
+  const int n = world.size(), right = (world.rank() + 1) % n, left = (world.rank() + n - 1) % n;
+  gpu::device_buffer<float> out(s.on(), data.size()), in(s.on(), data.size());
   co_await s.copy(out, data);
   for (int step = 0; step + 1 < n; ++step) {
-    gpu::work sending = tutti::start(comm.send(out, right, s));
-    co_await comm.recv(in, left, s);
+    tutti::request sending = world.isend(out, right, s);
+    co_await world.recv(in, left, s);
     gpu_examples::arguments add;
     add.memory[0] = data.data();
     add.memory[1] = in.data();
@@ -38,7 +38,7 @@ tutti::task<> ring(gpu::device_communicator& comm, const device_kernels& kernels
 tutti::task<int> compare(tutti::communicator world, std::string kind) {
   const gpu::device dev = gpu_examples::open_device(world, kind);
   const device_kernels kernels(dev);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  co_await gpu::open(world, dev);
   const gpu::stream s(dev);
   const std::size_t n = 1 << 18;
   const std::vector<float> mine(n, static_cast<float>(world.rank() + 1));
@@ -48,12 +48,12 @@ tutti::task<int> compare(tutti::communicator world, std::string kind) {
   int wrong = 0;
 
   co_await s.upload(data, mine);
-  co_await ring(comm, kernels, data, s);
+  co_await ring(world, kernels, data, s);
   co_await s.download(result, data);
   for (const float x : result) wrong += x != expected ? 1 : 0;
 
   co_await s.upload(data, mine);
-  co_await comm.all_reduce(data, tutti::sum, s);
+  co_await world.all_reduce(data, tutti::sum, s);
   co_await s.download(result, data);
   for (const float x : result) wrong += x != expected ? 1 : 0;
 

@@ -13,7 +13,7 @@
 #include <exception>
 #include <numeric>
 #include <tutti/gpu/data_parallel.hpp>
-#include <tutti/gpu/device_communicator.hpp>
+#include <tutti/gpu/open.hpp>
 #include <tutti/train/partition.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
@@ -70,12 +70,12 @@ class trainer {
         losses_(on, static_cast<std::size_t>(batch)) {}
 
   tutti::task<> initialise() {
-    gpu::device_communicator comm = co_await gpu::init(world_, compute_.on());
+    co_await gpu::open(world_, compute_.on());
     gpu::data_parallel_options o;
     o.first_bucket_bytes = o.bucket_bytes = 1;  // a bucket for each layer
     o.sum = true;                               // each gradient is divided by the samples of all ranks
     const std::vector<gpu::device_values> gradients{first_.gradient, second_.gradient};
-    parallel_ = co_await gpu::data_parallel::create(world_, comm, gradients, o);
+    parallel_ = co_await gpu::data_parallel::create(world_, gradients, o);
     tutti::random_bits bits(1);
     for (layer* l : {&first_, &second_}) {
       std::vector<float> values(l->parameters.size(), 0.0f);

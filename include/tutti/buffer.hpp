@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be sent and received: a contiguous range of trivially copyable elements, or one such object.
+// What can be sent and received: a contiguous range of trivially copyable elements, one such object, or memory of
+// a device (tutti/gpu.hpp).
 #pragma once
 
 #include <tutti/reduce_op.hpp>
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <ranges>
+#include <span>
 #include <type_traits>
 
 namespace tutti {
@@ -17,9 +19,13 @@ template <class B>
 concept element_range = std::ranges::contiguous_range<B> && std::ranges::sized_range<B> &&
                         std::is_trivially_copyable_v<std::ranges::range_value_t<B>>;
 
+// gpu::device_buffer and gpu::device_span.
+template <class B>
+concept device_memory = requires { typename std::remove_cvref_t<B>::device_span_type; };
+
 template <class B>
 concept single_object = !std::ranges::range<B> && std::is_trivially_copyable_v<std::remove_cvref_t<B>> &&
-                        !std::is_pointer_v<std::remove_cvref_t<B>>;
+                        !std::is_pointer_v<std::remove_cvref_t<B>> && !device_memory<B>;
 
 template <class B>
 struct element_of;
@@ -31,29 +37,35 @@ template <single_object B>
 struct element_of<B> {
   using type = std::remove_cvref_t<B>;
 };
+template <device_memory B>
+struct element_of<B> {
+  using type = typename std::remove_cvref_t<B>::value_type;
+};
 
 // A range of spans: several buffers.
 template <class B>
 concept buffer_range = std::ranges::contiguous_range<B> && std::ranges::sized_range<B> &&
-                       element_range<std::ranges::range_value_t<B>> &&
-                       std::ranges::borrowed_range<std::ranges::range_value_t<B>>;
+                       (device_memory<std::ranges::range_value_t<B>> ||
+                        (element_range<std::ranges::range_value_t<B>> &&
+                         std::ranges::borrowed_range<std::ranges::range_value_t<B>>));
 
 // Whether the library may write through B: elements that are not const.
 template <class B>
 concept writable =
     (element_range<B> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>) ||
-    (single_object<B> && !std::is_const_v<std::remove_reference_t<B>>);
+    (single_object<B> && !std::is_const_v<std::remove_reference_t<B>>) ||
+    (device_memory<B> && !std::is_const_v<typename std::remove_cvref_t<B>::device_span_type::element_type>);
 
 // Whether what is given as a B is there after the expression that it stands in: an lvalue, or a view such as
-// std::span.
+// std::span. Operations keep the memory of a device_buffer.
 template <class B>
-concept lasting = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B>;
+concept lasting = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B> || device_memory<B>;
 
 }  // namespace detail
 
 // Anything that can be sent.
 template <class B>
-concept Buffer = detail::element_range<B> || detail::single_object<B>;
+concept Buffer = detail::element_range<B> || detail::single_object<B> || detail::device_memory<B>;
 
 // Anything that can be received into: writable, and still there when the operation completes (an lvalue, or a
 // view such as std::span).
@@ -64,6 +76,17 @@ template <class B>
 using element_of_t = typename detail::element_of<std::remove_reference_t<B>>::type;
 
 namespace detail {
+
+template <class B>
+struct span_of_buffer {
+  using type = std::span<element_of_t<B>>;
+};
+template <device_memory B>
+struct span_of_buffer<B> {
+  using type = typename std::remove_cvref_t<B>::device_span_type;
+};
+template <class B>
+using span_of = typename span_of_buffer<B>::type;
 
 // A buffer without its static type. `data` is written through only where the operation receives.
 struct buffer_view {
@@ -82,6 +105,9 @@ buffer_view view_of(B& buffer) noexcept {
   if constexpr (element_range<B>) {
     view.data = const_cast<void*>(static_cast<const void*>(std::ranges::data(buffer)));
     view.count = std::ranges::size(buffer);
+  } else if constexpr (device_memory<B>) {
+    view.data = const_cast<void*>(static_cast<const void*>(buffer.data()));
+    view.count = buffer.size();
   } else {
     view.data = const_cast<void*>(static_cast<const void*>(std::addressof(buffer)));
     view.count = 1;

@@ -19,27 +19,27 @@ namespace tutti {
 // reduced. The buffer belongs to the operation until its chunk has come: a chunk that has is the program's
 // own. Dropping it before the end cancels what is in flight, which fails the communicator on all ranks.
 // Move-only.
-template <class T>
+template <class T, class Span = std::span<T>>
 class chunked_all_reduce {
   static constexpr std::size_t in_flight = 3;
 
  public:
   // Starts the first chunks.
-  chunked_all_reduce(detail::call whole, std::span<T> data, std::size_t chunk)
+  chunked_all_reduce(detail::call whole, Span data, std::size_t chunk)
       : whole_(std::move(whole)), data_(data), chunk_(std::max<std::size_t>(1, chunk)) {
     for (request& r : requests_) start_next(r);
   }
 
   // Completes with the next chunk, or with nothing after the last. Throws what its all_reduce throws. One at
   // a time.
-  task<std::optional<std::span<T>>> next() {
+  task<std::optional<Span>> next() {
     if (given_ >= data_.size()) co_return std::nullopt;
     request& first = requests_[turn_ % in_flight];
     co_await first;
     start_next(first);
     ++turn_;
     const std::size_t n = std::min(chunk_, data_.size() - given_);
-    const std::span<T> chunk = data_.subspan(given_, n);
+    const Span chunk = data_.subspan(given_, n);
     given_ += n;
     co_return chunk;
   }
@@ -61,12 +61,13 @@ class chunked_all_reduce {
     what.out.data = data_.data() + started_;
     what.out.count = n;
     what.in = what.out;
+    if (what.device) what.device = what.device->again();
     started_ += n;
     place = request(std::move(what));
   }
 
   detail::call whole_;
-  std::span<T> data_;
+  Span data_;
   std::size_t chunk_;
   std::size_t started_ = 0;  // elements
   std::size_t given_ = 0;

@@ -50,6 +50,12 @@ struct communicator_access;
 //
 // Every operation takes, last, the place that it is called from (its caller leaves it out): errors about
 // buffers name it.
+//
+// Memory of devices (tutti/gpu.hpp): wherever a buffer is taken, a gpu::device_buffer or gpu::device_span is, too,
+// with the stream that the operation comes after as the last argument: world.all_reduce(x, sum, stream). Such an
+// operation reads and writes nothing before that stream has passed what is on it when the operation starts, and
+// completes when the device has done it; see tutti/gpu/open.hpp. A collective takes memory of devices on all ranks or
+// on none, and a message that is sent from such memory is received into such memory.
 class communicator {
  public:
   using executor_type = boost::asio::io_context::executor_type;
@@ -72,34 +78,48 @@ class communicator {
   // takes back what has not been received. Copies: shared memory 2 (in and out of a ring), or 1 for long
   // messages that lie in memory of tutti::shared_allocator; TCP the kernel's.
   template <Buffer B>
-  operation_on<B> send(B&& data, int dest, int tag = 0, call_site where = call_site::current()) const {
-    return operation_on<B>(std::in_place, detail::operation_kind::send, state_, detail::view_of(data), dest,
-                           tag, where);
+  operation_on<B> send(B&& data, int dest, int tag = 0,
+                       detail::origin_of<B> from = call_site::current()) const {
+    return message<operation_on<B>>(detail::operation_kind::send, data, dest, tag, from);
+  }
+  template <detail::device_memory B>
+  operation<> send(const B& data, int dest, detail::on_stream from) const {
+    return send(data, dest, 0, from);
   }
   // Receives one message from `source` (or any_source) with `tag` (or any_tag). Completes with the message in
   // `data`. A longer message is errc::truncated, with nothing written past the end; a shorter one is fine:
   // status.bytes. Cancelling a receive that has no message yet loses none.
   template <class B>
   operation<status> recv(B&& data, int source, int tag = any_tag,
-                         call_site where = call_site::current()) const {
+                         detail::origin_of<B> from = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "recv needs a writable buffer that outlives the operation: an lvalue, or a span");
-    return operation<status>(std::in_place, detail::operation_kind::receive, state_, detail::view_of(data),
-                             source, tag, where);
+    return message<operation<status>>(detail::operation_kind::receive, data, source, tag, from);
+  }
+  template <detail::device_memory B>
+  operation<status> recv(const B& data, int source, detail::on_stream from) const {
+    return recv(data, source, any_tag, from);
   }
   // The same, started on return; see request.
   template <Buffer B>
-  request isend(B&& data, int dest, int tag = 0, call_site where = call_site::current()) const {
+  request isend(B&& data, int dest, int tag = 0, detail::origin_of<B> from = call_site::current()) const {
     static_assert(detail::lasting<B>, "isend needs a buffer that outlives the request: an lvalue, or a span");
-    return request(std::in_place, detail::operation_kind::send, state_, detail::view_of(data), dest, tag,
-                   where);
+    return message<request>(detail::operation_kind::send, data, dest, tag, from);
   }
   template <class B>
-  request irecv(B&& data, int source, int tag = any_tag, call_site where = call_site::current()) const {
+  request irecv(B&& data, int source, int tag = any_tag,
+                detail::origin_of<B> from = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "irecv needs a writable buffer that outlives the request: an lvalue, or a span");
-    return request(std::in_place, detail::operation_kind::receive, state_, detail::view_of(data), source, tag,
-                   where);
+    return message<request>(detail::operation_kind::receive, data, source, tag, from);
+  }
+  template <detail::device_memory B>
+  request isend(const B& data, int dest, detail::on_stream from) const {
+    return isend(data, dest, 0, from);
+  }
+  template <detail::device_memory B>
+  request irecv(const B& data, int source, detail::on_stream from) const {
+    return irecv(data, source, any_tag, from);
   }
 
   // Completes when a message from `source` (or any_source) with `tag` (or any_tag) could be received, with
@@ -109,6 +129,13 @@ class communicator {
                           call_site where = call_site::current()) const {
     return operation<status>(std::in_place, detail::operation_kind::probe, state_, detail::buffer_view{},
                              source, tag, where);
+  }
+  // Of messages from memory of devices.
+  template <detail::Stream S>
+  operation<status> probe(int source, int tag, const S& after, call_site where = call_site::current()) const {
+    detail::call what(detail::operation_kind::probe, state_, detail::buffer_view{}, source, tag, where);
+    what.device = device_part_of(after);
+    return operation<status>(std::move(what));
   }
 
   // ---- collectives ----
@@ -123,52 +150,60 @@ class communicator {
   operation<> barrier(call_site where = call_site::current()) const {
     return operation<>(detail::call(detail::operation_kind::barrier, state_, where));
   }
+  // ... and its stream has passed what was on it then.
+  template <detail::Stream S>
+  operation<> barrier(const S& after, call_site where = call_site::current()) const {
+    detail::call what(detail::operation_kind::barrier, state_, where);
+    what.device = device_part_of(after);
+    return operation<>(std::move(what));
+  }
 
   // `data` of `root` to `data` of every rank; counts must be equal.
   template <class B>
-  operation<> broadcast(B&& data, int root, call_site where = call_site::current()) const {
+  operation<> broadcast(B&& data, int root, detail::origin_of<B> from = call_site::current()) const {
     static_assert(WritableBuffer<B>,
                   "broadcast needs a writable buffer that outlives it: an lvalue, or a span");
-    return operation<>(std::in_place, detail::operation_kind::broadcast, state_, detail::view_of(data), root,
-                       0, where);
+    return message<operation<>>(detail::operation_kind::broadcast, data, root, 0, from);
   }
 
   // Element by element, `inout` of all ranks reduced into `inout` of every rank. Bit for bit the same result
   // on all ranks, and from run to run with the same ranks and algorithm.
   template <class B, class Op>
     requires(!detail::buffer_range<B>)
-  operation<> all_reduce(B&& inout, const Op& op, call_site where = call_site::current()) const {
-    writable_result<B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(inout),
-                                      detail::view_of(inout), op, 0, where);
+  operation<> all_reduce(B&& inout, const Op& op, detail::origin_of<B> from = call_site::current()) const {
+    return reduction<B, B>(detail::operation_kind::all_reduce, inout, inout, op, 0, from);
   }
   // The same out of place; `in` and `out` have the same count.
   template <Buffer I, class B, class Op>
-  operation_on<I> all_reduce(I&& in, B&& out, const Op& op, call_site where = call_site::current()) const {
-    writable_result<B>();
-    one_element_type<I, B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::all_reduce, detail::view_of(in),
-                                      detail::view_of(out), op, 0, where);
+    requires(!detail::buffer_range<I> && !std::is_convertible_v<const Op&, detail::origin_of<I>>)
+  operation_on<I> all_reduce(I&& in, B&& out, const Op& op,
+                             detail::origin_of<I> from = call_site::current()) const {
+    return reduction<I, B>(detail::operation_kind::all_reduce, in, out, op, 0, from);
   }
   // A list of spans (std::vector<std::span<float>>, ...) reduced in place as if they were one buffer: one
   // operation for many small tensors. List and spans stay valid until it has completed. Copies everything
   // once in and once out.
   template <class List, class Op>
     requires detail::buffer_range<List>
-  operation_on<List> all_reduce(List&& list, const Op& op, call_site where = call_site::current()) const {
+  operation_on<List> all_reduce(
+      List&& list, const Op& op,
+      detail::origin_of<std::ranges::range_value_t<List>> from = call_site::current()) const {
     using span = std::remove_cv_t<std::ranges::range_value_t<List>>;
     static_assert(WritableBuffer<span>, "all_reduce of a list needs spans of elements that are not const");
     using T = element_of_t<span>;
-    detail::buffer_view total;
-    total.element_bytes = sizeof(T);
-    total.type = detail::element_type_of<T>();
-    for (const span& piece : list) total.count += piece.size();
-    detail::call what = reduction_call<T>(detail::operation_kind::all_reduce, total, total, op, 0, where);
+    detail::call what(detail::operation_kind::all_reduce, state_, detail::place_of(from));
+    what.out.element_bytes = sizeof(T);
+    what.out.type = detail::element_type_of<T>();
+    for (const span& piece : list) what.out.count += piece.size();
+    what.in = what.out;
+    what.peer = 0;
+    what.op = detail::make_reduction<Op, T>(op);
     what.list.list = std::ranges::data(list);
     what.list.size = std::ranges::size(list);
     what.list.at = [](const void* first, std::size_t i) noexcept {
       return detail::view_of(const_cast<span&>(static_cast<const span*>(first)[i]));
     };
+    if constexpr (detail::device_memory<span>) what.device = device_part_of(from.after);
     return operation<>(std::move(what));
   }
 
@@ -180,79 +215,72 @@ class communicator {
   // Started on return. `chunk`: elements, the same on all ranks; 0 lets the size decide. Each chunk is an
   // all_reduce of its own in the order of collectives.
   template <class B, class Op>
-  chunked_all_reduce<element_of_t<B>> all_reduce_chunks(B&& inout, const Op& op, std::size_t chunk = 0,
-                                                        call_site where = call_site::current()) const {
-    writable_result<B>();
-    using T = element_of_t<B>;
-    const detail::buffer_view all = detail::view_of(inout);
-    const std::size_t n = chunk != 0 ? chunk : chunked_all_reduce<T>::default_chunk(all.count);
-    return chunked_all_reduce<T>(
-        reduction_call<T>(detail::operation_kind::all_reduce, all, all, op, 0, where),
-        std::span<T>(static_cast<T*>(all.data), all.count), n);
+  chunked_all_reduce<element_of_t<B>, detail::span_of<B>> all_reduce_chunks(
+      B&& inout, const Op& op, std::size_t chunk = 0,
+      detail::origin_of<B> from = call_site::current()) const {
+    using chunks = chunked_all_reduce<element_of_t<B>, detail::span_of<B>>;
+    detail::call what = reduction_call<B, B>(detail::operation_kind::all_reduce, inout, inout, op, 0, from);
+    const detail::buffer_view all = what.out;
+    const std::size_t n = chunk != 0 ? chunk : chunks::default_chunk(all.count);
+    return chunks(std::move(what), detail::span_of<B>(static_cast<element_of_t<B>*>(all.data), all.count), n);
   }
 
   // `in` of all ranks reduced into `out` of `root`; elsewhere `out` is not touched and may be empty.
   template <Buffer I, class B, class Op>
   operation_on<I> reduce(I&& in, B&& out, const Op& op, int root,
-                         call_site where = call_site::current()) const {
-    writable_result<B>();
-    one_element_type<I, B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(in),
-                                      detail::view_of(out), op, root, where);
+                         detail::origin_of<I> from = call_site::current()) const {
+    return reduction<I, B>(detail::operation_kind::reduce, in, out, op, root, from);
   }
   // In place: the result is in `inout` of `root`; that of the others stays as it was.
   template <class B, class Op>
-  operation<> reduce(B&& inout, const Op& op, int root, call_site where = call_site::current()) const {
-    writable_result<B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::reduce, detail::view_of(inout),
-                                      detail::view_of(inout), op, root, where);
+  operation<> reduce(B&& inout, const Op& op, int root,
+                     detail::origin_of<B> from = call_site::current()) const {
+    return reduction<B, B>(detail::operation_kind::reduce, inout, inout, op, root, from);
   }
 
   // Block i of `root`'s `in` to `out` of rank i: `in` has size() times the count of `out`. Elsewhere `in` is
   // not looked at and may be empty. In place: root's `out` is its own block of `in`.
   template <Buffer I, class B>
-  operation_on<I> scatter(I&& in, B&& out, int root, call_site where = call_site::current()) const {
-    return blocks<I, B>(detail::operation_kind::scatter, in, out, root, where);
+  operation_on<I> scatter(I&& in, B&& out, int root, detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::scatter, in, {}, out, {}, root, from);
   }
   // `in` of rank i to block i of `root`'s `out`, the mirror image of scatter.
   template <Buffer I, class B>
-  operation_on<I> gather(I&& in, B&& out, int root, call_site where = call_site::current()) const {
-    return blocks<I, B>(detail::operation_kind::gather, in, out, root, where);
+  operation_on<I> gather(I&& in, B&& out, int root, detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::gather, in, {}, out, {}, root, from);
   }
   // `in` of rank i to block i of `out` of every rank: `out` has size() times the count of `in`. In place:
   // `in` is the own block of `out`.
   template <Buffer I, class B>
-  operation_on<I> all_gather(I&& in, B&& out, call_site where = call_site::current()) const {
-    return blocks<I, B>(detail::operation_kind::all_gather, in, out, 0, where);
+  operation_on<I> all_gather(I&& in, B&& out, detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::all_gather, in, {}, out, {}, 0, from);
   }
   // The reduction of all ranks' `in`, block i of it to `out` of rank i: `in` has size() times the count of
   // `out`. In place: `out` is the own block of `in`.
   template <Buffer I, class B, class Op>
   operation_on<I> reduce_scatter(I&& in, B&& out, const Op& op,
-                                 call_site where = call_site::current()) const {
-    writable_result<B>();
-    one_element_type<I, B>();
-    return reduction<element_of_t<B>>(detail::operation_kind::reduce_scatter, detail::view_of(in),
-                                      detail::view_of(out), op, 0, where);
+                                 detail::origin_of<I> from = call_site::current()) const {
+    return reduction<I, B>(detail::operation_kind::reduce_scatter, in, out, op, 0, from);
   }
   // Block j of rank i's `in` to block i of rank j's `out`; both have the same count, a multiple of size(). In
   // place: `in` and `out` are the same buffer.
   template <Buffer I, class B>
-  operation_on<I> all_to_all(I&& in, B&& out, call_site where = call_site::current()) const {
-    return blocks<I, B>(detail::operation_kind::all_to_all, in, out, 0, where);
+  operation_on<I> all_to_all(I&& in, B&& out, detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::all_to_all, in, {}, out, {}, 0, from);
   }
 
   // `out` of rank i: the reduction of `in` of ranks 0 to i. In place with `in` and `out` the same buffer. avg
   // does not exist here.
   template <Buffer I, class B, class Op>
-  operation_on<I> scan(I&& in, B&& out, const Op& op, call_site where = call_site::current()) const {
-    return prefix<I, B>(detail::operation_kind::scan, in, out, op, where);
+  operation_on<I> scan(I&& in, B&& out, const Op& op,
+                       detail::origin_of<I> from = call_site::current()) const {
+    return prefix<I, B>(detail::operation_kind::scan, in, out, op, from);
   }
   // The same of ranks 0 to i - 1; `out` of rank 0 stays as it was.
   template <Buffer I, class B, class Op>
   operation_on<I> exclusive_scan(I&& in, B&& out, const Op& op,
-                                 call_site where = call_site::current()) const {
-    return prefix<I, B>(detail::operation_kind::exclusive_scan, in, out, op, where);
+                                 detail::origin_of<I> from = call_site::current()) const {
+    return prefix<I, B>(detail::operation_kind::exclusive_scan, in, out, op, from);
   }
 
   // ---- collectives of uneven blocks ----
@@ -264,29 +292,26 @@ class communicator {
   // `counts` is looked at on `root` only.
   template <Buffer I, class B>
   operation_on<I> scatter_v(I&& in, std::span<const std::size_t> counts, B&& out, int root,
-                            call_site where = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root, where);
+                            detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root, from);
   }
   // `counts` is looked at on `root` only.
   template <Buffer I, class B>
   operation_on<I> gather_v(I&& in, B&& out, std::span<const std::size_t> counts, int root,
-                           call_site where = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root, where);
+                           detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root, from);
   }
   // `counts` is the same on all ranks.
   template <Buffer I, class B>
   operation_on<I> all_gather_v(I&& in, B&& out, std::span<const std::size_t> counts,
-                               call_site where = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0, where);
+                               detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0, from);
   }
   // `counts` is the same on all ranks.
   template <Buffer I, class B, class Op>
   operation_on<I> reduce_scatter_v(I&& in, std::span<const std::size_t> counts, B&& out, const Op& op,
-                                   call_site where = call_site::current()) const {
-    writable_result<B>();
-    one_element_type<I, B>();
-    detail::call what = reduction_call<element_of_t<B>>(
-        detail::operation_kind::reduce_scatter_v, detail::view_of(in), detail::view_of(out), op, 0, where);
+                                   detail::origin_of<I> from = call_site::current()) const {
+    detail::call what = reduction_call<I, B>(detail::operation_kind::reduce_scatter_v, in, out, op, 0, from);
     what.in_counts = {counts.data(), counts.size()};
     return operation<>(std::move(what));
   }
@@ -294,8 +319,8 @@ class communicator {
   template <Buffer I, class B>
   operation_on<I> all_to_all_v(I&& in, std::span<const std::size_t> in_counts, B&& out,
                                std::span<const std::size_t> out_counts,
-                               call_site where = call_site::current()) const {
-    return uneven<I, B>(detail::operation_kind::all_to_all_v, in, in_counts, out, out_counts, 0, where);
+                               detail::origin_of<I> from = call_site::current()) const {
+    return uneven<I, B>(detail::operation_kind::all_to_all_v, in, in_counts, out, out_counts, 0, from);
   }
 
   // ---- groups ----
@@ -381,57 +406,67 @@ class communicator {
   }
 
  private:
-  template <class B>
-  static constexpr void writable_result() {
+  // `Result`: an operation or a request.
+  template <class Result, class B>
+  Result message(detail::operation_kind kind, B& data, int peer, int tag,
+                 const detail::origin_of<B>& from) const {
+    if constexpr (detail::device_memory<B>) {
+      detail::call what(kind, state_, detail::view_of(data), peer, tag, from.where);
+      what.device = device_part_of(from.after, data);
+      return Result(std::move(what));
+    } else {
+      return Result(std::in_place, kind, state_, detail::view_of(data), peer, tag, from);
+    }
+  }
+  // With `in` and `out` as they are given, by their types I and B.
+  template <class I, class B>
+  detail::call call_of(detail::operation_kind kind, const std::remove_reference_t<I>& in,
+                       std::remove_reference_t<B>& out, int root, const detail::origin_of<I>& from) const {
     static_assert(WritableBuffer<B>,
                   "tutti: the result needs a writable buffer that outlives the operation: an lvalue, or a "
                   "span of elements that are not const");
-  }
-  template <class I, class B>
-  static constexpr void one_element_type() {
     static_assert(std::is_same_v<element_of_t<I>, element_of_t<B>>,
                   "tutti: both buffers need one element type");
-  }
-  template <class T, class Op>
-  detail::call reduction_call(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out,
-                              const Op& op, int root, call_site where) const {
-    detail::call what(kind, state_, where);
-    what.in = in;
-    what.out = out;
-    what.peer = root;
-    what.op = detail::make_reduction<Op, T>(op);
-    return what;
-  }
-  template <class T, class Op>
-  operation<> reduction(detail::operation_kind kind, detail::buffer_view in, detail::buffer_view out,
-                        const Op& op, int root, call_site where) const {
-    return operation<>(reduction_call<T>(kind, in, out, op, root, where));
-  }
-  template <class I, class B>
-  operation<> blocks(detail::operation_kind kind, const I& in, B& out, int root, call_site where) const {
-    return uneven<I, B>(kind, in, {}, out, {}, root, where);
-  }
-  template <class I, class B>
-  operation<> uneven(detail::operation_kind kind, const I& in, std::span<const std::size_t> in_counts, B& out,
-                     std::span<const std::size_t> out_counts, int root, call_site where) const {
-    writable_result<B>();
-    one_element_type<I, B>();
-    detail::call what(kind, state_, where);
+    static_assert(detail::device_memory<I> == detail::device_memory<B>,
+                  "tutti: both buffers are of the host, or both of devices");
+    detail::call what(kind, state_, detail::place_of(from));
     what.in = detail::view_of(in);
     what.out = detail::view_of(out);
     what.peer = root;
+    if constexpr (detail::device_memory<I>) what.device = device_part_of(from.after, in, out);
+    return what;
+  }
+  template <class I, class B, class Op>
+  detail::call reduction_call(detail::operation_kind kind, const std::remove_reference_t<I>& in,
+                              std::remove_reference_t<B>& out, const Op& op, int root,
+                              const detail::origin_of<I>& from) const {
+    detail::call what = call_of<I, B>(kind, in, out, root, from);
+    what.op = detail::make_reduction<Op, element_of_t<B>>(op);
+    return what;
+  }
+  template <class I, class B, class Op>
+  operation<> reduction(detail::operation_kind kind, const std::remove_reference_t<I>& in,
+                        std::remove_reference_t<B>& out, const Op& op, int root,
+                        const detail::origin_of<I>& from) const {
+    return operation<>(reduction_call<I, B>(kind, in, out, op, root, from));
+  }
+  template <class I, class B>
+  operation<> uneven(detail::operation_kind kind, const std::remove_reference_t<I>& in,
+                     std::span<const std::size_t> in_counts, std::remove_reference_t<B>& out,
+                     std::span<const std::size_t> out_counts, int root,
+                     const detail::origin_of<I>& from) const {
+    detail::call what = call_of<I, B>(kind, in, out, root, from);
     what.in_counts = {in_counts.data(), in_counts.size()};
     what.out_counts = {out_counts.data(), out_counts.size()};
     return operation<>(std::move(what));
   }
   template <class I, class B, class Op>
-  operation<> prefix(detail::operation_kind kind, const I& in, B& out, const Op& op, call_site where) const {
-    writable_result<B>();
-    one_element_type<I, B>();
+  operation<> prefix(detail::operation_kind kind, const std::remove_reference_t<I>& in,
+                     std::remove_reference_t<B>& out, const Op& op, const detail::origin_of<I>& from) const {
     if constexpr (detail::built_in<Op>)
       static_assert(Op::kind != reduce_kind::avg,
                     "tutti: there is no avg of a scan; divide its sum by rank() + 1");
-    return reduction<element_of_t<B>>(kind, detail::view_of(in), detail::view_of(out), op, 0, where);
+    return reduction<I, B>(kind, in, out, op, 0, from);
   }
 
   detail::communicator_ref state_;

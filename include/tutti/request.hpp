@@ -48,6 +48,11 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
     if (slot_ != nullptr) detail::cancel_request(*slot_);
   }
 
+  // For libraries beside this one; null: it is empty.
+  detail::operation_state* state() const noexcept {
+    return slot_ == nullptr ? nullptr : &detail::request_state(*slot_);
+  }
+
   class awaiter : detail::stop_node {
    public:
     explicit awaiter(basic_request& r) noexcept : stop_node(&ask), request_(r) {}

@@ -12,6 +12,7 @@
 #include "ops/backend.hpp"
 #include "ops/on_record.hpp"
 #include "ops/prepared.hpp"
+#include "ops/task_failure.hpp"
 
 #include <fmt/format.h>
 
@@ -82,6 +83,7 @@ class collective_operation_state final : public core::completion, public comm::r
   // comm::running_collective
   void end(errc why, const std::string& text) noexcept override {
     body_.stop();
+    if (why == errc::shut_down) operation_.release_device();
     detach();
     set_failure(why, text);
     comm_.engine().complete(*this);
@@ -121,27 +123,14 @@ class collective_operation_state final : public core::completion, public comm::r
     detach();
     state.set_running(nullptr);
     this->~collective_operation_state();
+    state.release_device();
   }
 
  private:
   static void ended(void* self, std::exception_ptr failure) noexcept {
     auto& m = *static_cast<collective_operation_state*>(self);
     m.ended_ = true;
-    if (failure) {
-      try {
-        std::rethrow_exception(failure);
-      } catch (const error& e) {
-        m.set_failure(static_cast<errc>(e.code().value()),
-                      base::error_text([&e] { return std::string(e.what()); }));
-      } catch (const std::bad_alloc&) {
-        m.set_failure(errc::resources, "out of memory");
-      } catch (const std::exception& e) {
-        m.set_failure(errc::system, base::error_text([&e] { return std::string(e.what()); }));
-      } catch (...) {
-        m.set_failure(errc::system,
-                      base::error_text([] { return std::string("an exception that is no std::exception"); }));
-      }
-    }
+    if (failure) ops::set_failure_of(m, failure);
     if (!m.waits_) return;  // still inside start()
     m.detach();
     m.comm_.engine().complete(m);
@@ -158,6 +147,7 @@ static_assert(sizeof(collective_operation_state) <= operation_state::running_byt
 
 // Nothing to move: the same on all ranks, as the fingerprint says.
 bool is_empty(const communicator_state& c, const call& what) noexcept {
+  if (what.device != nullptr) return false;  // its stream is to be waited for
   if (what.kind == operation_kind::barrier) return c.size() == 1;
   const detail::operation_row& row = detail::row_of(what.kind);
   return row.of == detail::family::collective && !row.uneven() && agreed_buffer(what).count == 0;
@@ -267,9 +257,9 @@ void abandon_collective(operation_state&, void* which) noexcept {
   if (!c.detached()) c.recorder().end(m->record, flight::state::cancelled);
   const std::uint32_t sequence = m->sequence(), first = c.first_open(sequence);
   m->detach();
-  m->~collective_operation_state();
-  // Also when it had failed, and nobody had been told yet.
+  // Also when it had failed, and nobody had been told yet. Before the body goes: what it tells comes after that.
   if (!complete && !c.ends(sequence)) c.fail(errc::cancelled, text, true, p2p::extent::one, first);
+  m->~collective_operation_state();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <span>
+#include <tutti/scope.hpp>
 #include <vector>
 
 namespace tutti::coll {
@@ -413,7 +414,9 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
   if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
   d.callable = what.op.callable;
-  if (row.of == family::collective) {
+  if (what.device != nullptr) {
+    d.kind |= comm::on_device;
+  } else if (row.of == family::collective) {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
     if (chosen == algorithm::shared_memory) c.want_segment();
     d.algorithm = static_cast<std::uint8_t>(chosen);
@@ -487,9 +490,18 @@ task<> on_segment(operation_state* op, collective c) {
   co_await body_of(op, c, choose(s, algorithm::automatic));
 }
 
+// The ranks compare their calls, and find out who has not called, while devices carry it out.
+task<> on_devices(operation_state* op, collective c) {
+  scope both;
+  both.spawn(op->what().device->execute(*op));
+  both.spawn(barrier_dissemination(c));
+  co_await both.join();
+}
+
 }  // namespace
 
 task<> execute(operation_state& op, const collective& c, algorithm with) {
+  if (op.what().device != nullptr) return on_devices(&op, c);
   return with == algorithm::shared_memory ? on_segment(&op, c) : body_of(&op, c, with);
 }
 

@@ -40,8 +40,9 @@ p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
 std::string describe(const p2p::fingerprint& print) {
   collective_description d;
   std::memcpy(&d, print.data(), sizeof d);
-  const char* const prefix = d.kind > being_prepared ? "prepare of " : "";
-  d.kind &= ~being_prepared;
+  const char* const prefix = (d.kind & being_prepared) != 0 ? "prepare of " : "";
+  const bool device = (d.kind & on_device) != 0;
+  d.kind &= static_cast<std::uint8_t>(~(being_prepared | on_device));
   const auto kind = static_cast<detail::operation_kind>(d.kind - 1);
   if (d.kind == 0 || kind > detail::operation_kind::duplicate)
     return fmt::format("an unknown collective ({})", d.kind);
@@ -65,6 +66,7 @@ std::string describe(const p2p::fingerprint& print) {
     say(reduction == reduce_kind::user ? fmt::format("callable of type {:04x}", std::uint64_t{d.callable})
                                        : name_of(reduction));
   if (d.root >= 0) say(fmt::format("{} {}", row.rooted ? "root" : "list of", d.root));
+  if (device) say("in memory of devices");
   if (d.algorithm != 0 && d.reduction != 0)
     description += fmt::format("; algorithm {}", name_of(static_cast<algorithm>(d.algorithm)));
   return fmt::format("{}{}({})", prefix, detail::name_of(kind), description);
@@ -594,6 +596,7 @@ void communicator_state::last_reference_gone() noexcept {
     delete this;
     return;
   }
+  devices_.reset();  // closes the communicators that it has beside this one
   recorder_->close_communicator(record_place_);
   if (failed()) {
     const std::vector<int> known = failed_members();

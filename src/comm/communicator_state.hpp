@@ -19,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tutti/detail/device_part.hpp>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
@@ -36,6 +37,9 @@ inline constexpr const char* why_silent =
     "or cut off";
 
 class world;
+
+// Above them: which of the communicators beside it that tutti::gpu has (detail::beside).
+inline constexpr int communicator_id_bits = 28;
 
 struct running_tag;
 
@@ -90,6 +94,7 @@ class communicator_state final : public p2p::context_owner {
     timeout_ = timeout;
   }
   scratch_pool& scratch() noexcept { return scratch_; }
+  std::shared_ptr<detail::device_side>& devices() noexcept { return devices_; }
   const topology& places() const noexcept { return where_; }
   world& of_world() const noexcept { return *world_; }
 
@@ -271,12 +276,13 @@ class communicator_state final : public p2p::context_owner {
   scratch_pool scratch_;
   std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory
   bool segment_wanted_ = false;
+  std::shared_ptr<detail::device_side> devices_;
 };
 
 // The fingerprint of a collective: what all ranks must agree on. `describe` gives it back as text.
-inline constexpr std::uint8_t being_prepared = 0x80;
+inline constexpr std::uint8_t being_prepared = 0x80, on_device = 0x40;
 struct collective_description {
-  std::uint8_t kind = 0;       // detail::operation_kind; with being_prepared where that is prepared
+  std::uint8_t kind = 0;       // detail::operation_kind, with these two flags
   std::uint8_t type = 0;       // element_type
   std::uint8_t reduction = 0;  // reduce_kind
   std::uint8_t algorithm = 0;

@@ -45,6 +45,9 @@ world::world(core::loop& loop, core::world_info info,
 }
 
 world::~world() {
+  // Each closes the communicators that it has beside its own.
+  for_each([](communicator_state& c) { c.devices().reset(); });
+  devices.reset();
   cut();
   agreement_.end();
   // Where the last handle goes on another thread, that deletes it from then on.
@@ -143,7 +146,7 @@ void world::meet_unmet() noexcept {
 
 std::uint32_t world::next_communicator_id() {
   const auto size = static_cast<std::uint32_t>(info_.size);
-  if (given_out_ >= 0x7fffffffU / size - 1)
+  if (given_out_ >= (1U << communicator_id_bits) / size - 1)
     throw error(errc::resources,
                 "all numbers for communicators of this world have been used; make fewer of them");
   return ++given_out_ * size + static_cast<std::uint32_t>(info_.rank);
@@ -167,6 +170,7 @@ void world::closed(communicator_state& c) noexcept {
   std::erase(communicators_, &c);
   agreement_.closed(c);
   delete &c;
+  if (communicators_.empty()) devices.reset();
   if (communicators_.empty() && on_idle) on_idle(*this);
 }
 

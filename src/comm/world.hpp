@@ -76,7 +76,7 @@ class world final : public p2p::router {
     return communicators_.size() == 1 && communicators_.front() == &c;
   }
   // A number for a new communicator that no other rank of this world gives out. Throws errc::resources at the
-  // end of their range (2^31 / size of the world).
+  // end of their range (2^28 / size of the world).
   std::uint32_t next_communicator_id();
   // Of the transport over which all of `members` reach each other, when they can read each other's memory;
   // else null.
@@ -101,6 +101,9 @@ class world final : public p2p::router {
   // Completes when all that is queued has left, or at the deadline.
   task<> flush(core::time_point deadline);
   void cut() noexcept;
+
+  // What tutti::gpu has opened for this world; it goes with the last communicator.
+  std::shared_ptr<detail::device_side> devices;
 
   // How the ranks of this world meet again. Empty: there is no way.
   std::function<task<communicator>(world&)> meet_again;

@@ -101,9 +101,9 @@ void local_ranks::start(const plan& p, base::unique_fd store) {
     // Where none was started, none will be seen to end.
     boost::asio::post(deadline_.get_executor(), [this] { on_children_changed(); });
     const auto* const by_system = dynamic_cast<const std::system_error*>(&e);
-    throw std::runtime_error(fmt::format("cannot start rank {} of {}: {}{}", p.first_rank + local_rank,
-                                         p.world_size, e.what(),
-                                         by_system != nullptr ? cure_of_start(by_system->code().value()) : ""));
+    throw std::runtime_error(
+        fmt::format("cannot start rank {} of {}: {}{}", p.first_rank + local_rank, p.world_size, e.what(),
+                    by_system != nullptr ? cure_of_start(by_system->code().value()) : ""));
   }
 }
 

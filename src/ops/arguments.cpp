@@ -181,9 +181,7 @@ std::string wrong_shape(const communicator_state& c, const call& what, const ope
                     block.count, block_name);
 }
 
-}  // namespace
-
-std::string bad_argument(const communicator_state& c, const call& what) {
+std::string wrong_buffers(const communicator_state& c, const call& what) {
   const operation_row& row = detail::row_of(what.kind);
   if (std::string wrong = wrong_shape(c, what, row); !wrong.empty()) return wrong;
   const auto is_null = [](const detail::buffer_view& b) {
@@ -193,6 +191,17 @@ std::string bad_argument(const communicator_state& c, const call& what) {
   if (is_null(what.in)) return fmt::format("the buffer of {} elements is a null pointer", what.in.count);
   if (is_null(what.out)) return fmt::format("the buffer of {} elements is a null pointer", what.out.count);
   return wrong_overlap(c, what, row);
+}
+
+}  // namespace
+
+std::string bad_argument(const communicator_state& c, const call& what) {
+  std::string wrong = wrong_buffers(c, what);
+  if (what.device == nullptr || !wrong.empty()) return wrong;
+  if (what.wanted != algorithm::automatic)
+    return "with(...) names an algorithm for memory of the host; for memory of devices a backend is chosen "
+           "(open_options::backend, TUTTI_GPU_BACKEND)";
+  return what.device->bad_argument(what);
 }
 
 std::string title(const communicator_state& c, const call& what) {

@@ -17,7 +17,7 @@ std::string bad_argument(const comm::communicator_state& c, const detail::call& 
 
 // Whether there is nothing to say of a message, as far as a few comparisons tell; else ask bad_argument.
 inline bool plainly_good(const comm::communicator_state& c, const detail::call& what) noexcept {
-  return what.kind <= detail::operation_kind::receive &&
+  return what.kind <= detail::operation_kind::receive && what.device == nullptr &&
          static_cast<unsigned>(what.peer) < static_cast<unsigned>(c.size()) &&
          (what.tag >= 0 || (what.tag == any_tag && what.kind == detail::operation_kind::receive)) &&
          (what.in.data != nullptr || what.in.count == 0) && (what.out.data != nullptr || what.out.count == 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who carries operations out: the calls of one family each.
+// Who carries operations out: the calls of one family each. Collectives on memory of devices are collectives,
+// whose coroutine is made by tutti::gpu.
 #pragma once
 
 #include <string>
@@ -17,13 +18,16 @@ struct backend {
   void (*abandon)(detail::operation_state& state, void* running) noexcept;
 };
 
-extern const backend messages;     // send, receive, probe
-extern const backend collectives;  // and what makes communicators
-extern const backend repairs;      // shrink
+extern const backend messages;         // send, receive, probe
+extern const backend device_messages;  // the same of memory of devices
+extern const backend collectives;      // and what makes communicators
+extern const backend repairs;          // shrink
 
-inline const backend& backend_of(detail::operation_kind kind) noexcept {
+inline const backend& backend_of(const detail::call& what) noexcept {
   static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs};
-  return *by_family[static_cast<std::size_t>(detail::row_of(kind).of)];
+  const detail::family of = detail::row_of(what.kind).of;
+  if (of == detail::family::message && what.device != nullptr) return device_messages;
+  return *by_family[static_cast<std::size_t>(of)];
 }
 
 }  // namespace tutti::ops

@@ -16,7 +16,6 @@ namespace {
 
 using detail::call;
 using detail::operation_state;
-using detail::ranks_that;
 
 struct buffer_in_flight {
   const std::byte* begin;
@@ -30,20 +29,19 @@ std::vector<buffer_in_flight>& buffers_in_flight() {
   return instance;
 }
 
-// Calls f(view, written) with every buffer that the call really uses on this rank.
+// Calls f(view, written) with every buffer that the call really uses on this rank. Memory of devices is used in
+// the order of streams, which is not known here.
 template <class F>
 void for_each_buffer(const call& w, F f) {
+  if (w.device != nullptr) return;
   const bool is_root = w.comm->rank() == w.peer;
-  const auto holds = [is_root](ranks_that which) {
-    return which == ranks_that::all || which == (is_root ? ranks_that::root : ranks_that::all_but_root);
-  };
   const detail::operation_row& row = detail::row_of(w.kind);
   if (w.list.at != nullptr) {
     for (std::size_t i = 0; i < w.list.size; ++i) f(w.list.at(w.list.list, i), true);
     return;
   }
-  const bool writes = holds(row.writes);
-  if (holds(row.reads) && !(writes && w.in.data == w.out.data)) f(w.in, false);
+  const bool writes = includes(row.writes, is_root);
+  if (includes(row.reads, is_root) && !(writes && w.in.data == w.out.data)) f(w.in, false);
   if (writes) f(w.out, true);
 }
 

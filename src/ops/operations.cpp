@@ -114,7 +114,7 @@ bool operation_state::begin() {
     ops::record_buffers(*this);
   }
   if (prepared != nullptr) noted_ = prepared->in_use = true;
-  return ops::backend_of(what_.kind).start(*this);
+  return ops::backend_of(what_).start(*this);
 }
 
 void operation_state::forget_notes() noexcept {
@@ -128,7 +128,7 @@ void operation_state::forget_notes() noexcept {
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
   if (running_ == nullptr || what_.comm->detached()) return;
-  ops::backend_of(what_.kind).stop(*this, why, text);
+  ops::backend_of(what_).stop(*this, why, text);
 }
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
@@ -163,7 +163,7 @@ void operation_state::abandon() noexcept {
     return;
   }
   void* const running = std::exchange(running_, nullptr);
-  if (running != nullptr) ops::backend_of(what_.kind).abandon(*this, running);
+  if (running != nullptr) ops::backend_of(what_).abandon(*this, running);
 }
 
 void operation_state::fail(errc code, std::string&& text) noexcept {

@@ -3,7 +3,7 @@
 # it must be accepted. Given: CXX TUTTI_SOURCE_DIR CASE FLAGS (one string)
 separate_arguments(flags UNIX_COMMAND "${FLAGS}")
 execute_process(
-  COMMAND ${CXX} -std=c++20 -fsyntax-only -Werror -I${TUTTI_SOURCE_DIR}/include ${flags} ${CASE}
+  COMMAND ${CXX} -std=c++20 -fsyntax-only -Werror -I${TUTTI_SOURCE_DIR}/include -I${TUTTI_SOURCE_DIR}/gpu/include ${flags} ${CASE}
   RESULT_VARIABLE result OUTPUT_VARIABLE text ERROR_VARIABLE text)
 
 file(STRINGS ${CASE} expectation REGEX "^// (EXPECT: .*|COMPILES)$")

@@ -3,6 +3,7 @@
 #include "base/unique_fd.hpp"
 #include "support/child.hpp"
 #include "support/skip.hpp"
+#include "support/variable.hpp"
 
 #include <doctest/doctest.h>
 
@@ -192,6 +193,7 @@ TEST_CASE("examples: hello alone, without a launcher, is a world of one") {
 }
 
 TEST_CASE("examples: the code of README.md") {
+  const tutti::test::variable device("TUTTI_DEVICE", "emulated");
   const outcome four = run_ranks(4, "readme");
   INFO(four.output);
   CHECK(four.exit_code == 0);

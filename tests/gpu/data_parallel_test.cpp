@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numeric>
 #include <tutti/gpu/data_parallel.hpp>
-#include <tutti/gpu/device_communicator.hpp>
+#include <tutti/gpu/open.hpp>
 #include <tutti/tutti.hpp>
 
 namespace {
@@ -94,11 +94,11 @@ struct way {
 task<> averages(communicator world, gpu::device dev, way how) {
   const gpu::stream compute(dev), other(dev);
   model m(dev, how.together);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  co_await gpu::open(world, dev);
   gpu::data_parallel_options o = small_buckets();
   o.sum = how.sum;
   if (how.hook != nullptr) o.hook = how.hook();
-  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, m.gradients, o);
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
   TUTTI_EXPECT(parallel.buckets() == 3);  // {7}, {1000}, {64, 1, 300, 5}
   const std::size_t n = sizes.size();
   for (std::size_t step = 0; step < 2; ++step) {
@@ -152,7 +152,7 @@ task<> every_hook(communicator world, bench* on) {
 // Keeps count of the buckets that have been averaged, on the device.
 class watched_hook final : public gpu::gradient_hook {
  public:
-  task<> reduce(gpu::any_communicator c, gpu::gradient_bucket bucket, gpu::stream in) override {
+  task<> reduce(communicator c, gpu::gradient_bucket bucket, gpu::stream in) override {
     co_await inner->reduce(c, bucket, in);
     co_await in.reached();
     averaged.push_back(bucket.index);
@@ -166,12 +166,12 @@ task<> while_backward_goes_on(communicator world, bench* on) {
   if (!dev.can().gate) co_return;
   const gpu::stream compute(dev), look(dev);
   model m(dev, false);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  co_await gpu::open(world, dev);
   auto hook = std::make_shared<watched_hook>();
   gpu::data_parallel_options o;
   o.first_bucket_bytes = o.bucket_bytes = 1;
   o.hook = hook;
-  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, m.gradients, o);
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
   for (std::size_t step = 0; step < 2; ++step) {
     hook->averaged.clear();
     gpu::work last = tutti::start(compute.upload(m.spans[5], part(world.rank(), step, 5)));
@@ -199,9 +199,8 @@ task<> accumulation(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream compute(dev);
   model m(dev, false);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
-  gpu::data_parallel parallel =
-      co_await gpu::data_parallel::create(world, comm, m.gradients, small_buckets());
+  co_await gpu::open(world, dev);
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, small_buckets());
   for (std::size_t step = 0; step < 2; ++step) {
     {
       const auto guard = parallel.no_sync();
@@ -226,11 +225,11 @@ task<> of_several_types(communicator world, bench* on) {
   gpu::device_buffer<tutti::bfloat16> narrow(dev, 9);
   gpu::device_buffer<float> usual(dev, 8), more(dev, 3);
   for (const bool compressed : {false, true}) {
-    gpu::device_communicator comm = co_await gpu::init(world, dev);
+    co_await gpu::open(world, dev);
     const std::vector<gpu::device_values> gradients{wide, narrow, usual, more};
     gpu::data_parallel_options o;
     if (compressed) o.hook = gpu::float16_hook();
-    gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, gradients, o);
+    gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, gradients, o);
     TUTTI_EXPECT(parallel.buckets() == 3);
     const auto mine = static_cast<float>(world.rank() + 1), mean = static_cast<float>(world.size() + 1) / 2;
     co_await s.upload(wide, std::vector<double>(10, static_cast<double>(mine)));
@@ -255,8 +254,8 @@ task<> initial_state(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   model m(dev, false);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
-  const gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, m.gradients);
+  co_await gpu::open(world, dev);
+  const gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients);
   for (std::size_t i = 0; i < sizes.size(); ++i) co_await s.upload(m.spans[i], part(world.rank(), 0, i));
   const tutti::replica_check before = co_await gpu::compare_replicas(world, m.gradients, s);
   TUTTI_EXPECT(!before.agree());
@@ -285,10 +284,10 @@ task<> initial_state(communicator world, bench* on) {
 task<> what_cannot_be_meant(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
+  co_await gpu::open(world, dev);
   gpu::device_buffer<float> a(dev, 10), b(dev, world.rank() == 1 ? 21 : 20), none(dev, 0);
   const auto with = [&](std::vector<gpu::device_values> gradients) {
-    return tutti::test::failure_in(gpu::data_parallel::create(world, comm, std::move(gradients)));
+    return tutti::test::failure_in(gpu::data_parallel::create(world, std::move(gradients)));
   };
   std::vector<gpu::device_values> gradients;
   auto seen = co_await with(gradients);
@@ -301,7 +300,7 @@ task<> what_cannot_be_meant(communicator world, bench* on) {
   TUTTI_EXPECT(seen.code == errc::mismatch && seen.says("rank 1 registered"));
 
   gradients = {a};
-  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, gradients);
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, gradients);
   const auto refused = [&](auto call) {
     return tutti::test::failure_of(call).code == errc::invalid_argument;
   };
@@ -325,10 +324,8 @@ task<> a_rank_goes(communicator world, bench* on) {
   model m(dev, true);
   co_await s.fill(m.buffers[0], std::byte{0});
   {
-    gpu::device_communicator comm = co_await gpu::init(world, dev);
-    gpu::data_parallel parallel =
-        co_await gpu::data_parallel::create(world, comm, m.gradients, small_buckets());
-    comm = gpu::device_communicator();
+    co_await gpu::open(world, dev);
+    gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, small_buckets());
     if (world.rank() == 1) {
       parallel.ready(5, s);
     } else {
@@ -347,9 +344,8 @@ task<> a_device_fails(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   model m(dev, false);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
-  gpu::data_parallel parallel =
-      co_await gpu::data_parallel::create(world, comm, m.gradients, small_buckets());
+  co_await gpu::open(world, dev);
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, small_buckets());
   co_await world.barrier();
   if (world.rank() == 0) on->fail_after(3, "it fell off the bus");
   co_await world.barrier();

@@ -146,7 +146,7 @@ task<> every_collective(communicator world, gpu::device dev) {
   // What oneCCL cannot do.
   const auto either = [](float x, float y) { return x < y ? x : y; };
   tutti::test::failure seen = co_await failure_in(comm.all_reduce(a, either, s));
-  TUTTI_EXPECT(seen.code == errc::not_supported && seen.says("gpu::init"));
+  TUTTI_EXPECT(seen.code == errc::not_supported && seen.says("gpu::open"));
   const int other = (me + 1) % ranks;
   seen = co_await failure_in(comm.send(a, other, s, 5));
   TUTTI_EXPECT(seen.code == errc::not_supported);
@@ -432,7 +432,7 @@ TEST_CASE("without oneCCL, asking for it says what is missing") {
   tutti::run_local(1, [](communicator world) -> task<> {
     const gpu::device dev = tutti::emulated::open(world);
     const auto seen = co_await failure_in(oneccl::init(world, dev));
-    TUTTI_EXPECT(seen.code == errc::not_supported && seen.says("install oneCCL") && seen.says("gpu::init"));
+    TUTTI_EXPECT(seen.code == errc::not_supported && seen.says("install oneCCL") && seen.says("gpu::open"));
   });
   ::unsetenv("TUTTI_ONECCL_LIBRARY");
 }

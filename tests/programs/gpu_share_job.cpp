@@ -18,6 +18,7 @@
 #include <tutti/cuda.hpp>
 #include <tutti/gpu/data_parallel.hpp>
 #include <tutti/gpu/device_communicator.hpp>
+#include <tutti/gpu/open.hpp>
 #include <tutti/level_zero.hpp>
 #include <tutti/tutti.hpp>
 #include <vector>
@@ -187,13 +188,17 @@ task<> many_at_a_time(gpu::device_communicator comm, gpu::stream s) {
   }
 }
 
-task<> a_step_of_training(communicator world, gpu::device_communicator comm, gpu::stream s) {
+task<> a_step_of_training(communicator world, gpu::device_communicator comm, gpu::stream s,
+                          std::size_t chunk_bytes) {
   gpu::device_buffer<float> a(comm.on(), 5000), b(comm.on(), 300);
   gpu::data_parallel_options o;
   o.first_bucket_bytes = o.bucket_bytes = 1;
   o.hook = gpu::float16_hook();
   const std::vector<gpu::device_values> gradients{a, b};
-  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, comm, gradients, o);
+  gpu::open_options open;
+  open.chunk_bytes = chunk_bytes;
+  co_await gpu::open(world, comm.on(), open);
+  gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, gradients, o);
   const std::vector<float> large(a.size(), static_cast<float>(world.rank())), little(b.size(), 3);
   gpu::work one = tutti::start(s.upload(b, little)), two = tutti::start(s.upload(a, large));
   parallel.ready(1, s);
@@ -249,7 +254,7 @@ task<int> job(communicator world, std::string mode) {
   }
   co_await many_in_flight(comm, s);
   co_await many_at_a_time(comm, s);
-  co_await a_step_of_training(world, comm, s);
+  co_await a_step_of_training(world, comm, s, how.chunk_bytes);
   co_await refusals(comm, s, shared);
   // Another one beside it, which goes first.
   gpu::device_communicator second = co_await gpu::init(world, dev, how);

@@ -5,9 +5,9 @@
 
 #include <tutti/communicator.hpp>
 #include <tutti/gpu/any_communicator.hpp>
+#include <tutti/gpu/sycl_queue.hpp>
 #include <tutti/task.hpp>
 
-#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,15 +19,6 @@ class group_impl;
 std::string why_not();
 // 20220200 for 2022.2.0; 0 without.
 int version() noexcept;
-
-// A SYCL queue of the program's, on the device that it opened, for oneCCL to work on memory of that device:
-// `handle` is a sycl::queue*, and finish() waits for what is in it (tutti/sycl.hpp makes both of a queue).
-// Used on the communicator's thread. Without one, oneCCL works on host memory: data of devices pass through
-// pinned memory, data in host memory (pinned_buffer) do not.
-struct sycl_queue {
-  void* handle = nullptr;
-  std::function<void()> finish;
-};
 
 // A oneCCL communicator. A handle; belongs to its device's loop.
 //

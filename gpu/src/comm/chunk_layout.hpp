@@ -12,11 +12,14 @@
 
 namespace tutti::gpu::detail {
 
+using tutti::detail::shape;
+
 class chunk_layout {
  public:
   // Of what `rank` does in `c`, of which one rank's part has `block` elements.
   chunk_layout(const call& c, int rank, int size, std::size_t block) noexcept
       : call_(c),
+        row_(row_of(c.kind)),
         rank_(static_cast<std::size_t>(rank)),
         size_(static_cast<std::size_t>(size)),
         block_(block) {}
@@ -42,7 +45,13 @@ class chunk_layout {
   view part(void* memory, std::size_t first_block, std::size_t count, std::size_t blocks) const noexcept;
   bool is_root() const noexcept { return call_.peer == static_cast<int>(rank_); }
 
+  // Where the one block lies that this rank gets.
+  std::size_t place_of_block() const noexcept {
+    return row_.out != shape::block ? 0 : row_.rooted ? size_ : rank_;
+  }
+
   const call& call_;
+  const tutti::detail::operation_row& row_;
   std::size_t rank_, size_, block_;
 };
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the ranks of a device_communicator find out what they share.
-#include "comm/device_group.hpp"
+#include "comm/communicator_devices.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <functional>
-#include <random>
 #include <tutti/tutti.hpp>
 #include <utility>
 
@@ -29,16 +27,7 @@ path path_from(const char* text) {
               fmt::format("TUTTI_GPU_PATH='{}' is none of automatic, one_device, staged", name));
 }
 
-// The same in all that one process does, different in all others.
-std::uint64_t this_process() {
-  static const std::uint64_t number = [] {
-    std::random_device random;
-    return (static_cast<std::uint64_t>(random()) << 32 | random()) ^ static_cast<std::uint64_t>(::getpid());
-  }();
-  return number;
-}
-
-struct introduction {
+struct first_words {
   std::uint64_t process;
   std::uint64_t device;  // hash of the driver's identity
   std::uint64_t chunk_bytes;
@@ -60,12 +49,12 @@ task<device_communicator> init(communicator world, device on, communicator_optio
   communicator heads = co_await world.duplicate();
   communicator payload = co_await world.duplicate();
   static std::atomic<std::uint64_t> made{0};
-  introduction mine{this_process(), std::hash<std::string>()(on.state().driver().identity()), how.chunk_bytes,
-                    how.way == path::staged ? 1U : 0U, ++made};
-  std::vector<introduction> all(static_cast<std::size_t>(world.size()));
+  first_words mine{detail::this_process(), std::hash<std::string>()(on.state().driver().identity()),
+                   how.chunk_bytes, how.way == path::staged ? 1U : 0U, ++made};
+  std::vector<first_words> all(static_cast<std::size_t>(world.size()));
   co_await chunks.all_gather(mine, all);
   bool one_process = true, one_device = true, any_staged = false;
-  for (const introduction& i : all) {
+  for (const first_words& i : all) {
     if (i.chunk_bytes != mine.chunk_bytes)
       throw error(
           errc::mismatch,

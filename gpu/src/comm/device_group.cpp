@@ -12,15 +12,38 @@
 
 namespace tutti::gpu::detail {
 
-// Collectives start their chunks one operation after the other, in the same order on all ranks.
-task<> device_group::take_turn(stream_pair use, std::uint64_t ticket, void* ready) {
-  on().driver().wait(use.out->native(), ready);
-  on().driver().wait(use.in->native(), ready);
-  while (turns_.front() != ticket) co_await turn_changed_.changed();
+// One direction each, so that copies in and out overlap. Nothing of one operation stands before another's.
+class device_group::streams {
+ public:
+  explicit streams(device_group& g) : group_(g) {
+    if (g.spare_streams_.empty()) {
+      const auto make = [&g] {
+        return std::make_shared<stream_state>(g.on_, g.on().driver().make_stream(true), true);
+      };
+      pair = {make(), make()};
+    } else {
+      pair = std::move(g.spare_streams_.back());
+      g.spare_streams_.pop_back();
+    }
+  }
+  streams(const streams&) = delete;
+  streams& operator=(const streams&) = delete;
+  ~streams() { group_.spare_streams_.push_back(std::move(pair)); }
+  stream_pair pair;
+
+ private:
+  device_group& group_;
+};
+
+// Both streams come after `ready`; and it is the operation's turn.
+task<> device_group::take_turn(const stream_pair* use, const turn* mine, void* ready) {
+  on().driver().wait(use->out->native(), ready);
+  on().driver().wait(use->in->native(), ready);
+  co_await its_turn(mine);
 }
-void device_group::end_turn(std::uint64_t ticket) noexcept {
-  std::erase(turns_, ticket);
-  turn_changed_.notify_all();
+
+task<> device_group::its_turn(const turn* mine) {
+  while (!mine->has_come()) co_await turn_changed_.changed();
 }
 
 // ---- one chunk ----
@@ -36,48 +59,19 @@ struct device_group::chunk_state {
 
 namespace {
 
-tutti::detail::buffer_view plain(const view& of) noexcept {
-  tutti::detail::buffer_view v;
-  v.data = of.data;
-  v.count = of.count;
-  v.element_bytes = of.element_bytes;
-  v.type = of.type;
-  return v;
-}
-
-tutti::detail::operation_kind kind_of(operation_kind kind) noexcept {
-  using k = tutti::detail::operation_kind;
-  switch (kind) {
-    case operation_kind::broadcast:
-      return k::broadcast;
-    case operation_kind::reduce:
-      return k::reduce;
-    case operation_kind::all_reduce:
-      return k::all_reduce;
-    case operation_kind::scatter:
-      return k::scatter;
-    case operation_kind::gather:
-      return k::gather;
-    case operation_kind::all_gather:
-      return k::all_gather;
-    case operation_kind::reduce_scatter:
-      return k::reduce_scatter;
-    case operation_kind::all_to_all:
-      return k::all_to_all;
-    default:
-      return k::barrier;
-  }
+tutti::detail::communicator_ref behind(const communicator& handle) {
+  const tutti::operation<> any = handle.barrier();
+  return any.what().comm;
 }
 
 }  // namespace
 
 request device_group::reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k) {
-  const tutti::operation<> any = chunks_.barrier();  // for the communicator behind the handle
-  tutti::detail::call what(kind_of(c.kind), any.what().comm);
+  tutti::detail::call what(c.kind, behind(chunks_));
   what.peer = std::max(c.peer, 0);
   what.op = c.op;
-  what.in = plain(layout.in(k.memory->data, k.count));
-  what.out = plain(layout.out(k.memory->data, k.count));
+  what.in = layout.in(k.memory->data, k.count);
+  what.out = layout.out(k.memory->data, k.count);
   return request(std::move(what));
 }
 
@@ -85,10 +79,10 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
 
 // Chunk i is loaded while chunk i - 1 is with the CPU's communicator and chunk i - 2 on its way back. Two
 // chunks are with the communicator at a time: the next has begun when one ends.
-task<> device_group::staged_collective(work_state* w, stream_pair use, std::uint64_t ticket, void* ready) {
+task<> device_group::staged_collective(work_state* w, stream_pair use, turn* mine, void* ready) {
   const call& c = w->what;
   driver& d = on().driver();
-  co_await take_turn(use, ticket, ready);
+  co_await take_turn(&use, mine, ready);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
   const std::size_t most = std::max<std::size_t>(1, layout.most_in(how_.chunk_bytes));
@@ -120,7 +114,7 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, std::uint
     if (i < count) {
       co_await slot(i).loaded;
       slot(i).moving = reduce_chunk(c, layout, slot(i));
-      if (i + 1 == count) end_turn(ticket);
+      if (i + 1 == count) mine->end();
     }
     if (i > 0) {
       chunk_state& previous = slot(i - 1);
@@ -131,6 +125,59 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, std::uint
       previous.unloaded.set(on(), p);
     }
   }
+  w->set_enqueued(*use.in);
+  w->finish_with(*use.in);
+}
+
+// What cannot be cut into chunks: all of it at once.
+task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, void* ready) {
+  const tutti::detail::call& c = *w->what.whole;
+  const tutti::detail::operation_row& row = row_of(c.kind);
+  const bool is_root = c.peer == rank();
+  const bool reads = row.in != shape::nothing && includes(row.reads, is_root);
+  // The first rank has no result of an exclusive scan.
+  const bool writes = row.out != shape::nothing && includes(row.writes, is_root) &&
+                      !(c.kind == operation_kind::exclusive_scan && rank() == 0);
+  driver& d = on().driver();
+  co_await take_turn(&use, mine, ready);
+  tutti::detail::call host(c.kind, behind(chunks_), c.where);
+  host.peer = c.peer;
+  host.op = c.op;
+  host.in_counts = c.in_counts;
+  host.out_counts = c.out_counts;
+  host.in = c.in;
+  host.out = c.out;
+  const auto in = staging_->take(reads ? c.in.bytes() : 0);
+  const bool in_place = c.list.at != nullptr;
+  const auto out = in_place ? in : staging_->take(writes ? c.out.bytes() : 0);
+  host.in.data = in->data;
+  host.out.data = out->data;
+  const auto for_each_piece = [&c](const tutti::detail::buffer_view& all, std::byte* at, auto copy) {
+    if (c.list.at == nullptr) return copy(all, at);
+    for (std::size_t i = 0; i < c.list.size; ++i) {
+      const tutti::detail::buffer_view piece = c.list.at(c.list.list, i);
+      copy(piece, at);
+      at += piece.bytes();
+    }
+  };
+  using bytes = std::byte*;
+  if (reads)
+    for_each_piece(c.in, static_cast<bytes>(in->data), [&](const tutti::detail::buffer_view& v, bytes at) {
+      if (v.bytes() > 0) d.copy(at, v.data, v.bytes(), use.out->native());
+    });
+  mark loaded;
+  point& p = use.out->signal();
+  p.alive = {in, w->what.in.keep};
+  loaded.set(on(), p);
+  co_await loaded;
+  request moving(std::move(host));
+  mine->end();
+  co_await moving;
+  if (writes)
+    for_each_piece(c.out, static_cast<bytes>(out->data), [&](const tutti::detail::buffer_view& v, bytes at) {
+      if (v.bytes() > 0) d.copy(v.data, at, v.bytes(), use.in->native());
+    });
+  w->keep_until_done(out);
   w->set_enqueued(*use.in);
   w->finish_with(*use.in);
 }
@@ -179,9 +226,16 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
 task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready) {
   const call& c = w->what;
   std::uint64_t head[2] = {};
-  request announced = heads_.irecv(std::span<std::uint64_t>(head), c.peer, c.tag);
   on().driver().wait(use.in->native(), ready);
-  const status from = co_await announced;
+  status from;
+  if (const auto known = find_probed(c.peer, c.tag); known != probed_.end()) {
+    from = known->from;
+    std::copy(std::begin(known->head), std::end(known->head), head);
+    probed_.erase(known);
+  } else {
+    request announced = heads_.irecv(std::span<std::uint64_t>(head), c.peer, c.tag);
+    from = co_await announced;
+  }
   w->result = from;
   w->result.bytes = static_cast<std::size_t>(head[0]);
   const std::size_t bytes = w->result.bytes, most = how_.chunk_bytes, count = (bytes + most - 1) / most;
@@ -218,6 +272,25 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
                                              title(c), from.source, bytes, c.out.bytes()));
   w->set_enqueued(*use.in);
   w->finish_with(*use.in);
+}
+
+// The announcement says how long the message is: it is received, and kept for the receive.
+task<> device_group::probe(work_state* w) {
+  const call& c = w->what;
+  if (find_probed(c.peer, c.tag) == probed_.end()) {
+    announcement next;
+    next.from = co_await heads_.recv(std::span<std::uint64_t>(next.head), c.peer, c.tag);
+    probed_.push_back(next);
+  }
+  const announcement& first = *find_probed(c.peer, c.tag);
+  w->result = first.from;
+  w->result.bytes = static_cast<std::size_t>(first.head[0]);
+}
+
+std::deque<device_group::announcement>::iterator device_group::find_probed(int source, int tag) {
+  return std::find_if(probed_.begin(), probed_.end(), [source, tag](const announcement& a) {
+    return (source == any_source || source == a.from.source) && (tag == any_tag || tag == a.from.tag);
+  });
 }
 
 // ---- one device ----
@@ -323,94 +396,46 @@ device_group::~device_group() {
   end_all(fmt::format("the last handle of {} has gone", name()));
 }
 
-device_group::stream_pair device_group::take_streams() {
-  if (!spare_streams_.empty()) {
-    stream_pair l = std::move(spare_streams_.back());
-    spare_streams_.pop_back();
-    return l;
-  }
-  const auto make = [this] {
-    return std::make_shared<stream_state>(on_, on().driver().make_stream(true), true);
-  };
-  return {make(), make()};
+std::string_view device_group::why_not_on_one_device(const call& c) const noexcept {
+  if (!single_device_ && !window_) return apart_;
+  if (is_message(c.kind)) return "messages are staged";
+  if (!has_chunks(c)) return "uneven blocks, lists, scans and barriers are staged";
+  // What is exchanged in place would need more room than a window has.
+  if (!single_device_ && c.kind == operation_kind::all_to_all)
+    return "all_to_all between processes is staged";
+  if (c.op.kind == reduce_kind::none) return {};
+  if (size() > static_cast<int>(most_operands)) return "there is no kernel for so many ranks";
+  const bool wide_factor = c.op.kind == reduce_kind::premul_sum &&
+                           (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
+  if (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor && on().driver().can().kernels) return {};
+  return "there is no kernel for this reduction of this type here";
 }
 
 path device_group::choose(const call& c) const {
-  path way = c.way != path::automatic ? c.way : how_.way;
-  const bool message = c.kind == operation_kind::send || c.kind == operation_kind::receive;
-  const bool wide_factor = c.op.kind == reduce_kind::premul_sum &&
-                           (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
-  const bool reduces = c.op.kind != reduce_kind::none;
-  // What is exchanged in place would need more room than a window has.
-  const bool possible =
-      (single_device_ || (window_ && c.kind != operation_kind::all_to_all)) && !message &&
-      (!reduces || (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor &&
-                    on().driver().can().kernels && size() <= static_cast<int>(most_operands)));
-  if (way == path::automatic) way = possible ? path::one_device : path::staged;
-  if (way == path::one_device && !possible)
-    throw error(errc::not_supported,
-                fmt::format("{}: not possible on one device: {}", title(c),
-                            !single_device_ && !window_ ? apart_
-                            : message                   ? "messages are staged"
-                            : !reduces                  ? "all_to_all between processes is staged"
-                                                        : fmt::format("there is no kernel for {} of {} here",
-                                                                      tutti::name_of(c.op.kind), tutti::name_of(c.in.type))));
-  return way;
-}
-
-std::shared_ptr<void> device_group::after(const call& c) {
-  std::shared_ptr<void> event(on().take_event(), [home = on_](void* e) { home->give_event(e); });
-  on().driver().record(event.get(), c.on->native());
-  return event;
+  const path way = c.way != path::automatic ? c.way : how_.way;
+  if (way == path::staged) return way;
+  const std::string_view why = why_not_on_one_device(c);
+  if (why.empty()) return path::one_device;
+  if (way == path::automatic) return path::staged;
+  throw error(errc::not_supported, fmt::format("{}: not possible on one device: {}", title(c), why));
 }
 
 std::shared_ptr<work_state> device_group::start(call what) {
   std::shared_ptr<work_state> w = begin(std::move(what));
   const path way = choose(w->what);
-  const bool message = w->what.kind == operation_kind::send || w->what.kind == operation_kind::receive;
-  std::uint64_t ticket = 0;
-  std::shared_ptr<void> ready = after(w->what);
-  if (!message && (way == path::staged || window_)) turns_.push_back(ticket = next_ticket_++);
   running& r = add(w);
-  r.tasks.spawn(run(&r, way, ticket, std::move(ready)));
+  std::unique_ptr<turn> mine;
+  if (!is_message(w->what.kind)) mine = std::make_unique<turn>(*this);
+  r.tasks.spawn(run(&r, way, event_before(w->what), std::move(mine)));
   return w;
 }
 
-task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared_ptr<void> ready) {
+task<> device_group::run(running* r, path way, std::shared_ptr<void> ready, std::unique_ptr<turn> mine) {
   work_state& w = *r->of;
-  const operation_kind kind = w.what.kind;
   errc why = errc::success;
   std::string text;
-  const bool message = kind == operation_kind::send || kind == operation_kind::receive;
-  const bool meets = way == path::one_device && single_device_;
-  bool told = false;
-  const std::uint64_t sequence = meets ? single_device_->next(rank()) : 0;
-  stream_pair use;
   try {
-    use = take_streams();
-    if (meets) {
-      single_device_group::contribution mine;
-      mine.kind = kind;
-      mine.in = w.what.in;
-      mine.out = w.what.out;
-      mine.root = w.what.peer;
-      mine.op = w.what.op.kind;
-      mine.factor = mine.op == reduce_kind::premul_sum ? factor_in(w.what.op, w.what.in.type) : 1.0;
-      mine.ready = ready.get();
-      mine.waker = on().shared_doorbell();
-      auto here = single_device_->come(sequence, rank(), mine, on().driver(), on().shared_driver(),
-                                       use.out->native());
-      co_await on_one_device(&w, use, std::move(here));
-    } else if (way == path::one_device) {
-      co_await through_window(&w, use, ticket, ready.get(), &told);
-    } else if (kind == operation_kind::send) {
-      std::uint64_t head[2] = {w.what.in.bytes(), next_message_++ & 0x3fffffff};
-      co_await staged_send(&w, use, ready.get(), head);
-    } else if (kind == operation_kind::receive) {
-      co_await staged_receive(&w, use, ready.get());
-    } else {
-      co_await staged_collective(&w, use, ticket, ready.get());
-    }
+    co_await perform(&w, way, std::move(ready), mine.get());
   } catch (const error& e) {
     why = static_cast<errc>(e.code().value());
     text = e.what();
@@ -418,31 +443,103 @@ task<> device_group::run(running* r, path way, std::uint64_t ticket, std::shared
     why = errc::resources;
     text = e.what();
   }
-  if (ticket != 0 && why != errc::success) end_turn(ticket);
   if (why == errc::cancelled && r->stopped != errc::success) {
     why = r->stopped;
     text = fmt::format("{}: {}", title(w.what), r->reason);
   }
-  if (why != errc::success) {
-    if (meets && why != errc::mismatch) {
-      if (why == errc::timed_out) text += ": " + single_device_->missing(sequence) + " did not come";
-      single_device_->break_up(errc::communicator_failed,
-                               fmt::format("{} has failed on rank {}: {}", name_of(kind), rank(), text));
-    }
-    // The others' chunks would wait for those that do not come. (It has failed already when the reason came
-    // from there.)
-    if (way == path::staged && !message) chunks_.abort();
-    if (way == path::one_device && window_) {
-      window_->give_up();
-      slot_changed_.notify_all();
-      if (!told) notes_.abort();
-    }
-    if (why == errc::device_failed) on().fail(why, text);
-    w.fail(why, fmt::format("{} ({})", text, gpu::name_of(way)));
-  }
-  ready.reset();
-  if (use.in) spare_streams_.push_back(std::move(use));
+  if (why == errc::device_failed) on().fail(why, text);
+  if (why != errc::success) w.fail(why, fmt::format("{} ({})", text, gpu::name_of(way)));
   r->ended = true;
+}
+
+// Of an operation that has not been carried out: the others must not wait for this rank.
+class device_group::breach {
+ public:
+  breach(device_group& g, const work_state& w, path way) : group_(g), kind_(w.what.kind), way_(way) {
+    if (w.what.whole != nullptr) of_ = communicator(w.what.whole->comm);
+  }
+  breach(const breach&) = delete;
+  breach& operator=(const breach&) = delete;
+  ~breach() {
+    if (!averted && !group::is_message(kind_)) tell();
+  }
+  bool averted = false;
+  bool told = false;  // rank 0 has told all
+  errc why = errc::cancelled;
+  std::string text = "it was ended early";
+
+ private:
+  // With the reason that the operation's communicator has given, so that it is the same by either way.
+  void tell() {
+    if (const auto failed = of_ ? tutti::detail::failure_of(of_) : tutti::detail::communicator_failure();
+        failed.why != errc::success) {
+      why = failed.why;
+      text = failed.text;
+    }
+    device_group& g = group_;
+    if (way_ == path::staged) {
+      tutti::detail::fail(g.chunks_, why, text);
+    } else if (g.single_device_) {
+      g.single_device_->break_up(of_ ? why : errc::communicator_failed,
+                                 fmt::format("{} has failed on rank {}: {}", name_of(kind_), g.rank(), text));
+    } else {
+      g.window_->give_up();
+      g.slot_changed_.notify_all();
+      if (!told) tutti::detail::fail(g.notes_, why, text);
+    }
+  }
+  device_group& group_;
+  const operation_kind kind_;
+  const path way_;
+  communicator of_;  // empty: of no operation of tutti::communicator
+};
+
+task<> device_group::perform(work_state* w, path way, std::shared_ptr<void> ready, turn* mine) {
+  const operation_kind kind = w->what.kind;
+  const bool meets = way == path::one_device && single_device_;
+  const std::uint64_t sequence = meets ? single_device_->next(rank()) : 0;
+  breach others(*this, *w, way);
+  if (meets) mine->end();
+  try {
+    const streams use(*this);
+    if (meets) {
+      single_device_group::contribution here;
+      here.kind = kind;
+      here.in = w->what.in;
+      here.out = w->what.out;
+      here.root = w->what.peer;
+      here.op = w->what.op.kind;
+      here.factor = here.op == reduce_kind::premul_sum ? factor_in(w->what.op, w->what.in.type) : 1.0;
+      here.ready = ready.get();
+      here.waker = on().shared_doorbell();
+      auto brought = single_device_->come(sequence, rank(), here, on().driver(), on().shared_driver(),
+                                          use.pair.out->native());
+      co_await on_one_device(w, use.pair, std::move(brought));
+    } else if (way == path::one_device) {
+      co_await through_window(w, use.pair, mine, ready.get(), &others.told);
+    } else if (kind == operation_kind::send) {
+      std::uint64_t head[2] = {w->what.in.bytes(), next_message_++ & 0x3fffffff};
+      co_await staged_send(w, use.pair, ready.get(), head);
+    } else if (kind == operation_kind::receive) {
+      co_await staged_receive(w, use.pair, ready.get());
+    } else if (kind == operation_kind::probe) {
+      co_await probe(w);
+      w->set_enqueued(*use.pair.in);
+      w->finish_with(*use.pair.in);
+    } else if (has_chunks(w->what)) {
+      co_await staged_collective(w, use.pair, mine, ready.get());
+    } else {
+      co_await staged_whole(w, use.pair, mine, ready.get());
+    }
+    others.averted = true;
+  } catch (const error& e) {
+    others.why = static_cast<errc>(e.code().value());
+    others.text = e.what();
+    // All have found that out.
+    others.averted = meets && e.code() == errc::mismatch;
+    if (!meets || e.code() != errc::timed_out) throw;
+    throw error(errc::timed_out, others.text += ": " + single_device_->missing(sequence) + " did not come");
+  }
 }
 
 }  // namespace tutti::gpu::detail

@@ -9,9 +9,11 @@
 #include "comm/staging.hpp"
 #include "comm/window.hpp"
 
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <tutti/gpu/device_communicator.hpp>
 #include <vector>
 
@@ -36,34 +38,61 @@ class device_group final : public group {
   }
   void meet_nowhere(std::string why) { apart_ = std::move(why); }
 
+  // Collectives start their chunks one operation after the other, in the same order on all ranks.
+  class turn {
+   public:
+    explicit turn(device_group& g) : group_(g), ticket_(g.next_ticket_++) { g.turns_.push_back(ticket_); }
+    turn(const turn&) = delete;
+    turn& operator=(const turn&) = delete;
+    ~turn() { end(); }
+    bool has_come() const noexcept { return group_.turns_.front() == ticket_; }
+    void end() noexcept {
+      if (std::erase(group_.turns_, ticket_) > 0) group_.turn_changed_.notify_all();
+    }
+
+   private:
+    device_group& group_;
+    const std::uint64_t ticket_;
+  };
+  task<> its_turn(const turn* mine);
+  // Why the ranks cannot do it on the device that they share, the same on all of them, or empty.
+  std::string_view why_not_on_one_device(const call& c) const noexcept;
+  path choose(const call& c) const;
+  // Carries out one operation of a call that has been checked, after `ready`: done when all of it is in streams.
+  // Destroying the frame ends it, on all ranks. `mine`: of a collective, made when it was started.
+  task<> perform(work_state* w, path way, std::shared_ptr<void> ready, turn* mine);
+
  private:
-  // One direction each, so that copies in and out overlap. Nothing of one operation stands before another's.
   struct stream_pair {
     std::shared_ptr<stream_state> out;  // of the device
     std::shared_ptr<stream_state> in;
   };
+  class streams;
+  class breach;
   struct chunk_state;
   struct passage;  // of a chunk, through the window
+  struct announcement {
+    status from;
+    std::uint64_t head[2] = {};
+  };
 
-  path choose(const call& c) const;
-  stream_pair take_streams();
-  std::shared_ptr<void> after(const call& c);  // an event
-  // These carry out one operation each; nothing is thrown out of run().
-  task<> run(running* r, path way, std::uint64_t ticket, std::shared_ptr<void> ready);
-  // Both streams come after `ready`; and it is the operation's turn.
-  task<> take_turn(stream_pair use, std::uint64_t ticket, void* ready);
-  task<> staged_collective(work_state* w, stream_pair use, std::uint64_t ticket, void* ready);
+  task<> run(running* r, path way, std::shared_ptr<void> ready,
+             std::unique_ptr<turn> mine);  // throws nothing
+  task<> take_turn(const stream_pair* use, const turn* mine, void* ready);
+  task<> staged_collective(work_state* w, stream_pair use, turn* mine, void* ready);
+  task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready);
   task<> staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]);
   task<> staged_receive(work_state* w, stream_pair use, void* ready);
+  task<> probe(work_state* w);
+  std::deque<announcement>::iterator find_probed(int source, int tag);
   task<> on_one_device(work_state* w, stream_pair use,
                        std::shared_ptr<single_device_group::contribution> here);
   // `told`: it failed on rank 0, who has told all.
-  task<> through_window(work_state* w, stream_pair use, std::uint64_t ticket, void* ready, bool* told);
+  task<> through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told);
   void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);
   task<> tell_ready(std::deque<passage>* under_way);
   void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all
   request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
-  void end_turn(std::uint64_t ticket) noexcept;
 
   communicator chunks_;
   communicator heads_;
@@ -75,6 +104,7 @@ class device_group final : public group {
   std::shared_ptr<window> window_;
   communicator notes_;  // of the window
   std::string apart_ = "the ranks do not share one";
+  std::deque<announcement> probed_;  // and not received yet
   std::deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_message_ = 1;

@@ -20,6 +20,8 @@ std::shared_ptr<detail::target> any_communicator::as_target() const { return gro
 
 namespace detail {
 
+using tutti::detail::shape;
+
 double factor_in(const tutti::detail::reduction& op, element_type type) noexcept {
   const auto as = [&op]<class T>(T) {
     T value;
@@ -47,15 +49,17 @@ double factor_in(const tutti::detail::reduction& op, element_type type) noexcept
 }
 
 std::size_t group::block_of(const call& c, int size) noexcept {
-  switch (c.kind) {
-    case operation_kind::scatter:
-    case operation_kind::reduce_scatter:
-      return c.out.count;
-    case operation_kind::all_to_all:
-      return c.in.count / static_cast<std::size_t>(size);
-    default:
-      return c.in.count;
-  }
+  const tutti::detail::operation_row& row = row_of(c.kind);
+  if (row.out == shape::block) return c.out.count;
+  const bool blocks = row.in == shape::blocks;
+  return blocks ? c.in.count / static_cast<std::size_t>(size) : c.in.count;
+}
+
+bool group::has_chunks(const call& c) noexcept {
+  const tutti::detail::operation_row& row = row_of(c.kind);
+  return row.of == tutti::detail::family::collective && !row.uneven() && row.out != shape::nothing &&
+         c.kind != operation_kind::scan && c.kind != operation_kind::exclusive_scan &&
+         (c.whole == nullptr || c.whole->list.at == nullptr);
 }
 
 std::string group::title(const call& c) const {
@@ -64,26 +68,22 @@ std::string group::title(const call& c) const {
 
 std::string group::bad_argument(const call& c) const {
   const auto n = static_cast<std::size_t>(size_);
-  const bool message = c.kind == operation_kind::send || c.kind == operation_kind::receive;
-  const bool rooted = c.kind == operation_kind::broadcast || c.kind == operation_kind::reduce ||
-                      c.kind == operation_kind::scatter || c.kind == operation_kind::gather;
-  if ((rooted || c.kind == operation_kind::send) && (c.peer < 0 || c.peer >= size_))
-    return fmt::format("{} {} is not a rank of {} (0 to {})", rooted ? "root" : "destination", c.peer, name_,
-                       size_ - 1);
+  const tutti::detail::operation_row& row = row_of(c.kind);
+  if ((row.rooted || c.kind == operation_kind::send) && (c.peer < 0 || c.peer >= size_))
+    return fmt::format("{} {} is not a rank of {} (0 to {})", row.rooted ? "root" : "destination", c.peer,
+                       name_, size_ - 1);
   if (c.kind == operation_kind::receive && c.peer != any_source && (c.peer < 0 || c.peer >= size_))
     return fmt::format("source {} is not a rank of {} (0 to {}), nor any_source", c.peer, name_, size_ - 1);
   if (c.kind == operation_kind::send && c.tag < 0) return fmt::format("tag {} is negative", c.tag);
-  if (message || c.kind == operation_kind::broadcast) return {};
-  const bool out_here =
-      !(c.kind == operation_kind::reduce || c.kind == operation_kind::gather) || c.peer == rank_;
-  const bool in_here = c.kind != operation_kind::scatter || c.peer == rank_;
-  std::size_t in = c.in.count, out = c.out.count;
-  if (c.kind == operation_kind::all_gather || c.kind == operation_kind::gather) in *= n;
-  if (c.kind == operation_kind::reduce_scatter || c.kind == operation_kind::scatter) out *= n;
-  if (out_here && in_here && in != out)
+  const bool has_both =
+      row.in != shape::nothing && row.out != shape::nothing && (!row.rooted || c.peer == rank_);
+  if (!has_both) return {};
+  const std::size_t in = c.in.count * (row.in == shape::block ? n : 1);
+  const std::size_t out = c.out.count * (row.out == shape::block ? n : 1);
+  if (in != out)
     return fmt::format("`in` has {} elements and `out` {}, of {} ranks: these do not fit together",
                        c.in.count, c.out.count, size_);
-  if (c.kind == operation_kind::all_to_all && c.in.count % n != 0)
+  if (row.in == shape::blocks && row.out == shape::blocks && c.in.count % n != 0)
     return fmt::format("{} elements cannot be divided among {} ranks", c.in.count, size_);
   return {};
 }
@@ -106,6 +106,13 @@ std::shared_ptr<work_state> group::begin(call what) {
     throw error(errc::invalid_argument, title(what) + ": " + wrong);
   what.to.reset();  // the handles own the group; what runs goes with it
   return std::make_shared<work_state>(on_, std::move(what));
+}
+
+std::shared_ptr<void> group::event_before(const call& c) const {
+  if (c.ready) return c.ready;
+  std::shared_ptr<void> event(on_->take_event(), [home = on_](void* e) { home->give_event(e); });
+  on_->driver().record(event.get(), c.on->native());
+  return event;
 }
 
 group::running& group::add(std::shared_ptr<work_state> w) {

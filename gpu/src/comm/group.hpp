@@ -82,6 +82,13 @@ class group : public target, public std::enable_shared_from_this<group> {
   const std::string& name() const noexcept { return name_; }
   attachment& on() const noexcept { return *on_; }
   const std::shared_ptr<attachment>& shared_on() const noexcept { return on_; }
+  // The event that the call comes after; of now, on its stream, where it has none.
+  std::shared_ptr<void> event_before(const call& c) const;
+  static bool is_message(operation_kind kind) noexcept {
+    return row_of(kind).of == tutti::detail::family::message;
+  }
+  // A collective of even blocks, or of whole vectors, which can be cut into chunks.
+  static bool has_chunks(const call& c) noexcept;
 
  protected:
   // Why it cannot be meant; empty: it can.

@@ -124,11 +124,10 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
   }
 }
 
-task<> device_group::through_window(work_state* w, stream_pair use, std::uint64_t ticket, void* ready,
-                                    bool* told) {
+task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told) {
   const call& c = w->what;
   driver& d = on().driver();
-  co_await take_turn(use, ticket, ready);
+  co_await take_turn(&use, mine, ready);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
   std::size_t most = std::max<std::size_t>(1, layout.most_in(window_->slot_bytes()));
@@ -138,7 +137,6 @@ task<> device_group::through_window(work_state* w, stream_pair use, std::uint64_
 
   std::deque<passage> under_way;
   std::size_t begun = 0;
-  bool in_turn = true;
   for (std::size_t i = 0; i < count; ++i) {
     for (; begun < std::min(count, i + window::slots); ++begun) {
       while (!window_->is_free(first + begun)) co_await slot_changed_.changed();
@@ -148,7 +146,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, std::uint64_
       p.count = std::min(most, block - p.offset);
       begin_passage(c, use, layout, p);
     }
-    if (begun == count && std::exchange(in_turn, false)) end_turn(ticket);
+    if (begun == count) mine->end();
 
     passage& p = under_way.front();
     if (p.ready.is_set()) co_await tell_ready(&under_way);

@@ -152,11 +152,10 @@ gate stream::close() const {
 
 operation stream::transfer(detail::operation_kind kind, detail::view to, detail::view from) const {
   if (to.count * to.element_bytes < from.bytes())
-    throw error(errc::truncated, fmt::format("{}: {} bytes do not fit into {}", detail::name_of(kind),
-                                             from.bytes(), to.bytes()));
+    throw error(errc::truncated,
+                fmt::format("{}: {} bytes do not fit into {}", name_of(kind), from.bytes(), to.bytes()));
   if (to.type != from.type || to.element_bytes != from.element_bytes)
-    throw error(errc::invalid_argument,
-                fmt::format("{}: both sides need one element type", detail::name_of(kind)));
+    throw error(errc::invalid_argument, fmt::format("{}: both sides need one element type", name_of(kind)));
   detail::call what(kind, state_, state_);
   what.in = std::move(from);
   what.out = std::move(to);

@@ -26,14 +26,6 @@ void work::cancel() noexcept {
 
 namespace detail {
 
-const char* name_of(operation_kind kind) noexcept {
-  constexpr const char* names[] = {"copy",    "upload",     "download",       "fill",       "convert",
-                                   "barrier", "broadcast",  "reduce",         "all_reduce", "scatter",
-                                   "gather",  "all_gather", "reduce_scatter", "all_to_all", "send",
-                                   "recv",    "batch"};
-  return names[static_cast<std::size_t>(kind)];
-}
-
 std::shared_ptr<work_state> start(call what) {
   if (what.to == nullptr || what.on == nullptr)
     throw error(errc::invalid_argument, fmt::format("{} on an empty {}", name_of(what.kind),
@@ -129,6 +121,10 @@ void work_state::fail(errc code, const std::string& what_happened) noexcept {
 void work_state::end() noexcept {
   done = true;
   enqueued = enqueued || why == errc::success;
+  resume_waiting();
+}
+
+void work_state::resume_waiting() noexcept {
   open_gates();
   for (waiter_list* waiting : {&wait_enqueued, &wait_done})
     while (waiter* w = waiting->pop_front()) {
@@ -156,6 +152,14 @@ void work_state::make_wait(stream_state& s) {
   on->add_gate(g);
   s.keep(keeps{g});
   gates_.push_back(std::move(g));
+}
+
+void work_state::stand_in_for(work_state& other) noexcept {
+  gates_.insert(gates_.end(), other.gates_.begin(), other.gates_.end());
+  other.gates_.clear();
+  while (waiter* w = other.wait_enqueued.pop_front()) wait_enqueued.push_back(*w);
+  if (done) return resume_waiting();
+  while (waiter* w = enqueued ? wait_enqueued.pop_front() : nullptr) on->resume_soon(*w);
 }
 
 // ---- awaiting ----

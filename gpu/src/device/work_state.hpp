@@ -30,6 +30,8 @@ struct work_state : std::enable_shared_from_this<work_state> {
   void finish_with(stream_state& s, point& p);  // ... at this point of it
   // `s` waits for it.
   void make_wait(stream_state& s);
+  // The streams that wait for `other` wait for this.
+  void stand_in_for(work_state& other) noexcept;
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }
 
   std::shared_ptr<attachment> on;
@@ -59,6 +61,7 @@ struct work_state : std::enable_shared_from_this<work_state> {
     std::shared_ptr<work_state> self;  // while the device has it
   };
   void end() noexcept;
+  void resume_waiting() noexcept;
   void open_gates() noexcept;
 
   passing passing_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl/group_impl.hpp"
 
+#include "nccl/connect.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -145,7 +147,13 @@ class group_impl::operation_job final : public job {
         size_(g->size()),
         title_(g->title(w->what)),
         group_(g),
-        work_(w) {}
+        work_(w) {
+    if (what_.kind != operation_kind::all_to_all || what_.in.data != what_.out.data || what_.in.bytes() == 0)
+      return;
+    copy_of_input_ =
+        gpu::detail::allocate(gpu::device(g->shared_on()), what_.in.bytes(), gpu::memory_kind::device);
+    w->keep_until_done(copy_of_input_);
+  }
   ~operation_job() override {
     if (passed_ != nullptr)
       work_->on->give_event(passed_);  // the submit thread was closed before it was finished
@@ -161,6 +169,10 @@ class group_impl::operation_job final : public job {
     gpu::detail::driver& d = stream_->on().driver();
     try {
       d.wait(stream_->native(), ready_.get());
+      if (copy_of_input_) {
+        d.copy(copy_of_input_->data, what_.in.data, what_.in.bytes(), stream_->native());
+        what_.in.data = copy_of_input_->data;
+      }
       call_nccl();
       if (why_ == errc::success) d.record(passed_, stream_->native());
     } catch (const error& e) {
@@ -207,7 +219,8 @@ class group_impl::operation_job final : public job {
     text_ = handle_->calls.explain(r, use.get());
   }
 
-  const call what_;
+  call what_;
+  std::shared_ptr<gpu::detail::allocation> copy_of_input_;  // of what NCCL cannot do in place
   std::shared_ptr<owned_communicator> handle_;
   std::shared_ptr<gpu::detail::stream_state> stream_, side_;
   std::shared_ptr<void> ready_;
@@ -259,33 +272,33 @@ void group_impl::check_usable() const {
     throw error(errc::communicator_failed, fmt::format("{} failed earlier: {}", name(), failure_text_));
 }
 
-void group_impl::check_supported(const call& c) const {
-  const bool reduces = c.op.kind != reduce_kind::none;
-  const bool scaled = c.op.kind == reduce_kind::premul_sum && abi::type_of(c.in.type) >= 0;
-  if (reduces && !scaled && abi::operation_of(c.op.kind, c.in.type) < 0)
-    throw error(
-        errc::not_supported,
-        fmt::format("{}: NCCL has no {} of {}; a communicator of gpu::init does it", title(c),
-                    c.op.kind == reduce_kind::user ? "reduction by a callable" : tutti::name_of(c.op.kind),
-                    tutti::name_of(c.in.type)));
-  if ((c.kind == operation_kind::send && c.tag != 0) ||
-      (c.kind == operation_kind::receive && c.tag != 0 && c.tag != any_tag))
-    throw error(errc::not_supported, fmt::format("{}: NCCL has no tags", title(c)));
+std::string_view why_not_by_nccl(const call& c) noexcept {
+  const reduce_kind kind = c.op.kind;
+  const bool scaled = kind == reduce_kind::premul_sum && abi::type_of(c.in.type) >= 0;
+  if (kind == reduce_kind::user) return "NCCL has no reduction by a callable";
+  if (kind != reduce_kind::none && !scaled && abi::operation_of(kind, c.in.type) < 0)
+    return "NCCL has no such reduction of this type";
+  if (c.kind == operation_kind::probe) return "NCCL has no probe";
+  if (gpu::detail::group::is_message(c.kind) && c.tag != 0 &&
+      !(c.kind == operation_kind::receive && c.tag == any_tag))
+    return "NCCL has no tags";
   if (c.kind == operation_kind::receive && c.peer == any_source)
-    throw error(errc::not_supported,
-                fmt::format("{}: NCCL receives from a rank that is named, not from any", title(c)));
-  if (c.kind == operation_kind::all_to_all && c.in.data == c.out.data && c.in.count > 0)
-    throw error(errc::not_supported, fmt::format("{}: NCCL cannot do it in place", title(c)));
+    return "NCCL receives from a rank that is named, not from any";
+  if (!gpu::detail::group::is_message(c.kind) && c.kind != operation_kind::batch &&
+      !gpu::detail::group::has_chunks(c))
+    return "NCCL has no uneven blocks, lists, scans and barriers";
+  return {};
 }
 
 std::shared_ptr<work_state> group_impl::start(call what) {
   check_usable();
   forget_done();
-  std::shared_ptr<void> ready(on_->take_event(), [home = on_](void* e) { home->give_event(e); });
-  const auto after = what.on;
+  if (const std::string_view why = why_not_by_nccl(what); !why.empty())
+    throw error(errc::not_supported,
+                fmt::format("{}: {}; the same operation of tutti::communicator is staged (gpu::open)",
+                            title(what), why));
+  std::shared_ptr<void> ready = event_before(what);
   std::shared_ptr<work_state> w = begin(std::move(what));
-  check_supported(w->what);
-  on_->driver().record(ready.get(), after->native());
   w->owner = this;
   w->voided = std::make_shared<std::atomic<bool>>(false);
   w->stop = [](work_state& state, errc why, const std::string& text) {
@@ -301,7 +314,9 @@ std::shared_ptr<work_state> group_impl::start(call what) {
   // The place is the last thing that the device may lack. With it the operation counts as called.
   gpu::detail::point& place = j->take_place();
   last_ = w->what.kind;
-  const std::chrono::milliseconds limit = on_->timeout();
+  // An operation of tutti::communicator ends by that one's time limit.
+  const std::chrono::milliseconds limit =
+      w->what.whole == nullptr ? on_->timeout() : std::chrono::milliseconds::max();
   const auto now = std::chrono::steady_clock::now();
   pending_.push_back(
       {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});

@@ -47,7 +47,6 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
   };
   class operation_job;
 
-  void check_supported(const gpu::detail::call& c) const;
   gpu::detail::companions::position where() const noexcept override { return {sequence_, last_}; }
   void peer_gone(int peer, errc why, const std::string& text) noexcept override;
   void peer_left(int peer) noexcept override;

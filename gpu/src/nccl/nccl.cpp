@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public side of NCCL: making communicators, and what they have beyond the operations of all.
+#include "nccl/connect.hpp"
 #include "nccl/group_impl.hpp"
 
 #include <fmt/format.h>
@@ -49,13 +50,13 @@ task<abi::communicator*> make(std::shared_ptr<submit_thread> on, std::chrono::mi
   co_return *result;
 }
 
-communicator with(gpu::device on, std::shared_ptr<submit_thread> l, const abi::table& calls,
-                  abi::communicator* handle, tutti::communicator control, std::string name) {
+std::shared_ptr<group_impl> with(gpu::device on, std::shared_ptr<submit_thread> l, const abi::table& calls,
+                                 abi::communicator* handle, tutti::communicator control, std::string name) {
   auto group = std::make_shared<group_impl>(on.shared_state(), std::move(l),
                                             std::make_shared<owned_communicator>(calls, handle),
                                             std::move(control), std::move(name));
   group->listen();
-  return communicator(std::move(group));
+  return group;
 }
 
 }  // namespace
@@ -109,8 +110,8 @@ task<communicator> communicator::split(int color, int key) const {
   const std::string name = fmt::format("{}/split", self->name());
   abi::communicator* const made = co_await make(self->shared_submit_thread(), self->on().timeout(), name, f);
   if (!control) co_return communicator();
-  co_return with(gpu::device(self->shared_on()), self->shared_submit_thread(), parent->calls, made,
-                 std::move(control), name);
+  co_return communicator(with(gpu::device(self->shared_on()), self->shared_submit_thread(), parent->calls,
+                              made, std::move(control), name));
 }
 
 task<communicator> communicator::shrink(tutti::communicator survivors) const {
@@ -149,8 +150,8 @@ task<communicator> communicator::shrink(tutti::communicator survivors) const {
     return child;
   };
   abi::communicator* const made = co_await make(self->shared_submit_thread(), self->on().timeout(), name, f);
-  co_return with(gpu::device(self->shared_on()), self->shared_submit_thread(), calls, made,
-                 std::move(control), name);
+  co_return communicator(with(gpu::device(self->shared_on()), self->shared_submit_thread(), calls, made,
+                              std::move(control), name));
 }
 
 void communicator::revoke() const {
@@ -242,11 +243,9 @@ task<std::pair<registration, void*>> communicator::allocate_bytes(std::size_t by
   co_return std::pair<registration, void*>(registration(made), made->memory);
 }
 
-task<communicator> init(tutti::communicator world, gpu::device on) {
-  if (!world || !on) throw error(errc::invalid_argument, "nccl::init: an empty communicator, or no device");
-  on.state().check();
+task<std::shared_ptr<gpu::detail::group>> connect(tutti::communicator control, gpu::device on,
+                                                  std::string of) {
   const abi::table& calls = loaded();
-  tutti::communicator control = co_await world.duplicate();
   const std::shared_ptr<submit_thread> l = submit_thread::of(on.shared_state());
   // The id, and whether there is one: a rank 0 that has failed must not leave the others waiting.
   struct invitation {
@@ -255,7 +254,7 @@ task<communicator> init(tutti::communicator world, gpu::device on) {
     int version = 0;
   } mine;
   mine.version = calls.version;
-  if (world.rank() == 0) {
+  if (control.rank() == 0) {
     auto made = std::make_shared<invitation>(mine);
     const std::function<void()> f = [made, &calls] { made->code = calls.get_unique_id(&made->id); };
     co_await submit_operation(l, f);
@@ -264,23 +263,34 @@ task<communicator> init(tutti::communicator world, gpu::device on) {
   co_await control.broadcast(mine, 0);
   check(calls, mine.code, "ncclGetUniqueId on rank 0");
   if (mine.version != calls.version)
-    throw error(errc::mismatch,
-                fmt::format("nccl::init: rank {} has NCCL {}, rank 0 has {}: all ranks need the same",
-                            world.rank(), abi::version_text(calls.version), abi::version_text(mine.version)));
-  const int rank = world.rank(), size = world.size();
+    throw error(
+        errc::mismatch,
+        fmt::format("nccl::init: rank {} has NCCL {}, rank 0 has {}: all ranks need the same", control.rank(),
+                    abi::version_text(calls.version), abi::version_text(mine.version)));
+  const int rank = control.rank(), size = control.size();
   const std::function<abi::communicator*()> f = [&calls, id = mine.id, rank, size] {
     abi::communicator* c = nullptr;
     check(calls, calls.init(&c, size, id, rank), "ncclCommInitRank");
     return c;
   };
   abi::communicator* const handle = co_await make(l, on.state().timeout(), "nccl::init", f);
-  communicator made = with(on, l, calls, handle, std::move(control), fmt::format("NCCL of {}", world.name()));
+  std::shared_ptr<group_impl> made =
+      with(on, l, calls, handle, std::move(control), fmt::format("NCCL of {}", of));
   // NCCL connects the ranks when it is first used: now, not in the middle of the program.
   gpu::stream s(on);
   gpu::device_buffer<int> one(on, 1);
   co_await s.fill(one, std::byte{0});
-  co_await made.all_reduce(one, sum, s);
+  co_await gpu::any_communicator(made).all_reduce(one, sum, s);
   co_return made;
+}
+
+task<communicator> init(tutti::communicator world, gpu::device on) {
+  if (!world || !on) throw error(errc::invalid_argument, "nccl::init: an empty communicator, or no device");
+  on.state().check();
+  static_cast<void>(loaded());
+  tutti::communicator control = co_await world.duplicate();
+  std::shared_ptr<gpu::detail::group> made = co_await connect(std::move(control), on, world.name());
+  co_return communicator(std::static_pointer_cast<group_impl>(std::move(made)));
 }
 
 }  // namespace tutti::nccl

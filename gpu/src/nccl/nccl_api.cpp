@@ -31,7 +31,7 @@ opened open(const std::string& told) {
   if (library == nullptr) {
     o.why = fmt::format(
         "{} cannot be opened ({}): install NCCL (libnccl2, or nvidia-nccl of PyPI), or say where it is with "
-        "TUTTI_NCCL_LIBRARY; without it, gpu::init makes a device communicator that needs none",
+        "TUTTI_NCCL_LIBRARY; tutti::communicator needs none for memory of devices (gpu::open)",
         told.empty() ? "libnccl.so.2" : told, reason_of_loader());
     return o;
   }

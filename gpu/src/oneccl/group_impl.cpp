@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "oneccl/group_impl.hpp"
 
+#include "oneccl/connect.hpp"
+
 #include "kernels/reduce_host.hpp"
 
 #include <fmt/format.h>
@@ -173,36 +175,38 @@ void group_impl::check_usable() const {
     throw error(errc::communicator_failed, fmt::format("{} failed earlier: {}", name(), failure_text_));
 }
 
-void group_impl::check_supported(const call& c) const {
+std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
   const reduce_kind kind = c.op.kind;
   const bool made_of_sum = kind == reduce_kind::avg || kind == reduce_kind::premul_sum;
   const bool wide = kind == reduce_kind::premul_sum &&
                     (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
+  if (kind == reduce_kind::user) return "oneCCL has no reduction by a callable";
   if (kind != reduce_kind::none &&
       (abi::type_of(c.in.type) < 0 || wide || (!made_of_sum && abi::operation_of(kind) < 0)))
-    throw error(errc::not_supported,
-                fmt::format("{}: oneCCL has no {} of {}; a communicator of gpu::init does it", title(c),
-                            kind == reduce_kind::user ? "reduction by a callable" : tutti::name_of(kind),
-                            tutti::name_of(c.in.type)));
-  if ((c.kind == operation_kind::send && c.tag != 0) ||
-      (c.kind == operation_kind::receive && c.tag != 0 && c.tag != any_tag))
-    throw error(errc::not_supported, fmt::format("{}: oneCCL has no tags", title(c)));
+    return "oneCCL has no such reduction of this type";
+  if (c.kind == operation_kind::probe) return "oneCCL has no probe";
+  if (gpu::detail::group::is_message(c.kind) && c.tag != 0 &&
+      !(c.kind == operation_kind::receive && c.tag == any_tag))
+    return "oneCCL has no tags";
   if (c.kind == operation_kind::receive && c.peer == any_source)
-    throw error(errc::not_supported,
-                fmt::format("{}: oneCCL receives from a rank that is named, not from any", title(c)));
-  if ((c.kind == operation_kind::send || c.kind == operation_kind::receive) && c.peer == rank())
-    throw error(errc::not_supported, fmt::format("{}: oneCCL has no messages to oneself", title(c)));
-  if (core_->queue.handle != nullptr && c.kind == operation_kind::all_to_all && overlap(c.in, c.out))
-    throw error(errc::not_supported, fmt::format("{}: oneCCL cannot do it in place", title(c)));
+    return "oneCCL receives from a rank that is named, not from any";
+  if (!gpu::detail::group::is_message(c.kind) && !gpu::detail::group::has_chunks(c))
+    return "oneCCL has no uneven blocks, lists, scans and barriers";
+  if (by_queue && c.kind == operation_kind::all_to_all && overlap(c.in, c.out))
+    return "oneCCL cannot do it in place";
+  return {};
 }
 
 std::shared_ptr<work_state> group_impl::start(call what) {
   check_usable();
-  std::shared_ptr<void> ready(on_->take_event(), [home = on_](void* e) { home->give_event(e); });
-  const auto after = what.on;
+  if (const std::string_view why = why_not_by_oneccl(what, core_->queue.handle != nullptr); !why.empty())
+    throw error(errc::not_supported,
+                fmt::format("{}: {}; the same operation of tutti::communicator is staged (gpu::open)",
+                            title(what), why));
+  if (is_message(what.kind) && what.peer == rank())
+    throw error(errc::not_supported, fmt::format("{}: oneCCL has no messages to oneself", title(what)));
+  std::shared_ptr<void> ready = event_before(what);
   std::shared_ptr<work_state> w = begin(std::move(what));
-  check_supported(w->what);
-  on_->driver().record(ready.get(), after->native());
   forget_done();
   running& r = add(w);
   const auto last = std::exchange(last_, w->what.kind);

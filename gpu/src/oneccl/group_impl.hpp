@@ -44,7 +44,6 @@ class group_impl final : public gpu::detail::group, gpu::detail::companions::own
     std::uint64_t sequence;
     std::shared_ptr<gpu::detail::work_state> work;
   };
-  void check_supported(const gpu::detail::call& c) const;
   bool is_direct(const gpu::detail::view& v) const noexcept;
   task<> run(running* r, std::uint64_t sequence, std::shared_ptr<void> ready);
   task<> carry_out(gpu::detail::work_state* w, void* ready);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public side of oneCCL: making communicators.
+#include "oneccl/connect.hpp"
 #include "oneccl/group_impl.hpp"
 
 #include <fmt/format.h>
@@ -62,12 +63,12 @@ task<abi::communicator*> make(std::shared_ptr<submit_thread> on, std::chrono::mi
   co_return *result;
 }
 
-communicator with(gpu::device on, std::shared_ptr<submit_thread> l, std::shared_ptr<core> c,
-                  tutti::communicator control, std::string name) {
+std::shared_ptr<group_impl> with(gpu::device on, std::shared_ptr<submit_thread> l, std::shared_ptr<core> c,
+                                 tutti::communicator control, std::string name) {
   auto group = std::make_shared<group_impl>(on.shared_state(), std::move(l), std::move(c), std::move(control),
                                             std::move(name));
   group->listen();
-  return communicator(std::move(group));
+  return group;
 }
 
 }  // namespace
@@ -105,16 +106,14 @@ task<communicator> communicator::split(int color, int key) const {
   abi::communicator* const made = co_await make(self->shared_submit_thread(), self->on().timeout(), name, f);
   if (!control) co_return communicator();
   std::shared_ptr<core> of(new core{parent->calls, made, parent->queue});
-  co_return with(gpu::device(self->shared_on()), self->shared_submit_thread(), std::move(of),
-                 std::move(control), name);
+  co_return communicator(with(gpu::device(self->shared_on()), self->shared_submit_thread(), std::move(of),
+                              std::move(control), name));
 }
 
-task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue queue) {
-  if (!world || !on) throw error(errc::invalid_argument, "oneccl::init: an empty communicator, or no device");
-  on.state().check();
+task<std::shared_ptr<gpu::detail::group>> connect(tutti::communicator control, gpu::device on,
+                                                  sycl_queue queue, std::string name) {
   const abi::table& calls = loaded();
   see_to_environment(queue.handle != nullptr);
-  tutti::communicator control = co_await world.duplicate();
   const auto l = std::make_shared<submit_thread>(on.shared_state());
   // The id, and whether there is one: a rank 0 that has failed must not leave the others waiting.
   struct invitation {
@@ -126,7 +125,7 @@ task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue qu
   mine->version = calls.version;
   const bool device = queue.handle != nullptr;
   const int ordinal = on.ordinal();
-  if (world.rank() == 0) {
+  if (control.rank() == 0) {
     const std::function<void()> f = [mine, device, ordinal, &calls] {
       if (device) mine->code = calls.set_device(static_cast<std::uint32_t>(ordinal));
       if (mine->code == abi::success) mine->code = calls.get_unique_id(&mine->id);
@@ -140,8 +139,8 @@ task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue qu
     throw error(
         errc::mismatch,
         fmt::format("oneccl::init: rank {} has oneCCL {}, rank 0 has {}: all ranks need the same",
-                    world.rank(), abi::version_text(calls.version), abi::version_text(mine->version)));
-  const int rank = world.rank(), size = world.size();
+                    control.rank(), abi::version_text(calls.version), abi::version_text(mine->version)));
+  const int rank = control.rank(), size = control.size();
   const std::function<abi::communicator*()> f = [mine, device, ordinal, rank, size, &calls] {
     abi::communicator* c = nullptr;
     if (device && rank != 0)
@@ -151,14 +150,24 @@ task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue qu
   };
   abi::communicator* const handle = co_await make(l, on.state().timeout(), "oneccl::init", f);
   std::shared_ptr<core> of(new core{calls, handle, std::move(queue)});
-  communicator made =
-      with(on, l, std::move(of), std::move(control), fmt::format("oneCCL of {}", world.name()));
+  std::shared_ptr<group_impl> made =
+      with(on, l, std::move(of), std::move(control), fmt::format("oneCCL of {}", name));
   // The ranks are connected when it is first used: now, not in the middle of the program.
   gpu::stream s(on);
   gpu::pinned_buffer<int> one(on, 1);
   one[0] = 0;
-  co_await made.all_reduce(gpu::device_span<int>(one.data(), 1), sum, s);
+  co_await gpu::any_communicator(made).all_reduce(gpu::device_span<int>(one.data(), 1), sum, s);
   co_return made;
+}
+
+task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue queue) {
+  if (!world || !on) throw error(errc::invalid_argument, "oneccl::init: an empty communicator, or no device");
+  on.state().check();
+  static_cast<void>(loaded());
+  tutti::communicator control = co_await world.duplicate();
+  std::shared_ptr<gpu::detail::group> made =
+      co_await connect(std::move(control), on, std::move(queue), world.name());
+  co_return communicator(std::static_pointer_cast<group_impl>(std::move(made)));
 }
 
 }  // namespace tutti::oneccl

@@ -30,7 +30,7 @@ opened open(const std::string& told) {
     o.why = fmt::format(
         "{} cannot be opened ({}): install oneCCL (oneccl and oneccl-cpu of PyPI; ./run setup-oneccl), or "
         "say where "
-        "it is with TUTTI_ONECCL_LIBRARY; without it, gpu::init makes a device communicator that needs none",
+        "it is with TUTTI_ONECCL_LIBRARY; tutti::communicator needs none for memory of devices (gpu::open)",
         told.empty() ? "libccl.so.2" : told, reason_of_loader());
     return o;
   }

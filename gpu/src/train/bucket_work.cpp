@@ -1,32 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "train/bucket_work.hpp"
 
-#include "comm/group.hpp"
+#include "comm/communicator_devices.hpp"
 #include "kernels/convert_host.hpp"
 #include "kernels/elements.hpp"
 
+#include <boost/asio/detached.hpp>
 #include <tutti/compute.hpp>
+#include <utility>
 
 namespace tutti::gpu::train {
 namespace {
 
-operation in_place(detail::operation_kind kind, const any_communicator& c, const device_values& inout,
-                   const stream& after, int root, reduce_kind op) {
-  detail::call what(kind, c.state(), after.state());
+request in_place(tutti::detail::operation_kind kind, const communicator& c, const device_values& inout,
+                 const stream& after, int root, reduce_kind op) {
+  const tutti::operation<> any = c.barrier();  // for the communicator behind the handle
+  tutti::detail::call what(kind, any.what().comm);
   what.in = what.out = inout.view();
   what.peer = root;
   what.op.kind = op;
-  return operation(std::move(what));
+  what.device = device_part_of(after, inout.view().keep);
+  return request(std::move(what));
 }
 
 }  // namespace
 
-operation all_reduce(const any_communicator& c, const device_values& inout, reduce_kind kind,
-                     const stream& after) {
-  return in_place(detail::operation_kind::all_reduce, c, inout, after, -1, kind);
+request all_reduce(const communicator& c, const device_values& inout, reduce_kind kind, const stream& after) {
+  return in_place(tutti::detail::operation_kind::all_reduce, c, inout, after, 0, kind);
 }
-operation broadcast(const any_communicator& c, const device_values& inout, int root, const stream& after) {
-  return in_place(detail::operation_kind::broadcast, c, inout, after, root, reduce_kind::none);
+request broadcast(const communicator& c, const device_values& inout, int root, const stream& after) {
+  return in_place(tutti::detail::operation_kind::broadcast, c, inout, after, root, reduce_kind::none);
+}
+
+task<> enqueued_before(request collective, stream in) {
+  co_await detail::in_streams(&collective);
+  in.wait(collective);
+  if (collective.done()) {
+    co_await collective;
+  } else {
+    collective(boost::asio::detached);
+  }
 }
 
 task<> convert(device_values to, device_values from, double factor, stream in) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <tutti/gpu/data_parallel.hpp>
 
-#include "comm/group.hpp"
+#include "comm/communicator_devices.hpp"
 #include "train/bucket_work.hpp"
 
 #include <fmt/format.h>
@@ -117,8 +117,12 @@ class bucket {
 }  // namespace
 
 struct data_parallel::state {
-  state(any_communicator c, std::vector<device_values> gradients, data_parallel_options o)
-      : over(std::move(c)), options(std::move(o)), bucket_of(gradients.size()), marked(gradients.size()) {
+  state(communicator c, device d, std::vector<device_values> gradients, data_parallel_options o)
+      : over(std::move(c)),
+        on(std::move(d)),
+        options(std::move(o)),
+        bucket_of(gradients.size()),
+        marked(gradients.size()) {
     std::size_t end = gradients.size();
     while (end > 0) {
       const std::size_t limit = buckets.empty() ? options.first_bucket_bytes : options.bucket_bytes;
@@ -130,15 +134,15 @@ struct data_parallel::state {
       std::fill(bucket_of.begin() + static_cast<std::ptrdiff_t>(begin),
                 bucket_of.begin() + static_cast<std::ptrdiff_t>(end), buckets.size());
       buckets.emplace_back(std::vector<device_values>(from, from + static_cast<std::ptrdiff_t>(end - begin)),
-                           over.on());
+                           on);
       end = begin;
     }
   }
 
   void check(const stream& s, const char* what) const {
-    if (!s || s.on().shared_state() != over.on().shared_state())
+    if (!s || s.on().shared_state() != on.shared_state())
       throw error(errc::invalid_argument,
-                  fmt::format("data_parallel: {} with a stream that is none of {}", what, over.on().name()));
+                  fmt::format("data_parallel: {} with a stream that is none of {}", what, on.name()));
   }
 
   void mark(std::size_t i, const stream& after) {
@@ -168,9 +172,9 @@ struct data_parallel::state {
 
   static task<> average(state* s, std::size_t i) {
     bucket& b = s->buckets[i];
-    train::started reducing(
-        train::all_reduce(s->over, b.data(), s->options.sum ? reduce_kind::sum : reduce_kind::avg, b.own()));
-    co_await reducing.enqueued_before(b.own());
+    request reducing =
+        train::all_reduce(s->over, b.data(), s->options.sum ? reduce_kind::sum : reduce_kind::avg, b.own());
+    co_await train::enqueued_before(std::move(reducing), b.own());
     b.unpack();
   }
 
@@ -194,7 +198,8 @@ struct data_parallel::state {
     next = 0;
   }
 
-  const any_communicator over;
+  const communicator over;
+  const device on;
   const data_parallel_options options;
   std::deque<bucket> buckets;
   std::vector<std::size_t> bucket_of;
@@ -214,14 +219,14 @@ data_parallel& data_parallel::operator=(data_parallel&&) noexcept = default;
 data_parallel::~data_parallel() = default;
 data_parallel::data_parallel(std::shared_ptr<state> s) noexcept : state_(std::move(s)) {}
 
-task<data_parallel> data_parallel::create(communicator world, any_communicator over,
-                                          std::vector<device_values> gradients, data_parallel_options o) {
-  if (!over || !world || over.rank() != world.rank() || over.size() != world.size())
-    throw error(errc::invalid_argument,
-                "data_parallel: the communicator and the device communicator need the same ranks");
+task<data_parallel> data_parallel::create(communicator world, std::vector<device_values> gradients,
+                                          data_parallel_options o) {
+  if (!world) throw error(errc::invalid_argument, "data_parallel: an empty communicator");
+  device on(detail::world_devices::of(world).on);
   const std::uint64_t layout = layout_of(gradients, o);
   co_await tutti::detail::expect_one_layout(world, layout);
-  auto made = std::make_shared<state>(std::move(over), std::move(gradients), std::move(o));
+  communicator over = co_await world.duplicate();
+  auto made = std::make_shared<state>(std::move(over), std::move(on), std::move(gradients), std::move(o));
   co_return data_parallel(std::move(made));
 }
 
@@ -234,11 +239,10 @@ data_parallel::state& data_parallel::usable() const {
 }
 
 task<> data_parallel::broadcast(std::vector<device_values> pieces, int root, stream after) const {
-  const any_communicator over = usable().over;
-  std::deque<train::started> moving;
-  for (const device_values& piece : pieces) moving.emplace_back(train::broadcast(over, piece, root, after));
-  for (train::started& m : moving) co_await m.enqueued_before(after);
-  co_await after.reached();
+  const communicator over = usable().over;
+  std::deque<request> moving;
+  for (const device_values& piece : pieces) moving.push_back(train::broadcast(over, piece, root, after));
+  for (request& m : moving) co_await m;
 }
 
 void data_parallel::ready(std::size_t i, const stream& after) {

@@ -33,7 +33,13 @@ enum class operation_kind : std::uint8_t {
   split,
   duplicate,
   prepare,
-  shrink
+  shrink,
+  copy,
+  upload,
+  download,
+  fill,
+  convert,
+  batch
 };
 
 // What a buffer holds. `blocks`: one block for each rank, by rank. The one buffer of broadcast is a result.
@@ -44,8 +50,13 @@ enum class side : std::uint8_t { in, out };
 // Which ranks read their input, or write their result.
 enum class ranks_that : std::uint8_t { none, root, all_but_root, all };
 
-// `set_up`: collectives that move nothing of the user's.
-enum class family : std::uint8_t { message, collective, set_up, repair };
+constexpr bool includes(ranks_that which, bool is_root) noexcept {
+  return which == ranks_that::all || which == (is_root ? ranks_that::root : ranks_that::all_but_root);
+}
+
+// `set_up`: collectives that move nothing of the user's. `stream`: of one device, without a communicator, and
+// NCCL's batches of messages.
+enum class family : std::uint8_t { message, collective, set_up, repair, stream };
 
 struct operation_row {
   operation_kind kind;
@@ -99,6 +110,12 @@ inline constexpr operation_row operation_rows[] = {
   {k::duplicate,        "duplicate",        f::set_up,       !rooted, k::duplicate,      e::nothing, e::nothing, r::none, r::none,         s::out, false},
   {k::prepare,          "prepare",          f::set_up,       !rooted, k::prepare,        e::nothing, e::nothing, r::none, r::none,         s::out, false},
   {k::shrink,           "shrink",           f::repair,       !rooted, k::shrink,         e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::copy,             "copy",             f::stream,       !rooted, k::copy,           e::vector,  e::vector,  r::all,  r::all,          s::out, false},
+  {k::upload,           "upload",           f::stream,       !rooted, k::upload,         e::vector,  e::vector,  r::all,  r::all,          s::out, false},
+  {k::download,         "download",         f::stream,       !rooted, k::download,       e::vector,  e::vector,  r::all,  r::all,          s::out, false},
+  {k::fill,             "fill",             f::stream,       !rooted, k::fill,           e::nothing, e::vector,  r::none, r::all,          s::out, false},
+  {k::convert,          "convert",          f::stream,       !rooted, k::convert,        e::vector,  e::vector,  r::all,  r::all,          s::out, false},
+  {k::batch,            "batch",            f::stream,       !rooted, k::batch,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
 };
 // clang-format on
 }  // namespace rows
@@ -108,7 +125,7 @@ using rows::operation_rows;
 constexpr bool rows_are_in_order() noexcept {
   for (std::size_t i = 0; i < std::size(operation_rows); ++i)
     if (static_cast<std::size_t>(operation_rows[i].kind) != i) return false;
-  return std::size(operation_rows) == static_cast<std::size_t>(operation_kind::shrink) + 1;
+  return std::size(operation_rows) == static_cast<std::size_t>(operation_kind::batch) + 1;
 }
 static_assert(rows_are_in_order());
 

@@ -6,6 +6,7 @@
 #include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/detail/device_part.hpp>
 #include <tutti/detail/operation_kind.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
@@ -90,8 +91,9 @@ struct call {
   counts_view in_counts;
   counts_view out_counts;
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
-  prepared_call* prepared = nullptr;  // of a collective that was, or is being, prepared (ops/prepared.hpp)
-  call_site where;                    // of the call, in the user's program
+  prepared_call* prepared = nullptr;    // of a collective that was, or is being, prepared (ops/prepared.hpp)
+  std::shared_ptr<device_part> device;  // null: of memory of the host
+  call_site where;                      // of the call, in the user's program
 };
 
 // One operation from its start to its completion. Not movable once started: the engine holds its address.
@@ -162,6 +164,8 @@ class operation_state {
   void set_late(bool late) noexcept {
     late_ = late;
   }  // complete, and its completion is queued in the operation state's place
+  // When it has ended: the device's loop may end before whoever keeps this.
+  void release_device() noexcept { what_.device.reset(); }
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 
  private:

@@ -3,6 +3,7 @@
 // nothing.
 //
 // COMPILES
+#include <tutti/gpu.hpp>
 #include <tutti/tutti.hpp>
 
 #include <complex>
@@ -33,6 +34,17 @@ tutti::task<> program(tutti::communicator world) {
   auto splitting = tutti::start(world.split(0, 0));
   const tutti::communicator half = co_await splitting;
   co_await half.barrier();
+  const tutti::gpu::device device = co_await tutti::gpu::open(world);
+  const tutti::gpu::stream stream(device);
+  tutti::gpu::device_buffer<float> x(device, 4), y(device, 4);
+  co_await world.all_reduce(x, tutti::sum, stream);
+  co_await world.all_reduce(x, y, tutti::sum, stream);
+  co_await world.send(x, 1, stream);
+  co_await world.send(x, 1, 7, stream);
+  tutti::request device_sending =
+      tutti::start(world.send(tutti::gpu::device_buffer<float>(device, 4), 1, stream));
+  stream.wait(device_sending);
+  co_await device_sending;
   auto barrier = world.barrier();
   co_await std::move(barrier);
 }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/gpu/any_communicator.hpp>
 #include <tutti/gpu/gradient_hooks.hpp>
 #include <tutti/task.hpp>
 #include <tutti/train/replicas.hpp>
@@ -27,11 +26,11 @@ struct data_parallel_options {
   bool sum = false;
 };
 
-// The gradients of one model on a device, registered once, averaged over all ranks of a device communicator
-// in each step.
+// The gradients of one model on a device, registered once, averaged over all ranks of a communicator in each
+// step.
 //
-//   auto comm = co_await tutti::gpu::init(world, device);   // or NCCL's, oneCCL's
-//   auto parallel = co_await tutti::gpu::data_parallel::create(world, comm, gradients);
+//   auto device = co_await tutti::gpu::open(world);
+//   auto parallel = co_await tutti::gpu::data_parallel::create(world, gradients);
 //   co_await parallel.broadcast(parameters, 0, compute);
 //   for (each batch) {
 //     for (each layer i, from the last) {
@@ -57,13 +56,12 @@ class data_parallel {
   data_parallel& operator=(data_parallel&&) noexcept;
   ~data_parallel();
 
-  // Collective over `world`, the ranks of `over`. From here on, until this goes, the collectives of `over`
-  // are this one's: the program starts none of its own meanwhile. Gradients that were given as spans stay
-  // where they are as long as this lives. Allocates memory of the device, which may wait for it. Errors:
-  // errc::invalid_argument (no gradients, empty ones, other ranks), errc::mismatch on all ranks when they
-  // register different sizes or types, naming the ranks.
-  static task<data_parallel> create(communicator world, any_communicator over,
-                                    std::vector<device_values> gradients,
+  // Collective over `world`, for whose world gpu::open has opened devices. Averages over a communicator of its
+  // own: the program's collectives go on beside. Gradients that were given as spans stay where they are as long
+  // as this lives. Allocates memory of the device, which may wait for it. Errors: errc::invalid_argument (no
+  // gradients, empty ones, no device), errc::mismatch on all ranks when they register different sizes or types,
+  // naming the ranks.
+  static task<data_parallel> create(communicator world, std::vector<device_values> gradients,
                                     data_parallel_options o = data_parallel_options());
 
   // Collective. The initial state: what `root` has in each piece, to all ranks; begins after what is on

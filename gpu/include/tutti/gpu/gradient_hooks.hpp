@@ -2,7 +2,7 @@
 // How data_parallel on devices averages a bucket of gradients: exactly, or in half the bytes.
 #pragma once
 
-#include <tutti/gpu/any_communicator.hpp>
+#include <tutti/communicator.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/gpu/stream.hpp>
 #include <tutti/task.hpp>
@@ -50,7 +50,7 @@ class gradient_hook {
   // that it does is there or `in` waits for it. Called on the loop thread, once for each bucket and step, in
   // the same order on all ranks, the next when the last has completed; the collectives of `c` are its own
   // until then. bucket.data stays until the device has passed it.
-  virtual task<> reduce(any_communicator c, gradient_bucket bucket, stream in) = 0;
+  virtual task<> reduce(communicator c, gradient_bucket bucket, stream in) = 0;
 };
 
 // all_reduce(avg). What data_parallel does without a hook is the same, and buckets overlap more.

@@ -2,7 +2,7 @@
 // Memory of devices: who owns it, what kind it is, and spans of it that no host code can mistake for its own.
 #pragma once
 
-#include <tutti/reduce_op.hpp>
+#include <tutti/buffer.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -40,6 +40,7 @@ class device_span {
  public:
   using element_type = T;
   using value_type = std::remove_cv_t<T>;
+  using device_span_type = device_span;
 
   constexpr device_span() noexcept = default;
   constexpr device_span(T* data, std::size_t size) noexcept : data_(data), size_(size) {}
@@ -69,15 +70,9 @@ struct allocation {
 };
 std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory_kind kind);
 
-// A span without its static type, and what keeps it alive, where something does.
-struct view {
-  void* data = nullptr;
-  std::size_t count = 0;  // in elements
-  std::uint32_t element_bytes = 0;
-  element_type type = element_type::opaque;
+// What keeps it alive, where something does.
+struct view : tutti::detail::buffer_view {
   std::shared_ptr<const void> keep;
-
-  std::size_t bytes() const noexcept { return count * element_bytes; }
 };
 
 }  // namespace detail
@@ -90,6 +85,7 @@ class device_buffer {
 
  public:
   using value_type = T;
+  using device_span_type = device_span<T>;
 
   device_buffer() noexcept = default;
   // `size` elements, not initialised. On the loop thread of `on`. Throws errc::resources. Allocating may wait
@@ -139,48 +135,28 @@ namespace detail {
 
 template <class T>
 view view_of(device_span<T> s) noexcept {
-  using element = std::remove_cv_t<T>;
-  view v;
-  v.data = const_cast<element*>(s.data());
-  v.count = s.size();
-  v.element_bytes = sizeof(element);
-  v.type = tutti::detail::element_type_of<element>();
-  return v;
+  return {tutti::detail::view_of(s), nullptr};
 }
 template <class T>
 view view_of(const device_buffer<T>& b) noexcept {
-  view v = view_of(device_span<T>(b.data(), b.size()));
-  v.keep = b.memory();
-  return v;
+  return {tutti::detail::view_of(b), b.memory()};
 }
 template <class T>
 view view_of(const pinned_buffer<T>& b) noexcept {
-  view v = view_of(device_span<T>(b.data(), b.size()));
-  v.keep = b.memory();
-  return v;
+  return {tutti::detail::view_of(b), b.memory()};
 }
 
-template <class B>
-inline constexpr bool is_device_memory = false;
-template <class T>
-inline constexpr bool is_device_memory<device_span<T>> = true;
-template <class T>
-inline constexpr bool is_device_memory<device_buffer<T>> = true;
 template <class T>
 inline constexpr bool is_pinned = false;
 template <class T>
 inline constexpr bool is_pinned<pinned_buffer<T>> = true;
-template <class B>
-inline constexpr bool writable_device_memory = is_device_memory<B>;
-template <class T>
-inline constexpr bool writable_device_memory<device_span<const T>> = false;
 
 }  // namespace detail
 
 // What device operations take: device_span<T>, device_buffer<T>.
 template <class B>
-concept DeviceMemory = detail::is_device_memory<std::remove_cvref_t<B>>;
+concept DeviceMemory = tutti::detail::device_memory<B>;
 template <class B>
-concept WritableDeviceMemory = detail::writable_device_memory<std::remove_cvref_t<B>>;
+concept WritableDeviceMemory = DeviceMemory<B> && WritableBuffer<B>;
 
 }  // namespace tutti::gpu

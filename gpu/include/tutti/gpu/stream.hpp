@@ -5,6 +5,7 @@
 #include <tutti/buffer.hpp>
 #include <tutti/gpu/device.hpp>
 #include <tutti/gpu/work.hpp>
+#include <tutti/request.hpp>
 
 #include <coroutine>
 #include <memory>
@@ -103,6 +104,9 @@ class stream {
   // when it is done or has failed: errc::not_supported where the device has no gates. Of one that has failed:
   // throws its error.
   void wait(const work& w) const;
+  // The same of an operation of a communicator on memory of a device. errc::invalid_argument for one on memory
+  // of the host: await it.
+  void wait(const request& r) const;
   // What is enqueued from now on waits for what is in `other` now.
   void wait(const stream& other) const;
   // Closes it here: what is enqueued from now on waits until the gate opens. For streams of one's own, and
@@ -120,7 +124,7 @@ class stream {
   // Host to device. Pinned buffers directly, everything else through pinned memory of the library: it may be
   // changed as soon as the operation has started.
   template <class To, class From>
-    requires(WritableDeviceMemory<To> && (Buffer<From> || detail::is_pinned<From>))
+    requires(WritableDeviceMemory<To> && Buffer<From> && !DeviceMemory<From>)
   operation upload(const To& to, const From& from) const {
     return transfer(detail::is_pinned<From> ? detail::operation_kind::copy : detail::operation_kind::upload,
                     detail::view_of(to), host_view(from));
@@ -162,13 +166,7 @@ class stream {
     if constexpr (detail::is_pinned<std::remove_const_t<B>>) {
       return detail::view_of(buffer);
     } else {
-      const auto plain = tutti::detail::view_of(buffer);
-      detail::view v;
-      v.data = plain.data;
-      v.count = plain.count;
-      v.element_bytes = plain.element_bytes;
-      v.type = plain.type;
-      return v;
+      return {tutti::detail::view_of(buffer), nullptr};
     }
   }
   operation transfer(detail::operation_kind kind, detail::view to, detail::view from) const;
@@ -176,5 +174,18 @@ class stream {
 
   std::shared_ptr<detail::stream_state> state_;
 };
+
+// For tutti::communicator: of an operation after what is in `after`, on this memory.
+std::shared_ptr<tutti::detail::device_part> device_part_of(const stream& after,
+                                                           std::shared_ptr<const void> in = {},
+                                                           std::shared_ptr<const void> out = {});
+template <DeviceMemory I>
+std::shared_ptr<tutti::detail::device_part> device_part_of(const stream& after, const I& in) {
+  return device_part_of(after, detail::view_of(in).keep);
+}
+template <DeviceMemory I, DeviceMemory B>
+std::shared_ptr<tutti::detail::device_part> device_part_of(const stream& after, const I& in, const B& out) {
+  return device_part_of(after, detail::view_of(in).keep, detail::view_of(out).keep);
+}
 
 }  // namespace tutti::gpu

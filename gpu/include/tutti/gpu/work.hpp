@@ -2,6 +2,7 @@
 // operation and work: what is to be done on a device, and what has been started there.
 #pragma once
 
+#include <tutti/detail/operation_kind.hpp>
 #include <tutti/gpu/detail/waiter.hpp>
 #include <tutti/gpu/memory.hpp>
 #include <tutti/status.hpp>
@@ -13,6 +14,9 @@
 #include <string>
 #include <utility>
 
+namespace tutti::detail {
+struct call;
+}
 namespace tutti::gpu {
 
 class stream;
@@ -31,26 +35,7 @@ class stream_state;
 class attachment;
 struct work_state;
 
-enum class operation_kind : std::uint8_t {
-  copy,
-  upload,
-  download,
-  fill,
-  convert,
-  barrier,
-  broadcast,
-  reduce,
-  all_reduce,
-  scatter,
-  gather,
-  all_gather,
-  reduce_scatter,
-  all_to_all,
-  send,
-  receive,
-  batch
-};
-const char* name_of(operation_kind kind) noexcept;
+using tutti::detail::operation_kind;
 
 struct call;
 // Who carries a call out: a stream for copies, the ranks of a communicator.
@@ -76,6 +61,9 @@ struct call {
   double factor = 1;  // of conversions
   tutti::detail::reduction op;
   std::shared_ptr<const void> extra;  // of batches: the messages
+  // Of an operation of tutti::communicator: while that runs, and the event that it comes after.
+  const tutti::detail::call* whole = nullptr;
+  std::shared_ptr<void> ready;
 };
 
 std::shared_ptr<work_state> start(call what);

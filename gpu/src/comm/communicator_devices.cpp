@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_devices.hpp"
+
+#include "nccl/connect.hpp"
+#include "oneccl/connect.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <tutti/gpu/stream.hpp>
+#include <utility>
+
+namespace tutti::gpu {
+
+std::shared_ptr<tutti::detail::device_part> device_part_of(const stream& after,
+                                                           std::shared_ptr<const void> in,
+                                                           std::shared_ptr<const void> out) {
+  return std::make_shared<detail::device_call>(after.state(), std::move(in), std::move(out));
+}
+
+void stream::wait(const request& r) const {
+  if (!state_) throw error(errc::invalid_argument, "stream::wait of an empty stream");
+  state_->on().check();
+  tutti::detail::operation_state* const state = r.state();
+  if (state == nullptr) throw error(errc::invalid_argument, "stream::wait of an empty request");
+  const auto* const what = dynamic_cast<const detail::device_call*>(state->what().device.get());
+  if (what == nullptr)
+    throw error(errc::invalid_argument, fmt::format("stream::wait of a {} of memory of the host: co_await it",
+                                                    name_of(state->what().kind)));
+  if (r.done()) return state->rethrow();
+  what->make_wait(*state_);
+}
+
+served_by backend_for(const tutti::detail::call& what) {
+  const auto* const part = dynamic_cast<const detail::device_call*>(what.device.get());
+  if (!what.comm || part == nullptr)
+    throw error(errc::invalid_argument, "gpu::backend_for: an operation on memory of devices is needed");
+  if (std::string wrong = part->bad_argument(what); !wrong.empty())
+    throw error(errc::invalid_argument, fmt::format("gpu::backend_for: {}", wrong));
+  return detail::communicator_devices::of(communicator(what.comm)).explain(part->made(what));
+}
+
+namespace detail {
+
+world_devices& world_devices::of(const communicator& c) {
+  tutti::detail::device_side* const opened = tutti::detail::device_side_of_world(c).get();
+  if (opened == nullptr)
+    throw error(errc::invalid_argument,
+                "no device is open: co_await tutti::gpu::open(world) first, on all ranks");
+  return static_cast<world_devices&>(*opened);
+}
+
+// ---- of a communicator ----
+
+namespace {
+
+enum : int { for_chunks, for_heads, for_payload, for_notes, for_control };
+
+communicator_options options_of(const open_options& how) {
+  communicator_options o;
+  o.chunk_bytes = how.chunk_bytes;
+  o.depth = how.depth;
+  return o;
+}
+
+}  // namespace
+
+communicator_devices::communicator_devices(const communicator& c, const world_devices& opened)
+    : on_(opened.on),
+      name_(c.name()),
+      how_(opened.how),
+      own_(std::make_shared<device_group>(on_, tutti::detail::beside(c, for_chunks),
+                                          tutti::detail::beside(c, for_heads),
+                                          tutti::detail::beside(c, for_payload),
+                                          fmt::format("devices of {}", c.name()), options_of(opened.how))),
+      control_(tutti::detail::beside(c, for_control)) {
+  const std::vector<int>& members = tutti::detail::world_ranks_of(c);
+  std::vector<const introduction*> all;
+  for (const int member : members) all.push_back(&opened.ranks[static_cast<std::size_t>(member)]);
+  const introduction& first = *all[0];
+  const auto every = [&all](auto same) { return std::all_of(all.begin(), all.end(), same); };
+  const bool one_process = every([&](const introduction* i) { return i->process == first.process; });
+  const bool one_device = every([&](const introduction* i) { return i->device == first.device; });
+  const tutti::detail::communicator_number number = tutti::detail::number_of(c);
+  if (one_device && one_process)
+    own_->meet(single_device_group::find(fmt::format("{:x}.{}.{}", number.world, number.within, members[0]),
+                                         c.size()));
+  if (one_device && !one_process && may_use(backend::one_device))
+    notes_ = tutti::detail::beside(c, for_notes);
+
+  std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->device < b->device; });
+  const bool shared = std::adjacent_find(all.begin(), all.end(), [](const auto* a, const auto* b) {
+                        return a->device == b->device;
+                      }) != all.end();
+  if (c.size() == 1)
+    why_not_nccl_ = why_not_oneccl_ = "there is one rank";
+  else if (!every([&](const introduction* i) { return i->nccl != 0; }))
+    why_not_nccl_ = "NCCL cannot be used on all ranks (tutti::nccl::why_not())";
+  else if (!every([&](const introduction* i) { return i->nccl == first.nccl; }))
+    why_not_nccl_ = "the ranks have different versions of NCCL";
+  else if (shared)
+    why_not_nccl_ = "two ranks have one device, which NCCL refuses";
+  if (how_.queue.handle == nullptr && how_.backend != backend::oneccl)
+    why_not_oneccl_ = "there is no queue of SYCL's (open_options::queue)";
+}
+
+bool communicator_devices::may_use(backend b) const noexcept {
+  return how_.backend == backend::automatic || how_.backend == b;
+}
+
+std::string_view communicator_devices::why_not(backend b, const call& c) const noexcept {
+  switch (b) {
+    case backend::nccl:
+      return why_not_nccl_.empty() ? nccl::why_not_by_nccl(c) : why_not_nccl_;
+    case backend::oneccl:
+      return why_not_oneccl_.empty() ? oneccl::why_not_by_oneccl(c, how_.queue.handle != nullptr)
+                                     : why_not_oneccl_;
+    case backend::one_device:
+      return own_->why_not_on_one_device(c);
+    default:
+      return {};
+  }
+}
+
+namespace {
+constexpr backend in_order[] = {backend::nccl, backend::oneccl, backend::one_device, backend::staged};
+}
+
+backend communicator_devices::pick(const call& c) const {
+  if (group::is_message(c.kind)) return backend::staged;
+  if (how_.backend == backend::automatic)
+    return *std::find_if(std::begin(in_order), std::end(in_order),
+                         [&](backend b) { return why_not(b, c).empty(); });
+  if (const std::string_view why = why_not(how_.backend, c); !why.empty())
+    throw error(errc::not_supported, fmt::format("the backend {}, which is forced (open_options::backend, "
+                                                 "TUTTI_GPU_BACKEND), cannot serve it: {}",
+                                                 gpu::name_of(how_.backend), why));
+  return how_.backend;
+}
+
+served_by communicator_devices::explain(const call& c) const {
+  served_by found;
+  for (const backend b : in_order) {
+    std::string why(group::is_message(c.kind) && b != backend::staged ? "messages are staged"
+                                                                      : why_not(b, c));
+    if (why.empty() && !may_use(b) && !group::is_message(c.kind))
+      why = fmt::format("the backend {} is forced", gpu::name_of(how_.backend));
+    if (why.empty()) {
+      found.with = b;
+      break;
+    }
+    found.not_by.push_back({b, std::move(why)});
+  }
+  return found;
+}
+
+communicator_devices& communicator_devices::of(const communicator& c) {
+  std::shared_ptr<tutti::detail::device_side>& place = tutti::detail::device_side_of(c);
+  if (!place) {
+    const world_devices& opened = world_devices::of(c);
+    for (const int member : tutti::detail::world_ranks_of(c)) {
+      const auto at = static_cast<std::size_t>(member);
+      if (at >= opened.ranks.size() || opened.ranks[at].process == 0)
+        throw error(errc::invalid_argument,
+                    fmt::format("rank {} of the world was not in gpu::open: call it on all ranks", member));
+    }
+    place = std::make_shared<communicator_devices>(c, opened);
+  }
+  return static_cast<communicator_devices&>(*place);
+}
+
+task<> communicator_devices::find_window() {
+  std::string why;
+  communicator notes = std::exchange(notes_, {});
+  std::shared_ptr<window> found = co_await window::open(on_, notes, this_process(), how_.chunk_bytes, &why);
+  if (found) {
+    own_->meet(std::move(found), std::move(notes));
+  } else {
+    own_->meet_nowhere(std::move(why));
+  }
+}
+
+task<> communicator_devices::connect(backend b) {
+  communicator control = std::exchange(control_, {});
+  if (b == backend::nccl) {
+    vendor_ = co_await nccl::connect(std::move(control), device(on_), name_);
+  } else {
+    vendor_ = co_await oneccl::connect(std::move(control), device(on_), how_.queue, name_);
+  }
+}
+
+// What has to be found out, or connected, is in the first collective that needs it; those that come meanwhile wait
+// for their turn: all ranks start them in one order.
+task<std::shared_ptr<work_state>> communicator_devices::perform(std::shared_ptr<work_state> w) {
+  call& c = w->what;
+  c.ready = own_->event_before(c);
+  std::optional<device_group::turn> mine;
+  if (!group::is_message(c.kind)) mine.emplace(*own_);
+  if (mine && notes_ && group::has_chunks(c)) {
+    co_await own_->its_turn(&*mine);
+    if (notes_) co_await find_window();
+  }
+  const backend by = pick(c);
+  if (by == backend::nccl || by == backend::oneccl) {
+    if (!vendor_ || connecting_ > 0) {
+      struct counted {
+        int& count;
+        explicit counted(int& n) : count(++n) {}
+        ~counted() { --count; }
+      };
+      const counted waiting(connecting_);
+      co_await own_->its_turn(&*mine);
+      if (!vendor_) co_await connect(by);
+    }
+    co_return vendor_->start(c);
+  }
+  co_await own_->perform(w.get(), by == backend::one_device ? path::one_device : path::staged, c.ready,
+                         mine ? &*mine : nullptr);
+  co_return w;
+}
+
+// ---- of a call ----
+
+std::string device_call::bad_argument(const tutti::detail::call& what) const {
+  if (!after_) return "the stream is empty";
+  const communicator handle(what.comm);
+  const world_devices& opened = world_devices::of(handle);
+  driver& d = after_->on().driver();
+  if (&after_->on() != opened.on.get())
+    return fmt::format(
+        "the stream is of {}, gpu::open was called with {}, or both were opened separately: open a "
+        "device once for each loop",
+        d.name(), opened.on->driver().name());
+  if (d.capturing(after_->native()))
+    return "the stream is being captured into a graph, which would not run what the host does in between";
+  communicator_devices& side = communicator_devices::of(handle);
+  if (!side.looks_for_window()) static_cast<void>(side.pick(made(what)));
+  return {};
+}
+
+call device_call::made(const tutti::detail::call& what) const {
+  call c(what.kind, nullptr, after_);
+  c.in = {what.in, in_};
+  c.out = {what.out, out_ ? out_ : in_};
+  c.peer = what.peer;
+  c.tag = what.tag;
+  c.op = what.op;
+  c.whole = &what;
+  return c;
+}
+
+task<> device_call::execute(tutti::detail::operation_state& op) {
+  const tutti::detail::call& what = op.what();
+  after_->on().check();
+  const communicator handle(what.comm);
+  // Streams that wait for it go on when it has ended, however that comes about.
+  struct progress_of {
+    device_call& of;
+    ~progress_of() {
+      const std::shared_ptr<work_state> w = std::exchange(of.work_, nullptr);
+      w->what.whole = nullptr;
+      w->what.ready.reset();
+      if (!w->done && w->stop != nullptr) w->stop(*w, errc::cancelled, "it has ended early");
+      if (!w->enqueued) w->fail(errc::cancelled, "it has ended early");
+      abandon(*w);
+    }
+  };
+  work_ = std::make_shared<work_state>(after_->shared_on(), made(what));
+  const progress_of here{*this};
+  std::shared_ptr<work_state> under_way = co_await communicator_devices::of(handle).perform(work_);
+  if (under_way != work_) {
+    under_way->stand_in_for(*work_);
+    work_ = under_way;
+  }
+  work_awaiter passed(std::move(under_way), work_awaiter::until::done);
+  const status moved = co_await passed;
+  if (group::is_message(what.kind)) op.set_result(moved);
+}
+
+task<> in_streams(const request* of) {
+  if (of->done()) co_return;
+  const auto& part = static_cast<const device_call&>(*of->state()->what().device);
+  work_awaiter enqueued(part.in_progress(), work_awaiter::until::enqueued);
+  co_await enqueued;
+}
+
+void device_call::make_wait(stream_state& s) const {
+  if (work_) work_->make_wait(s);
+}
+
+}  // namespace detail
+}  // namespace tutti::gpu

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations of tutti::communicator on memory of devices.
+#pragma once
+
+#include "comm/device_group.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tutti/detail/device_part.hpp>
+#include <tutti/gpu/open.hpp>
+#include <vector>
+
+namespace tutti::gpu::detail {
+
+// The same in all that one process does, different in all others.
+std::uint64_t this_process();
+
+// What the ranks of a world have told each other in gpu::open.
+struct introduction {
+  std::uint64_t process = 0;  // the same in all that one process does
+  std::uint64_t device = 0;   // hash of the driver's identity
+  std::uint64_t chunk_bytes = 0;
+  std::int32_t backend = 0;
+  std::int32_t nccl = 0;  // its version; 0: it cannot be used with this device
+  std::int32_t why = 0;   // errc: it has no device
+  char text[212] = {};
+};
+
+// Of a world.
+struct world_devices final : tutti::detail::device_side {
+  std::shared_ptr<attachment> on;
+  open_options how;
+  std::vector<introduction> ranks;  // of the world
+
+  // Throws errc::invalid_argument where gpu::open has not been called.
+  static world_devices& of(const communicator& c);
+};
+
+// Of a communicator; made when it is first needed.
+class communicator_devices final : public tutti::detail::device_side {
+ public:
+  communicator_devices(const communicator& c, const world_devices& opened);
+  static communicator_devices& of(const communicator& c);
+
+  // Whether the ranks share a device in a way that is still to be found out.
+  bool looks_for_window() const noexcept { return static_cast<bool>(notes_); }
+  // The same on all ranks. Throws errc::not_supported for a backend that is forced and cannot.
+  backend pick(const call& c) const;
+  served_by explain(const call& c) const;
+  // Starts one operation; `w` is waited for until it gives what is done when all of it is: done when that is in streams,
+  // or in the hands of a vendor's library. Throws what ends it.
+  task<std::shared_ptr<work_state>> perform(std::shared_ptr<work_state> w);
+
+ private:
+  bool may_use(backend b) const noexcept;
+  std::string_view why_not(backend b, const call& c) const noexcept;
+  task<> find_window();
+  task<> connect(backend b);
+
+  const std::shared_ptr<attachment> on_;
+  const std::string name_;
+  const open_options how_;
+  std::shared_ptr<device_group> own_;
+  communicator notes_;    // of the window that is to be looked for
+  communicator control_;  // beside the vendor's library
+  std::shared_ptr<group> vendor_;
+  int connecting_ = 0;  // operations that wait for it
+  std::string why_not_nccl_, why_not_oneccl_;
+};
+
+// Of a call.
+class device_call final : public tutti::detail::device_part {
+ public:
+  device_call(std::shared_ptr<stream_state> after, std::shared_ptr<const void> in,
+              std::shared_ptr<const void> out)
+      : after_(std::move(after)), in_(std::move(in)), out_(std::move(out)) {}
+
+  std::string bad_argument(const tutti::detail::call& what) const override;
+  task<> execute(tutti::detail::operation_state& op) override;
+  std::shared_ptr<tutti::detail::device_part> again() const override {
+    return std::make_shared<device_call>(after_, in_, out_);
+  }
+
+  // As the backends have it.
+  call made(const tutti::detail::call& what) const;
+  // `s` waits for the operation that is in progress.
+  void make_wait(stream_state& s) const;
+  const std::shared_ptr<work_state>& in_progress() const noexcept { return work_; }
+
+ private:
+  const std::shared_ptr<stream_state> after_;
+  const std::shared_ptr<const void> in_, out_;
+  std::shared_ptr<work_state> work_;  // of the operation in progress
+};
+
+// Completes when all of the operation is in streams of the device, or it has ended: stream::wait() costs no gate then.
+task<> in_streams(const request* of);
+
+}  // namespace tutti::gpu::detail

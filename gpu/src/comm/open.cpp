@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_devices.hpp"
+#include "cuda/driver.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <tutti/cuda.hpp>
+#include <tutti/emulated.hpp>
+#include <tutti/gpu/open.hpp>
+#include <tutti/level_zero.hpp>
+#include <tutti/nccl.hpp>
+#include <utility>
+
+namespace tutti::gpu {
+namespace {
+
+constexpr const char* kinds[] = {"auto", "cuda", "level_zero", "emulated"};
+constexpr const char* backends[] = {"auto", "nccl", "oneccl", "one_device", "staged"};
+
+// What the variable names, where it is set.
+template <class E, std::size_t N>
+void from_environment(const char* variable, const char* const (&names)[N], E& value) {
+  const char* const told = std::getenv(variable);
+  if (told == nullptr || *told == '\0') return;
+  std::string all;
+  for (std::size_t i = 0; i < N; ++i) {
+    if (std::strcmp(told, names[i]) == 0) {
+      value = static_cast<E>(i);
+      return;
+    }
+    all += fmt::format("{}{}", i == 0 ? "" : ", ", names[i]);
+  }
+  throw error(errc::invalid_argument, fmt::format("{}='{}' is none of {}", variable, told, all));
+}
+
+device open_kind(const communicator& world, device_kind kind, int ordinal) {
+  switch (kind) {
+    case device_kind::cuda:
+      return cuda::open(world, ordinal);
+    case device_kind::level_zero:
+      return level_zero::open(world, ordinal);
+    case device_kind::emulated:
+      return emulated::open(world, emulated::default_device(std::max(ordinal, 0)));
+    case device_kind::automatic:
+      break;
+  }
+  const std::string no_cuda = cuda::why_not();
+  if (no_cuda.empty()) return cuda::open(world, ordinal);
+  const std::string no_level_zero = level_zero::why_not();
+  if (no_level_zero.empty()) return level_zero::open(world, ordinal);
+  throw error(errc::not_supported,
+              fmt::format("no device: CUDA: {}; Level Zero: {}. TUTTI_DEVICE=emulated works without one",
+                          no_cuda, no_level_zero));
+}
+
+void put(detail::introduction& mine, const error& why) {
+  mine.why = why.code().value();
+  std::strncpy(mine.text, why.what(), sizeof mine.text - 1);
+}
+
+// What one of the ranks lacks, or what differs between them.
+void check(const std::vector<detail::introduction>& all) {
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r].why != 0)
+      throw error(static_cast<errc>(all[r].why), fmt::format("gpu::open on rank {}: {}", r, all[r].text));
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    if (all[r].chunk_bytes != all[0].chunk_bytes)
+      throw error(
+          errc::mismatch,
+          fmt::format("gpu::open: rank 0 has chunks of {} bytes, rank {} of {} (open_options::chunk_bytes, "
+                      "TUTTI_GPU_CHUNK)",
+                      all[0].chunk_bytes, r, all[r].chunk_bytes));
+    if (all[r].backend != all[0].backend)
+      throw error(errc::mismatch,
+                  fmt::format("gpu::open: rank 0 has the backend {}, rank {} {} (open_options::backend, "
+                              "TUTTI_GPU_BACKEND)",
+                              backends[all[0].backend], r, backends[all[r].backend]));
+  }
+}
+
+// `given`: empty where `how` says which device.
+task<device> open_for(communicator world, device given, open_options how) {
+  detail::introduction mine;
+  try {
+    from_environment("TUTTI_DEVICE", kinds, how.kind);
+    from_environment("TUTTI_GPU_BACKEND", backends, how.backend);
+    if (const char* const told = std::getenv("TUTTI_GPU_CHUNK"); told != nullptr && *told != '\0')
+      how.chunk_bytes = std::strtoull(told, nullptr, 0);
+    if (how.chunk_bytes < 64) throw error(errc::invalid_argument, "a chunk has 64 bytes at least");
+    if (!given) given = open_kind(world, how.kind, how.ordinal);
+    given.state().check();
+    mine.process = detail::this_process();
+    mine.device = std::hash<std::string>()(given.state().driver().identity());
+    mine.chunk_bytes = how.chunk_bytes;
+    mine.backend = static_cast<std::int32_t>(how.backend);
+    if (dynamic_cast<cuda::cuda_driver*>(&given.state().driver()) != nullptr) mine.nccl = nccl::version();
+  } catch (const error& e) {
+    put(mine, e);
+  }
+  std::vector<detail::introduction> all(static_cast<std::size_t>(world.size()));
+  co_await world.all_gather(mine, all);
+  check(all);
+  auto opened = std::make_shared<detail::world_devices>();
+  opened->on = given.shared_state();
+  opened->how = how;
+  const std::vector<int>& members = tutti::detail::world_ranks_of(world);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const auto place = static_cast<std::size_t>(members[r]);
+    if (opened->ranks.size() <= place) opened->ranks.resize(place + 1);
+    opened->ranks[place] = all[r];
+  }
+  tutti::detail::device_side_of_world(world) = std::move(opened);
+  co_return given;
+}
+
+}  // namespace
+
+std::uint64_t detail::this_process() {
+  static const std::uint64_t number = [] {
+    std::random_device random;
+    return (static_cast<std::uint64_t>(random()) << 32 | random()) ^ static_cast<std::uint64_t>(::getpid());
+  }();
+  return number;
+}
+
+const char* name_of(device_kind kind) noexcept { return kinds[static_cast<std::size_t>(kind)]; }
+const char* name_of(backend b) noexcept { return backends[static_cast<std::size_t>(b)]; }
+
+task<device> open(communicator world, open_options how) {
+  if (!world) throw error(errc::invalid_argument, "gpu::open: an empty communicator");
+  co_return co_await open_for(std::move(world), device(), how);
+}
+task<> open(communicator world, device on, open_options how) {
+  if (!world || !on) throw error(errc::invalid_argument, "gpu::open: an empty communicator, or no device");
+  static_cast<void>(co_await open_for(std::move(world), std::move(on), how));
+}
+
+}  // namespace tutti::gpu

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "comm/group.hpp"
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tutti/communicator.hpp>
+#include <tutti/gpu/device.hpp>
+#include <tutti/gpu/sycl_queue.hpp>
+#include <tutti/task.hpp>
+
+namespace tutti::oneccl {
+
+// A oneCCL communicator of the ranks of `control`, which it uses alone from then on. Collective.
+task<std::shared_ptr<gpu::detail::group>> connect(tutti::communicator control, gpu::device on,
+                                                  sycl_queue queue, std::string of);
+
+// Why oneCCL cannot serve a call, or empty.
+std::string_view why_not_by_oneccl(const gpu::detail::call& c, bool by_queue) noexcept;
+
+}  // namespace tutti::oneccl

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations on memory of devices: what their calls have beside those on memory of the host, and what tutti::gpu
+// keeps with communicators.
+#pragma once
+
+#include <tutti/buffer.hpp>
+#include <tutti/error.hpp>
+#include <tutti/status.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace tutti {
+
+class communicator;
+template <class T>
+class task;
+namespace gpu {
+class stream;
+}
+
+namespace detail {
+
+struct call;
+class operation_state;
+
+// Of a call on memory of a device: the stream that it comes after, and what carries it out.
+class device_part {
+ public:
+  virtual ~device_part() = default;
+  // Why the call cannot be meant, or empty.
+  virtual std::string bad_argument(const call& what) const = 0;
+  // Carries the operation out: done when the device has passed it. Destroying the frame ends it.
+  virtual task<void> execute(operation_state& op) = 0;
+  // For another operation that runs beside this one.
+  virtual std::shared_ptr<device_part> again() const = 0;
+};
+
+// The last argument of operations on memory of devices: the stream that the operation comes after, and the place
+// that it is called from.
+struct on_stream {
+  on_stream(const gpu::stream& s, call_site w = call_site::current()) noexcept : after(s), where(w) {}
+  on_stream(call_site) = delete;  // memory of a device needs a stream: name it last
+  const gpu::stream& after;       // until the operation is made
+  call_site where;
+};
+
+// gpu::stream and what derives from it.
+template <class S>
+concept Stream = std::is_convertible_v<const S&, on_stream>;
+
+template <class B>
+using origin_of = std::conditional_t<device_memory<B>, on_stream, call_site>;
+
+inline call_site place_of(const call_site& where) noexcept { return where; }
+inline call_site place_of(const on_stream& from) noexcept { return from.where; }
+
+// What tutti::gpu keeps with a communicator until its last handle goes, and with a world until the last of its
+// communicators goes; either until the runtime ends.
+class device_side {
+ public:
+  virtual ~device_side() = default;
+};
+// Of a communicator that is not empty.
+std::shared_ptr<device_side>& device_side_of(const communicator& c) noexcept;
+std::shared_ptr<device_side>& device_side_of_world(const communicator& c) noexcept;
+
+// Which communicator it is: the same on all its ranks, different for all others.
+struct communicator_number {
+  std::uint64_t world = 0;
+  std::uint32_t within = 0;
+};
+communicator_number number_of(const communicator& c) noexcept;
+const std::vector<int>& world_ranks_of(const communicator& c) noexcept;
+
+// Fails it on all ranks.
+void fail(const communicator& c, errc why, const std::string& text) noexcept;
+// errc::success: it has not failed.
+struct communicator_failure {
+  errc why = errc::success;
+  std::string text;
+};
+communicator_failure failure_of(const communicator& c);
+
+// A communicator of the same ranks for the library's own messages, made without a word to the others. It fails with
+// `c`. `which`: 0 to 6; each once, the same on all ranks.
+communicator beside(const communicator& c, int which);
+
+}  // namespace detail
+}  // namespace tutti

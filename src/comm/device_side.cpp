@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "comm/communicator_state.hpp"
+#include "comm/identity.hpp"
+#include "comm/world.hpp"
+
+#include <fmt/format.h>
+
+#include <tutti/communicator.hpp>
+#include <tutti/detail/device_part.hpp>
+
+namespace tutti::detail {
+namespace {
+
+communicator_state& state_behind(const communicator& c) noexcept { return *communicator_access::state_of(c); }
+
+}  // namespace
+
+std::shared_ptr<device_side>& device_side_of(const communicator& c) noexcept {
+  return state_behind(c).devices();
+}
+std::shared_ptr<device_side>& device_side_of_world(const communicator& c) noexcept {
+  return state_behind(c).of_world().devices;
+}
+const std::vector<int>& world_ranks_of(const communicator& c) noexcept { return state_behind(c).members(); }
+
+communicator_number number_of(const communicator& c) noexcept {
+  return {state_behind(c).of_world().info().id, state_behind(c).id()};
+}
+
+void fail(const communicator& c, errc why, const std::string& text) noexcept {
+  if (!state_behind(c).detached()) state_behind(c).fail(why, text, true);
+}
+
+communicator_failure failure_of(const communicator& c) {
+  const communicator_state& of = state_behind(c);
+  return {of.failure(), of.failure_text()};
+}
+
+communicator beside(const communicator& c, int which) {
+  communicator_state& of = state_behind(c);
+  const std::uint32_t id = of.id() | static_cast<std::uint32_t>(which + 1) << comm::communicator_id_bits;
+  communicator_state& made =
+      of.of_world().make_communicator(id, of.id(), fmt::format("{} (devices)", of.name()), of.members());
+  // An operation that uses it ends by its own communicator's time limit.
+  made.set_timeout(2 * of.timeout());
+  return communicator(communicator_ref(&made));
+}
+
+}  // namespace tutti::detail

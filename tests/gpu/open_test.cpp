@@ -1,0 +1,529 @@
+// SPDX-License-Identifier: Apache-2.0
+// Operations of tutti::communicator on memory of devices: each gives what it gives on memory of the host, in every
+// form, and ends as that does.
+#include "gpu/backends.hpp"
+
+#include <doctest/doctest.h>
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <tutti/cuda.hpp>
+#include <tutti/emulated.hpp>
+#include <tutti/gpu.hpp>
+#include <tutti/tutti.hpp>
+#include <vector>
+
+namespace {
+
+using namespace std::chrono_literals;
+using tutti::communicator;
+using tutti::errc;
+using tutti::task;
+using tutti::test::bench;
+using tutti::test::on_each_backend;
+namespace gpu = tutti::gpu;
+
+struct place {
+  communicator world;
+  gpu::device device;
+  gpu::stream stream;
+};
+
+task<place> open(communicator world, bench* on, gpu::open_options how = gpu::open_options()) {
+  const gpu::device device = on->open(world);
+  co_await gpu::open(world, device, how);
+  co_return place{world, device, gpu::stream(device)};
+}
+
+std::vector<float> numbers(int rank, std::size_t n) {
+  std::vector<float> v(n);
+  for (std::size_t i = 0; i < n; ++i)
+    v[i] = static_cast<float>((static_cast<int>(i) * 7 + rank * 3) % 11 + 1);
+  return v;
+}
+
+// `op(c, in, out, last...)` on memory of the host, without a stream, and on memory of the device, with one.
+template <class Op>
+task<> same(place at, std::size_t in_size, std::size_t out_size, Op op) {
+  const std::vector<float> in = numbers(at.world.rank(), in_size);
+  std::vector<float> expected(out_size, 77.0F), out(out_size, 77.0F);
+  co_await op(at.world, in, expected);
+  gpu::device_buffer<float> a(at.device, in_size), b(at.device, out_size);
+  co_await at.stream.upload(a, in);
+  co_await at.stream.upload(b, out);
+  co_await op(at.world, a, b, at.stream);
+  co_await at.stream.download(out, b);
+  TUTTI_EXPECT(out == expected);
+}
+
+template <class Op>
+task<> same_in_place(place at, std::size_t size, Op op) {
+  std::vector<float> expected = numbers(at.world.rank(), size), out(size);
+  gpu::device_buffer<float> x(at.device, size);
+  co_await at.stream.upload(x, expected);
+  co_await op(at.world, expected);
+  co_await op(at.world, x, at.stream);
+  co_await at.stream.download(out, x);
+  TUTTI_EXPECT(out == expected);
+}
+
+task<> every_collective(place at, std::size_t n) {
+  const auto ranks = static_cast<std::size_t>(at.world.size());
+  const int root = at.world.size() - 1;
+  std::vector<std::size_t> counts(ranks);
+  for (std::size_t r = 0; r < ranks; ++r) counts[r] = n / 2 + r;
+  const std::size_t mine = counts[static_cast<std::size_t>(at.world.rank())];
+  const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  const std::span<const std::size_t> each(counts);
+
+  co_await same_in_place(at, n,
+                         [](auto& c, auto& x, auto&... s) { return c.all_reduce(x, tutti::sum, s...); });
+  co_await same_in_place(at, n,
+                         [](auto& c, auto& x, auto&... s) { return c.all_reduce(x, tutti::avg, s...); });
+  co_await same_in_place(at, n, [=](auto& c, auto& x, auto&... s) { return c.broadcast(x, root, s...); });
+  co_await same_in_place(at, n,
+                         [=](auto& c, auto& x, auto&... s) { return c.reduce(x, tutti::max, root, s...); });
+  co_await same_in_place(at, n * ranks,
+                         [](auto& c, auto& x, auto&... s) { return c.all_to_all(x, x, s...); });
+  co_await same_in_place(at, n, [](auto& c, auto& x, auto&... s) { return c.scan(x, x, tutti::sum, s...); });
+  co_await same(at, n, n,
+                [](auto& c, auto& i, auto& o, auto&... s) { return c.all_reduce(i, o, tutti::sum, s...); });
+  const auto difference = [](float a, float b) { return a - b; };
+  co_await same(at, n, n,
+                [=](auto& c, auto& i, auto& o, auto&... s) { return c.all_reduce(i, o, difference, s...); });
+  co_await same(at, n, n, [=](auto& c, auto& i, auto& o, auto&... s) {
+    return c.reduce(i, o, tutti::sum, root, s...);
+  });
+  co_await same(at, n * ranks, n,
+                [=](auto& c, auto& i, auto& o, auto&... s) { return c.scatter(i, o, root, s...); });
+  co_await same(at, n, n * ranks,
+                [=](auto& c, auto& i, auto& o, auto&... s) { return c.gather(i, o, root, s...); });
+  co_await same(at, n, n * ranks,
+                [](auto& c, auto& i, auto& o, auto&... s) { return c.all_gather(i, o, s...); });
+  co_await same(at, n * ranks, n, [](auto& c, auto& i, auto& o, auto&... s) {
+    return c.reduce_scatter(i, o, tutti::sum, s...);
+  });
+  co_await same(at, n * ranks, n * ranks,
+                [](auto& c, auto& i, auto& o, auto&... s) { return c.all_to_all(i, o, s...); });
+  co_await same(at, n, n,
+                [](auto& c, auto& i, auto& o, auto&... s) { return c.scan(i, o, tutti::sum, s...); });
+  co_await same(at, n, n, [](auto& c, auto& i, auto& o, auto&... s) {
+    return c.exclusive_scan(i, o, tutti::sum, s...);
+  });
+  co_await same(at, all, mine,
+                [=](auto& c, auto& i, auto& o, auto&... s) { return c.scatter_v(i, each, o, root, s...); });
+  co_await same(at, mine, all,
+                [=](auto& c, auto& i, auto& o, auto&... s) { return c.gather_v(i, o, each, root, s...); });
+  co_await same(at, mine, all,
+                [=](auto& c, auto& i, auto& o, auto&... s) { return c.all_gather_v(i, o, each, s...); });
+  co_await same(at, all, mine, [=](auto& c, auto& i, auto& o, auto&... s) {
+    return c.reduce_scatter_v(i, each, o, tutti::sum, s...);
+  });
+  // Rank i sends its block to each: `mine` elements, and gets `counts[j]` from rank j.
+  const std::vector<std::size_t> same_to_all(ranks, mine);
+  const std::span<const std::size_t> to_each(same_to_all);
+  co_await same(at, mine * ranks, all, [=](auto& c, auto& i, auto& o, auto&... s) {
+    return c.all_to_all_v(i, to_each, o, each, s...);
+  });
+  co_await at.world.barrier(at.stream);
+}
+
+task<> lists_and_chunks(place at) {
+  const int me = at.world.rank(), ranks = at.world.size();
+  const float total = static_cast<float>(ranks * (ranks + 1) / 2);
+  gpu::device_buffer<float> a(at.device, 100), b(at.device, 3000);
+  const std::vector<float> ones(3000, static_cast<float>(me + 1));
+  std::vector<float> out(3000);
+  co_await at.stream.upload(a, std::span(ones).first(100));
+  co_await at.stream.upload(b, ones);
+  std::vector<gpu::device_span<float>> list = {a, b};
+  co_await at.world.all_reduce(list, tutti::sum, at.stream);
+  co_await at.stream.download(out, b);
+  TUTTI_EXPECT(out == std::vector<float>(3000, total));
+  co_await at.stream.download(std::span(out).first(100), a);
+  TUTTI_EXPECT(out == std::vector<float>(3000, total));
+
+  co_await at.stream.upload(b, ones);
+  auto chunks = at.world.all_reduce_chunks(b, tutti::sum, 700, at.stream);
+  std::size_t seen = 0;
+  for (;;) {
+    std::optional<gpu::device_span<float>> chunk = co_await chunks.next();
+    if (!chunk) break;
+    TUTTI_EXPECT(chunk->data() == b.data() + seen);
+    seen += chunk->size();
+  }
+  TUTTI_EXPECT(seen == 3000);
+  co_await at.stream.download(out, b);
+  TUTTI_EXPECT(out == std::vector<float>(3000, total));
+}
+
+task<> messages(place at) {
+  const int me = at.world.rank(), ranks = at.world.size();
+  const int right = (me + 1) % ranks, left = (me + ranks - 1) % ranks;
+  gpu::device_buffer<float> out(at.device, 5000), in(at.device, 6000);
+  std::vector<float> got(6000);
+  co_await at.stream.upload(out, numbers(me, 5000));
+  tutti::request sending = at.world.isend(out, right, 3, at.stream);
+  const tutti::status found = co_await at.world.probe(tutti::any_source, 3, at.stream);
+  TUTTI_EXPECT(found.source == left);
+  TUTTI_EXPECT(found.bytes == 5000 * sizeof(float));
+  const tutti::status came = co_await at.world.recv(in, tutti::any_source, at.stream);
+  TUTTI_EXPECT(came.source == left);
+  TUTTI_EXPECT(came.tag == 3);
+  TUTTI_EXPECT(came.bytes == 5000 * sizeof(float));
+  co_await sending;
+  co_await at.stream.download(got, in);
+  got.resize(5000);
+  TUTTI_EXPECT(got == numbers(left, 5000));
+  // The same to itself, without a tag.
+  tutti::request to_me = at.world.isend(out, me, at.stream);
+  co_await at.world.recv(in, me, at.stream);
+  co_await to_me;
+  // A buffer that is too short.
+  to_me = at.world.isend(out, me, at.stream);
+  gpu::device_buffer<float> little(at.device, 10);
+  auto r = co_await tutti::as_result(at.world.recv(little, me, at.stream));
+  TUTTI_EXPECT(r.error == errc::truncated);
+  co_await to_me;
+}
+
+// API.md section 5.
+task<> step(place at) {
+  const gpu::stream compute = at.stream;
+  communicator world = at.world;
+  std::vector<float> host(1 << 16, static_cast<float>(world.rank() + 1));
+  gpu::device_buffer<float> x(at.device, host.size());
+  co_await compute.upload(x, host);
+  tutti::request reducing = tutti::start(world.all_reduce(x, tutti::sum, compute));
+  if (at.device.can().gate) {
+    compute.wait(reducing);
+    co_await compute.reached();
+  } else {
+    co_await reducing;
+  }
+  co_await compute.download(host, x);
+  const int ranks = world.size();
+  TUTTI_EXPECT(host == std::vector<float>(1 << 16, static_cast<float>(ranks * (ranks + 1) / 2)));
+  if (reducing) co_await reducing;
+}
+
+gpu::open_options with(gpu::backend b) {
+  gpu::open_options how;
+  how.backend = b;
+  how.chunk_bytes = 4096;
+  return how;
+}
+
+task<> all_of_it(communicator world, bench* on) {
+  const place at = co_await open(world, on, with(gpu::backend::automatic));
+  co_await step(at);
+  co_await every_collective(at, 1500);
+  co_await lists_and_chunks(at);
+  co_await messages(at);
+  co_await world.barrier();
+}
+
+task<> staged(communicator world, bench* on) {
+  const place at = co_await open(world, on, with(gpu::backend::staged));
+  co_await step(at);
+  co_await every_collective(at, 1500);
+  co_await world.barrier();
+}
+
+TEST_CASE("every operation gives on memory of devices what it gives on memory of the host") {
+  on_each_backend(1, all_of_it);
+  on_each_backend(3, all_of_it);
+}
+
+TEST_CASE("the same where everything is staged") { on_each_backend(2, staged); }
+
+// On one emulated device.
+template <class Main>
+void on_emulated(int ranks, Main main) {
+  const auto device = std::make_shared<tutti::emulated::emulated_device>();
+  bench on;
+  on.open = [device](const communicator& of) { return tutti::emulated::open(of, device); };
+  on.pause = [device](bool still) { device->pause(still); };
+  tutti::init_options options;
+  options.timeout = tutti::test::patience;
+  tutti::run_local(ranks, options, [&](communicator world) { return main(std::move(world), &on); });
+}
+
+task<> in_other_communicators(communicator world, bench* on) {
+  const place at = co_await open(world, on);
+  place other = at;
+  other.world = co_await world.split(world.rank() % 2, 0);
+  co_await every_collective(other, 100);
+  other.world = co_await other.world.duplicate();
+  co_await every_collective(other, 100);
+  co_await every_collective(at, 100);
+}
+TEST_CASE("communicators made from the world have its devices") { on_emulated(4, in_other_communicators); }
+
+task<> beside_the_host(communicator world, bench* on) {
+  const place at = co_await open(world, on, with(gpu::backend::staged));
+  gpu::device_buffer<float> x(at.device, 5000), y(at.device, 5000);
+  const std::vector<float> ones(5000, 1.0F);
+  std::vector<float> host(5000, 1.0F), got(5000);
+  co_await at.stream.upload(x, ones);
+  co_await at.stream.upload(y, ones);
+  tutti::request first = tutti::start(world.all_reduce(x, tutti::sum, at.stream));
+  tutti::request second = tutti::start(world.all_reduce(host, tutti::sum));
+  tutti::request third = tutti::start(world.all_reduce(y, tutti::sum, at.stream));
+  co_await third;
+  co_await second;
+  co_await first;
+  const std::vector<float> expected(5000, static_cast<float>(world.size()));
+  TUTTI_EXPECT(host == expected);
+  for (const auto* b : {&x, &y}) {
+    co_await at.stream.download(got, *b);
+    TUTTI_EXPECT(got == expected);
+  }
+  auto average = co_await tutti::prepare(world.all_reduce(x, tutti::sum, at.stream));
+  for (int i = 0; i < 3; ++i) {
+    co_await at.stream.upload(x, ones);
+    co_await average();
+    co_await at.stream.download(got, x);
+    TUTTI_EXPECT(got == expected);
+  }
+}
+TEST_CASE("operations on memory of host and devices are in flight together; prepared ones repeat") {
+  on_emulated(3, beside_the_host);
+}
+
+task<> which_backend(communicator world, bench* on) {
+  const place at = co_await open(world, on);
+  gpu::device_buffer<float> x(at.device, 8);
+  const gpu::served_by one = gpu::backend_for(world.all_reduce(x, tutti::sum, at.stream));
+  TUTTI_EXPECT(one.with == gpu::backend::one_device);
+  TUTTI_EXPECT(one.not_by.size() == 2);
+  TUTTI_EXPECT(one.not_by[0].by == gpu::backend::nccl);
+  const gpu::served_by other = gpu::backend_for(world.scan(x, x, tutti::sum, at.stream));
+  TUTTI_EXPECT(other.with == gpu::backend::staged);
+  TUTTI_EXPECT(other.not_by.back().by == gpu::backend::one_device);
+  TUTTI_EXPECT(other.not_by.back().why.find("staged") != std::string::npos);
+  TUTTI_EXPECT(gpu::backend_for(world.send(x, 0, at.stream)).with == gpu::backend::staged);
+}
+TEST_CASE("a query says which backend serves a call, and why not another") { on_emulated(2, which_backend); }
+
+task<> forced(communicator world, bench* on) {
+  const place at = co_await open(world, on, with(gpu::backend::one_device));
+  gpu::device_buffer<float> x(at.device, 8);
+  auto r = co_await tutti::as_result(world.scan(x, x, tutti::sum, at.stream));
+  TUTTI_EXPECT(r.error == errc::not_supported);
+  co_await world.all_reduce(x, tutti::sum, at.stream);
+}
+TEST_CASE("what a forced backend cannot serve is refused") { on_emulated(2, forced); }
+
+task<> wrong_arguments(communicator world, bench* on) {
+  const gpu::device device = on->open(world);
+  const gpu::stream s(device);
+  gpu::device_buffer<float> x(device, 8);
+  auto r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, s));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  TUTTI_EXPECT(r.message.find("gpu::open") != std::string::npos);
+  co_await gpu::open(world, device);
+  r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, gpu::stream()));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, s).with(tutti::algorithm::ring));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  r = co_await tutti::as_result(world.broadcast(x, 5, s));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  // All that has changed nothing.
+  co_await world.all_reduce(x, tutti::sum, s);
+}
+task<> open_of_a_half(communicator world, bench* on) {
+  const communicator half = co_await world.split(world.rank() % 2, 0);
+  const place at = co_await open(half, on);
+  gpu::device_buffer<float> x(at.device, 8);
+  co_await half.all_reduce(x, tutti::sum, at.stream);
+  auto r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, at.stream));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  TUTTI_EXPECT(r.message.find("was not in gpu::open") != std::string::npos);
+}
+TEST_CASE("devices that were opened by some of the ranks are of those only") {
+  on_emulated(4, open_of_a_half);
+}
+
+TEST_CASE("bad arguments are refused on their own rank, and nothing is lost") {
+  on_emulated(2, wrong_arguments);
+}
+
+task<> different_calls(communicator world, bench* on) {
+  const place at = co_await open(world, on);
+  gpu::device_buffer<float> x(at.device, 8);
+  std::vector<float> host(8);
+  tutti::result<> r;
+  if (world.rank() == 0) {
+    r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, at.stream));
+  } else {
+    r = co_await tutti::as_result(world.all_reduce(host, tutti::sum));
+  }
+  TUTTI_EXPECT(r.error == errc::mismatch);
+  TUTTI_EXPECT(r.message.find("memory of devices") != std::string::npos);
+}
+TEST_CASE("a rank that gives memory of the host where another gives a device's") {
+  on_emulated(2, different_calls);
+}
+
+task<> different_counts(communicator world, bench* on) {
+  const place at = co_await open(world, on);
+  gpu::device_buffer<float> x(at.device, world.rank() == 0 ? 8 : 9);
+  auto r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, at.stream));
+  TUTTI_EXPECT(r.error == errc::mismatch);
+  const communicator next = co_await world.shrink();
+  gpu::device_buffer<float> y(at.device, 8);
+  co_await next.all_reduce(y, tutti::sum, at.stream);
+}
+TEST_CASE("different calls are told on all ranks; after shrink() devices go on") {
+  on_emulated(2, different_counts);
+}
+
+task<> one_does_not_come(communicator world, bench* on, gpu::backend by) {
+  const place at = co_await open(world, on, with(by));
+  gpu::device_buffer<float> x(at.device, 5000);
+  if (world.rank() == 0) {
+    auto r = co_await tutti::as_result(tutti::with_timeout(world.all_reduce(x, tutti::sum, at.stream), 20ms));
+    TUTTI_EXPECT(r.error == errc::timed_out);
+    TUTTI_EXPECT(r.message.find("rank 1") != std::string::npos);
+  } else {
+    // It hears of it, in a message that does not come.
+    float nothing = 0;
+    auto r = co_await tutti::as_result(world.recv(nothing, 0));
+    TUTTI_EXPECT(r.error == errc::timed_out);
+  }
+}
+TEST_CASE(
+    "an operation that not all call is ended by its deadline, on all ranks, naming who has not called it") {
+  for (const gpu::backend by : {gpu::backend::one_device, gpu::backend::staged})
+    on_emulated(2,
+                [by](communicator world, bench* on) { return one_does_not_come(std::move(world), on, by); });
+}
+
+// Rank 2 does not call it, so that it cannot be complete anywhere.
+task<> dropped(communicator world, bench* on, gpu::backend by) {
+  const place at = co_await open(world, on, with(by));
+  gpu::device_buffer<float> x(at.device, 5000);
+  if (world.rank() == 0) {
+    tutti::request r = tutti::start(world.all_reduce(x, tutti::sum, at.stream));
+    at.stream.wait(r);
+  } else if (world.rank() == 1) {
+    auto r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, at.stream));
+    TUTTI_EXPECT(r.error == errc::cancelled);
+  } else {
+    float nothing = 0;
+    auto r = co_await tutti::as_result(world.recv(nothing, 0));
+    TUTTI_EXPECT(r.error == errc::cancelled);
+  }
+  // A stream that waited for it goes on.
+  co_await at.stream.reached();
+  const communicator next = co_await world.shrink();
+  co_await next.all_reduce(x, tutti::sum, at.stream);
+}
+TEST_CASE("a request that is dropped ends the operation on all ranks, and lets streams go on") {
+  for (const gpu::backend by : {gpu::backend::one_device, gpu::backend::staged})
+    on_emulated(3, [by](communicator world, bench* on) { return dropped(std::move(world), on, by); });
+}
+
+// ---- vendors' libraries, by their stand-ins ----
+
+task<> by_nccl(communicator world) {
+  const gpu::device device = tutti::cuda::open(world, world.rank());
+  co_await gpu::open(world, device);
+  const place at{world, device, gpu::stream(device)};
+  gpu::device_buffer<float> x(device, 8);
+  TUTTI_EXPECT(gpu::backend_for(world.all_reduce(x, tutti::sum, at.stream)).with == gpu::backend::nccl);
+  TUTTI_EXPECT(gpu::backend_for(world.scan(x, x, tutti::sum, at.stream)).with == gpu::backend::staged);
+  co_await step(at);
+  co_await every_collective(at, 1500);
+  co_await lists_and_chunks(at);
+  co_await messages(at);
+  // Several before the library is connected.
+  place other = at;
+  other.world = co_await world.duplicate();
+  std::vector<gpu::device_buffer<int>> buffers;
+  std::vector<tutti::request> requests;
+  const std::vector<int> ones(100, 1);
+  for (int i = 0; i < 5; ++i) {
+    gpu::device_buffer<int>& b = buffers.emplace_back(device, 100);
+    co_await at.stream.upload(b, ones);
+    requests.push_back(tutti::start(other.world.all_reduce(b, tutti::sum, at.stream)));
+    at.stream.wait(requests.back());
+    requests.push_back(tutti::start(other.world.all_reduce(b, tutti::sum, at.stream)));
+  }
+  for (tutti::request& r : requests) co_await r;
+  std::vector<int> out(100);
+  for (const auto& b : buffers) {
+    co_await at.stream.download(out, b);
+    TUTTI_EXPECT(out[99] == world.size() * world.size());
+  }
+  co_await world.barrier();
+}
+
+// The last rank does not call it.
+task<> nccl_without_one(communicator world) {
+  const gpu::device device = tutti::cuda::open(world, world.rank());
+  co_await gpu::open(world, device);
+  const gpu::stream s(device);
+  gpu::device_buffer<float> x(device, 8);
+  co_await world.all_reduce(x, tutti::sum, s);
+  if (world.rank() + 1 < world.size()) {
+    auto r = co_await tutti::as_result(tutti::with_timeout(world.all_reduce(x, tutti::sum, s), 20ms));
+    TUTTI_EXPECT(r.error == errc::timed_out);
+    TUTTI_EXPECT(r.message.find("rank 1") != std::string::npos);
+  } else {
+    float nothing = 0;
+    auto r = co_await tutti::as_result(world.recv(nothing, 0));
+    TUTTI_EXPECT(r.error == errc::timed_out);
+  }
+  co_await s.reached();
+  const communicator next = co_await world.shrink();
+  co_await next.all_reduce(x, tutti::sum, s);
+}
+
+TEST_CASE("collectives go by NCCL where each rank has a GPU of its own; what it has not is staged") {
+  const tutti::test::variable cuda("TUTTI_CUDA_LIBRARY", tutti::test::stand_in("cuda"));
+  const tutti::test::variable nccl("TUTTI_NCCL_LIBRARY", tutti::test::stand_in("nccl"));
+  const tutti::test::fake_cuda fake;
+  fake.reset(3, tutti::test::seed_of_this_run(), 0, 1);
+  const std::uint64_t before = fake.misuses();
+  tutti::init_options options;
+  options.timeout = tutti::test::patience;
+  tutti::run_local(3, options, by_nccl);
+  tutti::run_local(2, options, nccl_without_one);
+  CHECK_MESSAGE(fake.misuses() == before, fake.last_misuse());
+}
+
+task<> by_oneccl(communicator world, bench* on) {
+  const place at = co_await open(world, on, with(gpu::backend::oneccl));
+  gpu::device_buffer<float> x(at.device, 8);
+  TUTTI_EXPECT(gpu::backend_for(world.all_reduce(x, tutti::sum, at.stream)).with == gpu::backend::oneccl);
+  co_await step(at);
+  co_await same_in_place(at, 1500,
+                         [](auto& c, auto& v, auto&... s) { return c.all_reduce(v, tutti::avg, s...); });
+  co_await messages(at);
+  auto r = co_await tutti::as_result(world.scan(x, x, tutti::sum, at.stream));
+  TUTTI_EXPECT(r.error == errc::not_supported);
+  co_await world.barrier();
+}
+TEST_CASE("collectives go by oneCCL where that is forced") {
+  const tutti::test::variable library("TUTTI_ONECCL_LIBRARY", tutti::test::stand_in("oneccl"));
+  on_emulated(2, by_oneccl);
+}
+
+TEST_CASE("gpu::open by the environment") {
+  const tutti::test::variable kind("TUTTI_DEVICE", "emulated"), way("TUTTI_GPU_BACKEND", "staged");
+  tutti::run_local(2, tutti::init_options(), [](communicator world) -> task<> {
+    const gpu::device device = co_await gpu::open(world);
+    TUTTI_EXPECT(device.name().find("emulated") != std::string::npos);
+    const gpu::stream s(device);
+    gpu::device_buffer<int> x(device, 4);
+    TUTTI_EXPECT(gpu::backend_for(world.all_reduce(x, tutti::sum, s)).with == gpu::backend::staged);
+  });
+}
+
+}  // namespace
