@@ -414,9 +414,10 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
   if (what.list.at != nullptr) d.root = static_cast<std::int32_t>(what.list.size);
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
   d.callable = what.op.callable;
-  if (what.device != nullptr) {
+  if (row.of != family::collective) return d;
+  if (what.device) {
     d.kind |= comm::on_device;
-  } else if (row.of == family::collective) {
+  } else {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
     if (chosen == algorithm::shared_memory) c.want_segment();
     d.algorithm = static_cast<std::uint8_t>(chosen);
@@ -501,7 +502,7 @@ task<> on_devices(operation_state* op, collective c) {
 }  // namespace
 
 task<> execute(operation_state& op, const collective& c, algorithm with) {
-  if (op.what().device != nullptr) return on_devices(&op, c);
+  if (op.what().device) return on_devices(&op, c);
   return with == algorithm::shared_memory ? on_segment(&op, c) : body_of(&op, c, with);
 }
 

@@ -15,6 +15,13 @@ communicator_state& state_behind(const communicator& c) noexcept { return *commu
 
 }  // namespace
 
+void device_ref::add_reference(device_part& part) noexcept {
+  part.references_.fetch_add(1, std::memory_order_relaxed);
+}
+void device_ref::release_reference(device_part& part) noexcept {
+  if (part.references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &part;
+}
+
 std::shared_ptr<device_side>& device_side_of(const communicator& c) noexcept {
   return state_behind(c).devices();
 }

@@ -181,7 +181,9 @@ std::string wrong_shape(const communicator_state& c, const call& what, const ope
                     block.count, block_name);
 }
 
-std::string wrong_buffers(const communicator_state& c, const call& what) {
+}  // namespace
+
+std::string bad_host_argument(const communicator_state& c, const call& what) {
   const operation_row& row = detail::row_of(what.kind);
   if (std::string wrong = wrong_shape(c, what, row); !wrong.empty()) return wrong;
   const auto is_null = [](const detail::buffer_view& b) {
@@ -193,11 +195,8 @@ std::string wrong_buffers(const communicator_state& c, const call& what) {
   return wrong_overlap(c, what, row);
 }
 
-}  // namespace
-
-std::string bad_argument(const communicator_state& c, const call& what) {
-  std::string wrong = wrong_buffers(c, what);
-  if (what.device == nullptr || !wrong.empty()) return wrong;
+std::string bad_device_argument(const communicator_state& c, const call& what) {
+  if (std::string wrong = bad_host_argument(c, what); !wrong.empty()) return wrong;
   if (what.wanted != algorithm::automatic)
     return "with(...) names an algorithm for memory of the host; for memory of devices a backend is chosen "
            "(open_options::backend, TUTTI_GPU_BACKEND)";

@@ -26,7 +26,7 @@ extern const backend repairs;          // shrink
 inline const backend& backend_of(const detail::call& what) noexcept {
   static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs};
   const detail::family of = detail::row_of(what.kind).of;
-  if (of == detail::family::message && what.device != nullptr) return device_messages;
+  if (of == detail::family::message && what.device) return device_messages;
   return *by_family[static_cast<std::size_t>(of)];
 }
 

@@ -14,10 +14,9 @@
 
 namespace tutti::gpu {
 
-std::shared_ptr<tutti::detail::device_part> device_part_of(const stream& after,
-                                                           std::shared_ptr<const void> in,
-                                                           std::shared_ptr<const void> out) {
-  return std::make_shared<detail::device_call>(after.state(), std::move(in), std::move(out));
+tutti::detail::device_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
+                                         std::shared_ptr<const void> out) {
+  return tutti::detail::device_ref(new detail::device_call(after.state(), std::move(in), std::move(out)));
 }
 
 void stream::wait(const request& r) const {
@@ -281,7 +280,7 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
 
 task<> in_streams(const request* of) {
   if (of->done()) co_return;
-  const auto& part = static_cast<const device_call&>(*of->state()->what().device);
+  const auto& part = static_cast<const device_call&>(*of->state()->what().device.get());
   work_awaiter enqueued(part.in_progress(), work_awaiter::until::enqueued);
   co_await enqueued;
 }

@@ -79,8 +79,8 @@ class device_call final : public tutti::detail::device_part {
 
   std::string bad_argument(const tutti::detail::call& what) const override;
   task<> execute(tutti::detail::operation_state& op) override;
-  std::shared_ptr<tutti::detail::device_part> again() const override {
-    return std::make_shared<device_call>(after_, in_, out_);
+  tutti::detail::device_ref again() const override {
+    return tutti::detail::device_ref(new device_call(after_, in_, out_));
   }
 
   // As the backends have it.

@@ -7,10 +7,12 @@
 #include <tutti/error.hpp>
 #include <tutti/status.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tutti {
@@ -27,6 +29,34 @@ namespace detail {
 struct call;
 class operation_state;
 
+class device_part;
+
+// Counted. One word, which costs calls on memory of the host a comparison.
+class device_ref {
+ public:
+  device_ref() noexcept = default;
+  explicit device_ref(device_part* owned) noexcept : part_(owned) {}
+  device_ref(const device_ref& other) noexcept : part_(other.part_) {
+    if (part_ != nullptr) add_reference(*part_);
+  }
+  device_ref(device_ref&& other) noexcept : part_(std::exchange(other.part_, nullptr)) {}
+  device_ref& operator=(device_ref other) noexcept {
+    std::swap(part_, other.part_);
+    return *this;
+  }
+  ~device_ref() {
+    if (part_ != nullptr) release_reference(*part_);
+  }
+  device_part* get() const noexcept { return part_; }
+  device_part* operator->() const noexcept { return part_; }
+  explicit operator bool() const noexcept { return part_ != nullptr; }
+
+ private:
+  static void add_reference(device_part& part) noexcept;
+  static void release_reference(device_part& part) noexcept;
+  device_part* part_ = nullptr;
+};
+
 // Of a call on memory of a device: the stream that it comes after, and what carries it out.
 class device_part {
  public:
@@ -36,7 +66,11 @@ class device_part {
   // Carries the operation out: done when the device has passed it. Destroying the frame ends it.
   virtual task<void> execute(operation_state& op) = 0;
   // For another operation that runs beside this one.
-  virtual std::shared_ptr<device_part> again() const = 0;
+  virtual device_ref again() const = 0;
+
+ private:
+  friend class device_ref;
+  std::atomic<int> references_{1};
 };
 
 // The last argument of operations on memory of devices: the stream that the operation comes after, and the place

@@ -91,9 +91,9 @@ struct call {
   counts_view in_counts;
   counts_view out_counts;
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
-  prepared_call* prepared = nullptr;    // of a collective that was, or is being, prepared (ops/prepared.hpp)
-  std::shared_ptr<device_part> device;  // null: of memory of the host
-  call_site where;                      // of the call, in the user's program
+  prepared_call* prepared = nullptr;  // of a collective that was, or is being, prepared (ops/prepared.hpp)
+  device_ref device;                  // empty: of memory of the host
+  call_site where;                    // of the call, in the user's program
 };
 
 // One operation from its start to its completion. Not movable once started: the engine holds its address.
@@ -165,7 +165,9 @@ class operation_state {
     late_ = late;
   }  // complete, and its completion is queued in the operation state's place
   // When it has ended: the device's loop may end before whoever keeps this.
-  void release_device() noexcept { what_.device.reset(); }
+  void release_device() noexcept {
+    if (what_.device) what_.device = {};
+  }
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 
  private:

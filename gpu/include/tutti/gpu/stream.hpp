@@ -176,15 +176,14 @@ class stream {
 };
 
 // For tutti::communicator: of an operation after what is in `after`, on this memory.
-std::shared_ptr<tutti::detail::device_part> device_part_of(const stream& after,
-                                                           std::shared_ptr<const void> in = {},
-                                                           std::shared_ptr<const void> out = {});
+tutti::detail::device_ref device_part_of(const stream& after, std::shared_ptr<const void> in = {},
+                                         std::shared_ptr<const void> out = {});
 template <DeviceMemory I>
-std::shared_ptr<tutti::detail::device_part> device_part_of(const stream& after, const I& in) {
+tutti::detail::device_ref device_part_of(const stream& after, const I& in) {
   return device_part_of(after, detail::view_of(in).keep);
 }
 template <DeviceMemory I, DeviceMemory B>
-std::shared_ptr<tutti::detail::device_part> device_part_of(const stream& after, const I& in, const B& out) {
+tutti::detail::device_ref device_part_of(const stream& after, const I& in, const B& out) {
   return device_part_of(after, detail::view_of(in).keep, detail::view_of(out).keep);
 }
 
