@@ -188,6 +188,26 @@ task<> many_at_a_time(gpu::device_communicator comm, gpu::stream s) {
   }
 }
 
+// In the first collective the ranks find out what they share. Some start the others before they know, some after.
+task<> the_first_ones(communicator world, gpu::device dev, gpu::stream s) {
+  std::vector<gpu::device_buffer<float>> buffers;
+  std::vector<tutti::request> requests;
+  const std::vector<float> ones(3000, 1);
+  for (int i = 0; i < 6; ++i) {
+    co_await s.upload(buffers.emplace_back(dev, ones.size()), ones);
+    requests.push_back(tutti::start(world.all_reduce(buffers.back(), tutti::sum, s)));
+    if (i == 0 && world.rank() % 2 == 1) co_await requests[0];
+  }
+  for (tutti::request& r : requests)
+    if (r) co_await r;
+  std::vector<float> got(ones.size());
+  for (const gpu::device_buffer<float>& b : buffers) {
+    co_await s.download(got, b);
+    expect(got == std::vector<float>(ones.size(), static_cast<float>(world.size())), "the first ones",
+           world.rank());
+  }
+}
+
 task<> a_step_of_training(communicator world, gpu::device_communicator comm, gpu::stream s,
                           std::size_t chunk_bytes) {
   gpu::device_buffer<float> a(comm.on(), 5000), b(comm.on(), 300);
@@ -198,6 +218,7 @@ task<> a_step_of_training(communicator world, gpu::device_communicator comm, gpu
   gpu::open_options open;
   open.chunk_bytes = chunk_bytes;
   co_await gpu::open(world, comm.on(), open);
+  co_await the_first_ones(world, comm.on(), s);
   gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, gradients, o);
   const std::vector<float> large(a.size(), static_cast<float>(world.rank())), little(b.size(), 3);
   gpu::work one = tutti::start(s.upload(b, little)), two = tutti::start(s.upload(a, large));

@@ -86,8 +86,8 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
   if (one_device && one_process)
     own_->meet(single_device_group::find(fmt::format("{:x}.{}.{}", number.world, number.within, members[0]),
                                          c.size()));
-  if (one_device && !one_process && may_use(backend::one_device))
-    notes_ = tutti::detail::beside(c, for_notes);
+  looks_for_window_ = one_device && !one_process && may_use(backend::one_device);
+  if (looks_for_window_) notes_ = tutti::detail::beside(c, for_notes);
 
   std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->device < b->device; });
   const bool shared = std::adjacent_find(all.begin(), all.end(), [](const auto* a, const auto* b) {
@@ -117,6 +117,8 @@ std::string_view communicator_devices::why_not(backend b, const call& c) const n
       return why_not_oneccl_.empty() ? oneccl::why_not_by_oneccl(c, how_.queue.handle != nullptr)
                                      : why_not_oneccl_;
     case backend::one_device:
+      if (looks_for_window_)
+        return "the first collective is to find out whether the processes can share memory";
       return own_->why_not_on_one_device(c);
     default:
       return {};
@@ -172,13 +174,13 @@ communicator_devices& communicator_devices::of(const communicator& c) {
 
 task<> communicator_devices::find_window() {
   std::string why;
-  communicator notes = std::exchange(notes_, {});
-  std::shared_ptr<window> found = co_await window::open(on_, notes, this_process(), how_.chunk_bytes, &why);
+  std::shared_ptr<window> found = co_await window::open(on_, notes_, this_process(), how_.chunk_bytes, &why);
   if (found) {
-    own_->meet(std::move(found), std::move(notes));
+    own_->meet(std::move(found), std::move(notes_));
   } else {
     own_->meet_nowhere(std::move(why));
   }
+  looks_for_window_ = false;
 }
 
 task<> communicator_devices::connect(backend b) {
@@ -197,9 +199,9 @@ task<std::shared_ptr<work_state>> communicator_devices::perform(std::shared_ptr<
   c.ready = own_->event_before(c);
   std::optional<device_group::turn> mine;
   if (!group::is_message(c.kind)) mine.emplace(*own_);
-  if (mine && notes_ && group::has_chunks(c)) {
+  if (looks_for_window_ && group::has_chunks(c)) {
     co_await own_->its_turn(&*mine);
-    if (notes_) co_await find_window();
+    if (looks_for_window_) co_await find_window();
   }
   const backend by = pick(c);
   if (by == backend::nccl || by == backend::oneccl) {

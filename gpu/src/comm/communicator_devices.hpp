@@ -44,13 +44,13 @@ class communicator_devices final : public tutti::detail::device_side {
   communicator_devices(const communicator& c, const world_devices& opened);
   static communicator_devices& of(const communicator& c);
 
-  // Whether the ranks share a device in a way that is still to be found out.
-  bool looks_for_window() const noexcept { return static_cast<bool>(notes_); }
+  // Whether processes share a device, and it is still to be found out whether they can share its memory.
+  bool looks_for_window() const noexcept { return looks_for_window_; }
   // The same on all ranks. Throws errc::not_supported for a backend that is forced and cannot.
   backend pick(const call& c) const;
   served_by explain(const call& c) const;
-  // Starts one operation; `w` is waited for until it gives what is done when all of it is: done when that is in streams,
-  // or in the hands of a vendor's library. Throws what ends it.
+  // Carries out one operation, until all of it is in streams or in the hands of a vendor's library. Gives the work that
+  // is done when the operation is: `w`, or the library's, which then stands in for it. Throws what ends it.
   task<std::shared_ptr<work_state>> perform(std::shared_ptr<work_state> w);
 
  private:
@@ -63,7 +63,8 @@ class communicator_devices final : public tutti::detail::device_side {
   const std::string name_;
   const open_options how_;
   std::shared_ptr<device_group> own_;
-  communicator notes_;    // of the window that is to be looked for
+  bool looks_for_window_ = false;
+  communicator notes_;    // of the window, until that is found
   communicator control_;  // beside the vendor's library
   std::shared_ptr<group> vendor_;
   int connecting_ = 0;  // operations that wait for it
