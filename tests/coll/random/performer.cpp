@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "coll/random/performer.hpp"
 
+#include "coll/random/calls.hpp"
+
 #include <algorithm>
 #include <deque>
 #include <exception>
@@ -28,70 +30,15 @@ struct flight {
   elements out;
   std::span<std::uint32_t> result;
   elements wanted;
+  std::unique_ptr<other_memory::copies> elsewhere;
   std::vector<request> requests;  // go first: they refer to what is above
 };
 
-template <class Op>
-operation<> reduction(const communicator& c, const step& s, std::span<const std::uint32_t> in,
-                      std::span<std::uint32_t> out, const std::vector<std::size_t>& counts, Op op) {
-  switch (s.kind) {
-    case kind::reduce:
-      return s.in_place ? c.reduce(out, op, s.root) : c.reduce(in, out, op, s.root);
-    case kind::all_reduce:
-      return s.in_place ? c.all_reduce(out, op) : c.all_reduce(in, out, op);
-    case kind::scan:
-      return c.scan(in, out, op);
-    case kind::exclusive_scan:
-      return c.exclusive_scan(in, out, op);
-    case kind::reduce_scatter:
-      return c.reduce_scatter(in, out, op);
-    default:
-      return c.reduce_scatter_v(in, counts, out, op);
-  }
-}
-
-operation<> call_of(const communicator& c, const step& s, flight& f, std::span<std::uint32_t> in) {
-  const std::span<std::uint32_t> out = f.result;
-  switch (s.kind) {
-    case kind::barrier:
-      return c.barrier();
-    case kind::broadcast:
-      return c.broadcast(out, s.root);
-    case kind::scatter:
-      return c.scatter(in, out, s.root);
-    case kind::gather:
-      return c.gather(in, out, s.root);
-    case kind::all_gather:
-      return c.all_gather(in, out);
-    case kind::all_to_all:
-      return c.all_to_all(in, out);
-    case kind::scatter_v:
-      return c.scatter_v(in, f.plan.in_counts, out, s.root);
-    case kind::gather_v:
-      return c.gather_v(in, out, f.plan.out_counts, s.root);
-    case kind::all_gather_v:
-      return c.all_gather_v(in, out, f.plan.out_counts);
-    case kind::all_to_all_v:
-      return c.all_to_all_v(in, f.plan.in_counts, out, f.plan.out_counts);
-    default:
-      break;
-  }
-  switch (s.op) {
-    case fold::sum:
-      return reduction(c, s, in, out, f.plan.in_counts, sum);
-    case fold::product:
-      return reduction(c, s, in, out, f.plan.in_counts, product);
-    case fold::max:
-      return reduction(c, s, in, out, f.plan.in_counts, tutti::max);
-    default:
-      return reduction(c, s, in, out, f.plan.in_counts, bxor);
-  }
-}
-
 class performer {
  public:
-  performer(communicator world, const program& p, std::size_t spoilt)
+  performer(communicator world, const program& p, std::size_t spoilt, other_memory* memory)
       : program_(p),
+        memory_(memory),
         random_(p.seed * 31 + static_cast<std::uint64_t>(world.rank())),
         me_(world.rank()),
         spoilt_(spoilt) {
@@ -135,7 +82,7 @@ class performer {
         co_await exchange(s, c, *f);
         break;
       case action::collective:
-        begin(s, c, *f);
+        co_await begin(s, c, f.get());
         break;
       case action::make:
         co_await make(s, c);
@@ -188,7 +135,8 @@ class performer {
     }
   }
 
-  void begin(const step& s, const communicator& c, flight& f) {
+  task<> begin(const step& s, communicator c, flight* into) {
+    flight& f = *into;
     f.plan = part_of(program_, s, f.rank);
     const bool is_root = f.rank == s.root;
     const bool has_root = s.kind == kind::scatter || s.kind == kind::scatter_v || s.kind == kind::gather ||
@@ -222,7 +170,12 @@ class performer {
       in = f.result.subspan(f.plan.own_out, f.in.size());
     }
     if (s.number == spoilt_ && f.rank == 0) in[0] ^= 1;
-    f.requests.push_back(start(call_of(c, s, f, in).with(s.with)));
+    if (memory_ == nullptr) {
+      f.requests.push_back(start(call_of(c, s, f.plan, in, f.result).with(s.with)));
+    } else {
+      f.elsewhere = co_await memory_->start(c, &s, &f.plan, in, f.result);
+      f.requests.push_back(std::move(f.elsewhere->moving));
+    }
   }
 
   task<> make(const step& s, communicator c) {
@@ -274,6 +227,7 @@ class performer {
       f->results[next] = co_await f->requests[next];
     }
     if (s.what == action::collective) {
+      if (f->elsewhere) co_await f->elsewhere->fetch(f->result);
       if (!std::equal(f->result.begin(), f->result.end(), f->wanted.begin(), f->wanted.end()))
         wrong(s, "another result");
     } else {
@@ -313,6 +267,7 @@ class performer {
   }
 
   const program& program_;
+  other_memory* const memory_;
   random_numbers random_;
   int me_;
   std::size_t spoilt_;
@@ -322,8 +277,8 @@ class performer {
 
 }  // namespace
 
-task<> perform(communicator world, const program* p, std::size_t spoilt) {
-  performer one(std::move(world), *p, spoilt);
+task<> perform(communicator world, const program* p, std::size_t spoilt, other_memory* memory) {
+  performer one(std::move(world), *p, spoilt, memory);
   co_await one.run();
 }
 
