@@ -191,6 +191,45 @@ task<> messages(place at) {
   co_await to_me;
 }
 
+// On one emulated device.
+template <class Main>
+void on_emulated(int ranks, Main main) {
+  const auto device = std::make_shared<tutti::emulated::emulated_device>();
+  bench on;
+  on.open = [device](const communicator& of) { return tutti::emulated::open(of, device); };
+  on.pause = [device](bool still) { device->pause(still); };
+  tutti::init_options options;
+  options.timeout = tutti::test::patience;
+  tutti::run_local(ranks, options, [&](communicator world) { return main(std::move(world), &on); });
+}
+
+task<> probed(place at, tutti::status* seen) { *seen = co_await at.world.probe(0, 7, at.stream); }
+
+// The first message is the receive's, although the probe waited before it.
+task<> a_probe_beside_a_receive(communicator world, bench* on) {
+  const place at = co_await open(world, on);
+  gpu::device_buffer<float> x(at.device, 10), longer(at.device, 20);
+  if (world.rank() == 0) {
+    co_await world.barrier();
+    co_await world.send(x, 1, 7, at.stream);
+    co_await world.barrier();
+    co_await world.send(longer, 1, 7, at.stream);
+  } else {
+    tutti::status seen;
+    tutti::scope probing;
+    probing.spawn(probed(at, &seen));
+    tutti::request receiving = world.irecv(longer, 0, 7, at.stream);
+    co_await world.barrier();
+    const tutti::status first = co_await receiving;
+    TUTTI_EXPECT(first.bytes == x.bytes());
+    co_await world.barrier();
+    co_await probing.join();
+    TUTTI_EXPECT(seen.bytes == longer.bytes());
+    co_await world.recv(longer, 0, 7, at.stream);
+  }
+}
+TEST_CASE("a probe takes nothing from a receive") { on_emulated(2, a_probe_beside_a_receive); }
+
 // API.md section 5.
 task<> step(place at) {
   const gpu::stream compute = at.stream;
@@ -240,18 +279,6 @@ TEST_CASE("every operation gives on memory of devices what it gives on memory of
 }
 
 TEST_CASE("the same where everything is staged") { on_each_backend(2, staged); }
-
-// On one emulated device.
-template <class Main>
-void on_emulated(int ranks, Main main) {
-  const auto device = std::make_shared<tutti::emulated::emulated_device>();
-  bench on;
-  on.open = [device](const communicator& of) { return tutti::emulated::open(of, device); };
-  on.pause = [device](bool still) { device->pause(still); };
-  tutti::init_options options;
-  options.timeout = tutti::test::patience;
-  tutti::run_local(ranks, options, [&](communicator world) { return main(std::move(world), &on); });
-}
 
 task<> in_other_communicators(communicator world, bench* on) {
   const place at = co_await open(world, on);

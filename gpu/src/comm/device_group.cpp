@@ -274,12 +274,15 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
   w->finish_with(*use.in);
 }
 
-// The announcement says how long the message is: it is received, and kept for the receive.
+// The announcement says how long the message is: it is taken when it is there, and kept for the receive.
 task<> device_group::probe(work_state* w) {
   const call& c = w->what;
-  if (find_probed(c.peer, c.tag) == probed_.end()) {
+  while (find_probed(c.peer, c.tag) == probed_.end()) {
+    const status there = co_await heads_.probe(c.peer, c.tag);
     announcement next;
-    next.from = co_await heads_.recv(std::span<std::uint64_t>(next.head), c.peer, c.tag);
+    request taking = heads_.irecv(std::span<std::uint64_t>(next.head), there.source, there.tag);
+    if (!taking.done()) continue;  // a receive was faster
+    next.from = co_await taking;
     probed_.push_back(next);
   }
   const announcement& first = *find_probed(c.peer, c.tag);
