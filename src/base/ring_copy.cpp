@@ -14,17 +14,9 @@ namespace {
 constexpr std::size_t line_bytes = 64;
 constexpr std::size_t least_long_bytes = 16 * 1024;
 
-// A register. Loaded and stored by a memcpy of constant size, which compiles to one instruction.
-using chunk [[gnu::vector_size(16)]] = char;
-
-chunk load(const char* from) noexcept {
-  chunk c;
-  std::memcpy(&c, from, sizeof c);
-  return c;
-}
-void store(char* to, const chunk& c) noexcept { std::memcpy(to, &c, sizeof c); }
-
-void by_loads_and_stores(void* to, const void* from, std::size_t bytes) noexcept {
+// `Chunk`: what a register holds.
+template <class Chunk>
+[[gnu::always_inline]] inline void copy_lines(void* to, const void* from, std::size_t bytes) noexcept {
   auto* out = static_cast<char*>(to);
   const auto* in = static_cast<const char*>(from);
   // Whole lines from here on.
@@ -33,17 +25,23 @@ void by_loads_and_stores(void* to, const void* from, std::size_t bytes) noexcept
   out += head;
   in += head;
   bytes -= head;
-  for (; bytes >= line_bytes; bytes -= line_bytes, out += line_bytes, in += line_bytes) {
-    const chunk a = load(in), b = load(in + 16), c = load(in + 32), d = load(in + 48);
-    store(out, a);
-    store(out + 16, b);
-    store(out + 32, c);
-    store(out + 48, d);
+  constexpr std::size_t step = 2 * sizeof(Chunk);
+  for (; bytes >= step; bytes -= step, out += step, in += step) {
+    Chunk a, b;
+    std::memcpy(&a, in, sizeof a);
+    std::memcpy(&b, in + sizeof a, sizeof b);
+    std::memcpy(out, &a, sizeof a);
+    std::memcpy(out + sizeof a, &b, sizeof b);
   }
   std::memcpy(out, in, bytes);
 }
 
 #if defined(__x86_64__)
+using long_chunk [[gnu::vector_size(32)]] = char;
+[[gnu::target("avx")]] void by_long_loads_and_stores(void* to, const void* from, std::size_t bytes) noexcept {
+  copy_lines<long_chunk>(to, from, bytes);
+}
+
 bool has_fast_string_copy() noexcept {
   constexpr unsigned erms = 1U << 9, fsrm = 1U << 4;
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -54,6 +52,15 @@ void by_string_instruction(void* to, const void* from, std::size_t bytes) noexce
   asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
 }
 #endif
+
+void by_loads_and_stores(void* to, const void* from, std::size_t bytes) noexcept {
+#if defined(__x86_64__)
+  static const bool has_long = __builtin_cpu_supports("avx") != 0;
+  if (has_long) return by_long_loads_and_stores(to, from, bytes);
+#endif
+  using chunk [[gnu::vector_size(16)]] = char;
+  copy_lines<chunk>(to, from, bytes);
+}
 
 }  // namespace
 
