@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <stdexcept>
@@ -17,9 +18,15 @@
 #include "base/text.hpp"
 
 namespace tutti::launch {
+namespace {
+
+constexpr auto for_last_words = std::chrono::milliseconds(500);
+
+}  // namespace
 
 job_output::job_output(boost::asio::io_context& loop, const options& o, std::function<void()> reader_gone)
     : loop_(loop),
+      patience_(loop),
       log_dir_(o.log_dir),
       quiet_(o.quiet),
       speakers_(o.tag_output),
@@ -110,16 +117,22 @@ std::vector<std::string> job_output::last_error_lines(int rank, std::size_t coun
 }
 
 void job_output::pump_closed() {
-  if (--open_pumps_ == 0 && finished_) boost::asio::post(loop_, std::exchange(finished_, nullptr));
+  if (--open_pumps_ > 0 || !finished_) return;
+  patience_.cancel();
+  boost::asio::post(loop_, std::exchange(finished_, nullptr));
 }
 
 void job_output::finish(std::function<void()> done) {
   if (open_pumps_ == 0) return boost::asio::post(loop_, std::move(done));
   finished_ = std::move(done);
-  for (const rank_pumps& pumps : pumps_) {
-    pumps.output->finish();
-    pumps.error->finish();
-  }
+  patience_.expires_after(for_last_words);
+  patience_.async_wait([this](const boost::system::error_code& cancelled) {
+    if (cancelled) return;
+    for (const rank_pumps& pumps : pumps_) {
+      pumps.output->finish();
+      pumps.error->finish();
+    }
+  });
 }
 
 void job_output::drain(std::function<void()> done) {

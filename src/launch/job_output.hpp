@@ -4,6 +4,7 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -40,7 +41,8 @@ class job_output {
   // The last complete lines that `rank` wrote to standard error, at most `count`.
   std::vector<std::string> last_error_lines(int rank, std::size_t count) const;
 
-  // The ranks are gone: calls `done` when all they wrote has been passed on to the sinks...
+  // The ranks are gone: calls `done` when all they wrote has been passed on to the sinks. What still holds their
+  // pipes, such as the tee of a tracked console, has half a second for their last words...
   void finish(std::function<void()> done);
   // ...and this one when it has left the sinks too.
   void drain(std::function<void()> done);
@@ -71,6 +73,7 @@ class job_output {
   void pump_closed();
 
   boost::asio::io_context& loop_;
+  boost::asio::steady_timer patience_;
   std::string log_dir_;
   bool quiet_;
   int restart_count_ = 0;
