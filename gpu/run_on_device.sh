@@ -11,7 +11,7 @@
 #   machine    which machine and versions, NCCL, MPS; whether the GPU opens
 #   perf       one process: what reaching a stream, parking, calls, gates, copies, reductions on the GPU and NCCL take
 #   processes  CUDA IPC, ranks as processes on one GPU, two of NCCL's by NCCL_HOSTID
-#   tests      every test of devices on the GPU, on both loops, and those of device communicators under compute-sanitizer
+#   tests      every test of devices on the GPU, on both loops; collectives and conversions under compute-sanitizer
 #   examples   gpu_ring_all_reduce, gpu_overlap, gpu_train
 set -euo pipefail
 groups=(machine perf processes tests examples)
@@ -153,7 +153,7 @@ tests() {
   sanitizer=$(find_sanitizer)
   if [[ -n $sanitizer && -z $rehearsal ]]; then
     step sanitizer 240 12 env TUTTI_TEST_DEVICES=CUDA "$sanitizer" --tool memcheck --error-exitcode 9 "$dir/bin/gpu_test" --no-intro \
-      '--source-file=*device_communicator_test*,*convert_test*'
+      '--source-file=*open_test*,*convert_test*'
   else
     echo "not run: ${rehearsal:-compute-sanitizer is not here}" | tee -a "$log"
   fi

@@ -235,7 +235,7 @@ class trainer {
     parallel_.ready(0, compute_);
 
     std::vector<float> losses(static_cast<std::size_t>(columns));
-    gpu::work told = tutti::start(compute_.download(losses, losses_.span().first(losses.size())));
+    tutti::request told = tutti::start(compute_.download(losses, losses_.span().first(losses.size())));
     co_await parallel_.reduced(compute_);
     update(second_);
     update(first_);

@@ -100,9 +100,6 @@ struct world {
   bool duplicate = false;
   std::map<std::uint64_t, collective> collectives;
   std::map<std::pair<int, int>, std::deque<message>> sends, receives;  // by source and destination
-  std::map<int, std::map<int, std::vector<std::pair<int, int>>>>
-      splits;  // number of the split, color, (key, rank)
-  std::map<int, int> split_arrived;
 };
 
 struct scaled_sum {
@@ -115,7 +112,6 @@ struct tutti::nccl::abi::communicator {
   std::shared_ptr<world> of;
   int rank = 0;
   std::uint64_t sequence = 0;
-  int splits = 0;
   bool aborted = false;
   bool freed = false;
   std::vector<std::pair<std::atomic<std::uint64_t>*, int>>
@@ -517,10 +513,9 @@ TUTTI_EXPORT result ncclCommInitRank(communicator** c, int size, unique_id id, i
   return join(std::string(id.bytes, sizeof id.bytes), size, rank, c);
 }
 TUTTI_EXPORT result ncclCommInitRankConfig(communicator** c, int size, unique_id id, int rank,
-                                           const config* how) {
+                                           const void* how) {
   unsigned magic = 0;  // behind the size
-  if (how != nullptr)
-    std::memcpy(&magic, reinterpret_cast<const char*>(how) + sizeof(std::size_t), sizeof magic);
+  if (how != nullptr) std::memcpy(&magic, static_cast<const char*>(how) + sizeof(std::size_t), sizeof magic);
   if (magic != 0xcafebeef) return invalid_argument;
   return join(std::string(id.bytes, sizeof id.bytes), size, rank, c);
 }
@@ -551,41 +546,6 @@ TUTTI_EXPORT result ncclCommRevoke(communicator* c, int) {
 TUTTI_EXPORT result ncclCommGetAsyncError(communicator*, result* code) {
   *code = success;
   return success;
-}
-TUTTI_EXPORT result ncclCommSplit(communicator* c, int color, int key, communicator** made, config*) {
-  std::string name;
-  int rank = 0, size = 0;
-  {
-    std::unique_lock lock(lib().mutex);
-    use(c);
-    const int number = c->splits++;
-    if (color >= 0) c->of->splits[number][color].emplace_back(key, c->rank);
-    ++c->of->split_arrived[number];
-    lib().changed.notify_all();
-    if (!lib().changed.wait_until(lock, std::chrono::system_clock::now() + std::chrono::seconds(60),
-                                  [&] { return c->of->split_arrived[number] >= c->of->size || c->aborted; }))
-      return system_error;
-    *made = nullptr;
-    if (color < 0) return success;
-    auto members = c->of->splits[number][color];
-    std::sort(members.begin(), members.end());
-    size = static_cast<int>(members.size());
-    while (members[static_cast<std::size_t>(rank)].second != c->rank) ++rank;
-    name = "split " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())) + " " +
-           std::to_string(number) + " " + std::to_string(color);
-  }
-  return join(name, size, rank, made);
-}
-TUTTI_EXPORT result ncclCommShrink(communicator* c, int* excluded, int n, communicator** made, config*, int) {
-  {
-    const std::lock_guard lock(lib().mutex);
-    use(c);
-  }
-  int rank = c->rank;
-  for (int i = 0; i < n; ++i)
-    if (excluded[i] < c->rank) --rank;
-  return join("shrink " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())), c->of->size - n,
-              rank, made);
 }
 TUTTI_EXPORT result ncclAllReduce(const void* in, void* out, std::size_t n, int type, int op, communicator* c,
                                   void* s) {

@@ -36,8 +36,7 @@ enum class what {
   scatter,
   all_gather,
   all_to_all,
-  all_to_all_v,
-  split
+  all_to_all_v
 };
 
 struct part {
@@ -52,23 +51,16 @@ struct part {
   int root = 0;
   const std::size_t* to = nullptr;
   const std::size_t* from = nullptr;
-  int color = 0, key = 0;
 };
 struct collective {
   std::vector<part> parts;
   int arrived = 0;
   bool done = false;
 };
-struct message {
-  const void* data;
-  std::size_t bytes;
-  bool taken = false;
-};
 struct world {
   int size = 0;
   int joined = 0;
   std::map<std::uint64_t, collective> collectives;
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<message>>> messages;  // by source and destination
 };
 
 // Its handles: communicators.
@@ -157,8 +149,6 @@ std::vector<bytes> results_of(const std::vector<part>& p) {
           for (std::size_t k = 0; k < r; ++k) before += x.to[k];
           add(at(x.in, before), x.to[r]);
         }
-        break;
-      case what::split:
         break;
     }
   }
@@ -306,27 +296,6 @@ TUTTI_EXPORT result onecclCommDestroy(communicator* c) {
   delete c;
   return success;
 }
-TUTTI_EXPORT result onecclCommSplit(communicator* c, int color, int key, communicator** made, config*) {
-  if (key < 0) return plugin_exception;
-  part mine;
-  mine.kind = what::split;
-  mine.color = color;
-  mine.key = key;
-  std::vector<part> all;
-  const std::uint64_t number = c->sequence;
-  if (const result code = meet(c, mine, &all); code != success) return code;
-  *made = nullptr;
-  if (color < 0) return success;
-  int rank = 0, size = 0;
-  for (std::size_t r = 0; r < all.size(); ++r) {
-    if (all[r].color != color) continue;
-    ++size;
-    if (all[r].key < key || (all[r].key == key && static_cast<int>(r) < c->rank)) ++rank;
-  }
-  return join("split " + std::to_string(reinterpret_cast<std::uintptr_t>(c->of.get())) + " " +
-                  std::to_string(number) + " " + std::to_string(color),
-              size, rank, made);
-}
 TUTTI_EXPORT result onecclAllReduce(void* in, void* out, std::size_t n, int type, int op, communicator* c,
                                     void* stream) {
   return reducing(c, {.kind = what::all_reduce, .in = in, .out = out, .count = n, .type = type, .op = op},
@@ -362,32 +331,6 @@ TUTTI_EXPORT result onecclAllToAll(const void* in, void* out, std::size_t n, int
 TUTTI_EXPORT result onecclAllToAllV(const void* in, const std::size_t* to, void* out, const std::size_t* from,
                                     int type, communicator* c, void*) {
   return meet(c, {.kind = what::all_to_all_v, .in = in, .out = out, .type = type, .to = to, .from = from});
-}
-TUTTI_EXPORT result onecclSend(const void* data, std::size_t n, int type, int peer, communicator* c, void*) {
-  std::unique_lock lock(lib().mutex);
-  if (misused(c)) return 5;
-  if (const result code = refused(); code != success) return code;
-  const auto m =
-      std::make_shared<message>(message{data, n * tutti::gpu::kernels::bytes_of(element_of(type))});
-  c->of->messages[{c->rank, peer}].push_back(m);
-  lib().changed.notify_all();
-  lib().changed.wait(lock, [&] { return m->taken && !lib().blocked; });
-  return success;
-}
-TUTTI_EXPORT result onecclRecv(void* data, std::size_t n, int type, int peer, communicator* c, void*) {
-  std::unique_lock lock(lib().mutex);
-  if (misused(c)) return 5;
-  if (const result code = refused(); code != success) return code;
-  const std::shared_ptr<world> w = c->of;
-  auto& waiting = w->messages[{peer, c->rank}];
-  lib().changed.wait(lock, [&] { return !waiting.empty() && !lib().blocked; });
-  const std::shared_ptr<message> m = waiting.front();
-  waiting.pop_front();
-  if (m->bytes != n * tutti::gpu::kernels::bytes_of(element_of(type))) return 4;
-  std::memcpy(data, m->data, m->bytes);
-  m->taken = true;
-  lib().changed.notify_all();
-  return success;
 }
 TUTTI_EXPORT result onecclRedOpCreatePreMulSum(int* op, void* scalar, int type, int, communicator* c) {
   double factor = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// operation<T>: what every communicator operation returns.
+// operation<T>: what every operation of a communicator, and of a device's stream, returns.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -72,7 +72,7 @@ class [[nodiscard(
     requires(boost::asio::completion_token_for<Token, signature> &&
              !detail::is_direct_await<std::decay_t<Token>>)
   auto operator()(Token&& token) && {
-    if (!state_.what().comm) refuse();
+    if (!detail::has_loop(state_.what())) refuse();
     return boost::asio::async_initiate<Token, signature>(detail::initiation<T>(state_.what()), token);
   }
   // co_await inside boost::asio::awaitable without a token: the operand is alive in the suspended frame, so

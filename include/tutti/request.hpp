@@ -110,7 +110,7 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   template <class Token>
     requires(boost::asio::completion_token_for<Token, detail::signature_of<T>>)
   auto operator()(Token&& token) & {
-    if (slot_ == nullptr || !detail::request_state(*slot_).what().comm) take();  // throws
+    if (slot_ == nullptr || !detail::has_loop(detail::request_state(*slot_).what())) take();  // throws
     return boost::asio::async_initiate<Token, detail::signature_of<T>>(
         [](auto handler, detail::owned_request_slot slot) {
           detail::request_handler<T, std::decay_t<decltype(handler)>>::run(std::move(slot),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gpu-perf: what tutti's ways with devices cost, beside the same done without tutti, and beside what the
-// machine allows. Results are checked; a row whose result is wrong says so and fails the program.
+// gpu-perf: what tutti's ways with devices cost, beside the same without tutti and beside what the machine
+// allows. Each result is checked: a wrong one fails the program.
 //   gpu-perf --device cuda                     one rank: latencies, copies, NCCL
 //   gpu-perf --device cuda --ranks 4           ranks as threads that share the device: one_device and staged
 //   tutti-run -n 2 gpu-perf --device cuda      ranks as processes
@@ -22,8 +22,7 @@
 #include <thread>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
-#include <tutti/gpu/device_communicator.hpp>
-#include <tutti/nccl.hpp>
+#include <tutti/gpu.hpp>
 #include <tutti/tutti.hpp>
 #include <utility>
 #include <vector>
@@ -77,12 +76,12 @@ task<> latency(session* s) {
   if (s->cuda) raw.emplace();
   for (int i = 0; i < s->rounds; ++i) {
     auto begin = clock_type::now();
-    gpu::work filled = tutti::start(stream.fill(word, std::byte{1}));
+    tutti::request filled = tutti::start(stream.fill(word, std::byte{1}));
     co_await stream.reached();
     awaited.push_back(seconds(clock_type::now() - begin) * 1e6);
     if (!raw) continue;
     begin = clock_type::now();
-    gpu::work again = tutti::start(stream.fill(word, std::byte{1}));
+    tutti::request again = tutti::start(stream.fill(word, std::byte{1}));
     raw->spin_on_event(stream.native());
     spun.push_back(seconds(clock_type::now() - begin) * 1e6);
     co_await again;
@@ -152,11 +151,11 @@ task<> gates(session* s) {
       words.emplace_back(s->dev, 1);
     }
     gpu::gate closed = first.close();
-    std::vector<gpu::work> started;
+    std::vector<tutti::request> started;
     for (std::size_t i = 0; i + 1 < n; ++i)
       started.push_back(tutti::start(streams[i].fill(words[i], std::byte{1})));
     const auto going = [&started] {
-      return std::count_if(started.begin(), started.end(), [](const gpu::work& w) { return w.done(); });
+      return std::count_if(started.begin(), started.end(), [](const tutti::request& w) { return w.done(); });
     };
     boost::asio::steady_timer pause(s->world.get_executor());
     for (int i = 0; i < 100 && going() + 1 < static_cast<std::ptrdiff_t>(n); ++i) {
@@ -165,7 +164,7 @@ task<> gates(session* s) {
     }
     const auto held = static_cast<std::ptrdiff_t>(n) - 1 - going();
     closed.open();
-    for (gpu::work& w : started) co_await w;
+    for (tutti::request& w : started) co_await w;
     s->row("gates", "one of " + std::to_string(n) + " streams: others held", static_cast<double>(held), "");
   }
 }
@@ -210,8 +209,8 @@ task<> copies(session* s) {
     co_await down.download(q, a);
     out.push_back(seconds(clock_type::now() - begin));
     begin = clock_type::now();
-    gpu::work first = tutti::start(up.upload(a, p));
-    gpu::work second = tutti::start(down.download(q, b));
+    tutti::request first = tutti::start(up.upload(a, p));
+    tutti::request second = tutti::start(down.download(q, b));
     co_await first;
     co_await second;
     both.push_back(seconds(clock_type::now() - begin));
@@ -235,14 +234,27 @@ task<bool> is_right(gpu::stream s, gpu::device_buffer<float>* result, float expe
   co_return std::all_of(host.begin(), host.end(), [expected](float x) { return x == expected; });
 }
 
-template <class Comm>
-task<double> time_of(session* s, Comm* comm, gpu::stream in, gpu::device_buffer<float>* a,
-                     gpu::device_buffer<float>* b, gpu::path way) {
+// A communicator whose collectives go by this backend. It has been used once, so that what the backend finds
+// out and connects at the first use is there. Empty where the backend cannot be used.
+task<tutti::communicator> forced(session* s, gpu::backend by) {
+  const tutti::communicator made = co_await s->world.duplicate();
+  gpu::open_options how;
+  how.backend = by;
+  co_await gpu::open(made, s->dev, how);
+  gpu::device_buffer<float> x(s->dev, 1);
+  const auto first = co_await tutti::as_result(made.all_reduce(x, tutti::sum, gpu::stream(s->dev)));
+  if (!first.error) co_return made;
+  if (s->world.rank() == 0) std::printf("%-22s not measured: %s\n", gpu::name_of(by), first.message.c_str());
+  co_return tutti::communicator();
+}
+
+task<double> time_of(session* s, tutti::communicator over, gpu::stream in, gpu::device_buffer<float>* a,
+                     gpu::device_buffer<float>* b) {
   std::vector<double> times;
   for (int i = 0; i < 12; ++i) {
     co_await s->world.barrier();
     const auto begin = clock_type::now();
-    co_await comm->all_reduce(*a, *b, tutti::sum, in).by(way);
+    co_await over.all_reduce(*a, *b, tutti::sum, in);
     if (i >= 2) times.push_back(seconds(clock_type::now() - begin));
   }
   double slowest = median(times);
@@ -251,29 +263,27 @@ task<double> time_of(session* s, Comm* comm, gpu::stream in, gpu::device_buffer<
 }
 
 task<> collectives(session* s) {
-  gpu::device_communicator comm = co_await gpu::init(s->world, s->dev);
   const gpu::stream stream(s->dev);
   const int ranks = s->world.size();
   const float expected = static_cast<float>(ranks * (ranks + 1) / 2);
-  for (const std::size_t mib : {1, 16, 64}) {
-    if (mib > s->largest_mib) continue;
-    const std::size_t n = (mib << 20) / sizeof(float), bytes = mib << 20;
-    gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
-    {
+  for (const gpu::backend by : {gpu::backend::staged, gpu::backend::one_device}) {
+    const tutti::communicator over = co_await forced(s, by);
+    if (!over) continue;
+    for (const std::size_t mib : {1, 16, 64}) {
+      if (mib > s->largest_mib) continue;
+      const std::size_t n = (mib << 20) / sizeof(float), bytes = mib << 20;
+      gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
       const std::vector<float> mine(n, static_cast<float>(s->world.rank() + 1));
       co_await stream.upload(a, mine);
-    }
-    for (const gpu::path way : {gpu::path::staged, gpu::path::one_device}) {
-      if (!comm.can(way) || (way == gpu::path::one_device && !s->dev.can().kernels)) continue;
-      const double t = co_await time_of(s, &comm, stream, &a, &b, way);
+      const double t = co_await time_of(s, over, stream, &a, &b);
       const bool right = co_await is_right(stream, &b, expected);
       s->wrong = s->wrong || !right;
-      // Staged: all ranks' bytes cross to the host, and back, at once. On the device: all inputs are read,
-      // all outputs written.
+      // staged: the bytes of all ranks cross the bus both ways at once. one_device: the device reads all
+      // inputs and writes all outputs.
       const double all = static_cast<double>(ranks) * static_cast<double>(bytes);
       const double floor =
-          way == gpu::path::staged ? all / std::min(s->to_device, s->to_host) : 2 * all / s->on_device;
-      const std::string what = std::string(gpu::name_of(way)) + ", " + std::to_string(mib) + " MiB, " +
+          by == gpu::backend::staged ? all / std::min(s->to_device, s->to_host) : 2 * all / s->on_device;
+      const std::string what = std::string(gpu::name_of(by)) + ", " + std::to_string(mib) + " MiB, " +
                                std::to_string(ranks) + " ranks";
       s->row("all_reduce", what, t * 1e6, "us", right ? "right" : "WRONG");
       s->row("all_reduce", "  of its floor", 100 * floor / t, "%");
@@ -304,51 +314,40 @@ task<> nccl_calls(session* s) {
 }
 
 task<> against_nccl(session* s) {
-  if (!s->cuda) co_return;
-  std::string failure = tutti::nccl::why_not();
-  if (failure.empty() && s->world.size() > tutti::cuda::device_count() &&
-      std::getenv("NCCL_HOSTID") == nullptr)
-    failure = "ranks share a GPU, which NCCL refuses, unless each has a NCCL_HOSTID of its own";
-  if (failure.empty()) try {
-      if (s->world.size() == 1) co_await nccl_calls(s);
-      tutti::nccl::communicator comm = co_await tutti::nccl::init(s->world, s->dev);
-      tutti::perf::gpu::raw_nccl raw;
-      tutti::perf::gpu::raw_cuda cuda;
-      tutti::perf::gpu::raw_nccl::id id{};
-      if (s->world.rank() == 0) id = raw.make_id();
-      co_await s->world.broadcast(id, 0);
-      raw.init(s->world.size(), id, s->world.rank());
-      const gpu::stream stream(s->dev);
-      const float expected = static_cast<float>(s->world.size());
-      for (const std::size_t mib : {1, 16, 64}) {
-        const std::size_t n = (mib << 20) / sizeof(float);
-        if (mib > s->largest_mib) continue;
-        gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
-        const std::vector<float> ones(n, 1.0f);
-        co_await stream.upload(a, ones);
-        std::vector<double> awaited, synchronized;
-        for (int i = 0; i < 60; ++i) {  // in turns
-          auto begin = clock_type::now();
-          co_await comm.all_reduce(a, b, tutti::sum, stream);
-          if (i >= 10) awaited.push_back(seconds(clock_type::now() - begin));
-          begin = clock_type::now();
-          raw.all_reduce(a.data(), b.data(), n, stream.native());
-          cuda.synchronize(stream.native());
-          if (i >= 10) synchronized.push_back(seconds(clock_type::now() - begin));
-        }
-        const bool right = co_await is_right(stream, &b, expected);
-        s->wrong = s->wrong || !right;
-        const std::string size = std::to_string(mib) + " MiB";
-        s->row("nccl", "co_await all_reduce, " + size, median(awaited) * 1e6, "us",
-               right ? "right" : "WRONG");
-        s->row("nccl", "raw and cuStreamSynchronize, " + size, median(synchronized) * 1e6, "us");
-        s->row("nccl", "  awaiting costs", 100 * (median(awaited) / median(synchronized) - 1), "%");
-      }
-    } catch (const std::exception& e) {
-      failure = e.what();
+  const tutti::communicator over = co_await forced(s, gpu::backend::nccl);
+  if (!over) co_return;
+  if (s->world.size() == 1) co_await nccl_calls(s);
+  tutti::perf::gpu::raw_nccl raw;
+  tutti::perf::gpu::raw_cuda cuda;
+  tutti::perf::gpu::raw_nccl::id id{};
+  if (s->world.rank() == 0) id = raw.make_id();
+  co_await s->world.broadcast(id, 0);
+  raw.init(s->world.size(), id, s->world.rank());
+  const gpu::stream stream(s->dev);
+  const float expected = static_cast<float>(s->world.size());
+  for (const std::size_t mib : {1, 16, 64}) {
+    const std::size_t n = (mib << 20) / sizeof(float);
+    if (mib > s->largest_mib) continue;
+    gpu::device_buffer<float> a(s->dev, n), b(s->dev, n);
+    const std::vector<float> ones(n, 1.0f);
+    co_await stream.upload(a, ones);
+    std::vector<double> awaited, synchronized;
+    for (int i = 0; i < 60; ++i) {  // in turns
+      auto begin = clock_type::now();
+      co_await over.all_reduce(a, b, tutti::sum, stream);
+      if (i >= 10) awaited.push_back(seconds(clock_type::now() - begin));
+      begin = clock_type::now();
+      raw.all_reduce(a.data(), b.data(), n, stream.native());
+      cuda.synchronize(stream.native());
+      if (i >= 10) synchronized.push_back(seconds(clock_type::now() - begin));
     }
-  if (!failure.empty() && s->world.rank() == 0)
-    std::printf("nccl                   not measured: %s\n", failure.c_str());
+    const bool right = co_await is_right(stream, &b, expected);
+    s->wrong = s->wrong || !right;
+    const std::string size = std::to_string(mib) + " MiB";
+    s->row("nccl", "co_await all_reduce, " + size, median(awaited) * 1e6, "us", right ? "right" : "WRONG");
+    s->row("nccl", "raw and cuStreamSynchronize, " + size, median(synchronized) * 1e6, "us");
+    s->row("nccl", "  awaiting costs", 100 * (median(awaited) / median(synchronized) - 1), "%");
+  }
 }
 
 // How long the loop's own thread is away, seen by a handler that comes again and again while the device
@@ -362,15 +361,15 @@ task<> probe(session* s, const bool* over, std::vector<double>* gaps) {
     last = now;
   }
 }
-task<> work_load(session* s, bool* over) {
-  gpu::device_communicator comm = co_await gpu::init(s->world, s->dev);
+task<> work_load(session* s, bool* ended) {
+  const tutti::communicator over = co_await forced(s, gpu::backend::staged);
   const gpu::stream stream(s->dev);
   gpu::device_buffer<float> a(s->dev, 1 << 20);
   co_await stream.fill(a, std::byte{0});
-  for (int i = 0; i < 5; ++i) co_await comm.all_reduce(a, tutti::sum, stream).by(gpu::path::staged);
-  *over = false;
-  for (int i = 0; i < 20; ++i) co_await comm.all_reduce(a, tutti::sum, stream).by(gpu::path::staged);
-  *over = true;
+  for (int i = 0; i < 5; ++i) co_await over.all_reduce(a, tutti::sum, stream);
+  *ended = false;
+  for (int i = 0; i < 20; ++i) co_await over.all_reduce(a, tutti::sum, stream);
+  *ended = true;
 }
 task<> blocking(session* s) {
   bool over = false;
@@ -422,7 +421,7 @@ task<int> measure(tutti::communicator world, wishes w) {
   s.on_device = rates[2];
   if (s.wants("all_reduce")) co_await collectives(&s);
   if (s.wants("away")) co_await blocking(&s);
-  if (s.wants("nccl")) co_await against_nccl(&s);
+  if (s.wants("nccl") && s.cuda) co_await against_nccl(&s);
   co_return s.wrong ? 1 : 0;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who carries operations out: the calls of one family each. Collectives on memory of devices are collectives,
-// whose coroutine is made by tutti::gpu.
+// whose coroutine is made by tutti::gpu; it carries out those of streams itself.
 #pragma once
 
 #include <string>
@@ -22,9 +22,12 @@ extern const backend messages;         // send, receive, probe
 extern const backend device_messages;  // the same of memory of devices
 extern const backend collectives;      // and what makes communicators
 extern const backend repairs;          // shrink
+extern const backend streams;          // copies, and what else is of one device's stream
+
+detail::stream_part& stream_part_of(const detail::call& what) noexcept;
 
 inline const backend& backend_of(const detail::call& what) noexcept {
-  static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs};
+  static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs, &streams};
   const detail::family of = detail::row_of(what.kind).of;
   if (of == detail::family::message && what.device) return device_messages;
   return *by_family[static_cast<std::size_t>(of)];

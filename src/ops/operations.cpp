@@ -50,8 +50,10 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
   on_complete_ = on_complete;
   owner_ = owner;
   const auto fail_with = [this](errc code, const std::exception& e) noexcept {
-    fail(code,
-         base::error_text([&] { return fmt::format("{}: {}", ops::title(*what_.comm, what_), e.what()); }));
+    fail(code, base::error_text([&] {
+           return fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind),
+                              e.what());
+         }));
   };
   try {
     const bool complete = begin();
@@ -73,6 +75,7 @@ bool operation_state::begin() {
 
 // Whatever may have to be refused, or needs more than its start.
 [[gnu::noinline]] bool operation_state::begin_with_care() {
+  if (is_of_stream(what_)) return ops::streams.start(*this);
   if (!what_.comm) {
     fail(errc::invalid_argument, fmt::format("{}: {}", name_of(what_.kind), ops::empty_text));
     return true;
@@ -127,7 +130,7 @@ void operation_state::forget_notes() noexcept {
 }
 
 void operation_state::stop(errc why, const std::string& text) noexcept {
-  if (running_ == nullptr || what_.comm->detached()) return;
+  if (running_ == nullptr || (what_.comm && what_.comm->detached())) return;
   ops::backend_of(what_).stop(*this, why, text);
 }
 
@@ -195,8 +198,8 @@ boost::system::error_code operation_state::asio_code() const noexcept {
 }
 
 void complete_later(operation_state& state) noexcept {
-  communicator_state& c = *state.what().comm;
-  if (c.detached() || !c.loop().on_this_thread()) {
+  communicator_state* const c = state.what().comm.get();
+  if (c == nullptr || c->detached() || !c->loop().on_this_thread()) {
     post_to_loop(state, [](void* s) noexcept { static_cast<operation_state*>(s)->complete(); }, &state);
     return;
   }
@@ -209,11 +212,15 @@ void complete_later(operation_state& state) noexcept {
     static_cast<late_completion&>(a).~late_completion();
     s.complete();
   };
-  c.engine().complete(*late);
+  c->engine().complete(*late);
+}
+
+boost::asio::io_context::executor_type executor_of(const call& what) noexcept {
+  return is_of_stream(what) ? ops::stream_part_of(what).executor() : executor_of(*what.comm);
 }
 
 void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner) {
-  boost::asio::post(executor_of(*state.what().comm), [f, owner] { f(owner); });
+  boost::asio::post(executor_of(state.what()), [f, owner] { f(owner); });
 }
 
 }  // namespace tutti::detail

@@ -40,7 +40,7 @@ task<> opened(communicator world) {
   TUTTI_EXPECT(s.get() != nullptr);
   const gpu::stream borrowed = cuda::stream::borrow(other, s.get());
   gpu::device_buffer<int> x(other, 100);
-  gpu::work w = tutti::start(s.fill(x, std::byte{5}));
+  tutti::request w = tutti::start(s.fill(x, std::byte{5}));
   co_await borrowed.reached();
   TUTTI_EXPECT(w.done());
   const gpu::device emulated = tutti::emulated::open(world);
@@ -67,7 +67,7 @@ task<> calls_of_a_program(communicator world, const tutti::test::fake_cuda* fake
   void* context = nullptr;
   TUTTI_EXPECT(retain(&context, 0) == 0 && set_current(context) == 0);
   gpu::device_buffer<int> x(dev, 100);
-  gpu::work filling = tutti::start(s.fill(x, std::byte{1}));
+  tutti::request filling = tutti::start(s.fill(x, std::byte{1}));
   TUTTI_EXPECT(synchronize(s.native()) == 0);
   TUTTI_EXPECT(misuse() == "");
   fake->set_capturing(s.native(), 1);

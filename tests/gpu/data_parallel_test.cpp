@@ -107,7 +107,7 @@ task<> averages(communicator world, gpu::device dev, way how) {
                             : how.in == order::forward ? k
                                                        : (k + static_cast<std::size_t>(world.rank())) % n;
       const gpu::stream& s = how.two_streams && i % 2 == 1 ? other : compute;
-      gpu::work computing = tutti::start(s.upload(m.spans[i], part(world.rank(), step, i)));
+      tutti::request computing = tutti::start(s.upload(m.spans[i], part(world.rank(), step, i)));
       parallel.ready(i, s);
     }
     if (how.in == order::never)
@@ -174,11 +174,11 @@ task<> while_backward_goes_on(communicator world, bench* on) {
   gpu::data_parallel parallel = co_await gpu::data_parallel::create(world, m.gradients, o);
   for (std::size_t step = 0; step < 2; ++step) {
     hook->averaged.clear();
-    gpu::work last = tutti::start(compute.upload(m.spans[5], part(world.rank(), step, 5)));
+    tutti::request last = tutti::start(compute.upload(m.spans[5], part(world.rank(), step, 5)));
     parallel.ready(5, compute);
     // The rest of the backward pass is not computed before that gradient's average is there.
     gpu::gate closed = compute.close();
-    std::vector<gpu::work> rest;
+    std::vector<tutti::request> rest;
     for (std::size_t i = 5; i-- > 0;) {
       rest.push_back(tutti::start(compute.upload(m.spans[i], part(world.rank(), step, i))));
       parallel.ready(i, compute);

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <fstream>
 #include <iterator>
-#include <tutti/gpu/device_communicator.hpp>
 #include <tutti/level_zero.hpp>
 #include <tutti/tutti.hpp>
 #include <vector>
@@ -47,7 +46,7 @@ task<> opened(communicator world) {
   const gpu::stream borrowed = level_zero::stream::borrow(other, s.get());
   gpu::device_buffer<int> x(other, 100);
   // One queue by two names: what either has taken comes before what the other takes later.
-  gpu::work filling = tutti::start(s.fill(x, std::byte{5}));
+  tutti::request filling = tutti::start(s.fill(x, std::byte{5}));
   std::vector<int> seen_by_host(100);
   co_await borrowed.download(seen_by_host, x);
   TUTTI_EXPECT(seen_by_host == std::vector<int>(100, 0x05050505));
@@ -64,13 +63,13 @@ task<> opened(communicator world) {
 // Ranks with a device each.
 task<> two_devices(communicator world) {
   const gpu::device dev = level_zero::open(world, world.rank());
+  co_await gpu::open(world, dev);
   const gpu::stream s(dev);
-  gpu::device_communicator comm = co_await gpu::init(world, dev);
-  TUTTI_EXPECT(!comm.can(gpu::path::one_device));
   gpu::device_buffer<float> a(dev, 100000);
   std::vector<float> v(100000, static_cast<float>(world.rank() + 1));
   co_await s.upload(a, v);
-  co_await comm.all_reduce(a, tutti::sum, s);
+  TUTTI_EXPECT(gpu::backend_for(world.all_reduce(a, tutti::sum, s)).with == gpu::backend::staged);
+  co_await world.all_reduce(a, tutti::sum, s);
   co_await s.download(v, a);
   for (const float x : v) TUTTI_EXPECT(x == 3.0f);
 }
@@ -121,9 +120,9 @@ task<> recycling(communicator world) {
   std::vector<int> in(64), out(64);
   for (int round = 0; round < 300; ++round) {
     std::fill(in.begin(), in.end(), round);
-    gpu::work up = tutti::start(first.upload(a, in));
+    tutti::request up = tutti::start(first.upload(a, in));
     second.wait(first);
-    gpu::work over = tutti::start(second.copy(b, a));
+    tutti::request over = tutti::start(second.copy(b, a));
     first.wait(second);
     idle.wait(second);  // a stream that only waits
     if (round % 50 == 49) {

@@ -37,8 +37,6 @@ SAME(init, ncclCommInitRank);
 SAME(finalize, ncclCommFinalize);
 SAME(destroy, ncclCommDestroy);
 SAME(abort, ncclCommAbort);
-SAME(async_error, ncclCommGetAsyncError);
-SAME(split, ncclCommSplit);
 SAME(all_reduce, ncclAllReduce);
 SAME(broadcast, ncclBroadcast);
 SAME(reduce, ncclReduce);
@@ -56,10 +54,6 @@ SAME(memory_free, ncclMemFree);
 SAME(register_memory, ncclCommRegister);
 SAME(deregister_memory, ncclCommDeregister);
 #endif
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 27, 0)
-SAME(shrink, ncclCommShrink);
-static_assert(abi::shrink_abort == NCCL_SHRINK_ABORT);
-#endif
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 7)
 SAME(revoke, ncclCommRevoke);
 #endif
@@ -73,8 +67,7 @@ static_assert(abi::int8 == ncclInt8 && abi::uint8 == ncclUint8 && abi::int32 == 
               abi::float16 == ncclFloat16 && abi::float32 == ncclFloat32 && abi::float64 == ncclFloat64 &&
               abi::bfloat16 == ncclBfloat16);
 static_assert(abi::sum == ncclSum && abi::product == ncclProd && abi::max == ncclMax && abi::min == ncclMin &&
-              abi::average == ncclAvg && abi::host_immediate == ncclScalarHostImmediate &&
-              abi::no_color == NCCL_SPLIT_NOCOLOR);
+              abi::average == ncclAvg && abi::host_immediate == ncclScalarHostImmediate);
 static_assert(sizeof(abi::unique_id) == sizeof(ncclUniqueId));
 
 }  // namespace

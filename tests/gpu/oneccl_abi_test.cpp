@@ -43,7 +43,7 @@ static_assert(abi::int8 == onecclInt8 && abi::uint8 == onecclUint8 && abi::int32
               abi::float64 == onecclFloat64 && abi::bfloat16 == onecclBfloat16);
 static_assert(abi::sum == onecclSum && abi::product == onecclProd && abi::max == onecclMax &&
               abi::min == onecclMin && abi::average == onecclAvg);
-static_assert(abi::host_immediate == onecclScalarHostImmediate && abi::no_color == ONECCL_SPLIT_NOCOLOR);
+static_assert(abi::host_immediate == onecclScalarHostImmediate);
 
 }  // namespace
 

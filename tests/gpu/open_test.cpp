@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 #include <algorithm>
+#include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -15,6 +16,7 @@
 #include <tutti/emulated.hpp>
 #include <tutti/gpu.hpp>
 #include <tutti/tutti.hpp>
+#include <type_traits>
 #include <vector>
 
 namespace {
@@ -24,51 +26,15 @@ using tutti::communicator;
 using tutti::errc;
 using tutti::task;
 using tutti::test::bench;
+using tutti::test::even_collectives;
+using tutti::test::numbers;
 using tutti::test::on_each_backend;
+using tutti::test::place;
+using tutti::test::with;
 namespace gpu = tutti::gpu;
 
-struct place {
-  communicator world;
-  gpu::device device;
-  gpu::stream stream;
-};
-
 task<place> open(communicator world, bench* on, gpu::open_options how = gpu::open_options()) {
-  const gpu::device device = on->open(world);
-  co_await gpu::open(world, device, how);
-  co_return place{world, device, gpu::stream(device)};
-}
-
-std::vector<float> numbers(int rank, std::size_t n) {
-  std::vector<float> v(n);
-  for (std::size_t i = 0; i < n; ++i)
-    v[i] = static_cast<float>((static_cast<int>(i) * 7 + rank * 3) % 11 + 1);
-  return v;
-}
-
-// `op(c, in, out, last...)` on memory of the host, without a stream, and on memory of the device, with one.
-template <class Op>
-task<> same(place at, std::size_t in_size, std::size_t out_size, Op op) {
-  const std::vector<float> in = numbers(at.world.rank(), in_size);
-  std::vector<float> expected(out_size, 77.0F), out(out_size, 77.0F);
-  co_await op(at.world, in, expected);
-  gpu::device_buffer<float> a(at.device, in_size), b(at.device, out_size);
-  co_await at.stream.upload(a, in);
-  co_await at.stream.upload(b, out);
-  co_await op(at.world, a, b, at.stream);
-  co_await at.stream.download(out, b);
-  TUTTI_EXPECT(out == expected);
-}
-
-template <class Op>
-task<> same_in_place(place at, std::size_t size, Op op) {
-  std::vector<float> expected = numbers(at.world.rank(), size), out(size);
-  gpu::device_buffer<float> x(at.device, size);
-  co_await at.stream.upload(x, expected);
-  co_await op(at.world, expected);
-  co_await op(at.world, x, at.stream);
-  co_await at.stream.download(out, x);
-  TUTTI_EXPECT(out == expected);
+  return tutti::test::open_on(world, on->open(world), how);
 }
 
 task<> every_collective(place at, std::size_t n) {
@@ -80,35 +46,13 @@ task<> every_collective(place at, std::size_t n) {
   const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   const std::span<const std::size_t> each(counts);
 
-  co_await same_in_place(at, n,
-                         [](auto& c, auto& x, auto&... s) { return c.all_reduce(x, tutti::sum, s...); });
+  co_await even_collectives(at, n);
   co_await same_in_place(at, n,
                          [](auto& c, auto& x, auto&... s) { return c.all_reduce(x, tutti::avg, s...); });
-  co_await same_in_place(at, n, [=](auto& c, auto& x, auto&... s) { return c.broadcast(x, root, s...); });
-  co_await same_in_place(at, n,
-                         [=](auto& c, auto& x, auto&... s) { return c.reduce(x, tutti::max, root, s...); });
-  co_await same_in_place(at, n * ranks,
-                         [](auto& c, auto& x, auto&... s) { return c.all_to_all(x, x, s...); });
   co_await same_in_place(at, n, [](auto& c, auto& x, auto&... s) { return c.scan(x, x, tutti::sum, s...); });
-  co_await same(at, n, n,
-                [](auto& c, auto& i, auto& o, auto&... s) { return c.all_reduce(i, o, tutti::sum, s...); });
   const auto difference = [](float a, float b) { return a - b; };
   co_await same(at, n, n,
                 [=](auto& c, auto& i, auto& o, auto&... s) { return c.all_reduce(i, o, difference, s...); });
-  co_await same(at, n, n, [=](auto& c, auto& i, auto& o, auto&... s) {
-    return c.reduce(i, o, tutti::sum, root, s...);
-  });
-  co_await same(at, n * ranks, n,
-                [=](auto& c, auto& i, auto& o, auto&... s) { return c.scatter(i, o, root, s...); });
-  co_await same(at, n, n * ranks,
-                [=](auto& c, auto& i, auto& o, auto&... s) { return c.gather(i, o, root, s...); });
-  co_await same(at, n, n * ranks,
-                [](auto& c, auto& i, auto& o, auto&... s) { return c.all_gather(i, o, s...); });
-  co_await same(at, n * ranks, n, [](auto& c, auto& i, auto& o, auto&... s) {
-    return c.reduce_scatter(i, o, tutti::sum, s...);
-  });
-  co_await same(at, n * ranks, n * ranks,
-                [](auto& c, auto& i, auto& o, auto&... s) { return c.all_to_all(i, o, s...); });
   co_await same(at, n, n,
                 [](auto& c, auto& i, auto& o, auto&... s) { return c.scan(i, o, tutti::sum, s...); });
   co_await same(at, n, n, [](auto& c, auto& i, auto& o, auto&... s) {
@@ -189,6 +133,18 @@ task<> messages(place at) {
   auto r = co_await tutti::as_result(at.world.recv(little, me, at.stream));
   TUTTI_EXPECT(r.error == errc::truncated);
   co_await to_me;
+  // In their order, although the second is short and the third is empty.
+  gpu::device_buffer<float> none(at.device, 0);
+  tutti::request first = at.world.isend(out, right, at.stream),
+                 second = at.world.isend(little, right, at.stream),
+                 third = at.world.isend(none, right, at.stream);
+  for (const std::size_t bytes : {out.bytes(), little.bytes(), none.bytes()}) {
+    const tutti::status next = co_await at.world.recv(in, left, at.stream);
+    TUTTI_EXPECT(next.bytes == bytes);
+  }
+  co_await first;
+  co_await second;
+  co_await third;
 }
 
 // On one emulated device.
@@ -250,17 +206,11 @@ task<> step(place at) {
   if (reducing) co_await reducing;
 }
 
-gpu::open_options with(gpu::backend b) {
-  gpu::open_options how;
-  how.backend = b;
-  how.chunk_bytes = 4096;
-  return how;
-}
-
 task<> all_of_it(communicator world, bench* on) {
   const place at = co_await open(world, on, with(gpu::backend::automatic));
   co_await step(at);
-  co_await every_collective(at, 1500);
+  for (const std::size_t n : {std::size_t{1500}, std::size_t{1}, std::size_t{0}})
+    co_await every_collective(at, n);
   co_await lists_and_chunks(at);
   co_await messages(at);
   co_await world.barrier();
@@ -279,6 +229,49 @@ TEST_CASE("every operation gives on memory of devices what it gives on memory of
 }
 
 TEST_CASE("the same where everything is staged") { on_each_backend(2, staged); }
+
+template <class T, class Op>
+task<> reduces(place at, Op op) {
+  return tutti::test::same_in_place<T>(
+      at, 100, [op](auto& c, auto& x, auto&... s) { return c.all_reduce(x, op, s...); });
+}
+template <class T>
+task<> every_reduction_of(place at) {
+  co_await reduces<T>(at, tutti::sum);
+  co_await reduces<T>(at, tutti::product);
+  co_await reduces<T>(at, tutti::min);
+  co_await reduces<T>(at, tutti::max);
+  co_await reduces<T>(at, tutti::premul_sum(2));
+  if constexpr (std::is_integral_v<T>) {
+    co_await reduces<T>(at, tutti::band);
+    co_await reduces<T>(at, tutti::bor);
+    co_await reduces<T>(at, tutti::bxor);
+  } else {
+    co_await reduces<T>(at, tutti::avg);
+  }
+}
+// Sums and products of two small integers: every type has them.
+task<> every_reduction(communicator world, bench* on) {
+  const place at = co_await open(world, on);
+  co_await every_reduction_of<std::int8_t>(at);
+  co_await every_reduction_of<std::uint8_t>(at);
+  co_await every_reduction_of<std::int16_t>(at);
+  co_await every_reduction_of<std::uint16_t>(at);
+  co_await every_reduction_of<std::int32_t>(at);
+  co_await every_reduction_of<std::uint32_t>(at);
+  co_await every_reduction_of<std::int64_t>(at);
+  co_await every_reduction_of<std::uint64_t>(at);
+  co_await every_reduction_of<float>(at);
+  co_await every_reduction_of<double>(at);
+  co_await every_reduction_of<tutti::float16>(at);
+  co_await every_reduction_of<tutti::bfloat16>(at);
+  co_await reduces<std::complex<float>>(at, tutti::sum);
+  co_await even_collectives<tutti::bfloat16>(at, 777);
+  co_await even_collectives<std::int64_t>(at, 777);
+}
+TEST_CASE("every reduction of every type gives what it gives on memory of the host") {
+  on_each_backend(2, every_reduction);
+}
 
 task<> in_other_communicators(communicator world, bench* on) {
   const place at = co_await open(world, on);
@@ -342,6 +335,9 @@ task<> forced(communicator world, bench* on) {
   gpu::device_buffer<float> x(at.device, 8);
   auto r = co_await tutti::as_result(world.scan(x, x, tutti::sum, at.stream));
   TUTTI_EXPECT(r.error == errc::not_supported);
+  const auto greatest = [](float a, float b) { return a < b ? b : a; };
+  r = co_await tutti::as_result(world.all_reduce(x, greatest, at.stream));
+  TUTTI_EXPECT(r.error == errc::not_supported);
   co_await world.all_reduce(x, tutti::sum, at.stream);
 }
 TEST_CASE("what a forced backend cannot serve is refused") { on_emulated(2, forced); }
@@ -360,6 +356,19 @@ task<> wrong_arguments(communicator world, bench* on) {
   TUTTI_EXPECT(r.error == errc::invalid_argument);
   r = co_await tutti::as_result(world.broadcast(x, 5, s));
   TUTTI_EXPECT(r.error == errc::invalid_argument);
+  r = co_await tutti::as_result(world.send(x, -3, s));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  gpu::device_buffer<float> nine(device, 9);
+  r = co_await tutti::as_result(world.all_reduce(x, nine, tutti::sum, s));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  r = co_await tutti::as_result(world.all_to_all(nine, nine, s));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  r = co_await tutti::as_result(communicator().all_reduce(x, tutti::sum, s));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  const gpu::stream foreign(on->open(world));
+  r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, foreign));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  TUTTI_EXPECT(r.message.find("once") != std::string::npos);
   // All that has changed nothing.
   co_await world.all_reduce(x, tutti::sum, s);
 }
@@ -397,8 +406,8 @@ TEST_CASE("a rank that gives memory of the host where another gives a device's")
   on_emulated(2, different_calls);
 }
 
-task<> different_counts(communicator world, bench* on) {
-  const place at = co_await open(world, on);
+task<> different_counts(communicator world, bench* on, gpu::backend by) {
+  const place at = co_await open(world, on, with(by));
   gpu::device_buffer<float> x(at.device, world.rank() == 0 ? 8 : 9);
   auto r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, at.stream));
   TUTTI_EXPECT(r.error == errc::mismatch);
@@ -407,8 +416,22 @@ task<> different_counts(communicator world, bench* on) {
   co_await next.all_reduce(y, tutti::sum, at.stream);
 }
 TEST_CASE("different calls are told on all ranks; after shrink() devices go on") {
-  on_emulated(2, different_counts);
+  for (const gpu::backend by : {gpu::backend::one_device, gpu::backend::staged})
+    on_emulated(2,
+                [by](communicator world, bench* on) { return different_counts(std::move(world), on, by); });
 }
+
+task<> device_fails(communicator world, bench* on) {
+  if (!on->fail_after) co_return;  // of a GPU nobody can ask that
+  const place at = co_await open(world, on, with(gpu::backend::staged));
+  gpu::device_buffer<int> x(at.device, 20000);
+  co_await world.barrier();
+  if (world.rank() == 0) on->fail_after(7, "it fell off the bus");
+  co_await world.barrier();
+  auto r = co_await tutti::as_result(world.all_reduce(x, tutti::sum, at.stream));
+  TUTTI_EXPECT(r.error == errc::device_failed);
+}
+TEST_CASE("a failing device ends the operation on all ranks") { on_each_backend(2, device_fails); }
 
 task<> one_does_not_come(communicator world, bench* on, gpu::backend by) {
   const place at = co_await open(world, on, with(by));

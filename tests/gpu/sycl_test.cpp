@@ -8,9 +8,11 @@
 #include <stdlib.h>
 #include <optional>
 #include <tutti/emulated.hpp>
+#include <tutti/gpu/open.hpp>
 #include <tutti/gpu/stream.hpp>
 #include <tutti/sycl.hpp>
 #include <tutti/tutti.hpp>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -37,17 +39,26 @@ std::optional<sycl::queue> any_queue(std::string& why) {
   }
 }
 
+gpu::open_options by_oneccl(oneccl::sycl_queue queue) {
+  gpu::open_options how;
+  how.backend = gpu::backend::oneccl;
+  how.queue = std::move(queue);
+  return how;
+}
+
 task<> sums(communicator world, sycl::queue* q) {
   const gpu::device dev = tutti::emulated::open(world);
   const gpu::stream s(dev);
   std::optional<sycl::queue> lent(*q);
-  const oneccl::sycl_queue given = oneccl::queue_of(*lent);
-  TUTTI_EXPECT(given.handle != nullptr && given.handle != &*lent);
+  const gpu::open_options how = by_oneccl(oneccl::queue_of(*lent));
+  TUTTI_EXPECT(how.queue.handle != nullptr && how.queue.handle != &*lent);
   lent.reset();  // whoever has lent it may let go of it
-  oneccl::communicator comm = co_await oneccl::init(world, dev, given);
+  co_await gpu::open(world, dev, how);
   gpu::pinned_buffer<float> a(dev, 10);
-  for (float& x : a) x = static_cast<float>(world.rank() + 1);
-  co_await comm.all_reduce(gpu::device_span<float>(a.data(), 10), tutti::sum, s);
+  const gpu::device_span<float> x(a.data(), 10);
+  for (float& v : a) v = static_cast<float>(world.rank() + 1);
+  co_await world.all_reduce(x, tutti::sum, s);  // connects oneCCL, too
+  co_await world.all_reduce(x, tutti::max, s);
   TUTTI_EXPECT(a[9] == 3);
   co_await world.barrier();
 }
@@ -56,12 +67,14 @@ task<> sums(communicator world, sycl::queue* q) {
 task<> fails(communicator world, sycl::queue* q) {
   const gpu::device dev = tutti::emulated::open(world);
   const gpu::stream s(dev);
-  oneccl::communicator comm = co_await oneccl::init(world, dev, oneccl::queue_of(*q));
+  const gpu::open_options how = by_oneccl(oneccl::queue_of(*q));
+  co_await gpu::open(world, dev, how);
   gpu::pinned_buffer<float> a(dev, 10);
+  const gpu::device_span<float> x(a.data(), 10);
+  co_await world.all_reduce(x, tutti::sum, s);
   co_await world.barrier();
   q->fail();
-  const auto seen = co_await tutti::as_result(
-      comm.all_reduce(gpu::device_span<float>(a.data(), 10), tutti::premul_sum(2.0F), s));
+  const auto seen = co_await tutti::as_result(world.all_reduce(x, tutti::premul_sum(2.0F), s));
   TUTTI_EXPECT(seen.error == errc::device_failed);
   TUTTI_EXPECT(seen.message.find("as the test wanted") != std::string::npos);
 }
@@ -77,7 +90,7 @@ TEST_CASE("a SYCL queue is oneCCL's as long as the communicator lives") {
   tutti::run_local(2, [&q](communicator world) { return sums(std::move(world), &*q); });
 #ifdef TUTTI_SYCL_STAND_IN
   const auto seen = q->watched();
-  CHECK(seen.lock()->waits == 2 * 2);  // the first collective of each rank connects it
+  CHECK(seen.lock()->waits == 2 * 2);  // two collectives of two ranks
   CHECK(seen.use_count() == 1);
   q.reset();
   CHECK(seen.expired());

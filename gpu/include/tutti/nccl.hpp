@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL at the loop: its collectives as awaitables. libnccl is opened at run time (2.18 or later).
+// NCCL, by which collectives on memory of CUDA devices go where it can serve them (tutti/gpu/open.hpp): whether it
+// is there, and what it has beyond tutti's operations. libnccl is opened at run time (2.18 or later).
 #pragma once
 
 #include <tutti/communicator.hpp>
-#include <tutti/cuda.hpp>
-#include <tutti/gpu/any_communicator.hpp>
+#include <tutti/gpu/stream.hpp>
 #include <tutti/task.hpp>
 
 #include <memory>
@@ -14,26 +14,23 @@
 
 namespace tutti::nccl {
 
-class group_impl;
-
-// Why NCCL cannot be used; empty: it can. (Whether it works with the GPUs here shows in init().)
+// Why NCCL cannot be used; empty: it can. (Whether it works with the GPUs here shows in the first collective.)
 std::string why_not();
 // 22809 for 2.28.9; 0 without.
 int version() noexcept;
 
-// Messages that begin together, so that rings and exchanges need no order among them.
+// Messages of one rank that begin together, so that rings and exchanges need no order among them.
 class batch {
  public:
-  template <class B>
-    requires gpu::DeviceMemory<B>
+  template <gpu::DeviceMemory B>
   batch& send(const B& data, int dest) {
-    add(true, gpu::detail::view_of(data), dest);
+    parts_.push_back({true, gpu::detail::view_of(data), dest});
     return *this;
   }
-  template <class B>
-    requires gpu::WritableDeviceMemory<B>
+  // Takes exactly what is sent.
+  template <gpu::WritableDeviceMemory B>
   batch& recv(const B& data, int source) {
-    add(false, gpu::detail::view_of(data), source);
+    parts_.push_back({false, gpu::detail::view_of(data), source});
     return *this;
   }
   struct part {
@@ -44,11 +41,14 @@ class batch {
   const std::vector<part>& parts() const noexcept { return parts_; }
 
  private:
-  void add(bool sends, gpu::detail::view data, int peer) {
-    parts_.push_back(part{sends, std::move(data), peer});
-  }
   std::vector<part> parts_;
 };
+
+// Moves the messages of all ranks by NCCL, without the host. A collective, in order with the others on `on`: every
+// rank calls it, with an empty batch where it has no message. Completes when this rank's messages have been moved. A
+// message that nobody receives keeps it waiting until its deadline. Errors: errc::not_supported where NCCL cannot be
+// used on all ranks (gpu::backend_for says why).
+operation<> exchange(const tutti::communicator& on, batch messages, const tutti::detail::on_stream& after);
 
 // Memory that NCCL knows: collectives on registered buffers of all ranks go without copies, where NCCL can.
 // Ends with the last handle, on the submit thread.
@@ -62,60 +62,23 @@ class registration {
   std::shared_ptr<void> state_;
 };
 
-// A NCCL communicator. A handle; belongs to its device's loop.
-//
-// The operations are those of all device communicators. NCCL is called by the device's submit thread, in
-// the order in which operations were started; the loop never is in NCCL. Operations run on a stream of the
-// communicator's own. Of several communicators on one device, all ranks start their operations in one order;
-// one that waits for a rank holds up the submit thread.
-//
-// send and recv have no tags, and a recv takes exactly what was sent; several that must begin together go in
-// a batch. avg and premul_sum are NCCL's own; callables and bitwise reductions are errc::not_supported.
-//
-// No operation waits for ever: after the time limit of the communicator that this was made from, and when a
-// rank has died or left, NCCL's communicator is aborted, and everything pending ends with errc::timed_out,
-// errc::peer_failed or errc::peer_left; the text names the ranks that had not called the operation.
-class communicator : public gpu::any_communicator {
- public:
-  communicator() noexcept = default;
-  explicit communicator(std::shared_ptr<group_impl> impl) noexcept;
+namespace detail {
+task<registration> register_view(tutti::communicator on, gpu::detail::view memory);
+task<std::pair<registration, void*>> allocate_bytes(tutti::communicator on, std::size_t bytes);
+}  // namespace detail
 
-  gpu::operation run(const batch& messages, const gpu::stream& after) const;
-
-  // As communicator::split of the host: for each color one, ordered by key; empty for a negative color.
-  task<communicator> split(int color, int key) const;
-  // Of the ranks of `survivors`, a host communicator of some of this one's ranks: without the others, which
-  // may have died. With NCCL 2.27 what is pending is ended and NCCL's state reused; before, a new one is
-  // made.
-  task<communicator> shrink(tutti::communicator survivors) const;
-  // Ends what is pending here and on the other ranks, with errc::cancelled. With NCCL 2.28.7 the
-  // communicator's memory stays usable for shrink().
-  void revoke() const;
-  // The same, and nothing stays.
-  void abort() const;
-
-  // errc::not_supported before NCCL 2.19.
-  template <gpu::DeviceMemory B>
-  task<registration> register_memory(const B& memory) const {
-    return register_view(gpu::detail::view_of(memory));
-  }
-  // Memory as NCCL likes it best (ncclMemAlloc); a span of T.
-  template <class T>
-  task<std::pair<registration, gpu::device_span<T>>> allocate(std::size_t size) const {
-    auto made = co_await allocate_bytes(size * sizeof(T));
-    co_return std::pair<registration, gpu::device_span<T>>(
-        std::move(made.first), gpu::device_span<T>(static_cast<T*>(made.second), size));
-  }
-
- private:
-  task<registration> register_view(gpu::detail::view memory) const;
-  task<std::pair<registration, void*>> allocate_bytes(std::size_t bytes) const;
-  std::shared_ptr<group_impl> impl_;
-};
-
-// Made by all ranks of `world` together, each with a device of its own (NCCL refuses two ranks on one). The
-// id goes over `world`, and a first collective connects the ranks. Errors: errc::not_supported without NCCL,
-// errc::device_failed with NCCL's words, errc::timed_out.
-task<communicator> init(tutti::communicator world, gpu::device on);
+// For the collectives of `on`. Every rank of `on` calls it: NCCL is connected, where it was not yet. Errors:
+// errc::not_supported before NCCL 2.19, and where it cannot be used.
+template <gpu::DeviceMemory B>
+task<registration> register_memory(const tutti::communicator& on, const B& memory) {
+  return detail::register_view(on, gpu::detail::view_of(memory));
+}
+// Memory as NCCL likes it best (ncclMemAlloc), on this rank's device; a span of T, until the last handle goes.
+template <class T>
+task<std::pair<registration, gpu::device_span<T>>> allocate(tutti::communicator on, std::size_t size) {
+  auto made = co_await detail::allocate_bytes(std::move(on), size * sizeof(T));
+  co_return std::pair<registration, gpu::device_span<T>>(
+      std::move(made.first), gpu::device_span<T>(static_cast<T*>(made.second), size));
+}
 
 }  // namespace tutti::nccl

@@ -4,11 +4,10 @@
 // more for the result.
 #pragma once
 
-#include "device/driver.hpp"
+#include "device/work_state.hpp"
 
 #include <algorithm>
 #include <cstddef>
-#include <tutti/gpu/work.hpp>
 
 namespace tutti::gpu::detail {
 

@@ -19,19 +19,6 @@ tutti::detail::device_ref device_part_of(const stream& after, std::shared_ptr<co
   return tutti::detail::device_ref(new detail::device_call(after.state(), std::move(in), std::move(out)));
 }
 
-void stream::wait(const request& r) const {
-  if (!state_) throw error(errc::invalid_argument, "stream::wait of an empty stream");
-  state_->on().check();
-  tutti::detail::operation_state* const state = r.state();
-  if (state == nullptr) throw error(errc::invalid_argument, "stream::wait of an empty request");
-  const auto* const what = dynamic_cast<const detail::device_call*>(state->what().device.get());
-  if (what == nullptr)
-    throw error(errc::invalid_argument, fmt::format("stream::wait of a {} of memory of the host: co_await it",
-                                                    name_of(state->what().kind)));
-  if (r.done()) return state->rethrow();
-  what->make_wait(*state_);
-}
-
 served_by backend_for(const tutti::detail::call& what) {
   const auto* const part = dynamic_cast<const detail::device_call*>(what.device.get());
   if (!what.comm || part == nullptr)
@@ -55,26 +42,18 @@ world_devices& world_devices::of(const communicator& c) {
 
 namespace {
 
-enum : int { for_chunks, for_heads, for_payload, for_notes, for_control };
-
-communicator_options options_of(const open_options& how) {
-  communicator_options o;
-  o.chunk_bytes = how.chunk_bytes;
-  o.depth = how.depth;
-  return o;
-}
+enum : int { for_chunks, for_heads, for_payload, for_notes, for_nccl, for_oneccl };
 
 }  // namespace
 
 communicator_devices::communicator_devices(const communicator& c, const world_devices& opened)
     : on_(opened.on),
-      name_(c.name()),
       how_(opened.how),
       own_(std::make_shared<device_group>(on_, tutti::detail::beside(c, for_chunks),
                                           tutti::detail::beside(c, for_heads),
-                                          tutti::detail::beside(c, for_payload),
-                                          fmt::format("devices of {}", c.name()), options_of(opened.how))),
-      control_(tutti::detail::beside(c, for_control)) {
+                                          tutti::detail::beside(c, for_payload), how_)),
+      nccl_{tutti::detail::beside(c, for_nccl), nullptr},
+      oneccl_{tutti::detail::beside(c, for_oneccl), nullptr} {
   const std::vector<int>& members = tutti::detail::world_ranks_of(c);
   std::vector<const introduction*> all;
   for (const int member : members) all.push_back(&opened.ranks[static_cast<std::size_t>(member)]);
@@ -86,16 +65,14 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
   if (one_device && one_process)
     own_->meet(single_device_group::find(fmt::format("{:x}.{}.{}", number.world, number.within, members[0]),
                                          c.size()));
-  looks_for_window_ = one_device && !one_process && may_use(backend::one_device);
+  looks_for_window_ = one_device && !one_process && may_use(backend::one_device, operation_kind::all_reduce);
   if (looks_for_window_) notes_ = tutti::detail::beside(c, for_notes);
 
-  std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->device < b->device; });
+  std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->place < b->place; });
   const bool shared = std::adjacent_find(all.begin(), all.end(), [](const auto* a, const auto* b) {
-                        return a->device == b->device;
+                        return a->place == b->place;
                       }) != all.end();
-  if (c.size() == 1)
-    why_not_nccl_ = why_not_oneccl_ = "there is one rank";
-  else if (!every([&](const introduction* i) { return i->nccl != 0; }))
+  if (!every([&](const introduction* i) { return i->nccl != 0; }))
     why_not_nccl_ = "NCCL cannot be used on all ranks (tutti::nccl::why_not())";
   else if (!every([&](const introduction* i) { return i->nccl == first.nccl; }))
     why_not_nccl_ = "the ranks have different versions of NCCL";
@@ -105,13 +82,18 @@ communicator_devices::communicator_devices(const communicator& c, const world_de
     why_not_oneccl_ = "there is no queue of SYCL's (open_options::queue)";
 }
 
-bool communicator_devices::may_use(backend b) const noexcept {
-  return how_.backend == backend::automatic || how_.backend == b;
+bool communicator_devices::may_use(backend b, operation_kind kind) const noexcept {
+  return how_.backend == backend::automatic || how_.backend == b || is_message(kind) ||
+         kind == operation_kind::batch;
 }
 
 std::string_view communicator_devices::why_not(backend b, const call& c) const noexcept {
+  if (is_message(c.kind) && b != backend::staged) return "messages are staged";
+  if (c.kind == operation_kind::batch && b != backend::nccl) return "NCCL alone moves batches of messages";
   switch (b) {
     case backend::nccl:
+      if (own_->size() == 1 && how_.backend == backend::automatic && c.kind != operation_kind::batch)
+        return "there is one rank";
       return why_not_nccl_.empty() ? nccl::why_not_by_nccl(c) : why_not_nccl_;
     case backend::oneccl:
       return why_not_oneccl_.empty() ? oneccl::why_not_by_oneccl(c, how_.queue.handle != nullptr)
@@ -130,23 +112,24 @@ constexpr backend in_order[] = {backend::nccl, backend::oneccl, backend::one_dev
 }
 
 backend communicator_devices::pick(const call& c) const {
-  if (group::is_message(c.kind)) return backend::staged;
-  if (how_.backend == backend::automatic)
-    return *std::find_if(std::begin(in_order), std::end(in_order),
-                         [&](backend b) { return why_not(b, c).empty(); });
-  if (const std::string_view why = why_not(how_.backend, c); !why.empty())
-    throw error(errc::not_supported, fmt::format("the backend {}, which is forced (open_options::backend, "
-                                                 "TUTTI_GPU_BACKEND), cannot serve it: {}",
-                                                 gpu::name_of(how_.backend), why));
-  return how_.backend;
+  const auto serves = [&](backend b) { return may_use(b, c.kind) && why_not(b, c).empty(); };
+  const backend* const by = std::find_if(std::begin(in_order), std::end(in_order), serves);
+  if (by != std::end(in_order)) return *by;
+  if (c.kind == operation_kind::batch)
+    throw error(errc::not_supported,
+                fmt::format("NCCL alone moves batches of messages: {}", why_not(backend::nccl, c)));
+  throw error(
+      errc::not_supported,
+      fmt::format("the backend {}, which is forced (open_options::backend, TUTTI_GPU_BACKEND), cannot "
+                  "serve it: {}",
+                  gpu::name_of(how_.backend), why_not(how_.backend, c)));
 }
 
 served_by communicator_devices::explain(const call& c) const {
   served_by found;
   for (const backend b : in_order) {
-    std::string why(group::is_message(c.kind) && b != backend::staged ? "messages are staged"
-                                                                      : why_not(b, c));
-    if (why.empty() && !may_use(b) && !group::is_message(c.kind))
+    std::string why(why_not(b, c));
+    if (why.empty() && !may_use(b, c.kind))
       why = fmt::format("the backend {} is forced", gpu::name_of(how_.backend));
     if (why.empty()) {
       found.with = b;
@@ -184,42 +167,40 @@ task<> communicator_devices::find_window() {
 }
 
 task<> communicator_devices::connect(backend b) {
-  communicator control = std::exchange(control_, {});
   if (b == backend::nccl) {
-    vendor_ = co_await nccl::connect(std::move(control), device(on_), name_);
+    nccl_.connected = co_await nccl::connect(std::exchange(nccl_.beside, {}), device(on_));
   } else {
-    vendor_ = co_await oneccl::connect(std::move(control), device(on_), how_.queue, name_);
+    oneccl_.connected = co_await oneccl::connect(std::exchange(oneccl_.beside, {}), device(on_), how_.queue);
   }
 }
 
 // What has to be found out, or connected, is in the first collective that needs it; those that come meanwhile wait
 // for their turn: all ranks start them in one order.
-task<std::shared_ptr<work_state>> communicator_devices::perform(std::shared_ptr<work_state> w) {
+task<> communicator_devices::perform(work_state* w) {
   call& c = w->what;
-  c.ready = own_->event_before(c);
+  c.ready = std::shared_ptr<void>(on_->take_event(), [home = on_](void* e) { home->give_event(e); });
+  on_->driver().record(c.ready.get(), c.on->native());
   std::optional<device_group::turn> mine;
-  if (!group::is_message(c.kind)) mine.emplace(*own_);
-  if (looks_for_window_ && group::has_chunks(c)) {
+  if (!is_message(c.kind)) mine.emplace(*own_);
+  if (looks_for_window_ && has_chunks(c)) {
     co_await own_->its_turn(&*mine);
     if (looks_for_window_) co_await find_window();
   }
   const backend by = pick(c);
-  if (by == backend::nccl || by == backend::oneccl) {
-    if (!vendor_ || connecting_ > 0) {
-      struct counted {
-        int& count;
-        explicit counted(int& n) : count(++n) {}
-        ~counted() { --count; }
-      };
-      const counted waiting(connecting_);
-      co_await own_->its_turn(&*mine);
-      if (!vendor_) co_await connect(by);
-    }
-    co_return vendor_->start(c);
+  if (by != backend::nccl && by != backend::oneccl)
+    co_return co_await own_->perform(w, by, mine ? &*mine : nullptr);
+  const library& with = by == backend::nccl ? nccl_ : oneccl_;
+  if (!with.connected || connecting_ > 0) {
+    struct counted {
+      int& count;
+      explicit counted(int& n) : count(++n) {}
+      ~counted() { --count; }
+    };
+    const counted waiting(connecting_);
+    co_await own_->its_turn(&*mine);
+    if (!with.connected) co_await connect(by);
   }
-  co_await own_->perform(w.get(), by == backend::one_device ? path::one_device : path::staged, c.ready,
-                         mine ? &*mine : nullptr);
-  co_return w;
+  co_await with.connected->perform(w, &*mine);
 }
 
 // ---- of a call ----
@@ -242,12 +223,13 @@ std::string device_call::bad_argument(const tutti::detail::call& what) const {
 }
 
 call device_call::made(const tutti::detail::call& what) const {
-  call c(what.kind, nullptr, after_);
+  call c(what.kind, after_);
   c.in = {what.in, in_};
   c.out = {what.out, out_ ? out_ : in_};
   c.peer = what.peer;
   c.tag = what.tag;
   c.op = what.op;
+  c.extra = extra_;
   c.whole = &what;
   return c;
 }
@@ -265,19 +247,15 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
       w->what.ready.reset();
       if (!w->done && w->stop != nullptr) w->stop(*w, errc::cancelled, "it has ended early");
       if (!w->enqueued) w->fail(errc::cancelled, "it has ended early");
-      abandon(*w);
+      w->abandoned = true;
     }
   };
   work_ = std::make_shared<work_state>(after_->shared_on(), made(what));
   const progress_of here{*this};
-  std::shared_ptr<work_state> under_way = co_await communicator_devices::of(handle).perform(work_);
-  if (under_way != work_) {
-    under_way->stand_in_for(*work_);
-    work_ = under_way;
-  }
-  work_awaiter passed(std::move(under_way), work_awaiter::until::done);
+  co_await communicator_devices::of(handle).perform(work_.get());
+  work_awaiter passed(work_, work_awaiter::until::done);
   const status moved = co_await passed;
-  if (group::is_message(what.kind)) op.set_result(moved);
+  if (is_message(what.kind)) op.set_result(moved);
 }
 
 task<> in_streams(const request* of) {

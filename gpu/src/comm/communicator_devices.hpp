@@ -3,6 +3,7 @@
 #pragma once
 
 #include "comm/device_group.hpp"
+#include "comm/vendor.hpp"
 
 #include <cstdint>
 #include <memory>
@@ -21,6 +22,7 @@ std::uint64_t this_process();
 struct introduction {
   std::uint64_t process = 0;  // the same in all that one process does
   std::uint64_t device = 0;   // hash of the driver's identity
+  std::uint64_t place = 0;    // for NCCL, which refuses two ranks of one place
   std::uint64_t chunk_bytes = 0;
   std::int32_t backend = 0;
   std::int32_t nccl = 0;  // its version; 0: it cannot be used with this device
@@ -49,50 +51,53 @@ class communicator_devices final : public tutti::detail::device_side {
   // The same on all ranks. Throws errc::not_supported for a backend that is forced and cannot.
   backend pick(const call& c) const;
   served_by explain(const call& c) const;
-  // Carries out one operation, until all of it is in streams or in the hands of a vendor's library. Gives the work that
-  // is done when the operation is: `w`, or the library's, which then stands in for it. Throws what ends it.
-  task<std::shared_ptr<work_state>> perform(std::shared_ptr<work_state> w);
+  // Carries out one operation, until all of it is in streams. Throws what ends it.
+  task<> perform(work_state* w);
+  // Null where it is not connected.
+  const std::shared_ptr<vendor>& nccl() const noexcept { return nccl_.connected; }
 
  private:
-  bool may_use(backend b) const noexcept;
+  bool may_use(backend b, operation_kind kind) const noexcept;
   std::string_view why_not(backend b, const call& c) const noexcept;
   task<> find_window();
+  struct library {
+    communicator beside;  // for connecting it
+    std::shared_ptr<vendor> connected;
+  };
   task<> connect(backend b);
 
   const std::shared_ptr<attachment> on_;
-  const std::string name_;
   const open_options how_;
   std::shared_ptr<device_group> own_;
   bool looks_for_window_ = false;
-  communicator notes_;    // of the window, until that is found
-  communicator control_;  // beside the vendor's library
-  std::shared_ptr<group> vendor_;
+  communicator notes_;  // of the window, until that is found
+  library nccl_, oneccl_;
   int connecting_ = 0;  // operations that wait for it
   std::string why_not_nccl_, why_not_oneccl_;
 };
 
 // Of a call.
-class device_call final : public tutti::detail::device_part {
+class device_call final : public tutti::detail::communicator_part, public stream_awaitable {
  public:
+  // `extra`: of a batch, its messages.
   device_call(std::shared_ptr<stream_state> after, std::shared_ptr<const void> in,
-              std::shared_ptr<const void> out)
-      : after_(std::move(after)), in_(std::move(in)), out_(std::move(out)) {}
+              std::shared_ptr<const void> out, std::shared_ptr<const void> extra = {})
+      : after_(std::move(after)), in_(std::move(in)), out_(std::move(out)), extra_(std::move(extra)) {}
 
   std::string bad_argument(const tutti::detail::call& what) const override;
   task<> execute(tutti::detail::operation_state& op) override;
   tutti::detail::device_ref again() const override {
-    return tutti::detail::device_ref(new device_call(after_, in_, out_));
+    return tutti::detail::device_ref(new device_call(after_, in_, out_, extra_));
   }
 
   // As the backends have it.
   call made(const tutti::detail::call& what) const;
-  // `s` waits for the operation that is in progress.
-  void make_wait(stream_state& s) const;
+  void make_wait(stream_state& s) const override;
   const std::shared_ptr<work_state>& in_progress() const noexcept { return work_; }
 
  private:
   const std::shared_ptr<stream_state> after_;
-  const std::shared_ptr<const void> in_, out_;
+  const std::shared_ptr<const void> in_, out_, extra_;
   std::shared_ptr<work_state> work_;  // of the operation in progress
 };
 

@@ -18,7 +18,7 @@ class device_group::streams {
   explicit streams(device_group& g) : group_(g) {
     if (g.spare_streams_.empty()) {
       const auto make = [&g] {
-        return std::make_shared<stream_state>(g.on_, g.on().driver().make_stream(true), true);
+        return std::make_shared<stream_state>(g.on_, g.on_->driver().make_stream(true), true);
       };
       pair = {make(), make()};
     } else {
@@ -37,8 +37,8 @@ class device_group::streams {
 
 // Both streams come after `ready`; and it is the operation's turn.
 task<> device_group::take_turn(const stream_pair* use, const turn* mine, void* ready) {
-  on().driver().wait(use->out->native(), ready);
-  on().driver().wait(use->in->native(), ready);
+  on_->driver().wait(use->out->native(), ready);
+  on_->driver().wait(use->in->native(), ready);
   co_await its_turn(mine);
 }
 
@@ -79,17 +79,18 @@ request device_group::reduce_chunk(const call& c, const chunk_layout& layout, ch
 
 // Chunk i is loaded while chunk i - 1 is with the CPU's communicator and chunk i - 2 on its way back. Two
 // chunks are with the communicator at a time: the next has begun when one ends.
-task<> device_group::staged_collective(work_state* w, stream_pair use, turn* mine, void* ready) {
+task<> device_group::staged_collective(work_state* w, stream_pair use, turn* mine, void* ready,
+                                       chunks_in_flight* chunks) {
+  chunks_in_flight& slots = *chunks;
   const call& c = w->what;
-  driver& d = on().driver();
+  driver& d = on_->driver();
   co_await take_turn(&use, mine, ready);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
-  const std::size_t most = std::max<std::size_t>(1, layout.most_in(how_.chunk_bytes));
+  const std::size_t most = std::max<std::size_t>(1, layout.most_in(chunk_bytes_));
   const std::size_t count = layout.chunks_of(most);
-  const std::size_t depth = std::max<std::size_t>(
-      2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, how_.depth))));
-  std::vector<std::unique_ptr<chunk_state>> slots;
+  const std::size_t depth =
+      std::max<std::size_t>(2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, depth_))));
   for (std::size_t i = 0; i < depth; ++i) {
     slots.push_back(std::make_unique<chunk_state>());
     slots.back()->memory = staging_->take(std::min(most, std::max<std::size_t>(block, 1)) * layout.blocks() *
@@ -109,7 +110,7 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
       layout.copy_in(d, next.offset, next.count, next.memory->data, use.out->native());
       point& p = use.out->signal();
       p.alive = {next.memory, c.in.keep};
-      next.loaded.set(on(), p);
+      next.loaded.set(*on_, p);
     }
     if (i < count) {
       co_await slot(i).loaded;
@@ -122,7 +123,7 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
       layout.copy_out(d, previous.offset, previous.count, previous.memory->data, use.in->native());
       point& p = use.in->signal();
       p.alive = {previous.memory, c.out.keep};
-      previous.unloaded.set(on(), p);
+      previous.unloaded.set(*on_, p);
     }
   }
   w->set_enqueued(*use.in);
@@ -130,7 +131,8 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
 }
 
 // What cannot be cut into chunks: all of it at once.
-task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, void* ready) {
+task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, void* ready,
+                                  chunks_in_flight* chunks) {
   const tutti::detail::call& c = *w->what.whole;
   const tutti::detail::operation_row& row = row_of(c.kind);
   const bool is_root = c.peer == rank();
@@ -138,7 +140,7 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   // The first rank has no result of an exclusive scan.
   const bool writes = row.out != shape::nothing && includes(row.writes, is_root) &&
                       !(c.kind == operation_kind::exclusive_scan && rank() == 0);
-  driver& d = on().driver();
+  driver& d = on_->driver();
   co_await take_turn(&use, mine, ready);
   tutti::detail::call host(c.kind, behind(chunks_), c.where);
   host.peer = c.peer;
@@ -168,11 +170,12 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   mark loaded;
   point& p = use.out->signal();
   p.alive = {in, w->what.in.keep};
-  loaded.set(on(), p);
+  loaded.set(*on_, p);
   co_await loaded;
-  request moving(std::move(host));
+  chunk_state& all = *chunks->emplace_back(std::make_unique<chunk_state>());
+  all.moving = request(std::move(host));
   mine->end();
-  co_await moving;
+  co_await all.moving;
   if (writes)
     for_each_piece(c.out, static_cast<bytes>(out->data), [&](const tutti::detail::buffer_view& v, bytes at) {
       if (v.bytes() > 0) d.copy(v.data, at, v.bytes(), use.in->native());
@@ -190,9 +193,9 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
   const call& c = w->what;
   const std::uint64_t mine[2] = {head[0], head[1]};
   request announcing = heads_.isend(std::span<const std::uint64_t>(mine), c.peer, c.tag);
-  on().driver().wait(use.out->native(), ready);
-  const std::size_t bytes = c.in.bytes(), most = how_.chunk_bytes, count = (bytes + most - 1) / most;
-  const std::size_t depth = static_cast<std::size_t>(std::max(2, how_.depth));
+  on_->driver().wait(use.out->native(), ready);
+  const std::size_t bytes = c.in.bytes(), most = chunk_bytes_, count = (bytes + most - 1) / most;
+  const std::size_t depth = static_cast<std::size_t>(std::max(2, depth_));
   std::vector<std::unique_ptr<chunk_state>> slots;
   for (std::size_t i = 0; i < std::min(depth, count); ++i) {
     slots.push_back(std::make_unique<chunk_state>());
@@ -205,11 +208,11 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
       if (next.moving) co_await next.moving;
       next.offset = loaded * most;
       next.count = std::min(most, bytes - next.offset);
-      on().driver().copy(next.memory->data, static_cast<std::byte*>(c.in.data) + next.offset, next.count,
+      on_->driver().copy(next.memory->data, static_cast<std::byte*>(c.in.data) + next.offset, next.count,
                          use.out->native());
       point& p = use.out->signal();
       p.alive = {next.memory, c.in.keep};
-      next.loaded.set(on(), p);
+      next.loaded.set(*on_, p);
     }
     chunk_state& k = *slots[i % slots.size()];
     co_await k.loaded;
@@ -226,7 +229,7 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
 task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready) {
   const call& c = w->what;
   std::uint64_t head[2] = {};
-  on().driver().wait(use.in->native(), ready);
+  on_->driver().wait(use.in->native(), ready);
   status from;
   if (const auto known = find_probed(c.peer, c.tag); known != probed_.end()) {
     from = known->from;
@@ -238,10 +241,10 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
   }
   w->result = from;
   w->result.bytes = static_cast<std::size_t>(head[0]);
-  const std::size_t bytes = w->result.bytes, most = how_.chunk_bytes, count = (bytes + most - 1) / most;
+  const std::size_t bytes = w->result.bytes, most = chunk_bytes_, count = (bytes + most - 1) / most;
   // What is too long is received, and thrown away, so that the sender is not held up.
   const bool fits = bytes <= c.out.bytes();
-  const std::size_t depth = std::min<std::size_t>(count, static_cast<std::size_t>(std::max(2, how_.depth)));
+  const std::size_t depth = std::min<std::size_t>(count, static_cast<std::size_t>(std::max(2, depth_)));
   std::vector<std::unique_ptr<chunk_state>> slots;
   for (std::size_t i = 0; i < depth; ++i) {
     slots.push_back(std::make_unique<chunk_state>());
@@ -261,15 +264,15 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
     chunk_state& k = *slots[i % depth];
     co_await k.moving;
     if (!fits) continue;
-    on().driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count,
+    on_->driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count,
                        use.in->native());
     point& p = use.in->signal();
     p.alive = {k.memory, c.out.keep};
-    k.unloaded.set(on(), p);
+    k.unloaded.set(*on_, p);
   }
   if (!fits)
-    throw error(errc::truncated, fmt::format("{}: the message from rank {} has {} bytes, the buffer {}",
-                                             title(c), from.source, bytes, c.out.bytes()));
+    throw error(errc::truncated, fmt::format("the message from rank {} has {} bytes, the buffer {}",
+                                             from.source, bytes, c.out.bytes()));
   w->set_enqueued(*use.in);
   w->finish_with(*use.in);
 }
@@ -356,20 +359,19 @@ class contribution_operation {
 
 task<> device_group::on_one_device(work_state* w, stream_pair use,
                                    std::shared_ptr<single_device_group::contribution> here) {
-  const std::chrono::milliseconds limit = on().timeout();
+  const std::chrono::milliseconds limit = on_->timeout();
   bool late = false;
   try {
-    co_await with_timeout(contribution_operation(on(), *here), limit);
+    co_await with_timeout(contribution_operation(*on_, *here), limit);
   } catch (const error& e) {
     if (e.code() != errc::timed_out) throw;
     late = true;
   }
   if (late && !here->settled.load(std::memory_order_acquire))
-    throw error(errc::timed_out, fmt::format("{}: {} ms have passed, and not all ranks have called it",
-                                             title(w->what), limit.count()));
-  if (here->failure != errc::success)
-    throw error(here->failure, fmt::format("{}: {}", title(w->what), here->text));
-  on().driver().wait(use.in->native(), here->done.get());
+    throw error(errc::timed_out,
+                fmt::format("{} ms have passed, and not all ranks have called it", limit.count()));
+  if (here->failure != errc::success) throw error(here->failure, here->text);
+  on_->driver().wait(use.in->native(), here->done.get());
   w->keep_until_done(here);
   w->set_enqueued(*use.in);
   w->finish_with(*use.in);
@@ -378,25 +380,20 @@ task<> device_group::on_one_device(work_state* w, stream_pair use,
 // ---- operations ----
 
 device_group::device_group(std::shared_ptr<attachment> on, communicator chunks, communicator heads,
-                           communicator payload, std::string name, communicator_options how)
-    : group(std::move(on), std::move(name), chunks.rank(), chunks.size()),
+                           communicator payload, const open_options& how)
+    : on_(std::move(on)),
       chunks_(std::move(chunks)),
       heads_(std::move(heads)),
       payload_(std::move(payload)),
-      how_(how),
+      chunk_bytes_(how.chunk_bytes),
+      depth_(how.depth),
       staging_(std::make_shared<staging>(on_->shared_driver())),
       turn_changed_(*on_),
       slot_changed_(*on_) {}
 
 device_group::~device_group() {
   if (single_device_)
-    single_device_->break_up(errc::peer_left, fmt::format("rank {} has left {}", rank(), name()));
-  if (!is_idle()) {
-    // The others would wait for chunks that do not come.
-    chunks_.abort();
-    if (window_) notes_.abort();
-  }
-  end_all(fmt::format("the last handle of {} has gone", name()));
+    single_device_->break_up(errc::peer_left, fmt::format("rank {} has closed the communicator", rank()));
 }
 
 std::string_view device_group::why_not_on_one_device(const call& c) const noexcept {
@@ -410,61 +407,19 @@ std::string_view device_group::why_not_on_one_device(const call& c) const noexce
   if (size() > static_cast<int>(most_operands)) return "there is no kernel for so many ranks";
   const bool wide_factor = c.op.kind == reduce_kind::premul_sum &&
                            (c.in.type == element_type::int64 || c.in.type == element_type::uint64);
-  if (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor && on().driver().can().kernels) return {};
+  if (kernels::can_reduce(c.op.kind, c.in.type) && !wide_factor && on_->driver().can().kernels) return {};
   return "there is no kernel for this reduction of this type here";
-}
-
-path device_group::choose(const call& c) const {
-  const path way = c.way != path::automatic ? c.way : how_.way;
-  if (way == path::staged) return way;
-  const std::string_view why = why_not_on_one_device(c);
-  if (why.empty()) return path::one_device;
-  if (way == path::automatic) return path::staged;
-  throw error(errc::not_supported, fmt::format("{}: not possible on one device: {}", title(c), why));
-}
-
-std::shared_ptr<work_state> device_group::start(call what) {
-  std::shared_ptr<work_state> w = begin(std::move(what));
-  const path way = choose(w->what);
-  running& r = add(w);
-  std::unique_ptr<turn> mine;
-  if (!is_message(w->what.kind)) mine = std::make_unique<turn>(*this);
-  r.tasks.spawn(run(&r, way, event_before(w->what), std::move(mine)));
-  return w;
-}
-
-task<> device_group::run(running* r, path way, std::shared_ptr<void> ready, std::unique_ptr<turn> mine) {
-  work_state& w = *r->of;
-  errc why = errc::success;
-  std::string text;
-  try {
-    co_await perform(&w, way, std::move(ready), mine.get());
-  } catch (const error& e) {
-    why = static_cast<errc>(e.code().value());
-    text = e.what();
-  } catch (const std::exception& e) {
-    why = errc::resources;
-    text = e.what();
-  }
-  if (why == errc::cancelled && r->stopped != errc::success) {
-    why = r->stopped;
-    text = fmt::format("{}: {}", title(w.what), r->reason);
-  }
-  if (why == errc::device_failed) on().fail(why, text);
-  if (why != errc::success) w.fail(why, fmt::format("{} ({})", text, gpu::name_of(way)));
-  r->ended = true;
 }
 
 // Of an operation that has not been carried out: the others must not wait for this rank.
 class device_group::breach {
  public:
-  breach(device_group& g, const work_state& w, path way) : group_(g), kind_(w.what.kind), way_(way) {
-    if (w.what.whole != nullptr) of_ = communicator(w.what.whole->comm);
-  }
+  breach(device_group& g, const work_state& w, backend by)
+      : group_(g), kind_(w.what.kind), by_(by), of_(w.what.whole->comm) {}
   breach(const breach&) = delete;
   breach& operator=(const breach&) = delete;
   ~breach() {
-    if (!averted && !group::is_message(kind_)) tell();
+    if (!averted && !is_message(kind_)) tell();
   }
   bool averted = false;
   bool told = false;  // rank 0 has told all
@@ -474,16 +429,15 @@ class device_group::breach {
  private:
   // With the reason that the operation's communicator has given, so that it is the same by either way.
   void tell() {
-    if (const auto failed = of_ ? tutti::detail::failure_of(of_) : tutti::detail::communicator_failure();
-        failed.why != errc::success) {
+    if (const auto failed = tutti::detail::failure_of(of_); failed.why != errc::success) {
       why = failed.why;
       text = failed.text;
     }
     device_group& g = group_;
-    if (way_ == path::staged) {
+    if (by_ == backend::staged) {
       tutti::detail::fail(g.chunks_, why, text);
     } else if (g.single_device_) {
-      g.single_device_->break_up(of_ ? why : errc::communicator_failed,
+      g.single_device_->break_up(why,
                                  fmt::format("{} has failed on rank {}: {}", name_of(kind_), g.rank(), text));
     } else {
       g.window_->give_up();
@@ -493,15 +447,41 @@ class device_group::breach {
   }
   device_group& group_;
   const operation_kind kind_;
-  const path way_;
-  communicator of_;  // empty: of no operation of tutti::communicator
+  const backend by_;
+  const communicator of_;
 };
 
-task<> device_group::perform(work_state* w, path way, std::shared_ptr<void> ready, turn* mine) {
+// What this rank has brought to a collective of one device. The last to come may enqueue it until the others have been
+// told that this rank gives up, so that the memory must stay although nobody here waits for it.
+class device_group::brought {
+ public:
+  explicit brought(device_group& g) noexcept : group_(g) {}
+  brought(const brought&) = delete;
+  brought& operator=(const brought&) = delete;
+  ~brought() {
+    if (!what || !what->settled.load(std::memory_order_acquire) || what->failure != errc::success) return;
+    try {
+      const streams use(group_);
+      group_.on_->driver().wait(use.pair.in->native(), what->done.get());
+      use.pair.in->keep({what});
+    } catch (const std::exception&) {
+      // The device has failed.
+    }
+  }
+  std::shared_ptr<single_device_group::contribution> what;  // null: the operation keeps it
+
+ private:
+  device_group& group_;
+};
+
+task<> device_group::perform(work_state* w, backend by, turn* mine) {
+  void* const ready = w->what.ready.get();
   const operation_kind kind = w->what.kind;
-  const bool meets = way == path::one_device && single_device_;
+  const bool meets = by == backend::one_device && single_device_;
   const std::uint64_t sequence = meets ? single_device_->next(rank()) : 0;
-  breach others(*this, *w, way);
+  chunks_in_flight chunks;
+  brought one_device(*this);
+  breach others(*this, *w, by);
   if (meets) mine->end();
   try {
     const streams use(*this);
@@ -513,26 +493,27 @@ task<> device_group::perform(work_state* w, path way, std::shared_ptr<void> read
       here.root = w->what.peer;
       here.op = w->what.op.kind;
       here.factor = here.op == reduce_kind::premul_sum ? factor_in(w->what.op, w->what.in.type) : 1.0;
-      here.ready = ready.get();
-      here.waker = on().shared_doorbell();
-      auto brought = single_device_->come(sequence, rank(), here, on().driver(), on().shared_driver(),
-                                          use.pair.out->native());
-      co_await on_one_device(w, use.pair, std::move(brought));
-    } else if (way == path::one_device) {
-      co_await through_window(w, use.pair, mine, ready.get(), &others.told);
+      here.ready = ready;
+      here.waker = on_->shared_doorbell();
+      one_device.what = single_device_->come(sequence, rank(), here, on_->driver(), on_->shared_driver(),
+                                             use.pair.out->native());
+      co_await on_one_device(w, use.pair, one_device.what);
+      one_device.what.reset();
+    } else if (by == backend::one_device) {
+      co_await through_window(w, use.pair, mine, ready, &others.told);
     } else if (kind == operation_kind::send) {
       std::uint64_t head[2] = {w->what.in.bytes(), next_message_++ & 0x3fffffff};
-      co_await staged_send(w, use.pair, ready.get(), head);
+      co_await staged_send(w, use.pair, ready, head);
     } else if (kind == operation_kind::receive) {
-      co_await staged_receive(w, use.pair, ready.get());
+      co_await staged_receive(w, use.pair, ready);
     } else if (kind == operation_kind::probe) {
       co_await probe(w);
       w->set_enqueued(*use.pair.in);
       w->finish_with(*use.pair.in);
     } else if (has_chunks(w->what)) {
-      co_await staged_collective(w, use.pair, mine, ready.get());
+      co_await staged_collective(w, use.pair, mine, ready, &chunks);
     } else {
-      co_await staged_whole(w, use.pair, mine, ready.get());
+      co_await staged_whole(w, use.pair, mine, ready, &chunks);
     }
     others.averted = true;
   } catch (const error& e) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The ranks of a device_communicator, as one of them knows them.
+// The backends that need no library of a vendor's: one kernel on the device that all ranks share, and staging
+// through host memory.
 #pragma once
 
 #include "comm/async_condition.hpp"
+#include "comm/calls.hpp"
 #include "comm/chunk_layout.hpp"
-#include "comm/group.hpp"
+#include "comm/mark.hpp"
 #include "comm/single_device_group.hpp"
 #include "comm/staging.hpp"
 #include "comm/window.hpp"
@@ -14,22 +16,24 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tutti/gpu/device_communicator.hpp>
+#include <tutti/communicator.hpp>
+#include <tutti/gpu/open.hpp>
+#include <tutti/task.hpp>
 #include <vector>
 
 namespace tutti::gpu::detail {
 
-class device_group final : public group {
+class device_group {
  public:
   // `chunks` carries collectives, `heads` announcements of messages, `payload` their data.
   device_group(std::shared_ptr<attachment> on, communicator chunks, communicator heads, communicator payload,
-               std::string name, communicator_options how);
-  ~device_group() override;
+               const open_options& how);
+  device_group(const device_group&) = delete;
+  device_group& operator=(const device_group&) = delete;
+  ~device_group();
 
-  std::shared_ptr<work_state> start(call what) override;
-  bool can(path way) const noexcept {
-    return way != path::one_device || single_device_ != nullptr || window_ != nullptr;
-  }
+  int rank() const noexcept { return chunks_.rank(); }
+  int size() const noexcept { return chunks_.size(); }
   // How ranks of one device come together: one of these, or neither.
   void meet(std::shared_ptr<single_device_group> m) noexcept { single_device_ = std::move(m); }
   void meet(std::shared_ptr<window> w, communicator notes) noexcept {
@@ -57,10 +61,9 @@ class device_group final : public group {
   task<> its_turn(const turn* mine);
   // Why the ranks cannot do it on the device that they share, the same on all of them, or empty.
   std::string_view why_not_on_one_device(const call& c) const noexcept;
-  path choose(const call& c) const;
-  // Carries out one operation of a call that has been checked, after `ready`: done when all of it is in streams.
+  // Carries out one operation of a call that has been checked, after w->what.ready: done when all of it is in streams.
   // Destroying the frame ends it, on all ranks. `mine`: of a collective, made when it was started.
-  task<> perform(work_state* w, path way, std::shared_ptr<void> ready, turn* mine);
+  task<> perform(work_state* w, backend by, turn* mine);
 
  private:
   struct stream_pair {
@@ -69,6 +72,7 @@ class device_group final : public group {
   };
   class streams;
   class breach;
+  class brought;
   struct chunk_state;
   struct passage;  // of a chunk, through the window
   struct announcement {
@@ -76,11 +80,11 @@ class device_group final : public group {
     std::uint64_t head[2] = {};
   };
 
-  task<> run(running* r, path way, std::shared_ptr<void> ready,
-             std::unique_ptr<turn> mine);  // throws nothing
   task<> take_turn(const stream_pair* use, const turn* mine, void* ready);
-  task<> staged_collective(work_state* w, stream_pair use, turn* mine, void* ready);
-  task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready);
+  // Of requests of the host's that are dropped after the other ranks have been told why.
+  using chunks_in_flight = std::vector<std::unique_ptr<chunk_state>>;
+  task<> staged_collective(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
+  task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
   task<> staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]);
   task<> staged_receive(work_state* w, stream_pair use, void* ready);
   task<> probe(work_state* w);
@@ -94,10 +98,12 @@ class device_group final : public group {
   void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all
   request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
 
+  const std::shared_ptr<attachment> on_;
   communicator chunks_;
   communicator heads_;
   communicator payload_;
-  communicator_options how_;
+  const std::size_t chunk_bytes_;
+  const int depth_;
   std::shared_ptr<staging> staging_;
   std::vector<stream_pair> spare_streams_;
   std::shared_ptr<single_device_group> single_device_;

@@ -58,6 +58,16 @@ device open_kind(const communicator& world, device_kind kind, int ordinal) {
                           no_cuda, no_level_zero));
 }
 
+// Ranks that are told to be of different hosts, or to share a device, may have one (NCCL_HOSTID; NCCL 2.30).
+std::uint64_t place_for_nccl(std::string device, int version, int rank) {
+  const char* const host = std::getenv("NCCL_HOSTID");
+  const char* const sharing = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  if (host != nullptr) device += host;
+  if (version >= 23000 && sharing != nullptr && std::strcmp(sharing, "1") == 0)
+    device += std::to_string(rank);
+  return std::hash<std::string>()(device);
+}
+
 void put(detail::introduction& mine, const error& why) {
   mine.why = why.code().value();
   std::strncpy(mine.text, why.what(), sizeof mine.text - 1);
@@ -99,6 +109,7 @@ task<device> open_for(communicator world, device given, open_options how) {
     mine.chunk_bytes = how.chunk_bytes;
     mine.backend = static_cast<std::int32_t>(how.backend);
     if (dynamic_cast<cuda::cuda_driver*>(&given.state().driver()) != nullptr) mine.nccl = nccl::version();
+    mine.place = place_for_nccl(given.state().driver().identity(), mine.nccl, world.rank());
   } catch (const error& e) {
     put(mine, e);
   }

@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <tutti/gpu/work.hpp>
 #include <vector>
 
 namespace tutti::gpu::detail {

@@ -2,8 +2,6 @@
 // Collectives of ranks in several processes that share a device: their chunks pass through the window.
 #include "comm/device_group.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <tutti/tutti.hpp>
@@ -64,7 +62,7 @@ struct device_group::passage {
 
 void device_group::begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout,
                                  passage& p) {
-  driver& d = on().driver();
+  driver& d = on_->driver();
   void* const slot = window_->slot(rank(), p.number);
   d.wait(use.out->native(), window_->freed(p.number));
   layout.copy_in(d, p.offset, p.count, slot, use.out->native());
@@ -72,7 +70,7 @@ void device_group::begin_passage(const call& c, const stream_pair& use, const ch
   if (!waits) d.record(window_->ready(rank(), p.number), use.out->native());
   point& here = use.out->signal();
   here.alive = {window_, c.in.keep};
-  if (waits) p.ready.set(on(), here);
+  if (waits) p.ready.set(*on_, here);
   if (rank() == 0) {
     p.notes.resize(static_cast<std::size_t>(size()));
     p.notes[0] = note_of(c);
@@ -110,13 +108,13 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
       v.out = layout.out(window_->slot(r, p.number), p.count);
       v.ready = window_->ready(r, p.number);
     }
-    single_device_group::enqueue(all, on().driver(), on().shared_driver(), use.in->native());
+    single_device_group::enqueue(all, on_->driver(), on_->shared_driver(), use.in->native());
     if (window_->has_events()) {
-      on().driver().record(window_->done(p.number), use.in->native());
+      on_->driver().record(window_->done(p.number), use.in->native());
     } else {
       point& here = use.in->signal();
       here.alive = {window_};
-      p.done.set(on(), here);
+      p.done.set(*on_, here);
     }
   } catch (const error& e) {
     p.told.why = e.code().value();
@@ -126,7 +124,7 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
 
 task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told) {
   const call& c = w->what;
-  driver& d = on().driver();
+  driver& d = on_->driver();
   co_await take_turn(&use, mine, ready);
   const std::size_t block = block_of(c, size());
   const chunk_layout layout(c, rank(), size(), block);
@@ -164,7 +162,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
       if (rank() != 0) co_await as_result(notes_.send(heard, 0, p.tag()));
       for (int r = 1; rank() == 0 && r < size(); ++r) co_await as_result(notes_.recv(heard, r, p.tag()));
       *told = rank() != 0;
-      throw error(static_cast<errc>(p.told.why), fmt::format("{}: {}", title(c), p.told.text));
+      throw error(static_cast<errc>(p.told.why), std::string(p.told.text));
     }
     if (window_->has_events()) d.wait(use.in->native(), window_->done(p.number));
     layout.copy_out(d, p.offset, p.count, window_->slot(rank(), p.number), use.in->native());

@@ -238,7 +238,7 @@ task<> window::try_it(device on, communicator notes, std::vector<handle> all) {
   int go = 1;
   try {
     if (has_events()) {
-      const work writing = tutti::start(s.upload(place, written));
+      const request writing = tutti::start(s.upload(place, written));
       device_driver().record(ready(rank_, 0), s.native());
     } else {
       co_await with_timeout(s.upload(place, written), longest_trial);
@@ -274,7 +274,7 @@ task<> window::answer(device on, communicator notes, std::vector<handle> all) {
             errc::not_supported,
             fmt::format("what rank {} writes to memory of this process is not what is read there", r));
       if (has_events()) {
-        const work writing = tutti::start(s.upload(place, answered));
+        const request writing = tutti::start(s.upload(place, answered));
         device_driver().record(done(0), s.native());
       } else {
         co_await with_timeout(s.upload(place, answered), longest_trial);

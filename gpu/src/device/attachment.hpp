@@ -9,10 +9,11 @@
 #pragma once
 
 #include "device/driver.hpp"
+#include "device/waiter.hpp"
 
+#include <tutti/detail/operation_kind.hpp>
 #include <tutti/detail/poller.hpp>
-#include <tutti/gpu/detail/waiter.hpp>
-#include <tutti/gpu/work.hpp>
+#include <tutti/gpu/memory.hpp>
 
 #include <atomic>
 #include <chrono>
@@ -25,7 +26,11 @@
 
 namespace tutti::gpu::detail {
 
+using tutti::detail::operation_kind;
+
 class attachment;
+struct call;
+struct work_state;
 using keeps = std::vector<std::shared_ptr<const void>>;
 
 struct point {
@@ -38,12 +43,12 @@ struct point {
 };
 
 // A stream, ours or one that was lent to us.
-class stream_state final : public target, public std::enable_shared_from_this<stream_state> {
+class stream_state final : public std::enable_shared_from_this<stream_state> {
  public:
   stream_state(std::shared_ptr<attachment> on, void* native, bool owned);
   stream_state(const stream_state&) = delete;
   stream_state& operator=(const stream_state&) = delete;
-  ~stream_state() override;
+  ~stream_state();
 
   attachment& on() const noexcept { return *on_; }
   const std::shared_ptr<attachment>& shared_on() const noexcept { return on_; }
@@ -64,7 +69,7 @@ class stream_state final : public target, public std::enable_shared_from_this<st
   reserved reserve();
   void enqueue(const reserved& r);
   // Copies: enqueued at once.
-  std::shared_ptr<work_state> start(call what) override;
+  std::shared_ptr<work_state> start(call what);
   // The memory stays until what is in the stream now has passed.
   void keep(keeps alive);
 

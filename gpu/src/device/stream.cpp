@@ -13,27 +13,6 @@
 namespace tutti::gpu {
 namespace detail {
 
-bool reach_awaiter::wait() {
-  if (!stream_) {
-    set_failure(errc::invalid_argument, "an empty stream was awaited");
-    return false;
-  }
-  try {
-    stream_->on().wait_for(stream_->signal(), *this, has_deadline());
-    return true;
-  } catch (const error& e) {
-    set_failure(static_cast<errc>(e.code().value()), e.what());
-    return false;
-  }
-}
-
-void reach_awaiter::stop(suspended& self, errc why, const std::string& text) noexcept {
-  auto& a = static_cast<reach_awaiter&>(self);
-  if (!a.linked()) return;
-  a.set_failure(why, "stream::reached: " + text);
-  a.stream_->on().resume_soon(a);
-}
-
 std::shared_ptr<work_state> stream_state::start(call what) {
   on_->check();
   driver& d = on_->driver();
@@ -87,6 +66,94 @@ std::shared_ptr<work_state> stream_state::start(call what) {
   return work;
 }
 
+namespace {
+
+using tutti::detail::operation_state;
+
+// An operation of a stream.
+class stream_call final : public tutti::detail::stream_part, public stream_awaitable {
+ public:
+  stream_call(std::shared_ptr<stream_state> in, view from, view to, std::byte value, double factor)
+      : stream_(std::move(in)), in_(std::move(from)), out_(std::move(to)), value_(value), factor_(factor) {}
+
+  bool start(operation_state& op) override {
+    const operation_kind kind = op.what().kind;
+    attachment& on = stream_->on();
+    on.check();
+    if (kind == operation_kind::reached) {
+      point& here = stream_->signal();
+      on.wait_for(here, begin(op), op.has_deadline());
+      return false;
+    }
+    call c(kind, stream_);
+    c.in = in_;
+    c.out = out_;
+    c.value = value_;
+    c.factor = factor_;
+    work_ = stream_->start(std::move(c));
+    if (!work_->done) {
+      work_->wait_done.push_back(begin(op));
+      return false;
+    }
+    end(op, work_->why, work_->text);
+    return true;
+  }
+  void stop(operation_state& op, errc why, const std::string& text) noexcept override {
+    auto& w = *static_cast<finisher*>(op.running());
+    if (!w.linked()) return;
+    w.set_failure(why, text);
+    let_go();
+    stream_->on().resume_soon(w);
+  }
+  void abandon(void* running) noexcept override {
+    static_cast<finisher*>(running)->~finisher();
+    let_go();
+  }
+  boost::asio::io_context::executor_type executor() const noexcept override {
+    return stream_->on().get_executor();
+  }
+  void make_wait(stream_state& s) const override {
+    if (!work_) throw error(errc::invalid_argument, "stream::wait of reached(): wait for the stream itself");
+    work_->make_wait(s);
+  }
+
+ private:
+  struct finisher : waiter {
+    explicit finisher(operation_state& o) noexcept
+        : waiter([](waiter& w) noexcept { static_cast<finisher&>(w).finish(); }), op(o) {}
+    void finish() noexcept {
+      operation_state& of = op;
+      static_cast<stream_call&>(*of.what().device.get()).end(of, failure(), text());
+      of.set_running(nullptr);
+      this->~finisher();
+      of.complete();
+    }
+    operation_state& op;
+  };
+  static_assert(sizeof(finisher) <= operation_state::running_bytes);
+
+  waiter& begin(operation_state& op) noexcept {
+    auto* const made = new (op.running_storage()) finisher(op);
+    op.set_running(made);
+    return *made;
+  }
+  void end(operation_state& op, errc why, const std::string& text) noexcept {
+    if (why != errc::success) op.fail(why, text);
+    if (work_) op.set_result(work_->result);
+  }
+  // Nobody waits for the result any more: host memory is not written from now on.
+  void let_go() noexcept {
+    if (work_) work_->abandoned = true;
+  }
+
+  const std::shared_ptr<stream_state> stream_;
+  const view in_, out_;
+  const std::byte value_;
+  const double factor_;
+  std::shared_ptr<work_state> work_;
+};
+
+}  // namespace
 }  // namespace detail
 
 void gate::open() noexcept {
@@ -112,10 +179,17 @@ stream stream::borrow(const device& on, void* native) {
 device stream::on() const noexcept { return state_ ? device(state_->shared_on()) : device(); }
 void* stream::native() const noexcept { return state_ ? state_->native() : nullptr; }
 
-void stream::wait(const work& w) const {
-  if (!state_ || !w.state()) throw error(errc::invalid_argument, "stream::wait of an empty stream or work");
+void stream::wait(const request& r) const {
+  if (!state_) throw error(errc::invalid_argument, "stream::wait of an empty stream");
   state_->on().check();
-  w.state()->make_wait(*state_);
+  tutti::detail::operation_state* const state = r.state();
+  if (state == nullptr) throw error(errc::invalid_argument, "stream::wait of an empty request");
+  if (r.done()) return state->rethrow();
+  const auto* const what = dynamic_cast<const detail::stream_awaitable*>(state->what().device.get());
+  if (what == nullptr)
+    throw error(errc::invalid_argument, fmt::format("stream::wait of a {} of memory of the host: co_await it",
+                                                    name_of(state->what().kind)));
+  what->make_wait(*state_);
 }
 
 void stream::wait(const stream& other) const {
@@ -150,26 +224,32 @@ gate stream::close() const {
   return gate(std::move(word));
 }
 
-operation stream::transfer(detail::operation_kind kind, detail::view to, detail::view from) const {
+tutti::detail::call stream::part_of_stream(tutti::detail::operation_kind kind, detail::view to,
+                                           detail::view from, std::byte value, double factor) const {
+  if (!state_) throw error(errc::invalid_argument, fmt::format("{} on an empty stream", name_of(kind)));
+  tutti::detail::call what(kind, {});
+  what.in = from;
+  what.out = to;
+  what.device = tutti::detail::device_ref(
+      new detail::stream_call(state_, std::move(from), std::move(to), value, factor));
+  return what;
+}
+
+tutti::operation<status> stream::transfer(tutti::detail::operation_kind kind, detail::view to,
+                                          detail::view from, std::byte value) const {
   if (to.count * to.element_bytes < from.bytes())
     throw error(errc::truncated,
                 fmt::format("{}: {} bytes do not fit into {}", name_of(kind), from.bytes(), to.bytes()));
   if (to.type != from.type || to.element_bytes != from.element_bytes)
     throw error(errc::invalid_argument, fmt::format("{}: both sides need one element type", name_of(kind)));
-  detail::call what(kind, state_, state_);
-  what.in = std::move(from);
-  what.out = std::move(to);
-  return operation(std::move(what));
+  return tutti::operation<status>(part_of_stream(kind, std::move(to), std::move(from), value));
 }
 
-operation stream::conversion(detail::view to, detail::view from, double factor) const {
+tutti::operation<status> stream::conversion(detail::view to, detail::view from, double factor) const {
   if (to.count != from.count)
     throw error(errc::invalid_argument, fmt::format("convert: {} elements to {}", from.count, to.count));
-  detail::call what(detail::operation_kind::convert, state_, state_);
-  what.in = std::move(from);
-  what.out = std::move(to);
-  what.factor = factor;
-  return operation(std::move(what));
+  return tutti::operation<status>(
+      part_of_stream(tutti::detail::operation_kind::convert, std::move(to), std::move(from), {}, factor));
 }
 
 }  // namespace tutti::gpu

@@ -3,53 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <cstring>
 #include <utility>
 
-namespace tutti::gpu {
-
-const char* name_of(path way) noexcept {
-  switch (way) {
-    case path::automatic:
-      return "automatic";
-    case path::one_device:
-      return "one_device";
-    case path::staged:
-      return "staged";
-  }
-  return "?";
-}
-
-void work::cancel() noexcept {
-  if (state_ && !state_->done && state_->stop != nullptr) state_->stop(*state_, errc::cancelled, "cancelled");
-}
-
-namespace detail {
-
-std::shared_ptr<work_state> start(call what) {
-  if (what.to == nullptr || what.on == nullptr)
-    throw error(errc::invalid_argument, fmt::format("{} on an empty {}", name_of(what.kind),
-                                                    what.on == nullptr ? "stream" : "device communicator"));
-  const std::shared_ptr<target> to = what.to;
-  const std::shared_ptr<attachment> on = what.on->shared_on();
-  const operation_kind kind = what.kind;
-  errc why = errc::success;
-  std::string text;
-  try {
-    return to->start(std::move(what));
-  } catch (const error& e) {
-    if (e.code() == errc::wrong_thread) throw;
-    why = static_cast<errc>(e.code().value());
-    text = e.what();
-  }
-  // As for requests: what is wrong is thrown from the await.
-  auto failed = std::make_shared<work_state>(on, call(kind, nullptr, nullptr));
-  failed->fail(why, text);
-  return failed;
-}
-
-bool is_done(const work_state& w) noexcept { return w.done; }
-void abandon(work_state& w) noexcept { w.abandoned = true; }
+namespace tutti::gpu::detail {
 
 // ---- work_state ----
 
@@ -96,7 +52,6 @@ void work_state::finish_with(stream_state&, point& p) {
   on->wait_for(p, passing_, true);
   // The stream must not be kept by what is in it.
   what.on.reset();
-  what.to.reset();
 }
 
 void work_state::passing::passed() noexcept {
@@ -144,7 +99,7 @@ void work_state::make_wait(stream_state& s) {
     throw error(
         errc::not_supported,
         fmt::format("{} has no gates: a stream cannot wait for {}, which is not in the device's streams yet; "
-                    "co_await work.enqueued() first",
+                    "await it instead",
                     on->driver().name(), name_of(what.kind)));
   s.refuse_capture();  // before the stream waits for the word, which must outlive the wait
   auto g = std::make_shared<gate_word>(on);
@@ -154,33 +109,9 @@ void work_state::make_wait(stream_state& s) {
   gates_.push_back(std::move(g));
 }
 
-void work_state::stand_in_for(work_state& other) noexcept {
-  gates_.insert(gates_.end(), other.gates_.begin(), other.gates_.end());
-  other.gates_.clear();
-  while (waiter* w = other.wait_enqueued.pop_front()) wait_enqueued.push_back(*w);
-  if (done) return resume_waiting();
-  while (waiter* w = enqueued ? wait_enqueued.pop_front() : nullptr) on->resume_soon(*w);
-}
-
 // ---- awaiting ----
 
-work_awaiter::work_awaiter(std::shared_ptr<work_state> w, until u) noexcept
-    : suspended(&stop), work_(std::move(w)), until_(u) {}
-work_awaiter::~work_awaiter() {
-  if (lazy_ && work_) abandon(*work_);
-}
-
 bool work_awaiter::wait() {
-  try {
-    if (lazy_ && !work_) work_ = start(std::move(*lazy_));
-  } catch (const error& e) {
-    set_failure(static_cast<errc>(e.code().value()), e.what());
-    return false;
-  }
-  if (!work_) {
-    set_failure(errc::invalid_argument, "an empty work was awaited");
-    return false;
-  }
   if (work_->done || (until_ == until::enqueued && work_->enqueued)) {
     if (work_->why != errc::success) set_failure(work_->why, work_->text);
     return false;
@@ -191,14 +122,9 @@ bool work_awaiter::wait() {
 
 void work_awaiter::stop(suspended& self, errc why, const std::string& text) noexcept {
   auto& a = static_cast<work_awaiter&>(self);
-  work_state& w = *a.work_;
   if (!a.linked()) return;
-  if (a.lazy_ && w.stop != nullptr) {
-    w.stop(w, why, text);  // the completion comes, and says what has happened
-    return;
-  }
-  a.set_failure(why, std::string(name_of(w.what.kind)) + " was not awaited to its end: " + text);
-  w.on->resume_soon(a);
+  a.set_failure(why, text);
+  a.work_->on->resume_soon(a);
 }
 
 status work_awaiter::await_resume() const {
@@ -206,5 +132,4 @@ status work_awaiter::await_resume() const {
   return work_->result;
 }
 
-}  // namespace detail
-}  // namespace tutti::gpu
+}  // namespace tutti::gpu::detail

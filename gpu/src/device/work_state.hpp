@@ -1,15 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of a piece of started work: how far it is, who waits for it, and which streams.
+// What is known of an operation that a device carries out: how far it is, who waits for it, and which streams.
 #pragma once
 
 #include "device/attachment.hpp"
 
+#include <coroutine>
 #include <memory>
 #include <string>
-#include <tutti/gpu/work.hpp>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/gpu/memory.hpp>
+#include <tutti/status.hpp>
 #include <vector>
 
 namespace tutti::gpu::detail {
+
+// As the backends have it.
+struct call {
+  call(operation_kind k, std::shared_ptr<stream_state> s) noexcept : kind(k), on(std::move(s)) {}
+  operation_kind kind;
+  std::shared_ptr<stream_state> on;  // after what is in this stream when the call starts
+  view in;
+  view out;
+  int peer = -1;  // destination, source or root
+  int tag = 0;
+  std::byte value{};
+  double factor = 1;  // of conversions
+  tutti::detail::reduction op;
+  std::shared_ptr<const void> extra;  // of batches: the messages
+  // Of an operation of tutti::communicator: while that runs, and the event that it comes after.
+  const tutti::detail::call* whole = nullptr;
+  std::shared_ptr<void> ready;
+};
 
 struct work_state : std::enable_shared_from_this<work_state> {
   work_state(std::shared_ptr<attachment> a, call c) : on(std::move(a)), what(std::move(c)) {
@@ -30,8 +51,6 @@ struct work_state : std::enable_shared_from_this<work_state> {
   void finish_with(stream_state& s, point& p);  // ... at this point of it
   // `s` waits for it.
   void make_wait(stream_state& s);
-  // The streams that wait for `other` wait for this.
-  void stand_in_for(work_state& other) noexcept;
   void keep_until_done(std::shared_ptr<const void> k) { alive.push_back(std::move(k)); }
 
   std::shared_ptr<attachment> on;
@@ -68,6 +87,38 @@ struct work_state : std::enable_shared_from_this<work_state> {
   void* event_ = nullptr;
   std::vector<std::shared_ptr<gate_word>> gates_;
   keeps alive;
+};
+
+// Of a request, what a stream can wait for.
+class stream_awaitable {
+ public:
+  virtual void make_wait(stream_state& s) const = 0;
+
+ protected:
+  ~stream_awaitable() = default;
+};
+
+// Waits until the work is done, or until all of it is in the device's streams.
+class work_awaiter : suspended {
+ public:
+  enum class until : std::uint8_t { done, enqueued };
+  work_awaiter(std::shared_ptr<work_state> w, until u) noexcept
+      : suspended(&stop), work_(std::move(w)), until_(u) {}
+
+  bool await_ready() const noexcept { return false; }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> h) {
+    if (!begin(h, "the operation") || !wait()) return false;
+    joined();
+    return true;
+  }
+  status await_resume() const;
+
+ private:
+  static void stop(suspended& self, errc why, const std::string& text) noexcept;
+  bool wait();
+  const std::shared_ptr<work_state> work_;
+  const until until_;
 };
 
 }  // namespace tutti::gpu::detail

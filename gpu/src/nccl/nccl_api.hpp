@@ -11,7 +11,6 @@ namespace tutti::nccl::abi {
 
 using result = int;
 struct communicator;
-struct config;  // never given: the defaults are blocking calls, which the submit thread makes
 struct unique_id {
   char bytes[128];
 };
@@ -21,7 +20,7 @@ inline constexpr result success = 0, unhandled_cuda_error = 1, system_error = 2,
 inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint64 = 5, float16 = 6,
                      float32 = 7, float64 = 8, bfloat16 = 9;
 inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
-inline constexpr int host_immediate = 1, no_color = -1, shrink_abort = 1, oldest_version = 21800;
+inline constexpr int host_immediate = 1, oldest_version = 21800;
 
 // X(member, symbol, parameters)
 #define TUTTI_NCCL_CALLS(X)                                                                                 \
@@ -31,8 +30,6 @@ inline constexpr int host_immediate = 1, no_color = -1, shrink_abort = 1, oldest
   X(finalize, "ncclCommFinalize", (communicator*))                                                          \
   X(destroy, "ncclCommDestroy", (communicator*))                                                            \
   X(abort, "ncclCommAbort", (communicator*))                                                                \
-  X(async_error, "ncclCommGetAsyncError", (communicator*, result*))                                         \
-  X(split, "ncclCommSplit", (communicator*, int, int, communicator**, config*))                             \
   X(all_reduce, "ncclAllReduce", (const void*, void*, std::size_t, int, int, communicator*, void*))         \
   X(broadcast, "ncclBroadcast", (const void*, void*, std::size_t, int, int, communicator*, void*))          \
   X(reduce, "ncclReduce", (const void*, void*, std::size_t, int, int, int, communicator*, void*))           \
@@ -45,13 +42,12 @@ inline constexpr int host_immediate = 1, no_color = -1, shrink_abort = 1, oldest
   X(make_premul_sum, "ncclRedOpCreatePreMulSum", (int*, void*, int, int, communicator*))                    \
   X(destroy_operation, "ncclRedOpDestroy", (int, communicator*))
 
-#define TUTTI_NCCL_OPTIONAL_CALLS(X)                                                               \
-  X(memory_allocate, "ncclMemAlloc", (void**, std::size_t)) /* 2.19 */                             \
-  X(memory_free, "ncclMemFree", (void*))                                                           \
-  X(register_memory, "ncclCommRegister", (communicator*, void*, std::size_t, void**))              \
-  X(deregister_memory, "ncclCommDeregister", (communicator*, void*))                               \
-  X(shrink, "ncclCommShrink", (communicator*, int*, int, communicator**, config*, int)) /* 2.27 */ \
-  X(revoke, "ncclCommRevoke", (communicator*, int))                                     /* 2.28.7 */
+#define TUTTI_NCCL_OPTIONAL_CALLS(X)                                                  \
+  X(memory_allocate, "ncclMemAlloc", (void**, std::size_t)) /* 2.19 */                \
+  X(memory_free, "ncclMemFree", (void*))                                              \
+  X(register_memory, "ncclCommRegister", (communicator*, void*, std::size_t, void**)) \
+  X(deregister_memory, "ncclCommDeregister", (communicator*, void*))                  \
+  X(revoke, "ncclCommRevoke", (communicator*, int)) /* 2.28.7 */
 
 struct table {
 #define TUTTI_NCCL_MEMBER(member, symbol, parameters) result(*member) parameters = nullptr;

@@ -14,30 +14,14 @@ constexpr auto short_wait = std::chrono::milliseconds(1);
 
 }  // namespace
 
-void owned_communicator::end(std::shared_ptr<gpu::detail::driver> on, bool keep) noexcept {
+void owned_communicator::end(std::shared_ptr<gpu::detail::driver> on) noexcept {
   const std::lock_guard lock(mutex_);
   if (std::exchange(ended_, true)) return;
-  kept_ = keep && calls.revoke != nullptr;
   if (!in_use_) return;
   interrupter_ = std::thread([this, on = std::move(on)] {
     on->enter_thread();
     interrupt();
   });
-}
-
-bool owned_communicator::can_be_shrunk() const noexcept {
-  const std::lock_guard lock(mutex_);
-  return calls.shrink != nullptr && handle_ != nullptr && (!ended_ || kept_);
-}
-
-void owned_communicator::revoke() noexcept {
-  if (calls.revoke == nullptr) return abort();
-  abi::communicator* c = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (!std::exchange(revoked_, true)) c = handle_;
-  }
-  if (c != nullptr) calls.revoke(c, 0);
 }
 
 void owned_communicator::abort() noexcept {
@@ -57,9 +41,9 @@ abi::communicator* owned_communicator::take() noexcept {
   return std::exchange(handle_, nullptr);
 }
 
-abi::communicator* owned_communicator::begin_use(bool also_revoked) noexcept {
+abi::communicator* owned_communicator::begin_use() noexcept {
   const std::lock_guard lock(mutex_);
-  if (ended_ && !(also_revoked && kept_)) return nullptr;
+  if (ended_) return nullptr;
   in_use_ = handle_ != nullptr;
   return handle_;
 }
@@ -103,9 +87,8 @@ bool owned_communicator::returns(std::unique_lock<std::mutex>& lock) {
 void owned_communicator::interrupt() noexcept {
   std::unique_lock lock(mutex_);
   for (const bool by_revoking : {true, false}) {
-    if (by_revoking && (calls.revoke == nullptr || revoked_)) continue;
+    if (by_revoking && calls.revoke == nullptr) continue;
     if (returns(lock)) return;
-    if (by_revoking) revoked_ = true;
     abi::communicator* const c = by_revoking ? handle_ : std::exchange(handle_, nullptr);
     interrupting_ = true;
     lock.unlock();

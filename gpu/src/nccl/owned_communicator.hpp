@@ -36,14 +36,11 @@ class owned_communicator {
 
   // ---- On the loop thread ----
 
-  // No use begins from now on; a call that does not return is interrupted. `keep`: revoked, not aborted, so
-  // that it can be shrunk.
-  void end(std::shared_ptr<gpu::detail::driver> on, bool keep) noexcept;
-  bool can_be_shrunk() const noexcept;
+  // No use begins from now on; a call that does not return is interrupted.
+  void end(std::shared_ptr<gpu::detail::driver> on) noexcept;
 
   // ---- On the submit thread, between uses ----
 
-  void revoke() noexcept;   // aborts where NCCL cannot revoke
   void abort() noexcept;    // frees it, unless that has happened
   void destroy() noexcept;  // waits for the other ranks of the node, and frees it
 
@@ -51,9 +48,8 @@ class owned_communicator {
 
   class use {
    public:
-    explicit use(owned_communicator& of) noexcept : use(of, of.begin_use(false)) {}
-    // Also of one that was revoked.
-    static use to_shrink(owned_communicator& of) noexcept { return use(of, of.begin_use(true)); }
+    explicit use(owned_communicator& of) noexcept
+        : of_(of), handle_(of.begin_use()), begun_(handle_ != nullptr) {}
     use(const use&) = delete;
     use& operator=(const use&) = delete;
     ~use() {
@@ -72,7 +68,6 @@ class owned_communicator {
     }
 
    private:
-    use(owned_communicator& of, abi::communicator* c) noexcept : of_(of), handle_(c), begun_(c != nullptr) {}
     owned_communicator& of_;
     abi::communicator* handle_;
     const bool begun_;
@@ -81,7 +76,7 @@ class owned_communicator {
   const abi::table& calls;
 
  private:
-  abi::communicator* begin_use(bool also_revoked) noexcept;
+  abi::communicator* begin_use() noexcept;
   void end_use() noexcept;
   void begin_wait() noexcept;
   abi::communicator* end_wait() noexcept;
@@ -89,12 +84,10 @@ class owned_communicator {
   void interrupt() noexcept;
   bool returns(std::unique_lock<std::mutex>& lock);
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   abi::communicator* handle_;  // null: freed
   bool ended_ = false;
-  bool kept_ = false;  // ended, to be shrunk
-  bool revoked_ = false;
   bool in_use_ = false;
   bool waiting_ = false;       // the submit thread is in a call that may not return, or about to be
   bool interrupting_ = false;  // the interrupter is in NCCL

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "comm/group.hpp"
+#include "comm/vendor.hpp"
 
 #include <memory>
-#include <string>
 #include <string_view>
 #include <tutti/communicator.hpp>
 #include <tutti/gpu/device.hpp>
@@ -13,9 +12,9 @@
 
 namespace tutti::oneccl {
 
-// A oneCCL communicator of the ranks of `control`, which it uses alone from then on. Collective.
-task<std::shared_ptr<gpu::detail::group>> connect(tutti::communicator control, gpu::device on,
-                                                  sycl_queue queue, std::string of);
+// Of the ranks of `control`. Collective.
+task<std::shared_ptr<gpu::detail::vendor>> connect(tutti::communicator control, gpu::device on,
+                                                   sycl_queue queue);
 
 // Why oneCCL cannot serve a call, or empty.
 std::string_view why_not_by_oneccl(const gpu::detail::call& c, bool by_queue) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public side of oneCCL: making communicators.
 #include "oneccl/connect.hpp"
-#include "oneccl/group_impl.hpp"
+#include "oneccl/connection.hpp"
 
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -63,14 +63,6 @@ task<abi::communicator*> make(std::shared_ptr<submit_thread> on, std::chrono::mi
   co_return *result;
 }
 
-std::shared_ptr<group_impl> with(gpu::device on, std::shared_ptr<submit_thread> l, std::shared_ptr<core> c,
-                                 tutti::communicator control, std::string name) {
-  auto group = std::make_shared<group_impl>(on.shared_state(), std::move(l), std::move(c), std::move(control),
-                                            std::move(name));
-  group->listen();
-  return group;
-}
-
 }  // namespace
 
 std::string why_not() {
@@ -84,34 +76,7 @@ int version() noexcept {
   return calls == nullptr ? 0 : calls->version;
 }
 
-communicator::communicator(std::shared_ptr<group_impl> impl) noexcept
-    : any_communicator(impl), impl_(std::move(impl)) {}
-
-task<communicator> communicator::split(int color, int key) const {
-  const std::shared_ptr<group_impl> self = impl_;
-  if (!self) throw error(errc::invalid_argument, "split of an empty oneCCL communicator");
-  self->check_usable();
-  tutti::communicator control = co_await self->control().split(color, key);
-  const std::shared_ptr<core> parent = self->shared_core();
-  // In the order of the host's, which takes keys that oneCCL refuses: below zero.
-  const int place = control ? control.rank() : 0;
-  const std::function<abi::communicator*()> f = [parent, color, place] {
-    abi::communicator* child = nullptr;
-    check(parent->calls,
-          parent->calls.split(parent->handle, color < 0 ? abi::no_color : color, place, &child, nullptr),
-          "onecclCommSplit");
-    return child;
-  };
-  const std::string name = fmt::format("{}/split", self->name());
-  abi::communicator* const made = co_await make(self->shared_submit_thread(), self->on().timeout(), name, f);
-  if (!control) co_return communicator();
-  std::shared_ptr<core> of(new core{parent->calls, made, parent->queue});
-  co_return communicator(with(gpu::device(self->shared_on()), self->shared_submit_thread(), std::move(of),
-                              std::move(control), name));
-}
-
-task<std::shared_ptr<gpu::detail::group>> connect(tutti::communicator control, gpu::device on,
-                                                  sycl_queue queue, std::string name) {
+task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on, sycl_queue queue) {
   const abi::table& calls = loaded();
   see_to_environment(queue.handle != nullptr);
   const auto l = std::make_shared<submit_thread>(on.shared_state());
@@ -136,10 +101,9 @@ task<std::shared_ptr<gpu::detail::group>> connect(tutti::communicator control, g
   check(calls, mine->code,
         device ? "onecclSetDevice, or onecclGetUniqueId, on rank 0" : "onecclGetUniqueId on rank 0");
   if (mine->version != calls.version)
-    throw error(
-        errc::mismatch,
-        fmt::format("oneccl::init: rank {} has oneCCL {}, rank 0 has {}: all ranks need the same",
-                    control.rank(), abi::version_text(calls.version), abi::version_text(mine->version)));
+    throw error(errc::mismatch,
+                fmt::format("rank {} has oneCCL {}, rank 0 has {}: all ranks need the same", control.rank(),
+                            abi::version_text(calls.version), abi::version_text(mine->version)));
   const int rank = control.rank(), size = control.size();
   const std::function<abi::communicator*()> f = [mine, device, ordinal, rank, size, &calls] {
     abi::communicator* c = nullptr;
@@ -148,26 +112,10 @@ task<std::shared_ptr<gpu::detail::group>> connect(tutti::communicator control, g
     check(calls, calls.init(&c, static_cast<std::size_t>(size), mine->id, rank), "onecclCommInitRank");
     return c;
   };
-  abi::communicator* const handle = co_await make(l, on.state().timeout(), "oneccl::init", f);
+  abi::communicator* const handle = co_await make(l, on.state().timeout(), "oneCCL of " + control.name(), f);
   std::shared_ptr<core> of(new core{calls, handle, std::move(queue)});
-  std::shared_ptr<group_impl> made =
-      with(on, l, std::move(of), std::move(control), fmt::format("oneCCL of {}", name));
-  // The ranks are connected when it is first used: now, not in the middle of the program.
-  gpu::stream s(on);
-  gpu::pinned_buffer<int> one(on, 1);
-  one[0] = 0;
-  co_await gpu::any_communicator(made).all_reduce(gpu::device_span<int>(one.data(), 1), sum, s);
+  auto made = std::make_shared<connection>(on.shared_state(), l, std::move(of), rank, size);
   co_return made;
-}
-
-task<communicator> init(tutti::communicator world, gpu::device on, sycl_queue queue) {
-  if (!world || !on) throw error(errc::invalid_argument, "oneccl::init: an empty communicator, or no device");
-  on.state().check();
-  static_cast<void>(loaded());
-  tutti::communicator control = co_await world.duplicate();
-  std::shared_ptr<gpu::detail::group> made =
-      co_await connect(std::move(control), on, std::move(queue), world.name());
-  co_return communicator(std::static_pointer_cast<group_impl>(std::move(made)));
 }
 
 }  // namespace tutti::oneccl

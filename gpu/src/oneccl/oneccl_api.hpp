@@ -12,7 +12,6 @@ namespace tutti::oneccl::abi {
 
 using result = int;
 struct communicator;
-struct config;  // never given
 struct unique_id {
   char bytes[4096];
 };
@@ -21,7 +20,7 @@ inline constexpr result success = 0, plugin_exception = 11, not_implemented = 12
 inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint64 = 5, float16 = 6,
                      float32 = 7, float64 = 8, bfloat16 = 9;
 inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
-inline constexpr int host_immediate = 1, no_color = -1;
+inline constexpr int host_immediate = 1;
 
 // X(member, symbol, parameters)
 #define TUTTI_ONECCL_CALLS(X)                                                                               \
@@ -30,7 +29,6 @@ inline constexpr int host_immediate = 1, no_color = -1;
   X(set_device, onecclSetDevice, (std::uint32_t))                                                           \
   X(init, onecclCommInitRank, (communicator**, std::size_t, unique_id, int))                                \
   X(destroy, onecclCommDestroy, (communicator*))                                                            \
-  X(split, onecclCommSplit, (communicator*, int, int, communicator**, config*))                             \
   X(all_reduce, onecclAllReduce, (void*, void*, std::size_t, int, int, communicator*, void*))               \
   X(reduce, onecclReduce, (const void*, void*, std::size_t, int, int, int, communicator*, void*))           \
   X(broadcast, onecclBroadcast, (const void*, void*, std::size_t, int, int, communicator*, void*))          \
@@ -40,8 +38,6 @@ inline constexpr int host_immediate = 1, no_color = -1;
   X(all_to_all, onecclAllToAll, (const void*, void*, std::size_t, int, communicator*, void*))               \
   X(all_to_all_v, onecclAllToAllV,                                                                          \
     (const void*, const std::size_t*, void*, const std::size_t*, int, communicator*, void*))                \
-  X(send, onecclSend, (const void*, std::size_t, int, int, communicator*, void*))                           \
-  X(receive, onecclRecv, (void*, std::size_t, int, int, communicator*, void*))                              \
   X(make_premul_sum, onecclRedOpCreatePreMulSum, (int*, void*, int, int, communicator*))                    \
   X(destroy_operation, onecclRedOpDestroy, (int, communicator*))
 

@@ -4,10 +4,12 @@
 #pragma once
 
 #include <tutti/buffer.hpp>
+#include <tutti/detail/asio_config.hpp>
 #include <tutti/error.hpp>
 #include <tutti/status.hpp>
 
 #include <atomic>
+#include <boost/asio/io_context.hpp>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -61,16 +63,31 @@ class device_ref {
 class device_part {
  public:
   virtual ~device_part() = default;
+
+ private:
+  friend class device_ref;
+  std::atomic<int> references_{1};
+};
+
+// Of a call of a communicator.
+class communicator_part : public device_part {
+ public:
   // Why the call cannot be meant, or empty.
   virtual std::string bad_argument(const call& what) const = 0;
   // Carries the operation out: done when the device has passed it. Destroying the frame ends it.
   virtual task<void> execute(operation_state& op) = 0;
   // For another operation that runs beside this one.
   virtual device_ref again() const = 0;
+};
 
- private:
-  friend class device_ref;
-  std::atomic<int> references_{1};
+// Of a call of family::stream, which has no communicator.
+class stream_part : public device_part {
+ public:
+  // As operation_state has them.
+  virtual bool start(operation_state& op) = 0;
+  virtual void stop(operation_state& op, errc why, const std::string& text) noexcept = 0;
+  virtual void abandon(void* running) noexcept = 0;
+  virtual boost::asio::io_context::executor_type executor() const noexcept = 0;
 };
 
 // The last argument of operations on memory of devices: the stream that the operation comes after, and the place

@@ -39,6 +39,7 @@ enum class operation_kind : std::uint8_t {
   download,
   fill,
   convert,
+  reached,
   batch
 };
 
@@ -54,8 +55,8 @@ constexpr bool includes(ranks_that which, bool is_root) noexcept {
   return which == ranks_that::all || which == (is_root ? ranks_that::root : ranks_that::all_but_root);
 }
 
-// `set_up`: collectives that move nothing of the user's. `stream`: of one device, without a communicator, and
-// NCCL's batches of messages.
+// `set_up`: collectives whose call has no buffers (a batch keeps its messages by itself). `stream`: of one device,
+// without a communicator.
 enum class family : std::uint8_t { message, collective, set_up, repair, stream };
 
 struct operation_row {
@@ -115,7 +116,8 @@ inline constexpr operation_row operation_rows[] = {
   {k::download,         "download",         f::stream,       !rooted, k::download,       e::vector,  e::vector,  r::all,  r::all,          s::out, false},
   {k::fill,             "fill",             f::stream,       !rooted, k::fill,           e::nothing, e::vector,  r::none, r::all,          s::out, false},
   {k::convert,          "convert",          f::stream,       !rooted, k::convert,        e::vector,  e::vector,  r::all,  r::all,          s::out, false},
-  {k::batch,            "batch",            f::stream,       !rooted, k::batch,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::reached,          "reached",          f::stream,       !rooted, k::reached,        e::nothing, e::nothing, r::none, r::none,         s::out, false},
+  {k::batch,            "batch",            f::set_up,       !rooted, k::batch,          e::nothing, e::nothing, r::none, r::none,         s::out, false},
 };
 // clang-format on
 }  // namespace rows

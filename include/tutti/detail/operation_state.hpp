@@ -96,6 +96,13 @@ struct call {
   call_site where;                    // of the call, in the user's program
 };
 
+inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).of == family::stream; }
+// Not so of a call of an empty communicator.
+inline bool has_loop(const call& what) noexcept { return what.comm || is_of_stream(what); }
+inline communicator_part& device_part_of(const call& what) noexcept {
+  return static_cast<communicator_part&>(*what.device.get());
+}
+
 // One operation from its start to its completion. Not movable once started: the engine holds its address.
 class operation_state {
  public:
@@ -207,9 +214,10 @@ class operation_stop : stop_node {
 // Delivers `state`'s completion from the loop's next turn although it was complete at once: Asio's rule that
 // a handler is never called inside its initiation.
 void complete_later(operation_state& state) noexcept;
-// Calls f(owner) from the loop of `state`'s communicator, not from here.
+// Calls f(owner) from the loop of `state`, not from here.
 void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner);
-// The executor of the loop that `state`'s communicator belongs to.
+// The executor of the loop.
 boost::asio::io_context::executor_type executor_of(const communicator_state& state) noexcept;
+boost::asio::io_context::executor_type executor_of(const call& what) noexcept;
 
 }  // namespace tutti::detail

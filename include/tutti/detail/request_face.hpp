@@ -52,7 +52,7 @@ class request_handler {
   request_handler(owned_request_slot slot, Handler&& handler)
       : slot_(std::move(slot)),
         handler_(std::move(handler)),
-        work_(asio::get_associated_executor(handler_, executor_of(*request_state(*slot_).what().comm))) {}
+        work_(asio::get_associated_executor(handler_, executor_of(request_state(*slot_).what()))) {}
 
   static void run(owned_request_slot slot, Handler&& handler) {
     allocator memory = allocator_for(handler);

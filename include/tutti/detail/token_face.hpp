@@ -87,7 +87,7 @@ class handler_state {
 
  public:
   handler_state(call what, Handler&& handler)
-      : loop_(executor_of(*what.comm)),
+      : loop_(executor_of(what)),
         state_(std::move(what)),
         handler_(std::move(handler)),
         work_(asio::get_associated_executor(handler_, loop_)) {}
@@ -135,7 +135,7 @@ class initiation {
   using executor_type = asio::io_context::executor_type;
 
   explicit initiation(call what) noexcept : what_(std::move(what)) {}
-  executor_type get_executor() const noexcept { return executor_of(*what_.comm); }
+  executor_type get_executor() const noexcept { return executor_of(what_); }
   template <class Handler>
   void operator()(Handler&& handler) const {
     using H = std::decay_t<Handler>;

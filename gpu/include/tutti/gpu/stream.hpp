@@ -4,58 +4,20 @@
 
 #include <tutti/buffer.hpp>
 #include <tutti/gpu/device.hpp>
-#include <tutti/gpu/work.hpp>
+#include <tutti/operation.hpp>
 #include <tutti/request.hpp>
 
-#include <coroutine>
+#include <cstddef>
 #include <memory>
-#include <ranges>
-#include <span>
 #include <type_traits>
 #include <utility>
 
 namespace tutti::gpu {
 
 namespace detail {
-
 class gate_word;
-
-class reach_awaiter : suspended {
- public:
-  explicit reach_awaiter(std::shared_ptr<stream_state> s) noexcept
-      : suspended(&stop), stream_(std::move(s)) {}
-  bool await_ready() const noexcept { return false; }
-  template <class Promise>
-  bool await_suspend(std::coroutine_handle<Promise> h) {
-    if (!begin(h, "stream::reached") || !wait()) return false;
-    joined();
-    return true;
-  }
-  void await_resume() const { rethrow(); }
-
- private:
-  static void stop(suspended& self, errc why, const std::string& text) noexcept;
-  bool wait();
-  std::shared_ptr<stream_state> stream_;
-};
-
+class stream_state;
 }  // namespace detail
-
-// What stream::reached() gives; see there.
-class [[nodiscard("await it")]] reached_operation {
- public:
-  explicit reached_operation(std::shared_ptr<detail::stream_state> s) noexcept : stream_(std::move(s)) {}
-  detail::reach_awaiter operator co_await() && noexcept { return detail::reach_awaiter(std::move(stream_)); }
-  // Signature void(std::exception_ptr); on the loop thread.
-  template <class Token>
-  auto operator()(Token&& token) && {
-    return as_task(std::move(*this))(std::forward<Token>(token));
-  }
-
- private:
-  static task<> as_task(reached_operation op) { co_await std::move(op); }
-  std::shared_ptr<detail::stream_state> stream_;
-};
 
 // A stream stops at a closed gate until it is opened. Opens by itself when it is destroyed, by whatever path,
 // when the device fails and when its last handle goes.
@@ -93,19 +55,18 @@ class stream {
   device on() const noexcept;
   void* native() const noexcept;
 
-  // Completes when the stream has got to where it is when the await begins. Errors: errc::device_failed;
+  // Completes when the stream has got to where it is when the operation starts. Errors: errc::device_failed;
   // errc::timed_out after init_options::timeout; errc::invalid_argument while the stream is being captured.
-  // Ending the await early changes nothing for the stream. Cost: one event record and one word write in the
+  // Ending it early changes nothing for the stream. Cost: one event record and one word write in the
   // stream, one load per look of the loop.
-  reached_operation reached() const { return reached_operation(state_); }
+  tutti::operation<> reached() const {
+    return tutti::operation<>(part_of_stream(tutti::detail::operation_kind::reached));
+  }
 
-  // What is enqueued from now on waits for the work, and the host goes on. When the work is not in the
-  // device's hands yet (its enqueued() has not completed) the stream is closed by a gate that the work opens
-  // when it is done or has failed: errc::not_supported where the device has no gates. Of one that has failed:
-  // throws its error.
-  void wait(const work& w) const;
-  // The same of an operation of a communicator on memory of a device. errc::invalid_argument for one on memory
-  // of the host: await it.
+  // What is enqueued from now on waits for the request, and the host goes on: of a copy, or of an operation of a
+  // communicator on memory of a device. When the device has not all of that yet, the stream is closed by a gate that
+  // opens when the operation is done or has failed: errc::not_supported where the device has no gates. Of one that has
+  // failed: throws its error. errc::invalid_argument for a request of memory of the host: await it.
   void wait(const request& r) const;
   // What is enqueued from now on waits for what is in `other` now.
   void wait(const stream& other) const;
@@ -114,39 +75,41 @@ class stream {
   // open(). errc::not_supported, or errc::resources beyond device::set_gate_limit.
   gate close() const;
 
-  // ---- copies: after what is in the stream, awaitable ----
+  // ---- copies: after what is in the stream ----
+  //
+  // The status says how many bytes were moved. One that is ended early (when_any, with_timeout, a request that goes)
+  // the device finishes for nobody; device memory that was given as a span must stay until the device has passed it
+  // (a later reached() tells), buffers stay by themselves.
 
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
-  operation copy(const To& to, const From& from) const {
-    return transfer(detail::operation_kind::copy, detail::view_of(to), detail::view_of(from));
+  tutti::operation<status> copy(const To& to, const From& from) const {
+    return transfer(tutti::detail::operation_kind::copy, detail::view_of(to), detail::view_of(from));
   }
   // Host to device. Pinned buffers directly, everything else through pinned memory of the library: it may be
   // changed as soon as the operation has started.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && Buffer<From> && !DeviceMemory<From>)
-  operation upload(const To& to, const From& from) const {
-    return transfer(detail::is_pinned<From> ? detail::operation_kind::copy : detail::operation_kind::upload,
-                    detail::view_of(to), host_view(from));
+  tutti::operation<status> upload(const To& to, const From& from) const {
+    return transfer(
+        detail::is_pinned<From> ? tutti::detail::operation_kind::copy : tutti::detail::operation_kind::upload,
+        detail::view_of(to), host_view(from));
   }
   // Device to host. Ordinary memory is written when the operation completes, and only then.
   template <class To, class From>
     requires DeviceMemory<From>
-  operation download(To&& to, const From& from) const {
+  tutti::operation<status> download(To&& to, const From& from) const {
     using plain = std::remove_cvref_t<To>;
     static_assert(detail::is_pinned<plain> || WritableBuffer<To>,
                   "download needs a writable buffer that outlives it");
-    return transfer(
-        detail::is_pinned<plain> ? detail::operation_kind::copy : detail::operation_kind::download,
-        host_view(to), detail::view_of(from));
+    return transfer(detail::is_pinned<plain> ? tutti::detail::operation_kind::copy
+                                             : tutti::detail::operation_kind::download,
+                    host_view(to), detail::view_of(from));
   }
   template <class To>
     requires WritableDeviceMemory<To>
-  operation fill(const To& to, std::byte value) const {
-    operation op = transfer(detail::operation_kind::fill, detail::view_of(to), detail::view_of(to));
-    detail::call what = std::move(op).take();
-    what.value = value;
-    return operation(std::move(what));
+  tutti::operation<status> fill(const To& to, std::byte value) const {
+    return transfer(tutti::detail::operation_kind::fill, detail::view_of(to), detail::view_of(to), value);
   }
 
   // to[i] = from[i] * factor, by a kernel, between any two of float, double, float16 and bfloat16, each also
@@ -154,7 +117,7 @@ class stream {
   // errc::not_supported where the device has no kernels.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
-  operation convert(const To& to, const From& from, double factor = 1) const {
+  tutti::operation<status> convert(const To& to, const From& from, double factor = 1) const {
     return conversion(detail::view_of(to), detail::view_of(from), factor);
   }
 
@@ -169,11 +132,16 @@ class stream {
       return {tutti::detail::view_of(buffer), nullptr};
     }
   }
-  operation transfer(detail::operation_kind kind, detail::view to, detail::view from) const;
-  operation conversion(detail::view to, detail::view from, double factor) const;
+  tutti::detail::call part_of_stream(tutti::detail::operation_kind kind, detail::view to = {},
+                                     detail::view from = {}, std::byte value = {}, double factor = 1) const;
+  tutti::operation<status> transfer(tutti::detail::operation_kind kind, detail::view to, detail::view from,
+                                    std::byte value = {}) const;
+  tutti::operation<status> conversion(detail::view to, detail::view from, double factor) const;
 
   std::shared_ptr<detail::stream_state> state_;
 };
+
+using work [[deprecated("write tutti::request")]] = request;
 
 // For tutti::communicator: of an operation after what is in `after`, on this memory.
 tutti::detail::device_ref device_part_of(const stream& after, std::shared_ptr<const void> in = {},

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "nccl/group_impl.hpp"
+#include "nccl/connection.hpp"
 
+#include "comm/calls.hpp"
 #include "nccl/connect.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <boost/asio/deferred.hpp>
+#include <atomic>
 #include <cstring>
-#include <tutti/tutti.hpp>
+#include <tutti/half.hpp>
+#include <tutti/nccl.hpp>
 #include <utility>
 
 namespace tutti::nccl {
 namespace {
 
 using gpu::detail::call;
+using gpu::detail::job;
 using gpu::detail::operation_kind;
 using gpu::detail::work_state;
-
-constexpr auto for_ever = std::chrono::hours(24 * 365);
-constexpr auto patience_after_farewell = std::chrono::seconds(2);
 
 const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexcept {
   return static_cast<const std::byte*>(base) + i * bytes;
@@ -115,7 +114,7 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
       });
       break;
     case operation_kind::batch: {
-      const auto& parts = *static_cast<const std::vector<batch::part>*>(what.extra.get());
+      const auto& parts = static_cast<const batch*>(what.extra.get())->parts();
       r = grouped(parts.size(), [&](std::size_t i) {
         const batch::part& p = parts[i];
         return p.sends ? n.send(p.data.data, p.data.bytes(), abi::uint8, p.peer, c, stream)
@@ -133,25 +132,21 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
 }  // namespace
 
 // One operation on its way through the submit thread.
-class group_impl::operation_job final : public job {
+class connection::operation_job final : public job {
  public:
-  operation_job(std::shared_ptr<group_impl> g, std::shared_ptr<work_state> w, std::shared_ptr<void> ready,
-                void* passed)
+  operation_job(std::shared_ptr<connection> by, std::shared_ptr<work_state> w)
       : what_(w->what),
-        handle_(g->handle_),
-        stream_(g->stream_),
-        side_(g->side_),
-        ready_(std::move(ready)),
-        passed_(passed),
-        rank_(g->rank()),
-        size_(g->size()),
-        title_(g->title(w->what)),
-        group_(g),
+        handle_(by->handle_),
+        stream_(by->stream_),
+        side_(by->side_),
+        passed_(by->on_->take_event()),
+        rank_(by->rank_),
+        size_(by->size_),
+        by_(by),
         work_(w) {
     if (what_.kind != operation_kind::all_to_all || what_.in.data != what_.out.data || what_.in.bytes() == 0)
       return;
-    copy_of_input_ =
-        gpu::detail::allocate(gpu::device(g->shared_on()), what_.in.bytes(), gpu::memory_kind::device);
+    copy_of_input_ = gpu::detail::allocate(gpu::device(by->on_), what_.in.bytes(), gpu::memory_kind::device);
     w->keep_until_done(copy_of_input_);
   }
   ~operation_job() override {
@@ -168,7 +163,7 @@ class group_impl::operation_job final : public job {
   void run() noexcept override {
     gpu::detail::driver& d = stream_->on().driver();
     try {
-      d.wait(stream_->native(), ready_.get());
+      d.wait(stream_->native(), what_.ready.get());
       if (copy_of_input_) {
         d.copy(copy_of_input_->data, what_.in.data, what_.in.bytes(), stream_->native());
         what_.in.data = copy_of_input_->data;
@@ -189,11 +184,10 @@ class group_impl::operation_job final : public job {
   }
 
   void finished() noexcept override {
-    const auto group = group_.lock();
+    const std::shared_ptr<connection> by = by_.lock();
     if (why_ != errc::success) {
-      const std::string text = fmt::format("{}: {}", title_, text_);
-      work_->fail(why_, text);
-      if (group && why_ != errc::communicator_failed) group->fail_all(why_, text, true);
+      work_->fail(why_, text_);
+      if (by) by->end(why_, text_);
       return;
     }
     if (work_->done) return;
@@ -210,37 +204,36 @@ class group_impl::operation_job final : public job {
     owned_communicator::use use(*handle_);
     if (use.get() == nullptr) {
       why_ = errc::communicator_failed;
-      text_ = "its communicator has ended";
+      text_ = "NCCL's communicator has ended";
       return;
     }
     const abi::result r = enqueue(handle_->calls, use, what_, rank_, size_, stream_->native());
     if (r == abi::success) return;
     why_ = r == abi::remote_error ? errc::peer_failed : errc::device_failed;
-    text_ = handle_->calls.explain(r, use.get());
+    text_ = "NCCL: " + handle_->calls.explain(r, use.get());
   }
 
   call what_;
   std::shared_ptr<gpu::detail::allocation> copy_of_input_;  // of what NCCL cannot do in place
   std::shared_ptr<owned_communicator> handle_;
   std::shared_ptr<gpu::detail::stream_state> stream_, side_;
-  std::shared_ptr<void> ready_;
   gpu::detail::stream_state::reserved place_;
   void* passed_;
   int rank_, size_;
-  std::string title_;
   errc why_ = errc::success;
   std::string text_;
-  std::weak_ptr<group_impl> group_;
+  std::weak_ptr<connection> by_;
   std::shared_ptr<work_state> work_;
 };
 
-group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<submit_thread> l,
-                       std::shared_ptr<owned_communicator> c, tutti::communicator control, std::string name)
-    : group(std::move(on), std::move(name), control.rank(), control.size()),
-      submit_thread_(std::move(l)),
-      handle_(std::move(c)),
-      timer_(on_->get_executor()),
-      companions_(*this, std::move(control)) {
+connection::connection(std::shared_ptr<gpu::detail::attachment> on,
+                       std::shared_ptr<gpu::detail::submit_thread> thread, const abi::table& calls,
+                       abi::communicator* handle, int rank, int size)
+    : on_(std::move(on)),
+      thread_(std::move(thread)),
+      handle_(std::make_shared<owned_communicator>(calls, handle)),
+      rank_(rank),
+      size_(size) {
   const auto make = [this] {
     return std::make_shared<gpu::detail::stream_state>(on_, on_->driver().make_stream(true), true);
   };
@@ -248,11 +241,9 @@ group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on, std::shared_
   side_ = make();
 }
 
-group_impl::~group_impl() {
+connection::~connection() {
   forget_done();
-  const bool idle = pending_.empty() && failure_ == errc::success;
-  if (!idle) fail_all(errc::cancelled, fmt::format("the last handle of {} has gone", name()), true);
-  companions_.say_farewell();
+  if (!pending_.empty()) end(errc::cancelled, "the communicator has gone");
   // Finalising waits for the other ranks of the node: not here.
   struct last : job {
     std::shared_ptr<owned_communicator> of;
@@ -261,15 +252,8 @@ group_impl::~group_impl() {
   };
   auto j = std::make_shared<last>();
   j->of = handle_;
-  j->idle = idle;
-  submit_thread_->submit(std::move(j));
-  end_all("the communicator has gone");
-}
-
-void group_impl::check_usable() const {
-  on_->check();
-  if (failure_ != errc::success)
-    throw error(errc::communicator_failed, fmt::format("{} failed earlier: {}", name(), failure_text_));
+  j->idle = ended_.empty();
+  thread_->submit(std::move(j));
 }
 
 std::string_view why_not_by_nccl(const call& c) noexcept {
@@ -278,136 +262,56 @@ std::string_view why_not_by_nccl(const call& c) noexcept {
   if (kind == reduce_kind::user) return "NCCL has no reduction by a callable";
   if (kind != reduce_kind::none && !scaled && abi::operation_of(kind, c.in.type) < 0)
     return "NCCL has no such reduction of this type";
-  if (c.kind == operation_kind::probe) return "NCCL has no probe";
-  if (gpu::detail::group::is_message(c.kind) && c.tag != 0 &&
-      !(c.kind == operation_kind::receive && c.tag == any_tag))
-    return "NCCL has no tags";
-  if (c.kind == operation_kind::receive && c.peer == any_source)
-    return "NCCL receives from a rank that is named, not from any";
-  if (!gpu::detail::group::is_message(c.kind) && c.kind != operation_kind::batch &&
-      !gpu::detail::group::has_chunks(c))
+  if (c.kind != operation_kind::batch && !gpu::detail::has_chunks(c))
     return "NCCL has no uneven blocks, lists, scans and barriers";
   return {};
 }
 
-std::shared_ptr<work_state> group_impl::start(call what) {
-  check_usable();
+task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine) {
+  if (!ended_.empty())
+    throw error(errc::communicator_failed, fmt::format("NCCL's communicator has ended: {}", ended_));
   forget_done();
-  if (const std::string_view why = why_not_by_nccl(what); !why.empty())
-    throw error(errc::not_supported,
-                fmt::format("{}: {}; the same operation of tutti::communicator is staged (gpu::open)",
-                            title(what), why));
-  std::shared_ptr<void> ready = event_before(what);
-  std::shared_ptr<work_state> w = begin(std::move(what));
-  w->owner = this;
-  w->voided = std::make_shared<std::atomic<bool>>(false);
-  w->stop = [](work_state& state, errc why, const std::string& text) {
-    auto& self = *static_cast<group_impl*>(state.owner);
-    const std::string message = fmt::format("{}: {}", self.title(state.what), text);
-    state.fail(why, message);
-    // What the device has begun cannot be taken back on one rank alone.
-    self.fail_all(why, message, true);
-  };
-  // Cancellation needs what finish_with lets go of: the title.
-  auto j = std::make_shared<operation_job>(std::static_pointer_cast<group_impl>(shared_from_this()), w,
-                                           std::move(ready), on_->take_event());
+  const std::shared_ptr<work_state> work = w->shared_from_this();
+  work->voided = std::make_shared<std::atomic<bool>>(false);
+  auto j = std::make_shared<operation_job>(shared_from_this(), work);
   // The place is the last thing that the device may lack. With it the operation counts as called.
   gpu::detail::point& place = j->take_place();
-  last_ = w->what.kind;
-  // An operation of tutti::communicator ends by that one's time limit.
-  const std::chrono::milliseconds limit =
-      w->what.whole == nullptr ? on_->timeout() : std::chrono::milliseconds::max();
-  const auto now = std::chrono::steady_clock::now();
-  pending_.push_back(
-      {++sequence_, w, limit > for_ever ? std::chrono::steady_clock::time_point::max() : now + limit});
-  w->finish_with(*stream_, place);
-  submit_thread_->submit(std::move(j));
-  arm_timer();
-  return w;
+  pending_.push_back(work);
+  work->keep_until_done(work->what.extra);
+  work->owner = this;
+  work->stop = [](work_state& state, errc why, const std::string& text) {
+    static_cast<connection*>(state.owner)->end(why, text);
+  };
+  work->finish_with(*stream_, place);
+  thread_->submit(std::move(j));
+  mine->end();
+  gpu::detail::work_awaiter enqueued(work, gpu::detail::work_awaiter::until::enqueued);
+  co_await enqueued;
 }
 
-void group_impl::forget_done() noexcept {
+void connection::forget_done() noexcept {
   // Those of the front: the rest has its turn.
-  while (!pending_.empty() && pending_.front().work->done) {
-    pending_.front().work->stop = nullptr;
+  while (!pending_.empty() && pending_.front()->done) {
+    pending_.front()->stop = nullptr;
     pending_.pop_front();
   }
 }
 
-void group_impl::arm_timer() noexcept {
-  if (pending_.empty() || pending_.front().deadline == std::chrono::steady_clock::time_point::max()) return;
-  timer_.expires_at(pending_.front().deadline);
-  timer_.async_wait([self = weak_from_this()](boost::system::error_code code) {
-    const auto held = self.lock();
-    if (code || !held) return;
-    static_cast<group_impl&>(*held).check_deadlines();
-  });
-}
-
-void group_impl::check_deadlines() noexcept {
-  forget_done();
-  if (pending_.empty() || failure_ != errc::success) return;
-  const pending& oldest = pending_.front();
-  if (std::chrono::steady_clock::now() < oldest.deadline) return arm_timer();
-  if (std::exchange(explaining_, true)) return;
-  tasks_.spawn(explain(oldest.sequence, fmt::format("{} #{}", title(oldest.work->what), oldest.sequence),
-                       on_->timeout()));
-}
-
-// Asks the others how far they are, so that the error names who is missing.
-task<> group_impl::explain(std::uint64_t sequence, std::string what, std::chrono::milliseconds limit) {
-  std::string findings = co_await companions_.who_is_missing(sequence);
-  if (findings.empty())
-    findings = "; all ranks have called it: it is slower than the time limit allows, or a GPU hangs";
-  fail_all(errc::timed_out, fmt::format("{}: not done within {} ms{}", what, limit.count(), findings), true);
-}
-
-// A rank leaves when it has seen its work done, which may be before this one has seen its own. What the
-// leaver has not called never is.
-task<> group_impl::see_to_the_end(int peer, std::uint64_t last) {
-  boost::asio::steady_timer grace(on_->get_executor(), patience_after_farewell);
-  co_await grace.async_wait(boost::asio::deferred);
-  forget_done();
-  if (pending_.empty() || pending_.front().sequence > last) co_return;
-  fail_all(errc::peer_left,
-           fmt::format("{}: rank {} has left while {} #{} was pending", name(), peer,
-                       name_of(pending_.front().work->what.kind), pending_.front().sequence),
-           false);
-}
-
-void group_impl::peer_gone(int peer, errc why, const std::string& text) noexcept {
-  fail_all(why, fmt::format("{}: rank {} is gone: {}", name(), peer, text), false);
-}
-void group_impl::peer_left(int peer) noexcept {
-  forget_done();
-  if (!pending_.empty()) tasks_.spawn(see_to_the_end(peer, sequence_));
-}
-void group_impl::peer_failed(int peer, errc why, const std::string& text, bool keep) noexcept {
-  fail_all(why, fmt::format("rank {} says: {}", peer, text), false, keep);
-}
-
-void group_impl::fail_all(errc why, const std::string& text, bool also_others, bool keep) noexcept {
-  if (failure_ != errc::success) return;
-  failure_ = why;
-  failure_text_ = text;
-  timer_.cancel();
-  if (also_others) companions_.say_failed(why, text, keep);
-  for (pending& p : pending_) {
-    p.work->stop = nullptr;
-    p.work->fail(why, text);
+void connection::end(errc why, const std::string& text) noexcept {
+  for (const auto& work : std::exchange(pending_, {})) {
+    work->stop = nullptr;
+    work->fail(why, text);
   }
-  pending_.clear();
-
-  handle_->end(on_->shared_driver(), keep);
+  if (!ended_.empty()) return;
+  ended_ = text.empty() ? "it was cancelled" : text;
+  handle_->end(on_->shared_driver());
   struct ending : job {
     std::shared_ptr<owned_communicator> of;
-    bool keep = false;
-    void run() noexcept override { keep ? of->revoke() : of->abort(); }
+    void run() noexcept override { of->abort(); }
   };
   auto j = std::make_shared<ending>();
   j->of = handle_;
-  j->keep = keep;
-  submit_thread_->submit(std::move(j));
+  thread_->submit(std::move(j));
 }
 
 }  // namespace tutti::nccl

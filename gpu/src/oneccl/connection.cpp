@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "oneccl/group_impl.hpp"
+#include "oneccl/connection.hpp"
 
-#include "oneccl/connect.hpp"
-
+#include "comm/calls.hpp"
 #include "kernels/reduce_host.hpp"
+#include "oneccl/connect.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <boost/asio/deferred.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cstring>
 #include <functional>
-#include <tutti/tutti.hpp>
 #include <utility>
+#include <vector>
 
 namespace tutti::oneccl {
 namespace {
@@ -22,8 +20,6 @@ using gpu::detail::call;
 using gpu::detail::operation_kind;
 using gpu::detail::view;
 using gpu::detail::work_state;
-
-constexpr auto patience_after_farewell = std::chrono::seconds(2);
 
 // One call of oneCCL's, and the memory that it works on.
 struct job_data {
@@ -46,7 +42,7 @@ bool overlap(const view& a, const view& b) noexcept {
 }
 
 // Elements that are only moved go as bytes: oneCCL need not know their type.
-abi::result perform(const core& on, job_data& j) {
+abi::result call_oneccl(const core& on, job_data& j) {
   const abi::table& n = on.calls;
   abi::communicator* const c = on.handle;
   void* const stream = on.queue.handle;
@@ -99,12 +95,6 @@ abi::result perform(const core& on, job_data& j) {
       r = n.all_to_all_v(j.in, to.data(), j.out, from.data(), abi::uint8, c, stream);
       break;
     }
-    case operation_kind::send:
-      r = n.send(j.in, j.in_count * e, abi::uint8, j.peer, c, stream);
-      break;
-    case operation_kind::receive:
-      r = n.receive(j.out, j.out_count * e, abi::uint8, j.peer, c, stream);
-      break;
     default:
       r = abi::not_implemented;
   }
@@ -126,25 +116,24 @@ abi::result perform(const core& on, job_data& j) {
 }
 
 bool has_input(const call& c, int rank) noexcept {
-  if (c.kind == operation_kind::broadcast || c.kind == operation_kind::scatter) return c.peer == rank;
-  return c.kind != operation_kind::receive;
+  return (c.kind != operation_kind::broadcast && c.kind != operation_kind::scatter) || c.peer == rank;
 }
 bool has_output(const call& c, int rank) noexcept {
   if (c.kind == operation_kind::reduce || c.kind == operation_kind::gather) return c.peer == rank;
-  return c.kind != operation_kind::send &&
-         !(c.kind == operation_kind::broadcast && c.peer == rank && c.in.data == c.out.data);
+  return !(c.kind == operation_kind::broadcast && c.peer == rank && c.in.data == c.out.data);
 }
 
 }  // namespace
 
-group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on,
-                       std::shared_ptr<gpu::detail::submit_thread> l, std::shared_ptr<core> c,
-                       tutti::communicator control, std::string name)
-    : group(std::move(on), std::move(name), control.rank(), control.size()),
-      submit_thread_(std::move(l)),
+connection::connection(std::shared_ptr<gpu::detail::attachment> on,
+                       std::shared_ptr<gpu::detail::submit_thread> thread, std::shared_ptr<core> c, int rank,
+                       int size)
+    : on_(std::move(on)),
+      thread_(std::move(thread)),
       core_(std::move(c)),
-      staging_(std::make_shared<gpu::detail::staging>(on_->shared_driver())),
-      companions_(*this, std::move(control)) {
+      rank_(rank),
+      size_(size),
+      staging_(std::make_shared<gpu::detail::staging>(on_->shared_driver())) {
   const auto make = [this] {
     return std::make_shared<gpu::detail::stream_state>(on_, on_->driver().make_stream(true), true);
   };
@@ -152,27 +141,15 @@ group_impl::group_impl(std::shared_ptr<gpu::detail::attachment> on,
   in_ = make();
 }
 
-group_impl::~group_impl() {
-  forget_done();
-  const bool idle = pending_.empty() && failure_ == errc::success;
-  if (!idle) fail_all(errc::cancelled, fmt::format("the last handle of {} has gone", name()), true);
-  companions_.say_farewell();
-  if (idle) {
-    struct end : gpu::detail::job {
-      std::shared_ptr<core> of;
-      void run() noexcept override { of->calls.destroy(of->handle); }
-    };
-    auto last = std::make_shared<end>();
-    last->of = core_;
-    submit_thread_->submit(std::move(last));
-  }
-  end_all("the communicator has gone");
-}
-
-void group_impl::check_usable() const {
-  on_->check();
-  if (failure_ != errc::success)
-    throw error(errc::communicator_failed, fmt::format("{} failed earlier: {}", name(), failure_text_));
+connection::~connection() {
+  if (ended_) return;
+  struct end : gpu::detail::job {
+    std::shared_ptr<core> of;
+    void run() noexcept override { of->calls.destroy(of->handle); }
+  };
+  auto last = std::make_shared<end>();
+  last->of = core_;
+  thread_->submit(std::move(last));
 }
 
 std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
@@ -184,98 +161,40 @@ std::string_view why_not_by_oneccl(const call& c, bool by_queue) noexcept {
   if (kind != reduce_kind::none &&
       (abi::type_of(c.in.type) < 0 || wide || (!made_of_sum && abi::operation_of(kind) < 0)))
     return "oneCCL has no such reduction of this type";
-  if (c.kind == operation_kind::probe) return "oneCCL has no probe";
-  if (gpu::detail::group::is_message(c.kind) && c.tag != 0 &&
-      !(c.kind == operation_kind::receive && c.tag == any_tag))
-    return "oneCCL has no tags";
-  if (c.kind == operation_kind::receive && c.peer == any_source)
-    return "oneCCL receives from a rank that is named, not from any";
-  if (!gpu::detail::group::is_message(c.kind) && !gpu::detail::group::has_chunks(c))
-    return "oneCCL has no uneven blocks, lists, scans and barriers";
+  if (!gpu::detail::has_chunks(c)) return "oneCCL has no uneven blocks, lists, scans and barriers";
   if (by_queue && c.kind == operation_kind::all_to_all && overlap(c.in, c.out))
     return "oneCCL cannot do it in place";
   return {};
 }
 
-std::shared_ptr<work_state> group_impl::start(call what) {
-  check_usable();
-  if (const std::string_view why = why_not_by_oneccl(what, core_->queue.handle != nullptr); !why.empty())
-    throw error(errc::not_supported,
-                fmt::format("{}: {}; the same operation of tutti::communicator is staged (gpu::open)",
-                            title(what), why));
-  if (is_message(what.kind) && what.peer == rank())
-    throw error(errc::not_supported, fmt::format("{}: oneCCL has no messages to oneself", title(what)));
-  std::shared_ptr<void> ready = event_before(what);
-  std::shared_ptr<work_state> w = begin(std::move(what));
-  forget_done();
-  running& r = add(w);
-  const auto last = std::exchange(last_, w->what.kind);
-  ++sequence_;
-  try {
-    pending_.push_back({sequence_, w});
-    r.tasks.spawn(run(&r, sequence_, std::move(ready)));
-  } catch (...) {
-    // Memory for it was lacking: it has not been called.
-    if (!pending_.empty() && pending_.back().work == w) pending_.pop_back();
-    --sequence_;
-    last_ = last;
-    r.ended = true;
-    throw;
+// Of an operation that ends early: the thread may never come out of its call.
+class connection::unfinished {
+ public:
+  explicit unfinished(connection& of) noexcept : of_(of) {}
+  unfinished(const unfinished&) = delete;
+  unfinished& operator=(const unfinished&) = delete;
+  ~unfinished() {
+    if (finished_) return;
+    of_.ended_ = true;
+    of_.thread_->leave_behind();
   }
-  return w;
-}
+  void finished() noexcept { finished_ = true; }
 
-void group_impl::forget_done() noexcept {
-  while (!pending_.empty() && pending_.front().work->done) pending_.pop_front();
-}
-
-task<> group_impl::run(running* r, std::uint64_t sequence, std::shared_ptr<void> ready) {
-  const std::shared_ptr<work_state> w = r->of;
-  errc why = errc::success;
-  std::string text;
-  try {
-    co_await carry_out(w.get(), ready.get());
-  } catch (const error& e) {
-    why = static_cast<errc>(e.code().value());
-    text = e.what();
-  } catch (const std::exception& e) {
-    why = errc::resources;
-    text = e.what();
-  }
-  if (why == errc::timed_out && r->stopped == errc::success) {
-    std::string missing;
-    try {
-      missing = co_await companions_.who_is_missing(sequence);
-    } catch (const std::exception&) {
-      // Stopped meanwhile: another rank has found out first.
-    }
-    if (missing.empty())
-      missing = "; all ranks have called it: it is slower than the time limit allows, or one does not get on";
-    text = fmt::format("{} #{}: not done within {} ms{}", title(w->what), sequence, on_->timeout().count(),
-                       missing);
-  }
-  if ((why == errc::cancelled || why == errc::timed_out) && r->stopped != errc::success) {
-    why = r->stopped;
-    text = r->reason;
-  }
-  if (why != errc::success) {
-    w->stop = nullptr;
-    if (why == errc::device_failed && on_->failed()) text = on_->failure_text();
-    w->fail(why, text);
-    // A collective that one rank has given up cannot be finished by the others, nor can oneCCL take it back.
-    fail_all(why, text, true);
-  }
-  ready.reset();
-  r->ended = true;
-}
+ private:
+  connection& of_;
+  bool finished_ = false;
+};
 
 // What oneCCL can be given as it is.
-bool group_impl::is_direct(const view& v) const noexcept {
+bool connection::is_direct(const view& v) const noexcept {
   if (core_->queue.handle != nullptr || v.bytes() == 0) return true;
   return on_->driver().describe(v.data).kind != gpu::memory_kind::device;
 }
 
-task<> group_impl::carry_out(work_state* w, void* ready) {
+task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine) {
+  if (ended_)
+    throw error(errc::communicator_failed, "an operation before has ended early, and oneCCL with it");
+  unfinished here(*this);
   const call& c = w->what;
   gpu::detail::driver& d = on_->driver();
   auto j = std::make_shared<job_data>();
@@ -286,10 +205,10 @@ task<> group_impl::carry_out(work_state* w, void* ready) {
   j->type = c.in.type;
   j->op = c.op;
   j->peer = c.peer;
-  j->rank = rank();
-  j->size = size();
+  j->rank = rank_;
+  j->size = size_;
   j->keep = {c.in.keep, c.out.keep};
-  const bool takes = has_input(c, rank()), gives = has_output(c, rank());
+  const bool takes = has_input(c, rank_), gives = has_output(c, rank_);
   const bool in_place = c.kind == operation_kind::all_reduce || c.kind == operation_kind::reduce ||
                         c.kind == operation_kind::broadcast;
   const bool changes_input = c.op.kind == reduce_kind::premul_sum && core_->queue.handle == nullptr;
@@ -317,66 +236,29 @@ task<> group_impl::carry_out(work_state* w, void* ready) {
   if (j->in == nullptr) j->in = nothing;
   if (j->out == nullptr) j->out = nothing;
 
-  d.wait(out_->native(), ready);
+  d.wait(out_->native(), c.ready.get());
   if (in_host && takes) d.copy(j->in, c.in.data, c.in.bytes(), out_->native());
   gpu::detail::mark loaded;
   gpu::detail::point& p = out_->signal();
   p.alive = {in_host, c.in.keep};
   loaded.set(*on_, p);
+  mine->end();
   co_await loaded;
 
   if (c.in.bytes() > 0 || c.out.bytes() > 0) {
     auto code = std::make_shared<abi::result>(abi::success);
-    const std::function<void()> f = [j, code, on = core_] { *code = perform(*on, *j); };
-    const std::chrono::milliseconds limit = on_->timeout();
-    gpu::detail::submit_operation calling(submit_thread_, f);
-    co_await with_timeout(std::move(calling), limit);
+    const std::function<void()> f = [j, code, on = core_] { *code = call_oneccl(*on, *j); };
+    gpu::detail::submit_operation calling(thread_, f);
+    co_await std::move(calling);
     if (*code != abi::success)
-      throw error(errc::device_failed,
-                  fmt::format("{}: {}", title(c), core_->calls.explain(*code, core_->handle)));
+      throw error(errc::device_failed, "oneCCL: " + core_->calls.explain(*code, core_->handle));
   }
 
   if (out_host && gives) d.copy(c.out.data, j->out, c.out.bytes(), in_->native());
-  w->result.bytes = c.kind == operation_kind::receive ? c.out.bytes() : c.in.bytes();
-  if (c.kind == operation_kind::receive) w->result.source = c.peer;
   w->keep_until_done(j);
   w->set_enqueued(*in_);
   w->finish_with(*in_);
-}
-
-void group_impl::fail_all(errc why, const std::string& text, bool tell) noexcept {
-  if (failure_ != errc::success) return;
-  failure_ = why;
-  failure_text_ = text;
-  // The thread may never come out of its call.
-  submit_thread_->leave_behind();
-  if (tell) companions_.say_failed(why, text, false);
-  const auto now = std::exchange(pending_, {});
-  for (const pending& p : now)
-    if (!p.work->done && p.work->stop != nullptr) p.work->stop(*p.work, why, text);
-}
-
-void group_impl::peer_gone(int peer, errc why, const std::string& text) noexcept {
-  fail_all(why, fmt::format("{}: rank {} is gone: {}", name(), peer, text), false);
-}
-void group_impl::peer_left(int peer) noexcept {
-  forget_done();
-  if (!pending_.empty()) tasks_.spawn(see_to_the_end(peer, sequence_));
-}
-void group_impl::peer_failed(int peer, errc why, const std::string& text, bool) noexcept {
-  fail_all(why, fmt::format("rank {} says: {}", peer, text), false);
-}
-
-// A rank leaves when it has seen its work done, which may be before this one has seen its own.
-task<> group_impl::see_to_the_end(int peer, std::uint64_t last) {
-  boost::asio::steady_timer grace(on_->get_executor(), patience_after_farewell);
-  co_await grace.async_wait(boost::asio::deferred);
-  forget_done();
-  if (pending_.empty() || pending_.front().sequence > last) co_return;
-  fail_all(errc::peer_left,
-           fmt::format("{}: rank {} has left while {} #{} was pending", name(), peer,
-                       name_of(pending_.front().work->what.kind), pending_.front().sequence),
-           false);
+  here.finished();
 }
 
 }  // namespace tutti::oneccl

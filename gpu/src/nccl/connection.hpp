@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// A NCCL communicator as one rank uses it.
+#pragma once
+
+#include "comm/submit_thread.hpp"
+#include "comm/vendor.hpp"
+#include "nccl/owned_communicator.hpp"
+
+#include <deque>
+#include <memory>
+#include <string>
+
+namespace tutti::nccl {
+
+// NCCL is called by the device's submit thread, in the order in which operations were started; the loop never is in
+// NCCL. Operations run on a stream of the connection's own.
+class connection final : public gpu::detail::vendor, public std::enable_shared_from_this<connection> {
+ public:
+  connection(std::shared_ptr<gpu::detail::attachment> on, std::shared_ptr<gpu::detail::submit_thread> thread,
+             const abi::table& calls, abi::communicator* handle, int rank, int size);
+  ~connection() override;
+
+  task<> perform(gpu::detail::work_state* w, gpu::detail::device_group::turn* mine) override;
+  const std::shared_ptr<owned_communicator>& handle() const noexcept { return handle_; }
+  const std::shared_ptr<gpu::detail::submit_thread>& thread() const noexcept { return thread_; }
+
+ private:
+  class operation_job;
+  // Ends all that is pending, and NCCL's communicator.
+  void end(errc why, const std::string& text) noexcept;
+  void forget_done() noexcept;
+
+  const std::shared_ptr<gpu::detail::attachment> on_;
+  const std::shared_ptr<gpu::detail::submit_thread> thread_;
+  const std::shared_ptr<owned_communicator> handle_;
+  const int rank_, size_;
+  std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the submit thread
+  std::shared_ptr<gpu::detail::stream_state> side_;    // opens gates, enqueued by the loop
+  std::deque<std::shared_ptr<gpu::detail::work_state>> pending_;
+  std::string ended_;  // why; empty: it has not
+};
+
+}  // namespace tutti::nccl
