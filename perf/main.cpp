@@ -23,7 +23,8 @@
 
 namespace {
 
-const perf::program_names names{"tutti-perf", "tutti-run", true};
+const perf::program_names names{
+    .program = "tutti-perf", .launcher = "tutti-run", .has_shared_memory = true, .can_prepare = true};
 
 constexpr const char* library = "tutti " TUTTI_PERF_VERSION;
 
@@ -52,7 +53,10 @@ tutti::task<perf::row> measure(tutti::communicator world, perf::options chosen, 
 
     perf::stopwatch watch;
     watch.start();
-    co_await perf::run_rounds(world, data, b.rounds);
+    bool done = false;
+    if constexpr (requires { perf::run_prepared_rounds(world, data, b.rounds); })
+      if (done = chosen.prepared; done) co_await perf::run_prepared_rounds(world, data, b.rounds);
+    if (!done) co_await perf::run_rounds(world, data, b.rounds);
     watch.stop();
 
     co_await world.barrier();
@@ -152,7 +156,7 @@ tutti::task<int> measure_all(tutti::communicator world, perf::options chosen) {
   perf::report about;
   about.program = names.program;
   about.library = library;
-  about.command = perf::name_of(chosen.what);
+  about.command = perf::name_of(chosen.what) + std::string(chosen.prepared ? ", prepared" : "");
   about.transport = co_await transport_of(world);
   about.loop = perf::has_descriptor_named("[io_uring]") ? "io_uring" : "epoll";
   about.memory = perf::name_of(chosen.where);

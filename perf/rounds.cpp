@@ -43,6 +43,21 @@ tutti::task<> run_rounds(tutti::communicator world, message_pair* data, std::int
   }
 }
 
+tutti::task<> run_prepared_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds) {
+  const bool first = world.rank() == 0;
+  const int peer = 1 - world.rank();
+  const std::span<const std::byte> out = data->out();
+  const std::span<std::byte> in = data->in();
+  const auto sending = co_await tutti::prepare(world.send(out, peer));
+  const auto receiving = co_await tutti::prepare(world.recv(in, peer));
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    if (first) co_await sending();
+    co_await receiving();
+    data->sample();
+    if (!first) co_await sending();
+  }
+}
+
 tutti::task<> run_rounds(tutti::communicator world, message_window* data, std::int64_t rounds) {
   if (world.rank() == 0)
     co_await send_windows(world, data, rounds);
@@ -53,6 +68,14 @@ tutti::task<> run_rounds(tutti::communicator world, message_window* data, std::i
 tutti::task<> run_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds) {
   for (std::int64_t round = 0; round < rounds; ++round) {
     co_await world.all_reduce(data->in(), data->out(), tutti::sum);
+    data->sample();
+  }
+}
+
+tutti::task<> run_prepared_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds) {
+  const auto summing = co_await tutti::prepare(world.all_reduce(data->in(), data->out(), tutti::sum));
+  for (std::int64_t round = 0; round < rounds; ++round) {
+    co_await summing();
     data->sample();
   }
 }

@@ -21,4 +21,8 @@ tutti::task<> run_rounds(tutti::communicator world, broadcast_message* data, std
 tutti::task<> run_rounds(tutti::communicator world, exchanged_blocks* data, std::int64_t rounds);
 tutti::task<> run_rounds(tutti::communicator world, barrier_times* data, std::int64_t rounds);
 
+// The same by operations that are prepared once.
+tutti::task<> run_prepared_rounds(tutti::communicator world, message_pair* data, std::int64_t rounds);
+tutti::task<> run_prepared_rounds(tutti::communicator world, vector_sum* data, std::int64_t rounds);
+
 }  // namespace perf

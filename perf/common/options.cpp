@@ -137,6 +137,8 @@ void describe(CLI::App& command, const traits& t, spoken& to, const program_name
             std::string("device (a wait that needs no core), one (rank 0 computes), all (every rank does)") +
                 (names.can_poll ? ", polled (all, and call MPI_Test every 50 us)" : "") + "; a list")
         ->type_name("LIST");
+  if (names.can_prepare && (t.what == command::latency || t.what == command::all_reduce))
+    command.add_flag("--prepared", o.prepared, "prepare the operations once, and repeat them");
   if (!names.algorithms.empty())
     command
         .add_option("--algorithm", o.algorithm, "of all_reduce (default: " + names.algorithms.front() + ")")

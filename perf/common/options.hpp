@@ -48,6 +48,7 @@ struct options {
   memory where = memory::ordinary;
   std::vector<computing> modes;  // overlap
   bool pin = false;              // rank r to core r, modulo the cores
+  bool prepared = false;         // latency, all_reduce: operations are prepared once and repeated
   std::string algorithm;         // where the program has a choice; empty: its default
   std::string launcher;          // startup: words before "-n RANKS program"; empty: the program's own
   std::int64_t launched_ns = 0;  // startup, in a rank that it has started: when
@@ -63,6 +64,7 @@ struct program_names {
   std::vector<command> commands = {};        // empty: all
   std::vector<std::string> algorithms = {};  // of --algorithm; empty: no such option
   bool can_poll = false;                     // overlap knows computing::polled
+  bool can_prepare = false;                  // knows --prepared
 
   bool knows(command what) const noexcept;
   // "tutti-run -n 2 tutti-perf latency", "gloo-perf latency --ranks 2"

@@ -9,7 +9,8 @@
 
 namespace {
 
-const perf::program_names names{"tutti-perf", "tutti-run", true};
+const perf::program_names names{
+    .program = "tutti-perf", .launcher = "tutti-run", .has_shared_memory = true, .can_prepare = true};
 
 std::variant<perf::options, int> parse(std::vector<const char*> words, const char* rank = "0") {
   words.insert(words.begin(), "tutti-perf");
@@ -46,6 +47,13 @@ TEST_CASE("each command reads its options; the last of two counts") {
   CHECK(o.seconds == 2);
   CHECK(perf::window_for(o, 8) == 3);
   CHECK(o.json == "-");
+}
+
+TEST_CASE("prepared operations, of the commands that have them") {
+  CHECK_FALSE(parsed({"latency"}).prepared);
+  CHECK(parsed({"latency", "--prepared"}).prepared);
+  CHECK(parsed({"all_reduce", "--prepared"}).prepared);
+  CHECK(std::holds_alternative<int>(parse({"barrier", "--prepared"})));
 }
 
 TEST_CASE("where the messages lie, for programs that have a choice") {
