@@ -122,14 +122,9 @@ bool start_on(operation_state& state, Start start) noexcept {
 // Calls f with the operation state of its kind.
 template <class F>
 void with_operation_state(operation_kind kind, void* which, F f) noexcept {
-  switch (kind) {
-    case operation_kind::send:
-      return f(*static_cast<send_operation_state*>(which));
-    case operation_kind::probe:
-      return f(*static_cast<probe_operation_state*>(which));
-    default:
-      return f(*static_cast<receive_operation_state*>(which));
-  }
+  if (kind == operation_kind::send) return f(*static_cast<send_operation_state*>(which));
+  if (kind == operation_kind::probe) return f(*static_cast<probe_operation_state*>(which));
+  f(*static_cast<receive_operation_state*>(which));
 }
 
 }  // namespace
@@ -139,27 +134,23 @@ bool start_message(operation_state& state) {
   const call& what = state.what();
   communicator_state& c = *what.comm;
   const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
-  switch (what.kind) {
-    case operation_kind::send:
-      if (c.endpoint().send_now(c.message_context(), source, what.tag, what.in.data, what.in.bytes())) {
-        c.recorder().note(facts_of(c, what, 0), flight::state::done);
-        say_sent(state);
-        return true;
-      }
-      return start_on<send_operation_state>(state, [&](p2p::send& s) {
-        return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(),
-                                  none);
-      });
-    case operation_kind::probe:
-      return start_on<probe_operation_state>(
-          state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
-    default:
-      return start_on<receive_operation_state>(state, [&](p2p::receive& r) {
-        r.recorder = &c.recorder();
-        return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
-                                  none);
-      });
+  if (what.kind == operation_kind::receive)
+    return start_on<receive_operation_state>(state, [&](p2p::receive& r) {
+      r.recorder = &c.recorder();
+      return c.endpoint().start(r, c.message_context(), source, what.tag, what.out.data, what.out.bytes(),
+                                none);
+    });
+  if (what.kind == operation_kind::probe)
+    return start_on<probe_operation_state>(
+        state, [&](p2p::probe& p) { return c.endpoint().start(p, c.message_context(), source, what.tag); });
+  if (c.endpoint().send_now(c.message_context(), source, what.tag, what.in.data, what.in.bytes())) {
+    c.recorder().note(facts_of(c, what, 0), flight::state::done);
+    say_sent(state);
+    return true;
   }
+  return start_on<send_operation_state>(state, [&](p2p::send& s) {
+    return c.endpoint().start(s, c.message_context(), source, what.tag, what.in.data, what.in.bytes(), none);
+  });
 }
 
 namespace {

@@ -10,6 +10,8 @@
 namespace tutti::gpu::detail {
 namespace {
 
+using tutti::detail::ranks_that;
+using tutti::detail::shape;
 using contributions = single_device_group::contributions;
 
 std::byte* at(const view& v, std::size_t element) noexcept {
@@ -136,35 +138,20 @@ void single_device_group::enqueue(const contributions& of, driver& with,
   for (const auto& v : of)
     if (v->ready != nullptr) with.wait(stream, v->ready);
   const contribution& first = *of[0];
-  const std::size_t n = of.size();
-  const auto root = static_cast<std::size_t>(std::max(first.root, 0));
-  switch (first.kind) {
-    case operation_kind::all_reduce:
-    case operation_kind::reduce:
-    case operation_kind::reduce_scatter:
-      reduce(with, of, stream);
-      break;
-    case operation_kind::broadcast:
-      for (const auto& v : of) copy(with, v->out.data, of[root]->in.data, first.in.bytes(), stream);
-      break;
-    case operation_kind::scatter:
-      for (std::size_t r = 0; r < n; ++r)
-        copy(with, of[r]->out.data, at(of[root]->in, r * of[r]->out.count), of[r]->out.bytes(), stream);
-      break;
-    case operation_kind::gather:
-    case operation_kind::all_gather:
-      for (std::size_t to = 0; to < n; ++to) {
-        if (first.kind == operation_kind::gather && to != root) continue;
-        for (std::size_t r = 0; r < n; ++r)
-          copy(with, at(of[to]->out, r * of[r]->in.count), of[r]->in.data, of[r]->in.bytes(), stream);
-      }
-      break;
-    case operation_kind::all_to_all:
-      exchange(with, shared, of, stream);
-      break;
-    default:
-      throw error(errc::not_supported, fmt::format("{} on one device", name_of(first.kind)));
-  }
+  const tutti::detail::operation_row& row = row_of(first.kind);
+  if (row.reduces) return reduce(with, of, stream);
+  if (row.in == shape::blocks && row.out == shape::blocks) return exchange(with, shared, of, stream);
+  // Each that writes takes its part of what each has that reads.
+  const auto takes_part = [&](ranks_that which, std::size_t r) {
+    return includes(which, static_cast<int>(r) == first.root);
+  };
+  const std::size_t block = row.out == shape::block ? first.out.count : first.in.count;
+  for (std::size_t to = 0; to < of.size(); ++to)
+    for (std::size_t from = 0; from < of.size() && takes_part(row.writes, to); ++from)
+      if (takes_part(row.reads, from))
+        copy(with, at(of[to]->out, row.out == shape::blocks ? from * block : 0),
+             at(of[from]->in, row.in == shape::blocks ? to * block : 0), block * first.in.element_bytes,
+             stream);
 }
 
 std::shared_ptr<single_device_group::contribution> single_device_group::come(std::uint64_t sequence, int rank,

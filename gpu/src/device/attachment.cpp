@@ -73,39 +73,48 @@ void stream_state::refuse_capture() const {
             d.name()));
 }
 
+// A point at the end, which goes again when `fill` throws.
+template <class Fill>
+point& stream_state::add_point(const Fill& fill) {
+  point& p = points_.emplace_back();
+  try {
+    on_->activate(*this);
+    p.event = on_->take_event();
+    fill(p);
+  } catch (...) {
+    on_->give_event(p.event);
+    points_.pop_back();
+    throw;
+  }
+  p.sequence = ++sequence_;
+  ++on_->counters.points;
+  return p;
+}
+
 point& stream_state::signal() {
   on_->check();
-  driver& d = on_->driver();
   refuse_capture();
-  void* const event = on_->take_event();
   try {
-    d.record(event, native_);
-    if (timeline_.value != nullptr) d.write(native_, timeline_, sequence_ + 1);
+    return add_point([this](const point& p) {
+      on_->driver().record(p.event, native_);
+      if (timeline_.value != nullptr) on_->driver().write(native_, timeline_, sequence_ + 1);
+    });
   } catch (const error& e) {
-    on_->give_event(event);
     if (e.code() == errc::device_failed) on_->fail(errc::device_failed, e.what());
     throw;
   }
-  point& p = points_.emplace_back();
-  p.sequence = ++sequence_;
-  p.event = event;
-  ++on_->counters.points;
-  on_->activate(*this);
-  return p;
 }
 
 stream_state::reserved stream_state::reserve() {
   on_->check();
   reserved r;
-  r.event = on_->take_event();
-  r.recorded = std::make_shared<std::atomic<bool>>(false);
-  point& p = points_.emplace_back();
-  p.sequence = r.sequence = ++sequence_;
-  p.event = r.event;
-  p.recorded = r.recorded;
+  point& p = add_point([&r](point& made) {
+    r.recorded = std::make_shared<std::atomic<bool>>(false);
+    made.recorded = r.recorded;
+  });
   r.at = &p;
-  ++on_->counters.points;
-  on_->activate(*this);
+  r.event = p.event;
+  r.sequence = p.sequence;
   return r;
 }
 
@@ -177,7 +186,12 @@ void* attachment::take_event() {
   return e;
 }
 void attachment::give_event(void* event) noexcept {
-  if (event != nullptr) events_.push_back(event);
+  if (event == nullptr) return;
+  try {
+    events_.push_back(event);
+  } catch (const std::bad_alloc&) {
+    driver_->destroy_event(event);
+  }
 }
 
 std::shared_ptr<allocation> attachment::borrow_pinned(std::size_t bytes) {

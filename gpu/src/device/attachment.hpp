@@ -29,8 +29,6 @@ namespace tutti::gpu::detail {
 using tutti::detail::operation_kind;
 
 class attachment;
-struct call;
-struct work_state;
 using keeps = std::vector<std::shared_ptr<const void>>;
 
 struct point {
@@ -68,13 +66,13 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   void refuse_capture() const;
   reserved reserve();
   void enqueue(const reserved& r);
-  // Copies: enqueued at once.
-  std::shared_ptr<work_state> start(call what);
   // The memory stays until what is in the stream now has passed.
   void keep(keeps alive);
 
  private:
   friend class attachment;
+  template <class Fill>
+  point& add_point(const Fill& fill);
   bool passed(const point& p, std::string& why, bool& failed) noexcept;
 
   std::shared_ptr<attachment> on_;

@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <tutti/gpu/stream.hpp>
 #include <utility>
@@ -13,62 +15,51 @@
 namespace tutti::gpu {
 namespace detail {
 
-std::shared_ptr<work_state> stream_state::start(call what) {
-  on_->check();
-  driver& d = on_->driver();
-  auto work = std::make_shared<work_state>(on_, std::move(what));
-  const call& c = work->what;
-  const std::size_t bytes = c.in.bytes();
-  try {
-    if (d.capturing(native_))
-      throw error(
-          errc::invalid_argument,
-          fmt::format("{}: this stream of {} is being captured into a graph, of which the host cannot "
-                      "await a part; enqueue the copy by the device's own calls",
-                      name_of(c.kind), d.name()));
-    switch (c.kind) {
-      case operation_kind::fill:
-        d.fill(c.out.data, c.value, bytes, native_);
-        break;
-      case operation_kind::convert:
-        if (bytes > 0 &&
-            !d.convert({c.in.type, c.out.type, c.in.data, c.out.data, c.in.count, c.factor}, native_))
-          throw error(errc::not_supported,
-                      fmt::format("{} has no kernel that converts {} to {}", d.name(),
-                                  tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
-        break;
-      case operation_kind::upload: {
-        const auto bounce = on_->borrow_pinned(bytes);
-        if (bytes > 0) std::memcpy(bounce->data, c.in.data, bytes);
-        d.copy(c.out.data, bounce->data, bytes, native_);
-        work->keep_until_done(bounce);
-        break;
-      }
-      case operation_kind::download: {
-        const auto bounce = on_->borrow_pinned(bytes);
-        d.copy(bounce->data, c.in.data, bytes, native_);
-        work->keep_until_done(bounce);
-        work->owner = bounce->data;
-        work->on_done = [](work_state& w) noexcept {
-          if (w.what.in.bytes() > 0) std::memcpy(w.what.out.data, w.owner, w.what.in.bytes());
-        };
-        break;
-      }
-      default:
-        d.copy(c.out.data, c.in.data, bytes, native_);
-    }
-    work->set_enqueued(*this);
-    work->finish_with(*this);
-  } catch (const error& e) {
-    if (e.code() == errc::device_failed) on_->fail(errc::device_failed, e.what());
-    work->fail(static_cast<errc>(e.code().value()), e.what());
-  }
-  return work;
-}
-
 namespace {
 
 using tutti::detail::operation_state;
+
+// How each kind is put into a stream.
+struct way {
+  operation_kind kind;
+  void (*enqueue)(work_state& w, driver& d, void* stream);
+};
+
+constexpr way ways[] = {
+    {operation_kind::copy,
+     [](work_state& w, driver& d, void* stream) {
+       d.copy(w.what.out.data, w.what.in.data, w.what.in.bytes(), stream);
+     }},
+    {operation_kind::fill,
+     [](work_state& w, driver& d, void* stream) {
+       d.fill(w.what.out.data, w.what.value, w.what.in.bytes(), stream);
+     }},
+    {operation_kind::upload,
+     [](work_state& w, driver& d, void* stream) {
+       const std::size_t bytes = w.what.in.bytes();
+       const auto bounce = w.on->borrow_pinned(bytes);
+       if (bytes > 0) std::memcpy(bounce->data, w.what.in.data, bytes);
+       d.copy(w.what.out.data, bounce->data, bytes, stream);
+       w.keep_until_done(bounce);
+     }},
+    {operation_kind::download,
+     [](work_state& w, driver& d, void* stream) {
+       const auto bounce = w.on->borrow_pinned(w.what.in.bytes());
+       d.copy(bounce->data, w.what.in.data, w.what.in.bytes(), stream);
+       w.keep_until_done(bounce);
+       w.owner = bounce->data;
+       w.on_done = [](work_state& done) noexcept {
+         const call& c = done.what;
+         if (c.in.bytes() > 0) std::memcpy(c.out.data, done.owner, c.in.bytes());
+       };
+     }},
+    {operation_kind::convert, [](work_state& w, driver& d, void* stream) {
+       const call& c = w.what;
+       if (c.in.count > 0 &&
+           !d.convert({c.in.type, c.out.type, c.in.data, c.out.data, c.in.count, c.factor}, stream))
+         throw error(errc::not_supported, fmt::format("{} has no kernel that converts {} to {}", d.name(),
+                                                      tutti::name_of(c.in.type), tutti::name_of(c.out.type)));
+     }}};
 
 // An operation of a stream.
 class stream_call final : public tutti::detail::stream_part, public stream_awaitable {
@@ -90,7 +81,18 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
     c.out = out_;
     c.value = value_;
     c.factor = factor_;
-    work_ = stream_->start(std::move(c));
+    work_ = std::make_shared<work_state>(stream_->shared_on(), std::move(c));
+    try {
+      stream_->refuse_capture();
+      const auto* const how =
+          std::find_if(std::begin(ways), std::end(ways), [kind](const way& w) { return w.kind == kind; });
+      how->enqueue(*work_, on.driver(), stream_->native());
+      work_->set_enqueued(*stream_);
+      work_->finish_with(*stream_);
+    } catch (const error& e) {
+      if (e.code() == errc::device_failed) on.fail(errc::device_failed, e.what());
+      work_->fail(static_cast<errc>(e.code().value()), e.what());
+    }
     if (!work_->done) {
       work_->wait_done.push_back(begin(op));
       return false;
