@@ -151,6 +151,7 @@ void stop_shrink(operation_state& state, errc why, const std::string& text) noex
 void abandon_shrink(operation_state& state, void* which) noexcept {
   auto* const m = static_cast<shrink_operation_state*>(which);
   if (!state.what().comm->detached()) m->drop();
+  static_cast<base::list_hook<core::ready_tag>&>(*m).unlink();  // of what ended with its runtime
   m->~shrink_operation_state();
 }
 

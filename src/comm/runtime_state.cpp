@@ -20,6 +20,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <new>
+#include <tutti/detail/token_face.hpp>
 
 namespace tutti::comm {
 namespace {
@@ -92,6 +93,7 @@ runtime_state::~runtime_state() {
   stop();
   tasks_.clear();
   worlds_.clear();
+  detail::discard_handlers(loop_.context());
 }
 
 task<communicator> runtime_state::join(bootstrap::job job, store* through,

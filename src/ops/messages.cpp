@@ -171,6 +171,7 @@ void abandon_message(operation_state& state, void* which) noexcept {
       c.recorder().end(m.record, flight::state::cancelled);
       c.endpoint().release(m.transfer);
     }
+    static_cast<base::list_hook<core::ready_tag>&>(m.transfer).unlink();  // of what ended with its runtime
     m.~state_type();
   });
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <tutti/request.hpp>
+#include <utility>
 #include <vector>
 
 namespace tutti::detail {
@@ -109,6 +110,41 @@ void drop_request(request_slot* slot) noexcept {
 
 void cancel_request(request_slot& slot) noexcept {
   if (!slot.done) slot.state->cancel();
+}
+
+// ---- handlers ----
+
+namespace {
+
+constinit thread_local waiting_handler* first_handler = nullptr;
+
+}  // namespace
+
+void waiting_handler::join() noexcept {
+  joined_ = true;
+  next_ = std::exchange(first_handler, this);
+  if (next_ != nullptr) next_->previous_ = this;
+}
+
+waiting_handler::~waiting_handler() {
+  if (!joined_) return;
+  (previous_ != nullptr ? previous_->next_ : first_handler) = next_;
+  if (next_ != nullptr) next_->previous_ = previous_;
+}
+
+void discard_handlers(const boost::asio::io_context& loop) noexcept {
+  const auto has_ended = [&loop](const call& what) {
+    return what.comm ? what.comm->detached() : &executor_of(what).context() == &loop;
+  };
+  // Others may go with one.
+  for (waiting_handler* h = first_handler; h != nullptr;) {
+    if (has_ended(h->of_.what())) {
+      h->discard_(*h);
+      h = first_handler;
+    } else {
+      h = h->next_;
+    }
+  }
 }
 
 }  // namespace tutti::detail

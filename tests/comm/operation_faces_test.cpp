@@ -877,3 +877,37 @@ task<> of_nobody(communicator world) {
 }  // namespace
 
 TEST_CASE("an empty communicator is an error, whatever the face") { CHECK_NOTHROW(run_local(1, of_nobody)); }
+
+// Of several kinds, with something that lives as long as they do.
+task<> leave_handlers(communicator world, std::vector<std::weak_ptr<int>>* alive, int* called) {
+  static float in[4];
+  const auto handler = [alive, called] {
+    auto held = std::make_shared<int>(1);
+    alive->push_back(held);
+    return [held, called](error_code, auto&&...) { ++*called; };
+  };
+  world.recv(in[0], 0)(handler());
+  request receiving = world.irecv(in[1], 0);
+  receiving(handler());
+  auto held = std::make_shared<int>(1);
+  alive->push_back(held);
+  asio::co_spawn(
+      world.get_executor(),
+      [](communicator w, std::shared_ptr<int>, int* resumed) -> asio::awaitable<void> {
+        co_await w.recv(in[2], 0);
+        ++*resumed;
+      }(world, std::exchange(held, nullptr), called),
+      asio::detached);
+  co_await sleep_for(std::chrono::milliseconds(1));  // the coroutine has begun to wait
+  for (const auto& a : *alive) TUTTI_EXPECT(!a.expired());
+}
+
+TEST_CASE("handlers that wait when the runtime ends are destroyed, and not called") {
+  std::vector<std::weak_ptr<int>> alive;
+  int called = 0;
+  CHECK_NOTHROW(
+      run_local(1, [&](communicator world) { return leave_handlers(std::move(world), &alive, &called); }));
+  CHECK(alive.size() == 3);
+  for (const auto& a : alive) CHECK(a.expired());
+  CHECK(called == 0);
+}

@@ -43,14 +43,15 @@ using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
 // Hands the result of a started operation to a completion handler; in memory of the handler's associated
 // allocator.
 template <class T, class Handler>
-class request_handler {
+class request_handler : waiting_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
   using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<request_handler>;
   using handler_executor = asio::associated_executor_t<Handler, asio::io_context::executor_type>;
 
  public:
   request_handler(owned_request_slot slot, Handler&& handler)
-      : slot_(std::move(slot)),
+      : waiting_handler(request_state(*slot), &discard),
+        slot_(std::move(slot)),
         handler_(std::move(handler)),
         work_(asio::get_associated_executor(handler_, executor_of(request_state(*slot_).what()))) {}
 
@@ -64,12 +65,21 @@ class request_handler {
     } else {
       connect_cancellation(self->handler_, state);
       set_request_waiter(*self->slot_, &done, self);
+      self->join();
     }
   }
 
  private:
   static allocator allocator_for(const Handler& handler) {
     return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
+  }
+  static void discard(waiting_handler& h) noexcept {
+    auto* self = &static_cast<request_handler&>(h);
+    disconnect_cancellation(self->handler_);
+    const Handler handler(std::move(self->handler_));
+    allocator memory = allocator_for(handler);
+    self->~request_handler();
+    std::allocator_traits<allocator>::deallocate(memory, self, 1);
   }
   // Everything is taken out and given back before the handler runs: it may start the next request.
   static void done(void* address) noexcept {

@@ -77,9 +77,33 @@ void disconnect_cancellation(const Handler& handler) {
   if (slot.is_connected()) slot.clear();
 }
 
+// A handler that waits for an operation. When the runtime ends before that it is destroyed and not called, as a handler
+// of Asio's is when its io_context goes.
+class waiting_handler {
+ public:
+  waiting_handler(const waiting_handler&) = delete;
+  waiting_handler& operator=(const waiting_handler&) = delete;
+
+ protected:
+  using discarder = void (*)(waiting_handler&) noexcept;
+  waiting_handler(const operation_state& of, discarder discard) noexcept : of_(of), discard_(discard) {}
+  ~waiting_handler();
+  void join() noexcept;  // on the loop thread, when the operation is pending
+
+ private:
+  friend void discard_handlers(const asio::io_context& loop) noexcept;
+  const operation_state& of_;
+  const discarder discard_;
+  waiting_handler* next_ = nullptr;
+  waiting_handler* previous_ = nullptr;
+  bool joined_ = false;
+};
+// Of this thread, those of communicators that are detached, and of streams of this loop.
+void discard_handlers(const asio::io_context& loop) noexcept;
+
 // State of an operation that ends in a completion handler, in memory of the handler's associated allocator.
 template <class T, class Handler>
-class handler_state {
+class handler_state : waiting_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
   using allocator = typename std::allocator_traits<base_allocator>::template rebind_alloc<handler_state>;
   using loop_executor = asio::io_context::executor_type;
@@ -87,7 +111,8 @@ class handler_state {
 
  public:
   handler_state(call what, Handler&& handler)
-      : loop_(executor_of(what)),
+      : waiting_handler(state_, &discard),
+        loop_(executor_of(what)),
         state_(std::move(what)),
         handler_(std::move(handler)),
         work_(asio::get_associated_executor(handler_, loop_)) {}
@@ -97,12 +122,20 @@ class handler_state {
     handler_state* self = std::allocator_traits<allocator>::allocate(memory, 1);
     new (self) handler_state(std::move(what), std::move(handler));
     connect_cancellation(self->handler_, self->state_);
-    if (self->state_.start(&done, self)) complete_later(self->state_);
+    self->state_.start(&done, self) ? complete_later(self->state_) : self->join();
   }
 
  private:
   static allocator allocator_for(const Handler& handler) {
     return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
+  }
+  static void discard(waiting_handler& h) noexcept {
+    auto* self = &static_cast<handler_state&>(h);
+    disconnect_cancellation(self->handler_);
+    const Handler handler(std::move(self->handler_));
+    allocator memory = allocator_for(handler);
+    self->~handler_state();
+    std::allocator_traits<allocator>::deallocate(memory, self, 1);
   }
   // Everything is taken out and the memory given back before the handler runs: it may start the next
   // operation.
@@ -149,7 +182,32 @@ class initiation {
 // Keeps the handler of `co_await operation` inside boost::asio::awaitable in the operation itself.
 template <class T>
 class direct_handler {
-  static constexpr std::size_t capacity = 4 * sizeof(void*);
+  template <class H>
+  struct kept : waiting_handler {
+    kept(direct_handler& d, const operation_state& of, H&& h) noexcept
+        : waiting_handler(of, &discard), in(d), handler(std::move(h)) {}
+    using waiting_handler::join;
+    // The frame that all this is in goes with its handler.
+    static void discard(waiting_handler& w) noexcept {
+      const H moved = static_cast<kept&>(w).in.template take<H>();
+    }
+    direct_handler& in;
+    H handler;
+  };
+  template <class H>
+  kept<H>& held() noexcept {
+    return *std::launder(reinterpret_cast<kept<H>*>(storage_));
+  }
+  template <class H>
+  H take() noexcept {
+    kept<H>& k = held<H>();
+    disconnect_cancellation(k.handler);
+    H moved(std::move(k.handler));
+    k.~kept<H>();
+    destroy_ = nullptr;
+    return moved;
+  }
+  static constexpr std::size_t capacity = sizeof(waiting_handler) + 5 * sizeof(void*);
 
  public:
   direct_handler() noexcept = default;
@@ -161,33 +219,26 @@ class direct_handler {
   template <class Handler>
   void emplace(operation_state& state, Handler&& handler) {
     using H = std::decay_t<Handler>;
-    static_assert(sizeof(H) <= capacity);
-    H* h = new (storage_) H(std::forward<Handler>(handler));
-    destroy_ = [](void* p) noexcept { static_cast<H*>(p)->~H(); };
+    static_assert(sizeof(kept<H>) <= capacity);
+    H* h = &(new (storage_) kept<H>(*this, state, H(std::forward<Handler>(handler))))->handler;
+    destroy_ = [](void* p) noexcept { static_cast<kept<H>*>(p)->~kept<H>(); };
     connect_cancellation(*h, state);
     const bool complete = state.start(
         [](operation_state& s) noexcept {
           auto* self = static_cast<direct_handler*>(s.owner());
-          H* kept = std::launder(reinterpret_cast<H*>(self->storage_));
-          disconnect_cancellation(*kept);
-          H moved(std::move(*kept));
-          kept->~H();
-          self->destroy_ = nullptr;
+          H moved = self->template take<H>();
           const boost::system::error_code code = s.asio_code();
           outcome<T> result(s);
           call_handler<T>(std::move(moved), code, std::move(result));
         },
         this);
-    if (!complete) return;
+    if (!complete) return held<H>().join();
     if (state.what().comm && state.failure() != errc::wrong_thread) {
       complete_later(state);
     } else {
       // There is no loop, or it is not the one of this coroutine, which goes on by its own executor.
-      disconnect_cancellation(*h);
       const auto executor = asio::get_associated_executor(*h);
-      H moved(std::move(*h));
-      h->~H();
-      destroy_ = nullptr;
+      H moved = take<H>();
       asio::post(executor,
                  [m = std::move(moved), code = state.asio_code(), result = outcome<T>(state)]() mutable {
                    call_handler<T>(std::move(m), code, std::move(result));
