@@ -35,7 +35,7 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
   void* const out = what.out.data;
   const std::size_t count = what.in.count, e = what.in.element_bytes;
   const int type = abi::type_of(what.in.type);
-  int op = abi::operation_of(what.op.kind, what.in.type);
+  int op = abi::operation_of(what.op.kind);
   const bool scaled = what.op.kind == reduce_kind::premul_sum;
   if (scaled) {
     alignas(16) std::byte factor[16];
@@ -258,9 +258,9 @@ connection::~connection() {
 
 std::string_view why_not_by_nccl(const call& c) noexcept {
   const reduce_kind kind = c.op.kind;
-  const bool scaled = kind == reduce_kind::premul_sum && abi::type_of(c.in.type) >= 0;
+  const bool reduces = kind == reduce_kind::premul_sum || abi::operation_of(kind) >= 0;
   if (kind == reduce_kind::user) return "NCCL has no reduction by a callable";
-  if (kind != reduce_kind::none && !scaled && abi::operation_of(kind, c.in.type) < 0)
+  if (kind != reduce_kind::none && (!reduces || abi::type_of(c.in.type) < 0))
     return "NCCL has no such reduction of this type";
   if (c.kind != operation_kind::batch && !gpu::detail::has_chunks(c))
     return "NCCL has no uneven blocks, lists, scans and barriers";

@@ -35,23 +35,6 @@ void check(const owned_communicator::use& use, const char* what) {
     throw error(errc::communicator_failed, fmt::format("{}: NCCL's communicator has ended", what));
 }
 
-// A collective call of NCCL's that makes a communicator; the host's time limit ends the wait for it, not the
-// call.
-task<abi::communicator*> make(std::shared_ptr<submit_thread> on, std::chrono::milliseconds limit,
-                              std::string what, std::function<abi::communicator*()> f) {
-  auto result = std::make_shared<abi::communicator*>(nullptr);
-  const std::function<void()> run = [result, f] { *result = f(); };
-  const bool made = co_await gpu::detail::in_time(std::move(on), limit, run);
-  if (!made)
-    throw error(
-        errc::timed_out,
-        fmt::format(
-            "{}: NCCL has not connected the ranks within {} ms: one of them has not called it, or they "
-            "cannot reach each other (NCCL_DEBUG=INFO says more; NCCL_SOCKET_IFNAME chooses interfaces)",
-            what, limit.count()));
-  co_return *result;
-}
-
 // Of `c`, which connects it where it was not yet.
 task<std::shared_ptr<connection>> connection_of(communicator c) {
   if (!c) throw error(errc::invalid_argument, "memory for NCCL on an empty communicator");
@@ -168,35 +151,24 @@ task<std::pair<registration, void*>> detail::allocate_bytes(communicator on, std
 
 task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::device on) {
   const abi::table& calls = loaded();
-  const std::shared_ptr<submit_thread> l = submit_thread::of(on.shared_state());
-  // The id, and whether there is one: a rank 0 that has failed must not leave the others waiting.
-  struct invitation {
-    abi::unique_id id{};
-    int code = 0;
-    int version = 0;
-  } mine;
-  mine.version = calls.version;
-  if (control.rank() == 0) {
-    auto made = std::make_shared<invitation>(mine);
-    const std::function<void()> f = [made, &calls] { made->code = calls.get_unique_id(&made->id); };
-    co_await submit_operation(l, f);
-    mine = *made;
-  }
-  co_await control.broadcast(mine, 0);
-  check(calls, mine.code, "ncclGetUniqueId on rank 0");
-  if (mine.version != calls.version)
-    throw error(errc::mismatch,
-                fmt::format("rank {} has NCCL {}, rank 0 has {}: all ranks need the same", control.rank(),
-                            abi::version_text(calls.version), abi::version_text(mine.version)));
+  const std::shared_ptr<submit_thread> thread = submit_thread::of(on.shared_state());
   const int rank = control.rank(), size = control.size();
-  const std::function<abi::communicator*()> f = [&calls, id = mine.id, rank, size] {
+  const std::function<abi::result(abi::unique_id*)> make_id = [&calls](abi::unique_id* id) {
+    return calls.get_unique_id(id);
+  };
+  const std::function<abi::communicator*(const abi::unique_id&)> init = [&calls, rank,
+                                                                         size](const abi::unique_id& id) {
     abi::communicator* c = nullptr;
     check(calls, calls.init(&c, size, id, rank), "ncclCommInitRank");
     return c;
   };
-  abi::communicator* const handle = co_await make(l, on.state().timeout(), "NCCL of " + control.name(), f);
-  auto made =
-      std::make_shared<connection>(on.shared_state(), l, calls, handle, control.rank(), control.size());
+  const gpu::vendor_abi::library_texts texts{
+      "NCCL", "ncclGetUniqueId",
+      "one of them has not called it, or they cannot reach each other (NCCL_DEBUG=INFO says more; "
+      "NCCL_SOCKET_IFNAME chooses interfaces)"};
+  abi::communicator* const handle = co_await gpu::vendor_abi::connect_ranks(
+      std::move(control), thread, on.state().timeout(), &calls, texts, make_id, init);
+  auto made = std::make_shared<connection>(on.shared_state(), thread, calls, handle, rank, size);
   co_return made;
 }
 

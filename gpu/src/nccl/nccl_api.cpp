@@ -58,65 +58,13 @@ opened open(const std::string& told) {
 
 }  // namespace
 
-std::string version_text(int version) {
-  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-}
-
 std::string table::explain(result code, communicator* c) const {
-  const char* const message = error_string(code);
-  const char* const more = last_error == nullptr ? nullptr : last_error(c);
-  return fmt::format("NCCL {}: {} ({}){}{}", version_text(version), message == nullptr ? "error" : message,
-                     code, more == nullptr || *more == '\0' ? "" : ": ", more == nullptr ? "" : more);
+  return gpu::vendor_abi::explain("NCCL", version, code, error_string(code),
+                                  last_error == nullptr ? nullptr : last_error(c));
 }
 
 const table* load(std::string& why) {
   return gpu::detail::load_library("TUTTI_NCCL_LIBRARY", "", why, &open);
-}
-
-int type_of(element_type type) noexcept {
-  switch (type) {
-    case element_type::int8:
-      return int8;
-    case element_type::boolean:
-    case element_type::uint8:
-      return uint8;
-    case element_type::int32:
-      return int32;
-    case element_type::uint32:
-      return uint32;
-    case element_type::int64:
-      return int64;
-    case element_type::uint64:
-      return uint64;
-    case element_type::float16:
-      return float16;
-    case element_type::float32:
-      return float32;
-    case element_type::float64:
-      return float64;
-    case element_type::bfloat16:
-      return bfloat16;
-    default:
-      return -1;
-  }
-}
-
-int operation_of(reduce_kind kind, element_type type) noexcept {
-  if (type == element_type::boolean || type_of(type) < 0) return -1;
-  switch (kind) {
-    case reduce_kind::sum:
-      return sum;
-    case reduce_kind::product:
-      return product;
-    case reduce_kind::min:
-      return min;
-    case reduce_kind::max:
-      return max;
-    case reduce_kind::avg:
-      return average;
-    default:
-      return -1;
-  }
 }
 
 }  // namespace tutti::nccl::abi

@@ -3,24 +3,24 @@
 // nccl.h where that is installed.
 #pragma once
 
+#include "comm/vendor_library.hpp"
+
 #include <cstddef>
 #include <string>
-#include <tutti/reduce_op.hpp>
 
 namespace tutti::nccl::abi {
 
-using result = int;
+using namespace gpu::vendor_abi;
+using gpu::vendor_abi::result;
+
 struct communicator;
 struct unique_id {
   char bytes[128];
 };
 
-inline constexpr result success = 0, unhandled_cuda_error = 1, system_error = 2, internal_error = 3,
-                        invalid_argument = 4, invalid_usage = 5, remote_error = 6, in_progress = 7;
-inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint64 = 5, float16 = 6,
-                     float32 = 7, float64 = 8, bfloat16 = 9;
-inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
-inline constexpr int host_immediate = 1, oldest_version = 21800;
+inline constexpr result unhandled_cuda_error = 1, system_error = 2, internal_error = 3, invalid_argument = 4,
+                        invalid_usage = 5, remote_error = 6, in_progress = 7;
+inline constexpr int oldest_version = 21800;
 
 // X(member, symbol, parameters)
 #define TUTTI_NCCL_CALLS(X)                                                                                 \
@@ -64,10 +64,5 @@ struct table {
 // TUTTI_NCCL_LIBRARY, one that the program has loaded already (PyTorch's), or libnccl.so.2. Null: `why` says
 // why not.
 const table* load(std::string& why);
-std::string version_text(int version);  // "2.28.9"
-
-int type_of(element_type type) noexcept;  // -1: NCCL has no such type
-int operation_of(reduce_kind kind,
-                 element_type type) noexcept;  // -1: likewise; premul_sum is made for each call
 
 }  // namespace tutti::nccl::abi

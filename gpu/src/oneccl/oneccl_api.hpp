@@ -3,24 +3,23 @@
 // compares them with oneapi/ccl.h where that is installed.
 #pragma once
 
+#include "comm/vendor_library.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <tutti/reduce_op.hpp>
 
 namespace tutti::oneccl::abi {
 
-using result = int;
+using namespace gpu::vendor_abi;
+using gpu::vendor_abi::result;
+
 struct communicator;
 struct unique_id {
   char bytes[4096];
 };
 
-inline constexpr result success = 0, plugin_exception = 11, not_implemented = 12;
-inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint64 = 5, float16 = 6,
-                     float32 = 7, float64 = 8, bfloat16 = 9;
-inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
-inline constexpr int host_immediate = 1;
+inline constexpr result plugin_exception = 11, not_implemented = 12;
 
 // X(member, symbol, parameters)
 #define TUTTI_ONECCL_CALLS(X)                                                                               \
@@ -54,9 +53,5 @@ struct table {
 
 // TUTTI_ONECCL_LIBRARY, one that the program has loaded already, or libccl.so.2. Null: `why` says why not.
 const table* load(std::string& why);
-std::string version_text(int version);  // "2022.2.0"
-
-int type_of(element_type type) noexcept;      // -1: oneCCL has no such type
-int operation_of(reduce_kind kind) noexcept;  // -1: likewise; avg and premul_sum are made of sum
 
 }  // namespace tutti::oneccl::abi

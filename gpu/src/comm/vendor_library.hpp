@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// What NCCL and oneCCL have in common: oneCCL's C interface is made after NCCL's.
+#pragma once
+
+#include "comm/submit_thread.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tutti/communicator.hpp>
+#include <tutti/error.hpp>
+#include <tutti/reduce_op.hpp>
+#include <tutti/task.hpp>
+#include <utility>
+
+namespace tutti::gpu::vendor_abi {
+
+using result = int;
+inline constexpr result success = 0;
+inline constexpr int int8 = 0, uint8 = 1, int32 = 2, uint32 = 3, int64 = 4, uint64 = 5, float16 = 6,
+                     float32 = 7, float64 = 8, bfloat16 = 9;
+inline constexpr int sum = 0, product = 1, max = 2, min = 3, average = 4;
+inline constexpr int host_immediate = 1;
+
+std::string version_text(int version);        // "2.28.9" of 22809
+int type_of(element_type type) noexcept;      // -1: there is no such type
+int operation_of(reduce_kind kind) noexcept;  // -1: likewise; premul_sum is made for each call
+// "NCCL 2.28.9: invalid usage (5): ..."; `message` and `more` may be null.
+std::string explain(const char* library, int version, result code, const char* message, const char* more);
+
+// How a library is called, and what helps where it does not connect.
+struct library_texts {
+  const char* name;
+  const char* make_id;
+  const char* connect_failed;  // behind "... has not connected the ranks within N ms: "
+};
+
+// A library's communicator of the ranks of `control`: rank 0 makes the id. Both calls are the submit thread's; `init`
+// returns when all ranks have called it, and the host's time limit ends the wait for it, not the call. Collective.
+template <class Id, class Communicator, class Table>
+task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::submit_thread> thread,
+                                  std::chrono::milliseconds limit, const Table* calls, library_texts texts,
+                                  std::function<result(Id*)> make_id,
+                                  std::function<Communicator*(const Id&)> init) {
+  // The id, and whether there is one: a rank 0 that has failed must not leave the others waiting.
+  struct invitation {
+    Id id{};
+    result code = success;
+    int version = 0;
+  };
+  auto mine = std::make_shared<invitation>();
+  mine->version = calls->version;
+  if (control.rank() == 0) {
+    const std::function<void()> f = [mine, make_id] { mine->code = make_id(&mine->id); };
+    co_await detail::submit_operation(thread, f);
+  }
+  co_await control.broadcast(*mine, 0);
+  if (mine->code != success)
+    throw error(errc::device_failed,
+                fmt::format("{} on rank 0: {}", texts.make_id, calls->explain(mine->code, nullptr)));
+  if (mine->version != calls->version)
+    throw error(errc::mismatch,
+                fmt::format("rank {} has {} {}, rank 0 has {}: all ranks need the same", control.rank(),
+                            texts.name, version_text(calls->version), version_text(mine->version)));
+  auto made = std::make_shared<Communicator*>(nullptr);
+  const std::function<void()> f = [mine, made, init] { *made = init(mine->id); };
+  const bool in_time = co_await detail::in_time(thread, limit, f);
+  if (in_time) co_return *made;
+  thread->leave_behind();
+  throw error(errc::timed_out, fmt::format("{} has not connected the ranks within {} ms: {}", texts.name,
+                                           limit.count(), texts.connect_failed));
+}
+
+}  // namespace tutti::gpu::vendor_abi
