@@ -7,45 +7,49 @@
 
 #include <cerrno>
 #include <cstring>
+#include <span>
 #include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti::transport::shm {
 namespace {
 
-constexpr std::size_t passed = 2;
+constexpr std::size_t most_passed = 2;
 
 union control_buffer {
   cmsghdr aligned;
-  char bytes[CMSG_SPACE(passed * sizeof(int))];
+  char bytes[CMSG_SPACE(most_passed * sizeof(int))];
 };
 
-}  // namespace
-
-bool send_descriptors(int socket, int first, int second) noexcept {
-  char byte = 'd';
-  iovec data{&byte, 1};
+// All of it or nothing: so little goes whole.
+bool send_with(int socket, iovec data, std::span<const int> descriptors) noexcept {
   control_buffer control{};
   msghdr message{};
   message.msg_iov = &data;
   message.msg_iovlen = 1;
   message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  message.msg_controllen = CMSG_SPACE(descriptors.size_bytes());
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(passed * sizeof(int));
-  const int descriptors[passed] = {first, second};
-  std::memcpy(CMSG_DATA(header), descriptors, sizeof descriptors);
+  header->cmsg_len = CMSG_LEN(descriptors.size_bytes());
+  std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size_bytes());
   ssize_t sent;
   do {
     sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (sent < 0 && errno == EINTR);
-  return sent == 1;
+  return sent == static_cast<ssize_t>(data.iov_len);
 }
 
-std::optional<std::array<base::unique_fd, 2>> receive_descriptors(int socket) {
-  char byte = 0;
-  iovec data{&byte, 1};
+struct arrival {
+  ssize_t bytes = 0;     // 0: the peer has hung up, or the socket is broken
+  bool nothing = false;  // nothing is there yet
+  bool cut_off = false;  // this process may open no more descriptors
+  std::size_t count = 0;
+  std::array<base::unique_fd, most_passed> descriptors;
+};
+
+arrival receive_with(int socket, iovec data) noexcept {
   control_buffer control{};
   msghdr message{};
   message.msg_iov = &data;
@@ -56,17 +60,38 @@ std::optional<std::array<base::unique_fd, 2>> receive_descriptors(int socket) {
   do {
     got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
-  if (got <= 0) throw error(errc::peer_failed, "the peer hung up while shared memory was being set up");
+  arrival a;
+  a.nothing = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+  a.bytes = got < 0 ? 0 : got;
+  if (a.bytes == 0) return a;
+  a.cut_off = (message.msg_flags & MSG_CTRUNC) != 0;
   for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
     if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    int descriptors[passed] = {-1, -1};
-    std::memcpy(descriptors, CMSG_DATA(h), sizeof(int) * (count < passed ? count : passed));
-    std::array<base::unique_fd, 2> received{base::unique_fd(descriptors[0]), base::unique_fd(descriptors[1])};
-    if (count == passed) return received;
+    for (std::size_t at = 0; at + CMSG_LEN(sizeof(int)) <= h->cmsg_len; at += sizeof(int)) {
+      int received = -1;
+      std::memcpy(&received, CMSG_DATA(h) + at, sizeof received);
+      base::unique_fd owned(received);  // those beyond are closed
+      if (a.count < most_passed) a.descriptors[a.count++] = std::move(owned);
+    }
   }
-  if ((message.msg_flags & MSG_CTRUNC) != 0)
+  return a;
+}
+
+}  // namespace
+
+bool send_descriptors(int socket, int first, int second) noexcept {
+  char byte = 'd';
+  const int descriptors[] = {first, second};
+  return send_with(socket, {&byte, 1}, descriptors);
+}
+
+std::optional<std::array<base::unique_fd, 2>> receive_descriptors(int socket) {
+  char byte = 0;
+  arrival a = receive_with(socket, {&byte, 1});
+  if (a.nothing) return std::nullopt;
+  if (a.bytes == 0) throw error(errc::peer_failed, "the peer hung up while shared memory was being set up");
+  if (a.count == a.descriptors.size()) return std::move(a.descriptors);
+  if (a.cut_off)
     throw error(errc::resources,
                 "this process may open no more descriptors for shared memory; raise `ulimit -n`");
   throw error(errc::protocol, "the peer sent no descriptors");
@@ -74,49 +99,15 @@ std::optional<std::array<base::unique_fd, 2>> receive_descriptors(int socket) {
 
 bool send_region(int socket, int fd, const region_label& label) noexcept {
   region_label content = label;
-  iovec data{&content, sizeof content};
-  control_buffer control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = CMSG_SPACE(sizeof(int));
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  ssize_t sent;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(sizeof content);  // so little goes whole or not at all
+  return send_with(socket, {&content, sizeof content}, std::span(&fd, 1));
 }
 
 region_event receive_region(int socket, region_label& label, base::unique_fd& fd) noexcept {
-  iovec data{&label, sizeof label};
-  control_buffer control{};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control.bytes;
-  message.msg_controllen = sizeof control.bytes;
-  ssize_t got;
-  do {
-    got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
-  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return region_event::nothing;
-  if (got <= 0) return region_event::hung_up;
-  for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
-    if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
-    const std::size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (std::size_t i = 0; i < count; ++i) {
-      int received = -1;
-      std::memcpy(&received, CMSG_DATA(h) + i * sizeof(int), sizeof received);
-      fd.reset(received);  // of several the last; the others are closed
-    }
-  }
-  return got == static_cast<ssize_t>(sizeof label) ? region_event::region : region_event::nonsense;
+  arrival a = receive_with(socket, {&label, sizeof label});
+  if (a.nothing) return region_event::nothing;
+  if (a.bytes == 0) return region_event::hung_up;
+  if (a.count > 0) fd = std::move(a.descriptors[a.count - 1]);  // of several the last; the others are closed
+  return a.bytes == static_cast<ssize_t>(sizeof label) ? region_event::region : region_event::nonsense;
 }
 
 bool same_user(int socket) noexcept {
