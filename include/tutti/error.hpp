@@ -14,7 +14,7 @@ namespace tutti {
 // tutti::errc::truncated`.
 enum class errc {
   success = 0,
-  invalid_argument,  // a rank, tag, buffer, option or variable that cannot be meant
+  invalid_argument,  // invalid rank, tag, buffer, option or environment variable
   wrong_thread,      // a communicator used outside its runtime's loop thread
   truncated,         // a message longer than the receive buffer; nothing was written past the buffer's end
   timed_out,         // the deadline passed; the text names the ranks that had not arrived, where known

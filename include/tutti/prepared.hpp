@@ -51,7 +51,7 @@ class prepared {
 // given here; the contents of buffers are those at each start. Buffers must stay as long as they are used so.
 //
 // prepare() of a collective is a collective: all ranks call it in the same order as their other ones. Completes when
-// all have. Throws errc::invalid_argument for arguments that cannot be meant, and for group, split, duplicate and
+// all have. Throws errc::invalid_argument for invalid arguments, and for group, split, duplicate and
 // shrink; errc::mismatch, on all ranks, where they differ. Cancelling it fails the communicator, as for any
 // collective. Cost: a barrier, and one allocation; of a message the latter only.
 template <class T>

@@ -13,7 +13,7 @@ namespace tutti::bootstrap {
 
 enum class listener {
   may_come,  // later than this
-  has_come   // before this: where nobody listens, nobody will
+  has_come   // before this: if the connection is refused now, no listener will appear later
 };
 
 // A connection to one of `addresses`, proved on both sides; nullopt when the deadline has passed, or when

@@ -127,8 +127,7 @@ task<> work_off(collective c, Rounds* r) {
   }
 }
 
-// An operation of so many bytes leaves its caller before it copies the first: who starts it has other things
-// to do.
+// An operation of at least so many bytes suspends once before copying the first block, so that starting it is cheap.
 inline constexpr std::size_t least_to_begin_later = 256 * 1024;
 
 // How many bytes of a rank are put on the segment in one piece, and waited for once.

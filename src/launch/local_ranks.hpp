@@ -30,8 +30,8 @@ namespace tutti::launch {
 class local_ranks {
  public:
   struct handlers {
-    // A rank has failed, not because it was stopped; whether others still run; the how-manieth time it is now
-    // started anew, or 0.
+    // A rank has failed, not because it was stopped; whether others still run; the number of the restart that
+    // follows, from 1, or 0.
     std::function<void(const outcome&, bool others_run, int restart)> failed;
     // Idle again.
     std::function<void()> ended;

@@ -63,7 +63,7 @@ using command =
 struct rank_failed {
   outcome end;
   bool others_run = false;  // on this node
-  int restart = 0;          // the how-manieth of this rank now follows; 0: it is not started anew
+  int restart = 0;          // the number of the restart that follows, from 1; 0: none
 };
 // The node has seen a reason to stop the whole job, and is stopping its ranks already.
 struct stop_wanted {

@@ -41,7 +41,7 @@ struct options {
   std::vector<std::string> program;                // its name as typed, then its arguments
 };
 
-// A command line that cannot be meant; the text says what to type instead.
+// An invalid command line; the text says what to type instead.
 class usage_error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -12,7 +12,7 @@ namespace tutti::ops {
 inline constexpr const char* empty_text =
     "this communicator has no members here (it is empty); test it with `if (comm)` first";
 
-// Why the call cannot be meant, or empty. Looks at this rank's arguments only.
+// Why the call is invalid, or empty. Looks at this rank's arguments only.
 std::string bad_host_argument(const comm::communicator_state& c, const detail::call& what);
 std::string bad_device_argument(const comm::communicator_state& c, const detail::call& what);
 inline std::string bad_argument(const comm::communicator_state& c, const detail::call& what) {

@@ -143,8 +143,8 @@ class endpoint final : public transport::inbound {
              const fingerprint& part_of) noexcept;
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
   // Ends the transfer without a completion; on return neither it nor its buffer is referenced. Harmless when
-  // done. The message that a receive of point to point had, also one that is complete and has not been
-  // delivered, is there for other receives as if it had not had it.
+  // done. A message that a point to point receive has matched and not delivered is queued again as if this
+  // receive had never matched it, also when it is complete.
   void release(send& s) noexcept;
   void release(receive& r) noexcept;
   void release(probe& p) noexcept;
@@ -281,8 +281,8 @@ class endpoint final : public transport::inbound {
   // When a receive from any rank would wait for nobody, one of those that have gone: there were other
   // members, all have gone, and this rank does not write to itself. Else -1.
   int nobody_left(const open& o) const noexcept;
-  // Likewise of a receive to come: -1 when something may come from `source`. Of a death that no receive from
-  // any rank has been told of yet, the first to come is.
+  // Likewise of a receive to come: -1 when something may come from `source`. With any_source: a failed
+  // member that no wildcard receive has reported yet.
   int gone_source(std::uint32_t context, int source) noexcept {
     if (source >= 0) return peer_gone(source) || is_closed_by(context, source) ? source : -1;
     return gone_ == 0 && closings_ == 0 ? -1 : gone_of_any(context);

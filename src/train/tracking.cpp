@@ -115,8 +115,7 @@ class owner {
 
 namespace {
 
-// The how-manieth run this is on this rank of this communicator: ranks that open in the same order mean the
-// same.
+// Number of this run on this rank of this communicator, from 0: the same on ranks that open runs in the same order.
 std::uint64_t number_of_this_run(const comm::identity& who, const std::string& name) {
   static std::mutex mutex;
   static auto& opened =

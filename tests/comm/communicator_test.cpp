@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator as an object: what it says of itself, and the calls that cannot be meant.
+// The communicator as an object: what it says of itself, and invalid calls.
 #include "support/local_world.hpp"
 
 #include <doctest/doctest.h>
@@ -122,7 +122,7 @@ task<int> join_alone(runtime* rt, std::optional<communicator>* kept) {
 
 }  // namespace
 
-TEST_CASE("communicator: calls that cannot be meant") {
+TEST_CASE("communicator: invalid calls") {
   for (const std::string& transport : transports) {
     CAPTURE(transport);
     CHECK_NOTHROW(run_local(2, over(transport), bad_arguments));

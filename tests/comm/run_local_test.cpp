@@ -78,7 +78,7 @@ TEST_CASE("run_local: errors come out as they were thrown") {
   CHECK_THROWS_AS(run_local(3, throws_something_else), int);
 }
 
-TEST_CASE("run_local: options that cannot be meant") {
+TEST_CASE("run_local: invalid options") {
   CHECK(failure_of([] { run_local(0, add_up); }).code == errc::invalid_argument);
   CHECK(failure_of([] { run_local(-3, add_up); }).code == errc::invalid_argument);
   const failure unknown = failure_of([] { run_local(2, over("carrier pigeon"), add_up); });

@@ -281,7 +281,7 @@ task<> initial_state(communicator world, bench* on) {
   TUTTI_EXPECT(differ.differ == std::vector<int>{1});
 }
 
-task<> what_cannot_be_meant(communicator world, bench* on) {
+task<> invalid_calls(communicator world, bench* on) {
   const gpu::device dev = on->open(world);
   const gpu::stream s(dev);
   co_await gpu::open(world, dev);
@@ -370,6 +370,6 @@ TEST_CASE("a bucket is averaged while the stream still computes the rest") {
 }
 TEST_CASE("gradients add up without averaging, and then with it") { on_each_backend(2, accumulation); }
 TEST_CASE("gradients of several types") { on_each_backend(2, of_several_types); }
-TEST_CASE("what cannot be meant is refused, on all ranks") { on_each_backend(2, what_cannot_be_meant); }
+TEST_CASE("invalid calls are refused, on all ranks") { on_each_backend(2, invalid_calls); }
 TEST_CASE("a rank that goes ends the step on all") { on_each_backend(3, a_rank_goes); }
 TEST_CASE("a failing device ends the step on all ranks") { on_each_backend(2, a_device_fails); }

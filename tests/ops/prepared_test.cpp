@@ -192,9 +192,7 @@ TEST_CASE("prepared: what was started goes on without the handle") {
   for (const std::string& transport : transports) run_local(2, over(transport), handle_goes_first);
 }
 
-TEST_CASE("prepared: what cannot be meant is refused when it is prepared") {
-  run_local(2, over("shm"), refused);
-}
+TEST_CASE("prepared: an invalid call is refused when it is prepared") { run_local(2, over("shm"), refused); }
 
 TEST_CASE("prepared: ranks that prepare different calls are told, all of them") {
   for (const std::string& transport : transports) {

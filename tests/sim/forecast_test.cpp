@@ -75,7 +75,7 @@ TEST_CASE("forecast: up to 65,536 ranks, and more ranks never cost less") {
   CHECK(large.time < 16 * 6us + 100ns);
 }
 
-TEST_CASE("forecast: what cannot be meant is refused") {
+TEST_CASE("forecast: invalid arguments are refused") {
   const network n;
   CHECK_THROWS_AS(simulate(pattern::barrier, algorithm::ring, 0, 4, n), error);
   CHECK_THROWS_AS(compute_forecast(pattern::all_reduce, algorithm::ring, 6, 4, n), error);

@@ -300,7 +300,7 @@ TEST_CASE("data_parallel: ranks that run out first take part until the last has"
       });
 }
 
-TEST_CASE("data_parallel: what cannot be meant is refused, on all ranks") {
+TEST_CASE("data_parallel: invalid calls are refused, on all ranks") {
   const auto with = [](std::vector<gradient_view> gradients) {
     return failures_of(2, {}, [gradients](communicator world) -> task<> {
       co_await data_parallel::create(world, gradients);

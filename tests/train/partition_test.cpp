@@ -80,7 +80,7 @@ TEST_CASE(
   CHECK(data_partitioner(100, half).use(1).size() == 25);
 }
 
-TEST_CASE("partition: what cannot be meant is refused") {
+TEST_CASE("partition: invalid arguments are refused") {
   for (const std::vector<double>& bad : {std::vector<double>{0.6, 0.5}, {-0.1, 0.5}, {NAN}, {INFINITY}})
     CHECK_THROWS_AS(data_partitioner(10, bad), error);
   CHECK_THROWS_AS(data_partitioner(10, 0), error);

@@ -75,7 +75,7 @@ TEST_CASE("tcp address: loopback, unless a secret and a way to the master call f
   CHECK((by_name == "127.0.0.1" || by_name == "::1"));
 }
 
-TEST_CASE("tcp address: TUTTI_ADDRESS is taken at its word, and refused where it cannot be meant") {
+TEST_CASE("tcp address: TUTTI_ADDRESS is taken at its word, and refused where it is invalid") {
   CHECK(address_with("10.1.2.3", "127.0.0.1", true) == "10.1.2.3");
   CHECK(address_with("127.0.0.2", std::nullopt, false) == "127.0.0.2");
   CHECK(address_with("::1", std::nullopt, false) == "::1");

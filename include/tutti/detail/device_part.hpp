@@ -72,7 +72,7 @@ class device_part {
 // Of a call of a communicator.
 class communicator_part : public device_part {
  public:
-  // Why the call cannot be meant, or empty.
+  // Why the call is invalid, or empty.
   virtual std::string bad_argument(const call& what) const = 0;
   // Carries the operation out: done when the device has passed it. Destroying the frame ends it.
   virtual task<void> execute(operation_state& op) = 0;

@@ -20,7 +20,7 @@ class shown_messages {
 
   // From now on the peer may read there. Its name, or 0 when every slot is in use.
   std::uint64_t show(std::uint64_t region, std::uint64_t offset) noexcept;
-  // On return no reader gets to its end any more, and the buffer may be written. True: one had got there.
+  // After return no peer completes its read, so the buffer may be reused. True: a peer had already finished.
   // Harmless when nothing is shown under that name.
   bool hide(std::uint64_t name) noexcept;
   void hide_all() noexcept;

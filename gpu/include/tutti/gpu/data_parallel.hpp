@@ -21,7 +21,7 @@ struct data_parallel_options {
   // begins early.
   std::size_t bucket_bytes = std::size_t{25} << 20;
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  std::shared_ptr<gradient_hook> hook;  // null: exactly
+  std::shared_ptr<gradient_hook> hook;  // null: averages without compression
   // The sum and not the average: for gradients that each rank has divided by the samples of all ranks.
   bool sum = false;
 };
