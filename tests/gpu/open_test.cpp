@@ -572,7 +572,9 @@ TEST_CASE("gpu::open by the environment") {
     TUTTI_EXPECT(device.name().find("emulated") != std::string::npos);
     const gpu::stream s(device);
     gpu::device_buffer<int> x(device, 4);
-    TUTTI_EXPECT(gpu::backend_for(world.all_reduce(x, tutti::sum, s)).with == gpu::backend::staged);
+    const gpu::served_by by = gpu::backend_for(world.all_reduce(x, tutti::sum, s));
+    TUTTI_EXPECT(by.with == gpu::backend::staged);
+    TUTTI_EXPECT(by.not_by.back().why == "the backend staged is forced");
   });
 }
 

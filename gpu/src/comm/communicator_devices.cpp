@@ -128,9 +128,9 @@ backend communicator_devices::pick(const call& c) const {
 served_by communicator_devices::explain(const call& c) const {
   served_by found;
   for (const backend b : in_order) {
-    std::string why(why_not(b, c));
-    if (why.empty() && !may_use(b, c.kind))
-      why = fmt::format("the backend {} is forced", gpu::name_of(how_.backend));
+    std::string why = may_use(b, c.kind)
+                          ? std::string(why_not(b, c))
+                          : fmt::format("the backend {} is forced", gpu::name_of(how_.backend));
     if (why.empty()) {
       found.with = b;
       break;
