@@ -69,7 +69,6 @@ task<Communicator*> connect_ranks(communicator control, std::shared_ptr<detail::
   const std::function<void()> f = [mine, made, init] { *made = init(mine->id); };
   const bool in_time = co_await detail::in_time(thread, limit, f);
   if (in_time) co_return *made;
-  thread->leave_behind();
   throw error(errc::timed_out, fmt::format("{} has not connected the ranks within {} ms: {}", texts.name,
                                            limit.count(), texts.connect_failed));
 }

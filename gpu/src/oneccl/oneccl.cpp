@@ -79,8 +79,14 @@ task<std::shared_ptr<gpu::detail::vendor>> connect(communicator control, gpu::de
       "one of them has not called it, two of them are threads of one process, or they cannot reach each "
       "other "
       "(CCL_LOG_LEVEL=info says more; FI_PROVIDER=tcp, FI_TCP_IFACE choose the way)"};
-  abi::communicator* const handle = co_await gpu::vendor_abi::connect_ranks(
-      std::move(control), thread, on.state().timeout(), &calls, texts, make_id, init);
+  abi::communicator* handle = nullptr;
+  try {
+    handle = co_await gpu::vendor_abi::connect_ranks(std::move(control), thread, on.state().timeout(), &calls,
+                                                     texts, make_id, init);
+  } catch (const error& e) {
+    if (e.code() == errc::timed_out) thread->leave_behind();  // of this connection alone
+    throw;
+  }
   std::shared_ptr<core> of(new core{calls, handle, std::move(queue)});
   auto made = std::make_shared<connection>(on.shared_state(), thread, std::move(of), rank, size);
   co_return made;
