@@ -22,6 +22,10 @@ void device_ref::release_reference(device_part& part) noexcept {
   if (part.references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &part;
 }
 
+communicator_ref reference_to(const communicator& c) noexcept {
+  return communicator_ref(communicator_access::state_of(c));
+}
+
 std::shared_ptr<device_side>& device_side_of(const communicator& c) noexcept {
   return state_behind(c).devices();
 }

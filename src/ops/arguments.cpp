@@ -200,7 +200,7 @@ std::string bad_device_argument(const communicator_state& c, const call& what) {
   if (what.wanted != algorithm::automatic)
     return "with(...) names an algorithm for memory of the host; for memory of devices a backend is chosen "
            "(open_options::backend, TUTTI_GPU_BACKEND)";
-  return detail::device_part_of(what).bad_argument(what);
+  return detail::communicator_part_of(what).bad_argument(what);
 }
 
 std::string title(const communicator_state& c, const call& what) {

@@ -24,8 +24,6 @@ extern const backend collectives;      // and what makes communicators
 extern const backend repairs;          // shrink
 extern const backend streams;          // copies, and what else is of one device's stream
 
-detail::stream_part& stream_part_of(const detail::call& what) noexcept;
-
 inline const backend& backend_of(const detail::call& what) noexcept {
   static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs, &streams};
   const detail::family of = detail::row_of(what.kind).of;

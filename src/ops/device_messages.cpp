@@ -42,7 +42,7 @@ class device_message final : public core::completion {
   // True: complete already.
   bool start() noexcept {
     try {
-      body_.start(detail::device_part_of(operation_.what()).execute(operation_), &ended, this);
+      body_.start(detail::communicator_part_of(operation_.what()).execute(operation_), &ended, this);
     } catch (...) {
       ended(this, std::current_exception());
     }

@@ -216,7 +216,7 @@ void complete_later(operation_state& state) noexcept {
 }
 
 boost::asio::io_context::executor_type executor_of(const call& what) noexcept {
-  return is_of_stream(what) ? ops::stream_part_of(what).executor() : executor_of(*what.comm);
+  return is_of_stream(what) ? stream_part_of(what).executor() : executor_of(*what.comm);
 }
 
 void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner) {

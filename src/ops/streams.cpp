@@ -4,9 +4,7 @@
 
 namespace tutti::ops {
 
-detail::stream_part& stream_part_of(const detail::call& what) noexcept {
-  return static_cast<detail::stream_part&>(*what.device.get());
-}
+using detail::stream_part_of;
 
 const backend streams{
     [](detail::operation_state& state) { return stream_part_of(state.what()).start(state); },

@@ -168,6 +168,14 @@ task<> even_collectives(place at, std::size_t n) {
 
 // ---- the same of each vendor's library ----
 
+inline task<> averages_and_scaled_sums(place at, std::size_t n) {
+  co_await same(at, n, n,
+                [](auto& c, auto& i, auto& o, auto&... s) { return c.all_reduce(i, o, tutti::avg, s...); });
+  co_await same(at, n, n, [](auto& c, auto& i, auto& o, auto&... s) {
+    return c.all_reduce(i, o, tutti::premul_sum(0.5F), s...);
+  });
+}
+
 // A second stream waits for an operation that the library may not have yet; the next operation follows that stream.
 inline task<> many_in_flight(place at) {
   const gpu::stream other(at.device);

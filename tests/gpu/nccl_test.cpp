@@ -115,11 +115,7 @@ task<> collectives(place at) {
   co_await s.upload(a, tutti::test::numbers(me, n));
   TUTTI_EXPECT(gpu::backend_for(world.all_reduce(a, b, tutti::sum, s)).with == gpu::backend::nccl);
   co_await tutti::test::even_collectives(at, n);
-  co_await same(at, n, n,
-                [](auto& c, auto& i, auto& o, auto&... t) { return c.all_reduce(i, o, tutti::avg, t...); });
-  co_await same(at, n, n, [](auto& c, auto& i, auto& o, auto&... t) {
-    return c.all_reduce(i, o, tutti::premul_sum(0.5F), t...);
-  });
+  co_await tutti::test::averages_and_scaled_sums(at, n);
   co_await same_in_place<tutti::bfloat16>(
       at, n, [](auto& c, auto& x, auto&... t) { return c.all_reduce(x, tutti::premul_sum(0.5F), t...); });
 

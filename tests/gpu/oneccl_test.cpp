@@ -89,11 +89,7 @@ task<> collectives(place at) {
   gpu::device_buffer<float> a(at.device, n), none(at.device, 0);
   TUTTI_EXPECT(gpu::backend_for(world.all_reduce(a, tutti::sum, s)).with == gpu::backend::oneccl);
   co_await tutti::test::even_collectives(at, n);
-  co_await same(at, n, n,
-                [](auto& c, auto& i, auto& o, auto&... t) { return c.all_reduce(i, o, tutti::avg, t...); });
-  co_await same(at, n, n, [](auto& c, auto& i, auto& o, auto&... t) {
-    return c.all_reduce(i, o, tutti::premul_sum(0.5F), t...);
-  });
+  co_await tutti::test::averages_and_scaled_sums(at, n);
   co_await same_in_place(at, n,
                          [=](auto& c, auto& x, auto&... t) { return c.reduce(x, tutti::avg, root, t...); });
   co_await world.all_reduce(none, tutti::sum, s);

@@ -57,17 +57,8 @@ struct device_group::chunk_state {
   request moving;
 };
 
-namespace {
-
-tutti::detail::communicator_ref behind(const communicator& handle) {
-  const tutti::operation<> any = handle.barrier();
-  return any.what().comm;
-}
-
-}  // namespace
-
 request device_group::reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k) {
-  tutti::detail::call what(c.kind, behind(chunks_));
+  tutti::detail::call what(c.kind, tutti::detail::reference_to(chunks_));
   what.peer = std::max(c.peer, 0);
   what.op = c.op;
   what.in = layout.in(k.memory->data, k.count);
@@ -142,7 +133,7 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
                       !(c.kind == operation_kind::exclusive_scan && rank() == 0);
   driver& d = on_->driver();
   co_await take_turn(&use, mine, ready);
-  tutti::detail::call host(c.kind, behind(chunks_), c.where);
+  tutti::detail::call host(c.kind, tutti::detail::reference_to(chunks_), c.where);
   host.peer = c.peer;
   host.op = c.op;
   host.in_counts = c.in_counts;

@@ -60,8 +60,8 @@ int version() noexcept {
 }
 
 operation<> exchange(const communicator& on, batch messages, const tutti::detail::on_stream& after) {
-  const operation<> any = on.barrier();  // for the communicator behind the handle
-  tutti::detail::call what(tutti::detail::operation_kind::batch, any.what().comm, after.where);
+  tutti::detail::call what(tutti::detail::operation_kind::batch, tutti::detail::reference_to(on),
+                           after.where);
   for (const batch::part& p : messages.parts())
     if (p.peer < 0 || p.peer >= on.size())
       throw error(errc::invalid_argument, fmt::format("nccl::exchange on {}: {} is not a rank (0 to {})",

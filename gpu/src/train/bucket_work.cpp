@@ -14,8 +14,7 @@ namespace {
 
 request in_place(tutti::detail::operation_kind kind, const communicator& c, const device_values& inout,
                  const stream& after, int root, reduce_kind op) {
-  const tutti::operation<> any = c.barrier();  // for the communicator behind the handle
-  tutti::detail::call what(kind, any.what().comm);
+  tutti::detail::call what(kind, tutti::detail::reference_to(c));
   what.in = what.out = inout.view();
   what.peer = root;
   what.op.kind = op;

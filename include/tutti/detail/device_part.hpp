@@ -29,9 +29,9 @@ class stream;
 namespace detail {
 
 struct call;
-class operation_state;
-
+class communicator_ref;
 class device_part;
+class operation_state;
 
 // Counted. One word, which costs calls on memory of the host a comparison.
 class device_ref {
@@ -50,7 +50,6 @@ class device_ref {
     if (part_ != nullptr) release_reference(*part_);
   }
   device_part* get() const noexcept { return part_; }
-  device_part* operator->() const noexcept { return part_; }
   explicit operator bool() const noexcept { return part_ != nullptr; }
 
  private:
@@ -118,6 +117,9 @@ class device_side {
 // Of a communicator that is not empty.
 std::shared_ptr<device_side>& device_side_of(const communicator& c) noexcept;
 std::shared_ptr<device_side>& device_side_of_world(const communicator& c) noexcept;
+
+// What is behind the handle, also an empty one: for calls that are not made by its verbs.
+communicator_ref reference_to(const communicator& c) noexcept;
 
 // Which communicator it is: the same on all its ranks, different for all others.
 struct communicator_number {

@@ -99,8 +99,11 @@ struct call {
 inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).of == family::stream; }
 // Not so of a call of an empty communicator.
 inline bool has_loop(const call& what) noexcept { return what.comm || is_of_stream(what); }
-inline communicator_part& device_part_of(const call& what) noexcept {
+inline communicator_part& communicator_part_of(const call& what) noexcept {
   return static_cast<communicator_part&>(*what.device.get());
+}
+inline stream_part& stream_part_of(const call& what) noexcept {
+  return static_cast<stream_part&>(*what.device.get());
 }
 
 // One operation from its start to its completion. Not movable once started: the engine holds its address.

@@ -73,27 +73,27 @@ class request_handler : waiting_handler {
   static allocator allocator_for(const Handler& handler) {
     return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
   }
-  static void discard(waiting_handler& h) noexcept {
-    auto* self = &static_cast<request_handler&>(h);
+  // Gives the memory back, and the handler.
+  static Handler release(request_handler* self) noexcept {
     disconnect_cancellation(self->handler_);
-    const Handler handler(std::move(self->handler_));
+    Handler handler(std::move(self->handler_));
     allocator memory = allocator_for(handler);
     self->~request_handler();
     std::allocator_traits<allocator>::deallocate(memory, self, 1);
+    return handler;
+  }
+  static void discard(waiting_handler& h) noexcept {
+    const Handler dropped = release(&static_cast<request_handler&>(h));
   }
   // Everything is taken out and given back before the handler runs: it may start the next request.
   static void done(void* address) noexcept {
     auto* self = static_cast<request_handler*>(address);
-    disconnect_cancellation(self->handler_);
     operation_state& state = request_state(*self->slot_);
     const boost::system::error_code code = state.asio_code();
     outcome<T> result(state);
     auto work = std::move(self->work_);
     const auto executor = work.get_executor();
-    Handler handler(std::move(self->handler_));
-    allocator memory = allocator_for(handler);
-    self->~request_handler();
-    std::allocator_traits<allocator>::deallocate(memory, self, 1);
+    Handler handler = release(self);
     asio::dispatch(executor, [h = std::move(handler), code, result = std::move(result)]() mutable {
       call_handler<T>(std::move(h), code, std::move(result));
     });

@@ -129,27 +129,27 @@ class handler_state : waiting_handler {
   static allocator allocator_for(const Handler& handler) {
     return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
   }
-  static void discard(waiting_handler& h) noexcept {
-    auto* self = &static_cast<handler_state&>(h);
+  // Gives the memory back, and the handler.
+  static Handler release(handler_state* self) noexcept {
     disconnect_cancellation(self->handler_);
-    const Handler handler(std::move(self->handler_));
+    Handler handler(std::move(self->handler_));
     allocator memory = allocator_for(handler);
     self->~handler_state();
     std::allocator_traits<allocator>::deallocate(memory, self, 1);
+    return handler;
+  }
+  static void discard(waiting_handler& h) noexcept {
+    const Handler dropped = release(&static_cast<handler_state&>(h));
   }
   // Everything is taken out and the memory given back before the handler runs: it may start the next
   // operation.
   static void done(operation_state& s) noexcept {
     auto* self = static_cast<handler_state*>(s.owner());
-    disconnect_cancellation(self->handler_);
     const boost::system::error_code code = s.asio_code();
     outcome<T> result(s);
     auto work = std::move(self->work_);
     const auto executor = work.get_executor();
-    Handler handler(std::move(self->handler_));
-    allocator memory = allocator_for(handler);
-    self->~handler_state();
-    std::allocator_traits<allocator>::deallocate(memory, self, 1);
+    Handler handler = release(self);
     asio::dispatch(executor, [h = std::move(handler), code, result = std::move(result)]() mutable {
       call_handler<T>(std::move(h), code, std::move(result));
     });
