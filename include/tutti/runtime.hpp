@@ -17,6 +17,8 @@
 
 namespace tutti {
 
+class store;
+
 namespace comm {
 class runtime_state;
 }
@@ -74,6 +76,12 @@ T runtime::run(task<T> main) {
 // (contradictory or missing settings), errc::join_failed (a rank did not come in time, two came as one),
 // errc::unauthorized. The world is left when the last handle goes, in the background: what was sent arrives.
 task<communicator> init(runtime& rt, init_options options = {});
+// The same where the ranks meet in a store of the program's, which no other attempt has used (prefix_store) and
+// which outlives the task: its set, get, add, compare_exchange and append are called, and count and erase are
+// not. init_method and addresses do not apply, nor do RANK and WORLD_SIZE where the options have both: a program
+// may form several worlds. Without a secret the ranks agree on one in the store: who may
+// read it may join. They listen for ranks of other hosts.
+task<communicator> init(runtime& rt, init_options options, store& through);
 
 namespace detail {
 

@@ -381,6 +381,33 @@ job resolve(const init_options& options) {
   return j;
 }
 
+job resolve_at_store(const init_options& options) {
+  job j;
+  if (read_over_mpi(options))
+    throw error(errc::not_supported,
+                "the backend \"mpi\" has ranks of its own, which meet in no store: leave "
+                "init_options::backend at \"native\", or call init without a store");
+  read_common(options, j);
+  j.at_store = true;
+  if (options.rank >= 0 && options.world_size >= 0) {
+    if (options.rank >= options.world_size)
+      refuse(fmt::format("init_options::rank is {} of {}: ranks are 0 to {}", options.rank,
+                         options.world_size, options.world_size - 1));
+    j.rank = options.rank;
+    j.world_size = options.world_size;
+  } else {
+    const place found = place_of(options);
+    take_place(found, j);
+    j.job_id = found.job;
+    if (j.alone)
+      refuse(
+          "init with a store needs to know which rank this is: set init_options::rank and world_size, or "
+          "RANK and WORLD_SIZE");
+  }
+  read_tls(options, j);
+  return j;
+}
+
 job local_job(int rank, int ranks, const init_options& options) {
   job j;
   check_backend(options.backend, "init_options::backend");

@@ -23,6 +23,7 @@ struct job {
   std::uint16_t master_port = 0;
   std::string rendezvous_file;
   bool private_rendezvous = false;  // the file is in a directory that is made for the purpose
+  bool at_store = false;            // in a store that the program has handed in
   int store_fd = -1;  // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
   bool store_listens = false;  // since before this process began: who is refused there finds nobody later
   std::string secret;          // empty: none, loopback only
@@ -59,6 +60,10 @@ struct job {
 // errc::invalid_argument for what is missing, contradictory or unknown; the text names the variables and the
 // cure.
 job resolve(const init_options& options);
+// The same where the ranks meet in a store that the program hands in: init_method and the addresses do not
+// apply, nor does the environment's rank where the options have one: a program may form several worlds. Throws
+// errc::not_supported for the backend "mpi", too.
+job resolve_at_store(const init_options& options);
 
 // The job of one thread of run_local(): the environment's ranks, addresses and backend do not apply, the rest
 // does. Throws as resolve() does, and errc::not_supported for the backend "mpi".

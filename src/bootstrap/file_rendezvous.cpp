@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bootstrap/file_rendezvous.hpp"
 
-#include "base/hmac.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/private_directory.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -20,11 +19,8 @@ namespace tutti::bootstrap {
 namespace {
 
 // Keys of a job. Those of an attempt are behind its number: "users", and the ones of meet().
-constexpr const char* secret_key = "secret";
 constexpr const char* attempt_key = "attempt";  // the number of the newest
 constexpr const char* users_key = "users";      // of the file, that take part in an attempt: "3 4 17 "
-
-constexpr std::size_t secret_bytes = 32;
 
 std::string directory_of(const job& who) {
   return std::filesystem::path(who.rendezvous_file).parent_path().string();
@@ -92,11 +88,7 @@ task<std::int64_t> current_attempt(file_store& file, store& of_job, core::time_p
 task<core::world_info> meet_in_store(file_store& file, job who, core::endpoint_record mine,
                                      core::time_point deadline) {
   prefix_store of_job(file, who.job_id.empty() ? "-" : encode_word(who.job_id));
-  if (who.secret.empty()) {
-    store_exchange agreed = co_await of_job.compare_exchange(secret_key, "", base::random_hex(secret_bytes),
-                                                             core::time_left(deadline));
-    who.secret = std::move(agreed.value);
-  }
+  who.secret = co_await agree_on_secret(of_job, who.secret, deadline);
   for (;;) {
     const std::int64_t number = co_await current_attempt(file, of_job, deadline);
     prefix_store attempt(of_job, std::to_string(number));

@@ -25,10 +25,12 @@ constexpr const char* size_key = "size";        // of the world, and who said so
 constexpr const char* records_key = "records";  // of all that have come, in the order of coming
 constexpr const char* came_key = "came";        // how many
 constexpr const char* verdict_key = "world";    // how it ended: the table, or why there is none
+constexpr const char* secret_key = "secret";
 std::string rank_key(int rank) { return fmt::format("rank/{}", rank); }
 
 constexpr std::string_view failed_head = "failed1 ";
 constexpr std::string_view superseded = "superseded1";
+constexpr std::size_t secret_bytes = 32;
 // For the questions that follow a timeout.
 constexpr auto patience = std::chrono::seconds(5);
 
@@ -260,6 +262,13 @@ task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor execut
   std::unique_ptr<store> found = co_await connect(executor, who.master_host, who.master_port, who.secret,
                                                   who.rank, core::time_left(deadline), who.tls);
   co_return std::move(found);
+}
+
+task<std::string> agree_on_secret(store& through, std::string own, core::time_point deadline) {
+  if (!own.empty()) co_return own;
+  store_exchange agreed = co_await through.compare_exchange(secret_key, "", base::random_hex(secret_bytes),
+                                                            core::time_left(deadline));
+  co_return std::move(agreed.value);
 }
 
 task<std::optional<core::world_info>> try_meet(store& through, job who, core::endpoint_record mine,

@@ -28,6 +28,10 @@ task<> await_master_name(boost::asio::any_io_executor executor, job who, core::t
 task<std::unique_ptr<store>> store_of_rank_0(boost::asio::any_io_executor executor, job who,
                                              core::time_point deadline);
 
+// Completes with the secret of the job that meets there: `own`, or what the ranks agree on when it is empty.
+// Who may read the store knows it then.
+task<std::string> agree_on_secret(store& through, std::string own, core::time_point deadline);
+
 // Completes on every rank with the same world when all job.world_size ranks have come. `through` outlives the
 // task.
 //

@@ -85,6 +85,15 @@ task<communicator> init(runtime& rt, init_options options) {
   co_return world;
 }
 
+task<communicator> init(runtime& rt, init_options options, store& through) {
+  comm::runtime_state& state = rt.state();
+  if (!state.loop().claim_this_thread())
+    throw error(errc::wrong_thread, fmt::format("init: {}", core::wrong_thread_text()));
+  bootstrap::job job = bootstrap::resolve_at_store(options);
+  communicator world = co_await state.join(job, job.world_size > 1 ? &through : nullptr, nullptr);
+  co_return world;
+}
+
 namespace detail {
 namespace {
 

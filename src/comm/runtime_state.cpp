@@ -39,12 +39,14 @@ void post_reserved(core::loop& loop, const std::shared_ptr<core::reserved_block>
 
 using transports = std::vector<std::unique_ptr<transport::transport>>;
 
-// Without an address of rank 0, or a secret that came from outside, this host is the world.
+// Without an address of rank 0, a store of the program's, or a secret that came from outside, this host is the
+// world.
 transport::listen_wish wish_of(const bootstrap::job& job) {
   const bool at_file = !job.rendezvous_file.empty();
-  transport::listen_wish wish(!job.secret.empty() || at_file);  // who may read the file gets a secret from it
+  // Who may read the file or the store gets a secret from it.
+  transport::listen_wish wish(!job.secret.empty() || at_file || job.at_store);
   if (!job.master_host.empty()) wish.towards = job.master_host;
-  if (at_file && !job.private_rendezvous && !job.secret.empty()) wish.towards = "";
+  if (job.at_store || (at_file && !job.private_rendezvous && !job.secret.empty())) wish.towards = "";
   return wish;
 }
 
@@ -107,6 +109,7 @@ task<communicator> runtime_state::join(bootstrap::job job, store* through,
   transports ways = listening_transports(loop_, job, mine);
   core::world_info info;
   if (through != nullptr) {
+    if (job.at_store) job.secret = co_await bootstrap::agree_on_secret(*through, job.secret, deadline);
     info = co_await bootstrap::meet(*through, job, mine, deadline);
   } else if (!job.rendezvous_file.empty() && job.world_size > 1) {
     info = co_await bootstrap::meet_at_file(loop_.executor(), job, mine, deadline);

@@ -255,6 +255,12 @@ bool loop::claim_this_thread() noexcept {
   return true;
 }
 
+void loop::unbind() noexcept {
+  thread_.store(nullptr, std::memory_order_relaxed);
+  if (current_loop == this) current_loop = nullptr;
+  flight::recorder_slot::set_current(nullptr);
+}
+
 void loop::bind_to_this_thread() noexcept {
   thread_.store(this_thread(), std::memory_order_relaxed);
   current_loop = this;
@@ -282,13 +288,14 @@ flight::recorder& loop::recorder() { return recorder_slot().recorder(); }
 
 backend& loop::backend() {
   if (!backend_) {
-    auto made = make_backend();
-    auto descriptor =
-        std::make_unique<boost::asio::posix::stream_descriptor>(context_, made->wait_descriptor());
+    auto made = stepped_ ? make_epoll_backend() : make_backend();
+    std::unique_ptr<boost::asio::posix::stream_descriptor> descriptor;
+    if (!stepped_)
+      descriptor = std::make_unique<boost::asio::posix::stream_descriptor>(context_, made->wait_descriptor());
     try {
       engine_.add(*made);
     } catch (...) {
-      descriptor->release();  // the descriptor is the backend's
+      if (descriptor) descriptor->release();  // the descriptor is the backend's
       throw;
     }
     backend_ = std::move(made);
@@ -318,11 +325,20 @@ void loop::wake() noexcept {
   schedule();
 }
 
-void loop::get_up() noexcept {
-  if (!parked_) return;
+bool loop::get_up() noexcept {
+  if (!parked_) return false;
   parked_ = false;
   if (recorder_ != nullptr) recorder_->woke_up();
   engine_.disarm();
+  return true;
+}
+
+bool loop::lie_down() {
+  backend();
+  if (engine_.arm()) return false;
+  if (recorder_ != nullptr) recorder_->fell_asleep();
+  parked_ = true;
+  return true;
 }
 
 void loop::schedule() noexcept {

@@ -61,11 +61,17 @@ class loop {
   void release() noexcept;
 
   // From now on the io_context is not where turns come from: whoever calls step() is the loop, and gives the
-  // io_context's handlers their turn. Before anything else; such a loop never sleeps and needs no descriptor.
+  // io_context's handlers their turn. Before anything else. Such a loop may change threads, so that its backend is
+  // epoll.
   void set_stepped() noexcept { stepped_ = scheduled_ = true; }
   bool stepped() const noexcept { return stepped_; }
   // One round of a stepped loop, which is this thread's from here on; true when anything happened.
   bool step() noexcept;
+  // Before whoever steps it sleeps, on backend().wait_descriptor() at least: true, the doorbells are armed; false,
+  // something has turned up.
+  bool lie_down();
+  // Before the next step after that; true: it was lying.
+  bool get_up() noexcept;
 
   // Makes the next turn happen soon; from the loop thread.
   void wake() noexcept;
@@ -77,7 +83,9 @@ class loop {
   // Makes this thread the loop's: afterwards on_this_thread() is true here. The caller knows that no other
   // thread runs the io_context.
   void bind_to_this_thread() noexcept;
-  // The same, unless another thread is the loop's already: false.
+  // No thread is the loop's from now on; from the one that was.
+  void unbind() noexcept;
+  // As bind_to_this_thread, unless another thread is the loop's already: false.
   bool claim_this_thread() noexcept;
   bool on_this_thread() const noexcept { return thread_.load(std::memory_order_relaxed) == this_thread(); }
   // The loop that is at work on this thread: the stepped one that was last bound here, or one whose
@@ -117,7 +125,6 @@ class loop {
   bool tick() noexcept;  // the engine's, and a look for stalls
   void park();
   void watch_and_set_alarm();
-  void get_up() noexcept;
 
   boost::asio::io_context& context_;
   core::engine engine_;

@@ -11,6 +11,7 @@
 #include <doctest/doctest.h>
 #include <sys/resource.h>
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <chrono>
 #include <csignal>
@@ -19,6 +20,7 @@
 #include <string>
 #include <tutti/init_options.hpp>
 #include <tutti/runtime.hpp>
+#include <tutti/store.hpp>
 #include <utility>
 #include <vector>
 
@@ -29,9 +31,14 @@ using boost::asio::ip::tcp;
 
 namespace {
 
-task<> join_and_add_up(runtime& rt, init_options options) {
+task<> join_and_add_up(runtime& rt, init_options options, store* through = nullptr) {
   const int size = options.world_size;
-  communicator world = co_await init(rt, std::move(options));
+  communicator world;
+  if (through == nullptr) {
+    world = co_await init(rt, std::move(options));
+  } else {
+    world = co_await init(rt, std::move(options), *through);
+  }
   int x = world.rank() + 1;
   co_await world.all_reduce(x, sum);
   TUTTI_EXPECT(world.size() == size);
@@ -127,6 +134,32 @@ TEST_CASE("init by file:// finds a file that a crashed run has left") {
   const std::string file = scratch.write("rendezvous", "tutti-s1");
   check_all(join_in_order("file://" + file, {1, 0}));
   CHECK_FALSE(std::filesystem::exists(file));
+}
+
+TEST_CASE("init by a store of the program's: several worlds, whatever the environment says") {
+  const variables none({{"RANK", "7"}, {"WORLD_SIZE", "9"}, {"MASTER_ADDR", "nowhere.invalid"}});
+  boost::asio::io_context unused;
+  const memory_store shared(unused.get_executor());
+  for (const auto& [group, transport] : {std::pair{"a", "shm"}, std::pair{"b", "tcp"}}) {
+    CAPTURE(group);
+    check_all(run_threads(3, [&, name = group, way = transport](int rank) {
+      runtime rt;
+      memory_store mine(rt.get_executor(), shared);
+      prefix_store keys(mine, name);
+      init_options o = options_of("env://", rank, 3);
+      o.transports = {way};
+      rt.run(join_and_add_up(rt, std::move(o), &keys));
+    }));
+  }
+  runtime rt;
+  memory_store mine(rt.get_executor(), shared);
+  const auto refused = [&](int rank, int size) {
+    return failure_of([&] { rt.run(join_and_add_up(rt, options_of("env://", rank, size), &mine)); });
+  };
+  CHECK(refused(3, 3).says("ranks are 0 to 2"));
+  init_options over_mpi = options_of("env://", 0, 1);
+  over_mpi.backend = "mpi";
+  CHECK(failure_of([&] { rt.run(join_and_add_up(rt, over_mpi, &mine)); }).code == errc::not_supported);
 }
 
 TEST_CASE("init: who is missing is named, by every method, in time") {

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/driver.hpp"
+
+#include "base/relax.hpp"
+#include "core/forked.hpp"
+#include "core/time_slice.hpp"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <tutti/error.hpp>
+
+namespace tutti::core {
+namespace {
+
+// Looks at Asio's handlers: each is a system call.
+constexpr unsigned rounds_between_asio = 128;
+// Who wants the loop gets it within about this many pauses, before the kernel is asked.
+constexpr int pauses_for_lock = 500;
+// Asio's descriptors, which accept connections, do not end a sleep: they are looked at so often.
+constexpr auto shortest_sleep = std::chrono::milliseconds(1);
+constexpr auto longest_sleep = std::chrono::milliseconds(50);
+// The thread leaves a loop alone that callers drive, and looks so often whether they still do: while they have
+// something going on, and else.
+constexpr auto between_calls = std::chrono::microseconds(200);
+constexpr auto after_calls = std::chrono::milliseconds(2);
+
+base::unique_fd make_kick() {
+  base::unique_fd made(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  if (!made)
+    throw error(errc::resources,
+                fmt::format("cannot create an eventfd: {}; raise `ulimit -n`", std::strerror(errno)));
+  return made;
+}
+
+}  // namespace
+
+driver::driver(core::loop& l) : loop_(l), caller_kick_(make_kick()), progress_kick_(make_kick()) {
+  loop_.set_stepped();
+  loop_.backend();  // nothing that can fail is left for later
+  thread_ = std::thread([this] { progress(); });
+}
+
+driver::~driver() {
+  {
+    const std::scoped_lock hold(mutex_);
+    ending_ = true;
+  }
+  ::eventfd_write(progress_kick_.get(), 1);
+  thread_.join();
+  loop_.bind_to_this_thread();  // for what goes with it
+}
+
+void driver::lock() {
+  if (forked_by_a_rank()) throw error(errc::wrong_thread, wrong_thread_text());
+  wanted_.fetch_add(1, std::memory_order_relaxed);
+  bool have = mutex_.try_lock();
+  for (int i = 0; !have && i < pauses_for_lock; ++i) {
+    base::relax();
+    have = mutex_.try_lock();
+  }
+  if (!have) mutex_.lock();
+  wanted_.fetch_sub(1, std::memory_order_relaxed);
+  loop_.bind_to_this_thread();
+}
+
+void driver::unlock() noexcept {
+  loop_.unbind();
+  mutex_.unlock();
+}
+
+driver::entry::entry(driver& d) : driver_(d) {
+  d.lock();
+  if (d.loop_.get_up()) d.disarmed_ = true;
+}
+
+driver::entry::~entry() {
+  driver& d = driver_;
+  d.loop_.step();
+  if (d.resident_ != role::caller) {
+    d.leave_to_next();
+    return;
+  }
+  // A caller goes on driving: it arms the doorbells anew.
+  if (d.notified_ && d.waiting_ > 0) d.left_.notify_all();
+  const bool kick = std::exchange(d.disarmed_, false) && d.caller_sleeps_;
+  d.unlock();
+  if (kick) ::eventfd_write(d.caller_kick_.get(), 1);
+}
+
+void driver::round(unsigned number) noexcept {
+  if (number % rounds_between_asio == 0) {
+    loop_.context().restart();
+    loop_.context().poll();
+  }
+}
+
+// Those that want the loop have it now, for a round of their own.
+void driver::give_way() {
+  unlock();
+  for (int i = 0; wanted_.load(std::memory_order_relaxed) > 0 && i < pauses_for_lock; ++i) base::relax();
+  mutex_.lock();
+  loop_.bind_to_this_thread();
+}
+
+// Without the loop. Ends with a kick, at the time, or, if `watch_loop`, when the loop has something to do.
+void driver::sleep(int kick, bool watch_loop, time_point until) {
+  pollfd watched[2] = {{kick, POLLIN, 0}, {watch_loop ? loop_.backend().wait_descriptor() : -1, POLLIN, 0}};
+  const auto left = std::max<duration>(until - clock::now(), duration::zero());
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  const timespec time{static_cast<time_t>(seconds.count()), static_cast<long>((left - seconds).count())};
+  unlock();
+  ::ppoll(watched, 2, &time, nullptr);
+  eventfd_t count = 0;
+  if ((watched[0].revents & POLLIN) != 0) ::eventfd_read(kick, &count);
+  mutex_.lock();
+  loop_.bind_to_this_thread();
+}
+
+// As the resident: until done, the deadline, or another has taken its place. True: done.
+bool driver::drive(role as, predicate done, const void* what, time_point deadline) {
+  const bool caller = as == role::caller;
+  bool& sleeps = caller ? caller_sleeps_ : progress_sleeps_;
+  const int kick = (caller ? caller_kick_ : progress_kick_).get();
+  resident_ = as;
+  unsigned number = 0;
+  duration nap = shortest_sleep;
+  time_point until{};  // of the spin
+  unsigned idle = 0;
+  if (loop_.get_up()) disarmed_ = true;
+  for (;;) {
+    const bool any = loop_.step();
+    if (std::exchange(notified_, false) && waiting_ > 0) left_.notify_all();
+    if (done(what)) return true;
+    if (loop_.engine().now() >= deadline) return false;
+    if (wanted_.load(std::memory_order_relaxed) > 0) {
+      give_way();
+      if (resident_ != as) return false;
+      continue;
+    }
+    round(number++);
+    if (any) {
+      idle = 0;
+      nap = shortest_sleep;
+      continue;
+    }
+    const spin_policy& spin = loop_.spin();
+    if (idle++ == 0) until = loop_.engine().now() + (caller ? spin.budget : std::chrono::nanoseconds(0));
+    if (loop_.engine().now() < until) {
+      if (spin.yields) {
+        ::sched_yield();
+      } else {
+        base::relax();
+      }
+      continue;
+    }
+    round(0);
+    if (!loop_.lie_down()) continue;
+    disarmed_ = false;
+    sleeps = true;
+    sleep(kick, true, std::min({deadline, loop_.engine().timers().next(), clock::now() + nap}));
+    sleeps = false;
+    nap = std::min<duration>(2 * nap, longest_sleep);
+    if (resident_ != as) return false;
+    loop_.get_up();
+    idle = 0;
+    number = 0;
+  }
+}
+
+bool driver::run_until(predicate done, const void* what, time_point deadline) {
+  if (done(what)) return true;
+  lock();
+  bool is_done = false;
+  for (;;) {
+    is_done = done(what);
+    if (is_done || clock::now() >= deadline) break;
+    if (resident_ != role::caller) {
+      is_done = drive(role::caller, done, what, deadline);
+      resident_ = role::nobody;
+      break;
+    }
+    ++waiting_;
+    loop_.unbind();
+    {
+      std::unique_lock hold(mutex_, std::adopt_lock);
+      if (deadline == time_point::max()) {
+        left_.wait(hold);
+      } else {
+        left_.wait_until(hold, deadline);
+      }
+      hold.release();
+    }
+    loop_.bind_to_this_thread();
+    --waiting_;
+  }
+  leave_to_next();
+  return is_done;
+}
+
+// Another caller, or the thread, goes on; or the thread learns that the doorbells are not armed any more.
+void driver::leave_to_next() noexcept {
+  ++calls_;
+  if (waiting_ > 0) left_.notify_all();
+  const bool kick = waiting_ == 0 && progress_sleeps_ && (hurry_ || std::exchange(disarmed_, false));
+  if (kick) progress_sleeps_ = false;
+  unlock();
+  if (kick) ::eventfd_write(progress_kick_.get(), 1);
+}
+
+void driver::progress() {
+  const short_time_slices here;
+  const auto never = [](const void* d) { return static_cast<const driver*>(d)->ending_; };
+  mutex_.lock();
+  loop_.bind_to_this_thread();
+  std::uint64_t seen = 0;
+  while (!ending_) {
+    const bool others_drive =
+        resident_ == role::caller || (calls_ != seen && !(std::exchange(hurry_, false) && attended_ > 0));
+    seen = calls_;
+    if (!others_drive) {
+      drive(role::progress, never, this, time_point::max());
+      continue;
+    }
+    progress_sleeps_ = true;
+    const duration nap = attended_ > 0 ? duration(between_calls) : duration(after_calls);
+    sleep(progress_kick_.get(), false, clock::now() + nap);
+    progress_sleeps_ = false;
+  }
+  unlock();
+}
+
+}  // namespace tutti::core
