@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// What Python sees: a process group, made from what init_process_group knows; and what tutti.aio needs.
+#include "base/unique_fd.hpp"
+#include "engine.hpp"
+#include "process_group.hpp"
+
+#include <pybind11/stl.h>
+#include <sys/eventfd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+namespace py = pybind11;
+using namespace tutti::python;
+
+namespace {
+
+// Where works knock that have finished; see tutti.aio.
+class door {
+ public:
+  door() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), shared_(std::make_shared<shared>()) {
+    TORCH_CHECK(fd_, "tutti: cannot create an eventfd: ", std::strerror(errno), "; raise `ulimit -n`");
+    shared_->fd = fd_.get();
+  }
+  ~door() {
+    const std::scoped_lock hold(shared_->mutex);
+    shared_->fd = -1;
+  }
+  int fileno() const noexcept { return fd_.get(); }
+  // drain() gives `number` when it has finished.
+  void watch(const c10::intrusive_ptr<c10d::Work>& w, std::uint64_t number) {
+    ours(w).when_finished([to = shared_, number] {
+      const std::scoped_lock hold(to->mutex);
+      to->finished.push_back(number);
+      if (to->finished.size() == 1 && to->fd >= 0) ::eventfd_write(to->fd, 1);
+    });
+  }
+  std::vector<std::uint64_t> drain() {
+    eventfd_t count = 0;
+    ::eventfd_read(fd_.get(), &count);
+    const std::scoped_lock hold(shared_->mutex);
+    return std::exchange(shared_->finished, {});
+  }
+  static work& ours(const c10::intrusive_ptr<c10d::Work>& w) {
+    auto* const found = dynamic_cast<work*>(w.get());
+    TORCH_CHECK_VALUE(found != nullptr, "tutti.aio takes works of process groups with the backend tutti");
+    return *found;
+  }
+
+ private:
+  struct shared {
+    std::mutex mutex;
+    std::vector<std::uint64_t> finished;
+    int fd = -1;
+  };
+  tutti::base::unique_fd fd_;
+  std::shared_ptr<shared> shared_;
+};
+
+c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& given, std::string name) {
+  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(given.timeout);
+  auto chosen = c10::make_intrusive<process_group::options>(timeout, std::move(name));
+  chosen->group_name = given.group_id;
+  chosen->global_ranks_in_group.assign(given.global_ranks_in_group.begin(),
+                                       given.global_ranks_in_group.end());
+  return c10::make_intrusive<process_group>(given.store, given.group_rank, given.group_size,
+                                            std::move(chosen));
+}
+
+void shut_down(double seconds) {
+  if (engine* const e = engine::made(); e != nullptr && !tutti::core::forked_by_a_rank())
+    e->shut_down(tutti::detail::after(tutti::core::clock::now(), std::chrono::duration<double>(seconds)));
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  py::module::import("torch.distributed");  // registers c10d's types
+  m.attr("torch_version") = TUTTI_TORCH_VERSION;
+  m.def("create", &create, py::arg("options"), py::arg("name"), py::call_guard<py::gil_scoped_release>());
+  m.def(
+      "cancel", [](const c10::intrusive_ptr<c10d::Work>& w) { door::ours(w).cancel(); },
+      py::call_guard<py::gil_scoped_release>());
+  py::class_<door>(m, "Door")
+      .def(py::init<>())
+      .def("fileno", &door::fileno)
+      .def("watch", &door::watch, py::call_guard<py::gil_scoped_release>())
+      .def("drain", &door::drain);
+  m.def("shut_down", &shut_down, py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
+}

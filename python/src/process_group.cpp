@@ -1,0 +1,973 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "process_group.hpp"
+
+#include "comm/communicator_state.hpp"
+#include "comm/runtime_state.hpp"
+#include "torch_store.hpp"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <tutti/init_options.hpp>
+#include <tutti/reduce_op.hpp>
+#include <tutti/task.hpp>
+#include <utility>
+
+namespace tutti::python {
+namespace {
+
+using tutti::detail::buffer_view;
+using tutti::detail::call;
+using k = tutti::detail::operation_kind;
+using tensors = std::vector<at::Tensor>;
+
+constexpr int monitored_tag = 0x7fff'fff0;
+
+task<> join(runtime& rt, init_options options, store* through, communicator* world) {
+  *world = co_await init(rt, std::move(options), *through);
+}
+
+element_type type_of(at::ScalarType type) noexcept {
+  switch (type) {
+    case at::kBool:
+      return element_type::boolean;
+    case at::kChar:
+      return element_type::int8;
+    case at::kByte:
+      return element_type::uint8;
+    case at::kShort:
+      return element_type::int16;
+    case at::kUInt16:
+      return element_type::uint16;
+    case at::kInt:
+      return element_type::int32;
+    case at::kUInt32:
+      return element_type::uint32;
+    case at::kLong:
+      return element_type::int64;
+    case at::kUInt64:
+      return element_type::uint64;
+    case at::kFloat:
+      return element_type::float32;
+    case at::kDouble:
+      return element_type::float64;
+    case at::kHalf:
+      return element_type::float16;
+    case at::kBFloat16:
+      return element_type::bfloat16;
+    case at::kComplexFloat:
+      return element_type::complex_float32;
+    case at::kComplexDouble:
+      return element_type::complex_float64;
+    default:
+      return element_type::opaque;
+  }
+}
+
+buffer_view view_of(const at::Tensor& t) {
+  buffer_view v;
+  v.data = t.data_ptr();
+  v.count = static_cast<std::size_t>(t.numel());
+  v.element_bytes = static_cast<std::uint32_t>(t.element_size());
+  v.type = type_of(t.scalar_type());
+  return v;
+}
+
+// Only the bytes: of tensors whose types differ.
+buffer_view bytes_of(const at::Tensor& t) {
+  buffer_view v = view_of(t);
+  v.count *= v.element_bytes;
+  v.element_bytes = 1;
+  v.type = element_type::uint8;
+  return v;
+}
+
+buffer_view part_of(buffer_view whole, std::size_t from, std::size_t count) {
+  whole.data = static_cast<char*>(whole.data) + from * whole.element_bytes;
+  whole.count = count;
+  return whole;
+}
+
+const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
+  static constexpr const char* names[] = {"SUM",  "AVG", "PRODUCT", "MIN",       "MAX",
+                                          "BAND", "BOR", "BXOR",    "PREMUL_SUM"};
+  return op < std::size(names) ? names[op] : "this reduction";
+}
+
+template <class T>
+void set_factor(tutti::detail::reduction& r, double factor) {
+  if constexpr (tutti::detail::reduces<tutti::detail::premul_sum_op<double>, T>()) {
+    r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<double>, T>(premul_sum(factor));
+  } else {
+    r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<std::int64_t>, T>(
+        premul_sum(static_cast<std::int64_t>(factor)));
+  }
+}
+
+void set_factor(tutti::detail::reduction& r, element_type type, double factor) {
+  switch (type) {
+    case element_type::int8:
+      return set_factor<std::int8_t>(r, factor);
+    case element_type::uint8:
+      return set_factor<std::uint8_t>(r, factor);
+    case element_type::int16:
+      return set_factor<std::int16_t>(r, factor);
+    case element_type::uint16:
+      return set_factor<std::uint16_t>(r, factor);
+    case element_type::int32:
+      return set_factor<std::int32_t>(r, factor);
+    case element_type::uint32:
+      return set_factor<std::uint32_t>(r, factor);
+    case element_type::int64:
+      return set_factor<std::int64_t>(r, factor);
+    case element_type::uint64:
+      return set_factor<std::uint64_t>(r, factor);
+    case element_type::float32:
+      return set_factor<float>(r, factor);
+    case element_type::float64:
+      return set_factor<double>(r, factor);
+    case element_type::float16:
+      return set_factor<float16>(r, factor);
+    case element_type::bfloat16:
+      return set_factor<bfloat16>(r, factor);
+    case element_type::complex_float32:
+      return set_factor<std::complex<float>>(r, factor);
+    case element_type::complex_float64:
+      return set_factor<std::complex<double>>(r, factor);
+    default:
+      return;
+  }
+}
+
+// c10d's reduction for elements of this type; of bool, SUM and PRODUCT are "or" and "and".
+tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType type, const char* operation) {
+  const element_type elements = type_of(type);
+  const bool boolean = elements == element_type::boolean;
+  tutti::detail::reduction r;
+  bool fits = elements != element_type::opaque;
+  const bool whole = tutti::detail::is_integer(elements);
+  const bool complex = tutti::detail::is_complex(elements);
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM:
+      r.kind = boolean ? reduce_kind::bor : reduce_kind::sum;
+      break;
+    case c10d::ReduceOp::PRODUCT:
+      r.kind = boolean ? reduce_kind::band : reduce_kind::product;
+      break;
+    case c10d::ReduceOp::AVG:
+      r.kind = reduce_kind::avg;
+      fits = fits && !whole && !boolean;
+      break;
+    case c10d::ReduceOp::MIN:
+      r.kind = reduce_kind::min;
+      fits = fits && !complex;
+      break;
+    case c10d::ReduceOp::MAX:
+      r.kind = reduce_kind::max;
+      fits = fits && !complex;
+      break;
+    case c10d::ReduceOp::BAND:
+      r.kind = reduce_kind::band;
+      fits = fits && (whole || boolean);
+      break;
+    case c10d::ReduceOp::BOR:
+      r.kind = reduce_kind::bor;
+      fits = fits && (whole || boolean);
+      break;
+    case c10d::ReduceOp::BXOR:
+      r.kind = reduce_kind::bxor;
+      fits = fits && (whole || boolean);
+      break;
+    case c10d::ReduceOp::PREMUL_SUM: {
+      fits = fits && !boolean;
+      const auto* by = static_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
+      TORCH_CHECK_VALUE(by != nullptr, "tutti: ", operation, ": PREMUL_SUM without a factor");
+      const double factor =
+          by->tensor_factor.defined() ? by->tensor_factor.item<double>() : by->double_factor;
+      if (fits) set_factor(r, elements, factor);
+      break;
+    }
+    default:
+      fits = false;
+  }
+  TORCH_CHECK_VALUE(fits, "tutti: ", operation, ": ", name_of(op.op_), " of ", c10::toString(type),
+                    " is not defined",
+                    tutti::detail::is_integer(elements) && op.op_ == c10d::ReduceOp::AVG
+                        ? "; use SUM and divide, or a floating-point type"
+                        : "");
+  return r;
+}
+
+// "tutti:all_reduce". The profiler keeps the pointer.
+const char* title_of(const std::string& backend, const char* operation) {
+  static std::mutex mutex;
+  static auto* const titles = new std::map<std::pair<std::string, const char*>, std::string>;
+  thread_local std::pair<const char*, const char*> last{};  // of the backend most programs have
+  if (backend == "tutti" && last.first == operation) return last.second;
+  const std::scoped_lock hold(mutex);
+  auto [at, made] = titles->try_emplace({backend, operation});
+  if (made) at->second = backend + ":" + operation;
+  if (backend == "tutti") last = {operation, at->second.c_str()};
+  return at->second.c_str();
+}
+
+void check_tensor(const at::Tensor& t, const char* operation) {
+  TORCH_CHECK_VALUE(t.defined(), "tutti: ", operation, ": a tensor is undefined");
+  TORCH_CHECK_VALUE(
+      t.device().is_cpu(), "tutti: ", operation, ": the tensor is on ", t.device(),
+      "; the backend tutti has tensors of the CPU: use backend=\"cpu:tutti,cuda:nccl\" for both");
+  TORCH_CHECK_VALUE(t.layout() == at::kStrided, "tutti: ", operation, ": the tensor is ", t.layout(),
+                    "; only all_reduce takes sparse tensors");
+}
+
+const at::Tensor& only(const tensors& list, const char* operation) {
+  TORCH_CHECK_VALUE(list.size() == 1, "tutti: ", operation, " takes one tensor of each rank, and got ",
+                    list.size());
+  check_tensor(list[0], operation);
+  return list[0];
+}
+
+void check_same(const at::Tensor& t, const at::Tensor& first, const char* operation) {
+  check_tensor(t, operation);
+  TORCH_CHECK_VALUE(t.scalar_type() == first.scalar_type(), "tutti: ", operation,
+                    ": tensor list must have identical type, and has ", c10::toString(first.scalar_type()),
+                    " and ", c10::toString(t.scalar_type()));
+}
+
+std::size_t total(const tensors& list) {
+  std::size_t sum = 0;
+  for (const at::Tensor& t : list) sum += static_cast<std::size_t>(t.numel());
+  return sum;
+}
+
+bool all_alike(const tensors& list) {
+  return std::ranges::all_of(list, [&](const at::Tensor& t) { return t.numel() == list[0].numel(); });
+}
+
+// The elements of `from` one after the other.
+at::Tensor joined(const tensors& from) {
+  at::Tensor flat =
+      at::empty({static_cast<std::int64_t>(total(from))}, from[0].options().requires_grad(false));
+  const at::NoGradGuard no_grad;
+  std::int64_t at = 0;
+  for (const at::Tensor& t : from) {
+    flat.narrow(0, at, t.numel()).copy_(t.reshape({-1}));
+    at += t.numel();
+  }
+  return flat;
+}
+
+void parted(const at::Tensor& flat, const tensors& to) {
+  std::int64_t at = 0;
+  for (const at::Tensor& t : to) {
+    t.copy_(flat.narrow(0, at, t.numel()).view(t.sizes()));
+    at += t.numel();
+  }
+}
+
+}  // namespace
+
+// One operation in the making.
+struct process_group::request {
+  request(const char* operation, const char* profiled_as, c10d::OpType op)
+      : name(operation), profiled(profiled_as), type(op) {}
+
+  const char* name;
+  const char* profiled;
+  c10d::OpType type;
+  bool async = true;
+  bool message = false;
+  std::chrono::milliseconds timeout = c10d::kUnsetTimeout;
+  plan calls;
+  tensors inputs;   // what the profiler shows
+  tensors outputs;  // the work's result
+  std::vector<std::function<void()>> after;
+
+  // Memory that is read.
+  buffer_view reads(const at::Tensor& t) {
+    inputs.push_back(t);
+    return view_of(keep(t.is_contiguous() ? t : t.contiguous()));
+  }
+  // Memory that is written, and perhaps read before.
+  buffer_view writes(const at::Tensor& t, bool reads_it = false) {
+    if (t.is_contiguous()) return view_of(keep(t));
+    at::Tensor copy = reads_it ? t.contiguous() : at::empty(t.sizes(), t.options().requires_grad(false));
+    after.push_back([t, copy] { t.copy_(copy); });
+    return view_of(keep(copy));
+  }
+  // Memory that the elements of these have in one piece.
+  buffer_view writes_list(const tensors& to) {
+    at::Tensor flat = at::empty({static_cast<std::int64_t>(total(to))}, to[0].options().requires_grad(false));
+    after.push_back([to, flat] { parted(flat, to); });
+    return view_of(keep(flat));
+  }
+  const at::Tensor& keep(const at::Tensor& t) {
+    calls.keeps.push_back(t);
+    return calls.keeps.back();
+  }
+  void set_counts(call& c, bool in, bool out) {
+    if (in) c.in_counts = {calls.in_counts.data(), calls.in_counts.size()};
+    if (out) c.out_counts = {calls.out_counts.data(), calls.out_counts.size()};
+  }
+};
+
+process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                             c10::intrusive_ptr<options> chosen)
+    : Backend(rank, size), options_(std::move(chosen)), joined_with_(options_->timeout) {
+  engine& e = engine::get();
+  torch_store through(store, e.driver());
+  init_options how;
+  how.rank = rank;
+  how.world_size = size;
+  how.timeout = options_->timeout;
+  core::running_task joining;
+  communicator world;
+  struct outcome {
+    core::driver* driver;
+    bool ended = false;
+    std::exception_ptr failure;
+  } o{&e.driver()};
+  {
+    const core::driver::entry here(e.driver());
+    joining.start(
+        join(e.runtime(), how, &through, &world),
+        [](void* owner, std::exception_ptr failure) noexcept {
+          auto& it = *static_cast<outcome*>(owner);
+          it.failure = std::move(failure);
+          it.ended = true;
+          it.driver->notify();
+        },
+        &o);
+  }
+  // Every wait in it has a deadline.
+  e.driver().run_until([&o] { return o.ended; }, core::time_point::max());
+  const core::driver::entry here(e.driver());
+  joining.stop();
+  if (o.failure) std::rethrow_exception(translated(o.failure));
+  world_ = tutti::detail::reference_to(world);
+  world = {};
+}
+
+process_group::~process_group() {
+  if (!core::forked_by_a_rank()) shutdown();
+}
+
+void process_group::shutdown() {
+  {
+    const core::driver::entry here(engine::get().driver());
+    is_shut_down_ = true;
+    world_ = {};
+  }
+  engine::get().finish_ended();
+}
+
+void process_group::abort() {
+  const core::driver::entry here(engine::get().driver());
+  if (world_) communicator(world_).abort();
+}
+
+c10d::ErrorType process_group::getError() {
+  const core::driver::entry here(engine::get().driver());
+  return world_ && world_->failed() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+}
+
+c10::intrusive_ptr<c10d::Backend> process_group::split(const c10::intrusive_ptr<c10d::Store>& store,
+                                                       const std::vector<int>& ranks,
+                                                       const c10::intrusive_ptr<Backend::Options>& opts) {
+  const auto mine = std::ranges::find(ranks, getRank());
+  if (mine == ranks.end()) return nullptr;
+  auto chosen = c10::make_intrusive<options>(opts ? opts->timeout : options_->timeout, options_->backend);
+  if (opts) {
+    chosen->group_name = opts->group_name;
+    chosen->group_desc = opts->group_desc;
+    chosen->global_ranks_in_group = opts->global_ranks_in_group;
+  }
+  return c10::make_intrusive<process_group>(store, static_cast<int>(mine - ranks.begin()),
+                                            static_cast<int>(ranks.size()), std::move(chosen));
+}
+
+namespace {
+
+template <class Hooks, class Hook>
+void set_hook(group_hooks& all, Hooks& list, std::int64_t id, Hook hook) {
+  const std::scoped_lock hold(all.mutex);
+  std::erase_if(list, [id](const auto& one) { return one.first == id; });
+  if (hook) list.emplace_back(id, std::move(hook));
+  all.any = !all.completion.empty() || !all.abort.empty() || all.on_completion;
+}
+
+}  // namespace
+
+void process_group::registerAbortHook(std::int64_t id, c10d::AbortHook hook) {
+  set_hook(*hooks_, hooks_->abort, id, std::move(hook));
+}
+void process_group::unregisterAbortHook(std::int64_t id) {
+  set_hook(*hooks_, hooks_->abort, id, c10d::AbortHook());
+}
+void process_group::registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) {
+  set_hook(*hooks_, hooks_->completion, id, std::move(hook));
+}
+void process_group::unregisterCompletionHook(std::int64_t id) {
+  set_hook(*hooks_, hooks_->completion, id, c10d::CompletionHook());
+}
+void process_group::registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
+  const std::scoped_lock hold(hooks_->mutex);
+  hooks_->on_completion = std::move(hook);
+  hooks_->any = true;
+}
+
+void process_group::waitForPendingWorks() {
+  engine& e = engine::get();
+  while (hooks_->pending > 0) {
+    e.driver().run_until([this] { return hooks_->pending == 0; },
+                         core::clock::now() + std::chrono::milliseconds(1));
+    e.finish_ended();
+  }
+}
+
+void process_group::check(const char* what) const {
+  if (core::forked_by_a_rank())
+    C10_THROW_ERROR(DistBackendError,
+                    c10::str("tutti: ", what,
+                             ": this process was forked by one that uses this process group, which is "
+                             "its parent's: call init_process_group in the child, or start it by spawn"));
+  TORCH_CHECK_WITH(DistBackendError, !is_shut_down_, "tutti: ", what, ": this process group was destroyed");
+}
+
+call process_group::call_of(k kind) const { return call(kind, world_); }
+
+process_group::result process_group::begin(request&& r) {
+  const std::chrono::milliseconds timeout = r.timeout == c10d::kUnsetTimeout ? options_->timeout : r.timeout;
+  if (!r.message) ++sequence_;
+  if (!r.after.empty())
+    r.calls.after = [all = std::move(r.after)] {
+      for (const auto& f : all) f();
+    };
+  auto made = c10::make_intrusive<work>(
+      getRank(), r.type, title_of(options_->backend, r.profiled), sequence_, timeout, hooks_,
+      std::move(r.outputs), r.inputs.empty() ? std::nullopt : std::optional<tensors>(std::move(r.inputs)));
+  if (timeout != joined_with_) made->set_limited();
+  made->begin(std::move(r.calls), !r.async    ? work::care::waits
+                                  : r.message ? work::care::later
+                                              : work::care::now);
+  return made;
+}
+
+process_group::result process_group::broadcast(tensors& data, const c10d::BroadcastOptions& o) {
+  request r("broadcast", "broadcast", c10d::OpType::BROADCAST);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  const at::Tensor& t = only(data, r.name);
+  call c = call_of(k::broadcast);
+  c.out = r.writes(t, o.rootRank == getRank());
+  c.peer = static_cast<int>(o.rootRank);
+  r.calls.calls.push_back(std::move(c));
+  r.inputs = r.outputs = data;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::allreduce(tensors& data, const c10d::AllreduceOptions& o) {
+  request r("all_reduce", "all_reduce", c10d::OpType::ALLREDUCE);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  TORCH_CHECK_VALUE(data.size() == 1, "tutti: all_reduce takes one tensor of each rank, and got ",
+                    data.size());
+  if (data[0].is_sparse()) return reduce_sparse(data[0], o);
+  const at::Tensor& t = only(data, r.name);
+  call c = call_of(k::all_reduce);
+  c.in = c.out = r.writes(t, true);
+  c.op = reduction_of(o.reduceOp, t.scalar_type(), r.name);
+  r.calls.calls.push_back(std::move(c));
+  r.inputs = r.outputs = data;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::allreduce_coalesced(tensors& data,
+                                                         const c10d::AllreduceCoalescedOptions& o) {
+  request r("all_reduce_coalesced", "all_reduce", c10d::OpType::ALLREDUCE_COALESCED);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  TORCH_CHECK_VALUE(!data.empty(), "tutti: all_reduce_coalesced requires non-empty tensor list");
+  call c = call_of(k::all_reduce);
+  r.calls.keeps.reserve(data.size());
+  for (const at::Tensor& t : data) {
+    TORCH_CHECK_VALUE(t.layout() == at::kStrided, "tutti: tensor layout must be dense");
+    check_same(t, data[0], r.name);
+    r.calls.list.push_back(r.writes(t, true));
+  }
+  c.out = view_of(data[0]);
+  c.out.count = total(data);
+  c.in = c.out;
+  c.list.at = [](const void* list, std::size_t i) noexcept {
+    return static_cast<const buffer_view*>(list)[i];
+  };
+  c.list.list = r.calls.list.data();
+  c.list.size = r.calls.list.size();
+  c.op = reduction_of(o.reduceOp, data[0].scalar_type(), r.name);
+  r.calls.calls.push_back(std::move(c));
+  r.inputs = r.outputs = data;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::reduce(tensors& data, const c10d::ReduceOptions& o) {
+  request r("reduce", "reduce", c10d::OpType::REDUCE);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  const at::Tensor& t = only(data, r.name);
+  call c = call_of(k::reduce);
+  const bool root = o.rootRank == getRank();
+  c.in = root ? r.writes(t, true) : r.reads(t);
+  if (root) c.out = c.in;
+  c.peer = static_cast<int>(o.rootRank);
+  c.op = reduction_of(o.reduceOp, t.scalar_type(), r.name);
+  r.calls.calls.push_back(std::move(c));
+  r.inputs = r.outputs = data;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::allgather(std::vector<tensors>& out, tensors& in,
+                                               const c10d::AllgatherOptions& o) {
+  request r("all_gather", "all_gather", c10d::OpType::ALLGATHER);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  const at::Tensor& mine = only(in, r.name);
+  TORCH_CHECK_VALUE(out.size() == 1 && static_cast<int>(out[0].size()) == getSize(),
+                    "tutti: all_gather needs one output tensor for each of ", getSize(), " ranks");
+  for (const at::Tensor& t : out[0]) check_same(t, mine, r.name);
+  const bool even = all_alike(out[0]);
+  call c = call_of(even ? k::all_gather : k::all_gather_v);
+  c.in = r.reads(mine);
+  c.out = r.writes_list(out[0]);
+  if (!even) {
+    for (const at::Tensor& t : out[0]) r.calls.out_counts.push_back(static_cast<std::size_t>(t.numel()));
+    r.set_counts(c, false, true);
+  }
+  r.calls.calls.push_back(std::move(c));
+  r.outputs = out[0];
+  return begin(std::move(r));
+}
+
+process_group::result process_group::all_gather_single(at::Tensor& out, at::Tensor& in,
+                                                       const c10d::AllgatherOptions& o) {
+  tensors outs{out}, ins{in};
+  return all_gather_single_coalesced(outs, ins, o);
+}
+
+process_group::result process_group::all_gather_single_coalesced(tensors& out, tensors& in,
+                                                                 const c10d::AllgatherOptions& o) {
+  request r("all_gather_into_tensor", "all_gather", c10d::OpType::_ALLGATHER_BASE);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  TORCH_CHECK_VALUE(out.size() == in.size(), "tutti: all_gather_into_tensor: ", in.size(), " inputs, but ",
+                    out.size(), " outputs");
+  r.calls.keeps.reserve(2 * out.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    check_tensor(in[i], r.name);
+    check_same(out[i], in[i], r.name);
+    TORCH_CHECK_VALUE(
+        out[i].numel() == in[i].numel() * getSize(),
+        "tutti: output tensor size must be equal to world_size times input tensor size: it has ",
+        out[i].numel(), " elements, the input has ", in[i].numel(), ", and there are ", getSize(), " ranks");
+    call c = call_of(k::all_gather);
+    c.in = r.reads(in[i]);
+    c.out = r.writes(out[i]);
+    r.calls.calls.push_back(std::move(c));
+  }
+  r.outputs = out;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::allgather_coalesced(std::vector<tensors>& out, tensors& in,
+                                                         const c10d::AllgatherOptions& o) {
+  request r("all_gather_coalesced", "all_gather", c10d::OpType::ALLGATHER_COALESCED);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  TORCH_CHECK_VALUE(static_cast<int>(out.size()) == getSize(),
+                    "tutti: all_gather_coalesced needs a list for each of ", getSize(), " ranks");
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    check_tensor(in[i], r.name);
+    tensors of_all;
+    for (const tensors& list : out) {
+      TORCH_CHECK_VALUE(list.size() == in.size(),
+                        "tutti: all_gather_coalesced: output lists have to match input list");
+      check_same(list[i], in[i], r.name);
+      TORCH_CHECK_VALUE(list[i].sizes() == in[i].sizes(),
+                        "tutti: all_gather_coalesced: tensor sizes must match");
+      of_all.push_back(list[i]);
+    }
+    call c = call_of(k::all_gather);
+    c.in = r.reads(in[i]);
+    c.out = r.writes_list(of_all);
+    r.calls.calls.push_back(std::move(c));
+  }
+  for (const tensors& list : out) r.outputs.insert(r.outputs.end(), list.begin(), list.end());
+  return begin(std::move(r));
+}
+
+process_group::result process_group::gather(std::vector<tensors>& out, tensors& in,
+                                            const c10d::GatherOptions& o) {
+  request r("gather", "gather", c10d::OpType::GATHER);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  const at::Tensor& mine = only(in, r.name);
+  call c = call_of(k::gather);
+  c.in = r.reads(mine);
+  c.peer = static_cast<int>(o.rootRank);
+  if (o.rootRank == getRank()) {
+    TORCH_CHECK_VALUE(out.size() == 1 && static_cast<int>(out[0].size()) == getSize(),
+                      "tutti: gather needs one output tensor for each of ", getSize(), " ranks on the root");
+    for (const at::Tensor& t : out[0]) {
+      check_same(t, mine, r.name);
+      TORCH_CHECK_VALUE(t.sizes() == mine.sizes(),
+                        "tutti: gather: invalid tensor size: all have that of the input");
+    }
+    c.out = r.writes_list(out[0]);
+    r.outputs = out[0];
+  } else {
+    TORCH_CHECK_VALUE(out.empty(), "tutti: gather: requires empty output on non-root");
+  }
+  r.calls.calls.push_back(std::move(c));
+  return begin(std::move(r));
+}
+
+process_group::result process_group::gather_single(at::Tensor& out, at::Tensor& in,
+                                                   const c10d::GatherOptions& o) {
+  request r("gather_single", "gather", c10d::OpType::GATHER);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  check_tensor(in, r.name);
+  call c = call_of(k::gather);
+  c.in = r.reads(in);
+  c.peer = static_cast<int>(o.rootRank);
+  if (o.rootRank == getRank()) {
+    check_same(out, in, r.name);
+    TORCH_CHECK_VALUE(out.numel() == in.numel() * getSize(), "tutti: gather_single: the output has ",
+                      out.numel(), " elements, not ", in.numel(), " for each of ", getSize(), " ranks");
+    c.out = r.writes(out);
+    r.outputs = {out};
+  }
+  r.calls.calls.push_back(std::move(c));
+  return begin(std::move(r));
+}
+
+process_group::result process_group::scatter(tensors& out, std::vector<tensors>& in,
+                                             const c10d::ScatterOptions& o) {
+  request r("scatter", "scatter", c10d::OpType::SCATTER);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  const at::Tensor& mine = only(out, r.name);
+  call c = call_of(k::scatter);
+  c.peer = static_cast<int>(o.rootRank);
+  if (o.rootRank == getRank()) {
+    TORCH_CHECK_VALUE(in.size() == 1 && static_cast<int>(in[0].size()) == getSize(),
+                      "tutti: scatter needs one input tensor for each of ", getSize(), " ranks on the root");
+    for (const at::Tensor& t : in[0]) {
+      check_same(t, mine, r.name);
+      TORCH_CHECK_VALUE(t.sizes() == mine.sizes(),
+                        "tutti: scatter: invalid tensor size: all have that of the output");
+    }
+    c.in = r.reads(joined(in[0]));
+  } else {
+    TORCH_CHECK_VALUE(in.empty(), "tutti: scatter: requires empty input on non-root");
+  }
+  c.out = r.writes(mine);
+  r.calls.calls.push_back(std::move(c));
+  r.outputs = out;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::reduce_scatter(tensors& out, std::vector<tensors>& in,
+                                                    const c10d::ReduceScatterOptions& o) {
+  request r("reduce_scatter", "reduce_scatter", c10d::OpType::REDUCE_SCATTER);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  const at::Tensor& mine = only(out, r.name);
+  TORCH_CHECK_VALUE(in.size() == 1 && static_cast<int>(in[0].size()) == getSize(),
+                    "tutti: reduce_scatter needs one input tensor for each of ", getSize(), " ranks");
+  for (const at::Tensor& t : in[0]) check_same(t, mine, r.name);
+  TORCH_CHECK_VALUE(in[0][static_cast<std::size_t>(getRank())].numel() == mine.numel(),
+                    "tutti: reduce_scatter: the output has ", mine.numel(),
+                    " elements, this rank's input has ", in[0][static_cast<std::size_t>(getRank())].numel());
+  const bool even = all_alike(in[0]);
+  call c = call_of(even ? k::reduce_scatter : k::reduce_scatter_v);
+  c.in = r.reads(joined(in[0]));
+  c.out = r.writes(mine);
+  if (!even) {
+    for (const at::Tensor& t : in[0]) r.calls.in_counts.push_back(static_cast<std::size_t>(t.numel()));
+    r.set_counts(c, true, false);
+  }
+  c.op = reduction_of(o.reduceOp, mine.scalar_type(), r.name);
+  r.calls.calls.push_back(std::move(c));
+  r.outputs = out;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::reduce_scatter_single(at::Tensor& out, at::Tensor& in,
+                                                           const c10d::ReduceScatterOptions& o) {
+  tensors outs{out}, ins{in};
+  return reduce_scatter_single_coalesced(outs, ins, o);
+}
+
+process_group::result process_group::reduce_scatter_single_coalesced(tensors& out, tensors& in,
+                                                                     const c10d::ReduceScatterOptions& o) {
+  request r("reduce_scatter_tensor", "reduce_scatter", c10d::OpType::_REDUCE_SCATTER_BASE);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  TORCH_CHECK_VALUE(out.size() == in.size(), "tutti: reduce_scatter_tensor: ", in.size(), " inputs, but ",
+                    out.size(), " outputs");
+  r.calls.keeps.reserve(2 * out.size());
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    check_tensor(in[i], r.name);
+    check_same(out[i], in[i], r.name);
+    TORCH_CHECK_VALUE(in[i].numel() == out[i].numel() * getSize(),
+                      "tutti: input tensor must be the same size as output size times world size: it has ",
+                      in[i].numel(), " elements, the output has ", out[i].numel(), ", and there are ",
+                      getSize(), " ranks");
+    call c = call_of(k::reduce_scatter);
+    c.in = r.reads(in[i]);
+    c.out = r.writes(out[i]);
+    c.op = reduction_of(o.reduceOp, in[i].scalar_type(), r.name);
+    r.calls.calls.push_back(std::move(c));
+  }
+  r.outputs = out;
+  return begin(std::move(r));
+}
+
+namespace {
+
+// Elements for each rank.
+std::vector<std::size_t> counts_of(const std::vector<std::int64_t>& splits, const at::Tensor& t, int size,
+                                   const char* what) {
+  const std::int64_t rows = t.dim() == 0 ? 1 : t.size(0);
+  const std::int64_t row = rows == 0 ? 0 : t.numel() / rows;
+  std::vector<std::size_t> counts(static_cast<std::size_t>(size));
+  if (splits.empty()) {
+    TORCH_CHECK(rows % size == 0, "Tensor's dim 0 does not divide equally across group size");
+    std::ranges::fill(counts, static_cast<std::size_t>(rows / size * row));
+    return counts;
+  }
+  TORCH_CHECK(static_cast<int>(splits.size()) == size, "Number of tensor splits not equal to group size");
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < splits.size(); ++i) {
+    TORCH_CHECK(splits[i] >= 0, "Split sizes must be non-negative");
+    sum += splits[i];
+    counts[i] = static_cast<std::size_t>(splits[i] * row);
+  }
+  TORCH_CHECK(sum == rows, "Split sizes doesn't match total dim 0 size: the ", what, " has ", rows,
+              ", the splits add up to ", sum);
+  return counts;
+}
+
+}  // namespace
+
+process_group::result process_group::all_to_all_single(at::Tensor& out, at::Tensor& in,
+                                                       std::vector<std::int64_t>& out_splits,
+                                                       std::vector<std::int64_t>& in_splits,
+                                                       const c10d::AllToAllOptions& o) {
+  request r("all_to_all_single", "all_to_all", c10d::OpType::ALLTOALL_BASE);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  check_tensor(in, r.name);
+  check_same(out, in, r.name);
+  r.calls.in_counts = counts_of(in_splits, in, getSize(), "input");
+  r.calls.out_counts = counts_of(out_splits, out, getSize(), "output");
+  const bool even = in_splits.empty() && out_splits.empty();
+  TORCH_CHECK_VALUE(!even || in.numel() == out.numel(), "tutti: all_to_all_single: the input has ",
+                    in.numel(), " elements, the output ", out.numel());
+  call c = call_of(even ? k::all_to_all : k::all_to_all_v);
+  c.in = r.reads(in);
+  c.out = r.writes(out);
+  if (!even) r.set_counts(c, true, true);
+  r.calls.calls.push_back(std::move(c));
+  r.outputs = {out};
+  return begin(std::move(r));
+}
+
+process_group::result process_group::alltoall(tensors& out, tensors& in, const c10d::AllToAllOptions& o) {
+  request r("all_to_all", "all_to_all", c10d::OpType::ALLTOALL);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  TORCH_CHECK_VALUE(static_cast<int>(in.size()) == getSize() && static_cast<int>(out.size()) == getSize(),
+                    "tutti: all_to_all needs an input and an output tensor for each of ", getSize(),
+                    " ranks");
+  for (const at::Tensor& t : in) check_same(t, in[0], r.name);
+  for (const at::Tensor& t : out) check_same(t, in[0], r.name);
+  // Uneven on any rank means that the others cannot know: always by counts.
+  call c = call_of(k::all_to_all_v);
+  c.in = r.reads(joined(in));
+  c.out = r.writes_list(out);
+  for (const at::Tensor& t : in) r.calls.in_counts.push_back(static_cast<std::size_t>(t.numel()));
+  for (const at::Tensor& t : out) r.calls.out_counts.push_back(static_cast<std::size_t>(t.numel()));
+  r.set_counts(c, true, true);
+  r.calls.calls.push_back(std::move(c));
+  r.outputs = out;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::send(tensors& data, int to, int tag) {
+  request r("send", "send", c10d::OpType::SEND);
+  check(r.name);
+  r.message = true;
+  call c = call_of(k::send);
+  c.in = r.reads(only(data, r.name));
+  c.out = c.in;
+  c.peer = to;
+  c.tag = tag;
+  r.calls.calls.push_back(std::move(c));
+  return begin(std::move(r));
+}
+
+process_group::result process_group::recv(tensors& data, int from, int tag) {
+  request r("recv", "recv", c10d::OpType::RECV);
+  check(r.name);
+  r.message = true;
+  call c = call_of(k::receive);
+  c.out = r.writes(only(data, r.name));
+  c.in = c.out;
+  c.peer = from;
+  c.tag = tag;
+  r.calls.calls.push_back(std::move(c));
+  r.inputs = r.outputs = data;
+  return begin(std::move(r));
+}
+
+process_group::result process_group::recvAnysource(tensors& data, int tag) {
+  return recv(data, any_source, tag);
+}
+
+process_group::result process_group::barrier(const c10d::BarrierOptions& o) {
+  request r("barrier", "barrier", c10d::OpType::BARRIER);
+  check(r.name);
+  r.async = o.asyncOp;
+  r.timeout = o.timeout;
+  r.calls.calls.push_back(call_of(k::barrier));
+  return begin(std::move(r));
+}
+
+// Rank 0 hears from each other rank, and answers when all have come: who is late is named, and nobody else is
+// blamed.
+void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_all_ranks) {
+  check("monitored_barrier");
+  const std::chrono::milliseconds timeout = o.timeout == c10d::kUnsetTimeout ? options_->timeout : o.timeout;
+  const core::time_point end = tutti::detail::after(core::clock::now(), timeout);
+  // Rank 0 tells the others why before they give up.
+  const auto patience = std::chrono::milliseconds(200);
+  const auto message = [this](k kind, const at::Tensor& t, int peer, std::chrono::milliseconds within) {
+    request r("monitored_barrier", "monitored_barrier", c10d::OpType::BARRIER);
+    r.message = true;
+    r.timeout = within;
+    call c = call_of(kind);
+    c.in = c.out = r.writes(t, true);
+    c.peer = peer;
+    c.tag = monitored_tag;
+    r.calls.calls.push_back(std::move(c));
+    return begin(std::move(r));
+  };
+  const auto left = [end] {
+    return std::max(std::chrono::milliseconds(1),
+                    std::chrono::duration_cast<std::chrono::milliseconds>(end - core::clock::now()));
+  };
+  at::Tensor word = at::zeros({1}, at::kByte);
+  if (getRank() != 0) {
+    try {
+      message(k::send, word, 0, timeout)->wait();
+      message(k::receive, word, 0, left() + patience)->wait();
+    } catch (const std::exception& e) {
+      C10_THROW_ERROR(
+          DistBackendError,
+          c10::str("Rank ", getRank(),
+                   " successfully reached monitoredBarrier, but received errors while "
+                   "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n",
+                   "Original exception: \n", e.what()));
+    }
+    return;
+  }
+  std::vector<std::pair<int, result>> coming;
+  std::vector<at::Tensor> words;
+  for (int peer = 1; peer < getSize(); ++peer) {
+    words.push_back(at::zeros({1}, at::kByte));
+    coming.emplace_back(peer, message(k::receive, words.back(), peer, timeout));
+  }
+  std::vector<int> late;
+  std::string why;
+  for (auto& [peer, w] : coming) {
+    try {
+      w->wait();
+    } catch (const std::exception& e) {
+      late.push_back(peer);
+      why = e.what();
+      if (!wait_all_ranks) break;
+    }
+  }
+  if (!late.empty()) {
+    std::string list;
+    for (const int peer : late) list += (list.empty() ? "" : ", ") + std::to_string(peer);
+    C10_THROW_ERROR(DistBackendError,
+                    wait_all_ranks ? c10::str("[Rank 0]: Ranks ", list,
+                                              " failed to pass monitoredBarrier in ", timeout.count(), " ms")
+                                   : c10::str("[Rank 0]: Rank ", list, " failed to pass monitoredBarrier in ",
+                                              timeout.count(), " ms\n Original exception: \n", why));
+  }
+  std::vector<result> answers;
+  for (int peer = 1; peer < getSize(); ++peer) answers.push_back(message(k::send, word, peer, timeout));
+  for (const result& w : answers) w->wait();
+}
+
+process_group::result process_group::allreduce_sparse(tensors& data, const c10d::AllreduceOptions& o) {
+  check("all_reduce");
+  TORCH_CHECK_VALUE(data.size() == 1 && data[0].is_sparse(),
+                    "tutti: allreduce_sparse takes one sparse tensor");
+  return reduce_sparse(data[0], o);
+}
+
+// The ranks exchange their indices and values, and each adds them up.
+process_group::result process_group::reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o) {
+  TORCH_CHECK_VALUE(o.reduceOp == c10d::ReduceOp::SUM,
+                    "tutti: all_reduce of sparse tensors: unsupported reduction operation, only SUM is");
+  TORCH_CHECK_VALUE(data.device().is_cpu(), "tutti: all_reduce: the sparse tensor is on ", data.device());
+  c10d::AllgatherOptions gather;
+  gather.timeout = o.timeout;
+  gather.asyncOp = false;
+  const at::NoGradGuard no_grad;
+  const at::Tensor mine = data.coalesce();
+  at::Tensor indices = mine.indices().contiguous(), values = mine.values().contiguous();
+  at::Tensor count = at::full({1}, mine._nnz(), at::kLong);
+  at::Tensor counts = at::empty({getSize()}, at::kLong);
+  all_gather_single(counts, count, gather);
+  std::vector<tensors> all_indices(1), all_values(1);
+  std::vector<std::int64_t> shape = values.sizes().vec();
+  for (int i = 0; i < getSize(); ++i) {
+    shape[0] = counts[i].item<std::int64_t>();
+    all_indices[0].push_back(at::empty({indices.size(0), shape[0]}, indices.options()));
+    all_values[0].push_back(at::empty(shape, values.options()));
+  }
+  tensors one{indices};
+  allgather(all_indices, one, gather);
+  one = {values};
+  const result last = allgather(all_values, one, gather);
+  const at::Tensor sum = at::sparse_coo_tensor(at::cat(all_indices[0], 1), at::cat(all_values[0], 0),
+                                               data.sizes(), mine.options())
+                             .coalesce();
+  data.copy_(sum);
+  return last;
+}
+
+}  // namespace tutti::python

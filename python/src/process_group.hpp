@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backend "tutti" of torch.distributed: a process group on one tutti world.
+#pragma once
+
+#include "work.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tutti/communicator.hpp>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace tutti::python {
+
+class process_group final : public c10d::Backend {
+ public:
+  struct options : Backend::Options {
+    // `name`: what it is registered as, which the profiler shows.
+    explicit options(std::chrono::milliseconds timeout, std::string name = "tutti")
+        : Backend::Options(std::move(name), timeout) {}
+    c10::intrusive_ptr<Backend::Options> clone() const override {
+      return c10::make_intrusive<options>(*this);
+    }
+  };
+
+  // Joins: returns when all `size` ranks have come. Without the interpreter's lock.
+  process_group(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                c10::intrusive_ptr<options> chosen);
+  ~process_group() override;
+
+  const std::string getBackendName() const override { return options_->backend; }
+  c10::intrusive_ptr<Backend::Options> getBackendOptions() override { return options_; }
+  void setTimeout(std::chrono::milliseconds timeout) override { options_->timeout = timeout; }
+  bool supportsSplitting() const override { return true; }
+  c10::intrusive_ptr<Backend> split(const c10::intrusive_ptr<c10d::Store>& store,
+                                    const std::vector<int>& ranks,
+                                    const c10::intrusive_ptr<Backend::Options>& opts) override;
+  std::uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  void setSequenceNumberForGroup() override {}
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+  void enableCollectivesTiming() override {}
+
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(std::int64_t id, c10d::AbortHook hook) override;
+  void unregisterAbortHook(std::int64_t id) override;
+  bool supportsCompletionHooks() const override { return true; }
+  void registerCompletionHook(std::int64_t id, c10d::CompletionHook hook) override;
+  void unregisterCompletionHook(std::int64_t id) override;
+  void registerOnCompletionHook(std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
+  void waitForPendingWorks() override;
+
+  using tensors = std::vector<at::Tensor>;
+  using result = c10::intrusive_ptr<c10d::Work>;
+  result broadcast(tensors& data, const c10d::BroadcastOptions& o) override;
+  result allreduce(tensors& data, const c10d::AllreduceOptions& o) override;
+  result allreduce_sparse(tensors& data, const c10d::AllreduceOptions& o) override;
+  result allreduce_coalesced(tensors& data, const c10d::AllreduceCoalescedOptions& o) override;
+  result reduce(tensors& data, const c10d::ReduceOptions& o) override;
+  result allgather(std::vector<tensors>& out, tensors& in, const c10d::AllgatherOptions& o) override;
+  result all_gather_single(at::Tensor& out, at::Tensor& in, const c10d::AllgatherOptions& o) override;
+  result allgather_coalesced(std::vector<tensors>& out, tensors& in,
+                             const c10d::AllgatherOptions& o) override;
+  result all_gather_single_coalesced(tensors& out, tensors& in, const c10d::AllgatherOptions& o) override;
+  result gather(std::vector<tensors>& out, tensors& in, const c10d::GatherOptions& o) override;
+  result gather_single(at::Tensor& out, at::Tensor& in, const c10d::GatherOptions& o) override;
+  result scatter(tensors& out, std::vector<tensors>& in, const c10d::ScatterOptions& o) override;
+  result reduce_scatter(tensors& out, std::vector<tensors>& in, const c10d::ReduceScatterOptions& o) override;
+  result reduce_scatter_single(at::Tensor& out, at::Tensor& in, const c10d::ReduceScatterOptions& o) override;
+  result reduce_scatter_single_coalesced(tensors& out, tensors& in,
+                                         const c10d::ReduceScatterOptions& o) override;
+  result all_to_all_single(at::Tensor& out, at::Tensor& in, std::vector<std::int64_t>& out_splits,
+                           std::vector<std::int64_t>& in_splits, const c10d::AllToAllOptions& o) override;
+  result alltoall(tensors& out, tensors& in, const c10d::AllToAllOptions& o) override;
+  result send(tensors& data, int to, int tag) override;
+  result recv(tensors& data, int from, int tag) override;
+  result recvAnysource(tensors& data, int tag) override;
+  result barrier(const c10d::BarrierOptions& o) override;
+  void monitoredBarrier(const c10d::BarrierOptions& o, bool wait_all_ranks) override;
+
+ private:
+  struct request;
+  tutti::detail::call call_of(tutti::detail::operation_kind kind) const;
+  result begin(request&& r);
+  result reduce_sparse(at::Tensor& data, const c10d::AllreduceOptions& o);
+  void check(const char* what) const;
+
+  const c10::intrusive_ptr<options> options_;
+  const std::chrono::milliseconds joined_with_;
+  tutti::detail::communicator_ref world_;  // on the loop; empty after shutdown()
+  bool is_shut_down_ = false;
+  std::uint64_t sequence_ = 0;
+  const std::shared_ptr<group_hooks> hooks_ = std::make_shared<group_hooks>();
+};
+
+}  // namespace tutti::python

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "torch_store.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <exception>
+#include <string>
+#include <tutti/detail/flow.hpp>
+#include <tutti/error.hpp>
+#include <utility>
+#include <vector>
+
+namespace tutti::python {
+namespace {
+
+using bytes = std::vector<std::uint8_t>;
+
+bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+std::string text_of(const bytes& b) { return {b.begin(), b.end()}; }
+
+// c10d tells a timeout by its text alone.
+errc code_of(const std::string& text) {
+  std::string lower = text.substr(0, 400);
+  std::ranges::transform(lower, lower.begin(), [](unsigned char c) { return std::tolower(c); });
+  return lower.find("timeout") != std::string::npos || lower.find("timed out") != std::string::npos
+             ? errc::timed_out
+             : errc::peer_failed;
+}
+
+}  // namespace
+
+// Awaited on the loop: `call` runs on the store's thread, and the coroutine goes on on the loop.
+struct torch_store::on_thread {
+  torch_store& store;
+  std::string what;
+  std::function<void()> call;
+  std::exception_ptr failure = nullptr;
+  std::coroutine_handle<> waiting = nullptr;
+
+  bool await_ready() const noexcept { return false; }
+  void await_suspend(std::coroutine_handle<> h) {
+    waiting = h;
+    const std::scoped_lock hold(store.mutex_);
+    store.calls_.push(this);
+    store.changed_.notify_one();
+  }
+  void await_resume() const {
+    if (!failure) return;
+    try {
+      std::rethrow_exception(failure);
+    } catch (const error&) {
+      throw;
+    } catch (const std::exception& e) {
+      const std::string text = e.what();
+      const std::string first = text.substr(0, text.find('\n'));
+      throw error(code_of(text), what + " in " + store.name() + ": " + first);
+    }
+  }
+};
+
+torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d) : driver_(d) {
+  // A blocked call of one user of a connection holds up the others'.
+  try {
+    base_ = base->clone();
+  } catch (const std::exception&) {
+    base_ = base;
+  }
+  thread_ = std::thread([this] { work(); });
+}
+
+torch_store::~torch_store() {
+  {
+    const std::scoped_lock hold(mutex_);
+    ending_ = true;
+    changed_.notify_one();
+  }
+  thread_.join();
+}
+
+void torch_store::work() {
+  for (;;) {
+    on_thread* next = nullptr;
+    {
+      std::unique_lock hold(mutex_);
+      changed_.wait(hold, [this] { return ending_ || !calls_.empty(); });
+      if (calls_.empty()) return;
+      next = calls_.front();
+      calls_.pop();
+    }
+    try {
+      next->call();
+    } catch (...) {
+      next->failure = std::current_exception();
+    }
+    const core::driver::entry here(driver_);
+    tutti::detail::resume_bounded(next->waiting);
+    driver_.notify();
+  }
+}
+
+task<> torch_store::do_set(std::string key, std::string value, milliseconds) {
+  on_thread call{*this, "set", [&] { base_->set(key, bytes_of(value)); }};
+  co_await call;
+}
+
+task<std::string> torch_store::do_get(std::string key, milliseconds timeout) {
+  std::string value;
+  on_thread call{*this, "get", [&] {
+                   base_->wait({key}, timeout);
+                   value = text_of(base_->get(key));
+                 }};
+  co_await call;
+  co_return std::move(value);
+}
+
+task<> torch_store::do_wait(std::string key, milliseconds timeout) {
+  on_thread call{*this, "wait", [&] { base_->wait({key}, timeout); }};
+  co_await call;
+}
+
+task<std::int64_t> torch_store::do_add(std::string key, std::int64_t amount, milliseconds) {
+  std::int64_t sum = 0;
+  on_thread call{*this, "add", [&] { sum = base_->add(key, amount); }};
+  co_await call;
+  co_return sum;
+}
+
+task<store_exchange> torch_store::do_compare_exchange(std::string key, std::string expected,
+                                                      std::string desired, milliseconds) {
+  std::string now;
+  on_thread call{*this, "compare_exchange",
+                 [&] { now = text_of(base_->compareSet(key, bytes_of(expected), bytes_of(desired))); }};
+  co_await call;
+  const bool exchanged = now == desired;
+  co_return store_exchange(exchanged, std::move(now));
+}
+
+task<bool> torch_store::do_erase(std::string key, milliseconds) {
+  bool existed = false;
+  on_thread call{*this, "erase", [&] { existed = base_->deleteKey(key); }};
+  co_await call;
+  co_return existed;
+}
+
+task<std::size_t> torch_store::do_count(std::string, milliseconds) {
+  throw error(errc::not_supported, "torch's store cannot count the keys that begin with a prefix");
+  co_return 0;
+}
+
+// FileStore has no append of its own.
+task<std::size_t> torch_store::do_append(std::string key, std::string text, milliseconds) {
+  std::size_t length = 0;
+  on_thread call{*this, "append", [&] {
+                   for (std::string before;;) {
+                     const std::string wanted = before + text;
+                     const std::string now =
+                         text_of(base_->compareSet(key, bytes_of(before), bytes_of(wanted)));
+                     length = wanted.size();
+                     if (now == wanted) return;
+                     before = now;
+                   }
+                 }};
+  co_await call;
+  co_return length;
+}
+
+}  // namespace tutti::python

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// PyTorch's store as one of tutti's: through it the ranks of a group find each other.
+#pragma once
+
+#include "core/driver.hpp"
+
+#include <condition_variable>
+#include <coroutine>
+#include <functional>
+#include <mutex>
+#include <queue>
+#include <thread>
+#include <tutti/store.hpp>
+
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace tutti::python {
+
+// Its operations block, so a thread of this object calls them.
+class torch_store final : public store {
+ public:
+  torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d);
+  // Ends the thread, which may be in a call until that call's timeout. Not on the loop.
+  ~torch_store() override;
+
+  std::string name() const override { return "torch's store"; }
+
+ private:
+  struct on_thread;
+  task<> do_set(std::string key, std::string value, milliseconds timeout) override;
+  task<std::string> do_get(std::string key, milliseconds timeout) override;
+  task<> do_wait(std::string key, milliseconds timeout) override;
+  task<std::int64_t> do_add(std::string key, std::int64_t amount, milliseconds timeout) override;
+  task<store_exchange> do_compare_exchange(std::string key, std::string expected, std::string desired,
+                                           milliseconds timeout) override;
+  task<bool> do_erase(std::string key, milliseconds timeout) override;
+  task<std::size_t> do_count(std::string prefix, milliseconds timeout) override;
+  task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
+  void work();
+
+  c10::intrusive_ptr<c10d::Store> base_;
+  core::driver& driver_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::queue<on_thread*> calls_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti::python

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "work.hpp"
+
+#include <ATen/core/List.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
+#include <c10/util/Exception.h>
+
+#include <string>
+#include <tutti/error.hpp>
+#include <tutti/operation.hpp>
+#include <tutti/with_timeout.hpp>
+#include <utility>
+
+namespace tutti::python {
+namespace {
+
+std::atomic<std::uint64_t> next_key{1};
+
+task<> within(tutti::detail::call what, std::chrono::milliseconds timeout) {
+  operation<> op(std::move(what));
+  co_await with_timeout(std::move(op), timeout);
+}
+
+task<status> receive(tutti::detail::call what, std::chrono::milliseconds timeout) {
+  operation<status> op(std::move(what));
+  const status got = co_await with_timeout(std::move(op), timeout);
+  co_return got;
+}
+
+}  // namespace
+
+std::exception_ptr translated(std::exception_ptr failure) noexcept {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const error& e) {
+    // Programs look for one of PyTorch's words.
+    std::string text = e.what();
+    if (e.code() == errc::timed_out && text.find("imed out") == std::string::npos)
+      text = "Timed out: " + text;
+    return std::make_exception_ptr(
+        c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, "tutti: " + text));
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+work::work(int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
+           std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks,
+           std::vector<at::Tensor> outputs, const std::optional<std::vector<at::Tensor>>& profiled)
+    : Work(rank, type, title, profiled),
+      sequence_(sequence),
+      key_(next_key.fetch_add(1, std::memory_order_relaxed)),
+      timeout_(timeout),
+      hooks_(std::move(hooks)),
+      outputs_(std::move(outputs)) {
+  hooks_->pending.fetch_add(1, std::memory_order_relaxed);
+}
+
+work::~work() = default;
+
+task<> work::perform() {
+  for (tutti::detail::call& next : plan_.calls) {
+    if (next.kind == tutti::detail::operation_kind::receive) {
+      const status got = co_await receive(std::move(next), timeout_);
+      source_ = got.source;
+    } else if (limited_) {
+      co_await within(std::move(next), timeout_);
+    } else {
+      operation<> op(std::move(next));
+      co_await std::move(op);
+    }
+  }
+}
+
+void work::begin(plan p, care c) {
+  plan_ = std::move(p);
+  engine& e = engine::get();
+  const auto self = work_ref::reclaim_copy(this);
+  {
+    const core::driver::entry here(e.driver());
+    self_ = self;
+    body_.start(
+        perform(),
+        [](void* w, std::exception_ptr failure) noexcept { static_cast<work*>(w)->ended(failure); }, this);
+    if (phase_.load(std::memory_order_relaxed) == running && c != care::waits) {
+      attended_ = true;
+      e.driver().attend(1, c == care::now);
+    }
+  }
+  if (c == care::waits) wait();
+}
+
+void work::cancel() {
+  if (phase_.load(std::memory_order_acquire) != running) return;
+  engine& e = engine::get();
+  const core::driver::entry here(e.driver());
+  if (phase_.load(std::memory_order_relaxed) != running) return;
+  body_.stop();  // the library has let go of the buffers
+  ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
+}
+
+// c10d's hooks are short, and take no lock of the interpreter's.
+void group_hooks::call(const work& w) noexcept {
+  if (!any.load(std::memory_order_relaxed)) return;
+  try {
+    const std::scoped_lock hold(mutex);
+    if (w.failure_) {
+      for (const auto& [id, hook] : abort) hook();
+      return;
+    }
+    c10d::CompletionHookArgs args;
+    args.completionKey = w.key_;
+    args.duration_ms = w.getDuration();
+    for (const auto& [id, hook] : completion) hook(args);
+    if (on_completion)
+      on_completion(std::make_shared<c10d::WorkInfo>(w.opType_, w.sequence_, w.began_, w.ended_,
+                                                     std::chrono::duration<float>(w.ended_ - w.began_)));
+  } catch (const std::exception& e) {
+    TORCH_WARN("tutti: a hook of a process group failed: ", e.what());
+  }
+}
+
+void work::ended(std::exception_ptr failure) noexcept {
+  engine& e = engine::get();
+  failure_ = std::move(failure);
+  ended_ = core::clock::now();
+  if (attended_) e.driver().attend(-1);
+  hooks_->call(*this);
+  bool urgent = false;
+  {
+    const std::scoped_lock hold(futures_);
+    urgent = future_ || result_ || !callbacks_.empty();
+    phase_.store(over, std::memory_order_release);
+  }
+  e.driver().notify();
+  e.add_ended(std::move(self_), urgent);
+}
+
+bool work::finish() {
+  int now = over;
+  if (!phase_.compare_exchange_strong(now, finishing, std::memory_order_acq_rel)) return now == finished;
+  {
+    const core::driver::entry here(engine::get().driver());
+    body_.stop();
+    plan_.calls.clear();
+  }
+  if (failure_) {
+    failure_ = translated(failure_);
+  } else if (plan_.after) {
+    try {
+      const at::NoGradGuard no_grad;
+      plan_.after();
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+  plan_ = {};
+  if (recordFunctionEndCallback_) recordFunctionEndCallback_();
+  c10::intrusive_ptr<c10::ivalue::Future> future, result;
+  std::vector<std::function<void()>> callbacks;
+  {
+    const std::scoped_lock hold(futures_);
+    phase_.store(finished, std::memory_order_release);
+    future = future_;
+    result = result_;
+    callbacks.swap(callbacks_);
+  }
+  finished_.notify_all();
+  if (future) mark(future);
+  if (result)
+    result->markCompleted(c10::IValue(
+        static_cast<std::uint8_t>(failure_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS)));
+  for (const auto& f : callbacks) f();
+  hooks_->pending.fetch_sub(1, std::memory_order_relaxed);
+  return true;
+}
+
+bool work::isCompleted() {
+  const int now = phase_.load(std::memory_order_acquire);
+  return now == finished || (now == over && finish());
+}
+
+bool work::isSuccess() const { return phase_.load(std::memory_order_acquire) == finished && !failure_; }
+
+std::exception_ptr work::exception() const {
+  return phase_.load(std::memory_order_acquire) == finished ? failure_ : nullptr;
+}
+
+bool work::wait(std::chrono::milliseconds timeout) {
+  if (phase_.load(std::memory_order_acquire) != finished) {
+    engine& e = engine::get();
+    const core::time_point deadline =
+        timeout == kNoTimeout ? core::time_point::max() : tutti::detail::after(core::clock::now(), timeout);
+    const bool over_in_time =
+        e.driver().run_until([this] { return phase_.load(std::memory_order_relaxed) != running; }, deadline);
+    if (!over_in_time)
+      C10_THROW_ERROR(DistBackendError, c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
+                                                 " ms; the operation goes on until its own timeout of ",
+                                                 timeout_.count(), " ms"));
+    if (!finish()) {
+      std::unique_lock hold(futures_);
+      finished_.wait(hold, [this] { return phase_.load(std::memory_order_relaxed) == finished; });
+    }
+    e.finish_ended();
+  }
+  if (failure_) std::rethrow_exception(failure_);
+  return true;
+}
+
+void work::mark(const c10::intrusive_ptr<c10::ivalue::Future>& future) noexcept {
+  if (failure_) {
+    future->setError(failure_);
+  } else {
+    future->markCompleted(c10::IValue(outputs_));
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> work::getFuture() {
+  bool now = false;
+  {
+    const std::scoped_lock hold(futures_);
+    if (future_) return future_;
+    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    now = phase_.load(std::memory_order_relaxed) == finished;
+  }
+  if (now) {
+    mark(future_);
+  } else {
+    isCompleted();
+  }
+  return future_;
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> work::getFutureResult() {
+  bool now = false;
+  {
+    const std::scoped_lock hold(futures_);
+    if (result_) return result_;
+    result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    now = phase_.load(std::memory_order_relaxed) == finished;
+  }
+  if (now) {
+    result_->markCompleted(c10::IValue(
+        static_cast<std::uint8_t>(failure_ ? c10d::WorkResult::COMM_ERROR : c10d::WorkResult::SUCCESS)));
+  } else {
+    isCompleted();
+  }
+  return result_;
+}
+
+void work::when_finished(std::function<void()> f) {
+  {
+    const std::scoped_lock hold(futures_);
+    if (phase_.load(std::memory_order_relaxed) != finished) {
+      callbacks_.push_back(std::move(f));
+      f = nullptr;
+    }
+  }
+  if (f) {
+    f();
+  } else {
+    isCompleted();
+  }
+}
+
+float work::getDuration() const { return std::chrono::duration<float, std::milli>(ended_ - began_).count(); }
+
+}  // namespace tutti::python

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// One operation of a process group, as PyTorch sees it.
+#pragma once
+
+#include "core/running_task.hpp"
+#include "engine.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tutti/detail/operation_state.hpp>
+#include <tutti/task.hpp>
+#include <vector>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/distributed/c10d/Hooks.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+
+namespace tutti::python {
+
+class work;
+
+// The hooks of one process group; its works outlive it.
+struct group_hooks {
+  void call(const work& w) noexcept;  // on the loop, when it has ended
+  std::mutex mutex;
+  std::vector<std::pair<std::int64_t, c10d::CompletionHook>> completion;
+  std::vector<std::pair<std::int64_t, c10d::AbortHook>> abort;
+  std::function<void(std::shared_ptr<c10d::WorkInfo>)> on_completion;
+  std::atomic<bool> any{false};
+  std::atomic<int> pending{0};  // works that have not finished
+};
+
+// What an operation needs besides its call. Filled before begin(), and not changed until it has ended.
+struct plan {
+  std::vector<tutti::detail::call> calls;  // one after the other
+  std::vector<at::Tensor> keeps;           // memory that they use
+  std::vector<std::size_t> in_counts, out_counts;
+  std::vector<tutti::detail::buffer_view> list;
+  std::function<void()> after;  // copies results to where they are wanted; not on the loop
+};
+
+class work final : public c10d::Work {
+ public:
+  // `title` is a literal; `profiled` are what the profiler shows.
+  work(int rank, c10d::OpType type, const char* title, std::uint64_t sequence,
+       std::chrono::milliseconds timeout, std::shared_ptr<group_hooks> hooks, std::vector<at::Tensor> outputs,
+       const std::optional<std::vector<at::Tensor>>& profiled);
+  ~work() override;
+
+  // How soon the calls must go on when nobody waits: the caller waits at once; it is likely to; others compute
+  // meanwhile.
+  enum class care { waits, later, now };
+  void begin(plan p, care c);
+  // The calls' end is asked for; wait() tells how they ended.
+  void cancel();
+  // On the loop, when begin()'s calls have ended.
+  void ended(std::exception_ptr failure) noexcept;
+  // Not on the loop, any number of times, from any thread: what follows the end. False: another thread does it.
+  bool finish();
+  // Not on the loop. f() is called, once, when it has finished; at once if it has.
+  void when_finished(std::function<void()> f);
+
+  bool isCompleted() override;
+  bool isSuccess() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override { return source_; }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  void synchronize() override { wait(); }
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  void abort() override { cancel(); }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
+  float getDuration() const override;
+  std::uint64_t getSequencenumber() const override { return sequence_; }
+  std::chrono::milliseconds getTimeout() const override { return timeout_; }
+  std::uint64_t getCompletionKey() const override { return key_; }
+
+ private:
+  friend struct group_hooks;
+  enum phase : int { running, over, finishing, finished };
+  task<> perform();
+  void mark(const c10::intrusive_ptr<c10::ivalue::Future>& future) noexcept;
+
+  plan plan_;
+  core::running_task body_;  // on the loop
+  work_ref self_;            // while it runs
+  bool attended_ = false;
+  bool limited_ = false;  // its timeout is not the world's
+  std::atomic<int> phase_{running};
+  std::exception_ptr failure_;
+  int source_ = -1;
+  const std::uint64_t sequence_;
+  const std::uint64_t key_;
+  const std::chrono::milliseconds timeout_;
+  const std::shared_ptr<group_hooks> hooks_;
+  std::vector<at::Tensor> outputs_;
+  const core::time_point began_ = core::clock::now();
+  core::time_point ended_{};
+  mutable std::mutex futures_;
+  std::condition_variable finished_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;
+  c10::intrusive_ptr<c10::ivalue::Future> result_;
+  std::vector<std::function<void()>> callbacks_;
+
+ public:
+  void set_limited() noexcept { limited_ = true; }
+};
+
+// The failure of an operation in PyTorch's terms.
+std::exception_ptr translated(std::exception_ptr failure) noexcept;
+
+}  // namespace tutti::python
