@@ -77,19 +77,11 @@ buffer_view view_of(const at::Tensor& t) {
   return v;
 }
 
-// Only the bytes: of tensors whose types differ.
-buffer_view bytes_of(const at::Tensor& t) {
-  buffer_view v = view_of(t);
-  v.count *= v.element_bytes;
-  v.element_bytes = 1;
-  v.type = element_type::uint8;
+// No elements of that type.
+buffer_view none_of(buffer_view v) {
+  v.data = nullptr;
+  v.count = 0;
   return v;
-}
-
-buffer_view part_of(buffer_view whole, std::size_t from, std::size_t count) {
-  whole.data = static_cast<char*>(whole.data) + from * whole.element_bytes;
-  whole.count = count;
-  return whole;
 }
 
 const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
@@ -525,7 +517,7 @@ process_group::result process_group::reduce(tensors& data, const c10d::ReduceOpt
   call c = call_of(k::reduce);
   const bool root = o.rootRank == getRank();
   c.in = root ? r.writes(t, true) : r.reads(t);
-  if (root) c.out = c.in;
+  c.out = root ? c.in : none_of(c.in);
   c.peer = static_cast<int>(o.rootRank);
   c.op = reduction_of(o.reduceOp, t.scalar_type(), r.name);
   r.calls.calls.push_back(std::move(c));
@@ -624,6 +616,7 @@ process_group::result process_group::gather(std::vector<tensors>& out, tensors& 
   const at::Tensor& mine = only(in, r.name);
   call c = call_of(k::gather);
   c.in = r.reads(mine);
+  c.out = none_of(c.in);
   c.peer = static_cast<int>(o.rootRank);
   if (o.rootRank == getRank()) {
     TORCH_CHECK_VALUE(out.size() == 1 && static_cast<int>(out[0].size()) == getSize(),
@@ -651,6 +644,7 @@ process_group::result process_group::gather_single(at::Tensor& out, at::Tensor& 
   check_tensor(in, r.name);
   call c = call_of(k::gather);
   c.in = r.reads(in);
+  c.out = none_of(c.in);
   c.peer = static_cast<int>(o.rootRank);
   if (o.rootRank == getRank()) {
     check_same(out, in, r.name);
@@ -671,6 +665,8 @@ process_group::result process_group::scatter(tensors& out, std::vector<tensors>&
   r.timeout = o.timeout;
   const at::Tensor& mine = only(out, r.name);
   call c = call_of(k::scatter);
+  c.out = r.writes(mine);
+  c.in = none_of(c.out);
   c.peer = static_cast<int>(o.rootRank);
   if (o.rootRank == getRank()) {
     TORCH_CHECK_VALUE(in.size() == 1 && static_cast<int>(in[0].size()) == getSize(),
@@ -684,7 +680,6 @@ process_group::result process_group::scatter(tensors& out, std::vector<tensors>&
   } else {
     TORCH_CHECK_VALUE(in.empty(), "tutti: scatter: requires empty input on non-root");
   }
-  c.out = r.writes(mine);
   r.calls.calls.push_back(std::move(c));
   r.outputs = out;
   return begin(std::move(r));
@@ -836,7 +831,8 @@ process_group::result process_group::send(tensors& data, int to, int tag) {
 }
 
 process_group::result process_group::recv(tensors& data, int from, int tag) {
-  request r("recv", "recv", c10d::OpType::RECV);
+  request r("recv", from == any_source ? "recvAnySource" : "recv",
+            from == any_source ? c10d::OpType::RECVANYSOURCE : c10d::OpType::RECV);
   check(r.name);
   r.message = true;
   call c = call_of(k::receive);
@@ -909,6 +905,9 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
   std::vector<int> late;
   std::string why;
   for (auto& [peer, w] : coming) {
+    if (!wait_all_ranks && !w->isCompleted() && core::clock::now() >= end)
+      C10_THROW_ERROR(DistBackendError, c10::str("[Rank 0]: Rank 0 timed out in monitoredBarrier after ",
+                                                 timeout.count(), " ms; ranks from ", peer, " on were not heard of"));
     try {
       w->wait();
     } catch (const std::exception& e) {

@@ -36,9 +36,7 @@ std::exception_ptr translated(std::exception_ptr failure) noexcept {
     std::rethrow_exception(failure);
   } catch (const error& e) {
     // Programs look for one of PyTorch's words.
-    std::string text = e.what();
-    if (e.code() == errc::timed_out && text.find("imed out") == std::string::npos)
-      text = "Timed out: " + text;
+    const std::string text = (e.code() == errc::timed_out ? "Timed out in " : "") + std::string(e.what());
     return std::make_exception_ptr(
         c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, "tutti: " + text));
   } catch (...) {
