@@ -358,6 +358,13 @@ void process_group::shutdown() {
 }
 
 void process_group::abort() {
+  std::vector<std::pair<std::int64_t, c10d::AbortHook>> abort;
+  {
+    const std::scoped_lock hold(hooks_->mutex);
+    abort = hooks_->abort;
+  }
+  // PyTorch's writes down what was under way, which takes it seconds.
+  for (const auto& [id, hook] : abort) hook();
   const core::driver::entry here(engine::get().driver());
   if (world_) communicator(world_).abort();
 }
@@ -423,11 +430,10 @@ void process_group::waitForPendingWorks() {
 
 void process_group::check(const char* what) const {
   if (core::forked_by_a_rank())
-    C10_THROW_ERROR(DistBackendError,
-                    c10::str("tutti: ", what,
-                             ": this process was forked by one that uses this process group, which is "
-                             "its parent's: call init_process_group in the child, or start it by spawn"));
-  TORCH_CHECK_WITH(DistBackendError, !is_shut_down_, "tutti: ", what, ": this process group was destroyed");
+    fail(c10::str("tutti: ", what,
+                  ": this process was forked by one that uses this process group, which is "
+                  "its parent's: call init_process_group in the child, or start it by spawn"));
+  if (is_shut_down_) fail(c10::str("tutti: ", what, ": this process group was destroyed"));
 }
 
 call process_group::call_of(k kind) const { return call(kind, world_); }
@@ -887,12 +893,10 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
       message(k::send, word, 0, timeout)->wait();
       message(k::receive, word, 0, left() + patience)->wait();
     } catch (const std::exception& e) {
-      C10_THROW_ERROR(
-          DistBackendError,
-          c10::str("Rank ", getRank(),
-                   " successfully reached monitoredBarrier, but received errors while "
-                   "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n",
-                   "Original exception: \n", e.what()));
+      fail(c10::str("Rank ", getRank(),
+                    " successfully reached monitoredBarrier, but received errors while "
+                    "waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.\n",
+                    "Original exception: \n", e.what()));
     }
     return;
   }
@@ -905,9 +909,9 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
   std::vector<int> late;
   std::string why;
   for (auto& [peer, w] : coming) {
-    if (!wait_all_ranks && !w->isCompleted() && core::clock::now() >= end)
-      C10_THROW_ERROR(DistBackendError, c10::str("[Rank 0]: Rank 0 timed out in monitoredBarrier after ",
-                                                 timeout.count(), " ms; ranks from ", peer, " on were not heard of"));
+    if (!wait_all_ranks && core::clock::now() >= end && !(w->isCompleted() && w->isSuccess()))
+      fail(c10::str("[Rank 0]: Rank 0 timed out in monitoredBarrier after ", timeout.count(),
+                    " ms; ranks from ", peer, " on were not heard of"));
     try {
       w->wait();
     } catch (const std::exception& e) {
@@ -919,11 +923,10 @@ void process_group::monitoredBarrier(const c10d::BarrierOptions& o, bool wait_al
   if (!late.empty()) {
     std::string list;
     for (const int peer : late) list += (list.empty() ? "" : ", ") + std::to_string(peer);
-    C10_THROW_ERROR(DistBackendError,
-                    wait_all_ranks ? c10::str("[Rank 0]: Ranks ", list,
-                                              " failed to pass monitoredBarrier in ", timeout.count(), " ms")
-                                   : c10::str("[Rank 0]: Rank ", list, " failed to pass monitoredBarrier in ",
-                                              timeout.count(), " ms\n Original exception: \n", why));
+    fail(wait_all_ranks ? c10::str("[Rank 0]: Ranks ", list, " failed to pass monitoredBarrier in ",
+                                   timeout.count(), " ms")
+                        : c10::str("[Rank 0]: Rank ", list, " failed to pass monitoredBarrier in ",
+                                   timeout.count(), " ms\n Original exception: \n", why));
   }
   std::vector<result> answers;
   for (int peer = 1; peer < getSize(); ++peer) answers.push_back(message(k::send, word, peer, timeout));

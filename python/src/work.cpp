@@ -31,14 +31,15 @@ task<status> receive(tutti::detail::call what, std::chrono::milliseconds timeout
 
 }  // namespace
 
+void fail(std::string text) { throw c10::DistBackendError(std::move(text), nullptr); }
+
 std::exception_ptr translated(std::exception_ptr failure) noexcept {
   try {
     std::rethrow_exception(failure);
   } catch (const error& e) {
     // Programs look for one of PyTorch's words.
     const std::string text = (e.code() == errc::timed_out ? "Timed out in " : "") + std::string(e.what());
-    return std::make_exception_ptr(
-        c10::DistBackendError({__func__, __FILE__, static_cast<std::uint32_t>(__LINE__)}, "tutti: " + text));
+    return std::make_exception_ptr(c10::DistBackendError("tutti: " + text, nullptr));
   } catch (...) {
     return std::current_exception();
   }
@@ -99,15 +100,11 @@ void work::cancel() {
   ended(std::make_exception_ptr(error(errc::cancelled, "the operation was cancelled")));
 }
 
-// c10d's hooks are short, and take no lock of the interpreter's.
+// They are short, and do not take the lock of the interpreter.
 void group_hooks::call(const work& w) noexcept {
-  if (!any.load(std::memory_order_relaxed)) return;
+  if (w.failure_ || !any.load(std::memory_order_relaxed)) return;
   try {
     const std::scoped_lock hold(mutex);
-    if (w.failure_) {
-      for (const auto& [id, hook] : abort) hook();
-      return;
-    }
     c10d::CompletionHookArgs args;
     args.completionKey = w.key_;
     args.duration_ms = w.getDuration();
@@ -194,9 +191,8 @@ bool work::wait(std::chrono::milliseconds timeout) {
     const bool over_in_time =
         e.driver().run_until([this] { return phase_.load(std::memory_order_relaxed) != running; }, deadline);
     if (!over_in_time)
-      C10_THROW_ERROR(DistBackendError, c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
-                                                 " ms; the operation goes on until its own timeout of ",
-                                                 timeout_.count(), " ms"));
+      fail(c10::str("tutti: Timed out: wait() gave up after ", timeout.count(),
+                    " ms; the operation goes on until its own timeout of ", timeout_.count(), " ms"));
     if (!finish()) {
       std::unique_lock hold(futures_);
       finished_.wait(hold, [this] { return phase_.load(std::memory_order_relaxed) == finished; });

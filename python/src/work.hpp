@@ -12,6 +12,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <tutti/detail/operation_state.hpp>
 #include <tutti/task.hpp>
 #include <vector>
@@ -111,6 +112,8 @@ class work final : public c10d::Work {
   void set_limited() noexcept { limited_ = true; }
 };
 
+// Throws DistBackendError. Without the calls that led here: PyTorch takes seconds to name them.
+[[noreturn]] void fail(std::string text);
 // The failure of an operation in PyTorch's terms.
 std::exception_ptr translated(std::exception_ptr failure) noexcept;
 

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes wrong, and how it is told: deaths, timeouts, mismatches, forks, and programs that just end."""
+
+import datetime
+import os
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks import raises, run
+
+
+def killed(rank, size):
+    x = torch.ones(1000)
+    for _ in range(20):
+        dist.all_reduce(x, dist.ReduceOp.MAX)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    begin = time.monotonic()
+    text = raises(RuntimeError, "rank 1", lambda: [dist.all_reduce(x) for _ in range(1000)])
+    assert "died" in text or "killed" in text, text
+    assert time.monotonic() - begin < 30
+    # Whoever waits later is told, too.
+    raises(RuntimeError, "rank 1", dist.barrier)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_killed_rank_is_named(size):
+    run(size, killed, method="fork", expected=[-9 if r == 1 else 0 for r in range(size)])
+
+
+def differing(rank, size):
+    text = raises(RuntimeError, "all_reduce", dist.all_reduce, torch.ones(4 if rank == 0 else 5))
+    assert "4" in text and "5" in text, text
+
+
+def test_ranks_that_differ_are_told():
+    run(2, differing, method="fork")
+    run(3, differing, method="fork")
+
+
+def late(rank, size):
+    group = dist.new_group(list(range(size)), timeout=datetime.timedelta(milliseconds=300))
+    if rank == 0:
+        begin = time.monotonic()
+        text = raises(RuntimeError, "imed out", dist.barrier, group=group)
+        assert "not called by rank 1" in text, text
+        assert time.monotonic() - begin < 20
+    else:
+        time.sleep(1)
+    # Others are not affected.
+    dist.barrier()
+    if rank == 0:
+        raises(RuntimeError, "Rank 1 failed to pass monitoredBarrier", dist.monitored_barrier,
+               timeout=datetime.timedelta(milliseconds=200))
+        work = dist.irecv(torch.empty(3), 1, tag=9)
+        raises(RuntimeError, "imed out", work.wait, datetime.timedelta(milliseconds=50))
+    dist.barrier()
+
+
+def test_timeouts_name_who_is_late():
+    run(2, late, method="fork")
+
+
+def destroyed(rank, size):
+    group = dist.new_group(list(range(size)))
+    backend = group._get_backend(torch.device("cpu"))
+    dist.all_reduce(torch.ones(2), group=group)
+    dist.destroy_process_group(group)
+    raises(RuntimeError, "was destroyed", lambda: backend.allreduce([torch.ones(2)]).wait())
+    dist.destroy_process_group()
+    raises(ValueError, "init_process_group", dist.all_reduce, torch.ones(2))
+
+
+def test_a_destroyed_group_says_so():
+    run(2, destroyed, method="fork")
+
+
+def aborted(rank, size):
+    group = dist.new_group(list(range(size)))
+    backend = group._get_backend(torch.device("cpu"))
+    if rank == 0:
+        work = dist.irecv(torch.empty(3), 1, group=group)
+        backend.abort()
+        raises(RuntimeError, "abort", work.wait)
+    else:
+        raises(RuntimeError, "rank 0", dist.barrier, group=group)
+    dist.barrier()
+
+
+def test_abort_ends_what_waits():
+    run(2, aborted, method="fork")
+
+
+def forks(rank, size):
+    dist.all_reduce(torch.ones(2))
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            raises(RuntimeError, "forked", dist.all_reduce, torch.ones(2))
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    x = torch.ones(2)
+    dist.all_reduce(x)
+    assert x[0].item() == size
+
+
+def test_a_forked_child_is_told():
+    run(2, forks, method="fork")
+
+
+def sends_and_ends(rank, size):
+    if rank == 0:
+        dist.isend(torch.full((1 << 20,), 3.0), 1)
+    else:
+        time.sleep(0.3)
+        x = torch.empty(1 << 20)
+        dist.recv(x, 0)
+        assert (x == 3).all()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_what_was_sent_arrives_after_the_end(method):
+    run(2, sends_and_ends, method=method)
+
+
+def just_ends(rank, size):
+    works = [dist.all_reduce(torch.ones(1 << 16), async_op=True) for _ in range(10)]
+    for w in works[:5]:
+        w.wait()
+
+
+def test_a_program_may_just_end():
+    for _ in range(3):
+        run(3, just_ends, method="fork")
+
+
+def another_size(rank, size, store):
+    raises(RuntimeError, "", dist.init_process_group, "tutti", init_method="file://" + store, rank=0,
+           world_size=2, timeout=datetime.timedelta(milliseconds=300))
+
+
+def test_ranks_that_do_not_come_are_named(tmp_path):
+    run(1, another_size, str(tmp_path / "store"), method="fork", join=False)

@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operation of a process group, on 2 and 4 ranks: results, forms, types, and what is refused."""
+
+import functools
+import os
+import time
+import math
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from ranks import raises, run
+
+floats = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+whole = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+complex_ = [torch.complex64, torch.complex128]
+every = floats + whole + complex_ + [torch.bool]
+moved = every + [torch.uint16, torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2]
+op = dist.ReduceOp
+
+
+def numbers(rank, n, dtype):
+    """Small enough that every type adds them up without an error."""
+    x = (torch.arange(n) * 3 + rank * 5) % 7 + 1
+    if dtype is torch.bool:
+        return x % 2 == 0
+    if dtype in complex_:
+        return torch.complex(x.double(), (x + rank).double()).to(dtype)
+    return x.to(dtype)
+
+
+def of_all(size, n, dtype):
+    return [numbers(r, n, dtype) for r in range(size)]
+
+
+def combined(parts, how):
+    return functools.reduce(how, parts)
+
+
+def reductions(dtype):
+    kinds = {}
+    if dtype is torch.bool:
+        return {op.SUM: torch.logical_or, op.PRODUCT: torch.logical_and, op.BAND: torch.logical_and,
+                op.BOR: torch.logical_or, op.BXOR: torch.logical_xor, op.MIN: torch.logical_and, op.MAX: torch.logical_or}
+    kinds[op.SUM] = torch.add
+    if dtype not in complex_:
+        kinds[op.PRODUCT] = torch.mul
+        kinds[op.MIN] = torch.minimum
+        kinds[op.MAX] = torch.maximum
+    if dtype in whole:
+        kinds[op.BAND] = torch.bitwise_and
+        kinds[op.BOR] = torch.bitwise_or
+        kinds[op.BXOR] = torch.bitwise_xor
+    return kinds
+
+
+def same(got, wanted):
+    assert got.dtype == wanted.dtype and torch.equal(got, wanted), f"{got} is not {wanted}"
+
+
+def reduce_all(rank, size):
+    for dtype in every:
+        for kind, how in reductions(dtype).items():
+            for n in (0, 1, 17, 5000):
+                wanted = combined(of_all(size, n, dtype), how) if n else numbers(rank, 0, dtype)
+                x = numbers(rank, n, dtype)
+                dist.all_reduce(x, kind)
+                same(x, wanted)
+                for root in range(size) if n == 17 else ():
+                    x = numbers(rank, n, dtype)
+                    dist.reduce(x, root, kind)
+                    if rank == root:
+                        same(x, wanted)
+        # Of blocks, one for each rank.
+        blocks = [torch.cat([numbers(r + 2 * b, 9, dtype) for b in range(size)]) for r in range(size)]
+        total = combined(blocks, reductions(dtype)[op.SUM]).reshape(size, 9)
+        out = torch.empty(9, dtype=dtype)
+        dist.reduce_scatter_tensor(out, blocks[rank].clone())
+        same(out, total[rank])
+        out = torch.empty(9, dtype=dtype)
+        dist.reduce_scatter(out, list(blocks[rank].clone().reshape(size, 9)))
+        same(out, total[rank])
+    for dtype in floats:
+        x = numbers(rank, 12, dtype)
+        dist.all_reduce(x, op.AVG)
+        same(x, (sum(p.double() for p in of_all(size, 12, dtype)) / size).to(dtype))
+        x = numbers(rank, 12, dtype)
+        dist.all_reduce(x, dist._make_nccl_premul_sum(0.5))
+        same(x, sum(p.double() * 0.5 for p in of_all(size, 12, dtype)).to(dtype))
+    raises(ValueError, "AVG of Long is not defined", dist.all_reduce, torch.ones(3, dtype=torch.int64), op.AVG)
+    raises(ValueError, "BAND of Float is not defined", dist.all_reduce, torch.ones(3), op.BAND)
+
+
+def move_all(rank, size):
+    for dtype in moved:
+
+        def numbered(r, n, dtype=dtype):
+            return ((torch.arange(n) + 3 * r) % 100).to(torch.float32).to(dtype)
+
+        def equal(a, b):
+            assert a.dtype == b.dtype and torch.equal(a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8))
+
+        n = 33
+        all_of_them = [numbered(r, n) for r in range(size)]
+        for root in range(size):
+            x = numbered(rank, n)
+            dist.broadcast(x, root)
+            equal(x, all_of_them[root])
+            outs = [torch.empty(n, dtype=dtype) for _ in range(size)] if rank == root else None
+            dist.gather(numbered(rank, n), outs, dst=root)
+            for r in range(size) if rank == root else ():
+                equal(outs[r], all_of_them[r])
+            out = torch.empty(n, dtype=dtype)
+            dist.scatter(out, [numbered(10 * root + r, n) for r in range(size)] if rank == root else None, src=root)
+            equal(out, numbered(10 * root + rank, n))
+        outs = [torch.empty(n, dtype=dtype) for _ in range(size)]
+        dist.all_gather(outs, numbered(rank, n))
+        for r in range(size):
+            equal(outs[r], all_of_them[r])
+        out = torch.empty(n * size, dtype=dtype)
+        dist.all_gather_into_tensor(out, numbered(rank, n))
+        for r in range(size):
+            equal(out[r * n:(r + 1) * n], all_of_them[r])
+        outs = [torch.empty(n, dtype=dtype) for _ in range(size)]
+        dist.all_to_all(outs, [numbered(10 * rank + r, n) for r in range(size)])
+        for r in range(size):
+            equal(outs[r], numbered(10 * r + rank, n))
+        if size > 1 and rank < 2:
+            x = numbered(7, n)
+            if rank == 0:
+                dist.send(x, 1, tag=5)
+            else:
+                got = torch.empty(n, dtype=dtype)
+                assert dist.recv(got, 0, tag=5) == 0
+                equal(got, x)
+        dist.barrier()
+
+
+def uneven(rank, size):
+    mine = [rank + 1 + r for r in range(size)]
+    theirs = [r + 1 + rank for r in range(size)]
+    x = torch.cat([torch.full((mine[r], 2), float(100 * rank + r)) for r in range(size)])
+    out = torch.empty(sum(theirs), 2)
+    dist.all_to_all_single(out, x, theirs, mine)
+    same(out, torch.cat([torch.full((theirs[r], 2), float(100 * r + rank)) for r in range(size)]))
+    outs = [torch.empty(theirs[r]) for r in range(size)]
+    dist.all_to_all(outs, [torch.full((mine[r],), float(100 * rank + r)) for r in range(size)])
+    for r in range(size):
+        same(outs[r], torch.full((theirs[r],), float(100 * r + rank)))
+    outs = [torch.empty(r + 1) for r in range(size)]
+    dist.all_gather(outs, torch.full((rank + 1,), float(rank)))
+    for r in range(size):
+        same(outs[r], torch.full((r + 1,), float(r)))
+    out = torch.empty(rank + 1)
+    dist.reduce_scatter(out, [torch.full((r + 1,), float(rank)) for r in range(size)])
+    same(out, torch.full((rank + 1,), float(sum(range(size)))))
+    raises(RuntimeError, "Split sizes doesn't match total dim 0 size", dist.all_to_all_single, out, x, None, [1] * size)
+
+
+def shapes(rank, size):
+    x = (torch.arange(24.0).reshape(4, 6) + rank).t()  # not contiguous
+    dist.all_reduce(x)
+    same(x, (torch.arange(24.0).reshape(4, 6) * size + sum(range(size))).t())
+    x = (torch.zeros(5, 8) + rank)[:, ::2]
+    dist.broadcast(x, size - 1)
+    same(x, torch.full((5, 4), float(size - 1)))
+    out = torch.empty(3, size, 2).transpose(0, 1)
+    dist.all_gather_into_tensor(out, torch.full((3, 2), float(rank)))
+    for r in range(size):
+        same(out[r].contiguous(), torch.full((3, 2), float(r)))
+    scalar = torch.tensor(float(rank))
+    dist.all_reduce(scalar)
+    assert scalar.item() == sum(range(size))
+    list_ = [torch.full((n,), float(rank)) for n in (3, 0, 100)]
+    dist.all_reduce_coalesced(list_)
+    for t in list_:
+        same(t, torch.full((t.numel(),), float(sum(range(size)))))
+    with dist._coalescing_manager():
+        pieces = [torch.ones(4) * (rank + i) for i in range(3)]
+        for t in pieces:
+            dist.all_reduce(t)
+    for i, t in enumerate(pieces):
+        same(t, torch.full((4,), float(sum(r + i for r in range(size)))))
+    sparse = torch.sparse_coo_tensor([[rank, 7]], [1.0, 2.0], (10,))
+    dist.all_reduce(sparse)
+    wanted = torch.zeros(10)
+    wanted[:size] += 1
+    wanted[7] += 2 * size
+    same(sparse.to_dense(), wanted)
+    leaf = torch.ones(3, requires_grad=True)
+    dist.broadcast(leaf, 0)
+    objects = [None] * size
+    dist.all_gather_object(objects, {"rank": rank, "text": "x" * rank})
+    assert [o["rank"] for o in objects] == list(range(size))
+
+
+def messages(rank, size):
+    if rank == 0:
+        got = {}
+        for _ in range(size - 1):
+            x = torch.empty(4)
+            got[dist.recv(x)] = x
+        for r in range(1, size):
+            same(got[r], torch.full((4,), float(r)))
+    else:
+        dist.send(torch.full((4,), float(rank)), 0)
+    dist.barrier()
+    right, left = (rank + 1) % size, (rank - 1) % size
+    out, into = [torch.full((n,), float(rank)) for n in (1, 300_000)], [torch.empty(n) for n in (1, 300_000)]
+    works = []
+    for i in range(2):
+        works.append(dist.irecv(into[i], left, tag=i))
+        works.append(dist.isend(out[i], right, tag=i))
+    for w in works:
+        assert w.wait()
+        assert w.is_completed()
+    for t in into:
+        assert (t == left).all()
+    batch = [dist.P2POp(dist.isend, out[1], right), dist.P2POp(dist.irecv, into[1], left)]
+    for w in dist.batch_isend_irecv(batch):
+        w.wait()
+    dist.monitored_barrier()
+
+
+def works(rank, size):
+    # Completes although nobody waits.
+    x = torch.ones(1 << 20)
+    w = dist.all_reduce(x, async_op=True)
+    while not w.is_completed():
+        pass
+    assert x[0].item() == size
+    works = [dist.all_reduce(torch.ones(1000) * i, async_op=True) for i in range(100)]
+    futures = [w.get_future().then(lambda f, i=i: (i, f.value()[0][0].item())) for i, w in enumerate(works)]
+    for i, f in enumerate(futures):
+        assert f.wait() == (i, float(i * size))
+    for w in works:
+        w.wait()
+    assert dist.get_backend() == "tutti"
+
+
+def groups(rank, size):
+    pairs = [dist.new_group(list(range(i, min(i + 2, size)))) for i in range(0, size, 2)]
+    x = torch.ones(5)
+    dist.all_reduce(x, group=pairs[rank // 2])
+    assert x[0].item() == min(2, size - rank // 2 * 2)
+    everyone = dist.new_group(list(reversed(range(size))))
+    x = torch.full((2,), float(rank))
+    dist.broadcast(x, size - 1, group=everyone)
+    assert x[0].item() == size - 1
+    descriptors = None
+    for i in range(30):
+        g = dist.new_group(list(range(size)))
+        dist.all_reduce(torch.ones(1000), group=g)
+        dist.destroy_process_group(g)
+        dist.barrier()
+        if i == 9:
+            descriptors = len(os.listdir("/proc/self/fd"))
+    # A group leaves in the background.
+    end = time.monotonic() + 30
+    while len(os.listdir("/proc/self/fd")) > descriptors and time.monotonic() < end:
+        time.sleep(0.01)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    dist.barrier()
+
+
+bodies = [reduce_all, move_all, uneven, shapes, messages, works, groups]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("body", bodies, ids=lambda b: b.__name__)
+def test_operations(body, size):
+    run(size, body, method="fork")
+
+
+def test_alone():
+    run(1, shapes, method="fork")
+    run(1, reduce_all, method="fork")
