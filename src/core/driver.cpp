@@ -20,6 +20,7 @@ namespace {
 
 // Looks at Asio's handlers: each is a system call.
 constexpr unsigned rounds_between_asio = 128;
+constexpr unsigned rounds_between_yields = 32;
 // Who wants the loop gets it within about this many pauses, before the kernel is asked.
 constexpr int pauses_for_lock = 500;
 // Asio's descriptors, which accept connections, do not end a sleep: they are looked at so often.
@@ -152,7 +153,8 @@ bool driver::drive(role as, predicate done, const void* what, time_point deadlin
     const spin_policy& spin = loop_.spin();
     if (idle++ == 0) until = loop_.engine().now() + (caller ? spin.budget : std::chrono::nanoseconds(0));
     if (loop_.engine().now() < until) {
-      if (spin.yields) {
+      // The kernel may have put the very rank that is waited for on this core when it woke it.
+      if (spin.yields || idle % rounds_between_yields == 0) {
         ::sched_yield();
       } else {
         base::relax();
