@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every collective of the tutorial once, and the four reductions, on vectors small enough to print.
+// Every collective once, on vectors small enough to print.
 //   tutti-run -n 4 tutorial_collectives
 #include <cstdio>
 #include <string>
@@ -31,20 +31,11 @@ tutti::task<> run(tutti::communicator world) {
 
   std::vector<int> total(1, rank + 1);
   co_await world.reduce(total, tutti::sum, 0);
-  co_await show(world, "reduce(sum)", total);
+  co_await show(world, "reduce", total);
 
   std::vector<int> all(1, rank + 1);
   co_await world.all_reduce(all, tutti::sum);
-  co_await show(world, "all_reduce(sum)", all);
-  all[0] = rank + 1;
-  co_await world.all_reduce(all, tutti::product);
-  co_await show(world, "all_reduce(product)", all);
-  all[0] = rank + 1;
-  co_await world.all_reduce(all, tutti::max);
-  co_await show(world, "all_reduce(max)", all);
-  all[0] = rank + 1;
-  co_await world.all_reduce(all, tutti::min);
-  co_await show(world, "all_reduce(min)", all);
+  co_await show(world, "all_reduce", all);
 
   std::vector<int> pieces;
   if (rank == 0)
@@ -61,20 +52,29 @@ tutti::task<> run(tutti::communicator world) {
   co_await world.all_gather(piece, everything);
   co_await show(world, "all_gather", everything);
 
-  std::vector<int> contributions(size, rank);
+  const std::vector<int> contributions(size, rank);
   std::vector<int> mine(1);
   co_await world.reduce_scatter(contributions, mine, tutti::sum);
-  co_await show(world, "reduce_scatter(sum)", mine);
+  co_await show(world, "reduce_scatter", mine);
 
-  std::vector<int> out(size);
+  std::vector<int> out(size), in(size);
   for (std::size_t i = 0; i < size; ++i) out[i] = 10 * rank + static_cast<int>(i);
-  std::vector<int> in(size);
   co_await world.all_to_all(out, in);
   co_await show(world, "all_to_all", in);
 
-  std::vector<int> prefix(1, rank + 1);
+  std::vector<int> prefix(1, rank + 1), before(1);
+  co_await world.exclusive_scan(prefix, before, tutti::sum);
   co_await world.scan(prefix, prefix, tutti::sum);
-  co_await show(world, "scan(sum)", prefix);
+  co_await show(world, "scan", prefix);
+  co_await show(world, "exclusive_scan", before);
+
+  // Blocks of different sizes: rank r gives r + 1 elements.
+  std::vector<std::size_t> counts;
+  for (std::size_t r = 0; r < size; ++r) counts.push_back(r + 1);
+  const std::vector<int> own(counts[static_cast<std::size_t>(rank)], rank);
+  std::vector<int> joined(size * (size + 1) / 2);
+  co_await world.all_gather_v(own, joined, counts);
+  co_await show(world, "all_gather_v", joined);
 
   co_await world.barrier();
   if (rank == 0) std::puts("barrier: all are here");

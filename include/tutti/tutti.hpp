@@ -26,6 +26,7 @@
 #include <tutti/scope.hpp>
 #include <tutti/shared_memory.hpp>
 #include <tutti/sleep.hpp>
+#include <tutti/spawn.hpp>
 #include <tutti/status.hpp>
 #include <tutti/task.hpp>
 #include <tutti/tls.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch/job.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,7 +27,23 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
 }
 
+// A stream that was closed would give its number to the next descriptor opened, and output meant for it would
+// go there.
+void fill_closed_streams() {
+  for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::dup(fd))
+    if (fd > STDERR_FILENO) {
+      ::close(fd);
+      break;
+    }
+}
+
 }  // namespace
+
+int run_job(const options& o, const std::string& path) {
+  fill_closed_streams();
+  const signals_of_writing_ignored during;
+  return job(o, path).run();
+}
 
 job::job(const options& o, std::string path)
     : options_(o),

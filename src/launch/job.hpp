@@ -63,4 +63,7 @@ class job {
   int exit_code_ = 0;
 };
 
+// A job in this process, from its start to its end; the exit code. Throws as job's constructor.
+int run_job(const options& o, const std::string& path);
+
 }  // namespace tutti::launch

@@ -49,13 +49,14 @@ std::size_t flight_operations(const options& o) {
 std::string_view cure_of_start(int error) {
   switch (error) {
     case EMFILE:
-      return ". Raise the limit of open files (ulimit -n), or lower -n";
+      return ". Raise the limit of open files (ulimit -n), or start fewer ranks";
     case ENFILE:
-      return ". The whole system is out of open files: lower -n";
+      return ". The whole system is out of open files: start fewer ranks";
     case EAGAIN:
-      return ". Raise the limit of processes (ulimit -u, or the container's pids limit), or lower -n";
+      return ". Raise the limit of processes (ulimit -u, or the container's pids limit), or start fewer "
+             "ranks";
     case ENOMEM:
-      return ". There is not enough memory: lower -n";
+      return ". There is not enough memory: start fewer ranks";
     default:
       return "";
   }

@@ -14,7 +14,6 @@
 namespace tutti::launch {
 namespace {
 
-constexpr int most_ranks_per_node = 4096;
 constexpr int most_nodes = 65536;
 constexpr double longest_seconds = 1e9;
 

@@ -10,6 +10,8 @@
 
 namespace tutti::launch {
 
+inline constexpr int most_ranks_per_node = 4096;
+
 // restart_rank: only the one that has failed, to join the others again; restart_all: all are stopped before.
 enum class failure_policy { stop, go_on, restart_rank, restart_all };
 enum class tag_policy { automatic, always, never };

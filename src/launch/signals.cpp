@@ -9,6 +9,10 @@ namespace {
 constexpr int of_writing[] = {SIGPIPE, SIGTTOU, SIGXFSZ};
 struct sigaction found[std::size(of_writing)];
 
+void restore_signals_of_writing() noexcept {
+  for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &found[i], nullptr);
+}
+
 }  // namespace
 
 std::string signal_name(int signal) {
@@ -29,14 +33,16 @@ std::vector<int> forwarded_signals() {
   return signals;
 }
 
-void ignore_signals_of_writing() noexcept {
+signals_of_writing_ignored::signals_of_writing_ignored() noexcept {
   struct sigaction ignore{};
   ignore.sa_handler = SIG_IGN;
   for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &ignore, &found[i]);
 }
 
+signals_of_writing_ignored::~signals_of_writing_ignored() { restore_signals_of_writing(); }
+
 void restore_signals_for_program(const sigset_t& mask) noexcept {
-  for (std::size_t i = 0; i < std::size(of_writing); ++i) ::sigaction(of_writing[i], &found[i], nullptr);
+  restore_signals_of_writing();
   // exec would undo handlers by itself, but a signal that is unblocked before it must not run one here: the
   // handler writes to a pipe that the launcher reads.
   struct sigaction by_default{};

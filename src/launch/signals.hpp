@@ -22,9 +22,16 @@ constexpr bool ends_job(int signal) noexcept {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
 }
 
-// The launcher writes to pipes whose readers may be gone, and to a terminal that it has lent out.
-void ignore_signals_of_writing() noexcept;
-// In a child between fork and exec, with all signals blocked: undoes ignore_signals_of_writing and every
+// The launcher writes to pipes whose readers may be gone, and to a terminal that it has lent out. One at a
+// time in a process.
+class signals_of_writing_ignored {
+ public:
+  signals_of_writing_ignored() noexcept;
+  signals_of_writing_ignored(const signals_of_writing_ignored&) = delete;
+  signals_of_writing_ignored& operator=(const signals_of_writing_ignored&) = delete;
+  ~signals_of_writing_ignored();  // as they were before
+};
+// In a child between fork and exec, with all signals blocked: undoes signals_of_writing_ignored and every
 // handler.
 void restore_signals_for_program(const sigset_t& mask) noexcept;
 

@@ -101,6 +101,14 @@ void check_mpirun(const std::string& mpirun) {
     CHECK(run.says("1 ranks, sum 1\n"));
   }
   {
+    // tutti::spawn starts nothing here.
+    const command_result run = run_shell(four + example("tutorial_set_up") + " 4");
+    INFO(run.output);
+    CHECK(run.exit_code == 0);
+    for (const char* rank : {"Rank 0 of 4 ", "Rank 1 of 4 ", "Rank 2 of 4 ", "Rank 3 of 4 "})
+      CHECK(run.times(rank) == 1);
+  }
+  {
     const command_result run = run_shell(four + example("ring_all_reduce"));
     INFO(run.output);
     CHECK(run.exit_code == 0);

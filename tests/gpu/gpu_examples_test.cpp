@@ -7,12 +7,27 @@
 #include <doctest/doctest.h>
 #include <stdlib.h>
 #include <string>
+#include <vector>
 
 namespace {
 
 tutti::test::command_result run(int ranks, const std::string& program) {
   return tutti::test::run_shell(std::string(TUTTI_RUN_PATH) + " -n " + std::to_string(ranks) + " " +
                                 TUTTI_EXAMPLES_BIN_DIR + "/" + program);
+}
+
+// What tutorial_backends says of `word`: the sum that each rank has, and who serves which verb.
+void check_backend(const std::string& environment, int ranks, const std::string& word,
+                   const std::vector<std::string>& verbs) {
+  const auto result = tutti::test::run_shell(environment + " " TUTTI_RUN_PATH " -n " + std::to_string(ranks) +
+                                             " " TUTTI_EXAMPLES_BIN_DIR "/tutorial_backends " + word);
+  CAPTURE(word);
+  CHECK_MESSAGE(result.exit_code == 0, result.output);
+  for (int rank = 0; rank < ranks; ++rank)
+    CHECK_MESSAGE(result.times("Rank " + std::to_string(rank) + " has " +
+                               std::to_string(ranks * (ranks + 1) / 2) + " on ") == 1,
+                  result.output);
+  for (const std::string& verb : verbs) CHECK_MESSAGE(result.times(verb + "\n") == 1, result.output);
 }
 
 }  // namespace
@@ -35,6 +50,41 @@ TEST_CASE("gpu_train learns, and its replicas stay the same") {
   const auto result = run(2, "gpu_train --device emulated --epochs 3");
   CHECK_MESSAGE(result.exit_code == 0, result.output);
   CHECK_MESSAGE(result.says("replicas identical: yes"), result.output);
+}
+
+TEST_CASE("tutorial_backends says what each backend can do") {
+  for (const int ranks : {2, 4}) {
+    check_backend("TUTTI_DEVICE=emulated", ranks, "staged",
+                  {"send: by staged", "all_reduce: by staged", "scan: by staged", "barrier: by staged"});
+    check_backend("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH, ranks, "one_device",
+                  {"recv: by staged", "all_reduce: by one_device", "reduce_scatter: by one_device",
+                   "all_to_all: no: all_to_all between processes is staged",
+                   "scan: no: uneven blocks, lists, scans and barriers are staged"});
+    check_backend("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH, ranks, "auto",
+                  {"all_reduce: by one_device", "scan: by staged"});
+  }
+  // The stand-ins of the libraries connect no processes.
+  check_backend("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH " TUTTI_NCCL_LIBRARY=" TUTTI_FAKE_NCCL_PATH, 1,
+                "nccl",
+                {"send: by staged", "all_reduce: by nccl", "all_to_all: by nccl",
+                 "scan: no: NCCL has no uneven blocks, lists, scans and barriers"});
+  for (const char* word : {"oneccl", "xccl"})
+    check_backend("TUTTI_DEVICE=emulated TUTTI_ONECCL_LIBRARY=" TUTTI_FAKE_ONECCL_PATH, 1, word,
+                  {"send: by staged", "all_reduce: by oneccl",
+                   "barrier: no: oneCCL has no uneven blocks, lists, scans and barriers"});
+}
+
+TEST_CASE("tutorial_backends says why a backend cannot") {
+  for (const int ranks : {2, 4}) {
+    const auto result =
+        tutti::test::run_shell("TUTTI_CUDA_LIBRARY=" TUTTI_FAKE_CUDA_PATH
+                               " TUTTI_NCCL_LIBRARY=" TUTTI_FAKE_NCCL_PATH " " TUTTI_RUN_PATH " -n " +
+                               std::to_string(ranks) + " " TUTTI_EXAMPLES_BIN_DIR "/tutorial_backends nccl");
+    CHECK(result.exit_code == 1);
+    CHECK_MESSAGE(result.says("all_reduce: no: two ranks have one device, which NCCL refuses\n"),
+                  result.output);
+    CHECK_MESSAGE(result.says("the backend nccl, which is forced"), result.output);
+  }
 }
 
 // The stand-in ends a program that breaks CUDA's rules.

@@ -333,6 +333,9 @@ TEST_CASE("a query says which backend serves a call, and why not another") { on_
 task<> forced(communicator world, bench* on) {
   const place at = co_await open(world, on, with(gpu::backend::one_device));
   gpu::device_buffer<float> x(at.device, 8);
+  const gpu::served_by none = gpu::backend_for(world.scan(x, x, tutti::sum, at.stream));
+  TUTTI_EXPECT(none.with == gpu::backend::automatic);
+  TUTTI_EXPECT(none.not_by.size() == 4);
   auto r = co_await tutti::as_result(world.scan(x, x, tutti::sum, at.stream));
   TUTTI_EXPECT(r.error == errc::not_supported);
   const auto greatest = [](float a, float b) { return a < b ? b : a; };

@@ -64,8 +64,9 @@ std::string launcher_path() {
 #endif
 }
 
-launched::launched(std::vector<std::string> arguments, std::vector<std::string> variables, int network) {
-  arguments.insert(arguments.begin(), launcher_path());
+launched::launched(std::vector<std::string> arguments, std::vector<std::string> variables, int network,
+                   const std::string& launcher) {
+  arguments.insert(arguments.begin(), launcher);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);

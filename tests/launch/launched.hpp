@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-run as a child of a test: what it writes, how it ends, and a bound on every wait.
+// tutti-run, or a program that is its own launcher, as a child of a test: what it writes, how it ends, and a bound on every wait.
 #pragma once
 
 #include <sys/types.h>
@@ -13,6 +13,8 @@
 
 namespace tutti::launch::testing {
 
+std::string launcher_path();  // of tutti-run
+
 struct ending {
   int exit_code = -1;  // 128 + signal when a signal ended it
   std::string output;
@@ -21,10 +23,10 @@ struct ending {
 
 class launched {
  public:
-  // Starts tutti-run with `arguments`. `variables` ("NAME=value") are added to the environment; `network` is
+  // Starts `launcher` with `arguments`. `variables` ("NAME=value") are added to the environment; `network` is
   // a descriptor of the network namespace to start it in (-1: the test's own).
   explicit launched(std::vector<std::string> arguments, std::vector<std::string> variables = {},
-                    int network = -1);
+                    int network = -1, const std::string& launcher = launcher_path());
   launched(const launched&) = delete;
   launched& operator=(const launched&) = delete;
   ~launched();  // kills it if it still runs
@@ -66,7 +68,6 @@ class launched {
 // Runs tutti-run to its end.
 ending launch(std::vector<std::string> arguments, std::vector<std::string> variables = {});
 
-std::string launcher_path();
 std::vector<std::string> lines_of(std::string_view text);  // sorted, for output whose order is open
 int count_of(std::string_view text, std::string_view what);
 std::vector<pid_t> children_of(pid_t process);

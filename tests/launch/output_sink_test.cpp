@@ -87,7 +87,7 @@ TEST_SUITE("launch/output_sink") {
   }
 
   TEST_CASE("a reader that has gone is reported once, and further output is dropped") {
-    ignore_signals_of_writing();
+    const signals_of_writing_ignored during;
     boost::asio::io_context loop;
     channel to;
     output_sink sink(loop, to.writer.get());

@@ -153,9 +153,10 @@ TEST_CASE("the front page has at most 160 lines of at most 100 columns") {
   repo::check_none(wide, "lines of more than 100 columns:");
 }
 
-TEST_CASE("the pages of docs/ wrap at 100 columns, but for tables and code") {
-  std::vector<std::string> wide;
-  for (const std::string& document : repo::files_below("docs", {".md"})) {
+TEST_CASE("the pages of docs/ and the tutorial wrap at 100 columns, but for tables and code") {
+  std::vector<std::string> documents = repo::files_below("docs", {".md"}), wide;
+  documents.push_back("examples/tutorial/README.md");
+  for (const std::string& document : documents) {
     const std::vector<std::string> lines = prose_of(repo::read(document));
     for (std::size_t i = 0; i < lines.size(); ++i)
       if (lines[i].rfind('|', 0) != 0 && columns_of(lines[i]) > most_columns)
@@ -173,9 +174,10 @@ TEST_CASE("every page of docs/ is in its index") {
   repo::check_none(missing, "pages that docs/README.md does not name:");
 }
 
-TEST_CASE("code of the front page and of docs/ stands in a file that is built") {
+TEST_CASE("code of the front page, of docs/ and of the tutorial stands in a file that is built") {
   std::vector<std::string> documents = repo::files_below("docs", {".md"}), strays;
   documents.push_back("README.md");
+  documents.push_back("examples/tutorial/README.md");
   for (const std::string& document : documents)
     for (const code_block& block : code_blocks_of(repo::read(document))) {
       if (block.language != "cpp" && block.language != "cmake") continue;
@@ -186,6 +188,15 @@ TEST_CASE("code of the front page and of docs/ stands in a file that is built") 
         strays.push_back(at(document, block.line) + "is not, line by line, in " + block.source);
     }
   repo::check_none(strays, "code that nothing compiles:");
+}
+
+TEST_CASE("the tutorial shows code of each of its programs") {
+  std::vector<std::string> shown, missing;
+  for (const code_block& block : code_blocks_of(repo::read("examples/tutorial/README.md")))
+    shown.push_back(block.source);
+  for (const std::string& program : repo::files_below("examples/tutorial", {".cpp"}))
+    if (std::find(shown.begin(), shown.end(), program) == shown.end()) missing.push_back(program);
+  repo::check_none(missing, "programs that examples/tutorial/README.md does not show:");
 }
 
 TEST_CASE("documents are read as GitHub shows them") {

@@ -3,6 +3,8 @@
 #include "repo/source_tree.hpp"
 
 #include <doctest/doctest.h>
+#include <algorithm>
+#include <cstddef>
 #include <regex>
 #include <set>
 #include <sstream>
@@ -18,13 +20,14 @@ std::set<std::string> examples_built_by(const std::string& cmake) {
   return names;
 }
 
-// Lines of `text` that start ranks of none of `programs`.
+// Lines of `text` that begin with `command` and run none of `programs`.
 std::vector<std::string> lines_that_run_none_of(const std::set<std::string>& programs,
-                                                const std::string& text) {
+                                                const std::string& text,
+                                                const std::string& command = "//   tutti-run ") {
   std::vector<std::string> found;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    if (line.rfind("//   tutti-run ", 0) != 0) continue;
+    if (line.rfind(command, 0) != 0) continue;
     std::istringstream words(line);
     bool named = false;
     for (std::string word; words >> word;) named = named || programs.contains(word);
@@ -43,6 +46,20 @@ TEST_CASE("commands in the examples' headers name programs that are built") {
     for (const std::string& line : lines_that_run_none_of(programs, repo::read(path)))
       wrong.push_back(path + ": " + line);
   repo::check_none(wrong, "no example of that name in examples/CMakeLists.txt:");
+}
+
+TEST_CASE("each program of the tutorial has at most 100 lines, and says by which command it runs") {
+  constexpr std::ptrdiff_t most_lines = 100;
+  const std::set<std::string> programs = examples_built_by(repo::read("examples/CMakeLists.txt"));
+  std::vector<std::string> wrong;
+  for (const std::string& path : repo::files_below("examples/tutorial", {".cpp"})) {
+    const std::string text = repo::read(path);
+    if (std::count(text.begin(), text.end(), '\n') > most_lines) wrong.push_back(path + " is longer");
+    if (text.find("\n//   ") == text.npos) wrong.push_back(path + " names no command");
+    for (const std::string& line : lines_that_run_none_of(programs, text, "//   "))
+      wrong.push_back(path + ": " + line);
+  }
+  repo::check_none(wrong, "programs of the tutorial that are too long, or run by no command:");
 }
 
 TEST_CASE("a command that names no program is found") {

@@ -44,7 +44,7 @@ const std::map<std::string, int>& row_of_layer() {
   return all;
 }
 
-// These are narrower than their row: matching is pure data, the launcher is a program beside the library.
+// These are narrower than their row: matching is pure data, the launcher is beside the rest of the library.
 const std::map<std::string, std::set<std::string>> narrow_layers{
     {"base", {"base"}},
     {"flight", {"flight", "base"}},

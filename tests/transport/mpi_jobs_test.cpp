@@ -135,7 +135,14 @@ TEST_CASE("mpi jobs: the examples run unchanged") {
     const outcome collectives = run_ranks(m, 4, examples + "tutorial_collectives");
     INFO(collectives.output);
     CHECK(collectives.exit_code == 0);
-    CHECK(collectives.says("all_reduce(product): rank 3 has [24]"));
+    CHECK(collectives.says("all_reduce: rank 3 has [10]"));
+    for (const int ranks : {2, 4}) {
+      const outcome by_word = run_ranks(m, ranks, examples + "tutorial_backends mpi");
+      INFO(by_word.output);
+      CHECK(by_word.exit_code == 0);
+      for (int rank = 0; rank < ranks; ++rank)
+        CHECK(by_word.says("Rank " + std::to_string(rank) + " has " + (ranks == 2 ? "3" : "10")));
+    }
     const outcome training = run_ranks(m, 2, examples + "train_digits --epochs 2");
     INFO(training.output);
     CHECK(training.exit_code == 0);

@@ -23,7 +23,7 @@ served_by backend_for(const tutti::detail::call& what) {
   const auto* const part = dynamic_cast<const detail::device_call*>(what.device.get());
   if (!what.comm || part == nullptr)
     throw error(errc::invalid_argument, "gpu::backend_for: an operation on memory of devices is needed");
-  if (std::string wrong = part->bad_argument(what); !wrong.empty())
+  if (std::string wrong = part->bad_stream(what); !wrong.empty())
     throw error(errc::invalid_argument, fmt::format("gpu::backend_for: {}", wrong));
   return detail::communicator_devices::of(communicator(what.comm)).explain(part->made(what));
 }
@@ -205,7 +205,7 @@ task<> communicator_devices::perform(work_state* w) {
 
 // ---- of a call ----
 
-std::string device_call::bad_argument(const tutti::detail::call& what) const {
+std::string device_call::bad_stream(const tutti::detail::call& what) const {
   if (!after_) return "the stream is empty";
   const communicator handle(what.comm);
   const world_devices& opened = world_devices::of(handle);
@@ -217,7 +217,13 @@ std::string device_call::bad_argument(const tutti::detail::call& what) const {
         d.name(), opened.on->driver().name());
   if (d.capturing(after_->native()))
     return "the stream is being captured into a graph, which would not run what the host does in between";
-  communicator_devices& side = communicator_devices::of(handle);
+  return {};
+}
+
+std::string device_call::bad_argument(const tutti::detail::call& what) const {
+  std::string wrong = bad_stream(what);
+  if (!wrong.empty()) return wrong;
+  communicator_devices& side = communicator_devices::of(communicator(what.comm));
   if (!side.looks_for_window()) static_cast<void>(side.pick(made(what)));
   return {};
 }

@@ -84,6 +84,9 @@ class device_call final : public tutti::detail::communicator_part, public stream
               std::shared_ptr<const void> out, std::shared_ptr<const void> extra = {})
       : after_(std::move(after)), in_(std::move(in)), out_(std::move(out)), extra_(std::move(extra)) {}
 
+  // What is wrong with the stream; empty: nothing.
+  std::string bad_stream(const tutti::detail::call& what) const;
+  // Throws errc::not_supported where a backend is forced that cannot serve the call.
   std::string bad_argument(const tutti::detail::call& what) const override;
   task<> execute(tutti::detail::operation_state& op) override;
   tutti::detail::device_ref again() const override {

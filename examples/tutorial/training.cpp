@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Distributed synchronous SGD: each rank learns from its own part of the images, and all average their
+// gradients before every step.
+//   tutti-run -n 4 tutorial_training
+//   tutti-run -n 4 tutorial_training path/to/mnist
+#include "train_digits/dataset.hpp"
+#include "train_digits/sgd.hpp"
+#include "train_mnist/network.hpp"
+
+#include <tutti/train/partition.hpp>
+#include <tutti/train/replicas.hpp>
+#include <tutti/tutti.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace {
+
+using network = train_mnist::network<float>;
+
+constexpr int epochs = 10;
+constexpr std::size_t batch_of_all = 16;  // the tutorial's 128, of forty times as many images
+
+// The digits that come with the examples, 8 x 8, three times as large in the middle of 28 x 28.
+train_digits::dataset enlarged(const train_digits::dataset& small) {
+  constexpr int side = train_mnist::image_side, scale = 3, margin = 2;
+  train_digits::dataset large{side, side, small.darkest, {}, small.labels};
+  large.pixels.resize(small.size() * side * side);
+  for (std::size_t image = 0; image < small.size(); ++image)
+    for (int y = margin; y < side - margin; ++y)
+      for (int x = margin; x < side - margin; ++x)
+        large.pixels[(image * side + static_cast<std::size_t>(y)) * side + static_cast<std::size_t>(x)] =
+            small.pixels[image * 64 +
+                         static_cast<std::size_t>((y - margin) / scale * 8 + (x - margin) / scale)];
+  return large;
+}
+
+// A directory of MNIST files; empty: those digits.
+train_digits::dataset images_of(const std::string& directory) {
+  if (!directory.empty()) return train_digits::load_mnist(directory).training;
+  return enlarged(train_digits::load_digits(TUTTI_EXAMPLE_DATA_DIR "/digits.csv.gz").training);
+}
+
+// The sum of all ranks' gradients, divided by their number: parameter by parameter.
+tutti::task<> average_gradients(tutti::communicator world, network& model) {
+  for (const train_mnist::tensor& parameter : model.layout())
+    co_await world.all_reduce(model.gradient().subspan(parameter.begin, parameter.size), tutti::avg);
+}
+
+tutti::task<int> run(tutti::communicator world, std::string directory) {
+  const train_digits::dataset images = images_of(directory);
+  network model(1234);
+  train_digits::sgd optimiser(model.parameters().size(), 0.01F, 0.5F);
+  const tutti::data_partitioner partition(images.size(), world.size(), 1234);
+  const std::span<const tutti::sample_index> mine = partition.use(world.rank());
+  const std::size_t batch = std::max<std::size_t>(1, batch_of_all / static_cast<std::size_t>(world.size()));
+  // Parts may differ by one image: all ranks make as many steps as the one with the fewest batches.
+  std::size_t steps = tutti::batches_in(mine.size(), batch);
+  co_await world.all_reduce(steps, tutti::min);
+
+  train_digits::batch data;
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    double epoch_loss = 0;
+    for (std::size_t step = 0; step < steps; ++step) {
+      const auto those = tutti::batch_of(mine, batch, step);
+      const auto backward = [&] {
+        train_digits::gather(images, those, data);
+        data.images.array() = (data.images.array() - 0.1307F) / 0.3081F;
+        const float mean = 1 / static_cast<float>(those.size());
+        const train_mnist::dropout left_out{1234, static_cast<std::uint64_t>(epoch), those};
+        epoch_loss += model.backward(data.images, data.labels, mean, left_out, [](std::size_t) {}) * mean;
+      };
+      co_await tutti::compute(backward);
+      co_await average_gradients(world, model);
+      optimiser.step(model.parameters(), model.gradient());
+    }
+    std::printf("Rank %d, epoch %d: %.4f\n", world.rank(), epoch, epoch_loss / static_cast<double>(steps));
+  }
+  const tutti::replica_check check = co_await tutti::compare_replicas(world, model.parameters());
+  if (world.rank() == 0) std::printf("replicas identical: %s\n", check.agree() ? "yes" : "NO");
+  co_return check.agree() ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string directory = argc > 1 ? argv[1] : "";
+  return tutti::run([&](tutti::communicator world) { return run(std::move(world), directory); });
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launcher of tutti::spawn: tutti-run's, in the process that calls it.
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <stdexcept>
+#include <string>
+#include <tutti/spawn.hpp>
+#include <vector>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "bootstrap/starters.hpp"
+#include "launch/job.hpp"
+#include "launch/options.hpp"
+#include "launch/process.hpp"
+
+namespace tutti::detail {
+namespace {
+
+// As this process was started, an empty argument included.
+std::vector<std::string> own_arguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::vector<std::string> arguments;
+  for (std::size_t at = 0, end; (end = text.find('\0', at)) != std::string::npos; at = end + 1)
+    arguments.push_back(text.substr(at, end - at));
+  if (arguments.empty()) throw std::runtime_error("/proc/self/cmdline is empty: is /proc mounted?");
+  return arguments;
+}
+
+// The file's own name, so that `ps` shows it; the link itself when the file has been replaced or removed
+// since.
+std::string own_executable() {
+  const std::string link = "/proc/self/exe";
+  const std::string path = std::filesystem::read_symlink(link).string();
+  struct stat named{}, running{};
+  const bool same = ::stat(path.c_str(), &named) == 0 && ::stat(link.c_str(), &running) == 0 &&
+                    named.st_dev == running.st_dev && named.st_ino == running.st_ino;
+  return same ? path : link;
+}
+
+// A starter has told this process its place, or its options do.
+bool is_rank(int ranks, const init_options& options) {
+  const bootstrap::place place = bootstrap::find_place();
+  if (!place.rank.value) return options.rank >= 0;
+  if (place.size.value && *place.size.value != ranks && *place.rank.value == 0)
+    base::log_warning(
+        fmt::format("tutti::spawn asks for {} ranks, but this program was started with {}: the "
+                    "starter's number counts",
+                    ranks, place.size.from));
+  return true;
+}
+
+}  // namespace
+
+std::optional<int> run_as_launcher(int ranks, const init_options& options) noexcept {
+  try {
+    static std::atomic_flag called;
+    if (ranks < 1 || ranks > launch::most_ranks_per_node)
+      bootstrap::refuse(fmt::format("tutti::spawn with {} ranks: give a number from 1 to {}", ranks,
+                                    launch::most_ranks_per_node));
+    if (called.test_and_set())
+      bootstrap::refuse(
+          "tutti::spawn was called before in this process: call it once, as `return tutti::spawn(...)` in "
+          "main(); for groups of ranks there are communicator::split and group, for threads run_local");
+    if (is_rank(ranks, options)) return std::nullopt;
+    std::fflush(nullptr);  // what was printed before comes before what the ranks print
+    launch::options o;
+    o.ranks = ranks;
+    o.trace = base::env_string("TUTTI_TRACE").value_or("");
+    o.program = own_arguments();
+    return launch::run_job(o, own_executable());
+  } catch (const std::exception& e) {
+    base::log_error(e.what());
+    return 1;
+  }
+}
+
+}  // namespace tutti::detail
