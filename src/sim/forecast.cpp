@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <tutti/forecast.hpp>
+#include <tutti/sim/forecast.hpp>
 #include <tutti/sleep.hpp>
 #include <vector>
 
