@@ -106,6 +106,7 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     512 * KiB)          \
   ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,              8,     any_size)           \
   ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     any_size)           \
+  ROW(broadcast,      ring,               broadcast_ring,                nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(reduce,         shared_memory,      reduce_shared_memory,          segment,              0,     any_size)           \
   ROW(reduce,         hierarchical,       reduce_hierarchical,           hierarchy,            0,     any_size)           \
