@@ -68,6 +68,7 @@ const std::vector<vendor> vendors{
     {"level_zero/ze", {"gpu/fakes/level_zero/", "tests/gpu/level_zero_abi_test"}},
     {"oneapi/", {"tests/gpu/oneccl_abi_test"}},
     {"sycl/", {"gpu/include/tutti/sycl"}},
+    {"stdexec/", {"tests/comm/senders_test"}},
     {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
     {"nlohmann/",
