@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: headers, the static library, tutti-run and tutti-report, and the two ways to find them.
+# What `cmake --install` puts where: headers, the static libraries, tutti-run and tutti-report, and the two ways to find them.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
-install(TARGETS tutti tutti_gpu tutti_sim EXPORT tuttiTargets
+set(tutti_parts train track sim gpu)
+list(TRANSFORM tutti_parts PREPEND tutti_ OUTPUT_VARIABLE libraries)
+install(TARGETS tutti ${libraries} EXPORT tuttiTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
   INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti ${PROJECT_SOURCE_DIR}/gpu/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
@@ -53,10 +55,12 @@ endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/tutti.pc.in tutti.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# Likewise of the libraries beside it.
-function(tutti_install_part tutti_pc_part tutti_pc_description)
+# Likewise of the libraries beside it. tutti_install_part(name requires description)
+function(tutti_install_part tutti_pc_part tutti_pc_requires tutti_pc_description)
   configure_file(${PROJECT_SOURCE_DIR}/cmake/tutti_part.pc.in ${tutti_pc_part}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${tutti_pc_part}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endfunction()
-tutti_install_part(tutti_sim "the simulator")
-tutti_install_part(tutti_gpu "devices")
+tutti_install_part(tutti_train tutti "training")
+tutti_install_part(tutti_track tutti "tracking of runs")
+tutti_install_part(tutti_sim tutti "the simulator")
+tutti_install_part(tutti_gpu tutti_train "devices")

@@ -2,9 +2,7 @@
 // One model, learned by ranks that have unequal parts of the data: gradients are averaged while the rest are
 // computed, and who has no more batches takes part until the last has.
 //   tutti-run -n 4 data_parallel
-#include <tutti/train/data_parallel.hpp>
-#include <tutti/train/partition.hpp>
-#include <tutti/train/replicas.hpp>
+#include <tutti/train.hpp>
 #include <tutti/tutti.hpp>
 
 #include <algorithm>

@@ -2,8 +2,7 @@
 // The code of README.md as a program: a GPU, training, and a loop that survives the death of a rank.
 //   TUTTI_DEVICE=emulated tutti-run -n 4 readme
 #include <tutti/gpu.hpp>
-#include <tutti/train/data_parallel.hpp>
-#include <tutti/train/partition.hpp>
+#include <tutti/train.hpp>
 #include <tutti/tutti.hpp>
 
 #include <cmath>

@@ -8,8 +8,7 @@
 #include "train_digits/perceptron.hpp"
 #include "train_digits/sgd.hpp"
 
-#include <tutti/train/partition.hpp>
-#include <tutti/train/replicas.hpp>
+#include <tutti/train.hpp>
 #include <tutti/tutti.hpp>
 
 #include <signal.h>

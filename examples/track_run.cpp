@@ -3,7 +3,7 @@
 //   tutti-run -n 4 track_run runs
 //   tutti-report runs/<the directory it names>
 //   tensorboard --logdir runs --reload_multifile true
-#include <tutti/train/tracking.hpp>
+#include <tutti/track.hpp>
 #include <tutti/tutti.hpp>
 
 #include <chrono>

@@ -4,7 +4,7 @@
 //
 //   tutti-run -n 4 tracking-perf --directory runs            a million scalars a minute from each rank
 //   tutti-run -n 4 tracking-perf --directory runs --rate 0   as many as go
-#include <tutti/train/tracking.hpp>
+#include <tutti/track.hpp>
 #include <tutti/tutti.hpp>
 
 #include <CLI/CLI.hpp>

@@ -120,8 +120,7 @@ tutti::task<std::string> rules_of(tutti::communicator world, subject one, tuning
     double best = -1;
     tutti::algorithm fastest = tutti::algorithm::automatic;
     std::string line;
-    for (int a = 1; a <= static_cast<int>(tutti::algorithm::hierarchical_split); ++a) {
-      const auto with = static_cast<tutti::algorithm>(a);
+    for (const tutti::algorithm with : tutti::all_algorithms()) {
       const double us = co_await time_of(world, one.what, bytes, with, wanted.seconds);
       if (us < 0) continue;
       char text[96];

@@ -8,8 +8,7 @@
 #include "train_digits/progress.hpp"
 #include "train_digits/sgd.hpp"
 
-#include <tutti/train/partition.hpp>
-#include <tutti/train/replicas.hpp>
+#include <tutti/train.hpp>
 
 #include <algorithm>
 #include <array>

@@ -8,10 +8,8 @@
 #include "train_mnist/checkpoint.hpp"
 #include "train_mnist/network.hpp"
 
-#include <tutti/train/data_parallel.hpp>
-#include <tutti/train/partition.hpp>
-#include <tutti/train/replicas.hpp>
-#include <tutti/train/tracking.hpp>
+#include <tutti/track.hpp>
+#include <tutti/train.hpp>
 
 #include <algorithm>
 #include <array>

@@ -23,8 +23,12 @@ namespace tutti {
 //                                      void(error_code, status); one block of the handler's associated
 //                                      allocator
 //   tutti::start(world.barrier())      now; the request is awaited later
-//   world.barrier().connect(receiver)  a sender's shape: set_value(T...), set_error(error_code),
-//                                      set_stopped()
+//   world.barrier().connect(receiver)  a receiver of the program's: set_value(T...), set_error(error_code),
+//                                      set_stopped(); no allocation
+//   stdexec::then(world.barrier(), f)  a sender for std::execution (P2300) and stdexec, which take what can be
+//                                      awaited for one: set_value(T...), set_error(std::exception_ptr), where
+//                                      errc::cancelled is an error too; one coroutine frame, of theirs. To be
+//                                      started on the loop thread
 //
 // T is void or status. Buffers must stay valid, and unmodified (sent) or untouched (received), until it has
 // completed, failed, or been cancelled. Destroying the awaiting frame cancels it; on return no buffer is
@@ -83,7 +87,9 @@ class [[nodiscard(
     direct_.emplace(state_, std::move(handler));
   }
 
+  // Receivers of P2300 want operation states that are marked by a type of their library: it makes them itself.
   template <class Receiver>
+    requires(!requires { typename std::decay_t<Receiver>::receiver_concept; })
   detail::connected<T, std::decay_t<Receiver>> connect(Receiver&& receiver) && {
     return detail::connected<T, std::decay_t<Receiver>>(state_.what(), std::forward<Receiver>(receiver));
   }

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 #include <typeinfo>
 
@@ -99,6 +100,60 @@ constexpr bool is_complex(element_type type) noexcept {
   return type == element_type::complex_float32 || type == element_type::complex_float64;
 }
 
+// How the library's loops over elements (coll/kernels.hpp) take them.
+enum class loops_over : std::uint8_t {
+  nothing,         // there is no loop
+  elements,        // as they are
+  unsigned_ones,   // integers as unsigned ones, which have the same bits and may overflow
+  unsigned_reals,  // likewise, and complex numbers as two real ones
+  bytes
+};
+
+// What differs among reductions: what asks reads the row.
+struct reduction_row {
+  reduce_kind kind;
+  const char* name;
+  bool integers, floating, complex, boolean;  // of which elements it is
+  bool rounds;                                // so that partial results of halves are kept as floats
+  loops_over loops;
+};
+
+namespace rows {
+using x = reduce_kind;
+using o = loops_over;
+inline constexpr bool yes = true, no = false;
+
+// clang-format off
+inline constexpr reduction_row reduction_rows[] = {
+// kind             name          integers floating complex boolean rounds loops over
+  {x::none,         "none",       no,      no,      no,     no,     no,    o::nothing},
+  {x::sum,          "sum",        yes,     yes,     yes,    no,     yes,   o::unsigned_reals},
+  {x::product,      "product",    yes,     yes,     yes,    no,     yes,   o::unsigned_ones},
+  {x::min,          "min",        yes,     yes,     no,     yes,    no,    o::elements},
+  {x::max,          "max",        yes,     yes,     no,     yes,    no,    o::elements},
+  {x::band,         "band",       yes,     no,      no,     yes,    no,    o::bytes},
+  {x::bor,          "bor",        yes,     no,      no,     yes,    no,    o::bytes},
+  {x::bxor,         "bxor",       yes,     no,      no,     yes,    no,    o::bytes},
+  {x::avg,          "avg",        no,      yes,     yes,    no,     yes,   o::unsigned_reals},
+  {x::user,         "user's",     no,      no,      no,     no,     no,    o::nothing},
+  {x::premul_sum,   "premul_sum", yes,     yes,     yes,    no,     yes,   o::nothing},  // as a sum, once multiplied
+};
+// clang-format on
+}  // namespace rows
+
+using rows::reduction_rows;
+
+consteval bool reductions_are_in_order() noexcept {
+  for (std::size_t i = 0; i < std::size(reduction_rows); ++i)
+    if (static_cast<std::size_t>(reduction_rows[i].kind) != i) return false;
+  return true;
+}
+static_assert(reductions_are_in_order());
+
+constexpr const reduction_row& row_of(reduce_kind kind) noexcept {
+  return reduction_rows[static_cast<std::size_t>(kind)];
+}
+
 // One reduction, ready to run on type-erased elements. The built-in ones are found by kind and element type;
 // a user's brings its loop: out[i] = op(...op(inputs[0][i], inputs[1][i])..., inputs[n-1][i]); `out` may be
 // one of the inputs.
@@ -138,27 +193,11 @@ template <class Op, class T>
 consteval bool reduces() {
   constexpr element_type type = element_type_of<T>();
   if constexpr (built_in<Op>) {
-    constexpr bool number = is_integer(type) || is_floating(type) || is_complex(type);
-    switch (Op::kind) {
-      case reduce_kind::sum:
-      case reduce_kind::product:
-        return number;
-      case reduce_kind::premul_sum:
-        if constexpr (requires(Op op) { op.factor; })
-          return number && (!is_integer(type) || std::is_integral_v<decltype(Op::factor)>);
-        return false;
-      case reduce_kind::avg:
-        return is_floating(type) || is_complex(type);
-      case reduce_kind::min:
-      case reduce_kind::max:
-        return is_integer(type) || is_floating(type) || type == element_type::boolean;
-      case reduce_kind::band:
-      case reduce_kind::bor:
-      case reduce_kind::bxor:
-        return is_integer(type) || type == element_type::boolean;
-      default:
-        return false;
-    }
+    constexpr reduction_row row = row_of(Op::kind);
+    if constexpr (requires(Op op) { op.factor; })
+      if (is_integer(type) && !std::is_integral_v<decltype(Op::factor)>) return false;
+    return (row.integers && is_integer(type)) || (row.floating && is_floating(type)) ||
+           (row.complex && is_complex(type)) || (row.boolean && type == element_type::boolean);
   } else {
     return user_op<Op, T>;
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everything.
+// The runtime: everything of tutti::tutti.
 #pragma once
 
 #include <tutti/algorithm.hpp>
@@ -28,6 +28,7 @@
 #include <tutti/sleep.hpp>
 #include <tutti/spawn.hpp>
 #include <tutti/status.hpp>
+#include <tutti/store.hpp>
 #include <tutti/task.hpp>
 #include <tutti/tls.hpp>
 #include <tutti/trace.hpp>

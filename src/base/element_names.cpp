@@ -43,31 +43,8 @@ const char* name_of(element_type type) noexcept {
 }
 
 const char* name_of(reduce_kind kind) noexcept {
-  switch (kind) {
-    case reduce_kind::none:
-      return "none";
-    case reduce_kind::sum:
-      return "sum";
-    case reduce_kind::product:
-      return "product";
-    case reduce_kind::min:
-      return "min";
-    case reduce_kind::max:
-      return "max";
-    case reduce_kind::band:
-      return "band";
-    case reduce_kind::bor:
-      return "bor";
-    case reduce_kind::bxor:
-      return "bxor";
-    case reduce_kind::avg:
-      return "avg";
-    case reduce_kind::user:
-      return "user's";
-    case reduce_kind::premul_sum:
-      return "premul_sum";
-  }
-  return "?";
+  // Not so of what a damaged record says.
+  return static_cast<std::size_t>(kind) < std::size(detail::reduction_rows) ? detail::row_of(kind).name : "?";
 }
 
 }  // namespace tutti

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms, one per source file, each with its idea and cost on top.
+// The algorithms: a file in coll/algorithms/ and a row here for each.
 //
 // Prepared data go in and finished data come out of all_reduce_*; the other reductions are finished by their
 // caller, but for those on a collective segment (*_shared_memory), which also take halves as they are and
-// round them once. Buffers of blocks have the own block in its place already, where that is said.
+// round them once.
 #pragma once
 
 #include "coll/blocks.hpp"
+#include "coll/choice.hpp"
 #include "coll/collective.hpp"
+#include "coll/move_bytes.hpp"
 
 #include <cstddef>
 #include <tutti/reduce_op.hpp>
@@ -15,67 +17,152 @@
 
 namespace tutti::coll {
 
-// What is to be reduced. all_reduce_*, reduce_binomial and scan_* work in place, all_reduce_ring also from an
-// input apart, and all_reduce_shared_memory too.
+// What is to be reduced. The contribution of this rank is at `input`, the result goes to `data`; the two may be
+// the same, and do not overlap otherwise. Only of a reduce may `data` be null, on ranks that are not the root;
+// where it is not, it may be written over.
 struct reduce_call {
-  reduce_call(void* d, std::size_t n, std::size_t bytes, element_type t, const detail::reduction& o,
-              int all) noexcept
-      : data(d), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
+  reduce_call(void* d, const void* in, std::size_t n, std::size_t bytes, element_type t,
+              const detail::reduction& o, int all) noexcept
+      : data(d), input(in), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
+  // Where an algorithm works in place.
+  void copy_input() noexcept {
+    move_bytes(data, input, count * element_bytes);
+    input = data;
+  }
   void* data;
-  const void* input = nullptr;  // of all_reduce_ring and _shared_memory: this rank's contribution, where it
-                                // is not in `data` already
-  std::size_t count;            // elements
+  const void* input;
+  std::size_t count;  // elements
   std::size_t element_bytes;
   element_type type;
   detail::reduction op;
   int ranks;  // whose contributions there are: what avg divides by
 };
 
-task<> barrier_dissemination(collective c);
-task<> barrier_shared_memory(collective c);
-task<> barrier_hierarchical(collective c);
-
-task<> broadcast_binomial(collective c, void* data, std::size_t bytes, int root);
-task<> broadcast_scatter_all_gather(collective c, void* data, std::size_t bytes, int root);
-task<> broadcast_shared_memory(collective c, void* data, std::size_t bytes, int root);
-task<> broadcast_hierarchical(collective c, void* data, std::size_t bytes, int root);
-
-task<> reduce_binomial(collective c, reduce_call r, int root);
-task<> reduce_scatter_gather(collective c, reduce_call r, void* result, int root);
-task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root);
-task<> reduce_hierarchical(collective c, reduce_call r, int root);
-
-task<> all_reduce_recursive_doubling(collective c, reduce_call r);
-task<> all_reduce_rabenseifner(collective c, reduce_call r);
-task<> all_reduce_ring(collective c, reduce_call r);
-task<> all_reduce_shared_memory(collective c, reduce_call r);
-task<> all_reduce_hierarchical(collective c, reduce_call r);
-task<> all_reduce_hierarchical_split(collective c, reduce_call r);
-
-// `result`: this rank's block, which may lie where it lay in the input.
-task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts, void* result);
-task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts, void* result);
-task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts, void* result);
-
-task<> gather_linear(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes,
-                     int root);
-task<> gather_binomial(collective c, const void* block, void* data, std::size_t block_bytes, int root);
-task<> scatter_linear(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes,
+// What the algorithms of each collective are given. Every buffer is where the call has it; `own_bytes`: of this rank's
+// block, for ranks that do not know all blocks.
+template <operation_kind Kind>
+struct algorithm_form;
+template <>
+struct algorithm_form<operation_kind::barrier> {
+  using type = task<>(collective c);
+};
+template <>
+struct algorithm_form<operation_kind::broadcast> {
+  using type = task<>(collective c, void* data, std::size_t bytes, int root);
+};
+template <>
+struct algorithm_form<operation_kind::reduce> {
+  using type = task<>(collective c, reduce_call r, int root);
+};
+template <>
+struct algorithm_form<operation_kind::all_reduce> {
+  using type = task<>(collective c, reduce_call r);
+};
+template <>
+struct algorithm_form<operation_kind::scatter> {
+  using type = task<>(collective c, const void* data, void* block, blocks parts, std::size_t own_bytes,
                       int root);
-task<> scatter_binomial(collective c, const void* data, void* block, std::size_t block_bytes, int root);
-
-// The block that this rank has in its place: its own number, or any that is one more than the left
-// neighbour's.
-task<> all_gather_ring(collective c, void* data, blocks parts, int own);
-task<> all_gather_bruck(collective c, void* data, std::size_t block_bytes);
-// This rank's block is at `block`, and in its place already or anywhere else.
-task<> all_gather_shared_memory(collective c, const void* block, void* data, blocks parts);
-
-task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, void* result, blocks in_parts);
-task<> all_to_all_shared_memory(collective c, const void* data, void* result, std::size_t block_bytes);
-task<> all_to_all_bruck(collective c, const void* data, void* result, std::size_t block_bytes);
-
+};
+template <>
+struct algorithm_form<operation_kind::gather> {
+  using type = task<>(collective c, const void* block, void* data, blocks parts, std::size_t own_bytes,
+                      int root);
+};
+template <>
+struct algorithm_form<operation_kind::all_gather> {
+  using type = task<>(collective c, const void* block, void* data, blocks parts);
+};
+// `r.data`: this rank's block, which may lie where it lies in the input.
+template <>
+struct algorithm_form<operation_kind::reduce_scatter> {
+  using type = task<>(collective c, reduce_call r, blocks parts);
+};
+// `data` and `result` do not overlap.
+template <>
+struct algorithm_form<operation_kind::all_to_all> {
+  using type = task<>(collective c, const void* data, blocks out_parts, void* result, blocks in_parts);
+};
 // `before` null: inclusive.
-task<> scan_recursive_doubling(collective c, reduce_call r, void* before);
+template <>
+struct algorithm_form<operation_kind::scan> {
+  using type = task<>(collective c, reduce_call r, void* before);
+};
+template <>
+struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation_kind::scan> {};
+
+// The rows, in the order of kinds: of one kind's the first that fits is taken, from the top. An algorithm applies from so
+// many ranks, up to so many bytes (of one rank's whole vector; of blocks, of the largest buffer), where it has what it
+// needs (coll/choice.hpp). Switch points measured with perf/ on two cores over shared memory where perf/NOTES.md says so;
+// the others are MPICH's usual ones.
+// clang-format off
+#define TUTTI_ALGORITHM_ROWS(ROW)                                                                                         \
+/*    kind            name                coroutine                      needs                 ranks  bytes            */ \
+  ROW(barrier,        shared_memory,      barrier_shared_memory,         segment,              0,     any_size)           \
+  ROW(barrier,        hierarchical,       barrier_hierarchical,          hierarchy,            0,     any_size)           \
+  ROW(barrier,        dissemination,      barrier_dissemination,         nothing,              0,     any_size)           \
+                                                                                                                          \
+  ROW(broadcast,      shared_memory,      broadcast_shared_memory,       segment,              0,     any_size)           \
+  ROW(broadcast,      hierarchical,       broadcast_hierarchical,        hierarchy,            0,     any_size)           \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     512 * KiB)          \
+  ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,              8,     any_size)           \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     any_size)           \
+  ROW(broadcast,      ring,               broadcast_ring,                nothing,              0,     any_size)           \
+                                                                                                                          \
+  ROW(reduce,         shared_memory,      reduce_shared_memory,          segment,              0,     any_size)           \
+  ROW(reduce,         hierarchical,       reduce_hierarchical,           hierarchy,            0,     any_size)           \
+  ROW(reduce,         binomial,           reduce_binomial,               nothing,              3,     64 * KiB)           \
+  ROW(reduce,         ring,               reduce_ring,                   nothing,              3,     any_size)           \
+  ROW(reduce,         binomial,           reduce_binomial,               nothing,              0,     any_size)           \
+                                                                                                                          \
+  ROW(all_reduce,     shared_memory,      all_reduce_shared_memory,      segment,              0,     any_size)           \
+  ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,            0,     64 * KiB)           \
+  ROW(all_reduce,     hierarchical_split, all_reduce_hierarchical_split, even_hierarchy,       0,     any_size)           \
+  ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,            0,     any_size)           \
+  ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              0,     64 * KiB)           \
+  ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              4,     1024 * KiB)         \
+  ROW(all_reduce,     ring,               all_reduce_ring,               nothing,              0,     any_size)           \
+                                                                                                                          \
+  ROW(scatter,        binomial,           scatter_binomial,              even_blocks,          16,    32 * KiB)           \
+  ROW(scatter,        linear,             scatter_linear,                nothing,              0,     any_size)           \
+  ROW(gather,         binomial,           gather_binomial,               even_blocks,          16,    32 * KiB)           \
+  ROW(gather,         linear,             gather_linear,                 nothing,              0,     any_size)           \
+                                                                                                                          \
+  ROW(all_gather,     shared_memory,      all_gather_shared_memory,      segment,              0,     any_size)           \
+  ROW(all_gather,     bruck,              all_gather_bruck,              even_blocks,          3,     80 * KiB)           \
+  ROW(all_gather,     ring,               all_gather_ring,               nothing,              0,     any_size)           \
+                                                                                                                          \
+  ROW(reduce_scatter, shared_memory,      reduce_scatter_shared_memory,  segment,              0,     any_size)           \
+  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              0,     256 * KiB)          \
+  ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,              0,     any_size)           \
+                                                                                                                          \
+  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  3,     any_size)           \
+  ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  0,     16 * KiB)           \
+  ROW(all_to_all,     bruck,              all_to_all_bruck,              even_blocks,          8,     4 * KiB)            \
+  ROW(all_to_all,     pairwise,           all_to_all_pairwise,           nothing,              0,     any_size)           \
+                                                                                                                          \
+  ROW(scan,           recursive_doubling, scan_recursive_doubling,       nothing,              0,     any_size)           \
+  ROW(exclusive_scan, recursive_doubling, scan_recursive_doubling,       nothing,              0,     any_size)
+// clang-format on
+
+#define TUTTI_DECLARE(kind, name, coroutine, ...) algorithm_form<operation_kind::kind>::type coroutine;
+TUTTI_ALGORITHM_ROWS(TUTTI_DECLARE)
+#undef TUTTI_DECLARE
+
+// The coroutine of an algorithm that the collective has.
+template <operation_kind Kind>
+auto* coroutine_of(algorithm a) noexcept {
+  using form = typename algorithm_form<Kind>::type;
+  form* found = nullptr;
+#define TUTTI_FIND(kind, name, coroutine, ...) \
+  if constexpr (Kind == operation_kind::kind)  \
+    if (a == algorithm::name) found = coroutine;
+  TUTTI_ALGORITHM_ROWS(TUTTI_FIND)
+#undef TUTTI_FIND
+  return found;
+}
+
+// What algorithms have in common: blocks go round. The block that this rank has in its place is `own`: its own
+// number, or any that is one more than the left neighbour's.
+task<> pass_blocks_round(collective c, void* data, blocks parts, int own);
 
 }  // namespace tutti::coll

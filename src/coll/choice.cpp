@@ -2,6 +2,7 @@
 #include "coll/choice.hpp"
 
 #include "base/env.hpp"
+#include "coll/algorithms.hpp"
 
 #include <fmt/format.h>
 
@@ -23,54 +24,29 @@ using enum algorithm;
 constexpr std::size_t any_size = ~std::size_t{0};
 constexpr std::size_t KiB = 1024;
 
-// In the order of kinds; of one kind's the first that fits, from the top. Switch points measured with perf/ on two
-// cores over shared memory where perf/NOTES.md says so; the others are MPICH's usual ones.
-constexpr rule table[] = {
-    {kind::barrier, false, 0, any_size, shared_memory},
-    {kind::barrier, true, 0, any_size, hierarchical},
-    {kind::barrier, false, 0, any_size, dissemination},
-
-    {kind::broadcast, false, 0, any_size, shared_memory},
-    {kind::broadcast, true, 0, any_size, hierarchical},
-    {kind::broadcast, false, 8, 512 * KiB, binomial},
-    {kind::broadcast, false, 8, any_size, scatter_all_gather},
-    {kind::broadcast, false, 0, any_size, binomial},
-
-    {kind::reduce, false, 0, any_size, shared_memory},
-    {kind::reduce, true, 0, any_size, hierarchical},
-    {kind::reduce, false, 3, 64 * KiB, binomial},
-    {kind::reduce, false, 3, any_size, ring},
-    {kind::reduce, false, 0, any_size, binomial},
-
-    {kind::all_reduce, false, 0, any_size, shared_memory},
-    {kind::all_reduce, true, 0, 64 * KiB, hierarchical},
-    {kind::all_reduce, true, 0, any_size, hierarchical_split},
-    {kind::all_reduce, true, 0, any_size, hierarchical},
-    {kind::all_reduce, false, 0, 64 * KiB, recursive_doubling},
-    {kind::all_reduce, false, 4, 1024 * KiB, rabenseifner},
-    {kind::all_reduce, false, 0, any_size, ring},
-
-    {kind::scatter, false, 16, 32 * KiB, binomial},
-    {kind::scatter, false, 0, any_size, linear},
-    {kind::gather, false, 16, 32 * KiB, binomial},
-    {kind::gather, false, 0, any_size, linear},
-
-    {kind::all_gather, false, 0, any_size, shared_memory},
-    {kind::all_gather, false, 3, 80 * KiB, bruck},
-    {kind::all_gather, false, 0, any_size, ring},
-
-    {kind::reduce_scatter, false, 0, any_size, shared_memory},
-    {kind::reduce_scatter, false, 0, 256 * KiB, direct},
-    {kind::reduce_scatter, false, 0, any_size, ring},
-
-    {kind::all_to_all, false, 3, any_size, shared_memory},
-    {kind::all_to_all, false, 0, 16 * KiB, shared_memory},
-    {kind::all_to_all, false, 8, 4 * KiB, bruck},
-    {kind::all_to_all, false, 0, any_size, pairwise},
-
-    {kind::scan, false, 0, any_size, recursive_doubling},
-    {kind::exclusive_scan, false, 0, any_size, recursive_doubling},
+struct row {
+  rule when;
+  needs need{};
+  const char* name = nullptr;
 };
+constexpr row table[] = {
+#define TUTTI_ROW(kind, name, coroutine, need, ranks, bytes) \
+  {{operation_kind::kind, false, ranks, bytes, name}, needs::need, #name},
+    TUTTI_ALGORITHM_ROWS(TUTTI_ROW)
+#undef TUTTI_ROW
+};
+
+// Each of its algorithms once, in the order of their values.
+constexpr auto every_algorithm = [] {
+  struct {
+    std::array<algorithm, std::size(table)> names{};
+    std::size_t size = 0;
+  } all;
+  for (int a = 1; a <= 255; ++a)
+    if (std::ranges::any_of(table, [a](const row& r) { return static_cast<int>(r.when.use) == a; }))
+      all.names[all.size++] = static_cast<algorithm>(a);
+  return all;
+}();
 
 // The uneven forms have the algorithms of the even ones that can do them.
 kind even_form(kind k) noexcept { return detail::row_of(k).even; }
@@ -84,16 +60,16 @@ std::optional<kind> kind_named(std::string_view name) noexcept {
 std::optional<algorithm> algorithm_named(std::string_view name) noexcept {
   if (name == "two_level") return hierarchical;               // deprecated
   if (name == "two_level_slices") return hierarchical_split;  // deprecated
-  for (int a = 0; a <= static_cast<int>(hierarchical_split); ++a)
-    if (name == tutti::name_of(static_cast<algorithm>(a))) return static_cast<algorithm>(a);
+  if (name == tutti::name_of(automatic)) return automatic;
+  for (const algorithm a : all_algorithms())
+    if (name == tutti::name_of(a)) return a;
   return std::nullopt;
 }
 
 std::string algorithms_of(kind k) {
   std::string names;
-  for (int a = 1; a <= static_cast<int>(hierarchical_split); ++a)
-    if (has(k, static_cast<algorithm>(a)))
-      names += (names.empty() ? "" : ", ") + std::string(tutti::name_of(static_cast<algorithm>(a)));
+  for (const algorithm a : all_algorithms())
+    if (has(k, a)) names += (names.empty() ? "" : ", ") + std::string(tutti::name_of(a));
   return names;
 }
 
@@ -140,24 +116,51 @@ std::vector<rule> tuned_rules() {
   return parse_rules(text.str(), *path);
 }
 
-std::optional<algorithm> first_fitting(std::span<const rule> rules, const situation& s) noexcept {
-  const kind k = even_form(s.kind);
-  for (const rule& r : rules) {
-    if (r.kind != k || (r.hierarchy && !s.hierarchy) || s.ranks < r.ranks || s.bytes > r.bytes) continue;
-    if (fits(r.use, s)) return r.use;
+bool meets(needs need, const situation& s) noexcept {
+  switch (need) {
+    case needs::nothing:
+      return true;
+    case needs::even_blocks:
+      return s.even_blocks;
+    case needs::segment:
+      return s.shared_memory;
+    case needs::segment_even_blocks:
+      return s.shared_memory && s.even_blocks;
+    case needs::hierarchy:
+      return s.hierarchy;
+    case needs::even_hierarchy:
+      return s.hierarchy && s.even_hosts;
   }
-  return std::nullopt;
+  return false;
 }
 
-static_assert(std::ranges::is_sorted(table, {}, &rule::kind));
+const char* text_of(needs need) noexcept {
+  switch (need) {
+    case needs::nothing:
+      return "nothing";
+    case needs::even_blocks:
+      return "blocks of equal size";
+    case needs::segment:
+      return "2 to 16 ranks that all share memory";
+    case needs::segment_even_blocks:
+      return "2 to 16 ranks that all share memory, and blocks of equal size";
+    case needs::hierarchy:
+      return "several hosts with several ranks each";
+    case needs::even_hierarchy:
+      return "several hosts with several ranks each, the same number on all";
+  }
+  return "?";
+}
+
+static_assert(std::ranges::is_sorted(table, {}, [](const row& r) { return r.when.kind; }));
 
 // The rows of one kind, which stand together.
-std::span<const rule> rows_of(kind k) noexcept {
+std::span<const row> rows_of(kind k) noexcept {
   static constexpr auto first = [] {
     std::array<std::uint8_t, std::size(detail::operation_rows) + 1> at{};
     for (std::size_t of = 0; of < std::size(detail::operation_rows); ++of) {
       std::size_t n = 0;
-      for (const rule& r : table) n += static_cast<std::size_t>(r.kind) < of ? 1 : 0;
+      for (const row& r : table) n += static_cast<std::size_t>(r.when.kind) < of ? 1 : 0;
       at[of] = static_cast<std::uint8_t>(n);
     }
     at.back() = static_cast<std::uint8_t>(std::size(table));
@@ -167,29 +170,31 @@ std::span<const rule> rows_of(kind k) noexcept {
   return std::span(table).subspan(first[of], first[of + 1] - first[of]);
 }
 
+// Null: the collective has no such algorithm.
+const row* find(kind k, algorithm a) noexcept {
+  for (const row& r : rows_of(even_form(k)))
+    if (r.when.use == a) return &r;
+  return nullptr;
+}
+
+bool applies(const rule& r, const situation& s) noexcept {
+  return (!r.hierarchy || s.hierarchy) && s.ranks >= r.ranks && s.bytes <= r.bytes;
+}
+
 }  // namespace
 
-bool has(operation_kind k, algorithm a) noexcept {
-  return std::ranges::any_of(rows_of(even_form(k)), [a](const rule& r) { return r.use == a; });
-}
+bool has(operation_kind kind, algorithm a) noexcept { return find(kind, a) != nullptr; }
 
 bool fits(algorithm a, const situation& s) noexcept {
-  switch (a) {
-    case hierarchical:
-      return s.hierarchy;
-    case hierarchical_split:
-      return s.hierarchy && s.even_hosts;
-    case bruck:
-    case binomial:
-      return s.even_blocks;
-    case shared_memory:
-      return s.shared_memory && s.kind != kind::all_to_all_v;
-    default:
-      return true;
-  }
+  const row* const r = find(s.kind, a);
+  return r != nullptr && meets(r->need, s);
 }
 
-std::span<const rule> built_in_rules() noexcept { return table; }
+std::vector<rule> built_in_rules() {
+  std::vector<rule> rules;
+  for (const row& r : table) rules.push_back(r.when);
+  return rules;
+}
 
 std::vector<rule> parse_rules(std::string_view text, const std::string& source) {
   std::vector<rule> rules;
@@ -238,28 +243,39 @@ std::string text_of(std::span<const rule> rules) {
 
 algorithm choose(const situation& s, algorithm wanted) {
   if (wanted != automatic) {
-    if (!has(s.kind, wanted))
+    const row* const r = find(s.kind, wanted);
+    if (r == nullptr)
       throw error(errc::invalid_argument, fmt::format("{} has no algorithm {}; there are {}", name_of(s.kind),
                                                       tutti::name_of(wanted), algorithms_of(s.kind)));
-    if (!fits(wanted, s))
-      throw error(errc::invalid_argument,
-                  fmt::format("the algorithm {} cannot do this {}: it needs {}", tutti::name_of(wanted),
-                              name_of(s.kind),
-                              wanted == hierarchical || wanted == hierarchical_split
-                                  ? "several hosts with several ranks each, for slices the same number"
-                              : wanted == shared_memory
-                                  ? "2 to 16 ranks that all share memory, and blocks that all know"
-                                  : "blocks of equal size"));
+    if (!meets(r->need, s))
+      throw error(errc::invalid_argument, fmt::format("the algorithm {} cannot do this {}: it needs {}",
+                                                      r->name, name_of(s.kind), text_of(r->need)));
     return wanted;
   }
   static const std::map<kind, algorithm> forced = forced_by_environment();
   static const std::vector<rule> tuned = tuned_rules();
-  const auto by_force = forced.find(even_form(s.kind));
+  const kind even = even_form(s.kind);
+  const auto by_force = forced.find(even);
   if (by_force != forced.end() && fits(by_force->second, s)) return by_force->second;
-  if (!tuned.empty())
-    if (const auto found = first_fitting(tuned, s)) return *found;
-  const auto found = first_fitting(rows_of(even_form(s.kind)), s);
-  return found ? *found : automatic;
+  for (const rule& r : tuned)
+    if (r.kind == even && applies(r, s) && fits(r.use, s)) return r.use;
+  for (const row& r : rows_of(even))
+    if (applies(r.when, s) && meets(r.need, s)) return r.when.use;
+  return automatic;
 }
 
 }  // namespace tutti::coll
+
+namespace tutti {
+
+std::span<const algorithm> all_algorithms() noexcept {
+  return {coll::every_algorithm.names.data(), coll::every_algorithm.size};
+}
+
+const char* name_of(algorithm a) noexcept {
+  if (a == algorithm::automatic) return "automatic";
+  const auto at = std::ranges::find(coll::table, a, [](const coll::row& r) { return r.when.use; });
+  return at != std::end(coll::table) ? at->name : "?";
+}
+
+}  // namespace tutti

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm a collective uses: one table, by kind, bytes, ranks and hosts.
+// Which algorithm a collective uses, by kind, bytes, ranks and hosts: from the rows of coll/algorithms.hpp.
 #pragma once
 
 #include "comm/topology.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,16 @@ struct situation {
   bool shared_memory = false;  // there is a segment, or it is worth its making
 };
 
+// What an algorithm needs, beside ranks.
+enum class needs : std::uint8_t {
+  nothing,
+  even_blocks,
+  segment,
+  segment_even_blocks,
+  hierarchy,
+  even_hierarchy
+};
+
 struct rule {
   operation_kind kind{};
   bool hierarchy = false;  // only in a world of two levels
@@ -37,7 +48,7 @@ struct rule {
 };
 
 bool has(operation_kind kind, algorithm a) noexcept;
-// Whether the algorithm can do this one.
+// Whether the collective has the algorithm, and it can do this one.
 bool fits(algorithm a, const situation& s) noexcept;
 
 // One line per rule, in the order in which they are tried, before the built-in ones; # begins a comment:
@@ -46,7 +57,7 @@ bool fits(algorithm a, const situation& s) noexcept;
 // Throws errc::invalid_argument naming `source` and the line.
 std::vector<rule> parse_rules(std::string_view text, const std::string& source);
 std::string text_of(std::span<const rule> rules);
-std::span<const rule> built_in_rules() noexcept;
+std::vector<rule> built_in_rules();
 
 // `wanted` by the call, else TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial), else the rules of the
 // file TUTTI_TUNING, else the built-in ones. Throws errc::invalid_argument when `wanted` does not fit, or

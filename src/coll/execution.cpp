@@ -59,12 +59,7 @@ task<> gather_body(const call* w, collective c, algorithm a) {
   const blocks parts = w->kind == kind::gather || !is_root
                            ? blocks::even(own)
                            : laid_out(w->out_counts, w->out.element_bytes, memory);
-  if (a == algorithm::binomial) {
-    co_await gather_binomial(c, w->in.data, w->out.data, own, w->peer);
-    co_return;
-  }
-  if (is_root) move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()), w->in.data, own);
-  co_await gather_linear(c, w->in.data, w->out.data, parts, own, w->peer);
+  co_await coroutine_of<kind::gather>(a)(c, w->in.data, w->out.data, parts, own, w->peer);
 }
 
 task<> scatter_body(const call* w, collective c, algorithm a) {
@@ -74,60 +69,28 @@ task<> scatter_body(const call* w, collective c, algorithm a) {
   const blocks parts = w->kind == kind::scatter || !is_root
                            ? blocks::even(own)
                            : laid_out(w->in_counts, w->in.element_bytes, memory);
-  if (a == algorithm::binomial) {
-    co_await scatter_binomial(c, w->in.data, w->out.data, own, w->peer);
-    co_return;
-  }
-  if (is_root) move_bytes(w->out.data, static_cast<const char*>(w->in.data) + parts.begin(c.rank()), own);
-  co_await scatter_linear(c, w->in.data, w->out.data, parts, own, w->peer);
+  co_await coroutine_of<kind::scatter>(a)(c, w->in.data, w->out.data, parts, own, w->peer);
 }
 
 task<> all_gather_body(const call* w, collective c, algorithm a) {
   auto memory = c.scratch().take(layout_bytes(w->out_counts));
-  const std::size_t own = w->in.bytes();
-  const blocks parts =
-      w->kind == kind::all_gather ? blocks::even(own) : laid_out(w->out_counts, w->out.element_bytes, memory);
-  if (a == algorithm::shared_memory) {
-    co_await all_gather_shared_memory(c, w->in.data, w->out.data, parts);
-    co_return;
-  }
-  move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()), w->in.data, own);
-  if (a == algorithm::bruck) {
-    co_await all_gather_bruck(c, w->out.data, own);
-  } else {
-    co_await all_gather_ring(c, w->out.data, parts, c.rank());
-  }
+  const blocks parts = w->kind == kind::all_gather ? blocks::even(w->in.bytes())
+                                                   : laid_out(w->out_counts, w->out.element_bytes, memory);
+  co_await coroutine_of<kind::all_gather>(a)(c, w->in.data, w->out.data, parts);
 }
 
 task<> all_to_all_body(const call* w, collective c, algorithm a) {
-  const auto ranks = static_cast<std::size_t>(c.size());
-  if (w->kind == kind::all_to_all_v) {
-    auto out_memory = c.scratch().take(layout_bytes(w->in_counts));
-    auto in_memory = c.scratch().take(layout_bytes(w->out_counts));
-    const blocks out_parts = laid_out(w->in_counts, w->in.element_bytes, out_memory);
-    const blocks in_parts = laid_out(w->out_counts, w->out.element_bytes, in_memory);
-    move_bytes(static_cast<char*>(w->out.data) + in_parts.begin(c.rank()),
-               static_cast<const char*>(w->in.data) + out_parts.begin(c.rank()), out_parts.bytes(c.rank()));
-    co_await all_to_all_pairwise(c, w->in.data, out_parts, w->out.data, in_parts);
-    co_return;
-  }
-  const std::size_t block = w->in.bytes() / ranks;
-  if (a == algorithm::bruck) {
-    co_await all_to_all_bruck(c, w->in.data, w->out.data, block);
-    co_return;
-  }
-  const bool in_place = w->in.data == w->out.data;
+  const bool even = w->kind == kind::all_to_all;
+  auto out_memory = c.scratch().take(layout_bytes(w->in_counts));
+  auto in_memory = c.scratch().take(layout_bytes(w->out_counts));
+  const blocks block = blocks::even(w->in.bytes() / static_cast<std::size_t>(c.size()));
+  const blocks out_parts = even ? block : laid_out(w->in_counts, w->in.element_bytes, out_memory);
+  const blocks in_parts = even ? block : laid_out(w->out_counts, w->out.element_bytes, in_memory);
+  const bool in_place = even && w->in.data == w->out.data;
   auto copy = c.scratch().take(in_place ? w->in.bytes() : 0);
-  const void* const from = in_place ? copy.data() : w->in.data;
   if (in_place) move_bytes(copy.data(), w->in.data, w->in.bytes());
-  if (a == algorithm::shared_memory) {
-    co_await all_to_all_shared_memory(c, from, w->out.data, block);
-    co_return;
-  }
-  const blocks parts = blocks::even(block);
-  move_bytes(static_cast<char*>(w->out.data) + parts.begin(c.rank()),
-             static_cast<const char*>(from) + parts.begin(c.rank()), block);
-  co_await all_to_all_pairwise(c, from, parts, w->out.data, parts);
+  const void* const from = in_place ? copy.data() : w->in.data;
+  co_await coroutine_of<kind::all_to_all>(a)(c, from, out_parts, w->out.data, in_parts);
 }
 
 // ---- reductions ----
@@ -168,23 +131,6 @@ struct accumulator {
 
 bool is_prepared(const call& w) noexcept { return w.op.kind != reduce_kind::premul_sum; }
 
-task<> all_reduce_with(algorithm a, const collective& c, const reduce_call& r) {
-  switch (a) {
-    case algorithm::rabenseifner:
-      return all_reduce_rabenseifner(c, r);
-    case algorithm::ring:
-      return all_reduce_ring(c, r);
-    case algorithm::shared_memory:
-      return all_reduce_shared_memory(c, r);
-    case algorithm::hierarchical:
-      return all_reduce_hierarchical(c, r);
-    case algorithm::hierarchical_split:
-      return all_reduce_hierarchical_split(c, r);
-    default:
-      return all_reduce_recursive_doubling(c, r);
-  }
-}
-
 task<> all_reduce_body(const call* w, collective c, algorithm a) {
   const accumulator elements(*w, a);
   const std::size_t count = w->out.count;
@@ -200,13 +146,11 @@ task<> all_reduce_body(const call* w, collective c, algorithm a) {
       at += piece.count * elements.bytes;
     }
   }
-  // These use the input where it lies; for the others it is copied.
-  const bool in_as_it_is =
-      direct && (a == algorithm::ring || a == algorithm::shared_memory) && is_prepared(*w) && c.size() > 1;
+  const bool in_as_it_is = direct && is_prepared(*w) && c.size() > 1;
   if (!is_list && !in_as_it_is) elements.load(*w, w->in.data, data, count);
-  reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
-  if (in_as_it_is) r.input = w->in.data;
-  co_await all_reduce_with(a, c, r);
+  const void* const input = in_as_it_is ? w->in.data : data;
+  co_await coroutine_of<kind::all_reduce>(a)(
+      c, reduce_call(data, input, count, elements.bytes, elements.type, w->op, c.size()));
   if (is_list) {
     const char* at = data;
     for (std::size_t i = 0; i < w->list.size; ++i) {
@@ -223,40 +167,17 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
   const accumulator elements(*w, a);
   const bool is_root = c.rank() == w->peer;
   const std::size_t count = w->in.count;
-  const std::size_t bytes = count * elements.bytes;
-  void* const out = w->out.data;
-  if (a == algorithm::ring || a == algorithm::shared_memory) {
-    // The input stays as it is: it can be used where it lies.
-    const bool in_as_it_is = elements.same() && is_prepared(*w);
-    auto memory = c.scratch().take(in_as_it_is ? 0 : bytes);
-    void* const data = in_as_it_is ? w->in.data : memory.data();
-    if (!in_as_it_is) elements.load(*w, w->in.data, data, count);
-    void* const result = is_root && elements.same() ? out : data;
-    const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
-    if (a == algorithm::shared_memory) {
-      co_await reduce_shared_memory(c, r, result, w->peer);
-    } else {
-      co_await reduce_scatter_gather(c, r, result, w->peer);
-    }
-    if (!is_root) co_return;
-    if (a != algorithm::shared_memory) finish(w->op, elements.type, result, count, c.size());
-    if (result != out) elements.store(result, out, count);
-    co_return;
-  }
-  // Only the root's result may be written over.
-  const bool direct = is_root && elements.same();
-  auto memory = c.scratch().take(direct ? 0 : bytes);
-  void* const data = direct ? out : memory.data();
-  elements.load(*w, w->in.data, data, count);
-  const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
-  if (a == algorithm::hierarchical) {
-    co_await reduce_hierarchical(c, r, w->peer);
-  } else {
-    co_await reduce_binomial(c, r, w->peer);
-  }
+  // The input stays as it is: it can be used where it lies.
+  const bool in_as_it_is = elements.same() && is_prepared(*w);
+  auto memory = c.scratch().take(in_as_it_is ? 0 : count * elements.bytes);
+  if (!in_as_it_is) elements.load(*w, w->in.data, memory.data(), count);
+  const void* const input = in_as_it_is ? w->in.data : memory.data();
+  void* const result = is_root && elements.same() ? w->out.data : in_as_it_is ? nullptr : memory.data();
+  co_await coroutine_of<kind::reduce>(a)(
+      c, reduce_call(result, input, count, elements.bytes, elements.type, w->op, c.size()), w->peer);
   if (!is_root) co_return;
-  finish(w->op, elements.type, data, count, c.size());
-  if (!direct) elements.store(data, out, count);
+  if (a != algorithm::shared_memory) finish(w->op, elements.type, result, count, c.size());
+  if (!elements.same()) elements.store(result, w->out.data, count);
 }
 
 task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
@@ -268,23 +189,17 @@ task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
   const bool in_as_it_is = elements.same() && is_prepared(*w);
   auto memory = c.scratch().take(in_as_it_is ? 0 : w->in.count * elements.bytes);
   auto block = c.scratch().take(elements.same() ? 0 : own * elements.bytes);
-  void* const data = in_as_it_is ? w->in.data : memory.data();
-  if (!in_as_it_is) elements.load(*w, w->in.data, data, w->in.count);
+  if (!in_as_it_is) elements.load(*w, w->in.data, memory.data(), w->in.count);
+  const void* const input = in_as_it_is ? w->in.data : memory.data();
   void* const result = elements.same() ? w->out.data : block.data();
-  const reduce_call r(data, w->in.count, elements.bytes, elements.type, w->op, c.size());
-  if (a == algorithm::shared_memory) {
-    co_await reduce_scatter_shared_memory(c, r, parts, result);
-  } else if (a == algorithm::ring) {
-    co_await reduce_scatter_ring(c, r, parts, result);
-  } else {
-    co_await reduce_scatter_direct(c, r, parts, result);
-  }
+  co_await coroutine_of<kind::reduce_scatter>(a)(
+      c, reduce_call(result, input, w->in.count, elements.bytes, elements.type, w->op, c.size()), parts);
   if (a != algorithm::shared_memory) finish(w->op, elements.type, result, own, c.size());
   if (!elements.same()) elements.store(result, w->out.data, own);
 }
 
-task<> scan_body(const call* w, collective c) {
-  const accumulator elements(*w, algorithm::automatic);
+task<> scan_body(const call* w, collective c, algorithm a) {
+  const accumulator elements(*w, a);
   const std::size_t count = w->in.count;
   const std::size_t bytes = count * elements.bytes;
   const bool exclusive = w->kind == kind::exclusive_scan;
@@ -294,8 +209,8 @@ task<> scan_body(const call* w, collective c) {
   void* const data = direct ? w->out.data : memory.data();
   void* const before = !exclusive ? nullptr : elements.same() ? w->out.data : before_memory.data();
   elements.load(*w, w->in.data, data, count);
-  const reduce_call r(data, count, elements.bytes, elements.type, w->op, c.size());
-  co_await scan_recursive_doubling(c, r, before);
+  co_await coroutine_of<kind::scan>(a)(
+      c, reduce_call(data, data, count, elements.bytes, elements.type, w->op, c.size()), before);
   if (elements.same()) co_return;
   if (!exclusive) {
     elements.store(data, w->out.data, count);
@@ -328,7 +243,7 @@ task<> group_body(operation_state* op, collective c) {
   auto* const ids = reinterpret_cast<std::uint32_t*>(memory.data());
   ids[c.rank()] = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
   // Rank 0's number is what is needed. A rank that has heard from all others knows that all called the same.
-  co_await all_gather_bruck(c, ids, sizeof(std::uint32_t));
+  co_await all_gather_bruck(c, ids + c.rank(), ids, blocks::even(sizeof(std::uint32_t)));
   const std::uint32_t id = ids[0];
   std::vector<int> ranks;
   if (w.kind == kind::duplicate) {
@@ -352,7 +267,7 @@ task<> split_body(operation_state* op, collective c) {
   mine.key = w.tag;
   mine.id = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
   all[c.rank()] = mine;
-  co_await all_gather_bruck(c, all, sizeof(proposal));
+  co_await all_gather_bruck(c, all + c.rank(), all, blocks::even(sizeof(proposal)));
   if (w.peer < 0) co_return;
   std::vector<int> ranks;
   for (int r = 0; r < c.size(); ++r)
@@ -431,16 +346,9 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
   const call& w = op->what();
   switch (w.kind) {
     case kind::barrier:
-      if (with == algorithm::shared_memory) return barrier_shared_memory(c);
-      return with == algorithm::hierarchical ? barrier_hierarchical(c) : barrier_dissemination(c);
+      return coroutine_of<kind::barrier>(with)(c);
     case kind::broadcast:
-      if (with == algorithm::shared_memory)
-        return broadcast_shared_memory(c, w.out.data, w.out.bytes(), w.peer);
-      if (with == algorithm::hierarchical)
-        return broadcast_hierarchical(c, w.out.data, w.out.bytes(), w.peer);
-      if (with == algorithm::scatter_all_gather)
-        return broadcast_scatter_all_gather(c, w.out.data, w.out.bytes(), w.peer);
-      return broadcast_binomial(c, w.out.data, w.out.bytes(), w.peer);
+      return coroutine_of<kind::broadcast>(with)(c, w.out.data, w.out.bytes(), w.peer);
     case kind::reduce:
       return reduce_body(&w, c, with);
     case kind::all_reduce:
@@ -462,7 +370,7 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
       return all_to_all_body(&w, c, with);
     case kind::scan:
     case kind::exclusive_scan:
-      return scan_body(&w, c);
+      return scan_body(&w, c, with);
     case kind::split:
       return split_body(op, c);
     case kind::prepare:

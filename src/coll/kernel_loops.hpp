@@ -17,7 +17,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <type_traits>
+#include <utility>
 #if defined(TUTTI_KERNELS_TARGET)
 #include <immintrin.h>
 #endif
@@ -146,8 +148,9 @@ void fold(const fold_call& call) noexcept {
 
 template <reduce_kind Kind>
 void fold_of_type(element_type type, const fold_call& call) noexcept {
-  constexpr bool bitwise = Kind == reduce_kind::band || Kind == reduce_kind::bor || Kind == reduce_kind::bxor;
-  constexpr bool ordered = Kind == reduce_kind::min || Kind == reduce_kind::max;
+  constexpr detail::reduction_row row = detail::row_of(Kind);
+  constexpr bool bitwise = row.loops == detail::loops_over::bytes;
+  constexpr bool ordered = row.loops == detail::loops_over::elements;
   if constexpr (bitwise) return fold<plain<std::uint8_t>, Kind>(call);
   if constexpr (!bitwise) {
     switch (type) {
@@ -163,7 +166,7 @@ void fold_of_type(element_type type, const fold_call& call) noexcept {
         break;
     }
   }
-  if constexpr (ordered || Kind == reduce_kind::sum || Kind == reduce_kind::product) {
+  if constexpr (!bitwise && row.integers) {
     switch (type) {
       case element_type::uint8:
         return fold<plain<std::uint8_t>, Kind>(call);
@@ -191,33 +194,25 @@ void fold_of_type(element_type type, const fold_call& call) noexcept {
         break;
     }
   }
-  if constexpr (Kind == reduce_kind::product) {
+  if constexpr (row.complex && row.loops == detail::loops_over::unsigned_ones) {
     if (type == element_type::complex_float32) return fold<complex_pair<float>, Kind>(call);
     if (type == element_type::complex_float64) return fold<complex_pair<double>, Kind>(call);
   }
 }
 
+template <std::size_t... Row>
+void fold_of_row(reduce_kind kind, element_type type, const fold_call& call,
+                 std::index_sequence<Row...>) noexcept {
+  const auto by = [&]<std::size_t I>(std::integral_constant<std::size_t, I>) {
+    constexpr detail::reduction_row row = detail::reduction_rows[I];
+    if constexpr (row.loops != detail::loops_over::nothing)
+      if (kind == row.kind) fold_of_type<row.kind>(type, call);
+  };
+  (by(std::integral_constant<std::size_t, Row>()), ...);
+}
+
 void fold_of_kind(reduce_kind kind, element_type type, const fold_call& call) noexcept {
-  switch (kind) {
-    case reduce_kind::sum:
-      return fold_of_type<reduce_kind::sum>(type, call);
-    case reduce_kind::product:
-      return fold_of_type<reduce_kind::product>(type, call);
-    case reduce_kind::min:
-      return fold_of_type<reduce_kind::min>(type, call);
-    case reduce_kind::max:
-      return fold_of_type<reduce_kind::max>(type, call);
-    case reduce_kind::band:
-      return fold_of_type<reduce_kind::band>(type, call);
-    case reduce_kind::bor:
-      return fold_of_type<reduce_kind::bor>(type, call);
-    case reduce_kind::bxor:
-      return fold_of_type<reduce_kind::bxor>(type, call);
-    case reduce_kind::avg:
-      return fold_of_type<reduce_kind::avg>(type, call);
-    default:
-      return;
-  }
+  fold_of_row(kind, type, call, std::make_index_sequence<std::size(detail::reduction_rows)>());
 }
 
 // out[i] = change(in[i]).

@@ -36,22 +36,20 @@ struct elements {
       if (kind == reduce_kind::min) kind = reduce_kind::band;
       if (kind == reduce_kind::max) kind = reduce_kind::bor;
     }
-    switch (kind) {
-      case reduce_kind::band:
-      case reduce_kind::bor:
-      case reduce_kind::bxor:
+    switch (detail::row_of(kind).loops) {
+      case detail::loops_over::bytes:
         count *= bytes_of(type);
         type = element_type::uint8;
         return;
-      case reduce_kind::sum:
-      case reduce_kind::avg:
-        type = unsigned_of(type);  // the same bits, and no overflow
+      case detail::loops_over::unsigned_reals:
+        type = unsigned_of(type);
         split_complex();
         return;
-      case reduce_kind::product:
+      case detail::loops_over::unsigned_ones:
         type = unsigned_of(type);
         return;
-      default:
+      case detail::loops_over::elements:
+      case detail::loops_over::nothing:
         return;
     }
   }
@@ -95,9 +93,7 @@ std::size_t bytes_of(element_type type) noexcept {
 }
 
 element_type accumulator_of(const detail::reduction& op, element_type type) noexcept {
-  const bool rounds = op.kind == reduce_kind::sum || op.kind == reduce_kind::product ||
-                      op.kind == reduce_kind::avg || op.kind == reduce_kind::premul_sum;
-  return rounds && detail::is_half(type) ? element_type::float32 : type;
+  return detail::row_of(op.kind).rounds && detail::is_half(type) ? element_type::float32 : type;
 }
 
 void widen(element_type half, const void* in, float* out, std::size_t count) noexcept {

@@ -2,7 +2,7 @@
 #include "report/page_file.hpp"
 
 #include "base/unique_fd.hpp"
-#include "train/run_directory.hpp"
+#include "track/run_directory.hpp"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -40,10 +40,10 @@ bool write_page(const std::filesystem::path& path, const std::string& content) n
     const base::unique_fd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_NOCTTY | O_CLOEXEC, 0666));
     return fd && write_all(fd.get(), content);
   }
-  if (!is_link) return train::replace_file(path, content);
+  if (!is_link) return track::replace_file(path, content);
   std::error_code failed;
   const std::filesystem::path target = std::filesystem::canonical(path, failed);
-  if (!failed) return train::replace_file(target, content);
+  if (!failed) return track::replace_file(target, content);
   errno = failed.value();
   return false;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "report/run_data.hpp"
 
-#include "train/run_facts.hpp"
+#include "track/run_facts.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -61,16 +61,16 @@ rank_state state_of(const json& status, double heartbeat) {
   const std::string said = get<std::string>(status, "state", "running");
   if (said == "finished") return rank_state::finished;
   if (said == "closed") return rank_state::closed;
-  const train::process_identity here = train::this_process();
+  const track::process_identity here = track::this_process();
   if (get<std::string>(status, "boot", "") == here.boot) {
     const auto pid = get<std::int64_t>(status, "pid", 0);
-    const bool same = train::started_ticks_of(pid) == get<std::uint64_t>(status, "process_started_ticks", 1);
+    const bool same = track::started_ticks_of(pid) == get<std::uint64_t>(status, "process_started_ticks", 1);
     return same ? rank_state::running : rank_state::died;
   }
   if (get<std::string>(status, "host", "") == here.host)
     return rank_state::died;  // the machine has started again since
   const double patience = std::max(10.0, 5 * get<double>(status, "heartbeat_seconds", 2));
-  return train::seconds_since_1970() - heartbeat > patience ? rank_state::unresponsive : rank_state::running;
+  return track::seconds_since_1970() - heartbeat > patience ? rank_state::unresponsive : rank_state::running;
 }
 
 void add_line(const json& line, rank_data& to) {

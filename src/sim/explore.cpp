@@ -7,7 +7,7 @@
 
 #include <limits>
 #include <optional>
-#include <tutti/sim.hpp>
+#include <tutti/sim/simulation.hpp>
 
 namespace tutti::sim {
 namespace {

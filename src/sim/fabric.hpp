@@ -15,7 +15,7 @@
 #include <deque>
 #include <memory>
 #include <string>
-#include <tutti/sim.hpp>
+#include <tutti/sim/simulation.hpp>
 #include <unordered_map>
 #include <vector>
 

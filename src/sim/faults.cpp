@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <tutti/sim.hpp>
+#include <tutti/sim/simulation.hpp>
 
 namespace tutti::sim {
 

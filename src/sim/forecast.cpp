@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <tutti/forecast.hpp>
+#include <tutti/sim/forecast.hpp>
 #include <tutti/sleep.hpp>
 #include <vector>
 
@@ -169,6 +169,7 @@ estimate steps_of(pattern what, algorithm with, const formulas& f) {
       return {2 * halves + extra * f.message(b), std::floor(std::log2(n)) + extra / 2};
     case algorithm::ring:
       if (what == pattern::all_reduce) return {2 * (n - 1) * f.message(b / n), std::min(n - 1, 2.0)};
+      if (!in_blocks(what)) return {-1, 0};
       return {(n - 1) * f.message(b), std::min(n - 1, 2.0)};
     case algorithm::scatter_all_gather:
       // The root hands the blocks out one by one, and they go round meanwhile.

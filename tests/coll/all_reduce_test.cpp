@@ -23,9 +23,18 @@ using namespace tutti::test;
 namespace {
 
 using bytes = std::vector<std::byte>;
-using algorithm_function = task<> (*)(coll::collective, coll::reduce_call);
-constexpr algorithm_function algorithms[] = {coll::all_reduce_recursive_doubling,
-                                             coll::all_reduce_rabenseifner, coll::all_reduce_ring};
+// Those that need nothing but ranks.
+const std::vector<algorithm>& algorithms() {
+  static const std::vector<algorithm> all = [] {
+    std::vector<algorithm> found;
+    coll::situation anywhere;
+    anywhere.kind = coll::operation_kind::all_reduce;
+    for (const algorithm a : all_algorithms())
+      if (coll::fits(a, anywhere)) found.push_back(a);
+    return found;
+  }();
+  return all;
+}
 constexpr int rank_counts[] = {1, 2, 3, 4, 5, 8};
 
 // One element type with one reduction, type-erased, so that the coroutines below are compiled once.
@@ -145,10 +154,11 @@ task<> each_algorithm(communicator world) {
   for (const reduction_case& c : cases()) {
     for (const std::size_t count : counts) {
       const bytes wanted = c.answer(world.size(), count);
-      for (const algorithm_function run : algorithms) {
+      for (const algorithm a : algorithms()) {
         bytes data = c.input(world.rank(), count);
-        co_await run(place_for(world, count),
-                     coll::reduce_call(data.data(), count, c.element_bytes, c.type, c.op, world.size()));
+        const coll::reduce_call call(data.data(), data.data(), count, c.element_bytes, c.type, c.op,
+                                     world.size());
+        co_await coll::coroutine_of<coll::operation_kind::all_reduce>(a)(place_for(world, count), call);
         expect_equal(data, wanted, c, count, world.rank());
       }
     }
@@ -229,13 +239,13 @@ task<> rough_numbers(communicator world, std::vector<std::uint64_t>* hashes) {
                                 {"avg", detail::make_reduction<decltype(avg), T>(avg)}};
   for (const auto& [name, op] : reductions) {
     for (const std::size_t count : {1, 2, 3, 5, 17, 1031, 20'011}) {
-      for (const algorithm_function run : algorithms) {
+      for (const algorithm a : algorithms()) {
         random_numbers numbers(static_cast<std::uint64_t>(world.rank()) * 1000 + count);
         std::vector<T> data(count);
         for (T& x : data) x = rough<T>(numbers);
-        co_await run(
-            place_for(world, count),
-            coll::reduce_call(data.data(), count, sizeof(T), detail::element_type_of<T>(), op, world.size()));
+        const coll::reduce_call call(data.data(), data.data(), count, sizeof(T), detail::element_type_of<T>(),
+                                     op, world.size());
+        co_await coll::coroutine_of<coll::operation_kind::all_reduce>(a)(place_for(world, count), call);
         const std::uint64_t hash = hash_of(data.data(), count * sizeof(T));
         co_await expect_same_everywhere(world, hash);
         if (world.rank() == 0) hashes->push_back(hash);

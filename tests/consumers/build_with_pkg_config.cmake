@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Users' programs, each built by one command line. Given: CXX TUTTI_SOURCE_DIR PARTS BUILD PKG_CONFIG_PATH
+# A user's program, built by one command line with what pkg-config says of the package: hello with `tutti`, or the program
+# SOURCE, which prints `<PART>: yes`, with `tutti_<PART>`. Given: CXX TUTTI_SOURCE_DIR BUILD PKG_CONFIG_PATH [PART SOURCE]
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 
 find_program(PKG_CONFIG NAMES pkg-config pkgconf)
@@ -9,18 +10,20 @@ endif()
 set(ENV{PKG_CONFIG_PATH} ${PKG_CONFIG_PATH})
 file(MAKE_DIRECTORY ${BUILD})
 
-# build(program source packages...)
-function(build program source)
-  run_step("pkg-config" flags ${PKG_CONFIG} --cflags --libs ${ARGN})
+# build(program source package)
+function(build program source package)
+  run_step("pkg-config" flags ${PKG_CONFIG} --cflags --libs ${package})
   separate_arguments(flags UNIX_COMMAND "${flags}")
   run_step("compiling" ignored ${CXX} ${source} -o ${program} ${flags})
 endfunction()
 
-build(${BUILD}/hello ${TUTTI_SOURCE_DIR}/examples/hello.cpp tutti)
-check_hello(${BUILD}/hello)
-
-build(${BUILD}/parts ${PARTS} tutti_sim tutti_gpu)
-run_step("parts" text ${BUILD}/parts)
-if(NOT text STREQUAL "simulated: yes\ndevice: yes\n")
-  message(FATAL_ERROR "parts printed '${text}'")
+if(NOT PART)
+  build(${BUILD}/hello ${TUTTI_SOURCE_DIR}/examples/hello.cpp tutti)
+  check_hello(${BUILD}/hello)
+  return()
+endif()
+build(${BUILD}/${PART} ${SOURCE} tutti_${PART})
+run_step("${PART}" text ${CMAKE_COMMAND} -E chdir ${BUILD} ${BUILD}/${PART})
+if(NOT text STREQUAL "${PART}: yes\n")
+  message(FATAL_ERROR "${PART} printed '${text}'")
 endif()

@@ -4,7 +4,7 @@
 #include "support/command.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
-#include "train/run_reader.hpp"
+#include "track/run_reader.hpp"
 
 #include <tutti/train/shuffle.hpp>
 

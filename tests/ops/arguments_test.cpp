@@ -211,8 +211,8 @@ task<> algorithms(communicator world) {
   floats x(6), y(18);
   co_await refused(world.all_reduce(x, sum).with(algorithm::bruck),
                    "all_reduce has no algorithm bruck; there are ");
-  co_await refused(world.broadcast(x, 0).with(algorithm::ring),
-                   "broadcast has no algorithm ring; there are ");
+  co_await refused(world.broadcast(x, 0).with(algorithm::bruck),
+                   "broadcast has no algorithm bruck; there are ");
   co_await refused(world.barrier().with(algorithm::hierarchical), "needs several hosts");
   co_await refused(world.all_reduce(x, sum).with(algorithm::hierarchical_split), "needs several hosts");
   const counts six = {6, 6, 6};

@@ -272,10 +272,12 @@ tutti::task<> groups(tutti::communicator world) {
 }
 
 tutti::task<> run(tutti::communicator world) {
-  for (int a = 0; a <= static_cast<int>(algorithm::hierarchical_split); ++a)
+  std::vector<algorithm> algorithms{algorithm::automatic};
+  for (const algorithm a : tutti::all_algorithms()) algorithms.push_back(a);
+  for (const algorithm a : algorithms)
     for (const std::size_t n : counts) {
-      co_await unrooted(world, static_cast<algorithm>(a), n);
-      co_await rooted(world, static_cast<algorithm>(a), n, static_cast<int>(n) % world.size());
+      co_await unrooted(world, a, n);
+      co_await rooted(world, a, n, static_cast<int>(n) % world.size());
     }
   for (const std::size_t n : counts) co_await uneven(world, n);
   co_await messages(world);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks that track a run and end in every way, for train/tracking_process_test: `track_drill DIRECTORY DRILL
+// Ranks that track a run and end in every way, for track/tracking_process_test: `track_drill DIRECTORY DRILL
 // [NUMBER]`.
 #include <signal.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
-#include <tutti/train/tracking.hpp>
+#include <tutti/track.hpp>
 #include <tutti/tutti.hpp>
 #include <vector>
 

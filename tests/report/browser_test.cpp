@@ -3,7 +3,7 @@
 #include "report/written_run.hpp"
 #include "support/command.hpp"
 #include "support/skip.hpp"
-#include "train/run_reader.hpp"
+#include "track/run_reader.hpp"
 
 #include <doctest/doctest.h>
 

@@ -5,7 +5,7 @@
 
 #include "report/written_run.hpp"
 #include "support/local_world.hpp"
-#include "train/run_reader.hpp"
+#include "track/run_reader.hpp"
 
 #include <doctest/doctest.h>
 
@@ -13,7 +13,7 @@
 #include <filesystem>
 #include <regex>
 #include <string>
-#include <tutti/train/tracking.hpp>
+#include <tutti/track.hpp>
 
 using namespace tutti;
 using namespace tutti::test;

@@ -68,7 +68,7 @@ TEST_CASE("run_data: who says that it runs, and does not, has died") {
   CHECK(r.ranks[1].state == rank_state::died);
   CHECK(r.ranks[2].state == rank_state::died);
   CHECK(r.ranks[3].state == rank_state::unresponsive);
-  status["heartbeat"] = train::seconds_since_1970();
+  status["heartbeat"] = track::seconds_since_1970();
   run.file("rank-3.json", status.dump());
   CHECK(read_run(run.path()).ranks[3].state == rank_state::running);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "support/scratch_directory.hpp"
-#include "train/run_facts.hpp"
+#include "track/run_facts.hpp"
 
 #include <filesystem>
 #include <fstream>
@@ -28,7 +28,7 @@ class written_run {
   }
   // Of this process, which runs, unless told otherwise.
   static nlohmann::json status(int rank, const std::string& state) {
-    const train::process_identity me = train::this_process();
+    const track::process_identity me = track::this_process();
     return {{"rank", rank},
             {"host", me.host},
             {"boot", me.boot},

@@ -4,7 +4,7 @@
 
 #include <doctest/doctest.h>
 #include <cmath>
-#include <tutti/sim.hpp>
+#include <tutti/sim/simulation.hpp>
 
 using namespace tutti;
 using namespace tutti::test;

@@ -3,7 +3,7 @@
 #include <doctest/doctest.h>
 #include <cmath>
 #include <string>
-#include <tutti/forecast.hpp>
+#include <tutti/sim/forecast.hpp>
 
 using namespace tutti;
 using namespace tutti::sim;

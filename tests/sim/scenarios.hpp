@@ -6,7 +6,7 @@
 
 #include <cstdint>
 #include <string>
-#include <tutti/sim.hpp>
+#include <tutti/sim/simulation.hpp>
 #include <vector>
 
 namespace tutti::test {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <tutti/communicator.hpp>
-#include <tutti/sim.hpp>
+#include <tutti/sim/simulation.hpp>
 #include <tutti/task.hpp>
 #include <vector>
 

@@ -9,14 +9,15 @@
 
 namespace tutti::coll {
 
-task<> all_gather_bruck(collective c, void* data, std::size_t block_bytes) {
+task<> all_gather_bruck(collective c, const void* block, void* data, blocks parts) {
   const int size = c.size();
   const int rank = c.rank();
+  const std::size_t block_bytes = parts.bytes(rank);
   char* const all = static_cast<char*>(data);
-  const auto at = [&](int block) { return static_cast<std::size_t>(block) * block_bytes; };
+  const auto at = [&](int n) { return static_cast<std::size_t>(n) * block_bytes; };
   auto lease = c.scratch().take(at(size));
   std::byte* const turned = lease.data();  // the own block first, then those of the ranks that follow
-  if (block_bytes > 0) std::memcpy(turned, all + at(rank), block_bytes);
+  if (block_bytes > 0) std::memcpy(turned, block, block_bytes);
   for (int have = 1; have < size; have *= 2) {
     const int wanted = std::min(have, size - have);
     auto receiving = c.receive((rank + have) % size, turned + at(have), at(wanted));

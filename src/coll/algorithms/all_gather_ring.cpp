@@ -16,7 +16,7 @@ constexpr int blocks_ahead = 3;  // for which receives are posted
 
 }  // namespace
 
-task<> all_gather_ring(collective c, void* data, blocks parts, int own) {
+task<> pass_blocks_round(collective c, void* data, blocks parts, int own) {
   const int size = c.size();
   const int right = (c.rank() + 1) % size;
   const int left = (c.rank() + size - 1) % size;
@@ -43,6 +43,11 @@ task<> all_gather_ring(collective c, void* data, blocks parts, int own) {
     if (step + blocks_ahead < steps) post(step + blocks_ahead);
   }
   co_await sends.drain();
+}
+
+task<> all_gather_ring(collective c, const void* block, void* data, blocks parts) {
+  move_bytes(static_cast<char*>(data) + parts.begin(c.rank()), block, parts.bytes(c.rank()));
+  co_await pass_blocks_round(c, data, parts, c.rank());
 }
 
 }  // namespace tutti::coll

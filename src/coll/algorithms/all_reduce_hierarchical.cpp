@@ -7,6 +7,7 @@
 namespace tutti::coll {
 
 task<> all_reduce_hierarchical(collective c, reduce_call r) {
+  r.copy_input();
   const comm::topology& places = c.comm().places();
   const collective here = c.among(places.local, places.local_rank);
   co_await reduce_binomial(here, r, 0);

@@ -13,12 +13,13 @@ task<> all_reduce_hierarchical_split(collective c, reduce_call r) {
   const collective across = c.among(places.column, places.host);
   const blocks slices = blocks::split(r.count, here.size(), r.element_bytes);
   char* const mine = static_cast<char*>(r.data) + slices.begin(places.local_rank);
-  co_await reduce_scatter_ring(here, r, slices, mine);
   reduce_call slice = r;
   slice.data = mine;
+  co_await reduce_scatter_ring(here, slice, slices);
+  slice.input = mine;
   slice.count = slices.bytes(places.local_rank) / r.element_bytes;
   co_await all_reduce_ring(across, slice);
-  co_await all_gather_ring(here, r.data, slices, here.rank());
+  co_await pass_blocks_round(here, r.data, slices, here.rank());
 }
 
 }  // namespace tutti::coll

@@ -10,6 +10,7 @@
 namespace tutti::coll {
 
 task<> all_reduce_rabenseifner(collective c, reduce_call r) {
+  r.copy_input();
   const int size = c.size();
   const int rank = c.rank();
   const std::size_t bytes = r.count * r.element_bytes;

@@ -9,6 +9,7 @@
 namespace tutti::coll {
 
 task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
+  r.copy_input();
   const std::size_t bytes = r.count * r.element_bytes;
   const int size = c.size();
   const int rank = c.rank();

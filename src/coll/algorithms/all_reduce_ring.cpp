@@ -28,7 +28,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
   const int right = (c.rank() + 1) % size;
   const int left = (c.rank() + size - 1) % size;
   char* const data = static_cast<char*>(r.data);
-  const char* const input = static_cast<const char*>(r.input != nullptr ? r.input : r.data);
+  const char* const input = static_cast<const char*>(r.input);
   const blocks chunks = blocks::split(r.count, size, r.element_bytes);
   const auto wrap = [=](int chunk) { return (chunk + 2 * size) % size; };
 
@@ -75,7 +75,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
     if (i + ahead < all) post(i + ahead);
   }
   co_await sends.drain();
-  co_await all_gather_ring(c, data, chunks, wrap(c.rank() + 1));
+  co_await pass_blocks_round(c, data, chunks, wrap(c.rank() + 1));
 }
 
 }  // namespace tutti::coll

@@ -11,11 +11,10 @@ namespace tutti::coll {
 
 task<> all_reduce_shared_memory(collective c, reduce_call r) {
   const std::size_t bytes = r.count * r.element_bytes;
-  const void* const input = r.input != nullptr ? r.input : r.data;
   if (bytes <= most_in_one_posting) {
     posted what;
     what.bytes = bytes;
-    what.given = input;
+    what.given = r.input;
     what.given_bytes = bytes;
     what.what = posted::reading::reduction;
     what.to = r.data;
@@ -26,7 +25,7 @@ task<> all_reduce_shared_memory(collective c, reduce_call r) {
     co_return;
   }
   segment_reduction what;
-  what.input = static_cast<const std::byte*>(input);
+  what.input = static_cast<const std::byte*>(r.input);
   what.slices = blocks::split(r.count, c.size(), r.element_bytes);
   what.all = static_cast<std::byte*>(r.data);
   what.result = what.all + what.slices.begin(c.rank());

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bruck's: blocks are sorted by how far they go; in round k all whose distance has bit k set travel 2^k ranks
-// together. ceil(log2 P) rounds of n/2 bytes instead of P-1 messages: for small even blocks. `result` may be
-// `data`. (Bruck et al. 1997.)
+// together. ceil(log2 P) rounds of n/2 bytes instead of P-1 messages: for small even blocks. (Bruck et
+// al. 1997.)
 #include "coll/algorithms.hpp"
 
 #include <cstring>
 
 namespace tutti::coll {
 
-task<> all_to_all_bruck(collective c, const void* data, void* result, std::size_t block_bytes) {
+task<> all_to_all_bruck(collective c, const void* data, blocks parts, void* result, blocks) {
+  const std::size_t block_bytes = parts.bytes(c.rank());
   if (block_bytes == 0) co_return;
   const int size = c.size();
   const int rank = c.rank();

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every block goes straight to its rank: in step k to the rank k ahead, while that of the rank k behind
-// comes, a few steps at a time. P-1 messages, no copy on the way. Blocks may be uneven. The own block is in
-// its place already.
+// comes, a few steps at a time. P-1 messages, no copy on the way. Blocks may be uneven.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 
@@ -11,6 +10,7 @@ task<> all_to_all_pairwise(collective c, const void* data, blocks out_parts, voi
   const int size = c.size();
   const char* const out = static_cast<const char*>(data);
   char* const in = static_cast<char*>(result);
+  move_bytes(in + in_parts.begin(c.rank()), out + out_parts.begin(c.rank()), out_parts.bytes(c.rank()));
   sends_in_flight sends;
   receives_in_flight receives;
   for (int distance = 1; distance < size; ++distance) {

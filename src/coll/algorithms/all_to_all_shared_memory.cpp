@@ -8,8 +8,8 @@
 
 namespace tutti::coll {
 
-task<> all_to_all_shared_memory(collective c, const void* data, void* result, std::size_t block_bytes) {
-  const blocks parts = blocks::even(block_bytes);
+task<> all_to_all_shared_memory(collective c, const void* data, blocks parts, void* result, blocks) {
+  const std::size_t block_bytes = parts.bytes(c.rank());
   const auto* const from = static_cast<const std::byte*>(data);
   auto* const to = static_cast<std::byte*>(result);
   const std::size_t all = block_bytes * static_cast<std::size_t>(c.size());

@@ -9,7 +9,8 @@
 
 namespace tutti::coll {
 
-task<> gather_binomial(collective c, const void* block, void* data, std::size_t block_bytes, int root) {
+task<> gather_binomial(collective c, const void* block, void* data, blocks, std::size_t block_bytes,
+                       int root) {
   const int size = c.size();
   const int relative = (c.rank() - root + size) % size;
   const auto at = [&](int n) { return static_cast<std::size_t>(n) * block_bytes; };

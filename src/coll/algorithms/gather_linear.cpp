@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every rank sends its block to the root, which receives a few at a time. One step, P-1 messages at the root,
-// no copy on the way. Blocks may be uneven. The root's own block is in its place already.
+// no copy on the way. Blocks may be uneven.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 
@@ -15,6 +15,7 @@ task<> gather_linear(collective c, const void* block, void* data, blocks parts, 
     co_return;
   }
   char* const all = static_cast<char*>(data);
+  move_bytes(all + parts.begin(root), block, own_bytes);
   receives_in_flight receives;
   for (int distance = 1; distance < size; ++distance) {
     const int from = (root + distance) % size;

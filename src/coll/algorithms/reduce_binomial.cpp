@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Binomial tree towards the root: in round k the ranks that still have something to give hand all of it to
-// the rank 2^k nearer to the root, which adds it. ceil(log2 P) rounds of n bytes: for small n. `data` of the
-// other ranks holds partial results afterwards.
+// the rank 2^k nearer to the root, which adds it. ceil(log2 P) rounds of n bytes: for small n.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
@@ -11,6 +10,9 @@ task<> reduce_binomial(collective c, reduce_call r, int root) {
   const int size = c.size();
   const int relative = (c.rank() - root + size) % size;
   const std::size_t bytes = r.count * r.element_bytes;
+  auto own = c.scratch().take(r.data == nullptr ? bytes : 0);
+  if (r.data == nullptr) r.data = own.data();
+  r.copy_input();
   auto lease = c.scratch().take(bytes);
   for (int mask = 1; mask < size; mask *= 2) {
     if ((relative & mask) != 0) {

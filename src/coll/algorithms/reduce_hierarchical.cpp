@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several hosts: the ranks of a host reduce to one of them, and those to the root. One message per host on
-// the network. `data` of the other ranks holds partial results afterwards.
+// the network.
 #include "coll/algorithms.hpp"
 
 #include <algorithm>
@@ -8,6 +8,9 @@
 namespace tutti::coll {
 
 task<> reduce_hierarchical(collective c, reduce_call r, int root) {
+  auto own = c.scratch().take(r.data == nullptr ? r.count * r.element_bytes : 0);
+  if (r.data == nullptr) r.data = own.data();
+  r.copy_input();
   const comm::topology& places = c.comm().places();
   const auto root_host = static_cast<std::size_t>(places.host_of[static_cast<std::size_t>(root)]);
   const bool with_root = static_cast<std::size_t>(places.host) == root_host;

@@ -8,10 +8,10 @@
 
 namespace tutti::coll {
 
-task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts, void* result) {
+task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts) {
   const int size = c.size();
   const int rank = c.rank();
-  const char* const in = static_cast<const char*>(r.data);
+  const char* const in = static_cast<const char*>(r.input);
   const std::size_t own = parts.bytes(rank);
   const std::size_t pointers = static_cast<std::size_t>(size) * sizeof(const void*);
   auto contributions = c.scratch().take(static_cast<std::size_t>(size) * own);
@@ -35,7 +35,7 @@ task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts, void* re
   for (int i = 0; i < size; ++i)
     inputs[i] = i == rank ? static_cast<const void*>(in + parts.begin(rank))
                           : contributions.data() + static_cast<std::size_t>(i) * own;
-  combine_all(r.op, r.type, std::span<const void* const>(inputs, static_cast<std::size_t>(size)), result,
+  combine_all(r.op, r.type, std::span<const void* const>(inputs, static_cast<std::size_t>(size)), r.data,
               own / r.element_bytes);
 }
 

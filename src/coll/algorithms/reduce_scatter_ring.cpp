@@ -10,14 +10,14 @@
 
 namespace tutti::coll {
 
-task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts, void* result) {
+task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts) {
   const int size = c.size();
   const int rank = c.rank();
   const int right = (rank + 1) % size;
   const int left = (rank + size - 1) % size;
-  const char* const in = static_cast<const char*>(r.data);
+  const char* const in = static_cast<const char*>(r.input);
   if (size == 1) {
-    if (result != r.data && parts.bytes(0) > 0) std::memcpy(result, in, parts.bytes(0));
+    move_bytes(r.data, in, parts.bytes(0));
     co_return;
   }
   const std::size_t longest = parts.longest(size);
@@ -39,7 +39,7 @@ task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts, void* resu
     next = arriving;
     std::swap(arriving, leaving);
     // Only now: until here the result may have been part of the input that is still needed.
-    if (last && parts.bytes(in_block) > 0) std::memcpy(result, next, parts.bytes(in_block));
+    if (last && parts.bytes(in_block) > 0) std::memcpy(r.data, next, parts.bytes(in_block));
   }
 }
 

@@ -7,16 +7,16 @@
 
 namespace tutti::coll {
 
-task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts, void* result) {
+task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts) {
   const std::size_t bytes = r.count * r.element_bytes;
-  const auto* const input = static_cast<const std::byte*>(r.data);
+  const auto* const input = static_cast<const std::byte*>(r.input);
   if (bytes <= most_in_one_posting) {
     posted what;
     what.bytes = bytes;
     what.given = input;
     what.given_bytes = bytes;
     what.what = posted::reading::reduction;
-    what.to = result;
+    what.to = r.data;
     what.count = parts.bytes(c.rank()) / r.element_bytes;
     what.type = r.type;
     what.op = &r.op;
@@ -27,7 +27,7 @@ task<> reduce_scatter_shared_memory(collective c, reduce_call r, blocks parts, v
   segment_reduction what;
   what.input = input;
   what.slices = parts;
-  what.result = static_cast<std::byte*>(result);
+  what.result = static_cast<std::byte*>(r.data);
   what.element_bytes = r.element_bytes;
   what.type = r.type;
   what.op = r.op;

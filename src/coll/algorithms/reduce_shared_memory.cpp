@@ -8,16 +8,16 @@
 
 namespace tutti::coll {
 
-task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root) {
+task<> reduce_shared_memory(collective c, reduce_call r, int root) {
   const std::size_t bytes = r.count * r.element_bytes;
   const bool is_root = c.rank() == root;
   if (bytes <= most_in_one_posting) {
     posted what;
     what.bytes = bytes;
-    what.given = r.data;
+    what.given = r.input;
     what.given_bytes = is_root ? 0 : bytes;
     what.what = posted::reading::reduction;
-    what.to = result;
+    what.to = r.data;
     what.count = r.count;
     what.type = r.type;
     what.op = &r.op;
@@ -29,10 +29,10 @@ task<> reduce_shared_memory(collective c, reduce_call r, void* result, int root)
     co_return;
   }
   segment_reduction what;
-  what.input = static_cast<const std::byte*>(r.data);
+  what.input = static_cast<const std::byte*>(r.input);
   what.slices = blocks::split(r.count, c.size(), r.element_bytes);
   if (is_root) {
-    what.all = static_cast<std::byte*>(result);
+    what.all = static_cast<std::byte*>(r.data);
     what.result = what.all + what.slices.begin(root);
   }
   what.shown = !is_root;

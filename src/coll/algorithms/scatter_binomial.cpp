@@ -9,7 +9,8 @@
 
 namespace tutti::coll {
 
-task<> scatter_binomial(collective c, const void* data, void* block, std::size_t block_bytes, int root) {
+task<> scatter_binomial(collective c, const void* data, void* block, blocks, std::size_t block_bytes,
+                        int root) {
   const int size = c.size();
   const int relative = (c.rank() - root + size) % size;
   const auto at = [&](int n) { return static_cast<std::size_t>(n) * block_bytes; };

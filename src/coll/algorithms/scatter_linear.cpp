@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The root sends every rank its block, a few at a time. One step, P-1 messages at the root, no copy on the
-// way. Blocks may be uneven. The root's own block is in its place already.
+// way. Blocks may be uneven.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 
@@ -15,6 +15,7 @@ task<> scatter_linear(collective c, const void* data, void* block, blocks parts,
     co_return;
   }
   const char* const all = static_cast<const char*>(data);
+  move_bytes(block, all + parts.begin(root), own_bytes);
   sends_in_flight sends;
   for (int distance = 1; distance < size; ++distance) {
     const int to = (root + distance) % size;

@@ -56,9 +56,8 @@ coll::situation setting::situation_of(coll::operation_kind kind, bool even_block
 std::vector<algorithm> setting::algorithms(coll::operation_kind kind, bool even_blocks) const {
   const coll::situation here = situation_of(kind, even_blocks);
   std::vector<algorithm> all = {algorithm::automatic};
-  for (int a = 1; a <= static_cast<int>(algorithm::hierarchical_split); ++a)
-    if (coll::has(kind, static_cast<algorithm>(a)) && coll::fits(static_cast<algorithm>(a), here))
-      all.push_back(static_cast<algorithm>(a));
+  for (const algorithm a : all_algorithms())
+    if (coll::fits(a, here)) all.push_back(a);
   return all;
 }
 

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// Pipelined ring: the data go from rank to rank in slices, and a rank hands one on while the next ones come.
+// P-2 + n/slice steps; every rank receives n bytes once and sends them once, the least there is: for large n
+// between hosts, where a tree's root sends them log P times. Over loopback it gains nothing, so its row comes
+// after those that are chosen unasked: name it, or let `tutti-perf tune` measure it.
+#include "coll/algorithms.hpp"
+#include "coll/in_flight.hpp"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+namespace tutti::coll {
+namespace {
+
+constexpr std::size_t slice_bytes = std::size_t{64} * 1024;
+constexpr std::size_t ahead = 4;  // slices for which receives are posted
+
+}  // namespace
+
+task<> broadcast_ring(collective c, void* data, std::size_t bytes, int root) {
+  const int size = c.size();
+  const int right = (c.rank() + 1) % size;
+  const int left = (c.rank() + size - 1) % size;
+  const bool receives = c.rank() != root;
+  const bool sends = right != root;
+  char* const all = static_cast<char*>(data);
+  const std::size_t slices = (bytes + slice_bytes - 1) / slice_bytes;
+  const auto length = [=](std::size_t i) { return std::min(slice_bytes, bytes - i * slice_bytes); };
+
+  std::array<std::optional<p2p::receiving>, ahead> coming;
+  const auto post = [&](std::size_t i) {
+    coming[i % ahead].emplace(
+        made_in_place{[&] { return c.receive(left, all + i * slice_bytes, length(i)); }});
+  };
+  if (receives)
+    for (std::size_t i = 0; i < std::min(ahead, slices); ++i) post(i);
+  sends_in_flight leaving;
+  for (std::size_t i = 0; i < slices; ++i) {
+    if (receives) {
+      co_await *coming[i % ahead];
+      coming[i % ahead].reset();
+      if (i + ahead < slices) post(i + ahead);
+    }
+    if (!sends) continue;
+    co_await leaving.make_room();
+    leaving.start([&] { return c.send(right, all + i * slice_bytes, length(i)); });
+  }
+  co_await leaving.drain();
+}
+
+}  // namespace tutti::coll

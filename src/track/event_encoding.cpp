@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Field numbers are those of TensorFlow's event.proto, summary.proto, tensor.proto and TensorBoard's hparams
+// plugin.
+#include "track/event_encoding.hpp"
+
+#include "base/crc32c.hpp"
+#include "base/little_endian.hpp"
+#include "track/wire_format.hpp"
+
+#include <fmt/format.h>
+
+namespace tutti::track {
+namespace {
+
+std::uint32_t masked_crc(std::string_view bytes) {
+  const std::uint32_t crc = base::crc32c({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
+  // Rotated and shifted, because the checksum of data that contain their checksum is always the same.
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
+}
+
+template <class T>
+void put_integer(std::string& to, T value) {
+  std::uint8_t bytes[sizeof(T)];
+  base::put_little_endian(bytes, value);
+  to.append(reinterpret_cast<const char*>(bytes), sizeof bytes);
+}
+
+void put_record(std::string& to, const wire_message& event) {
+  std::string length;
+  put_integer(length, static_cast<std::uint64_t>(event.bytes().size()));
+  to += length;
+  put_integer(to, masked_crc(length));
+  to += event.bytes();
+  put_integer(to, masked_crc(event.bytes()));
+}
+
+enum class data_class { tensor = 2, blob_sequence = 3 };
+
+// SummaryMetadata: which of TensorBoard's pages shows it.
+wire_message metadata(std::string_view plugin, std::string_view content, data_class kind) {
+  wire_message data;
+  data.text(1, plugin);
+  if (!content.empty()) data.text(2, content);
+  return wire_message().message(1, data).integer(4, static_cast<int>(kind));
+}
+
+// An Event with a Summary of one Value, which has its tag already.
+void put_value(std::string& to, const event_place& at, const wire_message& value) {
+  wire_message event;
+  event.real(1, at.wall_time);
+  if (at.step != 0) event.integer(2, at.step);
+  put_record(to, event.message(5, wire_message().message(1, value)));
+}
+
+wire_message tagged(const event_place& at) { return wire_message().text(1, at.tag); }
+
+}  // namespace
+
+void put_version(std::string& to, double wall_time) {
+  put_record(to, wire_message().real(1, wall_time).text(3, "brain.Event:2"));
+}
+
+void put_scalar(std::string& to, const event_place& at, double number) {
+  put_value(to, at, tagged(at).real32(2, static_cast<float>(number)));
+}
+
+void put_text(std::string& to, const event_place& at, std::string_view words) {
+  constexpr int string_type = 7;
+  const wire_message one = wire_message().integer(1, 1);  // a dimension of one
+  const wire_message tensor =
+      wire_message().integer(1, string_type).message(2, wire_message().message(2, one)).text(8, words);
+  put_value(to, at, tagged(at).message(8, tensor).message(9, metadata("text", {}, data_class::tensor)));
+}
+
+void put_histogram(std::string& to, const event_place& at, const histogram& h) {
+  const wire_message histo = wire_message()
+                                 .real(1, h.min)
+                                 .real(2, h.max)
+                                 .real(3, static_cast<double>(h.count))
+                                 .real(4, h.sum)
+                                 .real(5, h.sum_of_squares)
+                                 .reals(6, h.limits)
+                                 .reals(7, h.counts);
+  put_value(to, at, tagged(at).message(5, histo));
+}
+
+void put_image(std::string& to, const event_place& at, int width, int height, int channels,
+               std::string_view png) {
+  const wire_message image =
+      wire_message().integer(1, height).integer(2, width).integer(3, channels).text(4, png);
+  put_value(to, at, tagged(at).message(4, image));
+}
+
+void put_hyperparameters(std::string& to, double wall_time, const hyperparameter_map& values) {
+  wire_message session;  // hparams.SessionStartInfo
+  for (const auto& [name, value] : values) {
+    wire_message held;  // google.protobuf.Value
+    if (const auto* const flag = std::get_if<bool>(&value.held())) held.integer(4, *flag ? 1 : 0);
+    if (const auto* const whole = std::get_if<std::int64_t>(&value.held()))
+      held.real(2, static_cast<double>(*whole));
+    if (const auto* const number = std::get_if<double>(&value.held())) held.real(2, *number);
+    if (const auto* const words = std::get_if<std::string>(&value.held())) held.text(3, *words);
+    session.message(1, wire_message().text(1, name).message(2, held));
+  }
+  session.real(5, wall_time);
+  const wire_message content = wire_message().integer(1, 0).message(3, session);
+  const event_place at{"_hparams_/session_start_info", 0, wall_time};
+  // A tensor of nothing: readers look for one in every value of this kind.
+  const wire_message nothing =
+      wire_message().integer(1, 1).message(2, wire_message().message(2, wire_message().integer(1, 0)));
+  put_value(
+      to, at,
+      tagged(at).message(8, nothing).message(9, metadata("hparams", content.bytes(), data_class::tensor)));
+}
+
+std::string event_file_name(double wall_time, std::string_view host, std::int64_t pid, int rank) {
+  return fmt::format("events.out.tfevents.{:010d}.{}.{}.{}", static_cast<std::int64_t>(wall_time), host, pid,
+                     rank);
+}
+
+}  // namespace tutti::track

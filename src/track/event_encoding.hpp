@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// Records of TensorBoard's event files: a length, its checksum, an Event message, its checksum.
+#pragma once
+
+#include "track/histogram.hpp"
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tutti/track.hpp>
+
+namespace tutti::track {
+
+// Where and when an event belongs.
+struct event_place {
+  std::string_view tag;
+  std::int64_t step = 0;
+  double wall_time = 0;  // seconds since 1970
+};
+
+// Each appends one record to `to`.
+void put_version(std::string& to, double wall_time);  // the first of a file
+void put_scalar(std::string& to, const event_place& at, double number);
+void put_text(std::string& to, const event_place& at, std::string_view words);
+void put_histogram(std::string& to, const event_place& at, const histogram& h);
+void put_image(std::string& to, const event_place& at, int width, int height, int channels,
+               std::string_view png);
+// What TensorBoard's HPARAMS page reads.
+void put_hyperparameters(std::string& to, double wall_time, const track::hyperparameter_map& values);
+
+// "events.out.tfevents.…": TensorBoard finds the files by this name.
+std::string event_file_name(double wall_time, std::string_view host, std::int64_t pid, int rank);
+
+}  // namespace tutti::track

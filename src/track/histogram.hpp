@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+// A distribution in a few numbers.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tutti::track {
+
+struct histogram {
+  double min = 0, max = 0, sum = 0, sum_of_squares = 0;
+  std::uint64_t count = 0;
+  std::uint64_t not_finite = 0;  // left out of all the others
+  std::vector<double> limits;    // of each bucket, the upper end, which belongs to it
+  std::vector<double> counts;
+};
+
+// Of `buckets` equal widths between the least and the greatest; one bucket where all values are the same,
+// none without values.
+histogram histogram_of(std::span<const double> values, int buckets = 64);
+
+}  // namespace tutti::track

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writing JSON: one object or array after the other, with no tree in between.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace tutti::track {
+
+// In quotes. Bytes that are no UTF-8 become U+FFFD, so that every reader takes the line.
+std::string json_string(std::string_view text);
+// The shortest text that reads back as the same number; what JSON has no number for is "NaN", "Infinity" or
+// "-Infinity", in quotes.
+std::string json_number(double value);
+
+class json_object {
+ public:
+  json_object& add(std::string_view key, std::string_view text) { return add_json(key, json_string(text)); }
+  json_object& add(std::string_view key, const char* text) { return add_json(key, json_string(text)); }
+  json_object& add(std::string_view key, double number) { return add_json(key, json_number(number)); }
+  template <std::integral T>
+  json_object& add(std::string_view key, T number) {
+    if constexpr (std::same_as<T, bool>) {
+      return add_json(key, number ? "true" : "false");
+    } else {
+      return add_json(key, std::to_string(number));
+    }
+  }
+  json_object& add_json(std::string_view key, std::string_view json);
+  std::string text() const { return body_.empty() ? "{}" : body_ + "}"; }
+
+ private:
+  std::string body_;
+};
+
+class json_array {
+ public:
+  json_array& add_json(std::string_view json);
+  std::string text() const { return body_.empty() ? "[]" : body_ + "]"; }
+
+ private:
+  std::string body_;
+};
+
+}  // namespace tutti::track

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "track/rank_files.hpp"
+
+#include "base/text.hpp"
+#include "track/event_encoding.hpp"
+#include "track/histogram.hpp"
+#include "track/json_text.hpp"
+#include "track/png.hpp"
+#include "track/run_directory.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+
+namespace tutti::track {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string rank_name(int rank) { return "rank-" + std::to_string(rank); }
+
+const char* name_of(layout l) {
+  switch (l) {
+    case layout::single_run:
+      return "single_run";
+    case layout::run_per_rank:
+      return "run_per_rank";
+    case layout::rank_0_only:
+      return "rank_0_only";
+  }
+  return "";
+}
+
+std::string as_json(const hyperparameter_map& values) {
+  json_object all;
+  for (const auto& [name, v] : values) std::visit([&](const auto& held) { all.add(name, held); }, v.held());
+  return all.text();
+}
+
+std::string as_json(const std::vector<double>& numbers) {
+  json_array all;
+  for (const double n : numbers) all.add_json(json_number(n));
+  return all.text();
+}
+
+// A name of a series as one of a file.
+std::string file_name(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; },
+      '_');
+  return name.substr(0, 100);
+}
+
+// "model.bin", "model-2.bin", ...
+fs::path free_path(const fs::path& wanted) {
+  std::error_code code;
+  fs::path path = wanted;
+  for (int n = 2; fs::exists(path, code); ++n)
+    path = wanted.parent_path() /
+           (wanted.stem().string() + "-" + std::to_string(n) + wanted.extension().string());
+  return path;
+}
+
+}  // namespace
+
+bool is_inside(std::string_view name) {
+  const fs::path path(name);
+  if (name.empty() || name.size() > 1000 || name.find('\0') != name.npos || path.is_absolute() ||
+      !path.has_filename())
+    return false;
+  return std::none_of(path.begin(), path.end(), [](const fs::path& part) {
+    return part == ".." || part == "." || part.native().size() > 200;
+  });
+}
+
+rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_t number)
+    : who_(who), options_(o), process_(this_process()), opened_(seconds_since_1970()) {
+  check_run_name(o.name);
+  const std::string identity = fmt::format("{:016x}-{}-{}{}{}", who.world, who.communicator, number,
+                                           o.name.empty() ? "" : "-", file_name(o.name));
+  directory_ = claim_run_directory(o.directory, identity, o.name.empty() ? name_of_now() : o.name);
+  const std::string name = directory_.filename().string();
+  if (o.ranks == layout::run_per_rank) directory_ /= rank_name(who.rank);
+  std::error_code code;
+  fs::create_directories(o.console ? directory_ / "console" : directory_, code);
+  if (code) throw error(errc::system, "tracking cannot make " + directory_.string() + ": " + code.message());
+
+  if (!create_file_once(directory_ / "run.json", run_facts_json(name) + "\n", who.rank))
+    throw error(errc::system, "tracking cannot write " + (directory_ / "run.json").string() + ": " +
+                                  base::write_error_text(errno));
+  lines_file_ = append_file(directory_ / (rank_name(who.rank) + ".jsonl"));
+  events_file_ = append_file(directory_ / event_file_name(opened_, process_.host, process_.pid, who.rank));
+  put_version(events_, opened_);
+  flush();
+  put_status("running", {}, "");
+  if (!failure_.empty())
+    throw error(errc::system, "tracking cannot write to " + directory_.string() + ": " + failure_);
+}
+
+fs::path rank_files::console_stem() const { return directory_ / "console" / rank_name(who_.rank); }
+
+std::string rank_files::tag_of(const std::string& name) const {
+  return options_.ranks == layout::single_run ? name + "/rank_" + std::to_string(who_.rank) : name;
+}
+
+std::string rank_files::run_facts_json(const std::string& name) const {
+  json_array places;
+  for (std::size_t rank = 0; rank < who_.places.size(); ++rank)
+    places.add_json(json_object()
+                        .add("rank", rank)
+                        .add("host", who_.places[rank].host)
+                        .add("pid", who_.places[rank].pid)
+                        .text());
+  json_array command;
+  for (const std::string& word : command_line()) command.add_json(json_string(word));
+  json_object variables, version;
+  for (const auto& [variable, text] : environment()) variables.add(variable, text);
+  for (const auto& [what, text] : versions()) version.add(what, text);
+  std::error_code ignored;
+  const fs::path here = fs::current_path(ignored);
+  const git_state git = git_of(here);
+  return json_object()
+      .add("format", 1)
+      .add("name", name)
+      .add("layout", name_of(options_.ranks))
+      .add("id", fmt::format("{:016x}-{}", who_.world, who_.communicator))
+      .add("created", opened_)
+      .add("written_by_rank", who_.rank)
+      .add("communicator", who_.name)
+      .add("ranks", who_.places.size())
+      .add_json("places", places.text())
+      .add_json("command", command.text())
+      .add("working_directory", here.string())
+      .add_json("git", json_object().add("revision", git.revision).add("branch", git.branch).text())
+      .add_json("versions", version.text())
+      .add_json("environment", variables.text())
+      .text();
+}
+
+bool rank_files::fail(std::string text) {
+  failure_ = std::move(text);
+  return false;
+}
+
+bool rank_files::put_file(const std::string& folder, const std::string& name, std::string_view bytes,
+                          const fs::path* from, std::string& path_in_run) {
+  const fs::path path = free_path(directory_ / folder / rank_name(who_.rank) / name);
+  std::error_code code;
+  fs::create_directories(path.parent_path(), code);
+  if (!code && from != nullptr) {
+    // Under another name until it is whole.
+    const fs::path beside = path.parent_path() / ("." + path.filename().string() + ".new");
+    fs::copy_file(*from, beside, fs::copy_options::overwrite_existing, code);
+    if (!code) fs::rename(beside, path, code);
+    if (code) return fail(from->string() + " as artifact " + name + ": " + code.message());
+  } else if (!code && !replace_file(path, std::string(bytes))) {
+    code = std::error_code(errno, std::generic_category());
+  }
+  if (code) return fail(path.string() + ": " + code.message());
+  path_in_run = path.lexically_relative(directory_).generic_string();
+  return true;
+}
+
+// One line, and one event where TensorBoard has a kind for it.
+struct rank_files::putter {
+  rank_files& files;
+  const record& r;
+  const std::string tag = files.tag_of(r.name);
+  const event_place place{tag, r.step, r.wall_time};
+
+  json_object begin(const char* kind) const {
+    return json_object().add("kind", kind).add("name", r.name).add("step", r.step).add("time", r.wall_time);
+  }
+  bool end(const json_object& line) const {
+    files.lines_ += line.text();
+    files.lines_ += '\n';
+    return true;
+  }
+  bool operator()(double number) const {
+    put_scalar(files.events_, place, number);
+    return end(begin("scalar").add("value", number));
+  }
+  bool operator()(const text_record& t) const {
+    put_text(files.events_, place, t.content);
+    return end(begin("text").add("value", t.content));
+  }
+  bool operator()(const histogram_record& values) const {
+    const histogram h = histogram_of(values.values);
+    put_histogram(files.events_, place, h);
+    return end(begin("histogram")
+                   .add("min", h.min)
+                   .add("max", h.max)
+                   .add("sum", h.sum)
+                   .add("count", h.count)
+                   .add("not_finite", h.not_finite)
+                   .add_json("limits", as_json(h.limits))
+                   .add_json("counts", as_json(h.counts)));
+  }
+  bool operator()(const image_record& i) const {
+    const std::string png =
+        png_of(i.width, i.height, i.channels,
+               {reinterpret_cast<const std::uint8_t*>(i.samples.data()), i.samples.size()});
+    std::string path;
+    const bool kept = files.put_file("images", file_name(r.name) + "-" + std::to_string(r.step) + ".png", png,
+                                     nullptr, path);
+    put_image(files.events_, place, i.width, i.height, i.channels, png);
+    return end(begin("image").add("width", i.width).add("height", i.height).add("file", path)) && kept;
+  }
+  bool operator()(const hyperparameter_record& h) const {
+    for (const auto& [name, v] : h.values) files.hyperparameters_.insert_or_assign(name, v);
+    // TensorBoard has one set for a run: in a single run, rank 0's.
+    if (files.options_.ranks != layout::single_run || files.who_.rank == 0)
+      put_hyperparameters(files.events_, r.wall_time, files.hyperparameters_);
+    return end(json_object()
+                   .add("kind", "hyperparameters")
+                   .add("time", r.wall_time)
+                   .add_json("values", as_json(h.values)));
+  }
+  bool operator()(const artifact_record& a) const {
+    std::string path;
+    if (!files.put_file("artifacts", r.name, a.bytes, nullptr, path)) return false;
+    return end(begin("artifact").add("file", path).add("bytes", a.bytes.size()));
+  }
+  bool operator()(const artifact_file_record& a) const {
+    std::string path;
+    if (!files.put_file("artifacts", r.name, {}, &a.file, path)) return false;
+    std::error_code ignored;
+    const auto size = fs::file_size(files.directory_ / path, ignored);
+    return end(begin("artifact").add("file", path).add("bytes", size));
+  }
+};
+
+bool rank_files::put(const record& r) { return std::visit(putter{*this, r}, r.said); }
+
+bool rank_files::flush() {
+  const int lines = lines_file_.append(lines_);
+  const int events = events_file_.append(events_);
+  lines_.clear();
+  events_.clear();
+  if (events != 0) fail("the event file: " + base::write_error_text(events));
+  return lines == 0 || fail("rank-" + std::to_string(who_.rank) + ".jsonl: " + base::write_error_text(lines));
+}
+
+void rank_files::put_status(std::string_view state, const progress_counts& counts, std::string_view console) {
+  const std::string status =
+      json_object()
+          .add("rank", who_.rank)
+          .add("host", process_.host)
+          .add("pid", process_.pid)
+          .add("process_started_ticks", process_.started_ticks)
+          .add("boot", process_.boot)
+          .add("state", state)
+          .add("opened", opened_)
+          .add("heartbeat", seconds_since_1970())
+          .add("heartbeat_seconds", std::chrono::duration<double>(options_.heartbeat).count())
+          .add("written", counts.written)
+          .add("dropped", counts.dropped)
+          .add("failed", counts.failed)
+          .add("failure", failure_)
+          .add("console", console)
+          .text();
+  if (!replace_file(directory_ / (rank_name(who_.rank) + ".json"), status + "\n"))
+    fail(rank_name(who_.rank) + ".json: " + base::write_error_text(errno));
+}
+
+}  // namespace tutti::track

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of one rank in a run: no other rank writes them.
+//
+//   run.json                  what the run is; by whichever rank comes first
+//   rank-3.json               this rank: host, process, and a sign of life; replaced at each heartbeat
+//   rank-3.jsonl              all that it said, one JSON object a line
+//   events.out.tfevents.*     the same for TensorBoard
+//   console/rank-3.out, .err  what it printed
+//   artifacts/rank-3/, images/rank-3/
+#pragma once
+
+#include "comm/identity.hpp"
+#include "track/append_file.hpp"
+#include "track/record.hpp"
+#include "track/run_facts.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tutti::track {
+
+struct progress_counts {
+  std::uint64_t written = 0, dropped = 0, failed = 0;
+};
+
+class rank_files {
+ public:
+  // Makes them. `number`: how many runs this rank has opened on this communicator before. Throws
+  // tutti::error.
+  rank_files(const comm::identity& who, const track::options& o, std::uint64_t number);
+
+  const std::filesystem::path& directory() const noexcept { return directory_; }
+  std::filesystem::path console_stem() const;
+  double opened() const noexcept { return opened_; }  // seconds since 1970
+
+  // Prepares lines and events for the next flush(); writes what is a file of its own. False: it could not be
+  // written.
+  bool put(const record& r);
+  // Everything put since the last. False: its lines could not be written. That only its events could not,
+  // failure() tells.
+  bool flush();
+  // The text of the last failure, or empty.
+  const std::string& failure() const noexcept { return failure_; }
+
+  // `state`: running, finished or closed. `console`: captured, or why not.
+  void put_status(std::string_view state, const progress_counts& counts, std::string_view console);
+
+ private:
+  struct putter;
+  std::string tag_of(const std::string& name) const;
+  bool put_file(const std::string& folder, const std::string& name, std::string_view bytes,
+                const std::filesystem::path* from, std::string& path_in_run);
+  std::string run_facts_json(const std::string& name) const;
+  bool fail(std::string text);
+
+  const comm::identity who_;
+  const track::options options_;
+  const process_identity process_;
+  const double opened_;
+  std::filesystem::path directory_;
+  append_file lines_file_, events_file_;
+  std::string lines_, events_;  // not yet written
+  track::hyperparameter_map hyperparameters_;
+  std::string failure_;
+};
+
+// Whether a file of this name stays inside of its folder.
+bool is_inside(std::string_view name);
+
+}  // namespace tutti::track

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "track/record_writer.hpp"
+
+#include "base/log.hpp"
+#include "track/console_tee.hpp"
+#include "track/gpu_sample.hpp"
+#include "track/system_sample.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <optional>
+#include <thread>
+#include <tutti/detail/deadline.hpp>
+#include <tutti/error.hpp>
+
+namespace tutti::track {
+namespace {
+
+// How long records are collected before they are written together: also the most that a SIGKILL takes away.
+constexpr std::chrono::milliseconds linger{50};
+constexpr std::size_t most_at_once_bytes = std::size_t{1} << 20;
+
+}  // namespace
+
+void record_writer::start() {
+  // Signals are the program's own threads'.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::string why;
+  try {
+    std::thread([self = shared_from_this()] { self->run(); }).detach();
+  } catch (const std::system_error& e) {
+    why = e.what();
+  }
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (!why.empty()) throw error(errc::resources, "tracking has no thread to write with: " + why);
+}
+
+void record_writer::close(const char* state, time_point deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    final_state_ = state;
+    deadline_ = deadline;
+  }
+  queue.close();
+}
+
+bool record_writer::opened() const {
+  const std::lock_guard lock(mutex_);
+  return opened_;
+}
+bool record_writer::ended() const {
+  const std::lock_guard lock(mutex_);
+  return ended_;
+}
+std::filesystem::path record_writer::directory() const {
+  const std::lock_guard lock(mutex_);
+  return directory_;
+}
+void record_writer::rethrow_failure() const {
+  const std::lock_guard lock(mutex_);
+  if (failure_) throw error(static_cast<errc>(failure_.value()), failure_text_);
+}
+
+track::totals record_writer::totals() const {
+  track::totals t;
+  t.dropped = queue.dropped();
+  const std::lock_guard lock(mutex_);
+  t.written = counts_.written;
+  t.failed = counts_.failed;
+  t.complete = ended_ && !failure_;
+  t.failure = failure_text_;
+  return t;
+}
+
+record_writer::timer_ref record_writer::watch(boost::asio::any_io_executor executor, time_point deadline) {
+  auto timer = std::make_shared<boost::asio::steady_timer>(std::move(executor), deadline);
+  const std::lock_guard lock(mutex_);
+  watchers_.push_back(timer);
+  return timer;
+}
+
+void record_writer::forget(const timer_ref& timer) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(watchers_, timer);
+}
+
+void record_writer::notify() noexcept {
+  const std::lock_guard lock(mutex_);
+  // Under the lock: while a timer is here, its executor lives.
+  for (const timer_ref& timer : watchers_) {
+    try {
+      boost::asio::post(timer->get_executor(), [timer] { timer->cancel(); });
+    } catch (...) {
+      // No memory: the watcher looks again at its deadline.
+    }
+  }
+}
+
+void record_writer::wait_for_end(time_point deadline) const {
+  std::unique_lock lock(mutex_);
+  ended_changed_.wait_until(lock, deadline, [this] { return ended_; });
+}
+
+void record_writer::run() noexcept {
+  base::set_log_rank(who_.rank);
+  try {
+    record_all();
+  } catch (const error& e) {
+    const std::lock_guard lock(mutex_);
+    failure_ = e.code();
+    failure_text_ = e.what();
+  } catch (const std::exception& e) {
+    const std::lock_guard lock(mutex_);
+    failure_ = make_error_code(errc::system);
+    failure_text_ = e.what();
+  }
+  queue.close();
+  {
+    const std::lock_guard lock(mutex_);
+    opened_ = ended_ = true;
+    // Under the lock: whoever waits may end the process right after.
+    ended_changed_.notify_all();
+  }
+  notify();
+}
+
+void record_writer::record_all() {
+  files_ = std::make_unique<rank_files>(who_, options_, number_);
+  std::unique_ptr<console_tee> console;
+  console_state_ = "off";
+  if (options_.console) {
+    std::string why;
+    console = console_tee::start(files_->console_stem(), why);
+    console_state_ = console ? "captured" : why;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    directory_ = files_->directory();
+    opened_ = true;
+  }
+  notify();
+
+  using std::chrono::steady_clock;
+  const bool samples = options_.system_metrics.count() > 0;
+  process_sampler process;
+  std::optional<gpu_sampler> gpu;  // made when it is first asked: that may take long
+  const auto sample_now = [&] {
+    if (!gpu) gpu.emplace(local_rank());
+    sample(process, *gpu);
+  };
+  time_point next_sample =
+      samples ? tutti::detail::after(steady_clock::now(), options_.system_metrics) : time_point::max();
+  time_point next_heartbeat = steady_clock::now();
+  for (;;) {
+    const time_point now = steady_clock::now();
+    if (now >= next_heartbeat) {
+      put_status("running");
+      next_heartbeat = tutti::detail::after(now, options_.heartbeat);
+    }
+    if (now >= next_sample) {
+      sample_now();
+      next_sample = tutti::detail::after(now, options_.system_metrics);
+    }
+    queue.wait(std::min(next_sample, next_heartbeat), linger);
+    const std::vector<record> some = queue.take(most_at_once_bytes);
+    write(some);
+    if (some.empty() && queue.closed() && queue.empty()) break;
+  }
+
+  if (samples) sample_now();
+  time_point deadline;
+  const char* state = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    deadline = deadline_;
+    state = final_state_;
+  }
+  if (console && !console->finish(deadline))
+    console_state_ = "captured; something that this rank has started still writes to it";
+  console.reset();
+  put_status(state);
+}
+
+// How many ranks before this one are on its host.
+int record_writer::local_rank() const {
+  int before = 0;
+  for (int r = 0; r < who_.rank; ++r)
+    if (who_.places[static_cast<std::size_t>(r)].host ==
+        who_.places[static_cast<std::size_t>(who_.rank)].host)
+      ++before;
+  return before;
+}
+
+void record_writer::write(const std::vector<record>& some) {
+  if (some.empty()) return;
+  std::uint64_t failed = 0;
+  for (const record& r : some)
+    if (!files_->put(r)) ++failed;
+  if (!files_->flush()) failed = some.size();
+  {
+    const std::lock_guard lock(mutex_);
+    counts_.failed += failed;
+    counts_.written += some.size() - failed;
+    const std::string& why = files_->failure();
+    if (!why.empty() && failure_text_.empty()) base::log_warning("tracking loses records: " + why);
+    if (!why.empty()) failure_text_ = why;
+  }
+  queue.release();
+  notify();
+}
+
+void record_writer::sample(process_sampler& process, gpu_sampler& gpu) {
+  // In seconds since the opening, so that the samples of all ranks lie on one axis.
+  const double time = seconds_since_1970();
+  const auto step = static_cast<std::int64_t>(time - files_->opened());
+  if (const std::optional<process_sample> now = process.take()) {
+    files_->put({"system/cpu_percent", step, time, now->cpu_percent});
+    files_->put({"system/memory_mib", step, time, now->memory_mib});
+  }
+  if (const std::optional<gpu_sample> now = gpu.take()) {
+    files_->put({"system/gpu_percent", step, time, now->busy_percent});
+    files_->put({"system/gpu_memory_mib", step, time, now->memory_mib});
+  }
+  if (const std::optional<double> load = machine_load())
+    files_->put({"system/machine_load", step, time, *load});
+  files_->flush();
+}
+
+void record_writer::put_status(const char* state) {
+  progress_counts counts;
+  {
+    const std::lock_guard lock(mutex_);
+    counts = counts_;
+  }
+  counts.dropped = queue.dropped();
+  files_->put_status(state, counts, console_state_);
+}
+
+}  // namespace tutti::track

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread that writes what one rank says, and how others wait for it without waiting in the kernel.
+#pragma once
+
+#include "comm/identity.hpp"
+#include "track/rank_files.hpp"
+#include "track/record_queue.hpp"
+
+#include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <vector>
+
+namespace tutti::track {
+
+class console_tee;
+class gpu_sampler;
+class process_sampler;
+
+// Shared by the log and the thread, which nobody joins: a disk that hangs holds up the thread only.
+class record_writer : public std::enable_shared_from_this<record_writer> {
+ public:
+  using time_point = std::chrono::steady_clock::time_point;
+
+  record_writer(comm::identity who, track::options o, std::uint64_t number)
+      : queue(o.buffer_bytes, o.full), who_(std::move(who)), options_(std::move(o)), number_(number) {}
+  // Once. Throws errc::resources when there is no thread.
+  void start();
+
+  record_queue queue;
+
+  // Nothing more comes: `state` is "finished" or "closed". What follows is over by `deadline`, if the disk
+  // lets it.
+  void close(const char* state, time_point deadline);
+
+  // By any thread.
+  bool opened() const;  // or failed to
+  bool ended() const;
+  track::totals totals() const;
+  std::filesystem::path directory() const;
+  void rethrow_failure() const;
+  const track::options& options() const noexcept { return options_; }
+
+  // A timer that is cancelled whenever something that may be waited for has happened, and by `deadline`. On
+  // the executor's thread; forget() it before the executor ends.
+  using timer_ref = std::shared_ptr<boost::asio::steady_timer>;
+  timer_ref watch(boost::asio::any_io_executor executor, time_point deadline);
+  void forget(const timer_ref& timer) noexcept;
+  // Blocks; for a destructor.
+  void wait_for_end(time_point deadline) const;
+
+ private:
+  void run() noexcept;
+  void record_all();
+  void write(const std::vector<record>& some);
+  void sample(process_sampler& process, gpu_sampler& gpu);
+  int local_rank() const;
+  void notify() noexcept;
+  void put_status(const char* state);
+
+  const comm::identity who_;
+  const track::options options_;
+  const std::uint64_t number_;
+  // Of the thread.
+  std::unique_ptr<rank_files> files_;
+  std::string console_state_;
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable ended_changed_;
+  std::vector<timer_ref> watchers_;
+  std::filesystem::path directory_;
+  progress_counts counts_;
+  std::string failure_text_;
+  std::error_code failure_;
+  const char* final_state_ = "closed";
+  time_point deadline_{};
+  bool opened_ = false;
+  bool ended_ = false;
+};
+
+}  // namespace tutti::track

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "track/run_directory.hpp"
+
+#include "base/text.hpp"
+#include "base/unique_fd.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <ctime>
+#include <tutti/error.hpp>
+
+namespace tutti::track {
+namespace {
+
+[[noreturn]] void fail(const std::string& what, const std::filesystem::path& path, int code) {
+  throw error(errc::system, fmt::format("tracking cannot {} {}: {}; options::directory chooses another place",
+                                        what, path.string(), base::errno_text(code)));
+}
+
+void make_directories(const std::filesystem::path& path) {
+  std::error_code code;
+  std::filesystem::create_directories(path, code);
+  if (code) fail("make", path, code.value());
+}
+
+// Empty: there is no such link.
+std::string target_of(const std::filesystem::path& link) {
+  char name[PATH_MAX];
+  const ssize_t n = ::readlink(link.c_str(), name, sizeof name);
+  if (n < 0 && errno != ENOENT) fail("read", link, errno);
+  return n < 0 ? std::string() : std::string(name, static_cast<std::size_t>(n));
+}
+
+bool is_there(const std::filesystem::path& path) {
+  struct stat facts{};
+  return ::lstat(path.c_str(), &facts) == 0;
+}
+
+bool write_file(const std::filesystem::path& path, const std::string& content) noexcept {
+  const base::unique_fd file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!file) return false;
+  for (std::size_t at = 0; at < content.size();) {
+    const ssize_t n = ::write(file.get(), content.data() + at, content.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    at += static_cast<std::size_t>(n);
+  }
+  return true;
+}
+
+}  // namespace
+
+// Two kinds of symbolic links, whose making is atomic also on network file systems: which name an identity
+// has, and, before there is a directory of a name, whose it is. A directory that has no owner is not of a
+// run: its name is taken.
+std::filesystem::path claim_run_directory(const std::filesystem::path& parent, const std::string& identity,
+                                          const std::string& wanted) {
+  const std::filesystem::path links = parent / ".tutti";
+  make_directories(links);
+  const std::filesystem::path link = links / identity;
+  for (int attempt = 1;;) {
+    if (const std::string found = target_of(link); !found.empty()) return parent / found;
+    const std::string name = attempt == 1 ? wanted : fmt::format("{}-{}", wanted, attempt);
+    const std::filesystem::path made = parent / name, owner_link = links / ("name-" + name);
+    std::string owner = target_of(owner_link);
+    if (owner.empty() && is_there(made)) {
+      // Its owner, if it has one, is older than itself.
+      owner = target_of(owner_link);
+      if (owner.empty()) owner = "nobody";
+    }
+    if (!owner.empty() && owner != identity) {
+      ++attempt;
+      continue;
+    }
+    if (owner.empty() && ::symlink(identity.c_str(), owner_link.c_str()) != 0) {
+      if (errno != EEXIST) fail("make", owner_link, errno);
+      continue;  // of another rank, or of another run: look again
+    }
+    if (::mkdir(made.c_str(), 0777) != 0 && errno != EEXIST) fail("make", made, errno);
+    if (::symlink(name.c_str(), link.c_str()) == 0) return made;
+    if (errno != EEXIST) fail("make", link, errno);
+    // Another rank was faster, perhaps with another name: a second later.
+    if (target_of(link) != name) {
+      ::rmdir(made.c_str());
+      ::unlink(owner_link.c_str());
+    }
+  }
+}
+
+std::string name_of_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::localtime_r(&now, &parts);
+  char name[32];
+  return std::string(name, std::strftime(name, sizeof name, "%Y-%m-%d_%H-%M-%S", &parts));
+}
+
+void check_run_name(const std::string& name) {
+  if (name.find('/') == name.npos && name.find('\0') == name.npos && (name.empty() || name.front() != '.') &&
+      name.size() <= 200)
+    return;
+  throw error(errc::invalid_argument,
+              "\"" + name +
+                  "\" cannot be the name of a run: it is a single directory's, which begins with no dot; "
+                  "options::directory says where it is");
+}
+
+bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept {
+  try {
+    const std::filesystem::path beside = path.parent_path() / ("." + path.filename().string() + ".new");
+    if (write_file(beside, content) && ::rename(beside.c_str(), path.c_str()) == 0) return true;
+    const int code = errno;
+    ::unlink(beside.c_str());
+    errno = code;
+    return false;
+  } catch (...) {
+    errno = ENOMEM;
+    return false;
+  }
+}
+
+bool create_file_once(const std::filesystem::path& path, const std::string& content, int rank) noexcept {
+  try {
+    const std::filesystem::path beside =
+        path.parent_path() / fmt::format(".{}.{}", path.filename().string(), rank);
+    const bool there =
+        write_file(beside, content) && (::link(beside.c_str(), path.c_str()) == 0 || errno == EEXIST);
+    const int code = errno;
+    ::unlink(beside.c_str());
+    errno = code;
+    return there;
+  } catch (...) {
+    errno = ENOMEM;
+    return false;
+  }
+}
+
+}  // namespace tutti::track

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The directory of a run, on which ranks agree without a word to each other: who comes first makes it and
+// leaves symbolic links by its name and by the run's identity, which can be made only once; the others follow
+// them. Works wherever they share the file system.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace tutti::track {
+
+// `identity` is the same on all ranks of the run, and no other's. `wanted`: its name if that is free, else
+// "-2", "-3", ... behind it. Throws tutti::error (errc::system) that names the path.
+std::filesystem::path claim_run_directory(const std::filesystem::path& parent, const std::string& identity,
+                                          const std::string& wanted);
+
+// Local time as a name: "2026-01-31_23-59-59".
+std::string name_of_now();
+
+// Throws errc::invalid_argument for a name that leaves its directory or hides in it.
+void check_run_name(const std::string& name);
+
+// A file as a whole or not at all, also for who reads meanwhile: written beside, then renamed. False: errno
+// says why.
+bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept;
+// The same, unless there is one already: that is then left, and true returned.
+bool create_file_once(const std::filesystem::path& path, const std::string& content, int rank) noexcept;
+
+}  // namespace tutti::track

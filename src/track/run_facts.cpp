@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "track/run_facts.hpp"
+
+#include <fmt/format.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace tutti::track {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string first_line(const fs::path& path) {
+  const std::string all = contents(path);
+  return all.substr(0, all.find('\n'));
+}
+
+}  // namespace
+
+std::uint64_t started_ticks_of(std::int64_t pid) {
+  // The 22nd field; the 2nd may have spaces and ends with the last parenthesis, the 3rd is the state.
+  const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
+  const std::size_t name_end = stat.rfind(')');
+  if (name_end == stat.npos) return 0;
+  std::istringstream fields(stat.substr(name_end + 1));
+  std::string field;
+  for (int i = 3; i <= 22 && fields >> field; ++i) {
+    if (i == 3 && (field == "Z" || field == "X")) return 0;
+    if (i == 22) return std::strtoull(field.c_str(), nullptr, 10);
+  }
+  return 0;
+}
+
+process_identity this_process() {
+  process_identity me;
+  utsname system{};
+  if (::uname(&system) == 0) me.host = system.nodename;
+  me.boot = first_line("/proc/sys/kernel/random/boot_id");
+  me.pid = ::getpid();
+  me.started_ticks = started_ticks_of(me.pid);
+  return me;
+}
+
+bool names_a_secret(std::string_view name) {
+  std::string upper(name);
+  std::transform(upper.begin(), upper.end(), upper.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  for (const char* part : {"SECRET", "TOKEN", "PASS", "PWD_", "KEY", "CREDENTIAL", "AUTH", "COOKIE",
+                           "PRIVATE", "SIGNATURE", "SESSION"})
+    if (upper.find(part) != upper.npos) return true;
+  return upper.ends_with("_PW") || upper.ends_with("_PAT") || upper.ends_with("_DSN");
+}
+
+std::string without_passwords(std::string_view text) {
+  std::string out;
+  for (std::size_t at; (at = text.find("://")) != text.npos;) {
+    out += text.substr(0, at + 3);
+    text.remove_prefix(at + 3);
+    const std::size_t end = std::min(text.find_first_of("/ \t\"'"), text.size());
+    const std::size_t host = text.substr(0, end).rfind('@');
+    if (host == text.npos) continue;
+    out += removed;
+    text.remove_prefix(host);
+  }
+  return out + std::string(text);
+}
+
+std::vector<std::string> without_secrets(std::vector<std::string> words) {
+  bool next_is_secret = false;
+  for (std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    const bool is_option = word.starts_with('-');
+    if (equals != word.npos && names_a_secret(word.substr(0, equals))) {
+      word = word.substr(0, equals + 1) + std::string(removed);
+      next_is_secret = false;
+    } else if (next_is_secret && !is_option) {
+      word = removed;
+      next_is_secret = false;
+    } else {
+      next_is_secret = is_option && equals == word.npos && names_a_secret(word);
+      word = without_passwords(word);
+    }
+  }
+  return words;
+}
+
+std::vector<std::string> command_line() {
+  std::vector<std::string> words;
+  std::istringstream all(contents("/proc/self/cmdline"));
+  for (std::string word; std::getline(all, word, '\0');) words.push_back(word);
+  return without_secrets(std::move(words));
+}
+
+std::map<std::string, std::string> environment() {
+  std::map<std::string, std::string> all;
+  // As of the start of the process: `environ` may be changed by other threads while it is read.
+  std::istringstream entries(contents("/proc/self/environ"));
+  for (std::string entry; std::getline(entries, entry, '\0');) {
+    const std::size_t equals = entry.find('=');
+    if (equals == entry.npos) continue;
+    const std::string name = entry.substr(0, equals);
+    all[name] = names_a_secret(name) ? std::string(removed) : without_passwords(entry.substr(equals + 1));
+  }
+  return all;
+}
+
+git_state git_of(const fs::path& directory) {
+  git_state found;
+  std::error_code code;
+  for (fs::path at = fs::absolute(directory, code); !code; at = at.parent_path()) {
+    fs::path git = at / ".git";
+    if (!fs::exists(git, code)) {
+      if (at == at.parent_path()) break;
+      continue;
+    }
+    // Of a further working tree, or a submodule: a file that names the directory.
+    if (fs::is_regular_file(git, code)) {
+      const std::string line = first_line(git);
+      if (!line.starts_with("gitdir: ")) break;
+      git = at / line.substr(8);
+    }
+    const std::string head = first_line(git / "HEAD");
+    if (!head.starts_with("ref: ")) {
+      found.revision = head;
+      break;
+    }
+    const std::string reference = head.substr(5);
+    found.branch = reference.starts_with("refs/heads/") ? reference.substr(11) : reference;
+    fs::path common = git;
+    if (const std::string line = first_line(git / "commondir"); !line.empty()) common = git / line;
+    found.revision = first_line(common / reference);
+    if (!found.revision.empty()) break;
+    std::istringstream packed(contents(common / "packed-refs"));
+    for (std::string line; std::getline(packed, line);)
+      if (line.ends_with(" " + reference)) found.revision = line.substr(0, line.find(' '));
+    break;
+  }
+  return found;
+}
+
+std::vector<std::pair<std::string, std::string>> versions() {
+  std::vector<std::pair<std::string, std::string>> all{{"tutti", TUTTI_VERSION}};
+#if defined(__clang__)
+  all.emplace_back("compiler", __VERSION__);
+#else
+  all.emplace_back("compiler", std::string("g++ ") + __VERSION__);
+#endif
+  utsname system{};
+  if (::uname(&system) == 0)
+    all.emplace_back("kernel", fmt::format("{} {} {}", system.sysname, system.release, system.machine));
+  return all;
+}
+
+double seconds_since_1970() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace tutti::track

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a process can say of itself, so that a run can be understood, and repeated, later.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tutti::track {
+
+inline constexpr std::string_view removed = "(removed)";
+
+// A process, so that nobody takes another that later has the same number for it.
+struct process_identity {
+  std::string host;
+  std::string boot;  // differs for each start of each kernel
+  std::int64_t pid = 0;
+  std::uint64_t started_ticks = 0;  // since the boot
+};
+process_identity this_process();
+std::uint64_t started_ticks_of(
+    std::int64_t pid);  // 0: there is no such process, or it has ended and nobody has asked how
+
+// Without what could be secret: variables and arguments whose names say so, and passwords in URLs.
+std::vector<std::string> command_line();
+std::map<std::string, std::string> environment();
+
+bool names_a_secret(std::string_view name);
+std::string without_passwords(std::string_view text);                      // scheme://user:password@host
+std::vector<std::string> without_secrets(std::vector<std::string> words);  // --token=x, --token x
+
+// Of the git checkout around `directory`, read from its files; empty: there is none.
+struct git_state {
+  std::string revision;
+  std::string branch;
+};
+git_state git_of(const std::filesystem::path& directory);
+
+// "tutti", "compiler", "kernel", ... and their versions.
+std::vector<std::pair<std::string, std::string>> versions();
+
+double seconds_since_1970();
+
+}  // namespace tutti::track

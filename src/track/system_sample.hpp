@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this process takes of its machine.
+#pragma once
+
+#include "base/unique_fd.hpp"
+
+#include <chrono>
+#include <optional>
+
+namespace tutti::track {
+
+struct process_sample {
+  double cpu_percent = 0;  // of one core, since the last sample
+  double memory_mib = 0;   // resident
+};
+
+class process_sampler {
+ public:
+  process_sampler();
+  // Two system calls, some microseconds. Nothing: /proc cannot be read.
+  std::optional<process_sample> take();
+
+ private:
+  base::unique_fd statm_;
+  double cpu_seconds_ = 0;
+  std::chrono::steady_clock::time_point at_;
+};
+
+// Runnable processes of the machine, as of the last minute.
+std::optional<double> machine_load();
+
+}  // namespace tutti::track

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+// The face of tracking: from a user's call to a record in the queue.
+#include <tutti/track.hpp>
+
+#include "comm/identity.hpp"
+#include "track/record_queue.hpp"
+#include "track/record_writer.hpp"
+#include "track/run_facts.hpp"
+#include "track/system_sample.hpp"
+
+#include <atomic>
+#include <boost/asio/deferred.hpp>
+#include <boost/system/system_error.hpp>
+#include <charconv>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <tuple>
+#include <tutti/as_result.hpp>
+#include <tutti/counters.hpp>
+#include <tutti/detail/deadline.hpp>
+#include <tutti/error.hpp>
+#include <utility>
+
+namespace tutti::track {
+
+using std::chrono::steady_clock;
+
+options::options()
+    : system_metrics(std::chrono::seconds(5)),
+      heartbeat(std::chrono::seconds(2)),
+      open_timeout(std::chrono::seconds(10)),
+      finish_timeout(std::chrono::seconds(10)) {}
+
+value::value(float v) : held_(static_cast<double>(v)) {
+  char text[32];
+  double shortest = 0;
+  const auto end = std::to_chars(text, text + sizeof text, v).ptr;
+  if (std::from_chars(text, end, shortest).ec == std::errc()) held_ = shortest;
+}
+
+namespace detail {
+
+// What the handles of one log share on the loop thread's side.
+class owner {
+ public:
+  owner(std::shared_ptr<record_writer> r, communicator c)
+      : writer(std::move(r)), world(std::move(c)), loop_thread_(std::this_thread::get_id()) {}
+  owner(const owner&) = delete;
+  owner& operator=(const owner&) = delete;
+  ~owner() {
+    if (finishing) return;
+    constexpr std::chrono::seconds patience(2);
+    const auto deadline = steady_clock::now() + patience;
+    writer->close("closed", deadline);
+    writer->wait_for_end(deadline);
+  }
+
+  void push(std::string_view name, std::int64_t step, decltype(record::said) said) {
+    record r;
+    r.name = name;
+    r.step = step;
+    r.wall_time = seconds_since_1970();
+    r.said = std::move(said);
+    writer->queue.push(std::move(r));
+    sample_messages();
+  }
+
+  // Since the last call; nothing where it is not wanted.
+  std::optional<process_sample> sample_process() {
+    if (writer->options().system_metrics.count() == 0) return std::nullopt;
+    const std::lock_guard lock(process_mutex_);
+    return process_.take();
+  }
+
+  const std::shared_ptr<record_writer> writer;
+  communicator world;      // empty once finishing; on the loop thread only
+  bool finishing = false;  // likewise
+
+ private:
+  // A rank's counters can be read on its loop thread only: along with what it says there.
+  void sample_messages() {
+    const auto interval = writer->options().system_metrics;
+    if (std::this_thread::get_id() != loop_thread_ || interval.count() == 0 || !world) return;
+    const auto now = steady_clock::now();
+    if (now < next_sample_) return;
+    next_sample_ = now + interval;
+    const counters n = counters_of(world);
+    const double time = seconds_since_1970();
+    if (first_sample_ == 0) first_sample_ = time;
+    const auto put = [&](const char* name, double value) {
+      record r;
+      r.name = name;
+      r.step = static_cast<std::int64_t>(time - first_sample_);
+      r.wall_time = time;
+      r.said = value;
+      writer->queue.push(std::move(r));
+    };
+    put("communication/sends", static_cast<double>(n.sends));
+    put("communication/receives", static_cast<double>(n.receives));
+    put("communication/sleeps", static_cast<double>(n.parks));
+    put("communication/stalls", static_cast<double>(n.stalls));
+  }
+
+  const std::thread::id loop_thread_;
+  steady_clock::time_point next_sample_ =
+      tutti::detail::after(steady_clock::now(), writer->options().system_metrics);
+  double first_sample_ = 0;
+  std::mutex process_mutex_;
+  process_sampler process_;
+};
+
+}  // namespace detail
+
+namespace {
+
+// Number of this run on this rank of this communicator, from 0: the same on ranks that open runs in the same order.
+std::uint64_t number_of_this_run(const comm::identity& who, const std::string& name) {
+  static std::mutex mutex;
+  static auto& opened =
+      *new std::map<std::tuple<std::uint64_t, std::uint32_t, int, std::string>, std::uint64_t>;
+  const std::lock_guard lock(mutex);
+  return opened[{who.world, who.communicator, who.rank, name}]++;
+}
+
+// Forgets the timer before the frame that waits at it ends.
+struct watched {
+  record_writer& of;
+  const record_writer::timer_ref timer;
+  ~watched() { of.forget(timer); }
+};
+
+// Completes when `done` holds, or at the deadline; whether it holds.
+task<bool> wait_until(std::shared_ptr<record_writer> r, boost::asio::io_context::executor_type executor,
+                      bool (*done)(const record_writer&), steady_clock::time_point deadline) {
+  const watched w{*r, r->watch(executor, deadline)};
+  while (!done(*r) && steady_clock::now() < deadline) {
+    bool passed = false;
+    try {
+      co_await w.timer->async_wait(boost::asio::deferred);
+      passed = true;
+    } catch (const boost::system::system_error&) {
+      // Something has happened.
+    }
+    if (passed) break;
+    w.timer->expires_at(deadline);
+  }
+  co_return done(*r);
+}
+
+// Tracking does not end a training: what there is no memory for is counted.
+template <class F>
+void say(const std::shared_ptr<detail::owner>& owner, F said) noexcept {
+  if (!owner) return;
+  try {
+    said(*owner);
+  } catch (...) {
+    owner->writer->queue.count_dropped();
+  }
+}
+
+}  // namespace
+
+std::filesystem::path log::directory() const {
+  return owner_ ? owner_->writer->directory() : std::filesystem::path();
+}
+
+void log::scalar(std::string_view name, std::int64_t step, double number) const noexcept {
+  say(owner_, [&](detail::owner& o) { o.push(name, step, number); });
+}
+
+void log::text(std::string_view name, std::int64_t step, std::string_view value) const noexcept {
+  say(owner_, [&](detail::owner& o) { o.push(name, step, text_record{std::string(value)}); });
+}
+
+void log::histogram(std::string_view name, std::int64_t step, std::span<const float> values) const noexcept {
+  say(owner_,
+      [&](detail::owner& o) { o.push(name, step, histogram_record{{values.begin(), values.end()}}); });
+}
+
+void log::histogram(std::string_view name, std::int64_t step, std::span<const double> values) const noexcept {
+  say(owner_,
+      [&](detail::owner& o) { o.push(name, step, histogram_record{{values.begin(), values.end()}}); });
+}
+
+void log::image(std::string_view name, std::int64_t step, image_view p) const noexcept {
+  say(owner_, [&](detail::owner& o) {
+    const bool has_shape =
+        p.width > 0 && p.height > 0 && (p.channels == 1 || p.channels == 3 || p.channels == 4);
+    const auto row = static_cast<std::size_t>(p.width) * static_cast<std::size_t>(p.channels);
+    if (!has_shape || p.samples.size() % row != 0 ||
+        p.samples.size() / row != static_cast<std::size_t>(p.height))
+      return o.writer->queue.count_dropped();
+    o.push(name, step,
+           image_record{p.width, p.height, p.channels, std::string(p.samples.begin(), p.samples.end())});
+  });
+}
+
+void log::hyperparameters(const hyperparameter_map& values) const noexcept {
+  say(owner_, [&](detail::owner& o) { o.push({}, 0, hyperparameter_record{values}); });
+}
+
+void log::times(std::int64_t step, step_times seconds) const noexcept {
+  scalar("time/compute", step, seconds.compute_seconds);
+  scalar("time/communication", step, seconds.communication_seconds);
+  scalar("time/waiting", step, seconds.waiting_seconds);
+  const double communication = seconds.communication_seconds + seconds.hidden_seconds;
+  if (seconds.hidden_seconds > 0) scalar("time/hidden", step, seconds.hidden_seconds);
+  if (seconds.bytes > 0) {
+    scalar("step/bytes", step, static_cast<double>(seconds.bytes));
+    scalar("step/overlap", step, communication > 0 ? seconds.hidden_seconds / communication : 0);
+  }
+  say(owner_, [&](detail::owner& o) {
+    const std::optional<process_sample> used = o.sample_process();
+    if (!used) return;
+    o.push("step/cpu_percent", step, used->cpu_percent);
+    o.push("step/memory_mib", step, used->memory_mib);
+  });
+}
+
+void log::artifact(std::string_view name, std::span<const std::byte> bytes) const noexcept {
+  say(owner_, [&](detail::owner& o) {
+    if (!is_inside(name)) return o.writer->queue.count_dropped();
+    o.push(name, 0, artifact_record{std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())});
+  });
+}
+
+void log::artifact(std::string_view name, const std::filesystem::path& file) const noexcept {
+  say(owner_, [&](detail::owner& o) {
+    if (!is_inside(name)) return o.writer->queue.count_dropped();
+    o.push(name, 0, artifact_file_record{std::filesystem::absolute(file)});
+  });
+}
+
+task<bool> log::room(std::chrono::milliseconds at_most) const {
+  const std::shared_ptr<detail::owner> kept = owner_;
+  if (!kept || !kept->world) co_return true;
+  const auto deadline = tutti::detail::after(steady_clock::now(), at_most);
+  const auto has_room = [](const record_writer& r) { return r.queue.has_room(); };
+  const bool there_is = co_await wait_until(kept->writer, kept->world.get_executor(), has_room, deadline);
+  co_return there_is;
+}
+
+totals log::so_far() const { return owner_ ? owner_->writer->totals() : totals(); }
+
+task<totals> log::finish() const {
+  const std::shared_ptr<detail::owner> kept = owner_;
+  if (!kept) {
+    totals nothing;
+    nothing.complete = true;
+    co_return nothing;
+  }
+  if (kept->finishing) co_return kept->writer->totals();
+  kept->finishing = true;
+  const communicator world = std::exchange(kept->world, {});
+  const auto deadline = tutti::detail::after(steady_clock::now(), kept->writer->options().finish_timeout);
+  kept->writer->close("finished", deadline);
+  const auto ended = [](const record_writer& r) { return r.ended(); };
+  co_await wait_until(kept->writer, world.get_executor(), ended, deadline);
+  co_return kept->writer->totals();
+}
+
+task<log> open(communicator c, options o) {
+  if (!c)
+    throw error(errc::invalid_argument, "tracking of an empty communicator: this rank is not a member of it");
+  if (o.ranks == layout::rank_0_only && c.rank() != 0) co_return log();
+  const comm::identity who = comm::identity_of(c);
+  const std::uint64_t number = number_of_this_run(who, o.name);
+  const auto timeout = o.open_timeout;
+  const std::string directory = o.directory;
+  auto writer = std::make_shared<record_writer>(who, std::move(o), number);
+  writer->start();
+  const auto opened = [](const record_writer& r) { return r.opened(); };
+  const bool is_open = co_await wait_until(writer, c.get_executor(), opened,
+                                           tutti::detail::after(steady_clock::now(), timeout));
+  if (!is_open) {
+    writer->close("closed", steady_clock::now());
+    throw error(errc::timed_out, "tracking could not open a run in " + directory + " within " +
+                                     std::to_string(timeout.count()) + " ms: the disk does not answer");
+  }
+  writer->rethrow_failure();
+  co_return log(std::make_shared<detail::owner>(std::move(writer), std::move(c)));
+}
+
+}  // namespace tutti::track

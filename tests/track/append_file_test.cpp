@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "track/append_file.hpp"
+
+#include "support/child.hpp"
+#include "support/run_task.hpp"
+#include "support/scratch_directory.hpp"
+
+#include <sys/resource.h>
+
+#include <doctest/doctest.h>
+#include <cerrno>
+#include <string>
+
+using tutti::track::append_file;
+
+TEST_CASE("append file: what a full disk takes half of is taken back") {
+  const tutti::test::scratch_directory scratch;
+  const auto path = scratch.path() / "f";
+  // A limit on files' sizes in place of a full disk, in a process of its own.
+  tutti::test::child child([&](const auto&) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    rlimit limit{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    append_file file(path);
+    const bool first = file.append(std::string(900, 'a')) == 0;
+    const bool second = file.append(std::string(900, 'b')) == EFBIG;
+    const bool third = file.append("c") == 0;
+    return first && second && third ? 0 : 1;
+  });
+  CHECK(child.end() == 0);
+  CHECK(scratch.read(path) == std::string(900, 'a') + "c");
+}
+
+TEST_CASE("append file: one that cannot be made is named") {
+  const auto failure = tutti::test::failure_of([] { append_file("/nowhere/at/all"); });
+  CHECK(failure.says("/nowhere/at/all"));
+}

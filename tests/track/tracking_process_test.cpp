@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tracking by ranks that are processes, which die and stop: the run stays readable, and nobody waits for
+// anybody.
+#include "launch/launched.hpp"
+#include "support/command.hpp"
+#include "support/local_world.hpp"
+#include "support/scratch_directory.hpp"
+#include "support/skip.hpp"
+#include "track/run_reader.hpp"
+
+#include <doctest/doctest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace tutti::test;
+using tutti::launch::testing::ending;
+using tutti::launch::testing::launched;
+namespace fs = std::filesystem;
+
+namespace {
+
+ending drill(const scratch_directory& scratch, const std::string& name, long number = 0) {
+  return launched({"-n", "4", "--tag-output", "never", "--on-failure", "continue", TUTTI_TRACK_DRILL_PATH,
+                   scratch.path().string(), name, std::to_string(number)})
+      .finish();
+}
+
+// Everything on disk can be read; how many of a rank's numbers there are.
+std::size_t check_readable(const fs::path& run, int rank) {
+  const auto status = read_json(run / ("rank-" + std::to_string(rank) + ".json"));
+  CHECK(status["rank"] == rank);
+  const auto lines = lines_of(run, rank, "n");
+  for (std::size_t i = 1; i < lines.size(); ++i)
+    if (lines[i]["step"] != lines[i - 1]["step"].get<int>() + 1) FAIL("a record is missing in between");
+  std::size_t events = 0;
+  for (const read_event& e : events_of(run, rank).events) events += e.tag == "n/rank_" + std::to_string(rank);
+  // Killed between the two files, or in one of them.
+  CHECK(events <= lines.size());
+  return lines.size();
+}
+
+}  // namespace
+
+TEST_CASE("tracking: a rank is killed at any moment, and the run is readable; the others finish without it") {
+  random_numbers random(seed_of_this_run());
+  for (int round = 0; round < 6; ++round) {
+    const scratch_directory scratch;
+    // At once, soon, or after the first megabytes.
+    const long number = round == 0 ? 0 : round == 1 ? 1 : static_cast<long>(random.below(60'000));
+    CAPTURE(number);
+    const ending end = drill(scratch, "killed", number);
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 128 + SIGKILL);
+    const fs::path run = scratch.path() / "run";
+    CHECK(read_json(run / "run.json")["ranks"] == 4);
+    for (const int rank : {0, 2, 3}) {
+      CHECK(check_readable(run, rank) == 100);
+      // And on a busy machine one sample of the message counters, or two.
+      CHECK(end.output.find("rank " + std::to_string(rank) + " wrote 10") != std::string::npos);
+      CHECK(read_json(run / ("rank-" + std::to_string(rank) + ".json"))["state"] == "finished");
+    }
+    if (number == 0) continue;
+    CHECK(check_readable(run, 1) <= static_cast<std::size_t>(number));
+    CHECK(read_json(run / "rank-1.json")["state"] == "running");
+  }
+}
+
+TEST_CASE("tracking: the last words before a SIGKILL are in the run, and where they went before") {
+  const scratch_directory scratch;
+  const ending end = drill(scratch, "last_output");
+  const fs::path console = scratch.path() / "run" / "console";
+  CHECK(end.output.find("last words of rank 1\n") != std::string::npos);
+  CHECK(end.error.find("its last complaint\n") != std::string::npos);
+  // What writes the files has outlived the rank, and perhaps the launcher.
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto has = [&](const char* file, const char* words) {
+    while (std::chrono::steady_clock::now() < deadline) {
+      if (scratch.read(console / file).find(words) != std::string::npos) return true;
+      std::this_thread::yield();
+    }
+    return false;
+  };
+  CHECK(has("rank-1.out", "last words of rank 1\n"));
+  CHECK(has("rank-1.err", "its last complaint\n"));
+  CHECK(scratch.read(console / "rank-0.out").empty());
+}
+
+TEST_CASE("tracking: a stopped rank holds up neither open nor finish of the others") {
+  for (const char* when : {"stopped_before_open", "stopped_while_open"}) {
+    CAPTURE(when);
+    const scratch_directory scratch;
+    const ending end = drill(scratch, when);
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    for (const int rank : {0, 2, 3}) {
+      CHECK(end.output.find("rank " + std::to_string(rank) + ": complete 1 in time 1") != std::string::npos);
+      CHECK(check_readable(scratch.path() / "run", rank) == 100);
+    }
+    // It has gone on since.
+    CHECK(check_readable(scratch.path() / "run", 1) == 100);
+  }
+}
+
+TEST_CASE("tracking: TensorBoard's own reader sees all of it") {
+  const std::string python = std::getenv("TUTTI_TENSORBOARD_PYTHON") != nullptr
+                                 ? std::getenv("TUTTI_TENSORBOARD_PYTHON")
+                                 : "python3";
+  if (run_shell(python + " -c 'import tensorboard'").exit_code != 0)
+    TUTTI_SKIP("no TensorBoard: pip install tensorboard, or TUTTI_TENSORBOARD_PYTHON=a python3 that has it");
+  const scratch_directory scratch;
+  CHECK(launched({"-n", "3", TUTTI_TRACK_RUN_PATH, scratch.path().string()}).finish().exit_code == 0);
+  const fs::path script = scratch.write("read.py", R"(
+import sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1], size_guidance={'scalars': 0, 'tensors': 0})
+events.Reload()
+for rank in range(3):
+    losses = events.Scalars(f'loss/rank_{rank}')
+    print('losses', [e.step for e in losses] == list(range(100)))
+    print('image', events.Images(f'weights/rank_{rank}')[0].width)
+    print('values', events.Histograms(f'gradient/rank_{rank}')[0].histogram_value.num)
+    print('words', events.Tensors(f'remark/rank_{rank}')[0].tensor_proto.string_val[0].decode())
+from tensorboard.plugins.hparams import metadata
+content = events.PluginTagToContent('hparams')['_hparams_/session_start_info']
+print('rate', metadata.parse_session_start_info_plugin_data(content).hparams['rate'].number_value)
+)");
+  fs::path run;
+  for (const auto& entry : fs::directory_iterator(scratch.path()))
+    if (fs::exists(entry.path() / "run.json")) run = entry.path();
+  const command_result read = run_shell(python + " " + quoted(script.string()) + " " + quoted(run.string()));
+  CAPTURE(read.output);
+  CHECK(read.exit_code == 0);
+  CHECK(read.times("losses True") == 3);
+  CHECK(read.times("image 32") == 3);
+  CHECK(read.times("values 1000.0") == 3);
+  CHECK(read.times("words Rank ") == 3);
+  CHECK(read.times("rate 0.1") == 1);
+}
