@@ -50,7 +50,8 @@ void engine::finish_urgent() {
   for (;;) {
     {
       std::unique_lock hold(mutex_);
-      wanted_.wait(hold, [this] { return is_wanted_; });
+      wanted_.wait(hold, [this] { return is_wanted_ || ending_; });
+      if (ending_) return;
       is_wanted_ = false;
     }
     finish_ended();
@@ -60,6 +61,13 @@ void engine::finish_urgent() {
 void engine::shut_down(core::time_point deadline) {
   comm::runtime_state& state = runtime_.state();
   driver_.run_until([&state] { return state.worlds().empty(); }, deadline);
+  {
+    const std::scoped_lock hold(mutex_);
+    ending_ = true;
+    wanted_.notify_one();
+  }
+  if (thread_.joinable()) thread_.join();
+  driver_.stop();
   finish_ended();
 }
 

@@ -37,7 +37,9 @@ class engine {
   // Not on the loop, before a call into Python or PyTorch returns.
   void finish_ended();
 
-  // Completes when everything that was begun has ended and all worlds have been left, or at the deadline.
+  // Returns when everything that was begun has ended and all worlds have been left, or at the deadline; then there
+  // are no threads of this object's any more, and operations go on only while they are waited for. Python is about
+  // to end.
   void shut_down(core::time_point deadline);
 
  private:
@@ -52,6 +54,7 @@ class engine {
   std::mutex mutex_;
   std::condition_variable wanted_;
   bool is_wanted_ = false;
+  bool ending_ = false;
   std::thread thread_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "work.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -94,7 +95,7 @@ class process_group final : public c10d::Backend {
   const std::chrono::milliseconds joined_with_;
   tutti::detail::communicator_ref world_;  // on the loop; empty after shutdown()
   bool is_shut_down_ = false;
-  std::uint64_t sequence_ = 0;
+  std::atomic<std::uint64_t> sequence_{0};
   const std::shared_ptr<group_hooks> hooks_ = std::make_shared<group_hooks>();
 };
 

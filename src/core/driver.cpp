@@ -48,13 +48,18 @@ driver::driver(core::loop& l) : loop_(l), caller_kick_(make_kick()), progress_ki
 }
 
 driver::~driver() {
+  stop();
+  loop_.bind_to_this_thread();  // for what goes with it
+}
+
+void driver::stop() {
+  if (!thread_.joinable()) return;
   {
     const std::scoped_lock hold(mutex_);
     ending_ = true;
   }
   ::eventfd_write(progress_kick_.get(), 1);
   thread_.join();
-  loop_.bind_to_this_thread();  // for what goes with it
 }
 
 void driver::lock() {

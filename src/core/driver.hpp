@@ -25,6 +25,8 @@ class driver {
   driver& operator=(const driver&) = delete;
   // No thread is in a call.
   ~driver();
+  // Ends the thread: from now on nothing goes on but in calls.
+  void stop();
 
   core::loop& loop() noexcept { return loop_; }
 
