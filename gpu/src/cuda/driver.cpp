@@ -327,15 +327,8 @@ bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream
   const in_context here(*on_);
   abi::function* const kernel = on_->kernel(gpu::kernels::kernel_name(what.kind, what.type));
   if (kernel == nullptr) return false;
-  gpu::kernels::reduce_arguments a{};
-  std::copy(what.inputs.begin(), what.inputs.end(), a.inputs);
-  std::copy(what.outputs.begin(), what.outputs.end(), a.outputs);
-  std::copy(what.factors.begin(), what.factors.end(), a.factors);
-  a.count = what.count;
-  a.input_count = static_cast<int>(what.inputs.size());
-  a.output_count = static_cast<int>(what.outputs.size());
-  a.ranks = what.ranks;
-  a.scaled = what.factors.empty() ? 0 : 1;
+  gpu::kernels::reduce_arguments a =
+      gpu::kernels::arguments_of(what.inputs, what.outputs, what.factors, what.count, what.ranks);
   void* parameters[] = {&a};
   launch(kernel, blocks_for(what.count * gpu::kernels::bytes_of(what.type)), threads_per_block, parameters,
          stream);
