@@ -148,77 +148,77 @@ task<> repeat(communicator world, int times, Call call) {
   static thread_local std::array<int, 16> in, out;
   for (int i = 0; i < times; ++i) co_await call(world, in, out);
 }
-using numbers = std::array<int, 16>;
+using sixteen = std::array<int, 16>;
 inline task<> reduces(communicator w, int n) {
   return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.reduce(in, out, sum, 0); });
+                [](communicator& c, sixteen& in, sixteen& out) { return c.reduce(in, out, sum, 0); });
 }
 inline task<> scatters(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     return c.scatter(in, std::span<int>(out).first(8), 0);
   });
 }
 inline task<> gathers(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     return c.gather(std::span<const int>(in).first(8), out, 0);
   });
 }
 inline task<> all_gathers(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     return c.all_gather(std::span<const int>(in).first(8), out);
   });
 }
 inline task<> reduce_scatters(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     return c.reduce_scatter(in, std::span<int>(out).first(8), sum);
   });
 }
 inline task<> all_to_alls(communicator w, int n) {
   return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.all_to_all(in, out); });
+                [](communicator& c, sixteen& in, sixteen& out) { return c.all_to_all(in, out); });
 }
 inline task<> scans(communicator w, int n) {
   return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.scan(in, out, sum); });
+                [](communicator& c, sixteen& in, sixteen& out) { return c.scan(in, out, sum); });
 }
 inline task<> exclusive_scans(communicator w, int n) {
   return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.exclusive_scan(in, out, sum); });
+                [](communicator& c, sixteen& in, sixteen& out) { return c.exclusive_scan(in, out, sum); });
 }
 
-constexpr std::array<std::size_t, 2> counts = {6, 10};
-inline auto part_of(const communicator& c, numbers& all) {
-  return std::span(all).first(counts[static_cast<std::size_t>(c.rank())]);
+constexpr std::array<std::size_t, 2> uneven_counts = {6, 10};
+inline auto part_of(const communicator& c, sixteen& all) {
+  return std::span(all).first(uneven_counts[static_cast<std::size_t>(c.rank())]);
 }
 inline task<> uneven_gathers(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
-    return c.gather_v(part_of(c, in), out, counts, 1);
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    return c.gather_v(part_of(c, in), out, uneven_counts, 1);
   });
 }
 inline task<> uneven_scatters(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
-    return c.scatter_v(in, counts, part_of(c, out), 0);
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    return c.scatter_v(in, uneven_counts, part_of(c, out), 0);
   });
 }
 inline task<> uneven_all_gathers(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
-    return c.all_gather_v(part_of(c, in), out, counts);
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    return c.all_gather_v(part_of(c, in), out, uneven_counts);
   });
 }
 inline task<> uneven_reduce_scatters(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
-    return c.reduce_scatter_v(in, counts, part_of(c, out), sum);
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    return c.reduce_scatter_v(in, uneven_counts, part_of(c, out), sum);
   });
 }
 inline task<> uneven_all_to_alls(communicator w, int n) {
   static constexpr std::array<std::array<std::size_t, 2>, 2> moved = {{{6, 10}, {10, 6}}};
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     const auto& mine = moved[static_cast<std::size_t>(c.rank())];
     return c.all_to_all_v(in, mine, out, mine);
   });
 }
 inline task<> lists(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     static thread_local std::array<std::span<int>, 2> pieces;
     pieces = {std::span(in).first(3), std::span(out)};
     return c.all_reduce(pieces, max);
