@@ -9,6 +9,7 @@
 #include <doctest/doctest.h>
 #include <functional>
 #include <memory>
+#include <string>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
 #include <utility>
@@ -36,7 +37,7 @@ TEST_CASE("operations on memory of devices allocate nothing in steady state") {
   TUTTI_SKIP("AddressSanitizer: frames are not recycled, so that it sees their use after free");
 #endif
   const auto check = [](const opening& open, gpu::backend by) {
-    CAPTURE(gpu::name_of(by));
+    CAPTURE(std::string(gpu::name_of(by)));
     CHECK_NOTHROW(run_local(2, [&](communicator world) { return on_device(std::move(world), &open, by); }));
   };
   for (const gpu::backend by : {gpu::backend::one_device, gpu::backend::staged}) {
