@@ -183,7 +183,7 @@ TEST_CASE("system calls per operation stay within those of ranks that park") {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   TUTTI_SKIP("the sanitizer's own system calls would be counted");
 #endif
-  std::printf("%-22s %14s %14s   (system calls of both ranks in one round; sched_yield apart)\n", "operation",
+  std::printf("%-25s %14s %14s   (system calls of both ranks in one round; sched_yield apart)\n", "operation",
               "shm", "tcp");
   std::vector<tracing> traced;
   for (const std::string& transport : transports) {
@@ -204,13 +204,14 @@ TEST_CASE("system calls per operation stay within those of ranks that park") {
       char text[64];
       std::snprintf(text, sizeof text, " %7.2f%+7.1f", calls, static_cast<double>(least.yields) / rounds);
       line += text;
-      CAPTURE(names()[p]);
+      CAPTURE(std::string(names()[p]));
       CAPTURE(transports[t]);
-      CHECK(calls <= (transports[t] == "shm" ? 16 : 48));
+      // An emulated device wakes its threads for each piece of work.
+      if (p < std::size(programs)) CHECK(calls <= (transports[t] == "shm" ? 16 : 48));
       // A few come by time, such as the watch over peers that are slow; none by operation.
       CAPTURE(least.text_of_others());
       if (transports[t] == "shm") CHECK(least.other_calls() * 10 < rounds);
     }
-    std::printf("%-22s%s\n", names()[p], line.c_str());
+    std::printf("%-25s%s\n", names()[p], line.c_str());
   }
 }
