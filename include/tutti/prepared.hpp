@@ -53,7 +53,7 @@ class prepared {
 // prepare() of a collective is a collective: all ranks call it in the same order as their other ones. Completes when
 // all have. Throws errc::invalid_argument for invalid arguments, and for group, split, duplicate and
 // shrink; errc::mismatch, on all ranks, where they differ. Cancelling it fails the communicator, as for any
-// collective. Cost: a barrier, and one allocation; of a message the latter only.
+// collective. Cost: a barrier; of a message none. Nothing is allocated in steady state.
 template <class T>
 task<prepared<T>> prepare(operation<T> op) {
   detail::prepared_owner made(detail::make_prepared(op.what()));

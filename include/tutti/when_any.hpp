@@ -63,6 +63,7 @@ class race : join_counter {
       auto& self = static_cast<race&>(c);
       if (self.first_ != none) return;
       self.first_ = index;
+      if (index == 0 && !self.parent) return;  // at once: no other has been started
       self.scope_.stop(errc::cancelled, "another branch of when_any ended first");
     };
     left = sizeof...(A) + 1;

@@ -40,85 +40,80 @@ void set_compute_ranks(int ranks) noexcept {
 namespace tutti::detail {
 namespace {
 
-// Shared by the submitter, the pool's thread and the handler on the loop, whichever ends last.
+// Of all tickets: nobody touches one after its `left` has been set under this.
+std::mutex leaving;
+std::condition_variable somebody_left;
+
+// Owned by the submitter and the handler on the loop, so that its memory is recycled by that thread.
 struct compute_ticket {
   void pool_left() {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock(leaving);
     left = true;
-    changed.notify_all();
+    somebody_left.notify_all();
   }
   void await_pool() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return left; });
+    std::unique_lock lock(leaving);
+    somebody_left.wait(lock, [&] { return left; });
   }
   std::shared_ptr<flight::recorder_slot> recorder_slot;
   flight::handle record;
-  core::reserved_block
-      way_back;  // the handler that brings the result, which the pool's thread cannot fail to post
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool left = false;       // the pool's thread touches neither the job nor the io_context any more
+  // Of the handler that is posted to the pool, and then of the one that brings the result, which the pool's thread
+  // cannot fail to post.
+  core::reserved_block way;
+  bool left = false;       // the pool's thread touches neither this, nor the job, nor the io_context any more
   bool abandoned = false;  // on the loop's thread only
 };
 using ticket_ptr = std::shared_ptr<compute_ticket>;
 
-template <class F>
-void post_back(const boost::asio::io_context::executor_type& executor, const ticket_ptr& ticket, F f) {
-  boost::asio::post(
-      executor, core::reserved_handler<F>(std::shared_ptr<core::reserved_block>(ticket, &ticket->way_back),
-                                          std::move(f)));
+template <class To, class F>
+void post_by(compute_ticket& ticket, To&& to, F f) {
+  // Nobody's: the ticket outlives both handlers.
+  const std::shared_ptr<core::reserved_block> way(std::shared_ptr<void>(), &ticket.way);
+  boost::asio::post(to, core::reserved_handler<F>(way, std::move(f)));
 }
 
 }  // namespace
 
 void submit_compute(compute_job& job) {
   core::loop* loop = &core::loop::here("tutti::compute was awaited", "await it from a task that runs there");
-  auto ticket = std::make_shared<compute_ticket>();
-  auto owned = std::make_unique<ticket_ptr>(ticket);
+  ticket_ptr ticket = make_recycled<compute_ticket>();  // not const: what has captured it is moved
   ticket->recorder_slot = loop->recorder_slot().shared_from_this();
   flight::recorder& recorder = ticket->recorder_slot->recorder();
   ticket->record = recorder.begin_span(flight::kind_compute, recorder.text_of(job.where.file_name()),
                                        job.where.line(), recorder.now());
-  // The result comes by a handler: the io_context must not run out of work meanwhile.
-  auto work = boost::asio::make_work_guard(loop->executor());
   boost::asio::thread_pool* const pool = loop->stepped() ? nullptr : &core::pool();
-  job.ticket = owned.get();
+  // The result comes by a handler: the io_context must not run out of work meanwhile.
+  auto back = [ticket, &job, work = boost::asio::make_work_guard(loop->executor())] {
+    // The loop may come here before the pool's thread has left post(), and what follows may end the
+    // io_context.
+    ticket->await_pool();
+    if (ticket->abandoned) return;
+    job.ticket.reset();
+    job.finished(job);
+  };
+  job.ticket = ticket;
   recorder.compute_begun();
   if (loop->stepped()) {
     // Where time is not the machine's, no thread of its own may have a say in what comes first.
     job.run(job);
     ticket->pool_left();
-    auto done = [ticket, &job] {
-      if (ticket->abandoned) return;
-      delete static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr));
-      job.finished(job);
-    };
-    owned.release();
-    post_back(loop->executor(), ticket, std::move(done));
+    post_by(*ticket, loop->executor(), std::move(back));
     recorder.compute_ended();
     return;
   }
-  auto run = [ticket, &job, work = std::move(work)]() mutable {
-    flight::recorder_slot::set_current(ticket->recorder_slot.get());
-    const std::uint64_t start = ticket->recorder_slot->recorder().now();
+  auto run = [to = loop->executor(), at = ticket.get(), &job, back = std::move(back)]() mutable {
+    flight::recorder& of = at->recorder_slot->recorder();
+    flight::recorder_slot::set_current(at->recorder_slot.get());
+    const std::uint64_t start = of.now();
     job.run(job);
     flight::recorder_slot::set_current(nullptr);
-    ticket->recorder_slot->recorder().end_span(ticket->record, flight::state::done, start,
-                                               ticket->recorder_slot->recorder().now());
-    ticket->recorder_slot->recorder().compute_ended();
-    const auto executor = work.get_executor();
-    post_back(executor, ticket, [ticket, &job, work = std::move(work)] {
-      // The loop may come here before the pool's thread has left post(), and what follows may end the
-      // io_context.
-      ticket->await_pool();
-      if (ticket->abandoned) return;
-      delete static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr));
-      job.finished(job);
-    });
-    ticket->pool_left();
+    of.end_span(at->record, flight::state::done, start, of.now());
+    of.compute_ended();
+    post_by(*at, to, std::move(back));
+    at->pool_left();
   };
   try {
-    boost::asio::post(*pool, std::move(run));
+    post_by(*ticket, *pool, std::move(run));
   } catch (...) {
     // Nothing will run: nobody is to wait for it.
     job.ticket = nullptr;
@@ -126,13 +121,12 @@ void submit_compute(compute_job& job) {
     recorder.compute_ended();
     throw;
   }
-  owned.release();
 }
 
 void wait_compute(compute_job& job) noexcept {
-  const std::unique_ptr<ticket_ptr> ticket(static_cast<ticket_ptr*>(std::exchange(job.ticket, nullptr)));
-  (*ticket)->await_pool();
-  (*ticket)->abandoned = true;
+  const auto ticket = std::static_pointer_cast<compute_ticket>(std::exchange(job.ticket, nullptr));
+  ticket->await_pool();
+  ticket->abandoned = true;
 }
 
 }  // namespace tutti::detail

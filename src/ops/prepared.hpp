@@ -4,12 +4,16 @@
 
 #include "p2p/transfer_states.hpp"
 
+#include <cstddef>
+#include <tutti/detail/flow.hpp>
 #include <tutti/detail/operation_state.hpp>
 
 namespace tutti::detail {
 
 struct prepared_call {
   explicit prepared_call(const call& c) noexcept : what(c) {}
+  static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
+  static void operator delete(void* made, std::size_t bytes) noexcept { release_frame(made, bytes); }
 
   call what;  // of which each operation is a copy
   // Of a collective:

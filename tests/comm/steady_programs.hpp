@@ -148,42 +148,118 @@ task<> repeat(communicator world, int times, Call call) {
   static thread_local std::array<int, 16> in, out;
   for (int i = 0; i < times; ++i) co_await call(world, in, out);
 }
-using numbers = std::array<int, 16>;
+using sixteen = std::array<int, 16>;
 inline task<> reduces(communicator w, int n) {
   return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.reduce(in, out, sum, 0); });
+                [](communicator& c, sixteen& in, sixteen& out) { return c.reduce(in, out, sum, 0); });
 }
 inline task<> scatters(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     return c.scatter(in, std::span<int>(out).first(8), 0);
   });
 }
 inline task<> gathers(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     return c.gather(std::span<const int>(in).first(8), out, 0);
   });
 }
 inline task<> all_gathers(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     return c.all_gather(std::span<const int>(in).first(8), out);
   });
 }
 inline task<> reduce_scatters(communicator w, int n) {
-  return repeat(std::move(w), n, [](communicator& c, numbers& in, numbers& out) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
     return c.reduce_scatter(in, std::span<int>(out).first(8), sum);
   });
 }
 inline task<> all_to_alls(communicator w, int n) {
   return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.all_to_all(in, out); });
+                [](communicator& c, sixteen& in, sixteen& out) { return c.all_to_all(in, out); });
 }
 inline task<> scans(communicator w, int n) {
   return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.scan(in, out, sum); });
+                [](communicator& c, sixteen& in, sixteen& out) { return c.scan(in, out, sum); });
 }
 inline task<> exclusive_scans(communicator w, int n) {
   return repeat(std::move(w), n,
-                [](communicator& c, numbers& in, numbers& out) { return c.exclusive_scan(in, out, sum); });
+                [](communicator& c, sixteen& in, sixteen& out) { return c.exclusive_scan(in, out, sum); });
+}
+
+constexpr std::array<std::size_t, 2> uneven_counts = {6, 10};
+inline auto part_of(const communicator& c, sixteen& all) {
+  return std::span(all).first(uneven_counts[static_cast<std::size_t>(c.rank())]);
+}
+inline task<> uneven_gathers(communicator w, int n) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    return c.gather_v(part_of(c, in), out, uneven_counts, 1);
+  });
+}
+inline task<> uneven_scatters(communicator w, int n) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    return c.scatter_v(in, uneven_counts, part_of(c, out), 0);
+  });
+}
+inline task<> uneven_all_gathers(communicator w, int n) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    return c.all_gather_v(part_of(c, in), out, uneven_counts);
+  });
+}
+inline task<> uneven_reduce_scatters(communicator w, int n) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    return c.reduce_scatter_v(in, uneven_counts, part_of(c, out), sum);
+  });
+}
+inline task<> uneven_all_to_alls(communicator w, int n) {
+  static constexpr std::array<std::array<std::size_t, 2>, 2> moved = {{{6, 10}, {10, 6}}};
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    const auto& mine = moved[static_cast<std::size_t>(c.rank())];
+    return c.all_to_all_v(in, mine, out, mine);
+  });
+}
+inline task<> lists(communicator w, int n) {
+  return repeat(std::move(w), n, [](communicator& c, sixteen& in, sixteen& out) {
+    static thread_local std::array<std::span<int>, 2> pieces;
+    pieces = {std::span(in).first(3), std::span(out)};
+    return c.all_reduce(pieces, max);
+  });
+}
+
+// The send ends at once, so that nothing has to be stopped.
+inline task<> first_of_two(communicator world, int times) {
+  for (int i = 0; i < times; ++i) {
+    int x = 0;
+    const auto first = co_await when_any(world.send(i, other_of(world)), sleep_for(std::chrono::hours(1)));
+    co_await world.recv(x, other_of(world));
+    TUTTI_EXPECT(first.index() == 0 && x == i);
+  }
+}
+inline task<> computations(communicator, int times) {
+  for (int i = 0; i < times; ++i) {
+    const int twice = co_await compute([i] { return 2 * i; });
+    TUTTI_EXPECT(twice == 2 * i);
+  }
+}
+inline task<> prepared_reductions(communicator world, int times) {
+  int most = 0;
+  const auto reducing = co_await prepare(world.all_reduce(most, max));
+  for (int i = 0; i < times; ++i) {
+    most = i + world.rank();
+    co_await reducing();
+    TUTTI_EXPECT(most == i + 1);
+  }
+}
+inline task<> prepared_messages(communicator world, int times) {
+  int out = 0, in = 0;
+  const auto sending = co_await prepare(world.send(out, other_of(world)));
+  const auto receiving = co_await prepare(world.recv(in, other_of(world)));
+  for (int i = 0; i < times; ++i) {
+    out = i;
+    request running = start(sending());
+    co_await receiving();
+    co_await running;
+    TUTTI_EXPECT(in == i);
+  }
 }
 
 // Does its thing so many times; long messages and chunks a tenth of that.
@@ -209,9 +285,19 @@ constexpr named_program programs[] = {
     {"all_to_all", &all_to_alls},
     {"scan", &scans},
     {"exclusive_scan", &exclusive_scans},
+    {"gather_v", &uneven_gathers},
+    {"scatter_v", &uneven_scatters},
+    {"all_gather_v", &uneven_all_gathers},
+    {"reduce_scatter_v", &uneven_reduce_scatters},
+    {"all_to_all_v", &uneven_all_to_alls},
+    {"all_reduce of a list", &lists},
     {"all_reduce_chunks", &chunked},
+    {"prepared all_reduce", &prepared_reductions},
+    {"prepared send, recv", &prepared_messages},
     {"child task", &children},
     {"when_all of 3", &joins},
+    {"when_any of 2", &first_of_two},
+    {"compute", &computations},
     {"scope of 2", &scopes},
     {"with_timeout, twice", &with_timeouts},
     {"as_result", &results},

@@ -177,9 +177,7 @@ task<> communicator_devices::connect(backend b) {
 // What has to be found out, or connected, is in the first collective that needs it; those that come meanwhile wait
 // for their turn: all ranks start them in one order.
 task<> communicator_devices::perform(work_state* w) {
-  call& c = w->what;
-  c.ready = std::shared_ptr<void>(on_->take_event(), [home = on_](void* e) { home->give_event(e); });
-  on_->driver().record(c.ready.get(), c.on->native());
+  const call& c = w->what;
   std::optional<device_group::turn> mine;
   if (!is_message(c.kind)) mine.emplace(*own_);
   if (looks_for_window_ && has_chunks(c)) {
@@ -229,7 +227,8 @@ std::string device_call::bad_argument(const tutti::detail::call& what) const {
 }
 
 call device_call::made(const tutti::detail::call& what) const {
-  call c(what.kind, after_);
+  call c;
+  c.kind = what.kind;
   c.in = {what.in, in_};
   c.out = {what.out, out_ ? out_ : in_};
   c.peer = what.peer;
@@ -242,7 +241,8 @@ call device_call::made(const tutti::detail::call& what) const {
 
 task<> device_call::execute(tutti::detail::operation_state& op) {
   const tutti::detail::call& what = op.what();
-  after_->on().check();
+  attachment& on = after_->on();
+  on.check();
   const communicator handle(what.comm);
   // Streams that wait for it go on when it has ended, however that comes about.
   struct progress_of {
@@ -256,8 +256,12 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
       w->abandoned = true;
     }
   };
-  work_ = std::make_shared<work_state>(after_->shared_on(), made(what));
+  work_ = make_recycled<work_state>(after_->shared_on(), made(what));
   const progress_of here{*this};
+  work_->what.ready = std::shared_ptr<void>(
+      on.take_event(), [home = after_->shared_on()](void* e) { home->give_event(e); },
+      frame_allocator<std::byte>());
+  on.driver().record(work_->what.ready.get(), after_->native());
   co_await communicator_devices::of(handle).perform(work_.get());
   work_awaiter passed(work_, work_awaiter::until::done);
   const status moved = co_await passed;

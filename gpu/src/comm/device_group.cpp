@@ -83,11 +83,10 @@ task<> device_group::staged_collective(work_state* w, stream_pair use, turn* min
   const std::size_t depth =
       std::max<std::size_t>(2, std::min<std::size_t>(count, static_cast<std::size_t>(std::max(3, depth_))));
   for (std::size_t i = 0; i < depth; ++i) {
-    slots.push_back(std::make_unique<chunk_state>());
-    slots.back()->memory = staging_->take(std::min(most, std::max<std::size_t>(block, 1)) * layout.blocks() *
-                                          c.in.element_bytes);
+    slots.emplace_back().memory = staging_->take(std::min(most, std::max<std::size_t>(block, 1)) *
+                                                 layout.blocks() * c.in.element_bytes);
   }
-  const auto slot = [&slots, depth](std::size_t i) -> chunk_state& { return *slots[i % depth]; };
+  const auto slot = [&slots, depth](std::size_t i) -> chunk_state& { return slots[i % depth]; };
 
   std::size_t loaded = 0;  // chunks of which the load is enqueued
   for (std::size_t i = 0; i <= count; ++i) {
@@ -163,7 +162,7 @@ task<> device_group::staged_whole(work_state* w, stream_pair use, turn* mine, vo
   p.alive = {in, w->what.in.keep};
   loaded.set(*on_, p);
   co_await loaded;
-  chunk_state& all = *chunks->emplace_back(std::make_unique<chunk_state>());
+  chunk_state& all = chunks->emplace_back();
   all.moving = request(std::move(host));
   mine->end();
   co_await all.moving;
@@ -187,15 +186,14 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
   on_->driver().wait(use.out->native(), ready);
   const std::size_t bytes = c.in.bytes(), most = chunk_bytes_, count = (bytes + most - 1) / most;
   const std::size_t depth = static_cast<std::size_t>(std::max(2, depth_));
-  std::vector<std::unique_ptr<chunk_state>> slots;
+  chunks_in_flight slots;
   for (std::size_t i = 0; i < std::min(depth, count); ++i) {
-    slots.push_back(std::make_unique<chunk_state>());
-    slots.back()->memory = staging_->take(std::min(most, bytes));
+    slots.emplace_back().memory = staging_->take(std::min(most, bytes));
   }
   std::size_t loaded = 0;
   for (std::size_t i = 0; i < count; ++i) {
     for (; loaded < std::min(count, i + slots.size()); ++loaded) {
-      chunk_state& next = *slots[loaded % slots.size()];
+      chunk_state& next = slots[loaded % slots.size()];
       if (next.moving) co_await next.moving;
       next.offset = loaded * most;
       next.count = std::min(most, bytes - next.offset);
@@ -205,13 +203,13 @@ task<> device_group::staged_send(work_state* w, stream_pair use, void* ready, st
       p.alive = {next.memory, c.in.keep};
       next.loaded.set(*on_, p);
     }
-    chunk_state& k = *slots[i % slots.size()];
+    chunk_state& k = slots[i % slots.size()];
     co_await k.loaded;
     k.moving = payload_.isend(std::span<const std::byte>(static_cast<std::byte*>(k.memory->data), k.count),
                               c.peer, static_cast<int>(mine[1]));
   }
-  for (const auto& k : slots)
-    if (k->moving) co_await k->moving;
+  for (chunk_state& k : slots)
+    if (k.moving) co_await k.moving;
   co_await announcing;
   w->set_enqueued(*use.out);
   w->finish_with(*use.out);
@@ -236,15 +234,14 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
   // What is too long is received, and thrown away, so that the sender is not held up.
   const bool fits = bytes <= c.out.bytes();
   const std::size_t depth = std::min<std::size_t>(count, static_cast<std::size_t>(std::max(2, depth_)));
-  std::vector<std::unique_ptr<chunk_state>> slots;
+  chunks_in_flight slots;
   for (std::size_t i = 0; i < depth; ++i) {
-    slots.push_back(std::make_unique<chunk_state>());
-    slots.back()->memory = staging_->take(std::min(most, bytes));
+    slots.emplace_back().memory = staging_->take(std::min(most, bytes));
   }
   std::size_t asked = 0;
   for (std::size_t i = 0; i < count; ++i) {
     for (; asked < std::min(count, i + depth); ++asked) {
-      chunk_state& next = *slots[asked % depth];
+      chunk_state& next = slots[asked % depth];
       if (next.unloaded.is_set()) co_await next.unloaded;
       next.offset = asked * most;
       next.count = std::min(most, bytes - next.offset);
@@ -252,7 +249,7 @@ task<> device_group::staged_receive(work_state* w, stream_pair use, void* ready)
           payload_.irecv(std::span<std::byte>(static_cast<std::byte*>(next.memory->data), next.count),
                          from.source, static_cast<int>(head[1]));
     }
-    chunk_state& k = *slots[i % depth];
+    chunk_state& k = slots[i % depth];
     co_await k.moving;
     if (!fits) continue;
     on_->driver().copy(static_cast<std::byte*>(c.out.data) + k.offset, k.memory->data, k.count,
@@ -284,7 +281,7 @@ task<> device_group::probe(work_state* w) {
   w->result.bytes = static_cast<std::size_t>(first.head[0]);
 }
 
-std::deque<device_group::announcement>::iterator device_group::find_probed(int source, int tag) {
+recycled_deque<device_group::announcement>::iterator device_group::find_probed(int source, int tag) {
   return std::find_if(probed_.begin(), probed_.end(), [source, tag](const announcement& a) {
     return (source == any_source || source == a.from.source) && (tag == any_tag || tag == a.from.tag);
   });
@@ -362,7 +359,7 @@ task<> device_group::on_one_device(work_state* w, stream_pair use,
     throw error(errc::timed_out,
                 fmt::format("{} ms have passed, and not all ranks have called it", limit.count()));
   if (here->failure != errc::success) throw error(here->failure, here->text);
-  on_->driver().wait(use.in->native(), here->done.get());
+  on_->driver().wait(use.in->native(), here->event);
   w->keep_until_done(here);
   w->set_enqueued(*use.in);
   w->finish_with(*use.in);
@@ -414,8 +411,8 @@ class device_group::breach {
   }
   bool averted = false;
   bool told = false;  // rank 0 has told all
-  errc why = errc::cancelled;
-  std::string text = "it was ended early";
+  errc why = errc::success;
+  std::string text;
 
  private:
   // With the reason that the operation's communicator has given, so that it is the same by either way.
@@ -423,6 +420,9 @@ class device_group::breach {
     if (const auto failed = tutti::detail::failure_of(of_); failed.why != errc::success) {
       why = failed.why;
       text = failed.text;
+    } else if (why == errc::success) {
+      why = errc::cancelled;
+      text = "it was ended early";
     }
     device_group& g = group_;
     if (by_ == backend::staged) {
@@ -453,7 +453,7 @@ class device_group::brought {
     if (!what || !what->settled.load(std::memory_order_acquire) || what->failure != errc::success) return;
     try {
       const streams use(group_);
-      group_.on_->driver().wait(use.pair.in->native(), what->done.get());
+      group_.on_->driver().wait(use.pair.in->native(), what->event);
       use.pair.in->keep({what});
     } catch (const std::exception&) {
       // The device has failed.
@@ -477,17 +477,17 @@ task<> device_group::perform(work_state* w, backend by, turn* mine) {
   try {
     const streams use(*this);
     if (meets) {
-      single_device_group::contribution here;
-      here.kind = kind;
-      here.in = w->what.in;
-      here.out = w->what.out;
-      here.root = w->what.peer;
-      here.op = w->what.op.kind;
-      here.factor = here.op == reduce_kind::premul_sum ? factor_in(w->what.op, w->what.in.type) : 1.0;
-      here.ready = ready;
-      here.waker = on_->shared_doorbell();
-      one_device.what = single_device_->come(sequence, rank(), here, on_->driver(), on_->shared_driver(),
-                                             use.pair.out->native());
+      const auto here = make_recycled<single_device_group::contribution>();
+      here->kind = kind;
+      here->in = w->what.in;
+      here->out = w->what.out;
+      here->root = w->what.peer;
+      here->op = w->what.op.kind;
+      if (here->op == reduce_kind::premul_sum) here->factor = factor_in(w->what.op, w->what.in.type);
+      here->event = ready;
+      here->waker = on_->shared_doorbell();
+      one_device.what = here;
+      single_device_->come(sequence, rank(), here, on_->shared_driver(), use.pair.out->native());
       co_await on_one_device(w, use.pair, one_device.what);
       one_device.what.reset();
     } else if (by == backend::one_device) {

@@ -82,19 +82,19 @@ class device_group {
 
   task<> take_turn(const stream_pair* use, const turn* mine, void* ready);
   // Of requests of the host's that are dropped after the other ranks have been told why.
-  using chunks_in_flight = std::vector<std::unique_ptr<chunk_state>>;
+  using chunks_in_flight = recycled_deque<chunk_state>;
   task<> staged_collective(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
   task<> staged_whole(work_state* w, stream_pair use, turn* mine, void* ready, chunks_in_flight* chunks);
   task<> staged_send(work_state* w, stream_pair use, void* ready, std::uint64_t head[2]);
   task<> staged_receive(work_state* w, stream_pair use, void* ready);
   task<> probe(work_state* w);
-  std::deque<announcement>::iterator find_probed(int source, int tag);
+  recycled_deque<announcement>::iterator find_probed(int source, int tag);
   task<> on_one_device(work_state* w, stream_pair use,
                        std::shared_ptr<single_device_group::contribution> here);
   // `told`: it failed on rank 0, who has told all.
   task<> through_window(work_state* w, stream_pair use, turn* mine, void* ready, bool* told);
   void begin_passage(const call& c, const stream_pair& use, const chunk_layout& layout, passage& p);
-  task<> tell_ready(std::deque<passage>* under_way);
+  task<> tell_ready(recycled_deque<passage>* under_way);
   void carry_out(const call& c, const stream_pair& use, passage& p, bool first);  // on rank 0, for all
   request reduce_chunk(const call& c, const chunk_layout& layout, chunk_state& k);
 
@@ -110,8 +110,8 @@ class device_group {
   std::shared_ptr<window> window_;
   communicator notes_;  // of the window
   std::string apart_ = "the ranks do not share one";
-  std::deque<announcement> probed_;  // and not received yet
-  std::deque<std::uint64_t> turns_;
+  recycled_deque<announcement> probed_;  // and not received yet
+  recycled_deque<std::uint64_t> turns_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t next_message_ = 1;
   async_condition turn_changed_;

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <map>
+#include <span>
 #include <tutti/error.hpp>
 
 namespace tutti::gpu::detail {
@@ -32,10 +35,10 @@ void launch(driver& with, const contributions& of, std::span<const void* const> 
   what.outputs = out;
   what.count = count;
   what.ranks = static_cast<int>(of.size());
-  std::vector<double> factors;
+  std::array<double, most_operands> factors{};
   if (what.kind == reduce_kind::premul_sum) {
-    for (const auto& v : of) factors.push_back(v->factor);
-    what.factors = factors;
+    std::transform(of.begin(), of.end(), factors.begin(), [](const auto& v) { return v->factor; });
+    what.factors = std::span(factors).first(of.size());
   }
   if (!with.reduce(what, stream))
     throw error(errc::not_supported,
@@ -43,9 +46,10 @@ void launch(driver& with, const contributions& of, std::span<const void* const> 
 }
 
 void reduce(driver& with, const contributions& of, void* stream) {
-  std::vector<const void*> in;
-  std::vector<void*> out;
-  for (const auto& v : of) in.push_back(v->in.data);
+  std::array<const void*, most_operands> inputs{};
+  std::array<void*, most_operands> outputs{};
+  const auto in = std::span(inputs).first(of.size());
+  std::transform(of.begin(), of.end(), in.begin(), [](const auto& v) { return v->in.data; });
   const std::size_t count = of[0]->in.count;
   if (of[0]->kind == operation_kind::reduce_scatter) {
     const std::size_t block = of[0]->out.count;
@@ -56,16 +60,17 @@ void reduce(driver& with, const contributions& of, void* stream) {
     }
     return;
   }
+  std::size_t n = 0;
   for (std::size_t r = 0; r < of.size(); ++r)
     if (of[0]->kind == operation_kind::all_reduce || static_cast<int>(r) == of[0]->root)
-      out.push_back(of[r]->out.data);
-  launch(with, of, in, out, count, stream);
+      outputs[n++] = of[r]->out.data;
+  launch(with, of, in, std::span(outputs).first(n), count, stream);
 }
 
 // Ranks whose `in` is their `out` would overwrite what others have not read: through memory of its own.
-void exchange(driver& with, const std::shared_ptr<driver>& shared, const contributions& of, void* stream) {
+void exchange(const std::shared_ptr<driver>& with, const contributions& of, void* stream) {
   const std::size_t n = of.size(), block = of[0]->in.count / n, bytes = block * of[0]->in.element_bytes;
-  std::vector<const std::byte*> from(n);
+  recycled_vector<const std::byte*> from(n);
   struct temporary {
     std::shared_ptr<driver> of;
     std::vector<void*> pieces;
@@ -73,19 +78,19 @@ void exchange(driver& with, const std::shared_ptr<driver>& shared, const contrib
       for (void* p : pieces) of->free(p, memory_kind::device);
     }
   };
-  auto kept = std::make_shared<temporary>();
-  kept->of = shared;
+  std::shared_ptr<temporary> kept;
   for (std::size_t i = 0; i < n; ++i) {
     from[i] = static_cast<const std::byte*>(of[i]->in.data);
     if (of[i]->in.data != of[i]->out.data || bytes == 0) continue;
-    void* const copy_of = with.allocate(n * bytes, memory_kind::device);
+    if (!kept) kept.reset(new temporary{with, {}});
+    void* const copy_of = with->allocate(n * bytes, memory_kind::device);
     kept->pieces.push_back(copy_of);
-    with.copy(copy_of, from[i], n * bytes, stream);
+    with->copy(copy_of, from[i], n * bytes, stream);
     from[i] = static_cast<const std::byte*>(copy_of);
   }
   for (std::size_t i = 0; i < n; ++i)
     for (std::size_t j = 0; j < n; ++j)
-      copy(with, at(of[j]->out, i * block), from[i] + j * bytes, bytes, stream);
+      copy(*with, at(of[j]->out, i * block), from[i] + j * bytes, bytes, stream);
   for (const auto& v : of) v->keep = kept;
 }
 
@@ -133,14 +138,14 @@ std::string single_device_group::disagreement(const contributions& of) {
   return {};
 }
 
-void single_device_group::enqueue(const contributions& of, driver& with,
-                                  const std::shared_ptr<driver>& shared, void* stream) {
+void single_device_group::enqueue(const contributions& of, const std::shared_ptr<driver>& with,
+                                  void* stream) {
   for (const auto& v : of)
-    if (v->ready != nullptr) with.wait(stream, v->ready);
+    if (v->event != nullptr) with->wait(stream, v->event);
   const contribution& first = *of[0];
   const tutti::detail::operation_row& row = row_of(first.kind);
-  if (row.reduces) return reduce(with, of, stream);
-  if (row.in == shape::blocks && row.out == shape::blocks) return exchange(with, shared, of, stream);
+  if (row.reduces) return reduce(*with, of, stream);
+  if (row.in == shape::blocks && row.out == shape::blocks) return exchange(with, of, stream);
   // Each that writes takes its part of what each has that reads.
   const auto takes_part = [&](ranks_that which, std::size_t r) {
     return includes(which, static_cast<int>(r) == first.root);
@@ -149,65 +154,53 @@ void single_device_group::enqueue(const contributions& of, driver& with,
   for (std::size_t to = 0; to < of.size(); ++to)
     for (std::size_t from = 0; from < of.size() && takes_part(row.writes, to); ++from)
       if (takes_part(row.reads, from))
-        copy(with, at(of[to]->out, row.out == shape::blocks ? from * block : 0),
+        copy(*with, at(of[to]->out, row.out == shape::blocks ? from * block : 0),
              at(of[from]->in, row.in == shape::blocks ? to * block : 0), block * first.in.element_bytes,
              stream);
 }
 
-std::shared_ptr<single_device_group::contribution> single_device_group::come(std::uint64_t sequence, int rank,
-                                                                             const contribution& mine,
-                                                                             driver& with,
-                                                                             std::shared_ptr<driver> shared,
-                                                                             void* stream) {
+void single_device_group::come(std::uint64_t sequence, int rank, const std::shared_ptr<contribution>& mine,
+                               const std::shared_ptr<driver>& with, void* stream) {
   const std::lock_guard lock(mutex_);
-  auto here = std::make_shared<contribution>();
-  here->here = true;
-  here->kind = mine.kind;
-  here->in = mine.in;
-  here->out = mine.out;
-  here->root = mine.root;
-  here->op = mine.op;
-  here->factor = mine.factor;
-  here->ready = mine.ready;
-  here->waker = mine.waker;
   if (broken_ != errc::success) {
-    here->failure = broken_;
-    here->text = why_;
-    settle(*here);
-    return here;
+    mine->failure = broken_;
+    mine->text = why_;
+    return settle(*mine);
   }
   auto t = std::find_if(tables_.begin(), tables_.end(),
-                        [sequence](const table& x) { return x.sequence == sequence; });
+                        [sequence](const table& x) { return x.present > 0 && x.sequence == sequence; });
   if (t == tables_.end()) {
-    tables_.push_back(table{sequence, contributions(static_cast<std::size_t>(ranks_)), 0});
-    t = std::prev(tables_.end());
+    t = std::find_if(tables_.begin(), tables_.end(), [](const table& x) { return x.present == 0; });
+    if (t == tables_.end()) {
+      tables_.push_back({sequence, contributions(static_cast<std::size_t>(ranks_)), 0});
+      t = std::prev(tables_.end());
+    }
+    t->sequence = sequence;
   }
-  t->contributions[static_cast<std::size_t>(rank)] = here;
-  if (++t->present < ranks_) return here;
+  contributions& all = t->contributions;
+  all[static_cast<std::size_t>(rank)] = mine;
+  if (++t->present < ranks_) return;
 
-  table all = std::move(*t);
-  tables_.erase(t);
   errc why = errc::success;
-  std::string text = disagreement(all.contributions);
+  std::string text = disagreement(all);
   if (!text.empty()) {
     why = errc::mismatch;
   } else {
     try {
-      enqueue(all.contributions, with, shared, stream);
-      std::shared_ptr<void> done(with.make_event(), [shared](void* e) { shared->destroy_event(e); });
-      with.record(done.get(), stream);
-      for (const auto& v : all.contributions) v->done = done;
+      enqueue(all, with, stream);
+      for (const auto& v : all) with->record(v->event, stream);
     } catch (const error& e) {
       why = static_cast<errc>(e.code().value());
       text = e.what();
     }
   }
-  for (const auto& v : all.contributions) {
+  for (auto& v : all) {
     v->failure = why;
     v->text = text;
     settle(*v);
+    v.reset();
   }
-  return here;
+  t->present = 0;
 }
 
 void single_device_group::break_up(errc why, const std::string& text) noexcept {
@@ -229,7 +222,7 @@ std::string single_device_group::missing(std::uint64_t sequence) const {
   const std::lock_guard lock(mutex_);
   std::string names;
   for (const table& t : tables_)
-    if (t.sequence == sequence)
+    if (t.present > 0 && t.sequence == sequence)
       for (std::size_t r = 0; r < t.contributions.size(); ++r)
         if (!t.contributions[r]) names += fmt::format("{}{}", names.empty() ? "" : ", ", r);
   return names.empty() ? "no rank" : "rank " + names;

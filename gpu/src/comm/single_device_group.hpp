@@ -7,7 +7,6 @@
 #include "device/attachment.hpp"
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,29 +18,27 @@ class single_device_group {
  public:
   // What one rank brings to one collective, and what it gets.
   struct contribution {
-    bool here = false;
     operation_kind kind{};
     view in;
     view out;
     int root = -1;
     reduce_kind op = reduce_kind::none;
     double factor = 1;
-    void* ready = nullptr;  // an event; stays until the collective has been passed. Null: it is ready
+    // Behind which `in` and `out` are ready (null: they are); after `settled`, behind which the collective is done.
+    void* event = nullptr;
     std::shared_ptr<const doorbell_handle> waker;
     // Set by the last to come, before its doorbell is notified.
     std::atomic<bool> settled{false};
     errc failure = errc::success;
     std::string text;
-    std::shared_ptr<void> done;  // the event, of the last's driver
     std::shared_ptr<const void> keep;
   };
 
-  using contributions = std::vector<std::shared_ptr<contribution>>;  // of all ranks
+  using contributions = recycled_vector<std::shared_ptr<contribution>>;  // of all ranks
   // How what they have called differs; empty: it does not.
   static std::string disagreement(const contributions& of);
   // The whole collective, after their events.
-  static void enqueue(const contributions& of, driver& with, const std::shared_ptr<driver>& shared,
-                      void* stream);
+  static void enqueue(const contributions& of, const std::shared_ptr<driver>& with, void* stream);
 
   explicit single_device_group(int ranks, std::string name) : ranks_(ranks), name_(std::move(name)) {}
 
@@ -49,8 +46,8 @@ class single_device_group {
   static std::shared_ptr<single_device_group> find(const std::string& name, int ranks);
 
   // Brings `mine` to collective `sequence`. The last to come enqueues it on `with`, in `stream`.
-  std::shared_ptr<contribution> come(std::uint64_t sequence, int rank, const contribution& mine, driver& with,
-                                     std::shared_ptr<driver> shared, void* stream);
+  void come(std::uint64_t sequence, int rank, const std::shared_ptr<contribution>& mine,
+            const std::shared_ptr<driver>& with, void* stream);
   // Ends all that is not settled, and whatever is begun later, with this.
   void break_up(errc why, const std::string& text) noexcept;
   std::string missing(std::uint64_t sequence) const;  // "ranks 1, 3": have not come
@@ -58,16 +55,16 @@ class single_device_group {
 
  private:
   struct table {
-    std::uint64_t sequence;
+    std::uint64_t sequence = 0;
     single_device_group::contributions contributions;
-    int present = 0;
+    int present = 0;  // 0: it is free
   };
   static void settle(contribution& v) noexcept;
 
   const int ranks_;
   const std::string name_;
   mutable std::mutex mutex_;
-  std::deque<table> tables_;
+  std::vector<table> tables_;
   std::vector<std::uint64_t> next_;
   errc broken_ = errc::success;
   std::string why_;

@@ -36,7 +36,7 @@ std::shared_ptr<allocation> staging::take(std::size_t bytes) {
       if (home) home->spare_.push_back(what);
     }
   };
-  auto made = std::make_shared<loan>();
+  auto made = make_recycled<loan>();
   const auto spare =
       std::find_if(spare_.begin(), spare_.end(), [size](const piece& p) { return p.bytes == size; });
   if (spare != spare_.end()) {

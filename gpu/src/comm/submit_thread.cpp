@@ -65,7 +65,7 @@ void submit_thread::work(std::shared_ptr<shared> s) {
     s->changed.wait(lock, [&] { return s->ending || !s->waiting.empty(); });
     if (s->waiting.empty()) break;  // what was submitted is done also when it ends
     std::shared_ptr<job> j = std::move(s->waiting.front());
-    s->waiting.pop_front();
+    s->waiting.erase(s->waiting.begin());
     lock.unlock();
     j->run();
     lock.lock();
@@ -81,18 +81,18 @@ void submit_thread::work(std::shared_ptr<shared> s) {
 
 bool submit_thread::poll() noexcept {
   if (pending_ == 0 || shared_->done_count.load(std::memory_order_acquire) == 0) return false;
-  std::deque<std::shared_ptr<job>> now;
   {
     const std::lock_guard lock(shared_->mutex);
-    now.swap(shared_->done);
+    finishing_.swap(shared_->done);
     shared_->done_count.store(0, std::memory_order_relaxed);
   }
-  for (const auto& j : now) {
+  for (const auto& j : finishing_) {
     --pending_;
     on_->end_other_wait();
     j->finished();
   }
-  return !now.empty();
+  finishing_.clear();
+  return true;
 }
 
 // ---- submit_operation ----

@@ -8,7 +8,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <coroutine>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -17,6 +16,7 @@
 #include <thread>
 #include <tutti/error.hpp>
 #include <tutti/task.hpp>
+#include <vector>
 
 namespace tutti::gpu::detail {
 
@@ -49,8 +49,8 @@ class submit_thread final : attachment::listener {
   struct shared {
     std::mutex mutex;
     std::condition_variable changed;
-    std::deque<std::shared_ptr<job>> waiting;
-    std::deque<std::shared_ptr<job>> done;
+    std::vector<std::shared_ptr<job>> waiting;
+    std::vector<std::shared_ptr<job>> done;
     std::atomic<std::size_t> done_count{0};  // jobs in `done`
     bool ending = false;
     bool ended = false;
@@ -63,7 +63,8 @@ class submit_thread final : attachment::listener {
   std::shared_ptr<attachment> on_;
   std::shared_ptr<shared> shared_;
   std::thread thread_;
-  std::size_t pending_ = 0;  // submitted and not finished
+  std::vector<std::shared_ptr<job>> finishing_;  // empty but in poll()
+  std::size_t pending_ = 0;                      // submitted and not finished
   bool hopeless_ = false;
 };
 

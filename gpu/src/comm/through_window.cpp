@@ -22,7 +22,7 @@ struct verdict {
 };
 
 std::shared_ptr<single_device_group::contribution> contribution_of(const note& n) {
-  auto v = std::make_shared<single_device_group::contribution>();
+  auto v = make_recycled<single_device_group::contribution>();
   v->kind = static_cast<operation_kind>(n.kind);
   v->root = n.root;
   v->op = static_cast<reduce_kind>(n.op);
@@ -54,9 +54,9 @@ struct device_group::passage {
   // Of what is said about it: chunks of several operations pass at a time, in no order.
   int tag() const noexcept { return static_cast<int>(number & 0x3fffffff); }
   std::size_t offset = 0, count = 0;
-  std::vector<note> notes;  // on rank 0 of all ranks, otherwise its own
+  recycled_vector<note> notes;  // on rank 0 of all ranks, otherwise its own
   verdict told;
-  std::vector<request> telling, hearing;
+  recycled_vector<request> telling, hearing;
   mark ready, done;  // where the host waits for the device before it tells others
 };
 
@@ -84,7 +84,7 @@ void device_group::begin_passage(const call& c, const stream_pair& use, const ch
 }
 
 // Of the first chunk when it is ready, and of those after it that are by then.
-task<> device_group::tell_ready(std::deque<passage>* under_way) {
+task<> device_group::tell_ready(recycled_deque<passage>* under_way) {
   for (passage& p : *under_way) {
     if (!p.telling.empty()) continue;
     if (&p != &under_way->front() && !p.ready.has_passed()) co_return;
@@ -106,9 +106,9 @@ void device_group::carry_out(const call& c, const stream_pair& use, passage& p, 
       const chunk_layout layout(c, r, size(), block);
       v.in = layout.in(window_->slot(r, p.number), p.count);
       v.out = layout.out(window_->slot(r, p.number), p.count);
-      v.ready = window_->ready(r, p.number);
+      v.event = window_->ready(r, p.number);
     }
-    single_device_group::enqueue(all, on_->driver(), on_->shared_driver(), use.in->native());
+    single_device_group::enqueue(all, on_->shared_driver(), use.in->native());
     if (window_->has_events()) {
       on_->driver().record(window_->done(p.number), use.in->native());
     } else {
@@ -133,7 +133,7 @@ task<> device_group::through_window(work_state* w, stream_pair use, turn* mine, 
   const std::size_t count = layout.chunks_of(most);
   const std::uint64_t first = window_->take(count);
 
-  std::deque<passage> under_way;
+  recycled_deque<passage> under_way;
   std::size_t begun = 0;
   for (std::size_t i = 0; i < count; ++i) {
     for (; begun < std::min(count, i + window::slots); ++begun) {

@@ -9,11 +9,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <memory>
 #include <new>
-#include <set>
 #include <tutti/error.hpp>
 #include <utility>
+#include <vector>
 
 namespace tutti::cuda {
 namespace {
@@ -43,24 +44,33 @@ abi::event* event_of(void* e) noexcept { return static_cast<abi::event*>(e); }
 using held_doorbell = std::shared_ptr<const gpu::detail::doorbell_handle>;
 
 // Those given to host functions, which a failed device never calls: they stay, and are not lost.
-class outstanding_doorbells {
+class given_doorbells {
  public:
-  static outstanding_doorbells& instance() {
-    static auto* const all = new outstanding_doorbells;  // host functions may be called at the very end
+  static given_doorbells& instance() {
+    static auto* const all = new given_doorbells;  // host functions may be called at the very end
     return *all;
   }
-  void add(held_doorbell* b) {
+  held_doorbell* take(const held_doorbell& b) {
     const std::lock_guard lock(mutex_);
-    doorbells_.insert(b);
+    if (spare_.empty()) {
+      spare_.reserve(all_.size() + 1);
+      spare_.push_back(&all_.emplace_back());
+    }
+    held_doorbell* const taken = spare_.back();
+    spare_.pop_back();
+    *taken = b;
+    return taken;
   }
-  void remove(held_doorbell* b) {
+  held_doorbell give_back(held_doorbell* b) noexcept {
     const std::lock_guard lock(mutex_);
-    doorbells_.erase(b);
+    spare_.push_back(b);
+    return std::move(*b);
   }
 
  private:
   std::mutex mutex_;
-  std::set<held_doorbell*> doorbells_;
+  std::deque<held_doorbell> all_;
+  std::vector<held_doorbell*> spare_;  // has room for all
 };
 
 }  // namespace
@@ -115,7 +125,7 @@ shared_context::~shared_context() {
 abi::function* shared_context::kernel(const char* wanted) {
   if (module_ == nullptr || wanted == nullptr) return nullptr;
   const std::lock_guard lock(mutex_);
-  const auto [place, is_new] = functions_.emplace(wanted, nullptr);
+  const auto [place, is_new] = functions_.try_emplace(wanted, nullptr);
   if (is_new && calls.module_function(&place->second, module_, wanted) != abi::success)
     place->second = nullptr;
   return place->second;
@@ -327,15 +337,8 @@ bool cuda_driver::reduce(const gpu::detail::reduction_launch& what, void* stream
   const in_context here(*on_);
   abi::function* const kernel = on_->kernel(gpu::kernels::kernel_name(what.kind, what.type));
   if (kernel == nullptr) return false;
-  gpu::kernels::reduce_arguments a{};
-  std::copy(what.inputs.begin(), what.inputs.end(), a.inputs);
-  std::copy(what.outputs.begin(), what.outputs.end(), a.outputs);
-  std::copy(what.factors.begin(), what.factors.end(), a.factors);
-  a.count = what.count;
-  a.input_count = static_cast<int>(what.inputs.size());
-  a.output_count = static_cast<int>(what.outputs.size());
-  a.ranks = what.ranks;
-  a.scaled = what.factors.empty() ? 0 : 1;
+  gpu::kernels::reduce_arguments a =
+      gpu::kernels::arguments_of(what.inputs, what.outputs, what.factors, what.count, what.ranks);
   void* parameters[] = {&a};
   launch(kernel, blocks_for(what.count * gpu::kernels::bytes_of(what.type)), threads_per_block, parameters,
          stream);
@@ -402,18 +405,12 @@ bool cuda_driver::arm(void* event, void* stream,
     }
   }
   if (calls_.stream_wait(side->second, event_of(event), 0) != abi::success) return false;
-  auto held = std::make_unique<held_doorbell>(b);
-  outstanding_doorbells::instance().add(held.get());
+  held_doorbell* const held = given_doorbells::instance().take(b);
   const auto ring = [](void* p) {
-    const std::unique_ptr<held_doorbell> doorbell(static_cast<held_doorbell*>(p));
-    outstanding_doorbells::instance().remove(doorbell.get());
-    (*doorbell)->notify();
+    given_doorbells::instance().give_back(static_cast<held_doorbell*>(p))->notify();
   };
-  if (calls_.call_host(side->second, ring, held.get()) == abi::success) {
-    static_cast<void>(held.release());
-    return true;
-  }
-  outstanding_doorbells::instance().remove(held.get());
+  if (calls_.call_host(side->second, ring, held) == abi::success) return true;
+  given_doorbells::instance().give_back(held);
   return false;
 }
 

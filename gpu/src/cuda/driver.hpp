@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -44,7 +45,7 @@ class shared_context {
   abi::module* module_ = nullptr;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<std::string, abi::function*> functions_;
+  std::map<std::string_view, abi::function*> functions_;  // names of the tables of kernels
   std::vector<std::pair<void*, gpu::memory_kind>> dying_;
   bool ending_ = false;
   std::thread reaper_;

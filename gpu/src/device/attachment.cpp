@@ -109,7 +109,7 @@ stream_state::reserved stream_state::reserve() {
   on_->check();
   reserved r;
   point& p = add_point([&r](point& made) {
-    r.recorded = std::make_shared<std::atomic<bool>>(false);
+    r.recorded = make_recycled<std::atomic<bool>>(false);
     made.recorded = r.recorded;
   });
   r.at = &p;
@@ -209,7 +209,7 @@ std::shared_ptr<allocation> attachment::borrow_pinned(std::size_t bytes) {
       }
     }
   };
-  auto made = std::make_shared<loan>();
+  auto made = make_recycled<loan>();
   made->driver = driver_;
   made->from = weak_from_this();
   made->size = size;

@@ -11,6 +11,7 @@
 #include "device/driver.hpp"
 #include "device/waiter.hpp"
 
+#include <tutti/detail/flow.hpp>
 #include <tutti/detail/operation_kind.hpp>
 #include <tutti/detail/poller.hpp>
 #include <tutti/gpu/memory.hpp>
@@ -19,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,7 +31,15 @@ namespace tutti::gpu::detail {
 using tutti::detail::operation_kind;
 
 class attachment;
-using keeps = std::vector<std::shared_ptr<const void>>;
+// What is made for each operation is in recycled memory.
+using tutti::detail::frame_allocator;
+using tutti::detail::make_recycled;
+template <class T>
+using recycled_vector = std::vector<T, frame_allocator<T>>;
+template <class T>
+using recycled_deque = std::deque<T, frame_allocator<T>>;
+
+using keeps = recycled_vector<std::shared_ptr<const void>>;
 
 struct point {
   std::uint64_t sequence = 0;
@@ -82,7 +92,7 @@ class stream_state final : public std::enable_shared_from_this<stream_state> {
   word timeline_;
   std::uint64_t sequence_ = 0;
   std::uint64_t armed_ = 0;  // the point that the driver will ring for
-  std::deque<point> points_;
+  recycled_deque<point> points_;
 };
 
 // A word that closes a stream until the host has written it.
@@ -169,14 +179,15 @@ class attachment final : public tutti::detail::poller, public std::enable_shared
   std::vector<stream_state*> active_;
   std::vector<listener*> listeners_;
   waiter_list ready_;
-  std::vector<keeps> released_;  // freed from deliver(): freeing may run anybody's destructor
+  recycled_vector<keeps> released_;  // freed from deliver(): freeing may run anybody's destructor
   std::vector<void*> events_;
   std::vector<std::weak_ptr<gate_word>> gates_;
   errc failure_ = errc::success;
   std::string failure_text_;
   duration pause_{};
   std::chrono::steady_clock::time_point health_at_{};
-  std::multimap<std::size_t, void*> spare_;  // pinned memory by its size
+  // Pinned memory by its size.
+  std::multimap<std::size_t, void*, std::less<>, frame_allocator<std::pair<const std::size_t, void*>>> spare_;
 };
 
 }  // namespace tutti::gpu::detail

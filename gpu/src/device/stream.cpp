@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <tutti/gpu/stream.hpp>
@@ -64,11 +63,10 @@ constexpr way ways[] = {
 // An operation of a stream.
 class stream_call final : public tutti::detail::stream_part, public stream_awaitable {
  public:
-  stream_call(std::shared_ptr<stream_state> in, view from, view to, std::byte value, double factor)
-      : stream_(std::move(in)), in_(std::move(from)), out_(std::move(to)), value_(value), factor_(factor) {}
+  stream_call(std::shared_ptr<stream_state> in, call what) : stream_(std::move(in)), what_(std::move(what)) {}
 
   bool start(operation_state& op) override {
-    const operation_kind kind = op.what().kind;
+    const operation_kind kind = what_.kind;
     attachment& on = stream_->on();
     on.check();
     if (kind == operation_kind::reached) {
@@ -76,12 +74,7 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
       on.wait_for(here, begin(op), op.has_deadline());
       return false;
     }
-    call c(kind, stream_);
-    c.in = in_;
-    c.out = out_;
-    c.value = value_;
-    c.factor = factor_;
-    work_ = std::make_shared<work_state>(stream_->shared_on(), std::move(c));
+    work_ = make_recycled<work_state>(stream_->shared_on(), what_);
     try {
       stream_->refuse_capture();
       const auto* const how =
@@ -149,9 +142,7 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
   }
 
   const std::shared_ptr<stream_state> stream_;
-  const view in_, out_;
-  const std::byte value_;
-  const double factor_;
+  const call what_;
   std::shared_ptr<work_state> work_;
 };
 
@@ -199,8 +190,8 @@ void stream::wait(const stream& other) const {
   detail::attachment& on = state_->on();
   on.check();
   // The wait stands for the record that was made last: the event is free again at once.
-  const std::unique_ptr<void, std::function<void(void*)>> event(on.take_event(),
-                                                                [&on](void* e) { on.give_event(e); });
+  const auto give_back = [&on](void* e) { on.give_event(e); };
+  const std::unique_ptr<void, decltype(give_back)> event(on.take_event(), give_back);
   on.driver().record(event.get(), other.native());
   on.driver().wait(state_->native(), event.get());
 }
@@ -219,7 +210,7 @@ gate stream::close() const {
                     "device::set_gate_limit (streams that share a hardware queue wait with each other)",
                     on.driver().name(), on.closed_gates()));
   state_->refuse_capture();  // before the stream waits for the word, which must outlive the wait
-  auto word = std::make_shared<detail::gate_word>(state_->shared_on());
+  auto word = detail::make_recycled<detail::gate_word>(state_->shared_on());
   on.driver().wait(state_->native(), word->get(), 1);
   on.add_gate(word);
   state_->keep(detail::keeps{word});
@@ -232,8 +223,13 @@ tutti::detail::call stream::part_of_stream(tutti::detail::operation_kind kind, d
   tutti::detail::call what(kind, {});
   what.in = from;
   what.out = to;
-  what.device = tutti::detail::device_ref(
-      new detail::stream_call(state_, std::move(from), std::move(to), value, factor));
+  detail::call made;
+  made.kind = kind;
+  made.in = std::move(from);
+  made.out = std::move(to);
+  made.value = value;
+  made.factor = factor;
+  what.device = tutti::detail::device_ref(new detail::stream_call(state_, std::move(made)));
   return what;
 }
 

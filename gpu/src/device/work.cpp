@@ -50,8 +50,6 @@ void work_state::finish_with(stream_state&, point& p) {
     if (v->keep) p.alive.push_back(v->keep);
   passing_.self = shared_from_this();
   on->wait_for(p, passing_, true);
-  // The stream must not be kept by what is in it.
-  what.on.reset();
 }
 
 void work_state::passing::passed() noexcept {
@@ -102,7 +100,7 @@ void work_state::make_wait(stream_state& s) {
                     "await it instead",
                     on->driver().name(), name_of(what.kind)));
   s.refuse_capture();  // before the stream waits for the word, which must outlive the wait
-  auto g = std::make_shared<gate_word>(on);
+  auto g = make_recycled<gate_word>(on);
   on->driver().wait(s.native(), g->get(), 1);
   on->add_gate(g);
   s.keep(keeps{g});

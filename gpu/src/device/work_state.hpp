@@ -14,11 +14,9 @@
 
 namespace tutti::gpu::detail {
 
-// As the backends have it.
+// What a device needs of a call, which may end before the device has passed it.
 struct call {
-  call(operation_kind k, std::shared_ptr<stream_state> s) noexcept : kind(k), on(std::move(s)) {}
-  operation_kind kind;
-  std::shared_ptr<stream_state> on;  // after what is in this stream when the call starts
+  operation_kind kind{};
   view in;
   view out;
   int peer = -1;  // destination, source or root
@@ -85,7 +83,7 @@ struct work_state : std::enable_shared_from_this<work_state> {
 
   passing passing_;
   void* event_ = nullptr;
-  std::vector<std::shared_ptr<gate_word>> gates_;
+  recycled_vector<std::shared_ptr<gate_word>> gates_;
   keeps alive;
 };
 

@@ -122,24 +122,14 @@ class emulated_driver final : public gpu::detail::driver {
   bool reduce(const gpu::detail::reduction_launch& what, void* stream) override {
     fail_if_lost();
     if (!engine_.how().kernels || !gpu::kernels::can_reduce(what.kind, what.type)) return false;
-    struct operands {
-      std::vector<const void*> in;
-      std::vector<void*> out;
-      std::vector<double> factors;
-    };
-    auto o = std::make_shared<operands>();
-    o->in.assign(what.inputs.begin(), what.inputs.end());
-    o->out.assign(what.outputs.begin(), what.outputs.end());
-    o->factors.assign(what.factors.begin(), what.factors.end());
-    engine_.run(queue_of(stream),
-                [e = &engine_, o, kind = what.kind, type = what.type, n = what.count, ranks = what.ranks] {
-                  const std::size_t bytes = n * gpu::kernels::bytes_of(type);
-                  std::vector<const void*> in;
-                  std::vector<void*> out;
-                  for (const void* p : o->in) in.push_back(e->reach(p, bytes));
-                  for (void* p : o->out) out.push_back(e->reach(p, bytes));
-                  gpu::kernels::reduce_on_host(kind, type, in, out, o->factors, n, ranks);
-                });
+    engine_.run(queue_of(stream), [e = &engine_, kind = what.kind, type = what.type,
+                                   a = gpu::kernels::arguments_of(what.inputs, what.outputs, what.factors,
+                                                                  what.count, what.ranks)]() mutable {
+      const std::size_t bytes = a.count * gpu::kernels::bytes_of(type);
+      for (int k = 0; k < a.input_count; ++k) a.inputs[k] = e->reach(a.inputs[k], bytes);
+      for (int k = 0; k < a.output_count; ++k) a.outputs[k] = e->reach(a.outputs[k], bytes);
+      gpu::kernels::reduce_on_host(kind, type, a);
+    });
     return true;
   }
 

@@ -34,78 +34,70 @@ engine::~engine() {
 
 engine::queue* engine::make_queue() {
   const std::lock_guard lock(mutex_);
-  return queues_.emplace_back(std::make_unique<queue>()).get();
+  queue* const q = queues_.emplace_back(all_queues_.take());
+  q->doomed = false;
+  q->capturing.store(false, std::memory_order_relaxed);
+  return q;
 }
 
 void engine::destroy_queue(queue* q) noexcept {
   {
     const std::lock_guard lock(mutex_);
     q->doomed = true;
-    if (q->items.empty() && !q->busy) {
-      std::erase_if(queues_, [q](const auto& p) { return p.get() == q; });
-      return;
-    }
+    retire(q);
   }
   changed_.notify_all();
 }
 
-void engine::enqueue(queue* q, item i) {
+// Of one that is to go: when nothing is left in it.
+void engine::retire(queue* q) noexcept {
+  if (!q->doomed || !q->items.empty() || q->busy) return;
+  std::erase(queues_, q);
+  all_queues_.give_back(q);
+}
+
+engine::item& engine::make(kind what) {
+  const std::lock_guard lock(mutex_);
+  item& i = *items_.take();
+  i.what = what;
+  return i;
+}
+
+void engine::enqueue(queue* q, item& i, event* recorded) {
   {
     const std::lock_guard lock(mutex_);
     i.order = next_order_++;
-    q->items.push_back(std::move(i));
+    q->items.push_back(&i);
+    ++q->enqueued;
+    if (recorded != nullptr) *recorded = {q, q->enqueued};
   }
   changed_.notify_one();
 }
 
-void engine::run(queue* q, std::function<void()> work) {
-  item i{};
-  i.what = kind::work;
-  i.run = std::move(work);
-  enqueue(q, std::move(i));
-}
-void engine::record(queue* q, event& e) {
-  item i{};
-  i.what = kind::record;
-  i.on = std::make_shared<mark>();
-  {
-    const std::lock_guard lock(mutex_);
-    e.latest = i.on;
-  }
-  enqueue(q, std::move(i));
-}
+void engine::record(queue* q, event& e) { enqueue(q, make(kind::record), &e); }
 void engine::wait(queue* q, const event& e) {
-  item i{};
-  i.what = kind::wait_event;
+  item& i = make(kind::wait_event);
   {
     const std::lock_guard lock(mutex_);
-    i.on = e.latest;
+    i.on = e;
   }
-  if (i.on) enqueue(q, std::move(i));
+  enqueue(q, i);
 }
 bool engine::passed(const event& e) const {
   const std::lock_guard lock(mutex_);
-  return !e.latest || e.latest->passed.load(std::memory_order_acquire);
+  return e.in == nullptr || e.in->done >= e.place;
 }
 void engine::write(queue* q, word* w, std::uint64_t value) {
-  item i{};
-  i.what = kind::write;
+  item& i = make(kind::write);
   i.target = w;
   i.number = value;
-  enqueue(q, std::move(i));
+  enqueue(q, i);
 }
 void engine::wait(queue* q, const word* w, std::uint64_t at_least) {
-  item i{};
-  i.what = kind::wait_word;
+  item& i = make(kind::wait_word);
   i.source = w;
   i.number = at_least;
-  enqueue(q, std::move(i));
-}
-void engine::call(queue* q, std::function<void()> f) {
-  item i{};
-  i.what = kind::call;
-  i.run = std::move(f);
-  enqueue(q, std::move(i));
+  enqueue(q, i);
 }
 
 void engine::changed() noexcept {
@@ -117,15 +109,13 @@ void engine::changed() noexcept {
 
 engine::word* engine::make_word() {
   const std::lock_guard lock(mutex_);
-  if (spare_words_.empty()) return words_.emplace_back(std::make_unique<word>(0)).get();
-  word* const w = spare_words_.back();
-  spare_words_.pop_back();
+  word* const w = words_.take();
   w->store(0, std::memory_order_relaxed);
   return w;
 }
 void engine::free_word(word* w) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!failed()) spare_words_.push_back(w);
+  if (!failed()) words_.give_back(w);
 }
 
 bool engine::is_idle(const queue& q) const noexcept { return !failing_ && q.items.empty() && !q.busy; }
@@ -147,7 +137,7 @@ bool engine::synchronize_all(std::chrono::milliseconds longest) {
   std::unique_lock lock(mutex_);
   const auto all_idle = [&] {
     return failed() ||
-           std::all_of(queues_.begin(), queues_.end(), [this](const auto& q) { return is_idle(*q); });
+           std::all_of(queues_.begin(), queues_.end(), [this](const queue* q) { return is_idle(*q); });
   };
   return progress_.wait_until(lock, std::chrono::system_clock::now() + longest, all_idle);
 }
@@ -180,8 +170,8 @@ std::uint64_t engine::random() noexcept {
 
 bool engine::runnable(const queue& q) const noexcept {
   if (q.busy || q.items.empty()) return false;
-  const item& head = q.items.front();
-  if (head.what == kind::wait_event) return head.on->passed.load(std::memory_order_acquire);
+  const item& head = *q.items.front();
+  if (head.what == kind::wait_event) return head.on.in == nullptr || head.on.in->done >= head.on.place;
   if (head.what == kind::wait_word) return head.source->load(std::memory_order_acquire) >= head.number;
   return true;
 }
@@ -189,13 +179,13 @@ bool engine::runnable(const queue& q) const noexcept {
 engine::queue* engine::choose() noexcept {
   queue* chosen = nullptr;
   std::size_t seen = 0;
-  for (const auto& q : queues_) {
+  for (queue* const q : queues_) {
     if (!runnable(*q)) continue;
     ++seen;
     if (how_.adversary != 0) {
-      if (random() % seen == 0) chosen = q.get();
-    } else if (chosen == nullptr || q->items.front().order < chosen->items.front().order) {
-      chosen = q.get();
+      if (random() % seen == 0) chosen = q;
+    } else if (chosen == nullptr || q->items.front()->order < chosen->items.front()->order) {
+      chosen = q;
     }
   }
   return chosen;
@@ -207,8 +197,8 @@ void engine::work_loop() {
     if (ending_) return;
     queue* const q = paused_ || failing_ ? nullptr : choose();
     if (q == nullptr) {
-      const bool words = !failing_ && std::any_of(queues_.begin(), queues_.end(), [](const auto& p) {
-        return !p->busy && !p->items.empty() && p->items.front().what == kind::wait_word;
+      const bool words = !failing_ && std::any_of(queues_.begin(), queues_.end(), [](const queue* p) {
+        return !p->busy && !p->items.empty() && p->items.front()->what == kind::wait_word;
       });
       if (words) {
         changed_.wait_until(lock, std::chrono::system_clock::now() + between_polls_of_words);
@@ -217,8 +207,8 @@ void engine::work_loop() {
       }
       continue;
     }
-    item i = std::move(q->items.front());
-    q->items.pop_front();
+    item& i = *q->items.front();
+    q->items.erase(q->items.begin());
     q->busy = true;
     ++running_;
     std::chrono::microseconds pause = i.what == kind::work ? how_.delay : std::chrono::microseconds(0);
@@ -236,12 +226,10 @@ void engine::work_loop() {
           case kind::call:
             i.run();
             break;
-          case kind::record:
-            i.on->passed.store(true, std::memory_order_release);
-            break;
           case kind::write:
             i.target->store(i.number, std::memory_order_release);
             break;
+          case kind::record:
           case kind::wait_event:
           case kind::wait_word:
             break;
@@ -254,17 +242,19 @@ void engine::work_loop() {
         why = e.what();
       }
     }
-    i = item{};  // what the closure holds goes here, not under the lock
+    i.run.clear();  // what the closure holds goes here, not under the lock
 
     lock.lock();
+    items_.give_back(&i);
     q->busy = false;
+    if (!faulty) ++q->done;
     --running_;
     if (faulty && !failing_) {
       failing_ = true;
       failure_ = std::move(why);
     }
     if (failing_ && running_ == 0) failed_.store(true, std::memory_order_release);
-    if (q->doomed && q->items.empty()) std::erase_if(queues_, [q](const auto& p) { return p.get() == q; });
+    retire(q);
     progress_.notify_all();
     changed_.notify_all();
   }

@@ -11,34 +11,76 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <tutti/emulated.hpp>
+#include <utility>
 #include <vector>
 
 namespace tutti::emulated {
+
+// A function in memory of its own. With `reused` it lets an engine allocate nothing in steady state, so that tests
+// see what those above it allocate.
+class placed_function {
+ public:
+  placed_function() noexcept = default;
+  placed_function(const placed_function&) = delete;
+  placed_function& operator=(const placed_function&) = delete;
+  ~placed_function() { clear(); }
+  template <class F>
+  void set(F f) {
+    static_assert(sizeof(F) <= sizeof room_ && alignof(F) <= alignof(std::max_align_t));
+    new (room_) F(std::move(f));
+    call_ = [](void* at) { (*static_cast<F*>(at))(); };
+    end_ = [](void* at) noexcept { static_cast<F*>(at)->~F(); };
+  }
+  void operator()() { call_(room_); }
+  void clear() noexcept {
+    if (end_ != nullptr) std::exchange(end_, nullptr)(room_);
+  }
+
+ private:
+  void (*call_)(void*) = nullptr;
+  void (*end_)(void*) noexcept = nullptr;
+  alignas(std::max_align_t) std::byte room_[512];
+};
+
+// Objects that are made once, and stay as long as this.
+template <class T>
+class reused {
+ public:
+  T* take() {
+    if (spare_.empty()) return all_.emplace_back(std::make_unique<T>()).get();
+    T* const t = spare_.back();
+    spare_.pop_back();
+    return t;
+  }
+  void give_back(T* t) { spare_.push_back(t); }
+
+ private:
+  std::vector<std::unique_ptr<T>> all_;
+  std::vector<T*> spare_;
+};
 
 class engine {
  public:
   struct fault {
     std::string why;
   };
-  // A point in a queue. Waits and queries mean the record that was made last before them, as in CUDA; one
-  // that was never recorded has passed.
-  struct mark {
-    std::atomic<bool> passed{false};
-  };
-  struct event {
-    std::shared_ptr<mark> latest;  // under the engine's mutex
-  };
   using word = std::atomic<std::uint64_t>;
   struct queue;
+  // A point in a queue. Waits and queries mean the record that was made last before them, as in CUDA; one
+  // that was never recorded has passed.
+  struct event {
+    const queue* in = nullptr;  // under the engine's mutex
+    std::uint64_t place = 0;    // of the record
+  };
 
   explicit engine(options how);
   ~engine();
@@ -51,16 +93,27 @@ class engine {
   const options& how() const noexcept { return how_; }
 
   queue* make_queue();
-  void destroy_queue(queue* q) noexcept;           // what is in it is still done
-  void run(queue* q, std::function<void()> work);  // counts as a piece of work; may throw fault
+  void destroy_queue(queue* q) noexcept;  // what is in it is still done
+  // Counts as a piece of work; may throw fault.
+  template <class F>
+  void run(queue* q, F work) {
+    item& i = make(kind::work);
+    i.run.set(std::move(work));
+    enqueue(q, i);
+  }
   void record(queue* q, event& e);
   void wait(queue* q, const event& e);
   bool passed(const event& e) const;
   void write(queue* q, word* w, std::uint64_t value);
   void wait(queue* q, const word* w, std::uint64_t at_least);
-  void call(queue* q,
-            std::function<void()> f);  // not counted; not called once the emulated device has failed
-  void changed() noexcept;             // somebody has written a word
+  // Not counted; not called once the emulated device has failed.
+  template <class F>
+  void call(queue* q, F f) {
+    item& i = make(kind::call);
+    i.run.set(std::move(f));
+    enqueue(q, i);
+  }
+  void changed() noexcept;  // somebody has written a word
 
   // Zero, and as old as the emulated device: what is queued refers to it by address.
   word* make_word();
@@ -93,15 +146,17 @@ class engine {
  private:
   enum class kind : std::uint8_t { work, record, wait_event, write, wait_word, call };
   struct item {
-    kind what;
-    std::function<void()> run;
-    std::shared_ptr<mark> on;  // null: of an event that was never recorded
+    kind what{};
+    placed_function run;
+    event on;
     std::uint64_t number = 0;  // the value of the word
     word* target = nullptr;
     const word* source = nullptr;
     std::uint64_t order = 0;
   };
-  void enqueue(queue* q, item i);
+  item& make(kind what);
+  void enqueue(queue* q, item& i, event* recorded = nullptr);
+  void retire(queue* q) noexcept;
   void work_loop();
   queue* choose() noexcept;
   bool runnable(const queue& q) const noexcept;
@@ -113,7 +168,10 @@ class engine {
   mutable std::mutex mutex_;
   std::condition_variable changed_;   // for workers
   std::condition_variable progress_;  // for those who synchronise
-  std::vector<std::unique_ptr<queue>> queues_;
+  reused<item> items_;
+  reused<word> words_;
+  reused<queue> all_queues_;
+  std::vector<queue*> queues_;  // in use
   std::vector<std::thread> workers_;
   std::uint64_t next_order_ = 1;
   std::uint64_t random_;
@@ -127,12 +185,11 @@ class engine {
   bool paused_ = false;
   bool ending_ = false;
   std::map<std::uintptr_t, std::size_t> pinned_;
-  std::vector<std::unique_ptr<word>> words_;
-  std::vector<word*> spare_words_;
 };
 
 struct engine::queue {
-  std::deque<item> items;
+  std::vector<item*> items;
+  std::uint64_t enqueued = 0, done = 0;  // items; a queue that is used again goes on counting
   bool busy = false;
   bool doomed = false;
   std::atomic<bool> capturing{false};

@@ -4,6 +4,7 @@
 #include "kernels/elements.hpp"
 #include "kernels/table.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 namespace tutti::gpu::kernels {
@@ -79,19 +80,24 @@ void reduce_on_host(reduce_kind kind, element_type type, const reduce_arguments&
   if (const entry* const e = find(kind, type)) e->run(a);
 }
 
-void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs,
-                    std::span<void* const> outputs, std::span<const double> factors, std::size_t count,
-                    int ranks) {
+reduce_arguments arguments_of(std::span<const void* const> inputs, std::span<void* const> outputs,
+                              std::span<const double> factors, std::size_t count, int ranks) noexcept {
   reduce_arguments a{};
-  for (std::size_t k = 0; k < inputs.size(); ++k) a.inputs[k] = inputs[k];
-  for (std::size_t k = 0; k < outputs.size(); ++k) a.outputs[k] = outputs[k];
-  for (std::size_t k = 0; k < factors.size(); ++k) a.factors[k] = factors[k];
+  std::copy(inputs.begin(), inputs.end(), a.inputs);
+  std::copy(outputs.begin(), outputs.end(), a.outputs);
+  std::copy(factors.begin(), factors.end(), a.factors);
   a.count = count;
   a.input_count = static_cast<int>(inputs.size());
   a.output_count = static_cast<int>(outputs.size());
   a.ranks = ranks;
   a.scaled = factors.empty() ? 0 : 1;
-  reduce_on_host(kind, type, a);
+  return a;
+}
+
+void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* const> inputs,
+                    std::span<void* const> outputs, std::span<const double> factors, std::size_t count,
+                    int ranks) {
+  reduce_on_host(kind, type, arguments_of(inputs, outputs, factors, count, ranks));
 }
 
 }  // namespace tutti::gpu::kernels

@@ -18,6 +18,8 @@ void reduce_on_host(reduce_kind kind, element_type type, std::span<const void* c
                     std::span<void* const> outputs, std::span<const double> factors, std::size_t count,
                     int ranks);
 void reduce_on_host(reduce_kind kind, element_type type, const reduce_arguments& a);
+reduce_arguments arguments_of(std::span<const void* const> inputs, std::span<void* const> outputs,
+                              std::span<const double> factors, std::size_t count, int ranks) noexcept;
 // "tutti_sum_float32": the name of the kernel in a module. premul_sum has sum's.
 const char* kernel_name(reduce_kind kind, element_type type) noexcept;
 // The kernel of that name; false: there is none.

@@ -272,8 +272,8 @@ task<> connection::perform(work_state* w, gpu::detail::device_group::turn* mine)
     throw error(errc::communicator_failed, fmt::format("NCCL's communicator has ended: {}", ended_));
   forget_done();
   const std::shared_ptr<work_state> work = w->shared_from_this();
-  work->voided = std::make_shared<std::atomic<bool>>(false);
-  auto j = std::make_shared<operation_job>(shared_from_this(), work);
+  work->voided = gpu::detail::make_recycled<std::atomic<bool>>(false);
+  auto j = gpu::detail::make_recycled<operation_job>(shared_from_this(), work);
   // The place is the last thing that the device may lack. With it the operation counts as called.
   gpu::detail::point& place = j->take_place();
   pending_.push_back(work);

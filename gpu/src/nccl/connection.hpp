@@ -36,7 +36,7 @@ class connection final : public gpu::detail::vendor, public std::enable_shared_f
   const int rank_, size_;
   std::shared_ptr<gpu::detail::stream_state> stream_;  // NCCL's work, enqueued by the submit thread
   std::shared_ptr<gpu::detail::stream_state> side_;    // opens gates, enqueued by the loop
-  std::deque<std::shared_ptr<gpu::detail::work_state>> pending_;
+  gpu::detail::recycled_deque<std::shared_ptr<gpu::detail::work_state>> pending_;
   std::string ended_;  // why; empty: it has not
 };
 

@@ -5,11 +5,13 @@
 
 #include <tutti/buffer.hpp>
 #include <tutti/detail/asio_config.hpp>
+#include <tutti/detail/flow.hpp>
 #include <tutti/error.hpp>
 #include <tutti/status.hpp>
 
 #include <atomic>
 #include <boost/asio/io_context.hpp>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -62,6 +64,8 @@ class device_ref {
 class device_part {
  public:
   virtual ~device_part() = default;
+  static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
+  static void operator delete(void* part, std::size_t bytes) noexcept { release_frame(part, bytes); }
 
  private:
   friend class device_ref;

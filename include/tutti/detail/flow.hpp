@@ -10,6 +10,7 @@
 
 #include <coroutine>
 #include <cstddef>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -91,5 +92,22 @@ inline bool finished_inline(const void* promise) noexcept {
 // Coroutine frames from size-classed lists of this thread: no heap allocation in steady state.
 void* allocate_frame(std::size_t bytes);
 void release_frame(void* frame, std::size_t bytes) noexcept;
+
+// The same memory for what else is made again and again.
+template <class T>
+struct frame_allocator {
+  static_assert(alignof(T) <= alignof(std::max_align_t));
+  using value_type = T;
+  frame_allocator() noexcept = default;
+  template <class U>
+  frame_allocator(const frame_allocator<U>&) noexcept {}
+  T* allocate(std::size_t n) { return static_cast<T*>(allocate_frame(n * sizeof(T))); }
+  void deallocate(T* p, std::size_t n) noexcept { release_frame(p, n * sizeof(T)); }
+  friend bool operator==(const frame_allocator&, const frame_allocator&) noexcept { return true; }
+};
+template <class T, class... Parts>
+std::shared_ptr<T> make_recycled(Parts&&... parts) {
+  return std::allocate_shared<T>(frame_allocator<T>(), std::forward<Parts>(parts)...);
+}
 
 }  // namespace tutti::detail

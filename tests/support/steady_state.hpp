@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// That a program allocates nothing in steady state. To be included once in a program: it replaces operator new.
+#pragma once
+
+#include "support/operator_new.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <tutti/tutti.hpp>
+
+namespace tutti::test {
+
+inline constinit thread_local std::uint64_t allocations = 0;  // of this thread, since it began
+
+inline void* memory_for(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  return plain_memory(bytes, alignment);
+}
+inline bool refuses_aligned_alloc() noexcept {
+  ++allocations;
+  return false;
+}
+
+// Pools and lists grow to what the ranks' pace makes them hold at once, which may be in any round, but not in
+// every one: of several measurements, one without an allocation tells.
+inline constexpr int measurements = 6;
+
+inline void expect_none(const char* what, std::uint64_t fewest, int rounds) {
+  if (fewest != 0)
+    throw std::runtime_error(std::string(what) + ": at least " + std::to_string(fewest) + " allocations in " +
+                             std::to_string(rounds) + " rounds");
+}
+
+// Runs each of these programs, which take `place` and how many rounds they do.
+template <class Place, class Programs>
+task<> allocate_nothing(communicator world, Place place, const Programs& programs, int rounds) {
+  for (const auto& p : programs) {
+    std::uint64_t fewest = ~std::uint64_t{0};
+    for (int i = 0; i < measurements; ++i) {
+      co_await world.barrier();
+      const std::uint64_t before = allocations;
+      co_await p.body(place, rounds);
+      fewest = std::min(fewest, allocations - before);
+    }
+    expect_none(p.name, fewest, rounds);
+  }
+}
+
+}  // namespace tutti::test
