@@ -14,7 +14,7 @@ namespace tutti::coll {
 namespace {
 
 constexpr std::size_t slice_bytes = std::size_t{64} * 1024;
-constexpr std::size_t ahead = 4;  // slices for which receives are posted
+constexpr std::size_t slices_ahead = 4;  // slices for which receives are posted
 
 }  // namespace
 
@@ -28,19 +28,19 @@ task<> broadcast_ring(collective c, void* data, std::size_t bytes, int root) {
   const std::size_t slices = (bytes + slice_bytes - 1) / slice_bytes;
   const auto length = [=](std::size_t i) { return std::min(slice_bytes, bytes - i * slice_bytes); };
 
-  std::array<std::optional<p2p::receiving>, ahead> coming;
+  std::array<std::optional<p2p::receiving>, slices_ahead> coming;
   const auto post = [&](std::size_t i) {
-    coming[i % ahead].emplace(
+    coming[i % slices_ahead].emplace(
         made_in_place{[&] { return c.receive(left, all + i * slice_bytes, length(i)); }});
   };
   if (receives)
-    for (std::size_t i = 0; i < std::min(ahead, slices); ++i) post(i);
+    for (std::size_t i = 0; i < std::min(slices_ahead, slices); ++i) post(i);
   sends_in_flight leaving;
   for (std::size_t i = 0; i < slices; ++i) {
     if (receives) {
-      co_await *coming[i % ahead];
-      coming[i % ahead].reset();
-      if (i + ahead < slices) post(i + ahead);
+      co_await *coming[i % slices_ahead];
+      coming[i % slices_ahead].reset();
+      if (i + slices_ahead < slices) post(i + slices_ahead);
     }
     if (!sends) continue;
     co_await leaving.make_room();
