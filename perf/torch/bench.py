@@ -5,7 +5,8 @@
     build/torch-venv/bin/python perf/torch/bench.py [--ranks 2,4] [--launches 5] [--quick] [--only NAME] > table.md
 
 Each launch starts both backends one after the other, and measures every row; of a row's operations in one launch the
-median and the ninth decile are taken, of the launches the median. Time is that of rank 0, CPU that of all ranks.
+median and the ninth decile are taken, of the launches the median. Time is that of rank 0, CPU that of all ranks. Each
+rank has a core to itself, or shares it where there are more ranks.
 """
 
 import argparse
@@ -112,6 +113,9 @@ def measure(backend, rows):
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    # Otherwise the kernel may leave two ranks on one core for as long as they live, which decides every row.
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[int(os.environ["RANK"]) % len(cores)]})
     dist.init_process_group(backend)
     rank = dist.get_rank()
     results = {}
