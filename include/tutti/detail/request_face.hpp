@@ -83,7 +83,7 @@ class request_handler : waiting_handler {
     return handler;
   }
   static void discard(waiting_handler& h) noexcept {
-    const Handler dropped = release(&static_cast<request_handler&>(h));
+    static_cast<void>(release(&static_cast<request_handler&>(h)));
   }
   // Everything is taken out and given back before the handler runs: it may start the next request.
   static void done(void* address) noexcept {

@@ -139,7 +139,7 @@ class handler_state : waiting_handler {
     return handler;
   }
   static void discard(waiting_handler& h) noexcept {
-    const Handler dropped = release(&static_cast<handler_state&>(h));
+    static_cast<void>(release(&static_cast<handler_state&>(h)));
   }
   // Everything is taken out and the memory given back before the handler runs: it may start the next
   // operation.
