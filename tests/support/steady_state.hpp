@@ -35,8 +35,8 @@ inline void expect_none(const char* what, std::uint64_t fewest, int rounds) {
 
 // Runs each of these programs, which take `place` and how many rounds they do.
 template <class Place, class Programs>
-task<> allocate_nothing(communicator world, Place place, const Programs& programs, int rounds) {
-  for (const auto& p : programs) {
+task<> allocate_nothing(communicator world, Place place, const Programs& all, int rounds) {
+  for (const auto& p : all) {
     std::uint64_t fewest = ~std::uint64_t{0};
     for (int i = 0; i < measurements; ++i) {
       co_await world.barrier();
