@@ -181,7 +181,6 @@ bool driver::drive(role as, predicate done, const void* what, time_point deadlin
 }
 
 bool driver::run_until(predicate done, const void* what, time_point deadline) {
-  if (done(what)) return true;
   lock();
   bool is_done = false;
   for (;;) {

@@ -43,9 +43,8 @@ class driver {
     driver& driver_;
   };
 
-  // Drives the loop, or waits for the thread that does, until done() is true, which becomes so on the loop; false:
-  // the deadline has passed. done() may be called from this thread at any time. Throws errc::wrong_thread in a
-  // forked child.
+  // Drives the loop, or waits for the thread that does, until done() is true, which is called on the loop; false:
+  // the deadline has passed. Throws errc::wrong_thread in a forked child.
   template <class F>
   bool run_until(const F& done, time_point deadline) {
     return run_until([](const void* f) { return (*static_cast<const F*>(f))(); }, &done, deadline);
