@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be sent and received: a contiguous range of trivially copyable elements, one such object, or memory of
-// a device (tutti/gpu.hpp).
+// What can be sent and received: a contiguous range of trivially copyable elements, one such object, memory of a
+// device (tutti/gpu.hpp), or a tensor (tutti/torch.hpp).
 #pragma once
 
 #include <tutti/reduce_op.hpp>
@@ -23,6 +23,16 @@ concept element_range = std::ranges::contiguous_range<B> && std::ranges::sized_r
 template <class B>
 concept device_memory = requires { typename std::remove_cvref_t<B>::device_span_type; };
 
+// What owns memory whose elements have their type at run time: torch::Tensor, for which tutti/torch.hpp specialises
+// this. `view(b)` is what buffer_view has, `keep(b...)` the part of a call that keeps b, or a list of them, and
+// `reduction(op, type)` the reduction of such elements.
+template <class T>
+struct tensor_access {};
+template <class B>
+concept tensor =
+    requires(const std::remove_cvref_t<B>& b) { tensor_access<std::remove_cvref_t<B>>::view(b); };
+struct any_element {};
+
 template <class B>
 concept single_object = !std::ranges::range<B> && std::is_trivially_copyable_v<std::remove_cvref_t<B>> &&
                         !std::is_pointer_v<std::remove_cvref_t<B>> && !device_memory<B>;
@@ -41,31 +51,39 @@ template <device_memory B>
 struct element_of<B> {
   using type = typename std::remove_cvref_t<B>::value_type;
 };
+template <tensor B>
+struct element_of<B> {
+  using type = any_element;
+};
 
 // A range of spans: several buffers.
 template <class B>
-concept buffer_range = std::ranges::contiguous_range<B> && std::ranges::sized_range<B> &&
-                       (device_memory<std::ranges::range_value_t<B>> ||
-                        (element_range<std::ranges::range_value_t<B>> &&
-                         std::ranges::borrowed_range<std::ranges::range_value_t<B>>));
+concept buffer_range =
+    std::ranges::contiguous_range<B> && std::ranges::sized_range<B> &&
+    (device_memory<std::ranges::range_value_t<B>> || tensor<std::ranges::range_value_t<B>> ||
+     (element_range<std::ranges::range_value_t<B>> &&
+      std::ranges::borrowed_range<std::ranges::range_value_t<B>>));
 
 // Whether the library may write through B: elements that are not const.
 template <class B>
 concept writable =
     (element_range<B> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>) ||
     (single_object<B> && !std::is_const_v<std::remove_reference_t<B>>) ||
-    (device_memory<B> && !std::is_const_v<typename std::remove_cvref_t<B>::device_span_type::element_type>);
+    (device_memory<B> && !std::is_const_v<typename std::remove_cvref_t<B>::device_span_type::element_type>) ||
+    tensor<B>;
 
 // Whether what is given as a B is there after the expression that it stands in: an lvalue, or a view such as
-// std::span. Operations keep the memory of a device_buffer.
+// std::span. Operations keep the memory of a device_buffer and of a tensor.
 template <class B>
-concept lasting = std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B> || device_memory<B>;
+concept lasting =
+    std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B> || device_memory<B> || tensor<B>;
 
 }  // namespace detail
 
 // Anything that can be sent.
 template <class B>
-concept Buffer = detail::element_range<B> || detail::single_object<B> || detail::device_memory<B>;
+concept Buffer =
+    detail::element_range<B> || detail::single_object<B> || detail::device_memory<B> || detail::tensor<B>;
 
 // Anything that can be received into: writable, and still there when the operation completes (an lvalue, or a
 // view such as std::span).
@@ -100,6 +118,7 @@ struct buffer_view {
 
 template <class B>
 buffer_view view_of(B& buffer) noexcept {
+  if constexpr (tensor<B>) return tensor_access<std::remove_cvref_t<B>>::view(buffer);
   using T = element_of_t<B>;
   buffer_view view;
   if constexpr (element_range<B>) {

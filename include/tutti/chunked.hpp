@@ -61,7 +61,7 @@ class chunked_all_reduce {
     what.out.data = data_.data() + started_;
     what.out.count = n;
     what.in = what.out;
-    if (what.device) what.device = detail::communicator_part_of(what).again();
+    if (what.on_device()) what.part = detail::communicator_part_of(what).again();
     started_ += n;
     place = request(std::move(what));
   }

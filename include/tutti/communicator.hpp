@@ -134,7 +134,7 @@ class communicator {
   template <detail::Stream S>
   operation<status> probe(int source, int tag, const S& after, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::probe, state_, detail::buffer_view{}, source, tag, where);
-    what.device = device_part_of(after);
+    what.part = device_part_of(after);
     return operation<status>(std::move(what));
   }
 
@@ -154,7 +154,7 @@ class communicator {
   template <detail::Stream S>
   operation<> barrier(const S& after, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::barrier, state_, where);
-    what.device = device_part_of(after);
+    what.part = device_part_of(after);
     return operation<>(std::move(what));
   }
 
@@ -190,20 +190,29 @@ class communicator {
       detail::origin_of<std::ranges::range_value_t<List>> from = call_site::current()) const {
     using span = std::remove_cv_t<std::ranges::range_value_t<List>>;
     static_assert(WritableBuffer<span>, "all_reduce of a list needs spans of elements that are not const");
-    using T = element_of_t<span>;
     detail::call what(detail::operation_kind::all_reduce, state_, detail::place_of(from));
-    what.out.element_bytes = sizeof(T);
-    what.out.type = detail::element_type_of<T>();
-    for (const span& piece : list) what.out.count += piece.size();
+    if constexpr (!detail::tensor<span>) {
+      what.out.element_bytes = sizeof(element_of_t<span>);
+      what.out.type = detail::element_type_of<element_of_t<span>>();
+    }
+    for (const span& piece : list) {
+      const detail::buffer_view view = detail::view_of(piece);
+      what.out.count += view.count;
+      if constexpr (detail::tensor<span>) {
+        what.out.element_bytes = view.element_bytes;
+        what.out.type = view.type;
+      }
+    }
     what.in = what.out;
     what.peer = 0;
-    what.op = detail::make_reduction<Op, T>(op);
+    what.op = reduction_of<span>(op, what.out);
     what.list.list = std::ranges::data(list);
     what.list.size = std::ranges::size(list);
     what.list.at = [](const void* first, std::size_t i) noexcept {
       return detail::view_of(const_cast<span&>(static_cast<const span*>(first)[i]));
     };
-    if constexpr (detail::device_memory<span>) what.device = device_part_of(from.after);
+    if constexpr (detail::device_memory<span>) what.part = device_part_of(from.after);
+    if constexpr (detail::tensor<span>) what.part = detail::tensor_access<span>::keep(list);
     return operation<>(std::move(what));
   }
 
@@ -410,9 +419,9 @@ class communicator {
   template <class Result, class B>
   Result message(detail::operation_kind kind, B& data, int peer, int tag,
                  const detail::origin_of<B>& from) const {
-    if constexpr (detail::device_memory<B>) {
-      detail::call what(kind, state_, detail::view_of(data), peer, tag, from.where);
-      what.device = device_part_of(from.after, data);
+    if constexpr (detail::device_memory<B> || detail::tensor<B>) {
+      detail::call what(kind, state_, detail::view_of(data), peer, tag, detail::place_of(from));
+      what.part = part_of(from, data);
       return Result(std::move(what));
     } else {
       return Result(std::in_place, kind, state_, detail::view_of(data), peer, tag, from);
@@ -433,15 +442,29 @@ class communicator {
     what.in = detail::view_of(in);
     what.out = detail::view_of(out);
     what.peer = root;
-    if constexpr (detail::device_memory<I>) what.device = device_part_of(from.after, in, out);
+    if constexpr (detail::device_memory<I> || detail::tensor<I>) what.part = part_of(from, in, out);
     return what;
+  }
+  template <class From, class B, class... More>
+  static detail::part_ref part_of(const From& from, const B& buffer, const More&... more) {
+    if constexpr (detail::device_memory<B>)
+      return device_part_of(from.after, buffer, more...);
+    else
+      return detail::tensor_access<B>::keep(buffer, more...);
+  }
+  template <class B, class Op>
+  static detail::reduction reduction_of(const Op& op, const detail::buffer_view& data) {
+    if constexpr (detail::tensor<B>)
+      return detail::tensor_access<std::remove_cvref_t<B>>::reduction(op, data.type);
+    else
+      return detail::make_reduction<Op, element_of_t<B>>(op);
   }
   template <class I, class B, class Op>
   detail::call reduction_call(detail::operation_kind kind, const std::remove_reference_t<I>& in,
                               std::remove_reference_t<B>& out, const Op& op, int root,
                               const detail::origin_of<I>& from) const {
     detail::call what = call_of<I, B>(kind, in, out, root, from);
-    what.op = detail::make_reduction<Op, element_of_t<B>>(op);
+    what.op = reduction_of<B>(op, what.out);
     return what;
   }
   template <class I, class B, class Op>

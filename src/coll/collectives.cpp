@@ -147,7 +147,7 @@ static_assert(sizeof(collective_operation_state) <= operation_state::running_byt
 
 // Nothing to move: the same on all ranks, as the fingerprint says.
 bool is_empty(const communicator_state& c, const call& what) noexcept {
-  if (what.device) return false;  // its stream is to be waited for
+  if (what.on_device()) return false;  // its stream is to be waited for
   if (what.kind == operation_kind::barrier) return c.size() == 1;
   const detail::operation_row& row = detail::row_of(what.kind);
   return row.of == detail::family::collective && !row.uneven() && agreed_buffer(what).count == 0;

@@ -330,7 +330,7 @@ comm::collective_description describe_call(communicator_state& c, const call& wh
   d.reduction = static_cast<std::uint8_t>(what.op.kind);
   d.callable = what.op.callable;
   if (row.of != family::collective) return d;
-  if (what.device) {
+  if (what.on_device()) {
     d.kind |= comm::on_device;
   } else {
     const algorithm chosen = choose(situation_of(c, what), what.wanted);
@@ -410,7 +410,7 @@ task<> on_devices(operation_state* op, collective c) {
 }  // namespace
 
 task<> execute(operation_state& op, const collective& c, algorithm with) {
-  if (op.what().device) return on_devices(&op, c);
+  if (op.what().on_device()) return on_devices(&op, c);
   return with == algorithm::shared_memory ? on_segment(&op, c) : body_of(&op, c, with);
 }
 

@@ -19,7 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <tutti/detail/device_part.hpp>
+#include <tutti/detail/call_part.hpp>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>

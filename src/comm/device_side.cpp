@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <tutti/communicator.hpp>
-#include <tutti/detail/device_part.hpp>
+#include <tutti/detail/call_part.hpp>
 
 namespace tutti::detail {
 namespace {
@@ -15,10 +15,10 @@ communicator_state& state_behind(const communicator& c) noexcept { return *commu
 
 }  // namespace
 
-void device_ref::add_reference(device_part& part) noexcept {
+void part_ref::add_reference(call_part& part) noexcept {
   part.references_.fetch_add(1, std::memory_order_relaxed);
 }
-void device_ref::release_reference(device_part& part) noexcept {
+void part_ref::release_reference(call_part& part) noexcept {
   if (part.references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &part;
 }
 

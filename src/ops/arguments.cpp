@@ -181,9 +181,8 @@ std::string wrong_shape(const communicator_state& c, const call& what, const ope
                     block.count, block_name);
 }
 
-}  // namespace
-
-std::string bad_host_argument(const communicator_state& c, const call& what) {
+// Of the buffers, whatever memory they are.
+std::string bad_buffer(const communicator_state& c, const call& what) {
   const operation_row& row = detail::row_of(what.kind);
   if (std::string wrong = wrong_shape(c, what, row); !wrong.empty()) return wrong;
   const auto is_null = [](const detail::buffer_view& b) {
@@ -195,12 +194,14 @@ std::string bad_host_argument(const communicator_state& c, const call& what) {
   return wrong_overlap(c, what, row);
 }
 
-std::string bad_device_argument(const communicator_state& c, const call& what) {
-  if (std::string wrong = bad_host_argument(c, what); !wrong.empty()) return wrong;
-  if (what.wanted != algorithm::automatic)
+}  // namespace
+
+std::string bad_argument(const communicator_state& c, const call& what) {
+  if (std::string wrong = bad_buffer(c, what); !wrong.empty() || !what.part) return wrong;
+  if (what.on_device() && what.wanted != algorithm::automatic)
     return "with(...) names an algorithm for memory of the host; for memory of devices a backend is chosen "
            "(open_options::backend, TUTTI_GPU_BACKEND)";
-  return detail::communicator_part_of(what).bad_argument(what);
+  return what.part.get()->bad_argument(what);
 }
 
 std::string title(const communicator_state& c, const call& what) {

@@ -13,15 +13,11 @@ inline constexpr const char* empty_text =
     "this communicator has no members here (it is empty); test it with `if (comm)` first";
 
 // Why the call is invalid, or empty. Looks at this rank's arguments only.
-std::string bad_host_argument(const comm::communicator_state& c, const detail::call& what);
-std::string bad_device_argument(const comm::communicator_state& c, const detail::call& what);
-inline std::string bad_argument(const comm::communicator_state& c, const detail::call& what) {
-  return what.device ? bad_device_argument(c, what) : bad_host_argument(c, what);
-}
+std::string bad_argument(const comm::communicator_state& c, const detail::call& what);
 
 // Whether there is nothing to say of a message, as far as a few comparisons tell; else ask bad_argument.
 inline bool plainly_good(const comm::communicator_state& c, const detail::call& what) noexcept {
-  return what.kind <= detail::operation_kind::receive && !what.device &&
+  return what.kind <= detail::operation_kind::receive && !what.part &&
          static_cast<unsigned>(what.peer) < static_cast<unsigned>(c.size()) &&
          (what.tag >= 0 || (what.tag == any_tag && what.kind == detail::operation_kind::receive)) &&
          (what.in.data != nullptr || what.in.count == 0) && (what.out.data != nullptr || what.out.count == 0);

@@ -27,7 +27,7 @@ extern const backend streams;          // copies, and what else is of one device
 inline const backend& backend_of(const detail::call& what) noexcept {
   static constexpr const backend* by_family[] = {&messages, &collectives, &collectives, &repairs, &streams};
   const detail::family of = detail::row_of(what.kind).of;
-  if (of == detail::family::message && what.device) return device_messages;
+  if (of == detail::family::message && what.on_device()) return device_messages;
   return *by_family[static_cast<std::size_t>(of)];
 }
 

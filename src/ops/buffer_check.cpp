@@ -33,7 +33,7 @@ std::vector<buffer_in_flight>& buffers_in_flight() {
 // the order of streams, which is not known here.
 template <class F>
 void for_each_buffer(const call& w, F f) {
-  if (w.device) return;
+  if (w.on_device()) return;
   const bool is_root = w.comm->rank() == w.peer;
   const detail::operation_row& row = detail::row_of(w.kind);
   if (w.list.at != nullptr) {

@@ -14,13 +14,13 @@
 
 namespace tutti::gpu {
 
-tutti::detail::device_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
+tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
                                          std::shared_ptr<const void> out) {
-  return tutti::detail::device_ref(new detail::device_call(after.state(), std::move(in), std::move(out)));
+  return tutti::detail::part_ref(new detail::device_call(after.state(), std::move(in), std::move(out)));
 }
 
 served_by backend_for(const tutti::detail::call& what) {
-  const auto* const part = dynamic_cast<const detail::device_call*>(what.device.get());
+  const auto* const part = dynamic_cast<const detail::device_call*>(what.part.get());
   if (!what.comm || part == nullptr)
     throw error(errc::invalid_argument, "gpu::backend_for: an operation on memory of devices is needed");
   if (std::string wrong = part->bad_stream(what); !wrong.empty())
@@ -270,7 +270,7 @@ task<> device_call::execute(tutti::detail::operation_state& op) {
 
 task<> in_streams(const request* of) {
   if (of->done()) co_return;
-  const auto& part = static_cast<const device_call&>(*of->state()->what().device.get());
+  const auto& part = static_cast<const device_call&>(*of->state()->what().part.get());
   work_awaiter enqueued(part.in_progress(), work_awaiter::until::enqueued);
   co_await enqueued;
 }

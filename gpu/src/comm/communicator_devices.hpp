@@ -9,7 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <tutti/detail/device_part.hpp>
+#include <tutti/detail/call_part.hpp>
 #include <tutti/gpu/open.hpp>
 #include <vector>
 
@@ -89,8 +89,8 @@ class device_call final : public tutti::detail::communicator_part, public stream
   // Throws errc::not_supported where a backend is forced that cannot serve the call.
   std::string bad_argument(const tutti::detail::call& what) const override;
   task<> execute(tutti::detail::operation_state& op) override;
-  tutti::detail::device_ref again() const override {
-    return tutti::detail::device_ref(new device_call(after_, in_, out_, extra_));
+  tutti::detail::part_ref again() const override {
+    return tutti::detail::part_ref(new device_call(after_, in_, out_, extra_));
   }
 
   // As the backends have it.

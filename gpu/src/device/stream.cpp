@@ -118,7 +118,7 @@ class stream_call final : public tutti::detail::stream_part, public stream_await
         : waiter([](waiter& w) noexcept { static_cast<finisher&>(w).finish(); }), op(o) {}
     void finish() noexcept {
       operation_state& of = op;
-      static_cast<stream_call&>(*of.what().device.get()).end(of, failure(), text());
+      static_cast<stream_call&>(*of.what().part.get()).end(of, failure(), text());
       of.set_running(nullptr);
       this->~finisher();
       of.complete();
@@ -178,7 +178,7 @@ void stream::wait(const request& r) const {
   tutti::detail::operation_state* const state = r.state();
   if (state == nullptr) throw error(errc::invalid_argument, "stream::wait of an empty request");
   if (r.done()) return state->rethrow();
-  const auto* const what = dynamic_cast<const detail::stream_awaitable*>(state->what().device.get());
+  const auto* const what = dynamic_cast<const detail::stream_awaitable*>(state->what().part.get());
   if (what == nullptr)
     throw error(errc::invalid_argument, fmt::format("stream::wait of a {} of memory of the host: co_await it",
                                                     name_of(state->what().kind)));
@@ -229,7 +229,7 @@ tutti::detail::call stream::part_of_stream(tutti::detail::operation_kind kind, d
   made.out = std::move(to);
   made.value = value;
   made.factor = factor;
-  what.device = tutti::detail::device_ref(new detail::stream_call(state_, std::move(made)));
+  what.part = tutti::detail::part_ref(new detail::stream_call(state_, std::move(made)));
   return what;
 }
 

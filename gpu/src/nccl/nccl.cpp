@@ -66,7 +66,7 @@ operation<> exchange(const communicator& on, batch messages, const tutti::detail
     if (p.peer < 0 || p.peer >= on.size())
       throw error(errc::invalid_argument, fmt::format("nccl::exchange on {}: {} is not a rank (0 to {})",
                                                       on.name(), p.peer, on.size() - 1));
-  what.device = tutti::detail::device_ref(new gpu::detail::device_call(
+  what.part = tutti::detail::part_ref(new gpu::detail::device_call(
       after.after.state(), nullptr, nullptr, std::make_shared<const batch>(std::move(messages))));
   return operation<>(std::move(what));
 }

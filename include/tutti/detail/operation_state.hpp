@@ -6,7 +6,7 @@
 #include <tutti/algorithm.hpp>
 #include <tutti/buffer.hpp>
 #include <tutti/detail/asio_config.hpp>
-#include <tutti/detail/device_part.hpp>
+#include <tutti/detail/call_part.hpp>
 #include <tutti/detail/operation_kind.hpp>
 #include <tutti/detail/stop_scope.hpp>
 #include <tutti/error.hpp>
@@ -92,18 +92,20 @@ struct call {
   counts_view out_counts;
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
   prepared_call* prepared = nullptr;  // of a collective that was, or is being, prepared (ops/prepared.hpp)
-  device_ref device;                  // empty: of memory of the host
+  part_ref part;                      // empty: of memory of the host that the program keeps
   call_site where;                    // of the call, in the user's program
+
+  bool on_device() const noexcept { return part && part.get()->on_device(); }
 };
 
 inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).of == family::stream; }
 // Not so of a call of an empty communicator.
 inline bool has_loop(const call& what) noexcept { return what.comm || is_of_stream(what); }
 inline communicator_part& communicator_part_of(const call& what) noexcept {
-  return static_cast<communicator_part&>(*what.device.get());
+  return static_cast<communicator_part&>(*what.part.get());
 }
 inline stream_part& stream_part_of(const call& what) noexcept {
-  return static_cast<stream_part&>(*what.device.get());
+  return static_cast<stream_part&>(*what.part.get());
 }
 
 // One operation from its start to its completion. Not movable once started: the engine holds its address.
@@ -176,7 +178,7 @@ class operation_state {
   }  // complete, and its completion is queued in the operation state's place
   // When it has ended: the device's loop may end before whoever keeps this.
   void release_device() noexcept {
-    if (what_.device) what_.device = {};
+    if (what_.part) what_.part = {};
   }
   communicator_ref take_communicator() noexcept { return std::move(what_.comm); }
 

@@ -144,14 +144,14 @@ class stream {
 using work [[deprecated("write tutti::request")]] = request;
 
 // For tutti::communicator: of an operation after what is in `after`, on this memory.
-tutti::detail::device_ref device_part_of(const stream& after, std::shared_ptr<const void> in = {},
+tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in = {},
                                          std::shared_ptr<const void> out = {});
 template <DeviceMemory I>
-tutti::detail::device_ref device_part_of(const stream& after, const I& in) {
+tutti::detail::part_ref device_part_of(const stream& after, const I& in) {
   return device_part_of(after, detail::view_of(in).keep);
 }
 template <DeviceMemory I, DeviceMemory B>
-tutti::detail::device_ref device_part_of(const stream& after, const I& in, const B& out) {
+tutti::detail::part_ref device_part_of(const stream& after, const I& in, const B& out) {
   return device_part_of(after, detail::view_of(in).keep, detail::view_of(out).keep);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations on memory of devices: what their calls have beside those on memory of the host, and what tutti::gpu
-// keeps with communicators.
+// What calls have beside those on memory of the host that the program keeps: of memory of devices, of tensors. And what
+// tutti::gpu keeps with communicators.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -32,59 +32,63 @@ namespace detail {
 
 struct call;
 class communicator_ref;
-class device_part;
+class call_part;
 class operation_state;
 
 // Counted. One word, which costs calls on memory of the host a comparison.
-class device_ref {
+class part_ref {
  public:
-  device_ref() noexcept = default;
-  explicit device_ref(device_part* owned) noexcept : part_(owned) {}
-  device_ref(const device_ref& other) noexcept : part_(other.part_) {
+  part_ref() noexcept = default;
+  explicit part_ref(call_part* owned) noexcept : part_(owned) {}
+  part_ref(const part_ref& other) noexcept : part_(other.part_) {
     if (part_ != nullptr) add_reference(*part_);
   }
-  device_ref(device_ref&& other) noexcept : part_(std::exchange(other.part_, nullptr)) {}
-  device_ref& operator=(device_ref other) noexcept {
+  part_ref(part_ref&& other) noexcept : part_(std::exchange(other.part_, nullptr)) {}
+  part_ref& operator=(part_ref other) noexcept {
     std::swap(part_, other.part_);
     return *this;
   }
-  ~device_ref() {
+  ~part_ref() {
     if (part_ != nullptr) release_reference(*part_);
   }
-  device_part* get() const noexcept { return part_; }
+  call_part* get() const noexcept { return part_; }
   explicit operator bool() const noexcept { return part_ != nullptr; }
 
  private:
-  static void add_reference(device_part& part) noexcept;
-  static void release_reference(device_part& part) noexcept;
-  device_part* part_ = nullptr;
+  static void add_reference(call_part& part) noexcept;
+  static void release_reference(call_part& part) noexcept;
+  call_part* part_ = nullptr;
 };
 
-// Of a call on memory of a device: the stream that it comes after, and what carries it out.
-class device_part {
+// Of a call on memory of a device: the stream that it comes after, and what carries it out. Of one on tensors: the
+// tensors, which it keeps.
+class call_part {
  public:
-  virtual ~device_part() = default;
+  explicit call_part(bool on_device = true) noexcept : on_device_(on_device) {}
+  virtual ~call_part() = default;
+  bool on_device() const noexcept { return on_device_; }
+  // Why the call is invalid, or empty.
+  virtual std::string bad_argument(const call&) const { return {}; }
   static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
   static void operator delete(void* part, std::size_t bytes) noexcept { release_frame(part, bytes); }
 
  private:
-  friend class device_ref;
+  friend class part_ref;
   std::atomic<int> references_{1};
+  const bool on_device_;
 };
 
 // Of a call of a communicator.
-class communicator_part : public device_part {
+class communicator_part : public call_part {
  public:
-  // Why the call is invalid, or empty.
-  virtual std::string bad_argument(const call& what) const = 0;
   // Carries the operation out: done when the device has passed it. Destroying the frame ends it.
   virtual task<void> execute(operation_state& op) = 0;
   // For another operation that runs beside this one.
-  virtual device_ref again() const = 0;
+  virtual part_ref again() const = 0;
 };
 
 // Of a call of family::stream, which has no communicator.
-class stream_part : public device_part {
+class stream_part : public call_part {
  public:
   // As operation_state has them.
   virtual bool start(operation_state& op) = 0;
