@@ -26,7 +26,7 @@ set(tutti_with_io_uring ${Liburing_FOUND})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in tuttiConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/torch.cmake ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
   DESTINATION ${package_dir})
 
 # pkg-config: the library is static, so everything behind it is named among what a plain `--libs` prints.

@@ -301,9 +301,11 @@ TEST_CASE("public headers name no vendor and no operating system") {
     for (const repo::include_directive& include : repo::includes_of(repo::read(path))) {
       const bool known = standard_headers.contains(include.name) ||
                          starts_with_any(include.name, {"tutti/", "boost/asio/", "boost/system/"});
-      // It has something in it only where that is installed.
-      const bool optional = path == "gpu/include/tutti/sycl.hpp" && include.name == "sycl/sycl.hpp";
-      if (include.quoted || !(known || optional)) foreign.push_back(at(path, include));
+      // Headers of the library that they are for.
+      const bool sycl = path == "gpu/include/tutti/sycl.hpp" && include.name == "sycl/sycl.hpp";
+      const bool torch =
+          path.starts_with("include/tutti/torch/") && starts_with_any(include.name, {"ATen/", "torch/"});
+      if (include.quoted || !(known || sycl || torch)) foreign.push_back(at(path, include));
     }
   repo::check_none(foreign,
                    "only <tutti/...>, the standard library, Asio and Boost.System are public vocabulary:");

@@ -28,7 +28,7 @@ std::set<std::string> included_by(const std::string& path) {
 // The target of a public header: it has the name of its header without "tutti/" and ".hpp".
 std::string target_of(const std::string& path) {
   if (path.starts_with("gpu/")) return "gpu";
-  for (const std::string target : {"train", "track", "sim"})
+  for (const std::string target : {"train", "track", "sim", "torch"})
     if (path == "include/tutti/" + target + ".hpp" || path.starts_with("include/tutti/" + target + "/"))
       return target;
   return "tutti";
@@ -44,7 +44,7 @@ std::vector<std::string> public_headers() {
 
 TEST_CASE("the header of a target includes all headers of that target") {
   std::vector<std::string> missing;
-  for (const std::string target : {"tutti", "train", "track", "sim", "gpu"}) {
+  for (const std::string target : {"tutti", "train", "track", "sim", "torch", "gpu"}) {
     const std::string umbrella =
         (target == "gpu" ? "gpu/include/tutti/" : "include/tutti/") + target + ".hpp";
     const std::set<std::string> included = included_by(umbrella);
