@@ -15,6 +15,7 @@
 #include <tutti/init_options.hpp>
 #include <tutti/reduce_op.hpp>
 #include <tutti/task.hpp>
+#include <tutti/torch/tensor.hpp>
 #include <utility>
 
 namespace tutti::python {
@@ -31,51 +32,11 @@ task<> join(runtime& rt, init_options options, store* through, communicator* wor
   *world = co_await init(rt, std::move(options), *through);
 }
 
-element_type type_of(at::ScalarType type) noexcept {
-  switch (type) {
-    case at::kBool:
-      return element_type::boolean;
-    case at::kChar:
-      return element_type::int8;
-    case at::kByte:
-      return element_type::uint8;
-    case at::kShort:
-      return element_type::int16;
-    case at::kUInt16:
-      return element_type::uint16;
-    case at::kInt:
-      return element_type::int32;
-    case at::kUInt32:
-      return element_type::uint32;
-    case at::kLong:
-      return element_type::int64;
-    case at::kUInt64:
-      return element_type::uint64;
-    case at::kFloat:
-      return element_type::float32;
-    case at::kDouble:
-      return element_type::float64;
-    case at::kHalf:
-      return element_type::float16;
-    case at::kBFloat16:
-      return element_type::bfloat16;
-    case at::kComplexFloat:
-      return element_type::complex_float32;
-    case at::kComplexDouble:
-      return element_type::complex_float64;
-    default:
-      return element_type::opaque;
-  }
-}
+using tutti::detail::fits;
+using tutti::detail::type_of;
+using tutti::detail::with_type_of;
 
-buffer_view view_of(const at::Tensor& t) {
-  buffer_view v;
-  v.data = t.data_ptr();
-  v.count = static_cast<std::size_t>(t.numel());
-  v.element_bytes = static_cast<std::uint32_t>(t.element_size());
-  v.type = type_of(t.scalar_type());
-  return v;
-}
+buffer_view view_of(const at::Tensor& t) noexcept { return tutti::detail::view_of_tensor(t); }
 
 // No elements of that type.
 buffer_view none_of(buffer_view v) {
@@ -92,46 +53,13 @@ const char* name_of(c10d::ReduceOp::RedOpType op) noexcept {
 
 template <class T>
 void set_factor(tutti::detail::reduction& r, double factor) {
-  if constexpr (tutti::detail::reduces<tutti::detail::premul_sum_op<double>, T>()) {
+  if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, tutti::detail::any_element>) {
+    return;  // refused
+  } else if constexpr (tutti::detail::reduces<tutti::detail::premul_sum_op<double>, T>()) {
     r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<double>, T>(premul_sum(factor));
   } else {
     r = tutti::detail::make_reduction<tutti::detail::premul_sum_op<std::int64_t>, T>(
         premul_sum(static_cast<std::int64_t>(factor)));
-  }
-}
-
-void set_factor(tutti::detail::reduction& r, element_type type, double factor) {
-  switch (type) {
-    case element_type::int8:
-      return set_factor<std::int8_t>(r, factor);
-    case element_type::uint8:
-      return set_factor<std::uint8_t>(r, factor);
-    case element_type::int16:
-      return set_factor<std::int16_t>(r, factor);
-    case element_type::uint16:
-      return set_factor<std::uint16_t>(r, factor);
-    case element_type::int32:
-      return set_factor<std::int32_t>(r, factor);
-    case element_type::uint32:
-      return set_factor<std::uint32_t>(r, factor);
-    case element_type::int64:
-      return set_factor<std::int64_t>(r, factor);
-    case element_type::uint64:
-      return set_factor<std::uint64_t>(r, factor);
-    case element_type::float32:
-      return set_factor<float>(r, factor);
-    case element_type::float64:
-      return set_factor<double>(r, factor);
-    case element_type::float16:
-      return set_factor<float16>(r, factor);
-    case element_type::bfloat16:
-      return set_factor<bfloat16>(r, factor);
-    case element_type::complex_float32:
-      return set_factor<std::complex<float>>(r, factor);
-    case element_type::complex_float64:
-      return set_factor<std::complex<double>>(r, factor);
-    default:
-      return;
   }
 }
 
@@ -140,9 +68,6 @@ tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType t
   const element_type elements = type_of(type);
   const bool boolean = elements == element_type::boolean;
   tutti::detail::reduction r;
-  bool fits = elements != element_type::opaque;
-  const bool whole = tutti::detail::is_integer(elements);
-  const bool complex = tutti::detail::is_complex(elements);
   switch (op.op_) {
     case c10d::ReduceOp::SUM:
       r.kind = boolean ? reduce_kind::bor : reduce_kind::sum;
@@ -152,42 +77,36 @@ tutti::detail::reduction reduction_of(const c10d::ReduceOp& op, at::ScalarType t
       break;
     case c10d::ReduceOp::AVG:
       r.kind = reduce_kind::avg;
-      fits = fits && !whole && !boolean;
       break;
     case c10d::ReduceOp::MIN:
       r.kind = reduce_kind::min;
-      fits = fits && !complex;
       break;
     case c10d::ReduceOp::MAX:
       r.kind = reduce_kind::max;
-      fits = fits && !complex;
       break;
     case c10d::ReduceOp::BAND:
       r.kind = reduce_kind::band;
-      fits = fits && (whole || boolean);
       break;
     case c10d::ReduceOp::BOR:
       r.kind = reduce_kind::bor;
-      fits = fits && (whole || boolean);
       break;
     case c10d::ReduceOp::BXOR:
       r.kind = reduce_kind::bxor;
-      fits = fits && (whole || boolean);
       break;
     case c10d::ReduceOp::PREMUL_SUM: {
-      fits = fits && !boolean;
+      r.kind = reduce_kind::premul_sum;
       const auto* by = static_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
       TORCH_CHECK_VALUE(by != nullptr, "tutti: ", operation, ": PREMUL_SUM without a factor");
       const double factor =
           by->tensor_factor.defined() ? by->tensor_factor.item<double>() : by->double_factor;
-      if (fits) set_factor(r, elements, factor);
+      with_type_of(type, [&]<class T>(std::type_identity<T>) { set_factor<T>(r, factor); });
       break;
     }
     default:
-      fits = false;
+      break;
   }
-  TORCH_CHECK_VALUE(fits, "tutti: ", operation, ": ", name_of(op.op_), " of ", c10::toString(type),
-                    " is not defined",
+  TORCH_CHECK_VALUE(fits(r.kind, elements), "tutti: ", operation, ": ", name_of(op.op_), " of ",
+                    c10::toString(type), " is not defined",
                     tutti::detail::is_integer(elements) && op.op_ == c10d::ReduceOp::AVG
                         ? "; use SUM and divide, or a floating-point type"
                         : "");

@@ -57,6 +57,10 @@ decltype(auto) with_type_of(at::ScalarType type, F f) {
   }
 }
 
+inline element_type type_of(at::ScalarType type) noexcept {
+  return with_type_of(type, []<class T>(std::type_identity<T>) { return element_type_of<T>(); });
+}
+
 inline buffer_view view_of_tensor(const at::Tensor& t) noexcept {
   buffer_view view;
   if (!t.defined() || !t.device().is_cpu() || t.layout() != at::kStrided)
@@ -64,8 +68,7 @@ inline buffer_view view_of_tensor(const at::Tensor& t) noexcept {
   view.data = t.mutable_data_ptr();
   view.count = static_cast<std::size_t>(t.numel());
   view.element_bytes = static_cast<std::uint32_t>(t.element_size());
-  view.type =
-      with_type_of(t.scalar_type(), []<class T>(std::type_identity<T>) { return element_type_of<T>(); });
+  view.type = type_of(t.scalar_type());
   return view;
 }
 
