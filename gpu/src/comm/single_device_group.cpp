@@ -9,6 +9,7 @@
 #include <map>
 #include <span>
 #include <tutti/error.hpp>
+#include <utility>
 
 namespace tutti::gpu::detail {
 namespace {
@@ -112,9 +113,11 @@ std::shared_ptr<single_device_group> single_device_group::find(const std::string
 
 std::uint64_t single_device_group::next(int rank) noexcept { return ++next_[static_cast<std::size_t>(rank)]; }
 
-void single_device_group::settle(contribution& v) noexcept {
-  v.settled.store(true, std::memory_order_release);
-  if (v.waker) v.waker->notify();
+void single_device_group::settle(std::shared_ptr<contribution> v) noexcept {
+  const std::shared_ptr<const doorbell_handle> waker = v->waker;
+  v->settled.store(true, std::memory_order_release);
+  v.reset();
+  if (waker) waker->notify();
 }
 
 std::string single_device_group::disagreement(const contributions& of) {
@@ -165,7 +168,7 @@ void single_device_group::come(std::uint64_t sequence, int rank, const std::shar
   if (broken_ != errc::success) {
     mine->failure = broken_;
     mine->text = why_;
-    return settle(*mine);
+    return settle(mine);
   }
   auto t = std::find_if(tables_.begin(), tables_.end(),
                         [sequence](const table& x) { return x.present > 0 && x.sequence == sequence; });
@@ -197,8 +200,7 @@ void single_device_group::come(std::uint64_t sequence, int rank, const std::shar
   for (auto& v : all) {
     v->failure = why;
     v->text = text;
-    settle(*v);
-    v.reset();
+    settle(std::move(v));
   }
   t->present = 0;
 }
@@ -208,12 +210,12 @@ void single_device_group::break_up(errc why, const std::string& text) noexcept {
   if (broken_ != errc::success) return;
   broken_ = why;
   why_ = text;
-  for (const table& t : tables_)
-    for (const auto& v : t.contributions)
+  for (table& t : tables_)
+    for (auto& v : t.contributions)
       if (v) {
         v->failure = why;
         v->text = text;
-        settle(*v);
+        settle(std::move(v));
       }
   tables_.clear();
 }

@@ -59,7 +59,8 @@ class single_device_group {
     single_device_group::contributions contributions;
     int present = 0;  // 0: it is free
   };
-  static void settle(contribution& v) noexcept;
+  // Lets go of it before its rank is woken: the memory is to go back to the thread that it is of.
+  static void settle(std::shared_ptr<contribution> v) noexcept;
 
   const int ranks_;
   const std::string name_;
