@@ -392,10 +392,14 @@ class communicator {
     return operation<communicator>(detail::call(detail::operation_kind::shrink, state_, where));
   }
 
-  // The other way on: all ranks again, those that have died too, started anew (tutti-run --on-failure
-  // restart). Every rank that is left calls it, on a communicator of its world; a rank that is started anew
-  // gets the same from tutti::run or init. Gives the world's communicator of a new epoch, with all ranks
-  // under their old numbers; nothing that was sent in an earlier one reaches it. What this world's
+  // The other way on: a new epoch of the world. With a fixed number of nodes (tutti-run --on-failure restart)
+  // that is all ranks again, those that have died too, started anew. With --nnodes MIN:MAX it is those that
+  // are there: the ranks that are left keep their order and come first, then those of the nodes that have come
+  // meanwhile (newcomers()), and processes started anew; none has fewer than MIN nodes.
+  //
+  // Every rank that is left calls it, on a communicator of its world; a rank that is started anew
+  // gets the same from tutti::run or init. Gives the world's communicator of the new epoch, of a fixed
+  // number of nodes with all ranks under their old numbers; nothing that was sent in an earlier one reaches it. What this world's
   // communicators still had pending ends with errc::peer_failed, and further calls with
   // errc::communicator_failed.
   //
@@ -494,5 +498,14 @@ class communicator {
 
   detail::communicator_ref state_;
 };
+
+// How many ranks wait to come into the world of this communicator, as this rank knows at the moment: those of
+// nodes that have been started since (tutti-run --nnodes MIN:MAX), and processes started anew. They are in
+// when all ranks call rejoin(), which ranks agree on by an all_reduce at a step of their choice, for they may
+// learn of newcomers at different times. 0 in a world of a fixed number of nodes. Costs nothing.
+//
+// Throws errc::invalid_argument (an empty communicator), errc::shut_down (the runtime has ended),
+// errc::wrong_thread (outside the loop's thread).
+int newcomers(const communicator& world);
 
 }  // namespace tutti

@@ -153,7 +153,7 @@ void read_master(const place& found, job& j) {
           "the program with tutti-run; to run alone, unset MASTER_ADDR and MASTER_PORT");
     return;
   }
-  if (j.world_size == 1) return;  // nobody to meet
+  if (j.world_size == 1 && !j.elastic) return;  // nobody to meet
   if (address && port) {
     const std::uint16_t number = parse_port(*port, "MASTER_PORT");
     if (found.master_port_taken) return meet_beside_torchrun(found, *address, number, j);
@@ -305,6 +305,19 @@ bool read_switch(const char* variable, bool option, const char* option_name) {
   return said == 1 || option;
 }
 
+void read_elastic(job& j) {
+  const auto said = base::env_string("TUTTI_ELASTIC");
+  if (!said) return;
+  if (*said != "first" && *said != "newcomer")
+    refuse(fmt::format("TUTTI_ELASTIC is '{}': tutti-run sets it to first or newcomer; unset it", *said));
+  j.elastic = true;
+  j.newcomer = *said == "newcomer" || j.restarts > 0;
+  if (base::env_integer("TUTTI_TLS", 0, 1).value_or(0) == 1)
+    throw error(errc::not_supported,
+                "TLS is not there for jobs with --nnodes MIN:MAX: unset TUTTI_TLS, or give a fixed number of "
+                "nodes");
+}
+
 std::string read_file_name(const char* variable, const std::string& option, int rank) {
   std::string name = option.empty() ? base::env_string(variable).value_or("") : option;
   const std::size_t at = name.find("%r");
@@ -364,6 +377,7 @@ job resolve(const init_options& options) {
   j.job_id = found.job;
   j.comes_again = base::env_integer("TUTTI_REJOIN", 0, 1).value_or(0) == 1;
   j.restarts = static_cast<int>(base::env_integer("TUTTI_RESTART_COUNT", 0, INT_MAX).value_or(0));
+  read_elastic(j);
   const int store_fd = take_store_fd();
   const std::int64_t listening_port = take_listening_port();
   if (at_address) parse_master_url(method, j);

@@ -39,6 +39,10 @@ struct job {
   std::string job_id;
   // Ranks that die are started anew, one by one, and meet the others again; this process so many times.
   bool comes_again = false;
+  // Nodes come and go: ranks meet where the launcher of node 0 says who is in (elastic_store.hpp). `rank` is
+  // then tutti-run's number of this process. A newcomer was started while a world ran already.
+  bool elastic = false;
+  bool newcomer = false;
   int restarts = 0;
   // The processes and their ranks are MPI's; rank and world_size are what the options and the environment say
   // of them, -1 where they say nothing.
@@ -47,7 +51,7 @@ struct job {
 };
 
 // Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
-// TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS,
+// TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_ELASTIC, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS,
 // TUTTI_TCP_CONNECTIONS, TUTTI_TLS, TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND,
 // TUTTI_STORE_FD and TUTTI_STORE_LISTENS; without RANK, what Open MPI, MPICH (PMI) or Slurm set; what
 // torchrun adds (starters.hpp). With env://, the ranks meet at

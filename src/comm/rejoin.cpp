@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// communicator::rejoin: all ranks again, under a new epoch.
+// communicator::rejoin: a new epoch, of all ranks again or of those that are there.
 #include "comm/communicator_state.hpp"
+#include "comm/identity.hpp"
 #include "comm/world.hpp"
 
 #include <fmt/format.h>
@@ -27,7 +28,7 @@ task<communicator> meet_again(comm::communicator_state* state, communicator old)
   if (!w.meet_again)
     throw error(errc::not_supported,
                 fmt::format("rejoin on {}: nothing starts ranks of this job anew; start it with tutti-run "
-                            "--on-failure restart, or go on without them with shrink()",
+                            "--on-failure restart or --nnodes MIN:MAX, or go on without them with shrink()",
                             old.name()));
   communicator joined = co_await w.meet_again(w);
   co_return std::move(joined);
@@ -36,5 +37,18 @@ task<communicator> meet_again(comm::communicator_state* state, communicator old)
 }  // namespace
 
 task<communicator> communicator::rejoin() const { return meet_again(state_.get(), *this); }
+
+int newcomers(const communicator& world) {
+  const comm::communicator_state* const state = detail::communicator_access::state_of(world);
+  if (state == nullptr)
+    throw error(errc::invalid_argument, "newcomers: this communicator has no members here (it is empty)");
+  if (state->detached())
+    throw error(errc::shut_down, fmt::format("newcomers of {}: the runtime has ended", world.name()));
+  if (!state->loop().on_this_thread())
+    throw error(errc::wrong_thread,
+                fmt::format("newcomers of {}: called outside the communicator's loop thread", world.name()));
+  const auto& watch = state->of_world().newcomers;
+  return watch ? watch->count() : 0;
+}
 
 }  // namespace tutti

@@ -43,6 +43,10 @@ task<communicator> init(runtime& rt, init_options options) {
     communicator world = co_await state.join_mpi(job);
     co_return world;
   }
+  if (job.elastic) {
+    communicator world = co_await state.join_elastic(job);
+    co_return world;
+  }
   if (job.world_size == 1 || !job.rendezvous_file.empty()) {
     communicator world = co_await state.join(job, nullptr, nullptr);
     co_return world;

@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "bootstrap/elastic_rendezvous.hpp"
+#include "bootstrap/elastic_store.hpp"
 #include "bootstrap/file_rendezvous.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "core/compute_pool.hpp"
@@ -20,6 +21,7 @@
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
 #include <new>
+#include <tutti/as_result.hpp>
 #include <tutti/detail/token_face.hpp>
 
 namespace tutti::comm {
@@ -53,7 +55,7 @@ transport::listen_wish wish_of(const bootstrap::job& job) {
 transports listening_transports(core::loop& loop, const bootstrap::job& job, core::endpoint_record& mine) {
   transports made;
   made.push_back(std::make_unique<transport::self::self_transport>(loop));
-  if (job.world_size == 1) return made;
+  if (job.world_size == 1 && !job.elastic) return made;
   const auto wanted = [&](const char* name) {
     return job.transports.empty() ||
            std::find(job.transports.begin(), job.transports.end(), name) != job.transports.end();
@@ -151,6 +153,42 @@ task<communicator> runtime_state::join_next_epoch(world* old, bootstrap::job job
   old->fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old->describe(old->info().rank)));
   communicator joined =
       co_await join_epoch(std::move(job), std::int64_t{old->info().epoch} + 1, epoch_server_);
+  co_return std::move(joined);
+}
+
+task<communicator> runtime_state::join_elastic(bootstrap::job job) {
+  const core::time_point deadline = loop_.engine().platform().now() + job.timeout;
+  base::set_log_rank(job.rank);
+  flight::explain_at_signal();
+  loop_.recorder().joining(job.rank, job.world_size);
+  core::endpoint_record mine = bootstrap::local_endpoint_record(job.rank);
+  co_await bootstrap::await_master_name(loop_.executor(), job, deadline);
+  transports ways = listening_transports(loop_, job, mine);
+  bootstrap::elastic_world found =
+      co_await bootstrap::meet_in_elastic_store(loop_.executor(), job, mine, deadline);
+  core::world_info& info = found.info;
+  info.tcp_connections = job.tcp_connections;
+  info.silence_limit = job.silence_limit;
+  info.suspect_grace = job.suspect_grace;
+  check_reach(info, ways);
+  base::set_log_rank(info.rank);
+  loop_.recorder().joining(info.rank, info.size);
+  communicator joined = enter(std::move(info), std::move(ways), nullptr);
+  world& w = *worlds_.back();
+  job.newcomer = false;
+  w.meet_again = [this, job](world& old) { return join_next_elastic(&old, job); };
+  w.newcomers = std::move(found.newcomers);
+  co_return std::move(joined);
+}
+
+task<communicator> runtime_state::join_next_elastic(world* old, bootstrap::job job) {
+  // Ranks that have agreed to take newcomers in may still be on their way here, in an operation that needs
+  // this one. One that fails does not keep the others.
+  communicator present(detail::communicator_ref(&old->world_communicator()));
+  const auto all_here = co_await as_result(present.barrier());
+  if (all_here.error) base::log_info(all_here.message);
+  old->fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old->describe(old->info().rank)));
+  communicator joined = co_await join_elastic(std::move(job));
   co_return std::move(joined);
 }
 

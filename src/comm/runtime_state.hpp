@@ -35,6 +35,8 @@ class runtime_state {
   // that of rank 0.
   task<communicator> join_epoch(bootstrap::job job, std::int64_t least,
                                 std::shared_ptr<tcp_store_server> server);
+  // Joins the next world of a job whose nodes come and go.
+  task<communicator> join_elastic(bootstrap::job job);
   // Joins the world of all processes of this MPI job.
   task<communicator> join_mpi(bootstrap::job job);
   // The world has been formed, and `ways` reach all of it.
@@ -68,6 +70,7 @@ class runtime_state {
   void check_end() noexcept;
 
   task<communicator> join_next_epoch(world* old, bootstrap::job job);
+  task<communicator> join_next_elastic(world* old, bootstrap::job job);
 
   core::loop loop_;
   std::vector<std::unique_ptr<world>> worlds_;

@@ -2,6 +2,7 @@
 // One rank's membership in a world: transports, endpoint, communicators, and leaving in order.
 #pragma once
 
+#include "bootstrap/elastic_store.hpp"
 #include "comm/agreement.hpp"
 #include "comm/collective_segment.hpp"
 #include "comm/communicator_state.hpp"
@@ -107,6 +108,9 @@ class world final : public p2p::router {
 
   // How the ranks of this world meet again. Empty: there is no way.
   std::function<task<communicator>(world&)> meet_again;
+
+  // Of a world that newcomers may join; else null.
+  std::unique_ptr<bootstrap::newcomer_watch> newcomers;
 
   // Called when the last communicator has gone, from the loop.
   std::function<void(world&)> on_idle;

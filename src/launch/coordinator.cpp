@@ -33,20 +33,41 @@ std::optional<std::string> coordinator::join(const hello& who) {
   if (who.nodes != options_.nodes)
     return fmt::format("{} has --nnodes {}, and node 0 has --nnodes {}: give the same on all nodes", caller,
                        who.nodes, options_.nodes);
+  if (who.node < 0 && options_.elastic)
+    return fmt::format("{} comes too many: --nnodes allows {} nodes, and as many are there", caller,
+                       options_.nodes);
   if (who.node < 0 || who.node >= options_.nodes || who.ranks < 1)
     return fmt::format("{} has --node-rank {} and -n {}, which make no sense", caller, who.node, who.ranks);
   node_state& node = nodes_[static_cast<std::size_t>(who.node)];
-  if (node.joined)
+  if (node.joined && !node.lost)
     return fmt::format(
         "{} has --node-rank {}, and so has {} (pid {}): give each node a --node-rank of its own", caller,
         who.node, describe_node(who.node), node.pid);
-  if (phase_ != phase::joining) return fmt::format("{} comes too late: the job is over", caller);
+  if (phase_ != phase::joining && !(options_.elastic && phase_ == phase::running))
+    return fmt::format("{} comes too late: the job is over", caller);
+  node = node_state{};
   node.joined = true;
   node.host = who.host;
   node.pid = who.pid;
   node.ranks = who.ranks;
-  if (missing().empty()) start();
+  if (phase_ == phase::running)
+    start_newcomer(who.node);
+  else if (complete())
+    start();
   return std::nullopt;
+}
+
+bool coordinator::complete() const {
+  const auto there =
+      std::count_if(nodes_.begin(), nodes_.end(), [](const node_state& n) { return n.joined; });
+  const int needed = options_.elastic ? options_.least_nodes : options_.nodes;
+  return nodes_.front().joined && there >= needed;
+}
+
+int coordinator::free_number() const {
+  for (std::size_t n = 1; n < nodes_.size(); ++n)
+    if (!nodes_[n].joined || nodes_[n].lost) return static_cast<int>(n);
+  return -1;
 }
 
 std::vector<int> coordinator::missing() const {
@@ -59,10 +80,9 @@ std::vector<int> coordinator::missing() const {
 // ---- starting and stopping ----
 
 void coordinator::start() {
-  int rank = 0;
+  next_rank_ = 0;
   for (node_state& node : nodes_) {
-    node.first_rank = rank;
-    rank += node.ranks;
+    if (node.joined) number(node);
     node.ended = false;
     node.ends.clear();
     node.last_lines.clear();
@@ -72,11 +92,12 @@ void coordinator::start() {
   reason_ = reason::none;
   first_failure_.reset();
   to_.expect_end(std::chrono::milliseconds(0));
-  plan p;
+  plan& p = plan_;
+  p = plan{};
   p.job_id = job_id_;
   p.restart_count = restarts_;
   p.max_restarts = options_.max_restarts;
-  p.world_size = rank;
+  p.world_size = next_rank_;
   p.on_failure = options_.on_failure;
   p.grace = options_.grace;
   p.notice = std::exchange(notice_, {});
@@ -86,9 +107,41 @@ void coordinator::start() {
     return abandon(plain_failure, fmt::format("tutti-run: {}\n", e.what()));
   }
   for (std::size_t n = 0; n < nodes_.size(); ++n) {
+    if (!nodes_[n].joined) continue;
+    p.node = static_cast<int>(n);
     p.first_rank = nodes_[n].first_rank;
-    to_.send(static_cast<int>(n), start_ranks{p});
+    to_.send(p.node, start_ranks{p});
   }
+}
+
+void coordinator::number(node_state& node) {
+  node.first_rank = next_rank_;
+  next_rank_ += node.ranks;
+}
+
+void coordinator::start_newcomer(int node) {
+  node_state& state = nodes_[static_cast<std::size_t>(node)];
+  number(state);
+  plan_.node = node;
+  plan_.first_rank = state.first_rank;
+  plan_.world_size = next_rank_;
+  plan_.newcomer = true;
+  plan_.notice.clear();
+  to_.say(fmt::format("tutti-run: {} has come; its ranks are in when the others call rejoin()\n",
+                      describe_node(node)));
+  to_.send(node, start_ranks{plan_});
+}
+
+// The others go on.
+void coordinator::leave(int node, int exit_code, const std::string& why) {
+  node_state& state = nodes_[static_cast<std::size_t>(node)];
+  if (std::exchange(state.leaving, true)) return;
+  state.leaves_with = exit_code;
+  to_.say(fmt::format("tutti-run: {} leaves: {}; the others go on\n", describe_node(node), why));
+}
+
+void coordinator::work_done() {
+  if (phase_ == phase::running) stop(reason::work_done, SIGTERM, -1);
 }
 
 void coordinator::stop(reason why, int signal, int but_for) {
@@ -119,8 +172,11 @@ void coordinator::on(int node, const event& what) {
 }
 
 void coordinator::on_event(int node, const rank_failed& e) {
-  if (phase_ != phase::running) return;
+  if (phase_ != phase::running || nodes_[static_cast<std::size_t>(node)].leaving) return;
   if (e.restart > 0) return to_.say(restart_notice(e.end, e.restart, options_.max_restarts));
+  if (may_go(node) && options_.on_failure == failure_policy::restart_rank && e.end.exec_error == 0)
+    return leave(node, e.end.shell_code(),
+                 fmt::format("rank {} {} (pid {})", e.end.rank, tutti::launch::describe(e.end), e.end.pid));
   if (!first_failure_) {
     first_failure_ = e.end;
     first_failure_at_ = clock::now();
@@ -150,6 +206,14 @@ void coordinator::on_event(int node, const stop_wanted& e) {
       why = reason::cannot_start;
       break;
   }
+  if (may_go(node)) {
+    const bool by_signal = why == reason::signal;
+    return leave(node, by_signal ? 128 + signal : plain_failure,
+                 by_signal                     ? "it was stopped by " + signal_name(signal)
+                 : why == reason::cannot_start ? e.text
+                 : why == reason::timeout      ? std::string("it has run longer than its --timeout")
+                                               : std::string("nobody reads its output any more"));
+  }
   if (phase_ != phase::stopping) reason_text_ = e.text;
   if (phase_ != phase::joining) return stop(why, signal, node);
   reason_ = why;
@@ -163,6 +227,11 @@ void coordinator::on_event(int node, const kill_wanted&) { kill(node); }
 void coordinator::on_event(int node, const ranks_ended& e) {
   node_state& state = nodes_[static_cast<std::size_t>(node)];
   state.ended = true;
+  if (state.leaving && phase_ == phase::running) {
+    state.lost = true;
+    to_.send(node, job_over{state.leaves_with, "tutti-run: this node has left the job; the others go on\n"});
+    return try_conclude();
+  }
   state.ends = e.ends;
   state.last_lines = e.last_lines;
   state.last_operations = e.last_operations;
@@ -189,6 +258,12 @@ void coordinator::lost(int node, const std::string& why) {
                                 losses_.size() == 1 && !is_blow(*first_failure_) &&
                                 clock::now() - first_failure_at_ <= moment_of_death;
   if (explains_failure) reason_ = reason::node_lost;
+  if (may_go(node)) {
+    losses_.pop_back();
+    if (!had_ended)
+      to_.say(fmt::format("tutti-run: {} was lost: {}; the others go on\n", describe_node(node), why));
+    return try_conclude();
+  }
   if (had_ended || options_.on_failure == failure_policy::go_on)
     to_.say(fmt::format("tutti-run: {} was lost: {}; the others go on\n", describe_node(node), why));
   else if (phase_ == phase::running)
@@ -257,15 +332,15 @@ int coordinator::world_size() const {
 }
 
 int coordinator::node_of(int rank) const {
-  for (std::size_t n = nodes_.size(); n-- > 0;)
-    if (nodes_[n].first_rank <= rank) return static_cast<int>(n);
+  for (std::size_t n = 0; n < nodes_.size(); ++n)
+    if (rank >= nodes_[n].first_rank && rank < nodes_[n].first_rank + nodes_[n].ranks)
+      return static_cast<int>(n);
   return 0;
 }
 
 std::string coordinator::describe_node(int node) const {
   const node_state& state = nodes_[static_cast<std::size_t>(node)];
-  // Ranks are numbered when all have come.
-  if (!missing().empty()) return fmt::format("node {} ({})", node, state.host);
+  if (state.first_rank < 0) return fmt::format("node {} ({})", node, state.host);
   std::vector<int> ranks;
   for (int i = 0; i < state.ranks; ++i) ranks.push_back(state.first_rank + i);
   return fmt::format("node {} ({} {} on {})", node, state.ranks == 1 ? "rank" : "ranks", rank_list(ranks),
@@ -329,6 +404,7 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
       break;
     case reason::node_lost:
     case reason::failure:
+    case reason::work_done:
     case reason::none:
       break;
   }
@@ -367,6 +443,8 @@ int coordinator::exit_code(const outcome* cause) const {
     case reason::cannot_start:
     case reason::node_lost:
       return plain_failure;
+    case reason::work_done:
+      return 0;
     case reason::failure:
     case reason::none:
       break;

@@ -46,6 +46,11 @@ class coordinator {
   // The other nodes that have not told the end of their ranks will not.
   void overdue();
 
+  // Where nodes come and go: those of the running world have done their work, and nobody takes in who waits.
+  void work_done();
+  // A number for a node that comes without one; -1: there are as many as there may be.
+  int free_number() const;
+
   bool joining() const { return phase_ == phase::joining; }
   bool over() const { return phase_ == phase::over; }
   // "node 1 (ranks 4-7 on hostB)".
@@ -53,7 +58,7 @@ class coordinator {
 
  private:
   enum class phase { joining, running, stopping, over };
-  enum class reason { none, failure, signal, timeout, reader_gone, cannot_start, node_lost };
+  enum class reason { none, failure, signal, timeout, reader_gone, cannot_start, node_lost, work_done };
   using clock = std::chrono::steady_clock;
 
   struct node_state {
@@ -63,14 +68,22 @@ class coordinator {
     std::string host;
     int pid = 0;
     int ranks = 0;
-    int first_rank = 0;
+    int first_rank = -1;   // -1: not yet
+    bool leaving = false;  // its ranks are being stopped, and the others go on
+    int leaves_with = 0;   // the exit code
     std::vector<outcome> ends;
     std::vector<std::string> last_lines;
     std::vector<std::string> last_operations;
-    bool finished() const { return ended || lost; }
+    bool finished() const { return !joined || ended || lost; }
   };
 
   void start();
+  void number(node_state& node);
+  void start_newcomer(int node);
+  bool complete() const;
+  // Whether the others go on when a node goes.
+  bool may_go(int node) const { return options_.elastic && node != 0 && phase_ == phase::running; }
+  void leave(int node, int exit_code, const std::string& why);
   void stop(reason why, int signal, int but_for);
   void kill(int but_for);
   void try_conclude();
@@ -85,6 +98,7 @@ class coordinator {
   void on_event(int, const explanation_wanted&) {}  // head_node's to answer
   void on_event(int, const records_told&) {}
   void on_event(int, const clock_asked&) {}
+  void on_event(int, const process_ended&) {}
 
   bool several() const { return nodes_.size() > 1; }
   int world_size() const;
@@ -99,6 +113,8 @@ class coordinator {
   outlets to_;
   std::vector<node_state> nodes_;
   int restarts_ = 0;
+  int next_rank_ = 0;
+  plan plan_;           // of this start
   std::string notice_;  // for the next start
 
   phase phase_ = phase::joining;

@@ -38,6 +38,7 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
       options_(o),
       own_(std::move(own)),
       to_(std::move(to)),
+      secret_(secret),
       coordinator_(o, new_job_id(),
                    {[this](int node, const command& what) { send(node, what); },
                     [this](std::string_view lines) { to_.say(lines); }, [this] { return open_store(); },
@@ -69,7 +70,20 @@ head_node::head_node(boost::asio::io_context& loop, const options& o, const std:
 head_node::~head_node() = default;
 
 void head_node::tell(const event& what) {
-  if (!explanations_.take(0, what)) coordinator_.on(0, what);
+  if (!explanations_.take(0, what)) hear(0, what);
+}
+
+void head_node::hear(int node, const event& what) {
+  if (const auto* const ended = std::get_if<process_ended>(&what); ended != nullptr && elastic_) {
+    elastic_->ended(ended->rank, ended->start, ended->well);
+    if (ended->again) elastic_->started(node, ended->rank, ended->start + 1);
+    return look_whether_done();
+  }
+  coordinator_.on(node, what);
+}
+
+void head_node::look_whether_done() {
+  if (elastic_ && elastic_->over()) coordinator_.work_done();
 }
 
 std::vector<int> head_node::told_nodes() const {
@@ -88,6 +102,7 @@ void head_node::begin() {
       if (!cancelled) join_overdue();
     });
   }
+  ranks_of_[0] = own_.ranks;
   coordinator_.join(own_);
 }
 
@@ -102,6 +117,15 @@ int head_node::open_store() {
     store_ = open_store_socket_beside(rendezvous_.front());
   else if (!store_.fd)
     store_ = open_store_socket(options_.master, options_.join_timeout);
+  if (options_.elastic) {
+    try {
+      elastic_ = std::make_unique<bootstrap::elastic_store>(loop_.get_executor(), store_.fd.get(), secret_,
+                                                            options_.least_nodes);
+    } catch (const error& e) {
+      throw std::runtime_error(e.what());
+    }
+    store_.fd.release();
+  }
   return store_.address.port;
 }
 
@@ -122,14 +146,18 @@ void head_node::on_message(pending_connection& from, std::string_view message) {
     const event what = decode_event(message);
     if (const auto* const asked = std::get_if<clock_asked>(&what))
       return send(from.node, clock_told{asked->asked_ns, base::steady_ns()});
-    if (!explanations_.take(from.node, what)) coordinator_.on(from.node, what);
+    if (!explanations_.take(from.node, what)) hear(from.node, what);
     return;
   }
-  const hello who = decode_hello(message);
+  hello who = decode_hello(message);
+  if (who.node < 0 && options_.elastic) who.node = coordinator_.free_number();
   // Node 0's answer to its words may be an order to all nodes, so it has to be among them.
   from.node = who.node;
   const bool free = !nodes_.contains(who.node);
-  if (free) nodes_[who.node] = &from;
+  if (free) {
+    nodes_[who.node] = &from;
+    ranks_of_[who.node] = who.ranks;
+  }
   const std::optional<std::string> refusal = coordinator_.join(who);
   if (!refusal) {
     if (!coordinator_.joining()) join_deadline_.cancel();
@@ -153,7 +181,9 @@ void head_node::on_lost(pending_connection& who, const std::string& why) {
   if (known == nodes_.end() || known->second != &who) return;
   nodes_.erase(known);
   explanations_.lost(who.node);
+  if (elastic_) elastic_->node_lost(who.node);
   coordinator_.lost(who.node, why);
+  look_whether_done();
   end_if_told();
 }
 
@@ -170,6 +200,14 @@ void head_node::unauthenticated(const std::string& from, const std::string& why)
 void head_node::join_overdue() {
   if (!coordinator_.joining()) return;
   const std::vector<int> missing = coordinator_.missing();
+  if (options_.elastic)
+    return coordinator_.abandon(
+        join_failure_exit_code,
+        fmt::format("tutti-run: {} of at least {} nodes came to {}:{} within {} (--join-timeout): start "
+                    "tutti-run with the same --master, --nnodes and secret on more of them\n",
+                    options_.nodes - static_cast<int>(missing.size()), options_.least_nodes,
+                    options_.master->host, options_.master->port,
+                    base::duration_text(options_.join_timeout)));
   coordinator_.abandon(
       join_failure_exit_code,
       fmt::format(
@@ -184,6 +222,9 @@ void head_node::join_overdue() {
 // ---- commands ----
 
 void head_node::send(int node, const command& what) {
+  if (const auto* const start = std::get_if<start_ranks>(&what); start != nullptr && elastic_)
+    for (int i = 0; i < ranks_of_[node]; ++i)
+      elastic_->started(node, start->what.first_rank + i, start->what.restart_count);
   if (node == 0) {
     if (std::holds_alternative<job_over>(what)) {
       // Last, so that no other launcher is left without an answer.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bootstrap/control_link.hpp"
+#include "bootstrap/elastic_store.hpp"
 #include "launch/coordination.hpp"
 #include "launch/coordinator.hpp"
 #include "launch/explanations.hpp"
@@ -49,6 +50,8 @@ class head_node : public coordination {
   void send(int node, const command& what);
   std::vector<int> told_nodes() const;
   void end_if_told();
+  void hear(int node, const event& what);
+  void look_whether_done();
   int open_store();
 
   boost::asio::io_context& loop_;
@@ -58,6 +61,9 @@ class head_node : public coordination {
   std::vector<base::unique_fd> rendezvous_;  // until begin()
   bool only_this_host_ = false;              // can reach the rendezvous sockets
   store_socket store_;                       // of the start to come
+  std::string secret_;
+  std::unique_ptr<bootstrap::elastic_store> elastic_;  // where nodes come and go
+  std::map<int, int> ranks_of_;                        // by node
   coordinator coordinator_;
   explanations explanations_;
   boost::asio::steady_timer join_deadline_;

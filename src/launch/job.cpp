@@ -52,7 +52,7 @@ job::job(const options& o, std::string path)
              {[this](const outcome& end, bool others_run, int restart) {
                 above_->tell(rank_failed{end, others_run, restart});
               },
-              [this] { on_ranks_ended(); },
+              [this] { on_ranks_ended(); }, [this](const process_ended& e) { above_->tell(e); },
               [this](const children::halt& h) {
                 if (!over_) above_->tell(rank_stopped{h.rank, h.pid, h.stopped});
               }}),

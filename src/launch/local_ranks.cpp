@@ -73,7 +73,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
       descriptor_limit_(raise_descriptor_limit(o)),
       children_(loop,
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
-      records_(o.ranks, flight_operations(o)),
+      records_(o.ranks, flight_operations(o), o.elastic),
       deadline_(loop),
       // Of several nodes, node 0 is told the last words of each rank, and Ctrl-C is for all of them.
       direct_(o.nodes == 1 && o.ranks == 1 && o.log_dir.empty() && o.tag_output != tag_policy::always),
@@ -157,6 +157,7 @@ bool local_ranks::comes_again(const outcome& end) const {
     return false;
   // Without one that has finished, the others are never complete again.
   const bool one_has_finished =
+      !options_.elastic &&
       std::any_of(ends_.begin(), ends_.end(), [](const outcome& other) { return !other.failed(); });
   return !one_has_finished &&
          restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)] < plan_.max_restarts;
@@ -183,8 +184,11 @@ void local_ranks::start_again(int rank) {
 
 void local_ranks::on_rank_end(outcome end) {
   records_.ended(end);
-  if (comes_again(end)) {
-    const int restart = ++restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)];
+  const bool again = comes_again(end);
+  int& starts = restarts_[static_cast<std::size_t>(end.rank - plan_.first_rank)];
+  if (options_.elastic) to_.process_ended({end.rank, plan_.restart_count + starts, !end.failed(), again});
+  if (again) {
+    const int restart = ++starts;
     to_come_again_.push_back(end.rank);
     children_.kill_rest(end.pid);
     to_.failed(end, true, restart);

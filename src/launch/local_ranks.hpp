@@ -19,6 +19,7 @@
 #include "base/unique_fd.hpp"
 #include "launch/children.hpp"
 #include "launch/job_output.hpp"
+#include "launch/node_messages.hpp"
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"
 #include "launch/plan.hpp"
@@ -35,6 +36,8 @@ class local_ranks {
     std::function<void(const outcome&, bool others_run, int restart)> failed;
     // Idle again.
     std::function<void()> ended;
+    // Told where nodes come and go, of every end.
+    std::function<void(const process_ended&)> process_ended;
     // Told where there are other nodes.
     std::function<void(const children::halt&)> halted;
   };

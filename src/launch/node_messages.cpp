@@ -158,6 +158,8 @@ void fields(Stream& stream, part<Stream, start_ranks>& m) {
   stream.field(p.world_size);
   stream.field(p.first_rank);
   stream.field(p.store_port);
+  stream.field(p.node);
+  stream.field(p.newcomer);
   enumerator(stream, p.on_failure, failure_policy::restart_all);
   duration(stream, p.grace);
   stream.field(p.notice);
@@ -203,6 +205,14 @@ void fields(Stream& stream, part<Stream, rank_failed>& m) {
   fields<Stream>(stream, m.end);
   stream.field(m.others_run);
   stream.field(m.restart);
+}
+
+template <class Stream>
+void fields(Stream& stream, part<Stream, process_ended>& m) {
+  stream.field(m.rank);
+  stream.field(m.start);
+  stream.field(m.well);
+  stream.field(m.again);
 }
 
 template <class Stream>

@@ -18,7 +18,7 @@ namespace tutti::launch {
 
 struct hello {
   int nodes = 0;  // as its command line has it
-  int node = 0;
+  int node = 0;   // -1: node 0 says
   int ranks = 0;
   std::string host;
   int pid = 0;
@@ -65,6 +65,13 @@ struct rank_failed {
   bool others_run = false;  // on this node
   int restart = 0;          // the number of the restart that follows, from 1; 0: none
 };
+// Where nodes come and go: a process of a rank has ended, for whatever reason.
+struct process_ended {
+  int rank = 0;
+  int start = 0;       // of the rank on this node, from 0
+  bool well = false;   // with exit code 0
+  bool again = false;  // the rank is started anew
+};
 // The node has seen a reason to stop the whole job, and is stopping its ranks already.
 struct stop_wanted {
   enum class reason : std::uint8_t { signal, timeout, reader_gone, cannot_start };
@@ -92,7 +99,7 @@ struct records_told {
   bool last = true;
 };
 using event = std::variant<rank_failed, stop_wanted, kill_wanted, ranks_ended, explanation_wanted,
-                           records_told, clock_asked, rank_stopped>;
+                           records_told, clock_asked, rank_stopped, process_ended>;
 
 std::string encode(const hello& message);
 std::string encode(const command& message);

@@ -25,6 +25,8 @@ constexpr const char* examples =
     "  tutti-run -n 4 --on-failure restart ./train   only the one that has failed; the others rejoin()\n"
     "  export TUTTI_SECRET=...                 the same text on both machines, then on each:\n"
     "  tutti-run -n 8 --nnodes 2 --node-rank 0 --master 10.0.0.1:29500 ./train      (1 on the other)\n"
+    "  tutti-run -n 8 --nnodes 1:4 --node-rank 0 --master 10.0.0.1:29500 ./train    nodes may come and go;\n"
+    "                                          the others leave --node-rank out\n"
     "\n"
     "Nodes may have different numbers of ranks; --on-failure, --max-restarts and --grace are node 0's to "
     "say.\n"
@@ -82,10 +84,44 @@ std::chrono::milliseconds milliseconds_of(const char* option, double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(std::ceil(seconds * 1000)));
 }
 
+// "3", or "1:4" of a job whose nodes come and go.
+void parse_nodes(const std::string& given, options& o) {
+  const auto number = [&](std::string_view text, int& into) {
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), into);
+    if (code != std::errc{} || end != text.data() + text.size())
+      throw usage_error(
+          fmt::format("--nnodes {}: give a number of nodes, or MIN:MAX where nodes may come and go", given));
+  };
+  const std::size_t colon = given.find(':');
+  if (colon == std::string::npos) return number(given, o.nodes);
+  o.elastic = true;
+  number(std::string_view(given).substr(0, colon), o.least_nodes);
+  number(std::string_view(given).substr(colon + 1), o.nodes);
+  if (o.least_nodes < 1 || o.least_nodes > o.nodes)
+    throw usage_error(fmt::format("--nnodes {}: MIN is 1 or more, and MAX no less", given));
+}
+
+void check_elastic(options& o, bool node_rank_given, bool master_given, bool policy_given) {
+  if (!policy_given) o.on_failure = failure_policy::restart_rank;
+  if (o.on_failure == failure_policy::restart_all)
+    throw usage_error(
+        "--on-failure restart-all contradicts --nnodes MIN:MAX, where ranks go on when others have gone: "
+        "leave it out");
+  if (master_given) {
+    if (!node_rank_given) o.node_rank = -1;
+    return;
+  }
+  if (o.least_nodes > 1 || o.node_rank != 0)
+    throw usage_error(
+        "--nnodes MIN:MAX needs --master HOST:PORT: an address of node 0 that all nodes reach, and a free "
+        "port there");
+  o.nodes = 1;  // nobody else could come
+}
+
 void check_nodes(const options& o, bool node_rank_given, bool master_given) {
   if (o.nodes < 1 || o.nodes > most_nodes)
     throw usage_error(fmt::format("--nnodes {}: give a number from 1 to {}", o.nodes, most_nodes));
-  if (o.nodes > 1 && !node_rank_given)
+  if (o.nodes > 1 && !node_rank_given && !o.elastic)
     throw usage_error(
         fmt::format("--nnodes {0} needs --node-rank: which of the {0} nodes is this one, 0 to {1}?", o.nodes,
                     o.nodes - 1));
@@ -94,7 +130,7 @@ void check_nodes(const options& o, bool node_rank_given, bool master_given) {
         fmt::format("--nnodes {} needs --master HOST:PORT: an address of node 0 that all nodes reach, and a "
                     "free port there",
                     o.nodes));
-  if (o.node_rank < 0 || o.node_rank >= o.nodes)
+  if ((o.node_rank < 0 && node_rank_given) || o.node_rank >= o.nodes)
     throw usage_error(
         o.nodes == 1
             ? fmt::format("--node-rank {} makes no sense on one node: give --nnodes as well", o.node_rank)
@@ -144,10 +180,14 @@ options parse_options(int argc, const char* const* argv) {
   app.footer(examples);
   app.prefix_command();  // whatever follows the program's name belongs to the program
   add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
-  add_number(app, "--nnodes", o.nodes, "nodes of the job; tutti-run is started once on each")
+  app.add_option_function<std::string>(
+         "--nnodes", [&o](const std::string& given) { parse_nodes(given, o); },
+         "nodes of the job; tutti-run is started once on each. MIN:MAX: nodes may come and go")
       ->type_name("NODES");
   const CLI::Option* node_rank =
-      add_number(app, "--node-rank", o.node_rank, "this node, 0 to NODES-1")->type_name("R");
+      add_number(app, "--node-rank", o.node_rank,
+                 "this node, 0 to NODES-1; with MIN:MAX only node 0 needs to say so")
+          ->type_name("R");
   app.add_option("--master", master, "where the nodes meet: an address of node 0 and a free port there")
       ->type_name("HOST:PORT");
   app.add_option(
@@ -214,6 +254,8 @@ options parse_options(int argc, const char* const* argv) {
   if (o.program.empty() || o.program.front().empty())
     throw usage_error(
         "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
+  o.on_failure = policies.at(policy);
+  if (o.elastic) check_elastic(o, node_rank->count() > 0, !master.empty(), app.count("--on-failure") > 0);
   check_nodes(o, node_rank->count() > 0, !master.empty());
   if (!master.empty()) {
     o.master = parse_address(master);
@@ -223,8 +265,7 @@ options parse_options(int argc, const char* const* argv) {
                       "or [fd00::1]:29500",
                       master));
   }
-  o.on_failure = policies.at(policy);
-  check_restarts(o, app.count("--on-failure") > 0, restarts->count() > 0);
+  check_restarts(o, o.elastic || app.count("--on-failure") > 0, restarts->count() > 0);
   if (o.quiet && o.log_dir.empty())
     throw usage_error("--quiet would lose the output of the ranks: add --log-dir DIR, or use >/dev/null");
   if (secret_fd->count() > 0 && o.secret_fd < 0)
@@ -233,6 +274,8 @@ options parse_options(int argc, const char* const* argv) {
   o.tag_output = tags.at(tag);
   o.timeout = milliseconds_of("--timeout", timeout_seconds);
   if (o.trace.empty()) o.trace = base::env_string("TUTTI_TRACE").value_or("");
+  if (!o.trace.empty() && o.node_rank < 0)
+    throw usage_error("--trace names the file by the node: give --node-rank as well");
   o.explain_after = milliseconds_of("--explain-after", explain_seconds);
   o.grace = milliseconds_of("--grace", grace_seconds);
   o.join_timeout = milliseconds_of("--join-timeout", join_seconds);

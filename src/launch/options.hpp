@@ -22,9 +22,11 @@ struct host_and_port {
 };
 
 struct options {
-  int ranks = 0;  // on this node
-  int nodes = 1;
-  int node_rank = 0;
+  int ranks = 0;         // on this node
+  int nodes = 1;         // at most, where they come and go
+  bool elastic = false;  // --nnodes MIN:MAX: nodes may come and go
+  int least_nodes = 1;   // of such a job
+  int node_rank = 0;     // -1: node 0 says
   std::optional<host_and_port> master;
   // What the nodes of a job do alike is node 0's to say: its on_failure, max_restarts and grace count for
   // all.

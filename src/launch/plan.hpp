@@ -14,8 +14,10 @@ struct plan {
   int restart_count = 0;  // starts of the same job before this one
   int max_restarts = 0;
   int world_size = 0;
-  int first_rank = 0;  // of this node
-  int store_port = 0;  // on node 0
+  int first_rank = 0;     // of this node
+  int store_port = 0;     // on node 0
+  int node = 0;           // as node 0 has numbered it
+  bool newcomer = false;  // of a job that runs already
   failure_policy on_failure = failure_policy::stop;
   std::chrono::milliseconds grace{0};
   std::string notice;  // lines for the user before the ranks start; empty: none

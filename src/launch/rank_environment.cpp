@@ -58,6 +58,7 @@ bool is_place_of_launcher(const std::string& variable) {
                                         "TUTTI_FLIGHT",
                                         "TUTTI_RESTART_COUNT",
                                         "TUTTI_REJOIN",
+                                        "TUTTI_ELASTIC",
                                         "TUTTI_MASTER_PORT",
                                         "OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_SIZE",
@@ -99,10 +100,10 @@ rank_environment::rank_environment(const options& o, const plan& p, const std::s
   }
   set("WORLD_SIZE", std::to_string(p.world_size));
   set("LOCAL_WORLD_SIZE", std::to_string(o.ranks));
-  set("NODE_RANK", std::to_string(o.node_rank));
+  set("NODE_RANK", std::to_string(p.node));
   set("NNODES", std::to_string(o.nodes));
   // torchrun's names for the same.
-  set("GROUP_RANK", std::to_string(o.node_rank));
+  set("GROUP_RANK", std::to_string(p.node));
   set("GROUP_WORLD_SIZE", std::to_string(o.nodes));
   // As this node knows node 0: hosts may have another name on another network.
   set("MASTER_ADDR", o.master ? o.master->host : "127.0.0.1");
@@ -112,7 +113,11 @@ rank_environment::rank_environment(const options& o, const plan& p, const std::s
   set("TUTTI_JOB_ID", p.job_id);
   set("TUTTI_RESTART_COUNT", std::to_string(p.restart_count));
   set("TUTTI_MAX_RESTARTS", std::to_string(p.max_restarts));
-  if (p.on_failure == failure_policy::restart_rank) set("TUTTI_REJOIN", "1");
+  if (o.elastic) {
+    set("TUTTI_ELASTIC", p.newcomer ? "newcomer" : "first");
+  } else if (p.on_failure == failure_policy::restart_rank) {
+    set("TUTTI_REJOIN", "1");
+  }
   set("TUTTI_SECRET", secret);
 }
 

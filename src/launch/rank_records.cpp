@@ -15,7 +15,8 @@ constexpr std::size_t recent = 8;
 
 }  // namespace
 
-rank_records::rank_records(int ranks, std::size_t operations) : places_(static_cast<std::size_t>(ranks)) {
+rank_records::rank_records(int ranks, std::size_t operations, bool elastic)
+    : places_(static_cast<std::size_t>(ranks)), elastic_(elastic) {
   try {
     all_ = std::make_unique<flight::recordings>(ranks, flight::shape{operations});
   } catch (const std::system_error&) {
@@ -58,8 +59,11 @@ flight::rank_snapshot rank_records::read(std::size_t local_rank) const {
   if (p.over) return p.end;
   flight::rank_snapshot r;
   if (all_ != nullptr) r = flight::read(all_->of(static_cast<int>(local_rank)), recent);
-  r.rank = first_rank_ + static_cast<int>(local_rank);
-  r.world_size = world_size_;
+  // Where nodes come and go, only the rank knows what it is.
+  if (!elastic_ || r.at == flight::phase::none) {
+    r.rank = first_rank_ + static_cast<int>(local_rank);
+    r.world_size = world_size_;
+  }
   if (r.at == flight::phase::none) r.pid = p.pid;
   return r;
 }

@@ -20,7 +20,7 @@ class rank_records {
  public:
   // `operations`: of each rank. Where there is no memory for it, ranks keep their own and nothing is read
   // here.
-  rank_records(int ranks, std::size_t operations);
+  rank_records(int ranks, std::size_t operations, bool elastic = false);
 
   int descriptor() const { return all_ != nullptr ? all_->descriptor() : -1; }
   // "TUTTI_FLIGHT=..." for a rank; empty where there is none.
@@ -55,6 +55,7 @@ class rank_records {
   std::vector<place> places_;
   int first_rank_ = 0;
   int world_size_ = 0;
+  bool elastic_;  // ranks change their numbers
 };
 
 }  // namespace tutti::launch

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training while nodes come and go. With one secret (TUTTI_SECRET), on each node at any time:
+//   tutti-run -n 2 --nnodes 1:4 --node-rank 0 --master HOST:29500 elastic --pause 50     on HOST
+//   tutti-run -n 2 --nnodes 1:4 --master HOST:29500 elastic --pause 50                   elsewhere
+// A node that comes is taken in at the next step; one that goes, by Ctrl-C or a power cut, is left behind.
+// Every step averages over the same batch, whatever the number of ranks, so that the result is the same.
+#include "train_digits/dataset.hpp"
+#include "train_digits/perceptron.hpp"
+#include "train_digits/sgd.hpp"
+
+#include <tutti/train.hpp>
+#include <tutti/tutti.hpp>
+
+#include <boost/asio/deferred.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace train_digits;
+
+constexpr std::size_t batch_size = 64;
+constexpr long epochs = 15;
+
+struct trainer {
+  tutti::communicator world;
+  data_split data;
+  std::chrono::milliseconds pause;  // after each step
+  perceptron<float> network{{data.training.pixels_per_image(), 128, classes}, 1};
+  sgd optimiser{network.parameters().size(), 0.05f, 0.9f};
+  batch mine{};
+  long step = 0;
+
+  // All go on from where the furthest is; who has just come has done nothing.
+  tutti::task<> catch_up() {
+    long furthest = step;
+    co_await world.all_reduce(furthest, tutti::max);
+    int who = step == furthest ? world.rank() : world.size();
+    co_await world.all_reduce(who, tutti::min);
+    co_await world.broadcast(network.parameters(), who);
+    co_await world.broadcast(optimiser.velocity(), who);
+    step = furthest;
+    if (world.rank() == 0) std::printf("step %ld on %d ranks\n", step, world.size());
+    std::fflush(stdout);
+  }
+
+  // Completes with true at the end of the training, with false when newcomers wait.
+  tutti::task<bool> train() {
+    tutti::shared_batches batches(data.training.size(), batch_size, world.rank(), world.size(), 1);
+    const auto steps = static_cast<long>(batches.steps());
+    for (; step < epochs * steps; ++step) {
+      int waiting = tutti::newcomers(world);
+      co_await world.all_reduce(waiting, tutti::max);
+      if (waiting > 0) co_return false;
+      batches.begin_epoch(static_cast<std::uint64_t>(step / steps));
+      const auto at = static_cast<std::size_t>(step % steps);
+      gather(data.training, batches.mine(at), mine);
+      network.backward(mine.images, mine.labels, 1.0f / static_cast<float>(batches.all(at).size()));
+      co_await world.all_reduce(network.gradient(), tutti::sum);
+      optimiser.step(network.parameters(), network.gradient());
+      if (pause.count() == 0) continue;
+      boost::asio::steady_timer timer(world.get_executor(), pause);
+      co_await timer.async_wait(boost::asio::deferred);
+    }
+    co_return true;
+  }
+
+  tutti::task<bool> finish() {
+    std::vector<std::uint32_t> all(data.test.size());
+    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
+    gather(data.test, all, mine);
+    const auto correct = static_cast<double>(network.count_correct(mine.images, mine.labels));
+    const tutti::replica_check check = co_await tutti::compare_replicas(world, network.parameters());
+    if (world.rank() == 0)
+      std::printf("done on %d ranks: %.2f %% of the test images are read right, replicas identical: %s\n",
+                  world.size(), 100.0 * correct / static_cast<double>(all.size()),
+                  check.agree() ? "yes" : "NO");
+    co_return check.agree();
+  }
+
+  tutti::task<int> run() {
+    for (bool changed = false;;) {
+      std::optional<tutti::error> trouble;
+      try {
+        if (changed) world = co_await world.rejoin();
+        changed = true;
+        co_await catch_up();
+        const bool done = co_await train();
+        if (!done) continue;
+        const bool same = co_await finish();
+        co_return same ? 0 : 1;
+      } catch (const tutti::error& e) {
+        trouble = e;
+      }
+      if (trouble->code() != tutti::errc::peer_failed && trouble->code() != tutti::errc::communicator_failed)
+        throw *trouble;
+      std::printf("%s\n", trouble->what());
+    }
+  }
+};
+
+tutti::task<int> train(tutti::communicator world, data_split data, int pause_ms) {
+  trainer all{std::move(world), std::move(data), std::chrono::milliseconds(pause_ms)};
+  const int code = co_await all.run();
+  co_return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int pause_ms = argc == 3 && std::strcmp(argv[1], "--pause") == 0 ? std::atoi(argv[2]) : 0;
+  try {
+    data_split data = load_digits(TUTTI_EXAMPLE_DATA_DIR "/digits.csv.gz");
+    return tutti::run([&](tutti::communicator world) { return train(world, std::move(data), pause_ms); });
+  } catch (const std::exception& failure) {
+    std::fprintf(stderr, "elastic: %s\n", failure.what());
+    return 1;
+  }
+}

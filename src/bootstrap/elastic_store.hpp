@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the ranks of a world that grows and shrinks meet: a store that the launcher of node 0 serves, and in
+// which it answers those that come.
+#pragma once
+
+#include "bootstrap/environment.hpp"
+#include "bootstrap/membership.hpp"
+#include "core/platform.hpp"
+#include "core/running_task.hpp"
+#include "core/world_info.hpp"
+
+#include <boost/asio/any_io_executor.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <tutti/store.hpp>
+#include <tutti/task.hpp>
+
+namespace tutti::bootstrap {
+
+// The launcher's side. All on the executor's thread.
+class elastic_store {
+ public:
+  // Owns the listening socket from here on. Throws as tcp_store_server::adopt.
+  elastic_store(boost::asio::any_io_executor executor, int listening_descriptor, std::string secret,
+                int least_nodes);
+  elastic_store(const elastic_store&) = delete;
+  elastic_store& operator=(const elastic_store&) = delete;
+  ~elastic_store();
+
+  void started(int node, int number, int start);
+  void ended(int number, int start, bool well);
+  void node_lost(int node);
+  // The ranks that are in a world have all ended, and one of them well: who still waits will not be taken in.
+  bool over() const { return members_.over(); }
+
+ private:
+  task<> serve();
+  void take(std::size_t place, const std::string& text);
+  void settle();
+  void write(std::string key, std::string value);
+
+  std::unique_ptr<tcp_store_server> server_;
+  std::unique_ptr<memory_store> store_;
+  membership members_;
+  std::uint64_t told_ = 0;  // changes of the number of newcomers, in this epoch
+  int newcomers_ = 0;
+  std::string obstacle_;
+  core::running_task serving_;
+};
+
+// A rank's side, from its arrival on: what it knows of newcomers, as long as this lives.
+class newcomer_watch {
+ public:
+  newcomer_watch(std::unique_ptr<store> through, std::int64_t epoch);
+  int count() const noexcept { return count_; }
+
+ private:
+  task<> watch(std::int64_t epoch);
+
+  std::unique_ptr<store> through_;
+  int count_ = 0;
+  core::running_task watching_;
+};
+
+struct elastic_world {
+  core::world_info info;
+  std::unique_ptr<newcomer_watch> newcomers;
+};
+
+// Completes on every member with the same world, one more than the present one. A rank that is started while
+// a world runs is taken in when that one's members come; it waits for them as long as the launcher of node 0
+// lives. The others fail at the deadline.
+//
+// Errors: join_failed, with what it has waited for; those of tcp_store::connect.
+task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
+                                          core::endpoint_record mine, core::time_point deadline);
+
+}  // namespace tutti::bootstrap
