@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training while nodes come and go. With one secret (TUTTI_SECRET), on each node at any time:
-//   tutti-run -n 2 --nnodes 1:4 --node-rank 0 --master HOST:29500 elastic --pause 50     on HOST
-//   tutti-run -n 2 --nnodes 1:4 --master HOST:29500 elastic --pause 50                   elsewhere
-// A node that comes is taken in at the next step; one that goes, by Ctrl-C or a power cut, is left behind.
+//   tutti-run -n 2 --nnodes 1:4 --node-rank 0 --master HOST:29500 elastic 50     on HOST
+//   tutti-run -n 2 --nnodes 1:4 --master HOST:29500 elastic 50                   elsewhere
+// It pauses for 50 ms after each step. A node that comes is taken in at the next step; one that goes, by Ctrl-C or a power cut, is left behind.
 // Every step averages over the same batch, whatever the number of ranks, so that the result is the same.
 #include "train_digits/dataset.hpp"
 #include "train_digits/perceptron.hpp"
@@ -11,14 +11,12 @@
 #include <tutti/train.hpp>
 #include <tutti/tutti.hpp>
 
-#include <boost/asio/deferred.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -66,16 +64,14 @@ struct trainer {
       network.backward(mine.images, mine.labels, 1.0f / static_cast<float>(batches.all(at).size()));
       co_await world.all_reduce(network.gradient(), tutti::sum);
       optimiser.step(network.parameters(), network.gradient());
-      if (pause.count() == 0) continue;
-      boost::asio::steady_timer timer(world.get_executor(), pause);
-      co_await timer.async_wait(boost::asio::deferred);
+      co_await tutti::sleep_for(pause);
     }
     co_return true;
   }
 
   tutti::task<bool> finish() {
     std::vector<std::uint32_t> all(data.test.size());
-    for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint32_t>(i);
+    std::iota(all.begin(), all.end(), 0u);
     gather(data.test, all, mine);
     const auto correct = static_cast<double>(network.count_correct(mine.images, mine.labels));
     const tutti::replica_check check = co_await tutti::compare_replicas(world, network.parameters());
@@ -87,11 +83,10 @@ struct trainer {
   }
 
   tutti::task<int> run() {
-    for (bool changed = false;;) {
+    for (bool changed = false;; changed = true) {
       std::optional<tutti::error> trouble;
       try {
         if (changed) world = co_await world.rejoin();
-        changed = true;
         co_await catch_up();
         const bool done = co_await train();
         if (!done) continue;
@@ -116,7 +111,7 @@ tutti::task<int> train(tutti::communicator world, data_split data, int pause_ms)
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int pause_ms = argc == 3 && std::strcmp(argv[1], "--pause") == 0 ? std::atoi(argv[2]) : 0;
+  const int pause_ms = argc > 1 ? std::atoi(argv[1]) : 0;
   try {
     data_split data = load_digits(TUTTI_EXAMPLE_DATA_DIR "/digits.csv.gz");
     return tutti::run([&](tutti::communicator world) { return train(world, std::move(data), pause_ms); });

@@ -9,8 +9,12 @@
 
 #include <fmt/format.h>
 
+#include <pthread.h>
+
+#include <boost/asio/post.hpp>
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <sstream>
 #include <tutti/error.hpp>
 #include <utility>
@@ -163,15 +167,32 @@ void elastic_store::write(std::string key, std::string value) {
 
 // ---- a rank ----
 
-newcomer_watch::newcomer_watch(std::unique_ptr<store> through, std::int64_t epoch)
-    : through_(std::move(through)) {
-  watching_.start(watch(epoch), [](void*, std::exception_ptr) noexcept {}, nullptr);
+newcomer_watch::newcomer_watch(job who, std::int64_t epoch) {
+  boost::asio::post(context_, [this, who, epoch] {
+    watching_.start(watch(who, epoch), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  });
+  // Signals are for the program's own threads.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  thread_ = std::thread([this] { context_.run(); });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-task<> newcomer_watch::watch(std::int64_t epoch) {
+newcomer_watch::~newcomer_watch() {
+  context_.stop();
+  thread_.join();
+}
+
+// Ends with the store: whoever serves it takes nobody in any more.
+task<> newcomer_watch::watch(job who, std::int64_t epoch) {
+  const std::unique_ptr<store> through =
+      co_await store_of_rank_0(context_.get_executor(), who, core::deadline_after(who.timeout));
   for (std::uint64_t change = 0;; ++change) {
-    const std::string text = co_await through_->get(newcomers_key(epoch, change), while_served);
-    std::from_chars(text.data(), text.data() + text.size(), count_);
+    const std::string text = co_await through->get(newcomers_key(epoch, change), while_served);
+    int now = 0;
+    std::from_chars(text.data(), text.data() + text.size(), now);
+    count_.store(now, std::memory_order_relaxed);
   }
 }
 
@@ -198,7 +219,8 @@ task<std::string> await_answer(store& through, std::size_t place, std::chrono::m
     in_time = false;
   }
   if (in_time) co_return text;
-  store_exchange given_up = co_await through.compare_exchange(answer_key(place), "", withdrawn, time_to_answer);
+  store_exchange given_up =
+      co_await through.compare_exchange(answer_key(place), "", withdrawn, time_to_answer);
   if (!given_up.exchanged) co_return given_up.value;
   const store_exchange said = co_await through.compare_exchange(obstacle_key, "", "", time_to_answer);
   *why = said.value;
@@ -234,7 +256,7 @@ task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor,
     world.info.tls = who.tls;
     world.info.timeout = who.timeout;
     world.info.peers = std::move(table.records);
-    world.newcomers = std::make_unique<newcomer_watch>(std::move(through), mine_in.epoch);
+    world.newcomers = std::make_unique<newcomer_watch>(who, mine_in.epoch);
     co_return std::move(world);
   } catch (const error& e) {
     if (e.code() != errc::peer_failed && e.code() != errc::timed_out) throw;

@@ -9,11 +9,14 @@
 #include "core/running_task.hpp"
 #include "core/world_info.hpp"
 
+#include <atomic>
 #include <boost/asio/any_io_executor.hpp>
+#include <boost/asio/io_context.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
 
@@ -50,18 +53,23 @@ class elastic_store {
   core::running_task serving_;
 };
 
-// A rank's side, from its arrival on: what it knows of newcomers, as long as this lives.
+// A rank's side: what it knows of newcomers, as long as this lives. On a thread of its own, for a rank may
+// compute for long without a turn of its loop.
 class newcomer_watch {
  public:
-  newcomer_watch(std::unique_ptr<store> through, std::int64_t epoch);
-  int count() const noexcept { return count_; }
+  newcomer_watch(job who, std::int64_t epoch);
+  newcomer_watch(const newcomer_watch&) = delete;
+  newcomer_watch& operator=(const newcomer_watch&) = delete;
+  ~newcomer_watch();
+  int count() const noexcept { return count_.load(std::memory_order_relaxed); }
 
  private:
-  task<> watch(std::int64_t epoch);
+  task<> watch(job who, std::int64_t epoch);
 
-  std::unique_ptr<store> through_;
-  int count_ = 0;
+  std::atomic<int> count_{0};
+  boost::asio::io_context context_{1};
   core::running_task watching_;
+  std::thread thread_;
 };
 
 struct elastic_world {

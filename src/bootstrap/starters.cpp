@@ -58,8 +58,9 @@ place ours() {
           false,
           {}};
   // Ranks that are started anew one by one belong to the same world.
-  p.job = is_true("TUTTI_REJOIN") ? joined("job", {"TUTTI_JOB_ID"})
-                                  : joined("job", {"TUTTI_JOB_ID", "TUTTI_RESTART_COUNT"});
+  p.job = is_true("TUTTI_REJOIN") || env_string("TUTTI_ELASTIC")
+              ? joined("job", {"TUTTI_JOB_ID"})
+              : joined("job", {"TUTTI_JOB_ID", "TUTTI_RESTART_COUNT"});
   if (env_string("TORCHELASTIC_RUN_ID")) {
     // A run's name may be the same for every run ("none" is the default); where its agents meet is not.
     p.job += joined("torchrun",

@@ -149,7 +149,7 @@ void coordinator::stop(reason why, int signal, int but_for) {
     phase_ = phase::stopping;
     reason_ = why;
     signal_ = signal;
-    reason_node_ = but_for;
+    reason_node_ = std::max(but_for, 0);
     to_.expect_end(options_.grace + slack);
   }
   for (std::size_t n = 0; n < nodes_.size(); ++n)
@@ -412,7 +412,8 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
   for (const auto& [gone, why] : losses_)
     lost += fmt::format("tutti-run: {} was lost: {}\n", describe_node(gone), why);
   if (reason_ == reason::node_lost) text = std::exchange(lost, {}) + text;
-  if (cause != nullptr && (reason_ == reason::failure || reason_ == reason::none)) {
+  if (cause != nullptr &&
+      (reason_ == reason::failure || reason_ == reason::work_done || reason_ == reason::none)) {
     failure_context context;
     context.world_size = world_size();
     context.program = options_.program.front();
@@ -443,9 +444,8 @@ int coordinator::exit_code(const outcome* cause) const {
     case reason::cannot_start:
     case reason::node_lost:
       return plain_failure;
-    case reason::work_done:
-      return 0;
     case reason::failure:
+    case reason::work_done:
     case reason::none:
       break;
   }

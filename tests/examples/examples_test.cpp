@@ -345,6 +345,18 @@ TEST_CASE("examples: survive goes on with those that are left, or with all again
   }
 }
 
+TEST_CASE("examples: elastic learns as much on any number of ranks") {
+  for (const char* const ranks : {"1", "3"}) {
+    const outcome run =
+        run_command(std::string(TUTTI_RUN_PATH " -n ") + ranks + " --nnodes 1:4 " + example("elastic"));
+    CAPTURE(run.output);
+    CHECK(run.exit_code == 0);
+    const std::smatch last = run.line_like(R"(done on \d ranks: (\d+\.\d+) % .* identical: yes)");
+    REQUIRE(!last.empty());
+    CHECK(std::stod(last[1]) > 95);
+  }
+}
+
 TEST_CASE("examples: train_digits on MNIST images") {
   const std::string directory = mnist_directory();
   if (directory.empty()) TUTTI_SKIP("no MNIST images: name their directory in TUTTI_MNIST_DIR");

@@ -308,4 +308,61 @@ TEST_SUITE("launch/coordinator") {
     d.ends(0, {exited(0, 0, 10ms)});
     CHECK(d.last<job_over>(0).exit_code == 9);
   }
+
+  TEST_CASE("nodes that may come and go: one starts when it comes, and goes without the others") {
+    options o = three_nodes();
+    o.elastic = true;
+    o.least_nodes = 2;
+    o.on_failure = failure_policy::restart_rank;
+    desk d(o);
+    CHECK(!d.c.join({3, 0, 1, "host0", 10}));
+    CHECK(d.c.free_number() == 1);
+    CHECK(d.sent.empty());
+    CHECK(!d.c.join({3, 1, 2, "host1", 11}));
+    CHECK(d.last<start_ranks>(1).what.first_rank == 1);
+    CHECK(!d.last<start_ranks>(1).what.newcomer);
+    CHECK(d.c.free_number() == 2);
+    CHECK(!d.c.join({3, 2, 1, "host2", 12}));
+    CHECK(d.c.free_number() == -1);
+    CHECK(d.last<start_ranks>(2).what.first_rank == 3);
+    CHECK(d.last<start_ranks>(2).what.newcomer);
+    CHECK(d.sent[0].size() == 1);
+    CHECK(contains(*d.c.join({3, -1, 1, "host3", 13}), "allows 3 nodes, and as many are there"));
+
+    d.c.lost(1, "gone");
+    CHECK(contains(d.said, "node 1 (ranks 1-2 on host1) was lost: gone; the others go on\n"));
+    CHECK(!d.c.join({3, 1, 2, "host4", 14}));  // in its place
+    CHECK(d.last<start_ranks>(1).what.first_rank == 4);
+
+    stop_wanted drained;
+    drained.signal = SIGTERM;
+    d.c.on(2, drained);
+    CHECK(contains(d.said, "node 2 (rank 3 on host2) leaves: it was stopped by SIGTERM; the others go on\n"));
+    CHECK(d.sent[0].size() == 1);
+    d.ends(2, {signalled(3, SIGTERM, 5ms)});
+    CHECK(d.last<job_over>(2).exit_code == 128 + SIGTERM);
+
+    d.c.on(1, rank_failed{exited(4, 7, 9ms), true, 0});
+    CHECK(contains(d.said, "node 1 (ranks 4-5 on host4) leaves: rank 4 exited with code 7 (pid 104)"));
+    d.ends(1, {exited(4, 7, 9ms)});
+    CHECK(d.last<job_over>(1).exit_code == 7);
+    d.ends(0, {exited(0, 0, 10ms)});
+    CHECK(d.last<job_over>(0).exit_code == 0);
+    CHECK(d.last<job_over>(0).report.empty());
+  }
+
+  TEST_CASE("nodes that may come and go: what node 0 says ends the job, and so does its work done") {
+    options o = three_nodes();
+    o.elastic = true;
+    desk d(o);
+    CHECK(!d.c.join({3, 0, 1, "host0", 10}));
+    CHECK(!d.c.join({3, 1, 1, "host1", 11}));
+    d.c.work_done();
+    CHECK(d.last<stop_ranks>(1).signal == SIGTERM);
+    d.ends(0, {exited(0, 0, 10ms)});
+    outcome stopped = signalled(1, SIGTERM, 12ms);
+    stopped.asked_with = SIGTERM;
+    d.ends(1, {stopped});
+    for (const int node : {0, 1}) CHECK(d.last<job_over>(node).exit_code == 0);
+  }
 }

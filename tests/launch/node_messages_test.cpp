@@ -91,6 +91,7 @@ std::vector<std::string> messages() {
           encode(command(clock_told{5, 7})),
           encode(event(explanation_wanted{})),
           encode(event(clock_asked{5})),
+          encode(event(process_ended{7, 2, true, true})),
           encode(event(some_records()))};
 }
 
@@ -144,6 +145,13 @@ TEST_SUITE("launch/node_messages") {
     CHECK(failed.end.after == 1500ms);
     CHECK(failed.end.asked_with == SIGTERM);
     CHECK(!failed.end.killed);
+
+    const process_ended gone =
+        std::get<process_ended>(decode_event(encode(event(process_ended{7, 2, false, true}))));
+    CHECK(gone.rank == 7);
+    CHECK(gone.start == 2);
+    CHECK(!gone.well);
+    CHECK(gone.again);
 
     ranks_ended ended;
     ended.ends = {an_end(), outcome{}};

@@ -80,6 +80,14 @@ TEST_SUITE("launch/options") {
         parse({"-n", "1", "--nnodes", "2", "--node-rank", "0", "--master", "[fd00::1]:80", "p"});
     CHECK(six.master->host == "fd00::1");
     CHECK_NOTHROW(parse({"-n", "1", "--nnodes", "1", "--node-rank", "0", "--master", "localhost:80", "p"}));
+    const options elastic = parse({"-n", "2", "--nnodes", "2:4", "--master", "a:1", "p"});
+    CHECK(elastic.elastic);
+    CHECK(elastic.least_nodes == 2);
+    CHECK(elastic.nodes == 4);
+    CHECK(elastic.node_rank == -1);
+    CHECK(elastic.on_failure == failure_policy::restart_rank);
+    CHECK(elastic.max_restarts == 3);
+    CHECK(parse({"-n", "2", "--nnodes", "1:4", "p"}).nodes == 1);
   }
 
   TEST_CASE("what follows the program belongs to it") {
@@ -146,6 +154,12 @@ TEST_SUITE("launch/options") {
                    "0 to 1"));
     CHECK(mentions(refusal({"-n", "2", "--node-rank", "1", "p"}), "--nnodes"));
     CHECK(mentions(refusal({"-n", "2", "--nnodes", "0", "p"}), "--nnodes"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "3:2", "p"}), "--nnodes 3:2"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "0:2", "p"}), "--nnodes 0:2"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "1:many", "p"}), "MIN:MAX"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "2:3", "p"}), "--master"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "1:3", "--node-rank", "1", "p"}), "--master"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "1:3", "--on-failure", "restart-all", "p"}), "--nnodes"));
     CHECK(mentions(refusal({"-n", "2", "--node-timeout", "0.5", "p"}), "--node-timeout"));
     CHECK(mentions(refusal({"-n", "2", "--join-timeout", "-1", "p"}), "--join-timeout"));
     for (const char* master :

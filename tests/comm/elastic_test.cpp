@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// Worlds that grow and shrink: tutti-run --nnodes MIN:MAX, newcomers() and rejoin(), by real processes.
+#include "launch/launched.hpp"
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+using tutti::launch::testing::count_of;
+using tutti::launch::testing::ending;
+using tutti::launch::testing::launched;
+using tutti::launch::testing::temporary_directory;
+using words = std::vector<std::string>;
+
+namespace {
+
+struct elastic_job {
+  explicit elastic_job(std::string min_and_max, words options = {})
+      : nodes(std::move(min_and_max)), more(std::move(options)) {}
+
+  std::string nodes;
+  words more;  // options
+  temporary_directory folder;
+  std::string master = tutti::launch::testing::free_address();
+  std::string done = folder.path() + "/done", killing = folder.path() + "/kill";
+
+  std::unique_ptr<launched> start(int ranks, bool first = false) const {
+    words all = {"-n",    std::to_string(ranks), "--nnodes", nodes,      "--tag-output",
+                 "never", "--join-timeout",      "20",       "--master", master};
+    if (first) all.insert(all.end(), {"--node-rank", "0"});
+    all.insert(all.end(), more.begin(), more.end());
+    all.insert(all.end(), {TUTTI_ELASTIC_DRILL_PATH, done, killing});
+    static int host = 0;
+    return std::make_unique<launched>(all, words{"TUTTI_SECRET=common", "TUTTI_TIMEOUT=30",
+                                                 "TUTTI_HOST_ID=elastic" + std::to_string(host++)});
+  }
+  static void touch(const std::string& file) {
+    std::FILE* const f = std::fopen(file.c_str(), "w");
+    REQUIRE(f != nullptr);
+    std::fclose(f);
+  }
+};
+
+void check_finished(const ending& end, int ranks) {
+  CAPTURE(end.output);
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  CHECK(count_of(end.output, "WRONG") == 0);
+  CHECK(count_of(end.output, "finished") == ranks);
+}
+
+}  // namespace
+
+TEST_CASE("elastic: nodes come, are killed, leave in order, and come again") {
+  const elastic_job job("1:4");
+  auto first = job.start(2, true);
+  first->wait_for("world of 2");
+  auto second = job.start(1);
+  first->wait_for("world of 3");
+  auto third = job.start(2);
+  first->wait_for("world of 5");
+  second->signal(SIGKILL);  // its rank goes with it
+  first->wait_for("world of 4");
+  third->signal(SIGTERM);  // a node that is drained
+  first->wait_for("world of 2", 2);
+  const ending drained = third->finish();
+  CHECK(drained.exit_code == 128 + SIGTERM);
+  CHECK(drained.error.find("this node has left the job") != std::string::npos);
+  auto again = job.start(3);
+  first->wait_for("world of 5", 2);
+  elastic_job::touch(job.done);
+  const ending end = first->finish();
+  check_finished(end, 2);
+  CHECK(end.error.find("node 1 (rank 2 on ") != std::string::npos);
+  CHECK(end.error.find("was lost") != std::string::npos);
+  CHECK(end.error.find("leaves: it was stopped by SIGTERM; the others go on") != std::string::npos);
+  check_finished(again->finish(), 3);
+}
+
+TEST_CASE("elastic: it begins with MIN nodes, and goes on when there are as many again") {
+  const elastic_job job("2:3");
+  auto first = job.start(1, true);
+  auto second = job.start(1);
+  first->wait_for("world of 2");
+  second->signal(SIGKILL);
+  first->wait_for_error("was lost");
+  auto third = job.start(2);
+  first->wait_for("world of 3");
+  elastic_job::touch(job.done);
+  check_finished(first->finish(), 1);
+  check_finished(third->finish(), 2);
+}
+
+TEST_CASE("elastic: a rank that dies is started anew and taken in at the end of the order") {
+  const elastic_job job("1:2");
+  auto first = job.start(3, true);
+  first->wait_for("world of 3");
+  elastic_job::touch(job.killing);
+  first->wait_for("world of 3", 2);
+  elastic_job::touch(job.done);
+  const ending end = first->finish();
+  check_finished(end, 3);
+  CHECK(end.error.find("it is started anew (1 of 3)") != std::string::npos);
+}
+
+TEST_CASE("elastic: a node whose rank may not start again leaves, with its exit code") {
+  const elastic_job job("1:2", {"--max-restarts", "0"});
+  auto first = job.start(1, true);
+  first->wait_for("world of 1");
+  auto second = job.start(1);
+  first->wait_for("world of 2");
+  elastic_job::touch(job.killing);
+  first->wait_for("world of 1", 2);
+  CHECK(second->finish().exit_code == 128 + SIGKILL);
+  elastic_job::touch(job.done);
+  check_finished(first->finish(), 1);
+}
+
+TEST_CASE("elastic: no more nodes than MAX, and none without the secret") {
+  const elastic_job job("1:2");
+  auto first = job.start(1, true);
+  auto second = job.start(1);
+  first->wait_for("world of 2");
+  const ending third = job.start(1)->finish();
+  CHECK(third.exit_code == 2);
+  CHECK(third.error.find("--nnodes allows 2 nodes, and as many are there") != std::string::npos);
+  elastic_job::touch(job.done);
+  check_finished(first->finish(), 1);
+  check_finished(second->finish(), 1);
+}
+
+TEST_CASE("elastic: one node, with nowhere for others to come") {
+  const temporary_directory folder;
+  const std::string done = folder.path() + "/done";
+  elastic_job::touch(done);
+  check_finished(
+      launched({"-n", "2", "--nnodes", "1:4", "--tag-output", "never", TUTTI_ELASTIC_DRILL_PATH, done})
+          .finish(),
+      2);
+}
+
+TEST_CASE("elastic: a fixed world has no newcomers") {
+  CHECK_NOTHROW(tutti::run_local(2, tutti::test::over("shm"), [](tutti::communicator world) -> tutti::task<> {
+    TUTTI_EXPECT(tutti::newcomers(world) == 0);
+    co_return;
+  }));
+  CHECK_THROWS_AS(tutti::newcomers(tutti::communicator()), tutti::error);
+}
