@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training while nodes come and go. With one secret (TUTTI_SECRET), on each node at any time:
-//   tutti-run -n 2 --nnodes 1:4 --node-rank 0 --master HOST:29500 elastic 50     on HOST
+//   tutti-run -n 2 --nnodes 1:4 --node-rank 0 --master HOST:29500 elastic 50     on HOST; 50 ms between steps
 //   tutti-run -n 2 --nnodes 1:4 --master HOST:29500 elastic 50                   elsewhere
-// It pauses for 50 ms after each step. A node that comes is taken in at the next step; one that goes, by Ctrl-C or a power cut, is left behind.
-// Every step averages over the same batch, whatever the number of ranks, so that the result is the same.
+// A node that comes is taken in at the next step; one that goes is left behind. Every step averages over the
+// same batch, whatever the number of ranks.
 #include "train_digits/dataset.hpp"
 #include "train_digits/perceptron.hpp"
 #include "train_digits/sgd.hpp"
@@ -22,7 +22,6 @@
 #include <vector>
 
 namespace {
-
 using namespace train_digits;
 
 constexpr std::size_t batch_size = 64;
@@ -107,7 +106,6 @@ tutti::task<int> train(tutti::communicator world, data_split data, int pause_ms)
   const int code = co_await all.run();
   co_return code;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {
