@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The PyTorch tutorial's network and training loop, in PyTorch's C++ library, on all ranks.
-//   tutti-run -n 4 torch_train_mnist [--data path/to/mnist] [--epochs 10]
+//   tutti-run -n 4 torch_train_mnist [--data path/to/mnist] [--epochs 10] [--losses 1]
 // Without MNIST it learns the 8 x 8 digits that ship with the examples, scaled to 28 x 28.
 #include <torch/torch.h>
 
@@ -51,7 +51,7 @@ struct images {
   torch::Tensor data, target;
 };
 
-tutti::task<> train(tutti::communicator world, train_digits::data_split digits, int epochs) {
+tutti::task<> train(tutti::communicator world, train_digits::data_split digits, int epochs, bool losses) {
   const int me = world.rank(), ranks = world.size();
   torch::set_num_threads(1);  // the ranks share the processor
   torch::manual_seed(1234 + me);
@@ -72,6 +72,7 @@ tutti::task<> train(tutti::communicator world, train_digits::data_split digits, 
         const torch::Tensor loss =
             torch::nll_loss(model(all.data.index_select(0, mine)), all.target.index_select(0, mine));
         epoch_loss += loss.item<double>();
+        if (losses) std::printf("rank %d loss %.7f\n", me, loss.item<double>());
         loss.backward();
       };
       co_await tutti::compute(backward);
@@ -92,15 +93,17 @@ tutti::task<> train(tutti::communicator world, train_digits::data_split digits, 
 int main(int argc, char** argv) {
   std::string data;
   int epochs = 10;
+  bool losses = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (std::string(argv[i]) == "--data") data = argv[i + 1];
     if (std::string(argv[i]) == "--epochs") epochs = std::stoi(argv[i + 1]);
+    if (std::string(argv[i]) == "--losses") losses = true;
   }
   const auto program = [&](tutti::communicator world) {
     return train(world,
                  data.empty() ? train_digits::load_digits(TUTTI_EXAMPLE_DATA_DIR "/digits.csv.gz")
                               : train_digits::load_mnist(data),
-                 epochs);
+                 epochs, losses);
   };
   return tutti::run(program);
 }
