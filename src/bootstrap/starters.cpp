@@ -162,15 +162,6 @@ std::optional<int> tasks_of_node(std::string_view list, int node) {
   return std::nullopt;
 }
 
-// The first host of "node[01-04,07],gpu3": node01.
-std::string first_host(std::string_view list) {
-  const std::size_t bracket = list.find('[');
-  if (bracket == std::string_view::npos || list.find(',') < bracket)
-    return std::string(list.substr(0, list.find(',')));
-  const std::string_view numbers = list.substr(bracket + 1);
-  return std::string(list.substr(0, bracket)) + std::string(numbers.substr(0, numbers.find_first_of("-,]")));
-}
-
 const char* first_set(std::initializer_list<const char*> variables) {
   for (const char* variable : variables)
     if (env_string(variable)) return variable;
@@ -225,6 +216,20 @@ bool same_place(const place& a, const place& b) {
 }
 
 }  // namespace
+
+std::string first_host(std::string_view list) {
+  std::string host;
+  while (!list.empty()) {
+    const std::size_t at = list.find_first_of("[,");
+    host += list.substr(0, at);
+    if (at == list.npos || list[at] == ',') break;
+    const std::string_view numbers = list.substr(at + 1);
+    host += numbers.substr(0, numbers.find_first_of("-,]"));
+    const std::size_t end = numbers.find(']');
+    list = end == numbers.npos ? std::string_view() : numbers.substr(end + 1);
+  }
+  return host;
+}
 
 void refuse(const std::string& text) { throw error(errc::invalid_argument, text); }
 

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace tutti::bootstrap {
 
@@ -33,6 +34,9 @@ struct place {
 // step they mean nothing. Throws invalid_argument for a malformed variable and for starters that contradict
 // each other, naming both.
 place find_place();
+
+// The first host of a list of Slurm's: node01 of "node[01-04,07],gpu3".
+std::string first_host(std::string_view list);
 
 // Throws invalid_argument, for what the environment or the options say.
 [[noreturn]] void refuse(const std::string& text);

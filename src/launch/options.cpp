@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/env.hpp"
+#include "launch/node_variables.hpp"
 
 namespace tutti::launch {
 namespace {
@@ -246,8 +247,10 @@ options parse_options(int argc, const char* const* argv) {
   else if (!o.program.empty() && o.program.front().starts_with('-'))
     throw usage_error(fmt::format("there is no option {}", o.program.front()));
 
-  if (app.count("-n") == 0)
-    throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
+  given_options given{app.count("-n") > 0, app.count("--nnodes") > 0, node_rank->count() > 0,
+                      !master.empty()};
+  take_node_variables(o, given);
+  if (!given.ranks) throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
   if (o.ranks < 1 || o.ranks > most_ranks_per_node)
     throw usage_error(
         fmt::format("-n {}: give a number of ranks from 1 to {}", o.ranks, most_ranks_per_node));
@@ -255,8 +258,8 @@ options parse_options(int argc, const char* const* argv) {
     throw usage_error(
         "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
   o.on_failure = policies.at(policy);
-  if (o.elastic) check_elastic(o, node_rank->count() > 0, !master.empty(), app.count("--on-failure") > 0);
-  check_nodes(o, node_rank->count() > 0, !master.empty());
+  if (o.elastic) check_elastic(o, given.node_rank, given.master, app.count("--on-failure") > 0);
+  check_nodes(o, given.node_rank, given.master);
   if (!master.empty()) {
     o.master = parse_address(master);
     if (!o.master)

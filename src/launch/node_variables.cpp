@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/node_variables.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <string_view>
+
+#include "base/env.hpp"
+#include "bootstrap/starters.hpp"
+
+namespace tutti::launch {
+namespace {
+
+struct found_variable {
+  const node_variable* row;
+  std::string text;   // as it is set
+  std::string value;  // what it means for the field
+};
+
+int number_of(const found_variable& v, int low, const char* option) {
+  int number = 0;
+  const char* const last = v.value.data() + v.value.size();
+  const auto [end, code] = std::from_chars(v.value.data(), last, number);
+  if (code != std::errc{} || end != last || number < low)
+    throw usage_error(fmt::format("{}={} is not a number from {} on: set it to one, or give {}", v.row->name,
+                                  v.text, low, option));
+  return number;
+}
+
+// srun has started one task on each node, or none: a batch script and a shell in an allocation have Slurm's
+// variables as well, but are no step.
+bool is_slurm_step() {
+  return (base::env_string("SLURM_STEP_ID") || base::env_string("SLURM_STEPID")) &&
+         base::env_string("SLURM_STEP_NUM_NODES");
+}
+
+// The variable that speaks of a field; several have to agree. Null row: none is set.
+found_variable find_variable(node_field field, const char* option) {
+  found_variable found{nullptr, {}, {}};
+  for (const node_variable& row : node_variables) {
+    if (row.field != field) continue;
+    const std::string_view starter = row.starter;
+    if (starter == "Slurm" && !is_slurm_step()) continue;
+    const auto text = base::env_string(row.name);
+    if (!text) continue;
+    const bool is_list = starter == "Slurm" && field == node_field::master_host;
+    const found_variable next{&row, *text, is_list ? bootstrap::first_host(*text) : *text};
+    if (found.row == nullptr) {
+      found = next;
+      continue;
+    }
+    if (found.value == next.value) continue;
+    throw usage_error(fmt::format(
+        "{}={} ({}) and {}={} ({}) contradict each other: unset the one that is not meant, or give {}",
+        found.row->name, found.text, found.row->starter, row.name, next.text, starter, option));
+  }
+  return found;
+}
+
+void refuse_several_launchers_on_a_node(int nodes) {
+  const auto tasks = base::env_string("SLURM_STEP_NUM_TASKS");
+  if (!is_slurm_step() || !tasks || *tasks == std::to_string(nodes)) return;
+  throw usage_error(fmt::format(
+      "SLURM_STEP_NUM_TASKS={} on SLURM_STEP_NUM_NODES={}: tutti-run is to be started once on each node, by "
+      "srun --ntasks-per-node=1; for a job of its own in each task give --nnodes 1",
+      *tasks, nodes));
+}
+
+}  // namespace
+
+void take_node_variables(options& o, given_options& given) {
+  // Ranks inherit the variables of the launcher above them.
+  if (base::env_string("TUTTI_JOB_ID")) return;
+
+  if (!given.ranks)
+    if (const auto v = find_variable(node_field::ranks, "-n"); v.row != nullptr) {
+      o.ranks = number_of(v, 1, "-n");
+      given.ranks = true;
+    }
+  if (!given.nodes) {
+    const auto v = find_variable(node_field::nodes, "--nnodes");
+    if (v.row == nullptr) return;
+    const int nodes = number_of(v, 1, "--nnodes");
+    if (nodes == 1) return;
+    if (std::string_view(v.row->starter) == "Slurm") refuse_several_launchers_on_a_node(nodes);
+    o.nodes = nodes;
+    given.nodes = true;
+  }
+  if (o.nodes == 1) return;
+  if (!given.node_rank)
+    if (const auto v = find_variable(node_field::node_rank, "--node-rank"); v.row != nullptr) {
+      o.node_rank = number_of(v, 0, "--node-rank");
+      given.node_rank = true;
+      if (o.node_rank >= o.nodes)
+        throw usage_error(
+            fmt::format("{}={} ({}) is not one of the {} nodes, 0 to {}: correct it or the number of "
+                        "nodes, or give --nnodes and --node-rank",
+                        v.row->name, v.text, v.row->starter, o.nodes, o.nodes - 1));
+    }
+  if (given.master) return;
+  const auto host = find_variable(node_field::master_host, "--master");
+  if (host.row == nullptr) return;
+  o.master = host_and_port{host.value, usual_master_port};
+  given.master = true;
+  if (const auto v = find_variable(node_field::master_port, "--master"); v.row != nullptr) {
+    o.master->port = number_of(v, 1, "--master");
+    if (o.master->port > 65535)
+      throw usage_error(fmt::format("{}={}: a port is a number from 1 to 65535", v.row->name, v.text));
+  }
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which node of how many this is, as told by what has started one tutti-run on each node: variables take the
+// place of the options -n, --nnodes, --node-rank and --master where these are not given.
+#pragma once
+
+#include "launch/options.hpp"
+
+namespace tutti::launch {
+
+enum class node_field { ranks, nodes, node_rank, master_host, master_port };
+
+struct node_variable {
+  const char* starter;
+  node_field field;
+  const char* name;
+};
+
+// docs/starters.md lists the same rows.
+inline constexpr node_variable node_variables[] = {
+    {"torchrun", node_field::ranks, "PET_NPROC_PER_NODE"},
+    {"torchrun", node_field::nodes, "PET_NNODES"},
+    {"torchrun", node_field::node_rank, "PET_NODE_RANK"},
+    {"torchrun", node_field::master_host, "PET_MASTER_ADDR"},
+    {"torchrun", node_field::master_port, "PET_MASTER_PORT"},
+    {"LeaderWorkerSet", node_field::nodes, "LWS_GROUP_SIZE"},
+    {"LeaderWorkerSet", node_field::node_rank, "LWS_WORKER_INDEX"},
+    {"LeaderWorkerSet", node_field::master_host, "LWS_LEADER_ADDRESS"},
+    {"Indexed Job", node_field::node_rank, "JOB_COMPLETION_INDEX"},
+    {"Slurm", node_field::nodes, "SLURM_STEP_NUM_NODES"},
+    {"Slurm", node_field::node_rank, "SLURM_NODEID"},
+    {"Slurm", node_field::master_host, "SLURM_STEP_NODELIST"},  // its first host
+};
+
+inline constexpr int usual_master_port = 29500;  // where no variable says which
+
+// Options that the command line has set.
+struct given_options {
+  bool ranks = false;
+  bool nodes = false;
+  bool node_rank = false;
+  bool master = false;
+};
+
+// Sets what `given` lacks from the variables, in `o` and in `given`. Variables of a single node, and inside a
+// rank of another job, change nothing. Throws usage_error for a malformed variable and for two that
+// contradict each other, by their names.
+void take_node_variables(options& o, given_options& given);
+
+}  // namespace tutti::launch
