@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <exception>
 
+#include "launch/check.hpp"
 #include "launch/job.hpp"
 #include "launch/options.hpp"
 #include "launch/outcome.hpp"
@@ -19,6 +20,7 @@ constexpr int usage_exit_code = 2;
 int main(int argc, char** argv) {
   try {
     const options o = parse_options(argc, argv);
+    if (o.check) return run_check(o);
     const program_search program = find_program(o.program.front());
     // Of several nodes, node 0 is to hear of it: it then fails to start like any rank.
     if (program.error != 0 && o.nodes == 1) {

@@ -206,6 +206,8 @@ options parse_options(int argc, const char* const* argv) {
                  "also write each rank's output to DIR/rank-<r>.out and .err, after a restart to "
                  "DIR/rank-<r>.restart-<k>.out and .err")
       ->type_name("DIR");
+  app.add_flag("--check", o.check,
+               "start nothing: say where this node and node 0 are, and what would stop a job, with its cure");
   app.add_flag("--quiet", o.quiet, "print no output of the ranks: it is in --log-dir");
   app.add_option(
          "--tag-output", tag,
@@ -250,11 +252,15 @@ options parse_options(int argc, const char* const* argv) {
   given_options given{app.count("-n") > 0, app.count("--nnodes") > 0, node_rank->count() > 0,
                       !master.empty()};
   take_node_variables(o, given);
+  if (o.check && !given.ranks) {
+    o.ranks = 1;
+    given.ranks = true;
+  }
   if (!given.ranks) throw usage_error("how many ranks? Give -n, for example: tutti-run -n 4 ./program");
   if (o.ranks < 1 || o.ranks > most_ranks_per_node)
     throw usage_error(
         fmt::format("-n {}: give a number of ranks from 1 to {}", o.ranks, most_ranks_per_node));
-  if (o.program.empty() || o.program.front().empty())
+  if (!o.check && (o.program.empty() || o.program.front().empty()))
     throw usage_error(
         "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
   o.on_failure = policies.at(policy);

@@ -36,6 +36,7 @@ struct options {
   std::string trace;                           // file; empty: none
   std::chrono::milliseconds explain_after{0};  // of no progress; 0: never
   std::string log_dir;                         // empty: no log files
+  bool check = false;                          // say what would stop a job, and start none
   bool quiet = false;                          // the ranks' output goes to the log files alone
   std::chrono::milliseconds timeout{0};        // of the whole job; 0: none
   std::chrono::milliseconds grace{5000};

@@ -178,7 +178,7 @@ TEST_SUITE("launch/options") {
     for (const char* option :
          {"--np", "--nproc-per-node", "--nnodes", "--node-rank", "--master", "--on-failure", "--max-restarts",
           "--log-dir", "--quiet", "--tag-output", "--trace", "--explain-after", "--timeout", "--grace",
-          "--join-timeout", "--node-timeout", "--secret-fd", "Usage: tutti-run -n RANKS"})
+          "--join-timeout", "--node-timeout", "--secret-fd", "--check", "Usage: tutti-run -n RANKS"})
       CHECK(mentions(text, option));
   }
 }

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "launch/check.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "base/env.hpp"
+#include "base/unique_fd.hpp"
+#include "bootstrap/address.hpp"
+#include "launch/store_socket.hpp"
+
+namespace tutti::launch {
+namespace {
+
+constexpr std::chrono::milliseconds longest_lookup{30000};
+constexpr std::chrono::milliseconds longest_connect{5000};
+constexpr unsigned long long mebibyte = 1 << 20;
+constexpr unsigned long long least_shared_memory = 64 * mebibyte;
+
+finding place_of_node(const options& o) {
+  const std::string where =
+      o.master ? fmt::format("; node 0 is at {} port {}", o.master->host, o.master->port) : "";
+  return {fmt::format("node: {} of {}{}", o.node_rank, o.nodes, where), ""};
+}
+
+finding secret_of_node(const options& o) {
+  if (o.secret_fd >= 0) return {"secret: comes from --secret-fd", ""};
+  if (base::env_string("TUTTI_SECRET")) return {"secret: in TUTTI_SECRET", ""};
+  if (o.nodes == 1) return {"secret: none; tutti-run makes one for a single node", ""};
+  return {"secret: none", "set TUTTI_SECRET to the same random text on every node (openssl rand -hex 32)"};
+}
+
+// The address that the kernel's route gives to what is sent there.
+std::string address_towards(const boost::asio::ip::tcp::endpoint& to) {
+  const base::unique_fd fd(::socket(to.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  boost::asio::ip::tcp::endpoint own;
+  socklen_t length = static_cast<socklen_t>(own.capacity());
+  if (!fd || ::connect(fd.get(), to.data(), static_cast<socklen_t>(to.size())) != 0 ||
+      ::getsockname(fd.get(), own.data(), &length) != 0)
+    return {};
+  return own.address().to_string();
+}
+
+// 0, or the error of a connection that is closed at once.
+int connect_once(const boost::asio::ip::tcp::endpoint& to) {
+  const base::unique_fd fd(::socket(to.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return errno;
+  if (::connect(fd.get(), to.data(), static_cast<socklen_t>(to.size())) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  pollfd writable{fd.get(), POLLOUT, 0};
+  if (::poll(&writable, 1, static_cast<int>(longest_connect.count())) != 1) return ETIMEDOUT;
+  int error = 0;
+  socklen_t length = sizeof error;
+  return ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+void find_listening(const options& o, std::vector<finding>& found) {
+  try {
+    open_rendezvous_sockets(*o.master, std::min(o.join_timeout, longest_lookup));
+    found.push_back(
+        {fmt::format("port: {} is free here for the other nodes to come to", o.master->port), ""});
+  } catch (const std::exception& e) {
+    found.push_back({fmt::format("port: {}", e.what()),
+                     "give --master an address of this node, and a port that is free here"});
+  }
+}
+
+void find_way(const options& o, std::vector<finding>& found) {
+  bootstrap::endpoints places;
+  try {
+    places = bootstrap::resolve_host_blocking(
+        o.master->host, static_cast<std::uint16_t>(o.master->port),
+        std::chrono::steady_clock::now() + std::min(o.join_timeout, longest_lookup));
+  } catch (const std::exception& e) {
+    found.push_back({fmt::format("name: {}", e.what()),
+                     "correct --master; under Kubernetes, make a headless Service that selects the pods, "
+                     "and set their subdomain to its name"});
+    return;
+  }
+  bool reached = false;
+  std::string failures;
+  for (const auto& place : places) {
+    const std::string address = place.address().to_string();
+    found.push_back({fmt::format("name: {} is {}", o.master->host, address), ""});
+    const std::string own = address_towards(place);
+    if (!own.empty())
+      found.push_back({fmt::format("address: others reach this node at {}, from which the route to {} leaves",
+                                   own, address),
+                       ""});
+    const int error = connect_once(place);
+    if (error == 0)
+      found.push_back({fmt::format("node 0: listens at {} port {}", address, o.master->port), ""});
+    else if (error == ECONNREFUSED)
+      found.push_back({fmt::format("node 0: its host answers at {}, and nothing listens at port {} yet: "
+                                   "tutti-run does not run there, or has another port",
+                                   address, o.master->port),
+                       ""});
+    else
+      failures += fmt::format("{}{}: {}", failures.empty() ? "" : ", ", address, std::strerror(error));
+    reached = reached || error == 0 || error == ECONNREFUSED;
+  }
+  if (!reached)
+    found.push_back({fmt::format("node 0: out of reach ({})", failures),
+                     "let TCP through to that address (firewall, network policy), or give --master another "
+                     "address of node 0"});
+}
+
+finding shared_memory() {
+  struct statvfs memory{};
+  if (::statvfs("/dev/shm", &memory) != 0)
+    return {fmt::format("/dev/shm: {}", std::strerror(errno)), "mount a tmpfs there"};
+  const auto bytes = [&](fsblkcnt_t blocks) { return 1ULL * blocks * memory.f_frsize; };
+  const unsigned long long free = bytes(memory.f_bavail);
+  return {
+      fmt::format("/dev/shm: {} MiB, {} MiB of them free", bytes(memory.f_blocks) / mebibyte,
+                  free / mebibyte),
+      free >= least_shared_memory
+          ? ""
+          : "give it 64 MiB or more: docker run --shm-size, an emptyDir with medium Memory in Kubernetes, "
+            "or remove what is left in it"};
+}
+
+std::string limit_text(rlim_t limit) {
+  return limit == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit);
+}
+
+finding limits() {
+  rlimit files{}, locked{};
+  ::getrlimit(RLIMIT_NOFILE, &files);
+  ::getrlimit(RLIMIT_MEMLOCK, &locked);
+  return {fmt::format("limits: {} open files, {} bytes of locked memory", limit_text(files.rlim_cur),
+                      limit_text(locked.rlim_cur)),
+          ""};
+}
+
+}  // namespace
+
+std::vector<finding> check_node(const options& o) {
+  std::vector<finding> found = {place_of_node(o), secret_of_node(o), shared_memory(), limits()};
+  if (!o.master) return found;
+  if (o.node_rank == 0)
+    find_listening(o, found);
+  else
+    find_way(o, found);
+  return found;
+}
+
+int run_check(const options& o) {
+  int exit_code = 0;
+  for (const finding& each : check_node(o)) {
+    std::printf("%s\n", each.text.c_str());
+    if (each.cure.empty()) continue;
+    std::printf("  problem: %s\n", each.cure.c_str());
+    exit_code = 1;
+  }
+  return exit_code;
+}
+
+}  // namespace tutti::launch

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// tutti-run --check: what this node finds before a job, and what would stop one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/options.hpp"
+
+namespace tutti::launch {
+
+struct finding {
+  std::string text;
+  std::string cure;  // empty: all is well
+};
+
+// Looks at this node and at the way to node 0, for at most `--join-timeout` or half a minute. Never shows the
+// secret.
+std::vector<finding> check_node(const options& o);
+
+// Prints the findings; 0 when nothing would stop a job, else 1.
+int run_check(const options& o);
+
+}  // namespace tutti::launch
