@@ -51,7 +51,7 @@ TEST_SUITE("launch/check") {
     CHECK(says(address, "problem: give --master an address of this node"));
   }
 
-  TEST_CASE("the way to node 0, before it listens and over a cut cable") {
+  TEST_CASE("the way to node 0, before it listens, while it does, and over a cut cable") {
     std::string why_not;
     const auto networks = testing::two_networks::make(why_not);
     if (!networks) TUTTI_SKIP(why_not);
@@ -62,6 +62,20 @@ TEST_SUITE("launch/check") {
     const ending before = check();
     CHECK(says(before, "address: others reach this node at " + networks->address(1) + ","));
     CHECK(says(before, "nothing listens at port 29500 yet"));
+    {
+      // Node 0 waits for node 1; a check does not count as node 1.
+      launched first({"--nnodes", "2", "--node-rank", "0", "--master", master, "-n", "1", "true"},
+                     {"TUTTI_SECRET=s"}, networks->network(0));
+      first.wait_until_it_takes_signals();
+      const ending meanwhile = check();
+      CHECK(meanwhile.exit_code == 0);
+      CHECK(says(meanwhile, "node 0: listens at " + networks->address(0) + " port 29500\n"));
+      launched second({"--nnodes", "2", "--node-rank", "1", "--master", master, "-n", "1", "true"},
+                      {"TUTTI_SECRET=s"}, networks->network(1));
+      const ending on_first = first.finish();
+      CHECK(on_first.exit_code == 0);
+      CHECK(second.finish().exit_code == 0);
+    }
     networks->cut();
     const ending after = check();
     CHECK(after.exit_code == 1);
