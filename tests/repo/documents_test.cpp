@@ -18,7 +18,7 @@ std::vector<std::string> documents() {
   std::vector<std::string> found;
   for (const repo::fs::directory_entry& entry : repo::fs::directory_iterator(repo::root()))
     if (entry.path().extension() == ".md") found.push_back(entry.path().filename().string());
-  for (const char* tree : {"docs", "examples", "gpu", "include", "perf", "src", "tests"})
+  for (const char* tree : {"deploy", "docs", "examples", "gpu", "include", "perf", "src", "tests"})
     for (const std::string& path : repo::files_below(tree, {".md"})) found.push_back(path);
   return found;
 }

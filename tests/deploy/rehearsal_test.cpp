@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of deploy/, rehearsed: namespaces are the pods, and the test sets what a cluster would.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/launched.hpp"
+#include "launch/pod_names.hpp"
+#include "launch/two_networks.hpp"
+#include "manifests.hpp"
+#include "support/scratch_directory.hpp"
+#include "support/skip.hpp"
+
+using namespace tutti::launch;
+using testing::ending;
+using testing::launched;
+using words = std::vector<std::string>;
+using std::chrono::steady_clock;
+
+namespace {
+
+bool contains(const std::string& text, const std::string& what) {
+  return text.find(what) != std::string::npos;
+}
+
+// What a rehearsal needs of this machine; `missing` says what it lacks.
+struct rehearsal {
+  rehearsal() {
+    networks = testing::two_networks::make(missing);
+    if (networks && !testing::pod_names::available())
+      missing = "this user may not mount a file over /etc/hosts";
+  }
+
+  // The pods of a manifest with another program, all at one time.
+  void start(const std::vector<deploy::pod>& pods, const words& program, const words& more_options = {}) {
+    names.write(networks->address(0) + " " + pods.at(0).first_host + "\n");
+    running.clear();
+    for (int index = 0; index < 2; ++index) {
+      const deploy::pod& pod = pods.at(static_cast<std::size_t>(index));
+      words command = {testing::launcher_path()};
+      for (const words& part :
+           {pod.options, words{"--join-timeout", "20", "--tag-output", "never"}, more_options, program})
+        command.insert(command.end(), part.begin(), part.end());
+      running.push_back(std::make_unique<launched>(names.seen_by(command), pod.variables,
+                                                   networks->network(index), "/usr/bin/env"));
+    }
+  }
+
+  // Waits until the drill has said "ready" in all four ranks of each pod; returns these ranks.
+  std::vector<testing::watched> wait_until_ready() {
+    std::vector<testing::watched> ranks;
+    for (const auto& each : running) {
+      each->wait_for("ready ", 4);
+      each->wait_for("\n", 4);
+      for (const std::string& line : testing::lines_of(each->output()))
+        ranks.emplace_back(std::stoi(line.substr(6)));
+    }
+    return ranks;
+  }
+
+  // All eight ranks of `sums` are right, and both pods end in order.
+  void check_sums() {
+    std::string output;
+    for (const auto& each : running) {
+      const ending end = each->finish();
+      CHECK_MESSAGE(end.exit_code == 0, end.error);
+      output += end.output;
+    }
+    for (int rank = 0; rank < 8; ++rank)
+      CHECK(testing::count_of(output, "rank " + std::to_string(rank) + " of 8: right\n") == 1);
+  }
+
+  std::string missing;
+  std::unique_ptr<testing::two_networks> networks;
+  testing::pod_names names;
+  std::vector<std::unique_ptr<launched>> running;
+};
+
+// The most that a pod is given to end, in indexed-job.yaml.
+constexpr std::chrono::seconds termination_grace_period{30}, grace_of_tutti_run{10};
+
+}  // namespace
+
+TEST_SUITE("deploy/rehearsal") {
+  TEST_CASE("the pods of each manifest find each other and compute") {
+    if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
+    rehearsal r;
+    if (!r.missing.empty()) TUTTI_SKIP(r.missing);
+    for (const auto& manifest : deploy::manifests()) {
+      CAPTURE(manifest.string());
+      r.start(deploy::pods_of(manifest), {TUTTI_SUMS_PATH});
+      r.check_sums();
+    }
+  }
+
+  TEST_CASE("a pod of a drained node ends within its grace, and the other says why it ends") {
+    if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
+    rehearsal r;
+    if (!r.missing.empty()) TUTTI_SKIP(r.missing);
+    const auto pods = deploy::pods_of(deploy::file("kubernetes/indexed-job.yaml"));
+    for (const int drained : {1, 0}) {
+      CAPTURE(drained);
+      r.start(pods, {TUTTI_DRILL_PATH, "wait_for_ever"});
+      auto ranks = r.wait_until_ready();
+      const auto begin = steady_clock::now();
+      r.running[static_cast<std::size_t>(drained)]->signal(SIGTERM);
+      const ending ends[] = {r.running[0]->finish(), r.running[1]->finish()};
+      CHECK(steady_clock::now() - begin < grace_of_tutti_run);
+      for (testing::watched& rank : ranks) CHECK(rank.dies());
+      for (const ending& end : ends) {
+        CHECK(end.exit_code == 128 + SIGTERM);
+        CHECK_MESSAGE(
+            contains(end.error, "the job was stopped by SIGTERM on node " + std::to_string(drained)),
+            end.error);
+      }
+    }
+  }
+
+  TEST_CASE("ranks that ignore SIGTERM do not outlive the grace period of their pod") {
+    if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
+    rehearsal r;
+    if (!r.missing.empty()) TUTTI_SKIP(r.missing);
+    // `exec` keeps the ignored signal and one process for each rank.
+    r.start(deploy::pods_of(deploy::file("kubernetes/indexed-job.yaml")),
+            {"sh", "-c", "trap '' TERM; echo ready $$; exec sleep 1000"});
+    auto ranks = r.wait_until_ready();
+    const auto begin = steady_clock::now();
+    r.running[1]->signal(SIGTERM);
+    for (const auto& each : r.running) CHECK(each->finish().exit_code == 128 + SIGTERM);
+    const auto taken = steady_clock::now() - begin;
+    CHECK(taken >= grace_of_tutti_run);
+    CHECK(taken < termination_grace_period);
+    for (testing::watched& rank : ranks) CHECK(rank.dies());
+  }
+
+  TEST_CASE("a pod dies: the other ends and names it, and the pods that replace both compute") {
+    if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
+    rehearsal r;
+    if (!r.missing.empty()) TUTTI_SKIP(r.missing);
+    const auto pods = deploy::pods_of(deploy::file("kubernetes/indexed-job.yaml"));
+    r.start(pods, {TUTTI_DRILL_PATH, "wait_for_ever"});
+    auto ranks = r.wait_until_ready();
+    r.running[1]->signal(SIGKILL);
+    const ending left = r.running[0]->finish();
+    CHECK(left.exit_code == 1);
+    CHECK_MESSAGE(contains(left.error, "node 1 (ranks 4-7 on "), left.error);
+    CHECK(contains(left.error, " was lost: "));
+    for (testing::watched& rank : ranks) CHECK(rank.dies());
+    CHECK(r.running[1]->finish().exit_code == 128 + SIGKILL);
+    r.start(pods, {TUTTI_SUMS_PATH});
+    r.check_sums();
+  }
+
+  TEST_CASE("the sbatch script starts a job in a step that srun would make") {
+    rehearsal r;
+    if (!r.missing.empty()) TUTTI_SKIP(r.missing);
+    r.names.write("127.0.0.1 node7\n");
+    const tutti::test::scratch_directory scratch;
+    // A task for each of two nodes, both in one network, with the variables of a step.
+    const auto srun = scratch.write("srun", R"(#!/bin/sh
+echo "secret of ${#TUTTI_SECRET}, options $1"
+while [ "${1#--}" != "$1" ]; do shift; done
+export SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST='node[7-8]'
+SLURM_NODEID=1 TUTTI_HOST_ID=b "$@" & other=$!
+SLURM_NODEID=0 TUTTI_HOST_ID=a "$@"
+first=$?
+wait $other && exit $first
+)");
+    std::filesystem::permissions(srun, std::filesystem::perms::owner_all);
+    const std::string path = "PATH=" + scratch.path().string() + ":" +
+                             std::filesystem::path(testing::launcher_path()).parent_path().string() +
+                             ":/usr/bin:/bin";
+    launched batch(r.names.seen_by({"bash", deploy::file("slurm/train.sbatch").string(), TUTTI_SUMS_PATH}),
+                   {path}, r.networks->network(0), "/usr/bin/env");
+    const ending end = batch.finish();
+    CHECK_MESSAGE(end.exit_code == 0, end.error);
+    CHECK(contains(end.output, "secret of 64, options --ntasks-per-node=1\n"));
+    for (int rank = 0; rank < 8; ++rank)
+      CHECK(contains(end.output, "rank " + std::to_string(rank) + " of 8: right\n"));
+  }
+}
