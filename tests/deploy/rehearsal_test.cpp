@@ -85,6 +85,30 @@ struct rehearsal {
 // The most that a pod is given to end, in indexed-job.yaml.
 constexpr std::chrono::seconds termination_grace_period{30}, grace_of_tutti_run{10};
 
+// Two tasks for two nodes of a step, both in one network, with the variables that Slurm sets. SIGTERM goes to
+// both, as by scancel. Returns the variable PATH under which the script finds it and tutti-run.
+std::string stand_in_for_srun(const tutti::test::scratch_directory& scratch) {
+  const auto srun = scratch.write("srun", R"(#!/bin/sh
+echo "secret of ${#TUTTI_SECRET}, options $1"
+while [ "${1#--}" != "$1" ]; do shift; done
+export SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST='node[7-8]'
+trap 'kill -TERM $first $second' TERM
+SLURM_NODEID=0 TUTTI_HOST_ID=a "$@" & first=$!
+SLURM_NODEID=1 TUTTI_HOST_ID=b "$@" & second=$!
+ended() {
+  while :; do
+    wait $1; code=$?
+    kill -0 $1 2>/dev/null || return $code
+  done
+}
+ended $first; code=$?
+ended $second && exit $code
+)");
+  std::filesystem::permissions(srun, std::filesystem::perms::owner_all);
+  return "PATH=" + scratch.path().string() + ":" +
+         std::filesystem::path(testing::launcher_path()).parent_path().string() + ":/usr/bin:/bin";
+}
+
 }  // namespace
 
 TEST_SUITE("deploy/rehearsal") {
@@ -157,31 +181,31 @@ TEST_SUITE("deploy/rehearsal") {
     r.check_sums();
   }
 
-  TEST_CASE("the sbatch script starts a job in a step that srun would make") {
+  TEST_CASE("the sbatch script starts a job in a step, and scancel ends it within its grace") {
     rehearsal r;
     if (!r.missing.empty()) TUTTI_SKIP(r.missing);
     r.names.write("127.0.0.1 node7\n");
     const tutti::test::scratch_directory scratch;
-    // A task for each of two nodes, both in one network, with the variables of a step.
-    const auto srun = scratch.write("srun", R"(#!/bin/sh
-echo "secret of ${#TUTTI_SECRET}, options $1"
-while [ "${1#--}" != "$1" ]; do shift; done
-export SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST='node[7-8]'
-SLURM_NODEID=1 TUTTI_HOST_ID=b "$@" & other=$!
-SLURM_NODEID=0 TUTTI_HOST_ID=a "$@"
-first=$?
-wait $other && exit $first
-)");
-    std::filesystem::permissions(srun, std::filesystem::perms::owner_all);
-    const std::string path = "PATH=" + scratch.path().string() + ":" +
-                             std::filesystem::path(testing::launcher_path()).parent_path().string() +
-                             ":/usr/bin:/bin";
-    launched batch(r.names.seen_by({"bash", deploy::file("slurm/train.sbatch").string(), TUTTI_SUMS_PATH}),
-                   {path}, r.networks->network(0), "/usr/bin/env");
-    const ending end = batch.finish();
+    const std::string path = stand_in_for_srun(scratch);
+    const auto start = [&](const words& program) {
+      words command = {"bash", deploy::file("slurm/train.sbatch").string()};
+      command.insert(command.end(), program.begin(), program.end());
+      return std::make_unique<launched>(r.names.seen_by(command), words{path}, r.networks->network(0),
+                                        "/usr/bin/env");
+    };
+    const ending end = start({TUTTI_SUMS_PATH})->finish();
     CHECK_MESSAGE(end.exit_code == 0, end.error);
     CHECK(contains(end.output, "secret of 64, options --ntasks-per-node=1\n"));
     for (int rank = 0; rank < 8; ++rank)
       CHECK(contains(end.output, "rank " + std::to_string(rank) + " of 8: right\n"));
+
+    const auto cancelled = start({TUTTI_DRILL_PATH, "wait_for_ever"});
+    cancelled->wait_for("ready ", 8);
+    const auto begin = steady_clock::now();
+    cancelled->signal(SIGTERM);
+    const ending stopped = cancelled->finish();
+    CHECK(steady_clock::now() - begin < grace_of_tutti_run);
+    CHECK(stopped.exit_code == 128 + SIGTERM);
+    CHECK_MESSAGE(contains(stopped.error, "the job was stopped by SIGTERM"), stopped.error);
   }
 }
