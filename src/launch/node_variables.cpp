@@ -69,6 +69,22 @@ void refuse_several_launchers_on_a_node(int nodes) {
 
 }  // namespace
 
+void parse_nodes(std::string_view given, const std::string& from, options& o) {
+  const auto number = [&](std::string_view text, int& into) {
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), into);
+    if (code != std::errc{} || end != text.data() + text.size())
+      throw usage_error(
+          fmt::format("{}: give a number of nodes, or MIN:MAX where nodes may come and go", from));
+  };
+  const std::size_t colon = given.find(':');
+  if (colon == std::string_view::npos) return number(given, o.nodes);
+  o.elastic = true;
+  number(given.substr(0, colon), o.least_nodes);
+  number(given.substr(colon + 1), o.nodes);
+  if (o.least_nodes < 1 || o.least_nodes > o.nodes)
+    throw usage_error(fmt::format("{}: MIN is 1 or more, and MAX no less", from));
+}
+
 void take_node_variables(options& o, given_options& given) {
   // Ranks inherit the variables of the launcher above them.
   if (base::env_string("TUTTI_JOB_ID")) return;
@@ -81,10 +97,14 @@ void take_node_variables(options& o, given_options& given) {
   if (!given.nodes) {
     const auto v = find_variable(node_field::nodes, "--nnodes");
     if (v.row == nullptr) return;
-    const int nodes = number_of(v, 1, "--nnodes");
-    if (nodes == 1) return;
-    if (std::string_view(v.row->starter) == "Slurm") refuse_several_launchers_on_a_node(nodes);
-    o.nodes = nodes;
+    if (v.value.find(':') != std::string::npos) {
+      parse_nodes(v.value, fmt::format("{}={}", v.row->name, v.text), o);
+    } else {
+      const int nodes = number_of(v, 1, "--nnodes");
+      if (nodes == 1) return;
+      if (std::string_view(v.row->starter) == "Slurm") refuse_several_launchers_on_a_node(nodes);
+      o.nodes = nodes;
+    }
     given.nodes = true;
   }
   if (o.nodes == 1) return;

@@ -3,6 +3,9 @@
 // place of the options -n, --nnodes, --node-rank and --master where these are not given.
 #pragma once
 
+#include <string>
+#include <string_view>
+
 #include "launch/options.hpp"
 
 namespace tutti::launch {
@@ -32,6 +35,10 @@ inline constexpr node_variable node_variables[] = {
 };
 
 inline constexpr int usual_master_port = 29500;  // where no variable says which
+
+// "3", or "1:4" of a job whose nodes may come and go, into `o`. Throws usage_error, which names `from`:
+// the option or the variable with its value.
+void parse_nodes(std::string_view given, const std::string& from, options& o);
 
 // Options that the command line has set.
 struct given_options {

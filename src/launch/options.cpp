@@ -85,23 +85,6 @@ std::chrono::milliseconds milliseconds_of(const char* option, double seconds) {
   return std::chrono::milliseconds(static_cast<long long>(std::ceil(seconds * 1000)));
 }
 
-// "3", or "1:4" of a job whose nodes come and go.
-void parse_nodes(const std::string& given, options& o) {
-  const auto number = [&](std::string_view text, int& into) {
-    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), into);
-    if (code != std::errc{} || end != text.data() + text.size())
-      throw usage_error(
-          fmt::format("--nnodes {}: give a number of nodes, or MIN:MAX where nodes may come and go", given));
-  };
-  const std::size_t colon = given.find(':');
-  if (colon == std::string::npos) return number(given, o.nodes);
-  o.elastic = true;
-  number(std::string_view(given).substr(0, colon), o.least_nodes);
-  number(std::string_view(given).substr(colon + 1), o.nodes);
-  if (o.least_nodes < 1 || o.least_nodes > o.nodes)
-    throw usage_error(fmt::format("--nnodes {}: MIN is 1 or more, and MAX no less", given));
-}
-
 void check_elastic(options& o, bool node_rank_given, bool master_given, bool policy_given) {
   if (!policy_given) o.on_failure = failure_policy::restart_rank;
   if (o.on_failure == failure_policy::restart_all)
@@ -182,7 +165,7 @@ options parse_options(int argc, const char* const* argv) {
   app.prefix_command();  // whatever follows the program's name belongs to the program
   add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
   app.add_option_function<std::string>(
-         "--nnodes", [&o](const std::string& given) { parse_nodes(given, o); },
+         "--nnodes", [&o](const std::string& given) { parse_nodes(given, "--nnodes " + given, o); },
          "nodes of the job; tutti-run is started once on each. MIN:MAX: nodes may come and go")
       ->type_name("NODES");
   const CLI::Option* node_rank =

@@ -160,6 +160,12 @@ TEST_SUITE("launch/node_variables") {
     CHECK(parse_with({{"JOB_COMPLETION_INDEX", "3"}}, {"-n", "2"}).nodes == 1);
     CHECK(parse_with({{"JOB_COMPLETION_INDEX", "3"}}, {"-n", "2"}).node_rank == 0);
     CHECK(parse_with({{"PET_NNODES", "1"}, {"PET_NODE_RANK", "0"}}, {"-n", "2"}).nodes == 1);
+    const options elastic = parse_with(
+        {{"PET_NNODES", "2:4"}, {"PET_NODE_RANK", "3"}, {"PET_MASTER_ADDR", "pod-0"}}, {"-n", "2"});
+    CHECK(elastic.elastic);
+    CHECK(elastic.least_nodes == 2);
+    CHECK(elastic.nodes == 4);
+    CHECK(elastic.node_rank == 3);
     variables batch = described.at("Slurm");
     batch.erase("SLURM_STEP_ID");
     CHECK(parse_with(batch, {"-n", "2"}).nodes == 1);
