@@ -31,6 +31,13 @@ enum class layout {
 // What happens when a rank says more than its disk takes: either way it is counted.
 enum class when_full { drop_oldest, drop_newest };
 
+// Whether a run of this id exists already when it is opened.
+enum class resume {
+  must,  // errc::invalid_argument if it does not
+  may,
+  never  // errc::invalid_argument if another start has made it; nothing is written
+};
+
 struct options {
   // Not an aggregate: g++ 12 destroys braced temporaries in co_await expressions twice.
   options();
@@ -38,6 +45,15 @@ struct options {
   std::string directory = "runs";  // where runs are; on several hosts, one that they share
   std::string
       name;  // of this run, the same on all ranks; empty: the time. A name that is taken gets "-2", ...
+  // Of the run, in its directory: opening it again, after a restart or days later, from any process, goes on in
+  // the same run. Empty: that of the job that tutti-run or TUTTI_JOB_ID names, so that restarts of one job are
+  // one run; without a job, a new run. A single word as for a directory: no slash, no dot in front, at most
+  // 100 bytes.
+  std::string id;
+  // What this rank's series are called; the same rules. Empty: "rank_<r>", and outside of a communicator
+  // "<host>_<pid>". A label has one writer at a time.
+  std::string label;
+  track::resume resume = track::resume::may;
   layout ranks = layout::single_run;
   std::size_t buffer_bytes = std::size_t{32} << 20;  // of what has been said and is not yet written
   when_full full = when_full::drop_oldest;
@@ -110,7 +126,7 @@ class owner;
 // into a queue of bounded memory, which a thread of its own writes to this rank's own files. What cannot be
 // kept is counted. After finish() calls do nothing.
 //
-// The last handle goes on the loop thread, before its world: without a finish() it waits up to two seconds
+// The last handle goes on the loop thread, before its world or runtime: without a finish() it waits up to two seconds
 // for what is queued, and the run is marked as ended without one.
 class log {
  public:
@@ -160,6 +176,17 @@ class log {
 // through the directory itself. Completes when this rank's files are there. Errors: errc::invalid_argument (a
 // name with a slash), errc::system (what could not be made, and why), errc::timed_out (a disk that does not
 // answer). On the loop thread of `c`, of which the log holds a handle until finish().
+//
+// A run whose id exists goes on. This rank's records follow those of its label; a record that a crash cut short
+// is removed. A step that is said twice counts as it was said last. Errors also: errc::invalid_argument (an id
+// or a label that is no word; an id that exists or is missing, by options::resume; a label that another log
+// writes now, which is not touched).
 task<log> open(communicator c, options o = {});
+
+// Opens the run options::id from any process, which need not be in the run's world. Needs an id and a
+// tutti::runtime: on its loop thread (errc::wrong_thread otherwise), which outlives the log. Completes when this
+// label's files are there. Errors and cost: as of open(communicator, options), and errc::invalid_argument
+// without an id. No samples of messages: there is no communicator.
+task<log> open(options o);
 
 }  // namespace tutti::track

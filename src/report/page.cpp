@@ -24,7 +24,7 @@ constexpr std::size_t most_texts = 300;  // of a rank
 const std::vector<std::string> phases{"compute", "communication", "waiting"};
 const std::vector<std::string> phase_colours{"#3b7dd8", "#e08a2e", "#b9bec7"};
 
-std::string rank_key(int rank) { return legend_entry(rank, "rank " + std::to_string(rank)); }
+std::string rank_key(const rank_data& r) { return legend_entry(r.rank, r.name()); }
 
 std::string base64(const std::string& bytes) {
   static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -69,16 +69,15 @@ std::string ranks_section(const run_data& run) {
         "<tr><td>{}</td><td class=\"{}\">{}</td><td>{}</td><td class=n>{}</td><td>{}</td><td>{}</td><td "
         "class=n>{}</td><td class=n>{}</td>"
         "<td class=n>{} {}</td></tr>",
-        rank_key(r.rank), name_of(r.state), name_of(r.state), escaped(r.host), r.pid, time_text(r.opened),
+        rank_key(r), name_of(r.state), name_of(r.state), escaped(r.host), r.pid, time_text(r.opened),
         time_text(r.heartbeat), r.written, r.dropped, r.failed, escaped(r.failure));
   out += "</table>";
-  if (static_cast<int>(run.ranks.size()) < run.size)
-    out += fmt::format("<p class=died>{} of {} ranks have left nothing here.</p>",
-                       run.size - static_cast<int>(run.ranks.size()), run.size);
+  if (run.absent() > 0)
+    out += fmt::format("<p class=died>{} of {} ranks have left nothing here.</p>", run.absent(), run.size);
   for (const rank_data& r : run.ranks)
     if (r.unreadable_lines > 0)
-      out += fmt::format("<p class=soft>rank {}: {} damaged {} left out{}.</p>", r.rank, r.unreadable_lines,
-                         r.unreadable_lines == 1 ? "line is" : "lines are",
+      out += fmt::format("<p class=soft>{}: {} damaged {} left out{}.</p>", escaped(r.name()),
+                         r.unreadable_lines, r.unreadable_lines == 1 ? "line is" : "lines are",
                          r.unreadable_lines == 1 && r.state == rank_state::died
                              ? ", as the last of a rank that was killed may be"
                              : "");
@@ -94,11 +93,11 @@ std::string curves_section(const run_data& run) {
     std::vector<line_data> lines;
     for (const rank_data& r : run.ranks)
       if (const auto found = r.series.find(name); found != r.series.end())
-        lines.push_back({r.rank, "rank " + std::to_string(r.rank), &found->second});
+        lines.push_back({r.rank, r.name(), &found->second});
     return line_chart(name, lines);
   };
   std::string legend;
-  for (const rank_data& r : run.ranks) legend += rank_key(r.rank);
+  for (const rank_data& r : run.ranks) legend += rank_key(r);
   return curves(legend, names, chart);
 }
 
@@ -111,8 +110,7 @@ std::string times_section(const run_data& run) {
   out += "</p>";
   std::vector<std::pair<std::string, std::vector<double>>> rows;
   for (std::size_t i = 0; i < times.size(); ++i)
-    rows.push_back({"rank " + std::to_string(run.ranks[i].rank),
-                    {times[i].compute, times[i].communication, times[i].waiting}});
+    rows.push_back({run.ranks[i].name(), {times[i].compute, times[i].communication, times[i].waiting}});
   out += stacked_bars(rows, phase_colours);
 
   out +=
@@ -132,7 +130,7 @@ std::string times_section(const run_data& run) {
     out += fmt::format(
         "<tr><td>{}</td><td class=n>{}</td><td class=n>{}</td><td class=n>{} ms</td><td class=n>{} "
         "ms</td><td class=n>{} ms</td><td class=n>{} ms</td></tr>",
-        rank_key(run.ranks[i].rank), t.steps, t.slowest, short_number(1e3 * t.compute / n),
+        rank_key(run.ranks[i]), t.steps, t.slowest, short_number(1e3 * t.compute / n),
         short_number(1e3 * t.communication / n), short_number(1e3 * t.waiting / n),
         short_number(1e3 * t.hidden / n));
   }
@@ -147,10 +145,10 @@ std::string hyperparameters_section(const run_data& run) {
   std::string out = "<h2>Hyperparameters</h2><table>";
   for (const std::string& name : names) {
     // Once where all ranks that have it agree.
-    std::map<std::string, std::vector<int>> who;
+    std::map<std::string, std::vector<std::string>> who;
     for (const rank_data& r : run.ranks)
       if (const auto found = r.hyperparameters.find(name); found != r.hyperparameters.end())
-        who[found->second].push_back(r.rank);
+        who[found->second].push_back(escaped(r.key()));
     out += fmt::format("<tr><td>{}</td><td>", escaped(name));
     for (const auto& [value, ranks] : who) {
       out += escaped(value);
@@ -170,13 +168,13 @@ std::string media_section(const run_data& run) {
   for (const rank_data& r : run.ranks) {
     if (r.texts.size() > most_texts)
       texts += fmt::format(
-          "<tr><td>{}</td><td class=soft colspan=3>{} earlier ones are in rank-{}.jsonl</td></tr>",
-          rank_key(r.rank), r.texts.size() - most_texts, r.rank);
+          "<tr><td>{}</td><td class=soft colspan=3>{} earlier ones are in the .jsonl of {}</td></tr>",
+          rank_key(r), r.texts.size() - most_texts, escaped(r.name()));
     for (const said_text& t : std::span(r.texts).last(std::min(most_texts, r.texts.size())))
-      texts += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td></tr>", rank_key(r.rank),
+      texts += fmt::format("<tr><td>{}</td><td>{}</td><td class=n>{}</td><td>{}</td></tr>", rank_key(r),
                            escaped(t.name), t.step, escaped(t.content));
     for (const auto& [name, h] : r.histograms)
-      histograms += histogram_chart(fmt::format("{}, rank {}, step {}", name, r.rank, h.step), h, r.rank);
+      histograms += histogram_chart(fmt::format("{}, {}, step {}", name, r.name(), h.step), h, r.rank);
     for (const file_data& image : r.images) {
       std::error_code code;
       const auto path = run.directory / image.path;
@@ -191,9 +189,9 @@ std::string media_section(const run_data& run) {
       std::ifstream file(path, std::ios::binary);
       const std::string png{std::istreambuf_iterator<char>(file), {}};
       images += fmt::format(
-          "<figure><img alt=\"\" src=\"data:image/png;base64,{}\"><figcaption class=soft>{}, rank {}, step "
+          "<figure><img alt=\"\" src=\"data:image/png;base64,{}\"><figcaption class=soft>{}, {}, step "
           "{}</figcaption></figure>",
-          base64(png), escaped(image.name), r.rank, image.step);
+          base64(png), escaped(image.name), escaped(r.name()), image.step);
     }
   }
   std::string out;
@@ -214,7 +212,7 @@ std::string artifacts_section(const run_data& run) {
     for (const file_data& a : r.artifacts)
       if (is_inside(a.path))
         rows += fmt::format("<tr><td>{}</td><td><a href=\"{}\">{}</a></td><td class=n>{}</td></tr>",
-                            rank_key(r.rank), link_of(a.path), escaped(a.path), a.bytes);
+                            rank_key(r), link_of(a.path), escaped(a.path), a.bytes);
   if (rows.empty()) return {};
   return "<h2>Artifacts</h2><table><tr><th>rank</th><th>file</th><th class=n>bytes</th></tr>" + rows +
          "</table>";
@@ -226,8 +224,9 @@ std::string console_section(const run_data& run) {
     for (const auto& [stream, words] :
          {std::pair<const char*, const std::string&>("output", r.output), {"error", r.error}})
       if (!words.empty())
-        out += fmt::format("<details{}><summary>rank {}, standard {}</summary><pre>{}</pre></details>",
-                           r.state == rank_state::died ? " open" : "", r.rank, stream, escaped(words));
+        out += fmt::format("<details{}><summary>{}, standard {}</summary><pre>{}</pre></details>",
+                           r.state == rank_state::died ? " open" : "", escaped(r.name()), stream,
+                           escaped(words));
   return out.empty() ? out : "<h2>Console</h2>" + out;
 }
 

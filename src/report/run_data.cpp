@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
+#include <tuple>
 
 namespace tutti::report {
 namespace {
@@ -18,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+const std::string label_prefix = "label-";
 constexpr std::size_t console_bytes = 64 << 10;
 
 std::string contents(const fs::path& path) {
@@ -96,12 +98,35 @@ void add_line(const json& line, rank_data& to) {
   }
 }
 
+// The number in "rank-7.json"; -1: another name.
+int rank_in(const std::string& file, const std::string& extension) {
+  const std::string begin = "rank-";
+  if (!file.starts_with(begin) || !file.ends_with(extension) || file.size() < begin.size() + extension.size())
+    return -1;
+  const std::string digits = file.substr(begin.size(), file.size() - begin.size() - extension.size());
+  if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != digits.npos) return -1;
+  return std::stoi(digits);
+}
+
+// Whether files of this stem are of a rank or of another label.
+bool is_writer(const std::string& stem) { return rank_in(stem, "") >= 0 || stem.starts_with(label_prefix); }
+
+// Of equal keys the last stays; ascending.
+template <class T, class Key>
+void keep_last(std::vector<T>& all, Key key) {
+  std::stable_sort(all.begin(), all.end(), [&](const T& a, const T& b) { return key(a) < key(b); });
+  // Backwards, since unique keeps the first.
+  const auto kept =
+      std::unique(all.rbegin(), all.rend(), [&](const T& a, const T& b) { return key(a) == key(b); });
+  all.erase(all.begin(), kept.base());
+}
+
 // `inside`: the directory's place in the run, for paths.
-rank_data read_rank(const fs::path& directory, const fs::path& inside, int rank) {
-  const std::string name = "rank-" + std::to_string(rank);
+rank_data read_rank(const fs::path& directory, const fs::path& inside, const std::string& name) {
   rank_data r;
-  r.rank = rank;
+  r.rank = rank_in(name, "");
   const json status = json::parse(contents(directory / (name + ".json")), nullptr, false);
+  if (r.rank < 0) r.label = get<std::string>(status, "label", name.substr(label_prefix.size()));
   r.host = get<std::string>(status, "host", "");
   r.pid = get<std::int64_t>(status, "pid", 0);
   r.opened = get<double>(status, "opened", 0);
@@ -124,22 +149,13 @@ rank_data read_rank(const fs::path& directory, const fs::path& inside, int rank)
       ++r.unreadable_lines;
     }
   }
+  for (auto& [series, points] : r.series) keep_last(points, [](const point& p) { return p.step; });
   r.written = std::max(r.written, records);  // a full disk takes no new status
   for (auto* files : {&r.images, &r.artifacts})
     for (file_data& f : *files) f.path = (inside / f.path).generic_string();
   r.output = end_of(directory / "console" / (name + ".out"), console_bytes);
   r.error = end_of(directory / "console" / (name + ".err"), console_bytes);
   return r;
-}
-
-// The number in "rank-7.json"; -1: another name.
-int rank_in(const std::string& file, const std::string& extension) {
-  const std::string begin = "rank-";
-  if (!file.starts_with(begin) || !file.ends_with(extension) || file.size() < begin.size() + extension.size())
-    return -1;
-  const std::string digits = file.substr(begin.size(), file.size() - begin.size() - extension.size());
-  if (digits.empty() || digits.size() > 9 || digits.find_first_not_of("0123456789") != digits.npos) return -1;
-  return std::stoi(digits);
 }
 
 std::vector<std::pair<std::string, std::string>> pairs_of(const json& object) {
@@ -174,10 +190,12 @@ run_data read_run(const fs::path& directory) {
   fs::path facts_at = directory / "run.json";
   for (const auto& entry : fs::directory_iterator(directory, ignored)) {
     const std::string name = entry.path().filename().string();
-    const int rank = rank_in(name, ".json"), group_rank = rank_in(name, "");
-    if (rank >= 0) run.ranks.push_back(read_rank(directory, {}, rank));
-    if (group_rank >= 0 && fs::exists(entry.path() / "run.json", ignored)) {
-      run.ranks.push_back(read_rank(entry.path(), name, group_rank));
+    const std::string stem = entry.path().stem().string();
+    const bool is_directory = entry.is_directory(ignored);
+    if (!is_directory && entry.path().extension() == ".json" && is_writer(stem))
+      run.ranks.push_back(read_rank(directory, {}, stem));
+    if (is_directory && is_writer(name) && fs::exists(entry.path() / "run.json", ignored)) {
+      run.ranks.push_back(read_rank(entry.path(), name, name));
       facts_at = entry.path() / "run.json";
     }
   }
@@ -186,8 +204,14 @@ run_data read_run(const fs::path& directory) {
         directory.string() +
         " is no run: it has neither a rank-0.json nor a rank-0/run.json; a run is a directory "
         "below options::directory, such as runs/2026-01-31_23-59-59");
-  std::sort(run.ranks.begin(), run.ranks.end(),
-            [](const rank_data& a, const rank_data& b) { return a.rank < b.rank; });
+  std::sort(run.ranks.begin(), run.ranks.end(), [](const rank_data& a, const rank_data& b) {
+    return std::make_tuple(a.rank < 0, a.rank, a.label) < std::make_tuple(b.rank < 0, b.rank, b.label);
+  });
+  int next = 0;
+  for (rank_data& r : run.ranks) {
+    if (r.rank < 0) r.rank = next;
+    next = r.rank + 1;
+  }
 
   const json facts = json::parse(contents(facts_at), nullptr, false);
   run.name = get<std::string>(facts, "name", directory.filename().string());

@@ -44,7 +44,10 @@ enum class rank_state {
 const char* name_of(rank_state s) noexcept;
 
 struct rank_data {
-  int rank = -1;
+  int rank = -1;      // its colour; of labels that are no rank's, a number behind the ranks
+  std::string label;  // empty: that of a rank
+  std::string key() const { return label.empty() ? std::to_string(rank) : label; }
+  std::string name() const { return label.empty() ? "rank " + key() : label; }
   std::string host;
   std::int64_t pid = 0;
   rank_state state = rank_state::unresponsive;
@@ -53,6 +56,7 @@ struct rank_data {
   std::string failure;
   std::uint64_t unreadable_lines = 0;  // one at the end of a rank that was killed is nothing to worry about
 
+  // Each step once, ascending: after a restart, the later of two.
   std::map<std::string, std::vector<point>> series;
   std::map<std::string, histogram_data> histograms;  // the last of each
   std::map<std::string, std::string> hyperparameters;
@@ -67,7 +71,13 @@ struct run_data {
   double created = 0;
   int size = 0;  // ranks that the communicator had; some may have left nothing
   std::vector<std::pair<std::string, std::string>> versions, environment;
-  std::vector<rank_data> ranks;  // those that have left something, ascending
+  std::vector<rank_data> ranks;  // those that have left something, ascending; then other labels
+  // Ranks that have left nothing.
+  int absent() const {
+    int there = 0;
+    for (const rank_data& r : ranks) there += r.label.empty() ? 1 : 0;
+    return size - there;
+  }
 };
 
 // Throws std::runtime_error that names what is missing when this is no run. What is damaged in it is left out

@@ -41,10 +41,9 @@ std::string summary_of(const run_data& run) {
   out += fmt::format("{:>5}  {:<9} {:<16} {:>8} {:>10} {:>8} {:>7}\n", "rank", "state", "host", "process",
                      "written", "dropped", "failed");
   for (const rank_data& r : run.ranks)
-    out += fmt::format("{:>5}  {:<9} {:<16} {:>8} {:>10} {:>8} {:>7}\n", r.rank, name_of(r.state),
+    out += fmt::format("{:>5}  {:<9} {:<16} {:>8} {:>10} {:>8} {:>7}\n", plain(r.key()), name_of(r.state),
                        plain(r.host), r.pid, r.written, r.dropped, r.failed);
-  if (static_cast<int>(run.ranks.size()) < run.size)
-    out += fmt::format("{} ranks have left nothing\n", run.size - static_cast<int>(run.ranks.size()));
+  if (run.absent() > 0) out += fmt::format("{} ranks have left nothing\n", run.absent());
 
   std::set<std::string> names;
   for (const rank_data& r : run.ranks)
@@ -59,9 +58,9 @@ std::string summary_of(const run_data& run) {
       if (found == r.series.end() || found->second.empty()) continue;
       double least = std::numeric_limits<double>::infinity();
       for (const point& p : found->second) least = std::fmin(least, p.value);
-      out +=
-          fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", shortened(plain(name)), r.rank,
-                      found->second.size(), found->second.front().value, found->second.back().value, least);
+      out += fmt::format("{:<28} {:>5} {:>8} {:>12.5g} {:>12.5g} {:>12.5g}\n", shortened(plain(name)),
+                         plain(r.key()), found->second.size(), found->second.front().value,
+                         found->second.back().value, least);
     }
 
   const std::vector<time_split> times = times_of(run);
@@ -70,10 +69,10 @@ std::string summary_of(const run_data& run) {
                        "communication", "waiting", "slowest in", "hidden comm.");
   for (std::size_t i = 0; i < times.size(); ++i) {
     const double total = std::max(times[i].total(), 1e-12);
-    out +=
-        fmt::format("{:>5} {:>10.4g} {:>8.1f}% {:>13.1f}% {:>8.1f}% {:>12} {:>11.1f}%\n", run.ranks[i].rank,
-                    times[i].total(), 100 * times[i].compute / total, 100 * times[i].communication / total,
-                    100 * times[i].waiting / total, times[i].slowest, 100 * times[i].hidden / total);
+    out += fmt::format("{:>5} {:>10.4g} {:>8.1f}% {:>13.1f}% {:>8.1f}% {:>12} {:>11.1f}%\n",
+                       plain(run.ranks[i].key()), times[i].total(), 100 * times[i].compute / total,
+                       100 * times[i].communication / total, 100 * times[i].waiting / total, times[i].slowest,
+                       100 * times[i].hidden / total);
   }
   return out;
 }

@@ -113,9 +113,10 @@ void put_hyperparameters(std::string& to, double wall_time, const hyperparameter
       tagged(at).message(8, nothing).message(9, metadata("hparams", content.bytes(), data_class::tensor)));
 }
 
-std::string event_file_name(double wall_time, std::string_view host, std::int64_t pid, int rank) {
+std::string event_file_name(double wall_time, std::string_view host, std::int64_t pid,
+                            std::string_view writer) {
   return fmt::format("events.out.tfevents.{:010d}.{}.{}.{}", static_cast<std::int64_t>(wall_time), host, pid,
-                     rank);
+                     writer);
 }
 
 }  // namespace tutti::track

@@ -9,17 +9,19 @@
 #include "track/run_directory.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstdlib>
+#include <set>
+#include <utility>
 
 namespace tutti::track {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string rank_name(int rank) { return "rank-" + std::to_string(rank); }
 
 const char* name_of(layout l) {
   switch (l) {
@@ -53,6 +55,34 @@ std::string file_name(std::string name) {
   return name.substr(0, 100);
 }
 
+std::string default_label(const comm::identity& who, const process_identity& process) {
+  return who.rank >= 0 ? "rank_" + std::to_string(who.rank)
+                       : file_name(process.host).substr(0, 60) + "_" + std::to_string(process.pid);
+}
+
+// "rank-3" for "rank_3", as without labels; no two labels have one stem.
+std::string stem_of(const std::string& label) {
+  const std::string prefix = "rank_";
+  const std::string digits = label.starts_with(prefix) ? label.substr(prefix.size()) : "";
+  const bool is_rank = !digits.empty() && digits.size() <= 9 &&
+                       digits.find_first_not_of("0123456789") == digits.npos &&
+                       (digits.size() == 1 || digits.front() != '0');
+  return is_rank ? "rank-" + digits : "label-" + label;
+}
+
+// The world of the job has the same at each start of it; every other communicator has one of its own.
+std::string default_id(const comm::identity& who, std::uint64_t number, const std::string& name) {
+  const char* const job = std::getenv("TUTTI_JOB_ID");
+  std::set<std::pair<std::string, std::int64_t>> processes;
+  for (const comm::place& p : who.places) processes.emplace(p.host, p.pid);
+  const char* const size = std::getenv("TUTTI_WORLD_SIZE");
+  const bool is_job = job != nullptr && *job != '\0' && size != nullptr && who.name == "world" &&
+                      processes.size() == who.places.size() && std::to_string(processes.size()) == size;
+  const std::string origin =
+      is_job ? "job-" + file_name(job) : fmt::format("{:016x}-{}", who.world, who.communicator);
+  return fmt::format("{}-{}{}{}", origin, number, name.empty() ? "" : "-", file_name(name));
+}
+
 // "model.bin", "model-2.bin", ...
 fs::path free_path(const fs::path& wanted) {
   std::error_code code;
@@ -78,20 +108,40 @@ bool is_inside(std::string_view name) {
 rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_t number)
     : who_(who), options_(o), process_(this_process()), opened_(seconds_since_1970()) {
   check_run_name(o.name);
-  const std::string identity = fmt::format("{:016x}-{}-{}{}{}", who.world, who.communicator, number,
-                                           o.name.empty() ? "" : "-", file_name(o.name));
-  directory_ = claim_run_directory(o.directory, identity, o.name.empty() ? name_of_now() : o.name);
+  label_ = !o.label.empty() ? o.label : default_label(who, process_);
+  check_word("label", label_);
+  stem_ = stem_of(label_);
+  if (!o.id.empty()) check_word("id", o.id);
+  const std::string id = !o.id.empty() ? o.id : default_id(who, number, o.name);
+  const std::string identity = o.id.empty() ? id : "id-" + id;
+  const std::string start =
+      who.rank >= 0 ? fmt::format("{:016x}-{}-{}", who.world, who.communicator, number)
+                    : fmt::format("{}-{}-{}-{}", process_.boot, process_.pid, process_.started_ticks, number);
+  check_resume(o.directory, identity, start, o.resume, id);
+  const std::string wanted = !o.name.empty() ? o.name : !o.id.empty() ? o.id : name_of_now();
+  directory_ = claim_run_directory(o.directory, identity, wanted);
   const std::string name = directory_.filename().string();
-  if (o.ranks == layout::run_per_rank) directory_ /= rank_name(who.rank);
+  if (o.ranks == layout::run_per_rank) directory_ /= stem_;
   std::error_code code;
   fs::create_directories(o.console ? directory_ / "console" : directory_, code);
   if (code) throw error(errc::system, "tracking cannot make " + directory_.string() + ": " + code.message());
 
-  if (!create_file_once(directory_ / "run.json", run_facts_json(name) + "\n", who.rank))
+  lines_file_ = append_file(directory_ / (stem_ + ".jsonl"));
+  if (!lines_file_.lock())
+    throw error(errc::invalid_argument, "another log writes to the label \"" + label_ + "\" of the run in " +
+                                            directory_.string() +
+                                            "; another options::label has a curve of its own");
+  if (const int torn = lines_file_.cut_to_whole_lines(); torn != 0)
+    throw error(errc::system, "tracking cannot go on in " + (directory_ / (stem_ + ".jsonl")).string() +
+                                  ": " + base::write_error_text(torn));
+  if (!create_file_once(directory_ / "run.json", run_facts_json(name) + "\n", stem_))
     throw error(errc::system, "tracking cannot write " + (directory_ / "run.json").string() + ": " +
                                   base::write_error_text(errno));
-  lines_file_ = append_file(directory_ / (rank_name(who.rank) + ".jsonl"));
-  events_file_ = append_file(directory_ / event_file_name(opened_, process_.host, process_.pid, who.rank));
+  struct stat made{};
+  if (::stat((directory_ / "run.json").c_str(), &made) == 0)
+    origin_ = std::min(opened_, static_cast<double>(made.st_mtim.tv_sec));
+  const std::string ending = stem_.starts_with("rank-") ? stem_.substr(5) : stem_;
+  events_file_ = append_file(directory_ / event_file_name(opened_, process_.host, process_.pid, ending));
   put_version(events_, opened_);
   flush();
   put_status("running", {}, "");
@@ -99,10 +149,13 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
     throw error(errc::system, "tracking cannot write to " + directory_.string() + ": " + failure_);
 }
 
-fs::path rank_files::console_stem() const { return directory_ / "console" / rank_name(who_.rank); }
+fs::path rank_files::console_stem() const { return directory_ / "console" / stem_; }
 
 std::string rank_files::tag_of(const std::string& name) const {
-  return options_.ranks == layout::single_run ? name + "/rank_" + std::to_string(who_.rank) : name;
+  // Rank 0's series are the run's own where only it speaks; those of others beside it are labelled.
+  const bool alone =
+      options_.ranks == layout::run_per_rank || (options_.ranks == layout::rank_0_only && label_ == "rank_0");
+  return alone ? name : name + "/" + label_;
 }
 
 std::string rank_files::run_facts_json(const std::string& name) const {
@@ -125,7 +178,7 @@ std::string rank_files::run_facts_json(const std::string& name) const {
       .add("format", 1)
       .add("name", name)
       .add("layout", name_of(options_.ranks))
-      .add("id", fmt::format("{:016x}-{}", who_.world, who_.communicator))
+      .add("id", options_.id.empty() ? fmt::format("{:016x}-{}", who_.world, who_.communicator) : options_.id)
       .add("created", opened_)
       .add("written_by_rank", who_.rank)
       .add("communicator", who_.name)
@@ -146,7 +199,7 @@ bool rank_files::fail(std::string text) {
 
 bool rank_files::put_file(const std::string& folder, const std::string& name, std::string_view bytes,
                           const fs::path* from, std::string& path_in_run) {
-  const fs::path path = free_path(directory_ / folder / rank_name(who_.rank) / name);
+  const fs::path path = free_path(directory_ / folder / stem_ / name);
   std::error_code code;
   fs::create_directories(path.parent_path(), code);
   if (!code && from != nullptr) {
@@ -240,13 +293,14 @@ bool rank_files::flush() {
   lines_.clear();
   events_.clear();
   if (events != 0) fail("the event file: " + base::write_error_text(events));
-  return lines == 0 || fail("rank-" + std::to_string(who_.rank) + ".jsonl: " + base::write_error_text(lines));
+  return lines == 0 || fail(stem_ + ".jsonl: " + base::write_error_text(lines));
 }
 
 void rank_files::put_status(std::string_view state, const progress_counts& counts, std::string_view console) {
   const std::string status =
       json_object()
           .add("rank", who_.rank)
+          .add("label", label_)
           .add("host", process_.host)
           .add("pid", process_.pid)
           .add("process_started_ticks", process_.started_ticks)
@@ -261,8 +315,8 @@ void rank_files::put_status(std::string_view state, const progress_counts& count
           .add("failure", failure_)
           .add("console", console)
           .text();
-  if (!replace_file(directory_ / (rank_name(who_.rank) + ".json"), status + "\n"))
-    fail(rank_name(who_.rank) + ".json: " + base::write_error_text(errno));
+  if (!replace_file(directory_ / (stem_ + ".json"), status + "\n"))
+    fail(stem_ + ".json: " + base::write_error_text(errno));
 }
 
 }  // namespace tutti::track

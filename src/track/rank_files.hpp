@@ -7,6 +7,8 @@
 //   events.out.tfevents.*     the same for TensorBoard
 //   console/rank-3.out, .err  what it printed
 //   artifacts/rank-3/, images/rank-3/
+//
+// What is not labelled as a rank has "label-<label>" in place of "rank-3".
 #pragma once
 
 #include "comm/identity.hpp"
@@ -27,13 +29,14 @@ struct progress_counts {
 
 class rank_files {
  public:
-  // Makes them. `number`: how many runs this rank has opened on this communicator before. Throws
-  // tutti::error.
+  // Makes them, or goes on in them. `number`: how many runs this rank has opened on this communicator before.
+  // who.rank is -1 in a process outside of a communicator. Throws tutti::error.
   rank_files(const comm::identity& who, const track::options& o, std::uint64_t number);
 
   const std::filesystem::path& directory() const noexcept { return directory_; }
   std::filesystem::path console_stem() const;
-  double opened() const noexcept { return opened_; }  // seconds since 1970
+  // When the run was made, in seconds since 1970: the samples of all its ranks and starts lie on one axis.
+  double origin() const noexcept { return origin_; }
 
   // Prepares lines and events for the next flush(); writes what is a file of its own. False: it could not be
   // written.
@@ -59,6 +62,9 @@ class rank_files {
   const track::options options_;
   const process_identity process_;
   const double opened_;
+  double origin_ = opened_;
+  std::string label_;  // of the series
+  std::string stem_;   // of the files
   std::filesystem::path directory_;
   append_file lines_file_, events_file_;
   std::string lines_, events_;  // not yet written

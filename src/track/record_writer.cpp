@@ -60,6 +60,10 @@ std::filesystem::path record_writer::directory() const {
   const std::lock_guard lock(mutex_);
   return directory_;
 }
+double record_writer::origin() const {
+  const std::lock_guard lock(mutex_);
+  return origin_;
+}
 void record_writer::rethrow_failure() const {
   const std::lock_guard lock(mutex_);
   if (failure_) throw error(static_cast<errc>(failure_.value()), failure_text_);
@@ -140,6 +144,7 @@ void record_writer::record_all() {
   {
     const std::lock_guard lock(mutex_);
     directory_ = files_->directory();
+    origin_ = files_->origin();
     opened_ = true;
   }
   notify();
@@ -214,9 +219,8 @@ void record_writer::write(const std::vector<record>& some) {
 }
 
 void record_writer::sample(process_sampler& process, gpu_sampler& gpu) {
-  // In seconds since the opening, so that the samples of all ranks lie on one axis.
   const double time = seconds_since_1970();
-  const auto step = static_cast<std::int64_t>(time - files_->opened());
+  const auto step = static_cast<std::int64_t>(time - files_->origin());
   if (const std::optional<process_sample> now = process.take()) {
     files_->put({"system/cpu_percent", step, time, now->cpu_percent});
     files_->put({"system/memory_mib", step, time, now->memory_mib});

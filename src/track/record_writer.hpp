@@ -46,6 +46,7 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   bool ended() const;
   track::totals totals() const;
   std::filesystem::path directory() const;
+  double origin() const;  // of the axis of samples, once opened: seconds since 1970
   void rethrow_failure() const;
   const track::options& options() const noexcept { return options_; }
 
@@ -77,6 +78,7 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   mutable std::condition_variable ended_changed_;
   std::vector<timer_ref> watchers_;
   std::filesystem::path directory_;
+  double origin_ = 0;
   progress_counts counts_;
   std::string failure_text_;
   std::error_code failure_;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -93,6 +94,29 @@ std::filesystem::path claim_run_directory(const std::filesystem::path& parent, c
   }
 }
 
+// A symbolic link names the start that made the run: of several that come at once, one.
+void check_resume(const std::filesystem::path& parent, const std::string& identity, const std::string& start,
+                  track::resume rule, const std::string& id) {
+  const std::filesystem::path links = parent / ".tutti", maker = links / ("made-" + identity);
+  if (rule == track::resume::must) {
+    if (target_of(maker).empty())
+      throw error(
+          errc::invalid_argument,
+          fmt::format("there is no run with the id \"{}\" in {} to resume; options::resume = may makes "
+                      "it, options::directory says where runs are",
+                      id, parent.string()));
+    return;
+  }
+  make_directories(links);
+  if (::symlink(start.c_str(), maker.c_str()) == 0) return;
+  if (errno != EEXIST) fail("make", maker, errno);
+  if (rule == track::resume::never && target_of(maker) != start)
+    throw error(errc::invalid_argument,
+                fmt::format("a run with the id \"{}\" is already in {}; another options::id makes a new one, "
+                            "options::resume = may goes on in it",
+                            id, parent.string()));
+}
+
 std::string name_of_now() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
@@ -111,6 +135,17 @@ void check_run_name(const std::string& name) {
                   "options::directory says where it is");
 }
 
+void check_word(const char* what, const std::string& word) {
+  const bool printable =
+      std::none_of(word.begin(), word.end(), [](unsigned char c) { return c < ' ' || c == 0x7F; });
+  if (!word.empty() && word.size() <= 100 && word.front() != '.' && word.find('/') == word.npos && printable)
+    return;
+  throw error(errc::invalid_argument,
+              fmt::format("\"{}\" cannot be options::{}: it is 1 to 100 printable bytes without a slash, and "
+                          "begins with no dot",
+                          printable ? word.substr(0, 120) : "...", what));
+}
+
 bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept {
   try {
     const std::filesystem::path beside = path.parent_path() / ("." + path.filename().string() + ".new");
@@ -125,10 +160,11 @@ bool replace_file(const std::filesystem::path& path, const std::string& content)
   }
 }
 
-bool create_file_once(const std::filesystem::path& path, const std::string& content, int rank) noexcept {
+bool create_file_once(const std::filesystem::path& path, const std::string& content,
+                      const std::string& writer) noexcept {
   try {
     const std::filesystem::path beside =
-        path.parent_path() / fmt::format(".{}.{}", path.filename().string(), rank);
+        path.parent_path() / fmt::format(".{}.{}", path.filename().string(), writer);
     const bool there =
         write_file(beside, content) && (::link(beside.c_str(), path.c_str()) == 0 || errno == EEXIST);
     const int code = errno;

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <string>
+#include <tutti/track.hpp>
 
 namespace tutti::track {
 
@@ -14,16 +15,25 @@ namespace tutti::track {
 std::filesystem::path claim_run_directory(const std::filesystem::path& parent, const std::string& identity,
                                           const std::string& wanted);
 
+// Checks, before it is claimed, whether a run of this identity may be opened. `start` is the same on all ranks
+// that open it together, and differs for each other start. Throws errc::invalid_argument, and errc::system like
+// claim_run_directory.
+void check_resume(const std::filesystem::path& parent, const std::string& identity, const std::string& start,
+                  track::resume rule, const std::string& id);
+
 // Local time as a name: "2026-01-31_23-59-59".
 std::string name_of_now();
 
 // Throws errc::invalid_argument for a name that leaves its directory or hides in it.
 void check_run_name(const std::string& name);
+// The same for options::id and options::label, which `what` names; at most 100 bytes, all printable.
+void check_word(const char* what, const std::string& word);
 
 // A file as a whole or not at all, also for who reads meanwhile: written beside, then renamed. False: errno
 // says why.
 bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept;
 // The same, unless there is one already: that is then left, and true returned.
-bool create_file_once(const std::filesystem::path& path, const std::string& content, int rank) noexcept;
+bool create_file_once(const std::filesystem::path& path, const std::string& content,
+                      const std::string& writer) noexcept;
 
 }  // namespace tutti::track

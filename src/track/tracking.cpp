@@ -3,6 +3,7 @@
 #include <tutti/track.hpp>
 
 #include "comm/identity.hpp"
+#include "core/loop.hpp"
 #include "track/record_queue.hpp"
 #include "track/record_writer.hpp"
 #include "track/run_facts.hpp"
@@ -45,8 +46,11 @@ namespace detail {
 // What the handles of one log share on the loop thread's side.
 class owner {
  public:
-  owner(std::shared_ptr<record_writer> r, communicator c)
-      : writer(std::move(r)), world(std::move(c)), loop_thread_(std::this_thread::get_id()) {}
+  owner(std::shared_ptr<record_writer> r, communicator c, boost::asio::io_context::executor_type e)
+      : writer(std::move(r)),
+        world(std::move(c)),
+        executor(std::move(e)),
+        loop_thread_(std::this_thread::get_id()) {}
   owner(const owner&) = delete;
   owner& operator=(const owner&) = delete;
   ~owner() {
@@ -75,7 +79,8 @@ class owner {
   }
 
   const std::shared_ptr<record_writer> writer;
-  communicator world;      // empty once finishing; on the loop thread only
+  communicator world;  // empty once finishing, and outside of a communicator; on the loop thread only
+  const boost::asio::io_context::executor_type executor;
   bool finishing = false;  // likewise
 
  private:
@@ -88,11 +93,10 @@ class owner {
     next_sample_ = now + interval;
     const counters n = counters_of(world);
     const double time = seconds_since_1970();
-    if (first_sample_ == 0) first_sample_ = time;
     const auto put = [&](const char* name, double value) {
       record r;
       r.name = name;
-      r.step = static_cast<std::int64_t>(time - first_sample_);
+      r.step = static_cast<std::int64_t>(time - writer->origin());
       r.wall_time = time;
       r.said = value;
       writer->queue.push(std::move(r));
@@ -106,7 +110,6 @@ class owner {
   const std::thread::id loop_thread_;
   steady_clock::time_point next_sample_ =
       tutti::detail::after(steady_clock::now(), writer->options().system_metrics);
-  double first_sample_ = 0;
   std::mutex process_mutex_;
   process_sampler process_;
 };
@@ -235,10 +238,10 @@ void log::artifact(std::string_view name, const std::filesystem::path& file) con
 
 task<bool> log::room(std::chrono::milliseconds at_most) const {
   const std::shared_ptr<detail::owner> kept = owner_;
-  if (!kept || !kept->world) co_return true;
+  if (!kept || kept->finishing) co_return true;
   const auto deadline = tutti::detail::after(steady_clock::now(), at_most);
   const auto has_room = [](const record_writer& r) { return r.queue.has_room(); };
-  const bool there_is = co_await wait_until(kept->writer, kept->world.get_executor(), has_room, deadline);
+  const bool there_is = co_await wait_until(kept->writer, kept->executor, has_room, deadline);
   co_return there_is;
 }
 
@@ -253,34 +256,57 @@ task<totals> log::finish() const {
   }
   if (kept->finishing) co_return kept->writer->totals();
   kept->finishing = true;
-  const communicator world = std::exchange(kept->world, {});
+  const communicator world = std::exchange(kept->world, {});  // until the end
   const auto deadline = tutti::detail::after(steady_clock::now(), kept->writer->options().finish_timeout);
   kept->writer->close("finished", deadline);
   const auto ended = [](const record_writer& r) { return r.ended(); };
-  co_await wait_until(kept->writer, world.get_executor(), ended, deadline);
+  co_await wait_until(kept->writer, kept->executor, ended, deadline);
   co_return kept->writer->totals();
 }
 
-task<log> open(communicator c, options o) {
-  if (!c)
-    throw error(errc::invalid_argument, "tracking of an empty communicator: this rank is not a member of it");
-  if (o.ranks == layout::rank_0_only && c.rank() != 0) co_return log();
-  const comm::identity who = comm::identity_of(c);
+namespace {
+
+task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::executor_type executor,
+                  options o) {
   const std::uint64_t number = number_of_this_run(who, o.name);
   const auto timeout = o.open_timeout;
   const std::string directory = o.directory;
-  auto writer = std::make_shared<record_writer>(who, std::move(o), number);
+  auto writer = std::make_shared<record_writer>(std::move(who), std::move(o), number);
   writer->start();
   const auto opened = [](const record_writer& r) { return r.opened(); };
-  const bool is_open = co_await wait_until(writer, c.get_executor(), opened,
-                                           tutti::detail::after(steady_clock::now(), timeout));
+  const bool is_open =
+      co_await wait_until(writer, executor, opened, tutti::detail::after(steady_clock::now(), timeout));
   if (!is_open) {
     writer->close("closed", steady_clock::now());
     throw error(errc::timed_out, "tracking could not open a run in " + directory + " within " +
                                      std::to_string(timeout.count()) + " ms: the disk does not answer");
   }
   writer->rethrow_failure();
-  co_return log(std::make_shared<detail::owner>(std::move(writer), std::move(c)));
+  co_return log(std::make_shared<detail::owner>(std::move(writer), std::move(c), executor));
+}
+
+}  // namespace
+
+task<log> open(communicator c, options o) {
+  if (!c)
+    throw error(errc::invalid_argument, "tracking of an empty communicator: this rank is not a member of it");
+  if (o.ranks == layout::rank_0_only && c.rank() != 0) co_return log();
+  comm::identity who = comm::identity_of(c);
+  const auto executor = c.get_executor();
+  log opened = co_await open_by(std::move(who), std::move(c), executor, std::move(o));
+  co_return opened;
+}
+
+task<log> open(options o) {
+  if (o.id.empty())
+    throw error(errc::invalid_argument,
+                "tracking without a communicator needs options::id, the run that this process writes to");
+  const auto executor =
+      core::loop::here("tracking was opened", "open it in a task that runs there").executor();
+  comm::identity who;
+  who.rank = -1;
+  log opened = co_await open_by(std::move(who), {}, executor, std::move(o));
+  co_return opened;
 }
 
 }  // namespace tutti::track

@@ -91,8 +91,8 @@ TEST_CASE("run directory: names that are no name of a directory") {
 TEST_CASE("files as a whole: replaced, or made once") {
   const tutti::test::scratch_directory scratch;
   const fs::path path = scratch.path() / "f";
-  CHECK(create_file_once(path, "first", 0));
-  CHECK(create_file_once(path, "second", 1));
+  CHECK(create_file_once(path, "first", "rank-0"));
+  CHECK(create_file_once(path, "second", "rank-1"));
   CHECK(scratch.read(path) == "first");
   CHECK(replace_file(path, "third"));
   CHECK(scratch.read(path) == "third");
