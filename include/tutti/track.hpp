@@ -46,7 +46,7 @@ struct options {
   std::string
       name;  // of this run, the same on all ranks; empty: the time. A name that is taken gets "-2", ...
   // Of the run, in its directory: opening it again, after a restart or days later, from any process, goes on in
-  // the same run. Empty: that of the job that tutti-run or TUTTI_JOB_ID names, so that restarts of one job are
+  // the same run. Empty: that of the job (TUTTI_JOB_ID, WORLD_SIZE: tutti-run sets them), so that restarts of one job are
   // one run; without a job, a new run. A single word as for a directory: no slash, no dot in front, at most
   // 100 bytes.
   std::string id;

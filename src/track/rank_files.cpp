@@ -75,7 +75,7 @@ std::string default_id(const comm::identity& who, std::uint64_t number, const st
   const char* const job = std::getenv("TUTTI_JOB_ID");
   std::set<std::pair<std::string, std::int64_t>> processes;
   for (const comm::place& p : who.places) processes.emplace(p.host, p.pid);
-  const char* const size = std::getenv("TUTTI_WORLD_SIZE");
+  const char* const size = std::getenv("WORLD_SIZE");
   const bool is_job = job != nullptr && *job != '\0' && size != nullptr && who.name == "world" &&
                       processes.size() == who.places.size() && std::to_string(processes.size()) == size;
   const std::string origin =

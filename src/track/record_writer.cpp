@@ -122,6 +122,8 @@ void record_writer::run() noexcept {
     failure_ = make_error_code(errc::system);
     failure_text_ = e.what();
   }
+  // Whoever sees that this log has ended may open its label again.
+  files_.reset();
   queue.close();
   {
     const std::lock_guard lock(mutex_);

@@ -104,6 +104,45 @@ tutti::task<> stopped(tutti::communicator world, drill d) {
   ::kill(pids[victim], SIGCONT);
 }
 
+// Says steps [from, to) and returns once they are on disk; false if that takes too long.
+tutti::task<bool> say_loss(tutti::track::log log, int from, int to) {
+  for (int step = from; step < to; ++step) log.scalar("loss", step, from == 0 ? 1 : 2);
+  const auto deadline = tutti::now() + std::chrono::seconds(60);
+  while (log.so_far().written < static_cast<std::uint64_t>(to - from) && tutti::now() < deadline)
+    co_await tutti::sleep_for(std::chrono::milliseconds(1));
+  co_return log.so_far().written >= static_cast<std::uint64_t>(to - from);
+}
+
+// The first start says steps 0 to 49 and waits to be killed; each later one goes on from step 30.
+tutti::task<int> continued(tutti::communicator world, drill d) {
+  tutti::track::options o;
+  o.directory = d.directory;
+  o.system_metrics = std::chrono::milliseconds(0);
+  o.console = false;
+  if (d.name != "restarted") o.id = "continued";
+  const char* const restarts = std::getenv("TUTTI_RESTART_COUNT");
+  const bool first =
+      d.name == "first" || (d.name == "restarted" && (restarts == nullptr || *restarts == '0'));
+  tutti::track::log log;
+  if (d.name == "outside") {
+    o.label = "evaluation";
+    log = co_await tutti::track::open(o);
+  } else {
+    log = co_await tutti::track::open(world, o);
+  }
+  const bool written = co_await say_loss(log, first ? 0 : 30, first ? 50 : 80);
+  if (!written) co_return 9;
+  if (first) {
+    co_await world.barrier();
+    if (d.name == "restarted") std::_Exit(3);
+    std::printf("all is written\n");
+    std::fflush(stdout);
+    co_await tutti::sleep_for(std::chrono::hours(1));
+  }
+  const tutti::track::totals t = co_await log.finish();
+  co_return t.complete ? 0 : 8;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -112,6 +151,8 @@ int main(int argc, char** argv) {
   d.directory = argv[1];
   d.name = argv[2];
   d.number = argc > 3 ? std::atol(argv[3]) : 0;
+  if (d.name == "first" || d.name == "again" || d.name == "outside" || d.name == "restarted")
+    return tutti::run([&d](tutti::communicator world) { return continued(world, d); });
   return tutti::run([&d](tutti::communicator world) {
     if (d.name == "last_output") return last_output(world, d);
     if (d.name == "killed") return killed_while_tracking(world, d);

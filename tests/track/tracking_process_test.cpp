@@ -2,6 +2,7 @@
 // Tracking by ranks that are processes, which die and stop: the run stays readable, and nobody waits for
 // anybody.
 #include "launch/launched.hpp"
+#include "report/run_data.hpp"
 #include "support/command.hpp"
 #include "support/local_world.hpp"
 #include "support/scratch_directory.hpp"
@@ -14,6 +15,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -107,6 +109,73 @@ TEST_CASE("tracking: a stopped rank holds up neither open nor finish of the othe
     // It has gone on since.
     CHECK(check_readable(scratch.path() / "run", 1) == 100);
   }
+}
+
+namespace {
+
+// What the ranks below `again` said twice is there once, as it was said last.
+void check_continued(const tutti::report::run_data& run, int again) {
+  REQUIRE(run.ranks.size() >= 4);
+  CHECK(run.absent() == 0);
+  for (int rank = 0; rank < 4; ++rank) {
+    CAPTURE(rank);
+    const auto& loss = run.ranks[static_cast<std::size_t>(rank)].series.at("loss");
+    REQUIRE(loss.size() == (rank < again ? 80 : 50));
+    for (std::size_t i = 0; i < loss.size(); ++i) {
+      CHECK(loss[i].step == static_cast<double>(i));
+      CHECK(loss[i].value == (rank < again && i >= 30 ? 2 : 1));
+    }
+  }
+}
+
+}  // namespace
+
+TEST_CASE(
+    "tracking: all four ranks are killed, two go on, a process outside joins: one run, a curve a label") {
+  const scratch_directory scratch;
+  const std::string directory = scratch.path().string();
+  {
+    launched job({"-n", "4", "--tag-output", "never", TUTTI_TRACK_DRILL_PATH, directory, "first"});
+    job.wait_for("all is written", 4);
+    job.signal(SIGKILL);
+    job.finish();
+  }
+  const ending again =
+      launched({"-n", "2", "--tag-output", "never", TUTTI_TRACK_DRILL_PATH, directory, "again"}).finish();
+  CAPTURE(again.error);
+  CHECK(again.exit_code == 0);
+  const ending outside = launched({directory, "outside"}, {}, -1, TUTTI_TRACK_DRILL_PATH).finish();
+  CAPTURE(outside.error);
+  CHECK(outside.exit_code == 0);
+
+  const fs::path run = only_run(scratch.path());
+  const tutti::report::run_data read = tutti::report::read_run(run);
+  check_continued(read, 2);
+  REQUIRE(read.ranks.size() == 5);
+  CHECK(read.ranks[4].label == "evaluation");
+  CHECK(read.ranks[4].series.at("loss").size() == 50);
+  // The event files of the run have one tag for each label, whichever process wrote it.
+  std::map<std::string, int> events;
+  for (const auto& entry : fs::directory_iterator(run))
+    if (entry.path().filename().string().starts_with("events."))
+      for (const read_event& e : read_events(contents(entry.path())).events)
+        if (e.kind == "scalar") ++events[e.tag];
+  const std::map<std::string, int> expected{{"loss/rank_0", 100},
+                                            {"loss/rank_1", 100},
+                                            {"loss/rank_2", 50},
+                                            {"loss/rank_3", 50},
+                                            {"loss/evaluation", 50}};
+  CHECK(events == expected);
+}
+
+TEST_CASE("tracking: the restarts of one job are one run without an id") {
+  const scratch_directory scratch;
+  const ending end = launched({"-n", "4", "--tag-output", "never", "--on-failure", "restart-all",
+                               TUTTI_TRACK_DRILL_PATH, scratch.path().string(), "restarted"})
+                         .finish();
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  check_continued(tutti::report::read_run(only_run(scratch.path())), 4);
 }
 
 TEST_CASE("tracking: TensorBoard's own reader sees all of it") {
