@@ -25,7 +25,9 @@ namespace tutti::track {
 enum class layout {
   single_run,    // all ranks in one run, whose series are named by rank: "loss/rank_2"
   run_per_rank,  // a run of each rank, all in one group (directory): "loss" in each
-  rank_0_only    // what the other ranks say goes nowhere
+  // What the other ranks say goes nowhere. Each keeps its own samples of processor, memory, GPU and messages
+  // beside rank 0's files.
+  rank_0_only
 };
 
 // What happens when a rank says more than its disk takes: either way it is counted.
@@ -132,9 +134,9 @@ class log {
  public:
   log() noexcept = default;
   explicit log(std::shared_ptr<detail::owner> o) noexcept : owner_(std::move(o)) {}
-  // Whether this rank writes.
-  explicit operator bool() const noexcept { return owner_ != nullptr; }
-  // Of the run (with run_per_rank, of this rank's); empty when this rank does not write.
+  // Whether what this rank says is written.
+  explicit operator bool() const noexcept;
+  // Of the run (with run_per_rank, of this rank's); empty when what it says is not written.
   std::filesystem::path directory() const;
 
   // A number of the series `name`.

@@ -46,10 +46,12 @@ namespace detail {
 // What the handles of one log share on the loop thread's side.
 class owner {
  public:
-  owner(std::shared_ptr<record_writer> r, communicator c, boost::asio::io_context::executor_type e)
+  owner(std::shared_ptr<record_writer> r, communicator c, boost::asio::io_context::executor_type e,
+        bool samples)
       : writer(std::move(r)),
         world(std::move(c)),
         executor(std::move(e)),
+        samples_only(samples),
         loop_thread_(std::this_thread::get_id()) {}
   owner(const owner&) = delete;
   owner& operator=(const owner&) = delete;
@@ -82,8 +84,8 @@ class owner {
   communicator world;  // empty once finishing, and outside of a communicator; on the loop thread only
   const boost::asio::io_context::executor_type executor;
   bool finishing = false;  // likewise
+  const bool samples_only;
 
- private:
   // A rank's counters can be read on its loop thread only: along with what it says there.
   void sample_messages() {
     const auto interval = writer->options().system_metrics;
@@ -107,6 +109,7 @@ class owner {
     put("communication/stalls", static_cast<double>(n.stalls));
   }
 
+ private:
   const std::thread::id loop_thread_;
   steady_clock::time_point next_sample_ =
       tutti::detail::after(steady_clock::now(), writer->options().system_metrics);
@@ -157,6 +160,7 @@ template <class F>
 void say(const std::shared_ptr<detail::owner>& owner, F said) noexcept {
   if (!owner) return;
   try {
+    if (owner->samples_only) return owner->sample_messages();
     said(*owner);
   } catch (...) {
     owner->writer->queue.count_dropped();
@@ -165,8 +169,10 @@ void say(const std::shared_ptr<detail::owner>& owner, F said) noexcept {
 
 }  // namespace
 
+log::operator bool() const noexcept { return owner_ && !owner_->samples_only; }
+
 std::filesystem::path log::directory() const {
-  return owner_ ? owner_->writer->directory() : std::filesystem::path();
+  return *this ? owner_->writer->directory() : std::filesystem::path();
 }
 
 void log::scalar(std::string_view name, std::int64_t step, double number) const noexcept {
@@ -269,6 +275,9 @@ namespace {
 task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::executor_type executor,
                   options o) {
   const std::uint64_t number = number_of_this_run(who, o.name);
+  const bool samples_only = o.ranks == layout::rank_0_only && who.rank > 0;
+  if (samples_only && o.system_metrics.count() == 0) co_return log();
+  if (samples_only) o.console = false;
   const auto timeout = o.open_timeout;
   const std::string directory = o.directory;
   auto writer = std::make_shared<record_writer>(std::move(who), std::move(o), number);
@@ -282,7 +291,7 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
                                      std::to_string(timeout.count()) + " ms: the disk does not answer");
   }
   writer->rethrow_failure();
-  co_return log(std::make_shared<detail::owner>(std::move(writer), std::move(c), executor));
+  co_return log(std::make_shared<detail::owner>(std::move(writer), std::move(c), executor, samples_only));
 }
 
 }  // namespace
@@ -290,7 +299,6 @@ task<log> open_by(comm::identity who, communicator c, boost::asio::io_context::e
 task<log> open(communicator c, options o) {
   if (!c)
     throw error(errc::invalid_argument, "tracking of an empty communicator: this rank is not a member of it");
-  if (o.ranks == layout::rank_0_only && c.rank() != 0) co_return log();
   comm::identity who = comm::identity_of(c);
   const auto executor = c.get_executor();
   log opened = co_await open_by(std::move(who), std::move(c), executor, std::move(o));

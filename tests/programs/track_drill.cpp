@@ -104,6 +104,14 @@ tutti::task<> stopped(tutti::communicator world, drill d) {
   ::kill(pids[victim], SIGCONT);
 }
 
+tutti::task<> from_rank_0_only(tutti::communicator world, drill d) {
+  tutti::track::options o = options_of(d);
+  o.ranks = tutti::track::layout::rank_0_only;
+  tutti::track::log log = co_await tutti::track::open(world, o);
+  say_some(log, 100);
+  co_await log.finish();
+}
+
 // Says steps [from, to) and returns once they are on disk; false if that takes too long.
 tutti::task<bool> say_loss(tutti::track::log log, int from, int to) {
   for (int step = from; step < to; ++step) log.scalar("loss", step, from == 0 ? 1 : 2);
@@ -155,6 +163,7 @@ int main(int argc, char** argv) {
     return tutti::run([&d](tutti::communicator world) { return continued(world, d); });
   return tutti::run([&d](tutti::communicator world) {
     if (d.name == "last_output") return last_output(world, d);
+    if (d.name == "rank_0_only") return from_rank_0_only(world, d);
     if (d.name == "killed") return killed_while_tracking(world, d);
     return stopped(world, d);
   });

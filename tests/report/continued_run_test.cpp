@@ -194,3 +194,23 @@ TEST_CASE("tracking continued: a record that a crash cut short is gone, those be
   CHECK(read_lines(run, 0).size() == 10);
   CHECK(report::read_run(run).ranks.at(0).unreadable_lines == 0);
 }
+
+TEST_CASE("rank 0 only: the report has samples of all three ranks, and curves of rank 0 alone") {
+  const scratch_directory scratch;
+  track::options o = options_of(scratch);
+  o.ranks = track::layout::rank_0_only;
+  o.system_metrics = std::chrono::milliseconds(20);
+  start(3, o, 0, 5, 1);
+  const report::run_data read = report::read_run(only_run(scratch.path() / "runs"));
+  REQUIRE(read.ranks.size() == 3);
+  CHECK(read.absent() == 0);
+  for (const report::rank_data& r : read.ranks) {
+    CAPTURE(r.rank);
+    CHECK(r.state == report::rank_state::finished);
+    for (const char* name : {"system/cpu_percent", "system/memory_mib"}) {
+      REQUIRE(r.series.contains(name));
+      CHECK(r.series.at(name).back().value >= 0);
+    }
+    CHECK(r.series.contains("loss") == (r.rank == 0));
+  }
+}

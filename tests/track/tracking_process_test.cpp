@@ -178,6 +178,30 @@ TEST_CASE("tracking: the restarts of one job are one run without an id") {
   check_continued(tutti::report::read_run(only_run(scratch.path())), 4);
 }
 
+TEST_CASE("tracking: rank 0 only: the GPU of every rank is sampled") {
+  const scratch_directory scratch;
+  // The loader finds it in place of a driver's.
+  const fs::path library = scratch.path() / "libnvidia-ml.so.1";
+  fs::copy_file(TUTTI_FAKE_NVML_PATH, library);
+  const std::string directory = (scratch.path() / "runs").string();
+  const ending end =
+      launched({"-n", "3", "--tag-output", "never", TUTTI_TRACK_DRILL_PATH, directory, "rank_0_only"},
+               {"LD_LIBRARY_PATH=" + scratch.path().string(), "CUDA_VISIBLE_DEVICES=0,1,2"})
+          .finish();
+  CAPTURE(end.error);
+  CHECK(end.exit_code == 0);
+  const tutti::report::run_data read = tutti::report::read_run(only_run(directory));
+  REQUIRE(read.ranks.size() == 3);
+  for (const tutti::report::rank_data& r : read.ranks) {
+    CAPTURE(r.rank);
+    // The stand-in's device i is busy for 10 * i percent and has i + 1 GiB in use.
+    REQUIRE(r.series.contains("system/gpu_percent"));
+    CHECK(r.series.at("system/gpu_percent").back().value == 10 * r.rank);
+    CHECK(r.series.at("system/gpu_memory_mib").back().value == 1024 * (r.rank + 1));
+    CHECK(r.series.contains("n") == (r.rank == 0));
+  }
+}
+
 TEST_CASE("tracking: TensorBoard's own reader sees all of it") {
   const std::string python = std::getenv("TUTTI_TENSORBOARD_PYTHON") != nullptr
                                  ? std::getenv("TUTTI_TENSORBOARD_PYTHON")

@@ -134,7 +134,60 @@ TEST_CASE("tracking: a run for each rank in one group, or rank 0's only") {
   });
   const fs::path run = scratch.path() / "runs" / "first";
   CHECK(lines_of(run, 0, "loss").size() == 1);
-  CHECK_FALSE(fs::exists(run / "rank-1.jsonl"));
+  CHECK(lines_of(run, 1, "loss").empty());
+  CHECK_FALSE(lines_of(run, 1, "system/memory_mib").empty());
+
+  o.name = "no samples";
+  o.system_metrics = std::chrono::milliseconds(0);
+  run_local(2, [&o](communicator world) -> task<> {
+    const track::log log = co_await track::open(world, o);
+    log.scalar("loss", 1, 1);
+    co_await log.finish();
+  });
+  CHECK(lines_of(scratch.path() / "runs" / o.name, 0, "loss").size() == 1);
+  CHECK_FALSE(fs::exists(scratch.path() / "runs" / o.name / "rank-1.jsonl"));
+}
+
+namespace {
+
+// All that a rank may say, of which only the samples are kept on ranks other than 0.
+task<> say_to_rank_0_only(communicator world, track::options o) {
+  const track::log log = co_await track::open(world, o);
+  TUTTI_EXPECT(static_cast<bool>(log) == (world.rank() == 0));
+  TUTTI_EXPECT(log.directory().empty() == (world.rank() != 0));
+  log.text("remark", 0, "hello");
+  log.image("no picture", 1, {});
+  track::step_times times;
+  times.compute_seconds = 0.5;
+  log.times(6, times);
+  for (int i = 0; i < 20; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(3));
+    log.scalar("loss", i, i);
+  }
+  const track::totals t = co_await log.finish();
+  TUTTI_EXPECT(t.complete && t.failed == 0 && t.dropped == (world.rank() == 0 ? 1U : 0U));
+}
+
+}  // namespace
+
+TEST_CASE("tracking: rank 0 only: the other ranks keep their samples, and nothing that they say") {
+  const scratch_directory scratch;
+  track::options o = options_in(scratch);
+  o.ranks = track::layout::rank_0_only;
+  o.system_metrics = std::chrono::milliseconds(20);
+  run_local(3, [&o](communicator world) { return say_to_rank_0_only(std::move(world), o); });
+  const fs::path run = only_run(scratch.path() / "runs");
+  for (const int rank : {0, 1, 2}) {
+    CAPTURE(rank);
+    for (const char* name : {"system/cpu_percent", "system/memory_mib", "communication/sends"})
+      CHECK_FALSE(lines_of(run, rank, name).empty());
+    CHECK(lines_of(run, rank, "loss").size() == (rank == 0 ? 20 : 0));
+    if (rank == 0) continue;
+    for (const auto& line : read_lines(run, rank)) {
+      const std::string name = line.value("name", "");
+      CHECK((name.starts_with("system/") || name.starts_with("communication/")));
+    }
+  }
 }
 
 TEST_CASE("tracking: ranks need not take part, and a second run is another") {
