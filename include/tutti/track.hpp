@@ -23,7 +23,7 @@
 namespace tutti::track {
 
 enum class layout {
-  single_run,    // all ranks in one run, whose series are named by rank: "loss/rank_2"
+  single_run,    // all ranks in one run: TensorBoard shows one plot of "loss", with a line per rank
   run_per_rank,  // a run of each rank, all in one group (directory): "loss" in each
   // What the other ranks say goes nowhere. Each keeps its own samples of processor, memory, GPU and messages
   // beside rank 0's files.
@@ -180,7 +180,8 @@ class log {
 // answer). On the loop thread of `c`, of which the log holds a handle until finish().
 //
 // A run whose id exists goes on. This rank's records follow those of its label; a record that a crash cut short
-// is removed. A step that is said twice counts as it was said last. Errors also: errc::invalid_argument (an id
+// is removed. A step that is said twice counts as it was said last; TensorBoard also drops what an earlier start
+// said of that series at later steps. Errors also: errc::invalid_argument (an id
 // or a label that is no word; an id that exists or is missing, by options::resume; a label that another log
 // writes now, which is not touched).
 task<log> open(communicator c, options o = {});

@@ -4,6 +4,7 @@
 
 #include "base/unique_fd.hpp"
 
+#include <cstdint>
 #include <filesystem>
 #include <string_view>
 
@@ -21,6 +22,7 @@ class append_file {
   int cut_to_whole_lines() noexcept;
   // All of it or nothing: what a full disk has taken of it is taken back. 0, or errno.
   int append(std::string_view bytes) noexcept;
+  std::uint64_t size() const noexcept { return size_; }
 
  private:
   base::unique_fd file_;

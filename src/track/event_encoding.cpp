@@ -9,6 +9,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 namespace tutti::track {
 namespace {
 
@@ -56,8 +58,17 @@ wire_message tagged(const event_place& at) { return wire_message().text(1, at.ta
 
 }  // namespace
 
-void put_version(std::string& to, double wall_time) {
-  put_record(to, wire_message().real(1, wall_time).text(3, "brain.Event:2"));
+// From version 2 on, TensorBoard's Python loader drops steps of an earlier start only at a SessionLog, and then
+// of all tags, although an epoch and a sample's second are no steps of the training. In version 1 it drops those
+// of the tag of an event whose step is less than that of the event before; its data server always drops by tag.
+void put_version(std::string& to, double wall_time, bool goes_on) {
+  put_record(to, wire_message().real(1, wall_time).text(3, goes_on ? "brain.Event:1" : "brain.Event:2"));
+}
+
+void put_restart(std::string& to, const event_place& first) {
+  const std::int64_t greater =
+      first.step < std::numeric_limits<std::int64_t>::max() ? first.step + 1 : first.step;
+  put_record(to, wire_message().real(1, first.wall_time).integer(2, greater).message(5, wire_message()));
 }
 
 void put_scalar(std::string& to, const event_place& at, double number) {

@@ -20,7 +20,12 @@ struct event_place {
 };
 
 // Each appends one record to `to`.
-void put_version(std::string& to, double wall_time);  // the first of a file
+// The first of a file. `goes_on`: the file follows others of its run; put_restart() then comes before the first
+// event of each tag.
+void put_version(std::string& to, double wall_time, bool goes_on = false);
+// Before the first event of a tag in a file that follows others of its run. TensorBoard then drops what these
+// have of the tag at this step and later; it keeps all other tags.
+void put_restart(std::string& to, const event_place& first);
 void put_scalar(std::string& to, const event_place& at, double number);
 void put_text(std::string& to, const event_place& at, std::string_view words);
 void put_histogram(std::string& to, const event_place& at, const histogram& h);

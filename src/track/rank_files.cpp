@@ -70,6 +70,27 @@ std::string stem_of(const std::string& label) {
   return is_rank ? "rank-" + digits : "label-" + label;
 }
 
+// The folder of a label's event files, which TensorBoard shows as the name of its line. No two labels have one;
+// none is that of another file or folder of the run.
+std::string event_folder_of(const std::string& label) {
+  const bool is_taken = label == "artifacts" || label == "console" || label == "images" ||
+                        label.starts_with("rank-") || label.starts_with("label-") ||
+                        label.ends_with(".json") || label.ends_with(".jsonl");
+  return is_taken ? "label-" + label : label;
+}
+
+// The time in the name of a new event file: readers take files in the order of their names.
+double event_file_time(const fs::path& folder, double now) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string(), prefix = "events.out.tfevents.";
+    if (!name.starts_with(prefix)) continue;
+    const auto second = std::strtoll(name.c_str() + prefix.size(), nullptr, 10);
+    now = std::max(now, static_cast<double>(second) + 1);
+  }
+  return now;
+}
+
 // The world of the job has the same at each start of it; every other communicator has one of its own.
 std::string default_id(const comm::identity& who, std::uint64_t number, const std::string& name) {
   const char* const job = std::getenv("TUTTI_JOB_ID");
@@ -123,7 +144,9 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
   const std::string name = directory_.filename().string();
   if (o.ranks == layout::run_per_rank) directory_ /= stem_;
   std::error_code code;
-  fs::create_directories(o.console ? directory_ / "console" : directory_, code);
+  const fs::path events = o.ranks == layout::run_per_rank ? directory_ : directory_ / event_folder_of(label_);
+  fs::create_directories(events, code);
+  if (!code && o.console) fs::create_directories(directory_ / "console", code);
   if (code) throw error(errc::system, "tracking cannot make " + directory_.string() + ": " + code.message());
 
   lines_file_ = append_file(directory_ / (stem_ + ".jsonl"));
@@ -141,8 +164,10 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
   if (::stat((directory_ / "run.json").c_str(), &made) == 0)
     origin_ = std::min(opened_, static_cast<double>(made.st_mtim.tv_sec));
   const std::string ending = stem_.starts_with("rank-") ? stem_.substr(5) : stem_;
-  events_file_ = append_file(directory_ / event_file_name(opened_, process_.host, process_.pid, ending));
-  put_version(events_, opened_);
+  const double event_time = event_file_time(events, opened_);
+  goes_on_ = lines_file_.size() > 0;
+  events_file_ = append_file(events / event_file_name(event_time, process_.host, process_.pid, ending));
+  put_version(events_, opened_, goes_on_);
   flush();
   put_status("running", {}, "");
   if (!failure_.empty())
@@ -151,11 +176,9 @@ rank_files::rank_files(const comm::identity& who, const options& o, std::uint64_
 
 fs::path rank_files::console_stem() const { return directory_ / "console" / stem_; }
 
-std::string rank_files::tag_of(const std::string& name) const {
-  // Rank 0's series are the run's own where only it speaks; those of others beside it are labelled.
-  const bool alone =
-      options_.ranks == layout::run_per_rank || (options_.ranks == layout::rank_0_only && label_ == "rank_0");
-  return alone ? name : name + "/" + label_;
+std::string& rank_files::events_at(const event_place& place) {
+  if (goes_on_ && tags_.emplace(place.tag).second) put_restart(events_, place);
+  return events_;
 }
 
 std::string rank_files::run_facts_json(const std::string& name) const {
@@ -220,8 +243,7 @@ bool rank_files::put_file(const std::string& folder, const std::string& name, st
 struct rank_files::putter {
   rank_files& files;
   const record& r;
-  const std::string tag = files.tag_of(r.name);
-  const event_place place{tag, r.step, r.wall_time};
+  const event_place place{r.name, r.step, r.wall_time};
 
   json_object begin(const char* kind) const {
     return json_object().add("kind", kind).add("name", r.name).add("step", r.step).add("time", r.wall_time);
@@ -232,16 +254,16 @@ struct rank_files::putter {
     return true;
   }
   bool operator()(double number) const {
-    put_scalar(files.events_, place, number);
+    put_scalar(files.events_at(place), place, number);
     return end(begin("scalar").add("value", number));
   }
   bool operator()(const text_record& t) const {
-    put_text(files.events_, place, t.content);
+    put_text(files.events_at(place), place, t.content);
     return end(begin("text").add("value", t.content));
   }
   bool operator()(const histogram_record& values) const {
     const histogram h = histogram_of(values.values);
-    put_histogram(files.events_, place, h);
+    put_histogram(files.events_at(place), place, h);
     return end(begin("histogram")
                    .add("min", h.min)
                    .add("max", h.max)
@@ -258,12 +280,12 @@ struct rank_files::putter {
     std::string path;
     const bool kept = files.put_file("images", file_name(r.name) + "-" + std::to_string(r.step) + ".png", png,
                                      nullptr, path);
-    put_image(files.events_, place, i.width, i.height, i.channels, png);
+    put_image(files.events_at(place), place, i.width, i.height, i.channels, png);
     return end(begin("image").add("width", i.width).add("height", i.height).add("file", path)) && kept;
   }
   bool operator()(const hyperparameter_record& h) const {
     for (const auto& [name, v] : h.values) files.hyperparameters_.insert_or_assign(name, v);
-    // TensorBoard has one set for a run: in a single run, rank 0's.
+    // A set of each TensorBoard run would be a row of its own on its page: in a single run, rank 0's.
     if (files.options_.ranks != layout::single_run || files.who_.rank == 0)
       put_hyperparameters(files.events_, r.wall_time, files.hyperparameters_);
     return end(json_object()

@@ -4,20 +4,24 @@
 //   run.json                  what the run is; by whichever rank comes first
 //   rank-3.json               this rank: host, process, and a sign of life; replaced at each heartbeat
 //   rank-3.jsonl              all that it said, one JSON object a line
-//   events.out.tfevents.*     the same for TensorBoard
+//   rank_3/events.out.tfevents.*   the same for TensorBoard, to which each label is a run; one file a start
 //   console/rank-3.out, .err  what it printed
 //   artifacts/rank-3/, images/rank-3/
 //
-// What is not labelled as a rank has "label-<label>" in place of "rank-3".
+// What is not labelled as a rank has "label-<label>" in place of "rank-3", and "<label>" in place of "rank_3".
+// With a run per rank, all of it is in rank-3/, and so are its event files.
 #pragma once
 
 #include "comm/identity.hpp"
 #include "track/append_file.hpp"
+#include "track/event_encoding.hpp"
 #include "track/record.hpp"
 #include "track/run_facts.hpp"
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -52,7 +56,8 @@ class rank_files {
 
  private:
   struct putter;
-  std::string tag_of(const std::string& name) const;
+  // Where the event of this place goes.
+  std::string& events_at(const event_place& place);
   bool put_file(const std::string& folder, const std::string& name, std::string_view bytes,
                 const std::filesystem::path* from, std::string& path_in_run);
   std::string run_facts_json(const std::string& name) const;
@@ -67,7 +72,9 @@ class rank_files {
   std::string stem_;   // of the files
   std::filesystem::path directory_;
   append_file lines_file_, events_file_;
-  std::string lines_, events_;  // not yet written
+  std::string lines_, events_;               // not yet written
+  bool goes_on_ = false;                     // what another start has written
+  std::set<std::string, std::less<>> tags_;  // of this start, where it goes on
   track::hyperparameter_map hyperparameters_;
   std::string failure_;
 };

@@ -60,6 +60,20 @@ TEST_CASE("event encoding: known bytes") {
         "brain.Event:2");
 }
 
+TEST_CASE("event encoding: a file that follows others, and a restart of a tag") {
+  std::string file;
+  put_version(file, 1, true);
+  put_restart(file, {"loss", 30, 2});
+  put_scalar(file, {"loss", 30, 2}, 0.5);
+  put_restart(file, {"last", std::numeric_limits<std::int64_t>::max(), 3});
+  const auto read = read_events(file);
+  REQUIRE(read.events.size() == 4);
+  CHECK(read.events[0].content == "brain.Event:1");
+  CHECK((read.events[1].kind == "restart" && read.events[1].step == 31 && read.events[1].wall_time == 2));
+  CHECK((read.events[2].kind == "scalar" && read.events[2].step == 30));
+  CHECK(read.events[3].step == std::numeric_limits<std::int64_t>::max());
+}
+
 TEST_CASE("event encoding: the reader of the tests refuses what is broken, and sees what is cut") {
   std::string file;
   put_version(file, 1);

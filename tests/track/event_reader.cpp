@@ -252,6 +252,7 @@ read_event read_event_message(std::string_view bytes) {
           if (summary.number != 1 || ++values > 1) summary.unknown();
           read_value(summary.text(true), e);
         }
+        if (values == 0) e.kind = "restart";
         break;
       }
       default:
@@ -298,7 +299,7 @@ read_file read_events(std::string_view bytes) {
     at += 16 + length;
   }
   if (out.events.empty() || out.events.front().kind != "version" ||
-      out.events.front().content != "brain.Event:2")
+      (out.events.front().content != "brain.Event:2" && out.events.front().content != "brain.Event:1"))
     refuse("it does not begin with its version");
   return out;
 }

@@ -16,7 +16,7 @@ struct read_histogram {
 };
 
 struct read_event {
-  std::string kind;  // version, scalar, text, histogram, image, hyperparameters
+  std::string kind;  // version, restart (of no values), scalar, text, histogram, image, hyperparameters
   double wall_time = 0;
   std::int64_t step = 0;
   std::string tag;

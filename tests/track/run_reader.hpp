@@ -10,7 +10,9 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tutti::test {
@@ -51,14 +53,25 @@ inline std::vector<nlohmann::json> lines_of(const std::filesystem::path& run, in
   return lines;
 }
 
-// The event files of a rank end with its number.
+// The event files in a folder, in the order in which TensorBoard reads them.
+inline std::vector<read_file> event_files(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    if (entry.path().filename().string().starts_with("events.out.tfevents.")) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  std::vector<read_file> read;
+  for (const auto& file : files) read.push_back(read_events(contents(file)));
+  return read;
+}
+
+// The event file of a rank that has started once.
 inline read_file events_of(const std::filesystem::path& run, int rank) {
-  for (const auto& entry : std::filesystem::directory_iterator(run)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("events.out.tfevents.") && name.ends_with("." + std::to_string(rank)))
-      return read_events(contents(entry.path()));
-  }
-  throw std::runtime_error("no event file of rank " + std::to_string(rank) + " in " + run.string());
+  const std::filesystem::path folder = run / ("rank_" + std::to_string(rank));
+  std::vector<read_file> files = event_files(std::filesystem::exists(folder) ? folder : run);
+  if (files.size() != 1)
+    throw std::runtime_error(std::to_string(files.size()) + " event files of rank " + std::to_string(rank) +
+                             " in " + run.string());
+  return std::move(files.front());
 }
 
 }  // namespace tutti::test

@@ -15,7 +15,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,7 +40,7 @@ std::size_t check_readable(const fs::path& run, int rank) {
   for (std::size_t i = 1; i < lines.size(); ++i)
     if (lines[i]["step"] != lines[i - 1]["step"].get<int>() + 1) FAIL("a record is missing in between");
   std::size_t events = 0;
-  for (const read_event& e : events_of(run, rank).events) events += e.tag == "n/rank_" + std::to_string(rank);
+  for (const read_event& e : events_of(run, rank).events) events += e.tag == "n";
   // Killed between the two files, or in one of them.
   CHECK(events <= lines.size());
   return lines.size();
@@ -130,10 +129,10 @@ void check_continued(const tutti::report::run_data& run, int again) {
 
 }  // namespace
 
-TEST_CASE(
-    "tracking: all four ranks are killed, two go on, a process outside joins: one run, a curve a label") {
-  const scratch_directory scratch;
-  const std::string directory = scratch.path().string();
+namespace {
+
+// Four ranks that are all killed at step 50, two that go on at step 30, and a process outside.
+void start_three_times(const std::string& directory) {
   {
     launched job({"-n", "4", "--tag-output", "never", TUTTI_TRACK_DRILL_PATH, directory, "first"});
     job.wait_for("all is written", 4);
@@ -147,25 +146,40 @@ TEST_CASE(
   const ending outside = launched({directory, "outside"}, {}, -1, TUTTI_TRACK_DRILL_PATH).finish();
   CAPTURE(outside.error);
   CHECK(outside.exit_code == 0);
+}
 
+// First and last step of "loss" in each event file, as TensorBoard takes them.
+std::string steps_of_files(const fs::path& folder) {
+  std::string steps;
+  for (const read_file& file : event_files(folder)) {
+    std::vector<std::int64_t> of_loss;
+    for (const read_event& e : file.events)
+      if (e.kind == "scalar" && e.tag == "loss") of_loss.push_back(e.step);
+    REQUIRE_FALSE(of_loss.empty());
+    steps += std::to_string(of_loss.front()) + "-" + std::to_string(of_loss.back()) + " ";
+  }
+  return steps;
+}
+
+}  // namespace
+
+TEST_CASE(
+    "tracking: all four ranks are killed, two go on, a process outside joins: one run, a curve a label") {
+  const scratch_directory scratch;
+  start_three_times(scratch.path().string());
   const fs::path run = only_run(scratch.path());
   const tutti::report::run_data read = tutti::report::read_run(run);
   check_continued(read, 2);
   REQUIRE(read.ranks.size() == 5);
   CHECK(read.ranks[4].label == "evaluation");
   CHECK(read.ranks[4].series.at("loss").size() == 50);
-  // The event files of the run have one tag for each label, whichever process wrote it.
-  std::map<std::string, int> events;
-  for (const auto& entry : fs::directory_iterator(run))
-    if (entry.path().filename().string().starts_with("events."))
-      for (const read_event& e : read_events(contents(entry.path())).events)
-        if (e.kind == "scalar") ++events[e.tag];
-  const std::map<std::string, int> expected{{"loss/rank_0", 100},
-                                            {"loss/rank_1", 100},
-                                            {"loss/rank_2", 50},
-                                            {"loss/rank_3", 50},
-                                            {"loss/evaluation", 50}};
-  CHECK(events == expected);
+  for (const std::string label : {"rank_0", "rank_1", "rank_2", "rank_3", "evaluation"}) {
+    CAPTURE(label);
+    const bool went_on = label == "rank_0" || label == "rank_1";
+    CHECK(steps_of_files(run / label) == (went_on                 ? "0-49 30-79 "
+                                          : label == "evaluation" ? "30-79 "
+                                                                  : "0-49 "));
+  }
 }
 
 TEST_CASE("tracking: the restarts of one job are one run without an id") {
@@ -202,27 +216,92 @@ TEST_CASE("tracking: rank 0 only: the GPU of every rank is sampled") {
   }
 }
 
+namespace {
+
+// Empty: it has no TensorBoard.
+std::string python_with_tensorboard() {
+  const char* const named = std::getenv("TUTTI_TENSORBOARD_PYTHON");
+  const std::string python = named != nullptr ? named : "python3";
+  return run_shell(python + " -c 'import tensorboard'").exit_code == 0 ? python : "";
+}
+const char* const no_tensorboard =
+    "no TensorBoard: pip install tensorboard, or TUTTI_TENSORBOARD_PYTHON=a python3 that has it";
+
+}  // namespace
+
+TEST_CASE("tracking: TensorBoard's own readers see a continued run as a curve a label, each step once") {
+  const std::string python = python_with_tensorboard();
+  if (python.empty()) TUTTI_SKIP(no_tensorboard);
+  const scratch_directory scratch;
+  start_three_times((scratch.path() / "runs").string());
+  const fs::path script = scratch.write("read.py", R"(
+import sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+from tensorboard.backend.event_processing import plugin_event_multiplexer as plugins
+from tensorboard.util import tensor_util
+
+def say(reader, run, tag, points):
+    steps = [step for step, value in points]
+    once = steps == list(range(len(steps)))
+    later = sum(value == 2 for step, value in points)
+    print(reader, run, tag, len(steps), 'once' if once else steps, later, 'later')
+
+logs = sys.argv[1]
+old = EventMultiplexer(size_guidance={'scalars': 0}).AddRunsFromDirectory(logs)
+old.Reload()
+for run, tags in sorted(old.Runs().items()):
+    for tag in sorted(tags['scalars']):
+        say('multiplexer', run, tag, [(e.step, e.value) for e in old.Scalars(run, tag)])
+new = plugins.EventMultiplexer(tensor_size_guidance={'scalars': 0}).AddRunsFromDirectory(logs)
+new.Reload()
+for run, tags in sorted(new.Runs().items()):
+    for tag in sorted(tags['tensors']):
+        say('plugins', run, tag,
+            [(e.step, tensor_util.make_ndarray(e.tensor_proto).item()) for e in new.Tensors(run, tag)])
+one = EventAccumulator(logs + '/continued/rank_0', size_guidance={'scalars': 0})
+one.Reload()
+say('accumulator', 'rank_0', 'loss', [(e.step, e.value) for e in one.Scalars('loss')])
+)");
+  const command_result read = run_shell(python + " " + quoted(script.string()) + " " +
+                                        quoted((scratch.path() / "runs").string()) + " 2>/dev/null");
+  CAPTURE(read.output);
+  CHECK(read.exit_code == 0);
+  for (const std::string reader : {"multiplexer", "plugins"}) {
+    // Nobody has said the evaluation's steps 0 to 29.
+    for (const char* tag : {"accuracy", "loss"})
+      CHECK(read.times(reader + " continued/evaluation " + tag + " ") == 1);
+    for (const int rank : {0, 1, 2, 3}) {
+      const std::string run = reader + " continued/rank_" + std::to_string(rank) + " ";
+      CHECK(read.times(run + (rank < 2 ? "accuracy 8 once 5 later\n" : "accuracy 5 once 0 later\n")) == 1);
+      CHECK(read.times(run + (rank < 2 ? "loss 80 once 50 later\n" : "loss 50 once 0 later\n")) == 1);
+    }
+    CHECK(read.times(reader + " ") == 10);
+  }
+  CHECK(read.times("accumulator rank_0 loss 80 once 50 later\n") == 1);
+}
+
 TEST_CASE("tracking: TensorBoard's own reader sees all of it") {
-  const std::string python = std::getenv("TUTTI_TENSORBOARD_PYTHON") != nullptr
-                                 ? std::getenv("TUTTI_TENSORBOARD_PYTHON")
-                                 : "python3";
-  if (run_shell(python + " -c 'import tensorboard'").exit_code != 0)
-    TUTTI_SKIP("no TensorBoard: pip install tensorboard, or TUTTI_TENSORBOARD_PYTHON=a python3 that has it");
+  const std::string python = python_with_tensorboard();
+  if (python.empty()) TUTTI_SKIP(no_tensorboard);
   const scratch_directory scratch;
   CHECK(launched({"-n", "3", TUTTI_TRACK_RUN_PATH, scratch.path().string()}).finish().exit_code == 0);
   const fs::path script = scratch.write("read.py", R"(
 import sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-events = EventAccumulator(sys.argv[1], size_guidance={'scalars': 0, 'tensors': 0})
-events.Reload()
+def read(rank):
+    events = EventAccumulator(f'{sys.argv[1]}/rank_{rank}', size_guidance={'scalars': 0, 'tensors': 0})
+    events.Reload()
+    return events
 for rank in range(3):
-    losses = events.Scalars(f'loss/rank_{rank}')
+    events = read(rank)
+    losses = events.Scalars('loss')
     print('losses', [e.step for e in losses] == list(range(100)))
-    print('image', events.Images(f'weights/rank_{rank}')[0].width)
-    print('values', events.Histograms(f'gradient/rank_{rank}')[0].histogram_value.num)
-    print('words', events.Tensors(f'remark/rank_{rank}')[0].tensor_proto.string_val[0].decode())
+    print('image', events.Images('weights')[0].width)
+    print('values', events.Histograms('gradient')[0].histogram_value.num)
+    print('words', events.Tensors('remark')[0].tensor_proto.string_val[0].decode())
 from tensorboard.plugins.hparams import metadata
-content = events.PluginTagToContent('hparams')['_hparams_/session_start_info']
+content = read(0).PluginTagToContent('hparams')['_hparams_/session_start_info']
 print('rate', metadata.parse_session_start_info_plugin_data(content).hparams['rate'].number_value)
 )");
   fs::path run;
