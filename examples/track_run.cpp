@@ -2,7 +2,7 @@
 // Every rank's losses, times, hyperparameters, console and artifacts in one run.
 //   tutti-run -n 4 track_run runs
 //   tutti-report runs/<the directory it names>
-//   tensorboard --logdir runs --reload_multifile true
+//   tensorboard --logdir runs
 #include <tutti/track.hpp>
 #include <tutti/tutti.hpp>
 

@@ -48,9 +48,9 @@ struct options {
   std::string
       name;  // of this run, the same on all ranks; empty: the time. A name that is taken gets "-2", ...
   // Of the run, in its directory: opening it again, after a restart or days later, from any process, goes on in
-  // the same run. Empty: that of the job (TUTTI_JOB_ID, WORLD_SIZE: tutti-run sets them), so that restarts of one job are
-  // one run; without a job, a new run. A single word as for a directory: no slash, no dot in front, at most
-  // 100 bytes.
+  // the same run. Empty: that of the job (TUTTI_JOB_ID, WORLD_SIZE: tutti-run sets them), so that its restarts
+  // are one run, and so are the logs of a world before and after rejoin(); without a job, a new run. A single
+  // word as for a directory: no slash, no dot in front, at most 100 bytes.
   std::string id;
   // What this rank's series are called; the same rules. Empty: "rank_<r>", and outside of a communicator
   // "<host>_<pid>". A label has one writer at a time.

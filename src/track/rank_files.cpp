@@ -75,8 +75,8 @@ std::string stem_of(const std::string& label) {
 std::string event_folder_of(const std::string& label) {
   const bool is_taken = label == "artifacts" || label == "console" || label == "images" ||
                         label.starts_with("rank-") || label.starts_with("label-") ||
-                        label.ends_with(".json") || label.ends_with(".jsonl");
-  return is_taken ? "label-" + label : label;
+                        label.starts_with("events-") || label.ends_with(".json") || label.ends_with(".jsonl");
+  return is_taken ? "events-" + label : label;
 }
 
 // The time in the name of a new event file: readers take files in the order of their names.

@@ -156,6 +156,51 @@ tutti::task<int> continued(tutti::communicator world, drill d) {
   co_return t.complete ? 0 : 8;
 }
 
+// Steps that all ranks make together, each in the log of its epoch: the victim dies once, and the others meet
+// it again. `world` is empty if it was lost.
+tutti::task<tutti::communicator> steps_of_an_epoch(tutti::communicator world, tutti::track::log log,
+                                                   int& step, bool dies) {
+  constexpr int steps = 40, last_step = 20;
+  try {
+    co_await world.all_reduce(step, tutti::max);
+    for (; step < steps; ++step) {
+      if (dies && step == last_step) die();
+      int sum = 1;
+      co_await world.all_reduce(sum, tutti::sum);
+      log.scalar("loss", step, sum);
+    }
+  } catch (const tutti::error& e) {
+    if (e.code() != tutti::errc::peer_failed && e.code() != tutti::errc::communicator_failed) throw;
+    co_return tutti::communicator();
+  }
+  co_return world;
+}
+
+// With `rejoined_busy`, the survivors try the label before they finish the log that has it.
+tutti::task<int> rejoined(tutti::communicator world, drill d) {
+  tutti::track::options o;
+  o.directory = d.directory;
+  o.system_metrics = std::chrono::milliseconds(0);
+  if (d.name != "rejoined") o.id = "meeting";
+  const char* const restarts = std::getenv("TUTTI_RESTART_COUNT");
+  const bool dies = world.rank() == victim && (restarts == nullptr || *restarts == '0');
+  int step = 0;
+  for (;;) {
+    tutti::track::log log = co_await tutti::track::open(world, o);
+    const tutti::communicator left = co_await steps_of_an_epoch(world, log, step, dies);
+    if (!left) world = co_await world.rejoin();
+    if (!left && d.name == "rejoined_busy") {
+      const auto second = co_await tutti::as_result(tutti::track::open(world, o));
+      std::printf("label %s\n", second.error == tutti::errc::invalid_argument ? "is taken" : "is NOT taken");
+    }
+    const tutti::track::totals t = co_await log.finish();
+    if (!t.complete || t.failed != 0) co_return 8;
+    if (left) co_return 0;
+    std::printf("rank %d goes on at %d\n", world.rank(), step);
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -166,6 +211,8 @@ int main(int argc, char** argv) {
   d.number = argc > 3 ? std::atol(argv[3]) : 0;
   if (d.name == "first" || d.name == "again" || d.name == "outside" || d.name == "restarted")
     return tutti::run([&d](tutti::communicator world) { return continued(world, d); });
+  if (d.name.starts_with("rejoined"))
+    return tutti::run([&d](tutti::communicator world) { return rejoined(world, d); });
   return tutti::run([&d](tutti::communicator world) {
     if (d.name == "last_output") return last_output(world, d);
     if (d.name == "rank_0_only") return from_rank_0_only(world, d);

@@ -195,6 +195,42 @@ TEST_CASE("tracking continued: a record that a crash cut short is gone, those be
   CHECK(report::read_run(run).ranks.at(0).unreadable_lines == 0);
 }
 
+TEST_CASE("tracking continued: labels that are names of the run's own files have event files beside them") {
+  const scratch_directory scratch;
+  track::options o = options_of(scratch);
+  o.console = true;  // a folder of this name
+  const std::vector<std::string> labels{"console",       "rank-0",     "rank_0",       "run.json",
+                                        "rank-0.jsonl",  "images",     "label-rank-0", "label-console",
+                                        "events-rank-0", "caf\xc3\xa9"};
+  for (const std::string& label : labels) {
+    o.label = label;
+    start(1, o, 0, 5, 1);
+  }
+  const fs::path run = only_run(scratch.path() / "runs");
+  CHECK(report::read_run(run).ranks.size() == labels.size());
+  CHECK(fs::is_regular_file(run / "run.json"));
+  std::size_t folders = 0;
+  for (const auto& entry : fs::directory_iterator(run)) {
+    if (!entry.is_directory() || entry.path().filename() == "console") continue;
+    CAPTURE(entry.path().filename().string());
+    CHECK(event_files(entry.path()).size() == 1);
+    ++folders;
+  }
+  CHECK(folders == labels.size());
+}
+
+TEST_CASE("tracking continued: starts in one second have event files in their order") {
+  const scratch_directory scratch;
+  const track::options o = options_of(scratch);
+  for (int from = 0; from < 12; ++from) start(1, o, from, from + 1, 1);
+  const auto files = event_files(only_run(scratch.path() / "runs") / "rank_0");
+  REQUIRE(files.size() == 12);
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    CHECK(files[i].events.front().content == (i == 0 ? "brain.Event:2" : "brain.Event:1"));
+    CHECK(files[i].events.back().step == static_cast<std::int64_t>(i));
+  }
+}
+
 TEST_CASE("rank 0 only: the report has samples of all three ranks, and curves of rank 0 alone") {
   const scratch_directory scratch;
   track::options o = options_of(scratch);

@@ -20,6 +20,7 @@
 #include <vector>
 
 using namespace tutti::test;
+using tutti::launch::testing::count_of;
 using tutti::launch::testing::ending;
 using tutti::launch::testing::launched;
 namespace fs = std::filesystem;
@@ -190,6 +191,40 @@ TEST_CASE("tracking: the restarts of one job are one run without an id") {
   CAPTURE(end.error);
   CHECK(end.exit_code == 0);
   check_continued(tutti::report::read_run(only_run(scratch.path())), 4);
+}
+
+TEST_CASE("tracking: after a rejoin, a new log in the same process goes on in the same run and label") {
+  // Without an id: that of the job.
+  for (const std::string name : {"rejoined", "rejoined_by_id", "rejoined_busy"}) {
+    CAPTURE(name);
+    const scratch_directory scratch;
+    const ending end = launched({"-n", "3", "--tag-output", "never", "--on-failure", "restart",
+                                 TUTTI_TRACK_DRILL_PATH, scratch.path().string(), name},
+                                {"TUTTI_TIMEOUT=30"})
+                           .finish();
+    CAPTURE(end.output);
+    CAPTURE(end.error);
+    CHECK(end.exit_code == 0);
+    CHECK(count_of(end.output, " goes on at ") == 2);
+    CHECK(count_of(end.output, "label is taken\n") == (name == "rejoined_busy" ? 2 : 0));
+    const fs::path run = only_run(scratch.path());
+    CHECK((run.filename() == "meeting") == (name != "rejoined"));
+    const tutti::report::run_data read = tutti::report::read_run(run);
+    REQUIRE(read.ranks.size() == 3);
+    for (const tutti::report::rank_data& r : read.ranks) {
+      CAPTURE(r.rank);
+      CHECK(r.label.empty());
+      CHECK(r.state == tutti::report::rank_state::finished);
+      // A file each time that the rank has opened a log.
+      CHECK(event_files(run / ("rank_" + std::to_string(r.rank))).size() == 2);
+      const auto& loss = r.series.at("loss");
+      // What the rank that was killed said last may be lost with it.
+      CHECK(loss.size() <= 40);
+      CHECK(loss.size() >= (r.rank == 1 ? 19 : 40));
+      CHECK(loss.back().step == 39);
+      for (const tutti::report::point& p : loss) CHECK(p.value == 3);
+    }
+  }
 }
 
 TEST_CASE("tracking: rank 0 only: the GPU of every rank is sampled") {
