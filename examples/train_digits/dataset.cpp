@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -131,10 +133,62 @@ data_split load_mnist(const fs::path& directory) {
   if (!training && !test) {
     throw std::runtime_error(
         directory.string() +
-        ": no MNIST images here; looked for train-images-idx3-ubyte[.gz] and t10k-images-idx3-ubyte[.gz]");
+        ": no MNIST images here; looked for train-images-idx3-ubyte[.gz] and t10k-images-idx3-ubyte[.gz]: "
+        "download them from https://ossci-datasets.s3.amazonaws.com/mnist/");
   }
   const dataset& only = training ? *training : *test;
   return hold_out(only, only.size() / 10, training ? "MNIST, training images" : "MNIST, t10k images");
+}
+
+fs::path find_mnist() {
+  if (const char* told = std::getenv("TUTTI_MNIST_DIR"); told != nullptr && *told != '\0') return told;
+  std::vector<fs::path> places{"data/MNIST/raw", "../data/MNIST/raw", "MNIST_data"};
+  if (const char* home = std::getenv("HOME")) {
+    places.push_back(fs::path(home) / "data/MNIST/raw");
+    places.push_back(fs::path(home) / "MNIST_data");
+  }
+  for (const fs::path& place : places)
+    if (find_idx(place, "train-images", "idx3-ubyte") || find_idx(place, "t10k-images", "idx3-ubyte"))
+      return place;
+  return {};
+}
+
+dataset scaled(const dataset& images, int side) {
+  // For each new row or column: the two old ones it lies between, and how near it is to the second.
+  struct between {
+    std::size_t first, second;
+    float weight;
+  };
+  const auto spread = [side](int old) {
+    std::vector<between> all;
+    for (int i = 0; i < side; ++i) {
+      const float centre =
+          (static_cast<float>(i) + 0.5F) * static_cast<float>(old) / static_cast<float>(side);
+      const float at = std::clamp(centre - 0.5F, 0.0F, static_cast<float>(old - 1));
+      const auto first = static_cast<std::size_t>(at);
+      const std::size_t second = std::min(first + 1, static_cast<std::size_t>(old - 1));
+      all.push_back({first, second, at - static_cast<float>(first)});
+    }
+    return all;
+  };
+  const std::vector<between> rows = spread(images.rows), columns = spread(images.columns);
+  const auto width = static_cast<std::size_t>(images.columns);
+  dataset large{side, side, images.darkest, {}, images.labels};
+  large.pixels.reserve(images.size() * rows.size() * columns.size());
+  for (std::size_t image = 0; image < images.size(); ++image) {
+    const std::uint8_t* const pixels =
+        images.pixels.data() + image * static_cast<std::size_t>(images.pixels_per_image());
+    for (const between& y : rows)
+      for (const between& x : columns) {
+        const auto across = [&](std::size_t row) {
+          return std::lerp(static_cast<float>(pixels[row * width + x.first]),
+                           static_cast<float>(pixels[row * width + x.second]), x.weight);
+        };
+        const float value = std::lerp(across(y.first), across(y.second), y.weight);
+        large.pixels.push_back(static_cast<std::uint8_t>(std::lround(value)));
+      }
+  }
+  return large;
 }
 
 }  // namespace train_digits

@@ -51,4 +51,11 @@ data_split load_digits(const std::filesystem::path& csv);
 // out. Throws std::runtime_error that says which file is missing, damaged, or does not fit its partner.
 data_split load_mnist(const std::filesystem::path& directory);
 
+// The directory of MNIST files on this machine: TUTTI_MNIST_DIR where it is set, else the first that has
+// images of those where torchvision and older TensorFlow programs put them. Empty: there is none.
+std::filesystem::path find_mnist();
+
+// Every image as side x side pixels, bilinear between the centres of the old ones.
+dataset scaled(const dataset& images, int side);
+
 }  // namespace train_digits

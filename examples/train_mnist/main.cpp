@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Command line of train_mnist: the PyTorch distributed tutorial's network, data and training.
+//   tutti-run -n 4 train_mnist
 //   tutti-run -n 4 train_mnist --data path/to/mnist
 //   tutti-run -n 4 train_mnist --data path/to/mnist --track runs && tutti-report runs/*
 #include "train_digits/dataset.hpp"
@@ -16,20 +17,46 @@
 #include <string>
 #include <utility>
 
+namespace {
+
+constexpr std::size_t batch_of_digits = 16;  // of forty times fewer images than MNIST's
+
+// From `directory`; where it is empty, the MNIST files of this machine, else the digits of the examples.
+train_digits::data_split images_of(std::string directory) {
+  if (directory.empty()) directory = train_digits::find_mnist().string();
+  train_digits::data_split images;
+  if (directory.empty()) {
+    images = train_digits::load_digits(TUTTI_EXAMPLE_DATA_DIR "/digits.csv.gz");
+    images.training = train_digits::scaled(images.training, train_mnist::image_side);
+    images.test = train_digits::scaled(images.test, train_mnist::image_side);
+    return images;
+  }
+  images = train_digits::load_mnist(directory);
+  if (images.training.rows != train_mnist::image_side || images.training.columns != train_mnist::image_side)
+    throw std::runtime_error(directory + ": the images are not of 28 x 28 pixels");
+  images.name += " in " + directory;
+  return images;
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   train_mnist::training_options training;
   std::string data;
   CLI::App app("The PyTorch distributed tutorial's training on all ranks of tutti-run together.",
                "train_mnist");
-  app.add_option("--data", data, "directory of MNIST files in IDX format, plain or .gz")
-      ->type_name("DIR")
-      ->required();
+  app.add_option(
+         "--data", data,
+         "directory of MNIST files in IDX format, plain or .gz; without it: TUTTI_MNIST_DIR, "
+         "torchvision's data/MNIST/raw or MNIST_data, here or at home, else the digits of the examples")
+      ->type_name("DIR");
   app.add_option("--epochs", training.epochs, "times every image is learned from, in all")
       ->check(CLI::Range(1, 100'000))
       ->capture_default_str();
-  app.add_option("--batch", training.batch, "images per step, of all ranks together")
-      ->check(CLI::Range(1, 1'000'000))
-      ->capture_default_str();
+  const CLI::Option* const batch =
+      app.add_option("--batch", training.batch, "images per step, of all ranks together (digits: 16)")
+          ->check(CLI::Range(1, 1'000'000))
+          ->capture_default_str();
   app.add_option("--lr", training.rate, "learning rate")->check(CLI::Range(1e-6, 1e3))->capture_default_str();
   app.add_option("--momentum", training.momentum, "share of the last step that goes into the next")
       ->check(CLI::Range(0.0, 0.9999))
@@ -62,15 +89,21 @@ int main(int argc, char** argv) {
 
   train_digits::data_split images;
   try {
-    images = train_digits::load_mnist(data);
-    if (images.training.rows != train_mnist::image_side || images.training.columns != train_mnist::image_side)
-      throw std::runtime_error(data + ": the images are not of 28 x 28 pixels");
+    images = images_of(data);
   } catch (const std::exception& failure) {
     std::fprintf(stderr, "train_mnist: %s\n", failure.what());
     return 1;
   }
+  const bool digits = images.name == "UCI digits";
+  if (digits && batch->count() == 0) training.batch = batch_of_digits;
   // No coroutine, so that it may capture.
   return tutti::run([&](tutti::communicator world) {
+    if (digits && world.rank() == 0)
+      std::puts(
+          "No MNIST files here: these are the digits that come with tutti, scaled to 28 x 28. For MNIST, "
+          "put\n"
+          "the files of https://ossci-datasets.s3.amazonaws.com/mnist/ into a directory and name it by "
+          "--data.");
     return train_mnist::train(std::move(world), std::move(training), std::move(images));
   });
 }

@@ -84,6 +84,13 @@ class trainer {
   }
 
   tutti::task<int> train_all() {
+    if (data_.training.size() < static_cast<std::size_t>(world_.size())) {
+      if (world_.rank() == 0)
+        std::fprintf(stderr,
+                     "train_mnist: %s has %zu images to train on, too few for %d ranks: use fewer ranks\n",
+                     data_.name.c_str(), data_.training.size(), world_.size());
+      co_return 1;
+    }
     lines_.line(text("%s: %zu images to train on, %zu to test; batches of %zu on %d %s", data_.name.c_str(),
                      data_.training.size(), data_.test.size(), options_.batch, world_.size(),
                      world_.size() == 1 ? "rank" : "ranks"));

@@ -121,3 +121,21 @@ TEST_CASE("dataset: MNIST files that do not fit") {
   CHECK(tutti::test::error_of([&] { load_mnist(scratch.path() / "nothing"); }).find("is not a directory") !=
         std::string::npos);
 }
+
+TEST_CASE("dataset: scaled images keep flat areas, and go straight from one old pixel's centre to the next") {
+  dataset two;
+  two.rows = two.columns = 2;
+  two.pixels = {0, 100, 0, 100, 7, 7, 7, 7};
+  two.labels = {1, 2};
+  const dataset large = scaled(two, 4);
+  CHECK(large.rows == 4);
+  CHECK(large.columns == 4);
+  CHECK(large.labels == two.labels);
+  REQUIRE(large.pixels.size() == 32);
+  for (std::size_t row = 0; row < 4; ++row) {
+    const std::vector<std::uint8_t> line(large.pixels.begin() + static_cast<std::ptrdiff_t>(4 * row),
+                                         large.pixels.begin() + static_cast<std::ptrdiff_t>(4 * row + 4));
+    CHECK(line == std::vector<std::uint8_t>{0, 25, 75, 100});
+  }
+  CHECK(std::count(large.pixels.begin() + 16, large.pixels.end(), 7) == 16);
+}

@@ -203,6 +203,31 @@ TEST_CASE("train_mnist: what is wrong is said") {
   CHECK(run_shell(TUTTI_TRAIN_MNIST_PATH " --data x --hook none").exit_code != 0);
 }
 
+TEST_CASE(
+    "train_mnist: without --data it takes the MNIST files that it finds, else the digits of the examples") {
+  const shapes data;
+  const scratch_directory scratch;
+  const std::string there = "cd " + quoted(scratch.path().string()) +
+                            " && env -u TUTTI_MNIST_DIR HOME=" + quoted(scratch.path().string()) + " ";
+  const std::string program = TUTTI_RUN_PATH " -n 4 " TUTTI_TRAIN_MNIST_PATH " --epochs 2";
+  const command_result digits = run_shell(there + program + " --lr 0.05");
+  INFO(digits.output);
+  CHECK(digits.exit_code == 0);
+  CHECK(digits.times("No MNIST files here") == 1);
+  CHECK(digits.says("https://ossci-datasets.s3.amazonaws.com/mnist/"));
+  CHECK(digits.says("UCI digits: 1437 images to train on, 360 to test; batches of 16 on 4 ranks"));
+  CHECK(digits.says("replicas identical: yes"));
+
+  fs::create_directories(scratch.path() / "data/MNIST");
+  fs::create_directory_symlink(data.path(), scratch.path() / "data/MNIST/raw");
+  const command_result found = run_shell(there + program),
+                       told = run_shell("TUTTI_MNIST_DIR=" + quoted(data.path()) + " " + program);
+  INFO(found.output);
+  CHECK(found.says("MNIST in data/MNIST/raw: 500 images"));
+  CHECK(told.says("MNIST in " + data.path() + ": 500 images"));
+  CHECK(run_shell("TUTTI_MNIST_DIR=/nowhere/at/all " + program).says("/nowhere/at/all: is not a directory"));
+}
+
 TEST_CASE("train_mnist: four ranks read 95 of 100 digits that they have not seen") {
   const std::string directory = mnist_directory();
   if (directory.empty()) TUTTI_SKIP("no MNIST images: name their directory in TUTTI_MNIST_DIR");
