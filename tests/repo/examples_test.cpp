@@ -62,6 +62,22 @@ TEST_CASE("each program of the tutorial has at most 100 lines, and says by which
   repo::check_none(wrong, "programs of the tutorial that are too long, or run by no command:");
 }
 
+TEST_CASE("each program of examples/only_here has at most 60 lines, and says by which command it runs") {
+  constexpr std::ptrdiff_t most_lines = 60;
+  const std::set<std::string> programs = examples_built_by(repo::read("examples/CMakeLists.txt"));
+  const std::vector<std::string> paths = repo::files_below("examples/only_here", {".cpp"});
+  CHECK(paths.size() == 10);
+  std::vector<std::string> wrong;
+  for (const std::string& path : paths) {
+    const std::string text = repo::read(path);
+    if (std::count(text.begin(), text.end(), '\n') > most_lines) wrong.push_back(path + " is longer");
+    if (text.find("\n//   ") == text.npos) wrong.push_back(path + " names no command");
+    for (const std::string& line : lines_that_run_none_of(programs, text, "//   "))
+      wrong.push_back(path + ": " + line);
+  }
+  repo::check_none(wrong, "programs of examples/only_here that are too long, or run by no command:");
+}
+
 TEST_CASE("a command that names no program is found") {
   CHECK(lines_that_run_none_of({"a"}, "//   tutti-run -n 2 ./a\n//   tutti-run -n 2 a --b\n").size() == 1);
 }

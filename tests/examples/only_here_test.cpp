@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The programs of examples/only_here, on two ranks and on four.
+#include "support/command.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+
+using tutti::test::command_result;
+using tutti::test::run_shell;
+
+namespace {
+
+std::string program(const std::string& name) { return TUTTI_EXAMPLES_BIN_DIR "/only_" + name; }
+
+// Its exit code is 0, and it says so much.
+command_result run(int ranks, const std::string& name, const std::string& options = "") {
+  command_result result =
+      run_shell(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " + options + " " + program(name));
+  INFO(result.output);
+  CHECK(result.exit_code == 0);
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("only here: a deadline names the absent rank") {
+  for (const int ranks : {2, 4}) {
+    const command_result r = run(ranks, "deadline");
+    INFO(r.output);
+    const std::string absent = std::to_string(ranks - 1);
+    CHECK(r.times("not done within 300 ms (with_timeout); not called by rank " + absent + " ") == ranks - 1);
+    CHECK(r.says("rank " + absent + " was absent; the world is whole\n"));
+  }
+}
+
+TEST_CASE("only here: a receive and a socket in one wait") {
+  for (const int ranks : {2, 4})
+    CHECK(run(ranks, "receive_or_socket").output == "a message of rank 1: 7\na client of the socket\n");
+}
+
+TEST_CASE("only here: the optimiser steps on finished chunks") {
+  for (const int ranks : {2, 4})
+    CHECK(run(ranks, "chunks").output == "1000000 parameters stepped in 8 chunks: correct\n");
+}
+
+TEST_CASE("only here: a parameter server") {
+  CHECK(run(2, "parameter_server").output == "10 updates of 1 workers, each parameter is 10\n");
+  CHECK(run(4, "parameter_server").output == "30 updates of 3 workers, each parameter is 30\n");
+}
+
+TEST_CASE("only here: the buffer of a cancelled all_reduce is the program's at once") {
+  for (const int ranks : {2, 4}) {
+    const command_result r = run(ranks, "cancel 64");
+    INFO(r.output);
+    CHECK(r.times(": cancelled after ") == ranks);
+    CHECK(r.times("the buffer is its own\n") == ranks);
+  }
+}
+
+TEST_CASE("only here: the simulator finds the planted deadlock, and finds it again") {
+  const command_result r = run_shell(program("simulate"));
+  INFO(r.output);
+  CHECK(r.exit_code == 0);
+  CHECK(r.says(": recv of 4 bytes from rank 2 "));
+  CHECK(r.says("the same again: yes, to the last event\n"));
+}
+
+TEST_CASE("only here: a hang explained") {
+  for (const int ranks : {2, 4}) {
+    const command_result r = run(ranks, "hang");
+    INFO(r.output);
+    const std::string last = std::to_string(ranks - 1);
+    CHECK(r.says(" has not been called by rank " + last + " "));
+    CHECK(r.says("a circle: rank 0 waits for " + last + " (all_reduce at hang.cpp:"));
+  }
+}
+
+TEST_CASE("only here: shrink and rejoin") {
+  for (const int ranks : {2, 4}) {
+    const command_result r = run(ranks, "shrink_and_rejoin", "--on-failure restart --max-restarts 1");
+    INFO(r.output);
+    CHECK(r.times("rank 1 (host ") == ranks - 1);
+    CHECK(r.says("without rank 1: " + std::to_string(ranks - 1) + " ranks\n"));
+    CHECK(r.says("with its successor: " + std::to_string(ranks) + " ranks\n"));
+  }
+}
+
+TEST_CASE("only here: a shared vector") {
+  for (const int ranks : {2, 4}) {
+    const command_result r = run(ranks, "shared");
+    INFO(r.output);
+    CHECK(r.times(": correct\n") == ranks - 1);
+    CHECK(r.says("rank 0 sent 4000000 floats to " + std::to_string(ranks - 1) + " ranks\n"));
+  }
+}
+
+TEST_CASE("only here: a server of the program's own that trains") {
+  for (const int ranks : {2, 4}) {
+    const command_result r = run(ranks, "asio_server 200");
+    INFO(r.output);
+    CHECK(r.times(" was told: step 100\n") == ranks);
+    CHECK(r.says("clients are served at port "));
+    CHECK(r.says("trained for 200 steps: x is 1.000\n"));
+  }
+}
