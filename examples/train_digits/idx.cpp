@@ -46,7 +46,7 @@ std::vector<std::uint8_t> read_payload(gz_file& file, std::uint64_t bytes) {
     const std::size_t got = file.read(std::span(payload).subspan(before));
     if (got != wanted) {
       file.fail("is cut off: its header promises " + std::to_string(bytes) + " bytes of data, there are " +
-                std::to_string(before + got));
+                std::to_string(before + got) + ": download it again");
     }
   }
   std::array<std::uint8_t, 1> beyond{};

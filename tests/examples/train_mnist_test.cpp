@@ -27,8 +27,8 @@ namespace {
 // Ten blurred shapes with noise, in the files of MNIST.
 class shapes {
  public:
-  shapes() {
-    write("train", 500, 1);
+  explicit shapes(std::size_t training = 500) {
+    write("train", training, 1);
     write("t10k", 100, 2);
   }
   std::string path() const { return scratch_.path().string(); }
@@ -199,6 +199,11 @@ TEST_CASE("train_mnist: a tracked run has every rank's series, hyperparameters, 
 TEST_CASE("train_mnist: what is wrong is said") {
   const shapes data;
   CHECK(train(2, "/nowhere/at/all", "", 1).run.says("/nowhere/at/all"));
+  CHECK(train(4, shapes(3).path(), "", 1)
+            .run.says("3 images to train on, too few for 4 ranks: use fewer ranks"));
+  const shapes damaged;
+  fs::resize_file(fs::path(damaged.path()) / "train-images-idx3-ubyte", 1000);
+  CHECK(train(2, damaged.path(), "", 1).run.says("there are 984: download it again"));
   CHECK(train(2, data.path(), "--epochs 1 --lr 1000 --momentum 0.9", 1).run.says("the training diverged"));
   CHECK(run_shell(TUTTI_TRAIN_MNIST_PATH " --data x --hook none").exit_code != 0);
 }
