@@ -13,7 +13,11 @@
 tutti::task<> cancel(tutti::communicator world, std::size_t mib) {
   using namespace std::chrono_literals;
   tutti::communicator work = co_await world.duplicate();
-  std::vector<float> x((mib << 20) / sizeof(float), 1);
+  const float mine = static_cast<float>(world.rank());
+  std::vector<float> x;
+  // A GiB is filled off the loop thread, which goes on communicating.
+  const auto make = [&x, mib] { x.assign((mib << 20) / sizeof(float), 1); };
+  co_await tutti::compute(make);
   co_await world.barrier();
   const auto start = std::chrono::steady_clock::now();
   bool cancelled = false;
@@ -23,11 +27,13 @@ tutti::task<> cancel(tutti::communicator world, std::size_t mib) {
     cancelled = true;
   }
   const std::chrono::duration<double, std::milli> spent = std::chrono::steady_clock::now() - start;
-  std::ranges::fill(x, static_cast<float>(world.rank()));  // without a copy, without waiting for the others
+  const auto fill = [&x, mine] { std::ranges::fill(x, mine); };
+  co_await tutti::compute(fill);  // without a copy, without waiting for the others
   co_await world.barrier();
-  const bool mine = std::ranges::count(x, static_cast<float>(world.rank())) == std::ssize(x);
+  const auto check = [&x, mine] { return std::ranges::count(x, mine) == std::ssize(x); };
+  const bool whole = co_await tutti::compute(check);
   std::printf("rank %d: %s after %.0f ms; the buffer is %s\n", world.rank(), cancelled ? "cancelled" : "done",
-              spent.count(), mine ? "its own" : "WRITTEN TO");
+              spent.count(), whole ? "its own" : "WRITTEN TO");
 }
 
 int main(int argc, char** argv) {

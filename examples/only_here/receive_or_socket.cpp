@@ -11,12 +11,13 @@
 using boost::asio::ip::tcp;
 
 tutti::task<> serve(tutti::communicator world) {
-  tcp::acceptor door(world.get_executor(), {boost::asio::ip::address_v4::loopback(), 0});
-  unsigned short port = door.local_endpoint().port();
+  tcp::acceptor acceptor(world.get_executor(), {boost::asio::ip::address_v4::loopback(), 0});
+  unsigned short port = acceptor.local_endpoint().port();
   co_await world.broadcast(port, 0);
   for (int turn = 0; turn < 2; ++turn) {
     float message = 0;
-    auto first = co_await tutti::when_any(world.recv(message, 1), door.async_accept(boost::asio::deferred));
+    auto first =
+        co_await tutti::when_any(world.recv(message, 1), acceptor.async_accept(boost::asio::deferred));
     if (first.index() == 0) {
       std::printf("a message of rank 1: %g\n", message);
     } else {
@@ -26,7 +27,7 @@ tutti::task<> serve(tutti::communicator world) {
   }
 }
 
-tutti::task<> visit(tutti::communicator world) {
+tutti::task<> connect(tutti::communicator world) {
   unsigned short port = 0;
   co_await world.broadcast(port, 0);
   int turn = 0;
@@ -34,8 +35,8 @@ tutti::task<> visit(tutti::communicator world) {
   co_await world.send(message, 0);
   co_await world.recv(turn, 0);
   tcp::socket client(world.get_executor());
-  const tcp::endpoint there(boost::asio::ip::address_v4::loopback(), port);
-  co_await client.async_connect(there, boost::asio::deferred);
+  const tcp::endpoint server(boost::asio::ip::address_v4::loopback(), port);
+  co_await client.async_connect(server, boost::asio::deferred);
   co_await world.recv(turn, 0);
 }
 
@@ -44,7 +45,7 @@ tutti::task<> program(tutti::communicator world) {
   if (world.rank() == 0) {
     co_await serve(world);
   } else if (world.rank() == 1) {
-    co_await visit(world);
+    co_await connect(world);
   } else {
     co_await world.broadcast(port, 0);
   }

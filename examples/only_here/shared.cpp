@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A vector in shared memory: ranks of one host receive from it by one copy, out of the sender's own pages.
+// A vector in shared memory: a message from it to a rank of the same host is copied once, not twice. The
+// receiver copies out of the sender's own pages. Each receiver still has a buffer of its own.
 //   tutti-run -n 4 only_shared
 #include <tutti/shared_memory.hpp>
 #include <tutti/tutti.hpp>
