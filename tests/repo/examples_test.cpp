@@ -14,7 +14,7 @@
 namespace {
 
 std::set<std::string> examples_built_by(const std::string& cmake) {
-  const std::regex target("tutti_example\\((\\w+) ");
+  const std::regex target("tutti_example\\((\\w+)\\s");
   std::set<std::string> names;
   for (std::sregex_iterator i(cmake.begin(), cmake.end(), target), end; i != end; ++i) names.insert((*i)[1]);
   return names;

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints of the training of all ranks: rank 0 alone reads and writes the file.
+#pragma once
+
+#include "train_mnist/training.hpp"
+
+namespace train_mnist {
+
+// Gives all ranks the initial state of rank 0: that of options.resume_from, else that of the seed.
+// Completes with the first epoch to train; with 0 on all ranks when rank 0 cannot use the file, and says why.
+tutti::task<int> resume(training& t);
+
+// Rank 0 writes options.save_to, if it is set. False, on all ranks: it cannot be written.
+tutti::task<bool> save_epoch(training& t, int epoch);
+
+}  // namespace train_mnist
