@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launcher's store and ranks that meet in it, on one thread.
+#include "bootstrap/elastic_store.hpp"
+
+#include "bootstrap/rendezvous.hpp"
+#include "core/running_task.hpp"
+#include "core/wakeup.hpp"
+#include "support/run_task.hpp"
+
+#include <arpa/inet.h>
+#include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tutti/store.hpp>
+
+using namespace tutti;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::string secret_of_test = "a secret for tests";
+
+struct meeting_place {
+  explicit meeting_place(int least_nodes) {
+    const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    REQUIRE(::bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
+    REQUIRE(::listen(fd, 16) == 0);
+    socklen_t length = sizeof address;
+    REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
+    port = ntohs(address.sin_port);
+    store.emplace(context.get_executor(), fd, secret_of_test, least_nodes);
+  }
+  bootstrap::job job_of(int number, int start = 0) const {
+    bootstrap::job who;
+    who.rank = number;
+    who.restarts = start;
+    who.newcomer = start > 0;
+    who.elastic = true;
+    who.timeout = 40s;
+    who.secret = secret_of_test;
+    who.master_host = "127.0.0.1";
+    who.master_port = port;
+    who.store_listens = true;
+    return who;
+  }
+  template <class Done>
+  void run_until(const Done& done) {
+    const auto end = std::chrono::steady_clock::now() + test::run_limit;
+    while (!done()) {
+      REQUIRE(std::chrono::steady_clock::now() < end);
+      context.run_one_for(10ms);
+    }
+  }
+  boost::asio::io_context context;
+  std::uint16_t port = 0;
+  std::optional<bootstrap::elastic_store> store;
+};
+
+// From its coming to its end: destroying it is its death.
+struct member {
+  member(meeting_place& at, bootstrap::job who) {
+    running.start(
+        meet(at.context.get_executor(), who, &world),
+        [](void* self, std::exception_ptr e) noexcept {
+          static_cast<member*>(self)->failure = test::describe(e);
+          static_cast<member*>(self)->done = true;
+        },
+        this);
+  }
+  static task<> meet(boost::asio::any_io_executor executor, bootstrap::job who,
+                     bootstrap::elastic_world* into) {
+    core::endpoint_record mine = bootstrap::local_endpoint_record(who.rank);
+    *into = co_await bootstrap::meet_in_elastic_store(executor, who, mine, core::deadline_after(who.timeout));
+  }
+  bool done = false;
+  test::failure failure;
+  bootstrap::elastic_world world;
+  core::running_task running;
+};
+
+}  // namespace
+
+TEST_SUITE("bootstrap/elastic_store") {
+  TEST_CASE("ranks meet, learn of newcomers, and meet them") {
+    meeting_place at(1);
+    for (const int number : {0, 1}) at.store->started(0, number, 0);
+    auto zero = std::make_unique<member>(at, at.job_of(0));
+    auto one = std::make_unique<member>(at, at.job_of(1));
+    at.run_until([&] { return zero->done && one->done; });
+    CHECK(zero->failure.text.empty());
+    CHECK(zero->world.info.rank == 0);
+    CHECK(one->world.info.rank == 1);
+    CHECK(one->world.info.size == 2);
+    CHECK(one->world.info.epoch == 0);
+    CHECK(one->world.info.id == zero->world.info.id);
+    CHECK(zero->world.newcomers->count() == 0);
+
+    at.store->started(1, 2, 0);
+    member two(at, at.job_of(2));
+    at.run_until([&] { return zero->world.newcomers->count() == 1 && one->world.newcomers->count() == 1; });
+    CHECK(!two.done);
+
+    at.store->ended(0, 0, false);  // rank 0 dies
+    const std::uint64_t first = one->world.info.id;
+    member again(at, at.job_of(1));
+    at.run_until([&] { return again.done && two.done; });
+    CHECK(again.world.info.rank == 0);
+    CHECK(two.world.info.rank == 1);
+    CHECK(two.world.info.epoch == 1);
+    CHECK(two.world.info.id != first);
+    CHECK(two.world.info.record(0).rank == 0);
+    CHECK(!at.store->over());
+    at.store->ended(1, 0, true);
+    at.store->ended(2, 0, true);
+    CHECK(at.store->over());
+  }
+
+  TEST_CASE("who waits in vain is told for what, and comes again") {
+    meeting_place at(2);
+    at.store->started(0, 0, 0);
+    bootstrap::job hasty = at.job_of(0);
+    hasty.timeout = 200ms;
+    member zero(at, hasty);
+    at.run_until([&] { return zero.done; });
+    CHECK(zero.failure.code == errc::join_failed);
+    CHECK(zero.failure.text.find("1 of at least 2 nodes is there") != std::string::npos);
+    at.store->started(1, 1, 0);
+    member one(at, at.job_of(1));
+    member again(at, at.job_of(0));
+    at.run_until([&] { return one.done && again.done; });
+    CHECK(again.failure.text.empty());
+    CHECK(again.world.info.size == 2);
+  }
+
+  TEST_CASE("what nobody of this version writes disturbs nobody") {
+    meeting_place at(1);
+    at.store->started(0, 0, 0);
+    const bootstrap::job who = at.job_of(0);
+    const auto write = [](boost::asio::any_io_executor executor, bootstrap::job as) -> task<> {
+      const std::unique_ptr<store> through =
+          co_await bootstrap::store_of_rank_0(executor, as, core::deadline_after(40s));
+      co_await through->set("arrival/0", "nonsense");
+      co_await through->set("arrival/1", "0 0\nno record");
+      co_await through->set("arrival/2", "7 0\n");
+    };
+    test::run_task(at.context, write(at.context.get_executor(), who));
+    member zero(at, who);
+    at.run_until([&] { return zero.done; });
+    CHECK(zero.failure.text.empty());
+    CHECK(zero.world.info.size == 1);
+  }
+
+  TEST_CASE("when the launcher goes, those that wait are told") {
+    meeting_place at(2);
+    at.store->started(0, 0, 0);
+    member zero(at, at.job_of(0));
+    for (int i = 0; i < 20; ++i) at.context.run_one_for(10ms);
+    CHECK(!zero.done);
+    at.store.reset();
+    at.run_until([&] { return zero.done; });
+    CHECK(zero.failure.code == errc::join_failed);
+    CHECK(zero.failure.text.find("tutti-run of node 0") != std::string::npos);
+  }
+}
