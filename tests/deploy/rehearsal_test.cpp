@@ -37,19 +37,21 @@ struct rehearsal {
       missing = "this user may not mount a file over /etc/hosts";
   }
 
-  // The pods of a manifest with another program, all at one time.
-  void start(const std::vector<deploy::pod>& pods, const words& program, const words& more_options = {}) {
+  // One pod of a manifest with another program.
+  std::unique_ptr<launched> start_pod(const std::vector<deploy::pod>& pods, int index, const words& program) {
+    const deploy::pod& pod = pods.at(static_cast<std::size_t>(index));
+    words command = {testing::launcher_path()};
+    for (const words& part : {pod.options, words{"--join-timeout", "20", "--tag-output", "never"}, program})
+      command.insert(command.end(), part.begin(), part.end());
+    return std::make_unique<launched>(names.seen_by(command), pod.variables, networks->network(index),
+                                      "/usr/bin/env");
+  }
+
+  // All pods at one time.
+  void start(const std::vector<deploy::pod>& pods, const words& program) {
     names.write(networks->address(0) + " " + pods.at(0).first_host + "\n");
     running.clear();
-    for (int index = 0; index < 2; ++index) {
-      const deploy::pod& pod = pods.at(static_cast<std::size_t>(index));
-      words command = {testing::launcher_path()};
-      for (const words& part :
-           {pod.options, words{"--join-timeout", "20", "--tag-output", "never"}, more_options, program})
-        command.insert(command.end(), part.begin(), part.end());
-      running.push_back(std::make_unique<launched>(names.seen_by(command), pod.variables,
-                                                   networks->network(index), "/usr/bin/env"));
-    }
+    for (const int index : {0, 1}) running.push_back(start_pod(pods, index, program));
   }
 
   // Waits until the drill has said "ready" in all four ranks of each pod; returns these ranks.
@@ -178,6 +180,32 @@ TEST_SUITE("deploy/rehearsal") {
     for (testing::watched& rank : ranks) CHECK(rank.dies());
     CHECK(r.running[1]->finish().exit_code == 128 + SIGKILL);
     r.start(pods, {TUTTI_SUMS_PATH});
+    r.check_sums();
+  }
+
+  TEST_CASE("a pod that comes back before node 0 has ended does not disturb the next start") {
+    if (!deploy::has_yaml()) TUTTI_SKIP(deploy::no_yaml);
+    rehearsal r;
+    if (!r.missing.empty()) TUTTI_SKIP(r.missing);
+    const auto pods = deploy::pods_of(deploy::file("kubernetes/leader-worker-set.yaml"));
+    r.start(pods, {TUTTI_DRILL_PATH, "wait_for_ever"});
+    r.wait_until_ready();
+    r.running[0]->pause();
+    r.running[1]->signal(SIGKILL);
+    r.running[1]->finish();
+    r.running[1] = r.start_pod(pods, 1, {TUTTI_SUMS_PATH});
+    r.running[1]->read_for(std::chrono::milliseconds(500));
+    r.running[0]->signal(SIGCONT);
+    CHECK(r.running[0]->finish().exit_code == 1);
+    r.running[0] = r.start_pod(pods, 0, {TUTTI_SUMS_PATH});
+    // It waits for the next node 0 where the previous one had ceased to listen.
+    r.running[1]->read_for(std::chrono::milliseconds(2000));
+    if (contains(r.running[1]->error(), "turned this launcher away")) {
+      const ending early = r.running[1]->finish();
+      CHECK(early.exit_code == 2);
+      CHECK_MESSAGE(contains(early.error, " has --node-rank 1, and so has node 1 "), early.error);
+      r.running[1] = r.start_pod(pods, 1, {TUTTI_SUMS_PATH});
+    }
     r.check_sums();
   }
 
