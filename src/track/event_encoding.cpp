@@ -58,9 +58,10 @@ wire_message tagged(const event_place& at) { return wire_message().text(1, at.ta
 
 }  // namespace
 
-// From version 2 on, TensorBoard's Python loader drops steps of an earlier start only at a SessionLog, and then
-// of all tags, although an epoch and a sample's second are no steps of the training. In version 1 it drops those
-// of the tag of an event whose step is less than that of the event before; its data server always drops by tag.
+// TensorBoard's data server drops, of the tag of each event, what has its step or a later one. The Python loader
+// depends on the version. From 2 on it drops at a SessionLog only, and then of all tags: epochs and samples would
+// go, too, whose steps are not those of the training. Below 2 it drops by tag, at an event whose step is less than
+// that of the event before.
 void put_version(std::string& to, double wall_time, bool goes_on) {
   put_record(to, wire_message().real(1, wall_time).text(3, goes_on ? "brain.Event:1" : "brain.Event:2"));
 }
