@@ -2,12 +2,16 @@
 // Partitioning a data set: shuffled by a seed that all ranks share, then cut by fractions. Nobody sends
 // anything: every rank computes the same partition and uses its own part of it.
 //   tutti-run -n 4 tutorial_partition
+//   tutti-run -n 4 tutorial_partition 0.5 0.5       other fractions than 0.7 0.2 0.1
 #include <tutti/train/partition.hpp>
 #include <tutti/tutti.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -33,11 +37,11 @@ tutti::task<> partition_dataset(tutti::communicator world) {
   if (world.rank() == 0) std::printf("every image belongs to one rank: %s\n", once ? "yes" : "NO");
 }
 
-// To train, to validate and to test with. Another seed is another shuffle.
-void partition_by_purpose() {
-  const std::vector<double> fractions{0.7, 0.2, 0.1};
+// To train, to validate and to test with, for example. Another seed is another shuffle.
+void partition_by_purpose(std::span<const double> fractions, bool print) {
   for (const unsigned seed : {1234u, 5678u}) {
     const tutti::data_partitioner partition(10, fractions, seed);
+    if (!print) continue;
     std::printf("seed %u:", seed);
     for (int part = 0; part < partition.parts(); ++part) {
       std::printf(part == 0 ? "" : " |");
@@ -47,11 +51,20 @@ void partition_by_purpose() {
   }
 }
 
-tutti::task<> run(tutti::communicator world) {
+tutti::task<> run(tutti::communicator world, std::vector<double> fractions) {
   co_await partition_dataset(world);
-  if (world.rank() == 0) partition_by_purpose();
+  partition_by_purpose(fractions, world.rank() == 0);
 }
 
 }  // namespace
 
-int main() { return tutti::run(run); }
+int main(int argc, char** argv) {
+  std::vector<double> fractions;
+  for (int i = 1; i < argc; ++i) {
+    char* end = nullptr;
+    fractions.push_back(std::strtod(argv[i], &end));
+    if (end == argv[i] || *end != '\0') fractions.back() = std::nan("");  // the partitioner refuses it
+  }
+  if (fractions.empty()) fractions = {0.7, 0.2, 0.1};
+  return tutti::run([&](tutti::communicator world) { return run(std::move(world), fractions); });
+}

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 
@@ -25,24 +26,17 @@ using network = train_mnist::network<float>;
 constexpr int epochs = 10;
 constexpr std::size_t batch_of_all = 16;  // the tutorial's 128, of forty times as many images
 
-// The digits that come with the examples, 8 x 8, three times as large in the middle of 28 x 28.
-train_digits::dataset enlarged(const train_digits::dataset& small) {
-  constexpr int side = train_mnist::image_side, scale = 3, margin = 2;
-  train_digits::dataset large{side, side, small.darkest, {}, small.labels};
-  large.pixels.resize(small.size() * side * side);
-  for (std::size_t image = 0; image < small.size(); ++image)
-    for (int y = margin; y < side - margin; ++y)
-      for (int x = margin; x < side - margin; ++x)
-        large.pixels[(image * side + static_cast<std::size_t>(y)) * side + static_cast<std::size_t>(x)] =
-            small.pixels[image * 64 +
-                         static_cast<std::size_t>((y - margin) / scale * 8 + (x - margin) / scale)];
-  return large;
-}
-
-// A directory of MNIST files; empty: those digits.
+// A directory of MNIST files; empty: the digits that come with the examples, scaled to the size of MNIST's.
 train_digits::dataset images_of(const std::string& directory) {
-  if (!directory.empty()) return train_digits::load_mnist(directory).training;
-  return enlarged(train_digits::load_digits(TUTTI_EXAMPLE_DATA_DIR "/digits.csv.gz").training);
+  if (!directory.empty()) {
+    train_digits::dataset images = train_digits::load_mnist(directory).training;
+    if (images.rows != train_mnist::image_side || images.columns != train_mnist::image_side)
+      throw std::runtime_error(directory + ": the images are not of 28 x 28 pixels");
+    return images;
+  }
+  const train_digits::dataset digits =
+      train_digits::load_digits(TUTTI_EXAMPLE_DATA_DIR "/digits.csv.gz").training;
+  return train_digits::scaled(digits, train_mnist::image_side);
 }
 
 // The sum of all ranks' gradients, divided by their number: parameter by parameter.
@@ -61,6 +55,12 @@ tutti::task<int> run(tutti::communicator world, std::string directory) {
   // Parts may differ by one image: all ranks make as many steps as the one with the fewest batches.
   std::size_t steps = tutti::batches_in(mine.size(), batch);
   co_await world.all_reduce(steps, tutti::min);
+  if (steps == 0) {
+    if (world.rank() == 0)
+      std::fprintf(stderr, "%zu images are too few for %d ranks: use fewer ranks\n", images.size(),
+                   world.size());
+    co_return 1;
+  }
 
   train_digits::batch data;
   for (int epoch = 0; epoch < epochs; ++epoch) {

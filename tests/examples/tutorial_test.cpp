@@ -126,8 +126,6 @@ TEST_CASE("tutorial: collectives on two ranks") {
         "scan: rank 1 has [3]\n"
         "exclusive_scan: rank 0 has [0]\n"
         "exclusive_scan: rank 1 has [1]\n"
-        "all_gather_v: rank 0 has [0 1 1]\n"
-        "all_gather_v: rank 1 has [0 1 1]\n"
         "barrier: all are here\n");
 }
 
@@ -138,10 +136,31 @@ TEST_CASE("tutorial: collectives on four ranks") {
         "all_reduce: rank 2 has [10]\n", "scatter: rank 2 has [20]\n", "gather: rank 0 has [0 10 20 30]\n",
         "gather: rank 1 has []\n", "all_gather: rank 3 has [0 10 20 30]\n",
         "reduce_scatter: rank 1 has [6]\n", "all_to_all: rank 2 has [2 12 22 32]\n", "scan: rank 2 has [6]\n",
-        "exclusive_scan: rank 3 has [6]\n", "all_gather_v: rank 1 has [0 1 1 2 2 2 3 3 3 3]\n",
-        "barrier: all are here\n"})
+        "exclusive_scan: rank 3 has [6]\n", "barrier: all are here\n"})
     CHECK_MESSAGE(run.times(std::string("\n") + line) == 1, std::string(line));
-  CHECK(run.times("\n") == 11 * 4 + 1);
+  CHECK(run.times("\n") == 10 * 4 + 1);
+}
+
+TEST_CASE("tutorial: collectives of blocks of different sizes") {
+  CHECK(run_ranks(2, "tutorial_uneven").output ==
+        "scatter_v: rank 0 has [0]\n"
+        "scatter_v: rank 1 has [1 2]\n"
+        "gather_v: rank 0 has [0 1 2]\n"
+        "gather_v: rank 1 has []\n"
+        "all_gather_v: rank 0 has [0 1 2]\n"
+        "all_gather_v: rank 1 has [0 1 2]\n"
+        "reduce_scatter_v: rank 0 has [0]\n"
+        "reduce_scatter_v: rank 1 has [2 4]\n"
+        "all_to_all_v: rank 0 has [0 1]\n"
+        "all_to_all_v: rank 1 has [0 0 1 1]\n");
+  const command_result run = run_ranks(4, "tutorial_uneven");
+  INFO(run.output);
+  for (const char* line :
+       {"scatter_v: rank 3 has [6 7 8 9]\n", "\ngather_v: rank 0 has [0 1 2 3 4 5 6 7 8 9]\n",
+        "all_gather_v: rank 2 has [0 1 2 3 4 5 6 7 8 9]\n", "reduce_scatter_v: rank 3 has [24 28 32 36]\n",
+        "all_to_all_v: rank 1 has [0 0 1 1 2 2 3 3]\n"})
+    CHECK_MESSAGE(run.says(line), std::string(line));
+  CHECK(run.times("\n") == 5 * 4);
 }
 
 TEST_CASE("tutorial: the eight reduce operations") {
@@ -173,6 +192,19 @@ TEST_CASE("tutorial: a partition") {
   }
 }
 
+TEST_CASE("tutorial: fractions of a partition are the user's, and must add up to one at most") {
+  for (const int ranks : sizes) {
+    CHECK(std::regex_search(run_ranks(ranks, "tutorial_partition", "0.5 0.5").output,
+                            std::regex(R"(seed 1234:(?: \d){5} \|(?: \d){5}\n)")));
+    for (const char* wrong : {"0.7 0.2 0.2", "0.5 half"}) {
+      const command_result run = run_shell(TUTTI_RUN_PATH " -n " + std::to_string(ranks) + " " +
+                                           program("tutorial_partition") + wrong);
+      CHECK(run.exit_code == 1);
+      CHECK_MESSAGE(run.says("they add up to 1 at most"), run.output);
+    }
+  }
+}
+
 TEST_CASE("tutorial: training learns, and the replicas stay the same") {
   for (const int ranks : sizes) {
     const command_result run = run_ranks(ranks, "tutorial_training");
@@ -197,6 +229,25 @@ TEST_CASE("tutorial: training says which file is missing") {
   const command_result run = run_shell(TUTTI_RUN_PATH " -n 2 " + program("tutorial_training") + "/none");
   CHECK(run.exit_code == 1);
   CHECK_MESSAGE(run.says("/none"), run.output);
+}
+
+TEST_CASE("tutorial: training refuses fewer images than ranks, and images of another size") {
+  for (const bool small : {false, true}) {
+    const test::scratch_directory folder;
+    const char count = 3, side = small ? 8 : 28;
+    for (const std::string prefix : {"train", "t10k"}) {
+      const std::string images{0, 0, 8, 3, 0, 0, 0, count, 0, 0, 0, side, 0, 0, 0, side};
+      folder.write(prefix + "-images-idx3-ubyte",
+                   images + std::string(static_cast<std::size_t>(count * side * side), 'x'));
+      folder.write(prefix + "-labels-idx1-ubyte", std::string{0, 0, 8, 1, 0, 0, 0, count, 1, 2, 3});
+    }
+    const command_result run =
+        run_shell(TUTTI_RUN_PATH " -n 4 " + program("tutorial_training") + quoted(folder.path().string()));
+    CHECK(run.exit_code == 1);
+    CHECK_MESSAGE(run.says(small ? "the images are not of 28 x 28 pixels"
+                                 : "3 images are too few for 4 ranks: use fewer ranks"),
+                  run.output);
+  }
 }
 
 TEST_CASE("tutorial: ring all-reduce, by hand and by the library") {
