@@ -3,6 +3,7 @@
 #include "base/unique_fd.hpp"
 #include "engine.hpp"
 #include "process_group.hpp"
+#include "track.hpp"
 
 #include <pybind11/stl.h>
 #include <sys/eventfd.h>
@@ -96,4 +97,5 @@ PYBIND11_MODULE(_C, m) {
       .def("watch", &door::watch, py::call_guard<py::gil_scoped_release>())
       .def("drain", &door::drain);
   m.def("shut_down", &shut_down, py::arg("seconds"), py::call_guard<py::gil_scoped_release>());
+  bind_track(m);
 }

@@ -286,7 +286,9 @@ struct rank_files::putter {
   bool operator()(const hyperparameter_record& h) const {
     for (const auto& [name, v] : h.values) files.hyperparameters_.insert_or_assign(name, v);
     // A set of each TensorBoard run would be a row of its own on its page: in a single run, rank 0's.
-    if (files.options_.ranks != layout::single_run || files.who_.rank == 0)
+    // Outside of a communicator (PyTorch's ranks), rank 0 is the label of that name.
+    const bool is_rank_0 = files.who_.rank == 0 || (files.who_.rank < 0 && files.label_ == "rank_0");
+    if (files.options_.ranks != layout::single_run || is_rank_0)
       put_hyperparameters(files.events_, r.wall_time, files.hyperparameters_);
     return end(json_object()
                    .add("kind", "hyperparameters")
