@@ -78,7 +78,7 @@ c10::intrusive_ptr<c10d::Backend> create(const c10d::DistributedBackendOptions& 
 }
 
 void shut_down(double seconds) {
-  if (engine* const e = engine::made(); e != nullptr && !tutti::core::forked_by_a_rank())
+  if (engine* const e = engine::made(); e != nullptr && !e->driver().is_parents())
     e->shut_down(tutti::detail::after(tutti::core::clock::now(), std::chrono::duration<double>(seconds)));
 }
 

@@ -264,7 +264,7 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
 }
 
 process_group::~process_group() {
-  if (!core::forked_by_a_rank()) shutdown();
+  if (!engine::get().driver().is_parents()) shutdown();
 }
 
 void process_group::shutdown() {
@@ -348,7 +348,7 @@ void process_group::waitForPendingWorks() {
 }
 
 void process_group::check(const char* what) const {
-  if (core::forked_by_a_rank())
+  if (engine::get().driver().is_parents())
     fail(c10::str("tutti: ", what,
                   ": this process was forked by one that uses this process group, which is "
                   "its parent's: call init_process_group in the child, or start it by spawn"));

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import tutti.track
+from ranks import run as run_ranks
 
 quiet = {"console": False, "system_metrics": 0.0}
 
@@ -80,7 +81,8 @@ def test_everything_is_read_back(tmp_path):
     assert shapes == [("grey", 6, 4), ("rgb", 6, 4)]
     files = {r["name"]: (run / r["file"]).read_bytes() for r in lines(run, "rank-0", kind="artifact")}
     assert files == {"model.bin": model.read_bytes(), "folder/bytes": b"abc"}
-    assert list((run / "rank_0").glob("events.out.tfevents.*"))
+    (events,) = (run / "rank_0").glob("events.out.tfevents.*")
+    assert b"hparams" in events.read_bytes()
     assert state_of(run, "rank-0") == "finished"
 
 
@@ -228,6 +230,61 @@ def test_a_forked_child_opens_its_own(tmp_path):
     assert ended.returncode == 0, ended.stderr
     assert curve(tmp_path / "run-7", "label-parent", "loss") == [(0, 1), (2, 4)]
     assert curve(tmp_path / "run-7", "label-child", "loss") == [(1, 3)]
+
+
+def open_in_a_group(rank, size, directory):
+    log = tutti.track.open("run-7", label=f"rank_{rank}", directory=directory, **quiet)
+    for step in range(100):
+        loss = torch.tensor([float(rank)])
+        torch.distributed.all_reduce(loss)
+        log.scalar("loss", loss, step)
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_ranks_of_a_group_that_end_without_a_finish(tmp_path, method):
+    with tutti.track.open("run-7", label="parent", directory=tmp_path, **quiet) as log:
+        run_ranks(2, open_in_a_group, tmp_path, method=method)
+        log.scalar("loss", 1, 0)
+    for rank in range(2):
+        assert curve(tmp_path / "run-7", f"rank-{rank}", "loss") == [(step, 1) for step in range(100)]
+        assert state_of(tmp_path / "run-7", f"rank-{rank}") == "closed"
+    assert curve(tmp_path / "run-7", "label-parent", "loss") == [(0, 1)]
+
+
+slow = """
+import _thread, os, sys, threading, time, tutti.track
+directory, how = sys.argv[1:]
+with tutti.track.open("run-7", label="a", directory=directory, console=False) as log:
+    # Which is written and renamed; its open() waits for a reader.
+    os.mkfifo(os.path.join(log.directory, ".run.json.label-b"))
+counted = 0
+def count():
+    global counted
+    while True:
+        counted += 1
+        time.sleep(0.001)
+threading.Thread(target=count, daemon=True).start()
+if how == "interrupt":
+    threading.Timer(0.5, _thread.interrupt_main).start()
+try:
+    tutti.track.open("run-7", label="b", directory=directory, console=False, open_timeout=1 if how == "time" else 1000)
+except TimeoutError as e:
+    assert how == "time" and "does not answer" in str(e), e
+except KeyboardInterrupt:
+    assert how == "interrupt"
+else:
+    sys.exit("it was opened")
+assert counted > 20, counted
+print("refused", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", ["time", "interrupt"])
+def test_a_disk_that_does_not_answer(tmp_path, how):
+    begin = time.monotonic()
+    ended = python(slow, tmp_path, how)
+    assert ended.returncode == 0 and "refused" in ended.stdout, ended
+    assert time.monotonic() - begin < 60
 
 
 def test_an_open_log_costs_no_processor_time(tmp_path):

@@ -202,15 +202,15 @@ def _plain(value):
     return str(value)
 
 
-_registered_end = False
+_registered_in = None
 
 
 def _at_end():
     """Logs that are open are closed however Python ends."""
-    global _registered_end
-    if _registered_end:
+    global _registered_in
+    if _registered_in == os.getpid():
         return
-    _registered_end = True
+    _registered_in = os.getpid()  # a child that multiprocessing forks has lost what its parent registered
     from multiprocessing import util
 
     # A process of multiprocessing runs no atexit handlers; others run both, the second to no effect.

@@ -2,7 +2,6 @@
 #include "core/driver.hpp"
 
 #include "base/relax.hpp"
-#include "core/forked.hpp"
 #include "core/time_slice.hpp"
 
 #include <fmt/format.h>
@@ -63,7 +62,7 @@ void driver::stop() {
 }
 
 void driver::lock() {
-  if (forked_by_a_rank()) throw error(errc::wrong_thread, wrong_thread_text());
+  if (is_parents()) throw error(errc::wrong_thread, wrong_thread_text());
   wanted_.fetch_add(1, std::memory_order_relaxed);
   bool have = mutex_.try_lock();
   for (int i = 0; !have && i < pauses_for_lock; ++i) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "base/unique_fd.hpp"
+#include "core/forked.hpp"
 #include "core/loop.hpp"
 
 #include <atomic>
@@ -29,6 +30,8 @@ class driver {
   void stop();
 
   core::loop& loop() noexcept { return loop_; }
+  // Whether this process was forked since this was made: calls throw.
+  bool is_parents() const noexcept { return made_in_ != fork_generation(); }
 
   // This thread is the loop while this lives: it may start, cancel and destroy what belongs to the loop.
   // Waits for the thread that is, until its round is over. Throws errc::wrong_thread in a forked child.
@@ -74,6 +77,7 @@ class driver {
   void progress();
 
   core::loop& loop_;
+  const unsigned made_in_ = fork_generation();
   std::mutex mutex_;  // who holds it is the loop
   std::atomic<int> wanted_{0};
   std::condition_variable left_;  // callers that wait while another drives

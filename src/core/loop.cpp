@@ -56,7 +56,7 @@ all_loops& loops() {
   return *all;
 }
 
-std::atomic<bool> a_child_of_a_rank{false};
+std::atomic<unsigned> generation{0};  // of forks of ranks
 
 // Stands for a loop that was copied by fork().
 loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
@@ -75,7 +75,9 @@ loop* const forked = reinterpret_cast<loop*>(std::uintptr_t{1});
 
 }  // namespace
 
-bool forked_by_a_rank() noexcept { return a_child_of_a_rank.load(std::memory_order_relaxed); }
+bool forked_by_a_rank() noexcept { return fork_generation() > 0; }
+
+unsigned fork_generation() noexcept { return generation.load(std::memory_order_relaxed); }
 
 const char* wrong_thread_text() noexcept {
   return forked_by_a_rank() ? "called in a process that the rank has forked: a communicator is its parent's; "
@@ -126,7 +128,7 @@ struct loop::turn_handler {
     static const int registered = ::pthread_atfork(
         [] { loops().lock.lock(); }, [] { loops().lock.unlock(); },
         [] {
-          if (!loops().list.empty()) a_child_of_a_rank = true;
+          if (!loops().list.empty()) ++generation;
           for (loop* const l : loops().list) {
             l->alive_->owner = forked;
             l->thread_.store(nullptr, std::memory_order_relaxed);  // no thread here is the loop's
