@@ -19,7 +19,6 @@ ClearML gets one task. A scalar is one plot (title) with one line (series) for e
 import argparse
 import contextlib
 import hashlib
-import io
 import json
 import math
 import os
@@ -171,42 +170,48 @@ def wandb_label(wandb, run, label, options):
              "state": label.status.get("state")}
     settings = wandb.Settings(console="wrap_raw", silent=True, disable_git=True, save_code=False,
                               x_disable_stats=True, x_disable_meta=True)
-    # W&B takes the console from these streams: a rank's lines, and none of this program.
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        made = wandb.init(
-            project=options.project, group=run.name, job_type=job_type, name=label.name, dir=options.dir,
-            # The same run has the same id: who exports it again online replaces it.
-            id=hashlib.sha256(known.encode()).hexdigest()[:16], tags=[label.name[:64]],
-            config={**label.hyperparameters, "tutti": about},
-            mode="online" if options.online else "offline", settings=settings)
-        place = Path(made.dir).parent
-        made.define_metric("*", step_metric="global_step")
-        made.define_metric("system/*", step_metric="seconds")
-        for row in wandb_rows(wandb, label):
-            made.log(row)
-        for name in dict.fromkeys(name for name, _, _ in label.texts):
-            rows = [[step, text] for of, step, text in label.texts if of == name]
-            made.log({name: wandb.Table(columns=["step", "text"], data=rows)})
-        files = list(label.artifact_files())
-        if files:
-            title = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{run.name}-{label.name}")[:128]
-            artifact = wandb.Artifact(title, type="run_files")
-            for name, file in files:
-                artifact.add_file(str(file), name=name)
-            made.log_artifact(artifact)
-        for stream in ("out", "err"):
-            for lines in label.console(stream):
-                (sys.stdout if stream == "out" else sys.stderr).write("".join(lines))
-        made.finish()
+    made = wandb.init(
+        project=options.project, group=run.name, job_type=job_type, name=label.name, dir=options.dir,
+        # The same run has the same id: who exports it again online replaces it.
+        id=hashlib.sha256(known.encode()).hexdigest()[:16], tags=[label.name[:64]],
+        config={**label.hyperparameters, "tutti": about},
+        mode="online" if options.online else "offline", settings=settings)
+    place = Path(made.dir).parent
+    made.define_metric("*", step_metric="global_step")
+    made.define_metric("system/*", step_metric="seconds")
+    for row in wandb_rows(wandb, label):
+        made.log(row)
+    for name in dict.fromkeys(name for name, _, _ in label.texts):
+        rows = [[step, text] for of, step, text in label.texts if of == name]
+        made.log({name: wandb.Table(columns=["step", "text"], data=rows)})
+    files = list(label.artifact_files())
+    if files:
+        title = re.sub(r"[^A-Za-z0-9_.-]", "_", f"{run.name}-{label.name}")[:128]
+        artifact = wandb.Artifact(title, type="run_files")
+        for name, file in files:
+            artifact.add_file(str(file), name=name)
+        made.log_artifact(artifact)
+    for stream in ("out", "err"):
+        for lines in label.console(stream):
+            (sys.stdout if stream == "out" else sys.stderr).write("".join(lines))
+    made.finish()
     return place
 
 
 def export_wandb(run, options):
-    wandb = sdk("wandb", "wandb")
-    if any(label.images for label in run.labels):
-        sdk("PIL", "pillow   # W&B reads images by it")
-    for label in run.labels:
-        place = wandb_label(wandb, run, label, options)
+    places = []
+    # W&B takes the console from the streams that it finds when it is imported: a rank's lines, none of ours.
+    with open(os.devnull, "w") as out, open(os.devnull, "w") as err, \
+            contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        wandb = sdk("wandb", "wandb")
+        if any(label.images for label in run.labels):
+            sdk("PIL", "pillow   # W&B reads images by it")
+        for label in run.labels:
+            try:
+                places.append(wandb_label(wandb, run, label, options))
+            except wandb.Error as problem:
+                raise ExportError(f"W&B did not take {label.name}: {problem}") from problem
+    for label, place in zip(run.labels, places):
         print(f"{label.name}: {place}" + ("" if options.online else f"   (to send it: wandb sync {place})"))
 
 
@@ -238,6 +243,9 @@ def clearml_label(logger, task, label):
 
 
 def export_clearml(run, options):
+    # A reporter that is forked while ClearML runs git can keep git's pipe open, and ClearML waits for its end.
+    for setting in ("REPORT_USE_SUBPROCESS", "VCS_REPO_DETECT_ASYNC", "STORE_UNCOMMITTED_CODE_DIFF"):
+        os.environ.setdefault(f"CLEARML__SDK__DEVELOPMENT__{setting}", "false")
     sdk("clearml", "clearml")
     from clearml import Task
     Task.set_offline(not options.online)
@@ -254,14 +262,13 @@ def export_clearml(run, options):
     lost = sum(clearml_label(task.get_logger(), task, label) for label in run.labels)
     if lost:
         print(f"{lost} values are not finite: ClearML cannot keep them, and has the others", file=sys.stderr)
-    task.flush(wait_for_uploads=True)
     folder = None if options.online else Path(task.get_offline_mode_folder())
     page = task.get_output_log_web_page() if options.online else None
     task.close()
     if options.online:
         print(page)
         return
-    session = Path(shutil.make_archive(os.path.join(options.dir, task.id), "zip", folder))
+    session = Path(shutil.copy(f"{folder}.zip", options.dir)).resolve()
     print(f'{session}   (to send it: python3 -c "from clearml import Task; '
           f'Task.import_offline_session(\'{session}\')")')
 

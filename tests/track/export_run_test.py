@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""python/export_run.py writes a run of three ranks with both SDKs offline; what they have kept is read back.
+
+export_run_test.py EXPORT_RUN TUTTI_RUN TRACK_RUN. TUTTI_EXPORT_PYTHON names a python3 that has both SDKs.
+"""
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+RANKS = 3
+NEEDS = "wandb, clearml, PIL"
+# The file of a W&B run: a header of 7 bytes, then blocks of 32 KiB with records in the form of LevelDB's
+# log. The records are the SDK's own messages.
+READ_WANDB = """
+import json, sys
+from wandb.proto import wandb_internal_pb2 as messages
+data, at, whole = open(sys.argv[1], "rb").read(), 7, b""
+assert data[:4] == b":W&B", data[:7]
+scalars, config, artifacts, console, of = {}, {}, [], "", {}
+images = []
+while at + 7 <= len(data):
+    if 32768 - at % 32768 < 7:
+        at += 32768 - at % 32768
+        continue
+    size, kind = int.from_bytes(data[at + 4:at + 6], "little"), data[at + 6]
+    whole += data[at + 7:at + 7 + size]
+    at += 7 + size
+    if kind not in (1, 4):  # the record goes on
+        continue
+    record = messages.Record()
+    record.ParseFromString(whole)
+    whole = b""
+    if record.HasField("run"):
+        r = record.run
+        of = {"group": r.run_group, "job_type": r.job_type, "name": r.display_name}
+        config.update({u.key: json.loads(u.value_json) for u in r.config.update})
+    elif record.HasField("history"):
+        row = {tuple(i.nested_key) or (i.key,): json.loads(i.value_json) for i in record.history.item}
+        axis = "seconds" if ("seconds",) in row else "global_step"
+        for key, value in row.items():
+            if len(key) == 1 and key[0] not in (axis, "global_step") and key[0][0] != "_":
+                scalars.setdefault(key[0], {})[str(row[(axis,)])] = value
+            elif key[1:] == ("_type",) and value == "image-file":
+                images.append(key[0])
+    elif record.HasField("artifact"):
+        artifacts += [entry.path for entry in record.artifact.manifest.contents]
+    elif record.HasField("output_raw"):
+        console += record.output_raw.line
+print(json.dumps([of, scalars, config, artifacts, console, images]))
+"""
+
+
+def call(words, **more):
+    done = subprocess.run([str(w) for w in words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=150, **more)
+    assert done.returncode == 0, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def said_by(run, label):
+    """The scalars of a rank by name and step, and its hyperparameters, straight from its lines."""
+    scalars, parameters = collections.defaultdict(dict), {}
+    for line in (run / f"{label.replace('_', '-')}.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if record["kind"] == "scalar":
+            scalars[record["name"]][str(record["step"])] = record["value"]
+        elif record["kind"] == "hyperparameters":
+            parameters.update(record["values"])
+    return dict(scalars), parameters
+
+
+def same(kept, said, digits, what):
+    assert kept.keys() == said.keys(), (what, kept.keys() ^ said.keys())
+    for name, points in said.items():
+        assert kept[name].keys() == points.keys(), (what, name, kept[name].keys() ^ points.keys())
+        for step, value in points.items():
+            assert abs(kept[name][step] - value) <= digits * max(1, abs(value)), (what, name, step, value)
+
+
+def check_wandb(python, export, run, place, environment):
+    call([python, export, "wandb", run, "--dir", place], env=environment)
+    files = list(place.glob("wandb/offline-run-*/*.wandb"))
+    assert len(files) == RANKS, files
+    seen = set()
+    for file in files:
+        of, scalars, config, artifacts, console, images = json.loads(
+            call([python, "-c", READ_WANDB, file], env=environment))
+        label = of["name"]
+        seen.add(label)
+        said, parameters = said_by(run, label)
+        assert of == {"group": run.name, "job_type": "main" if label == "rank_0" else "worker", "name": label}
+        same(scalars, said, 0, f"W&B, {label}")
+        assert parameters and {key: config[key] for key in parameters} == parameters, config
+        assert config["tutti"]["rank"] == int(label[5:]) and "environment" not in config["tutti"]
+        assert "weights.bin" in artifacts, artifacts
+        assert f"rank {label[5:]} of {RANKS} tracks in" in console, console
+        assert "weights" in images, images
+    assert seen == {f"rank_{rank}" for rank in range(RANKS)}
+
+
+def check_clearml(python, export, run, place, environment):
+    call([python, export, "clearml", run, "--dir", place], env=environment)
+    session, = place.glob("*.zip")
+    with zipfile.ZipFile(session) as archive:
+        task = json.loads(archive.read("task.json"))
+        events = [e for line in archive.read("metrics.jsonl").splitlines() for e in json.loads(line)]
+        console = "".join(e["msg"] for line in archive.read("log.jsonl").splitlines() for e in json.loads(line))
+        names = archive.namelist()
+    kept = {}
+    for e in events:
+        if e["type"] == "training_stats_scalar":
+            kept.setdefault(e["variant"], {}).setdefault(e["metric"], {})[str(e["iter"])] = e["value"]
+    labels = {f"rank_{rank}" for rank in range(RANKS)}
+    assert kept.keys() == labels and set(task["tags"]) == labels, (kept.keys(), task["tags"])
+    for label in labels:
+        said, parameters = said_by(run, label)
+        same(kept[label], said, 1e-6, f"ClearML, {label}")
+        sections = task["hyperparams"]
+        own = {**sections["General"], **sections.get(label, {})}
+        assert {key: own[key]["value"] for key in parameters} == {k: str(v) for k, v in parameters.items()}, own
+        assert any(a["key"] == f"{label}/weights.bin" for a in task["execution"]["artifacts"])
+        assert any(label in name and name.endswith("/weights.bin") for name in names), names
+        assert f"[{label}] rank {label[5:]} of {RANKS} tracks in" in console, console
+        assert any(label in name and name.endswith(".png") for name in names), names
+    assert run.name in task["configuration"]["tutti"]["value"]
+
+
+def check_errors(export, scratch):
+    done = subprocess.run([sys.executable, export, "wandb", scratch], stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "is no run" in done.stderr and "runs/2026" in done.stderr, done.stderr
+    (scratch / "rank-0.json").write_text("{}")
+    for module in ("wandb", "clearml"):  # -S: without what is installed
+        done = subprocess.run([sys.executable, "-S", export, module, scratch], stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1 and f"pip install {module}" in done.stderr, done.stderr
+
+
+def main():
+    export, tutti_run, track_run = sys.argv[1:]
+    with tempfile.TemporaryDirectory() as name:
+        scratch = Path(name)
+        for folder in ("none", "home", "wandb", "clearml"):
+            (scratch / folder).mkdir()
+        check_errors(export, scratch / "none")
+        python = os.environ.get("TUTTI_EXPORT_PYTHON", "python3")
+        # Nothing of the caller's account, caches or settings.
+        environment = {k: v for k, v in os.environ.items() if not k.startswith(("WANDB_", "CLEARML_", "TRAINS_"))}
+        home = str(scratch / "home")
+        environment.update(HOME=home, TMPDIR=home, WANDB_CACHE_DIR=home, WANDB_DATA_DIR=home, WANDB_CONFIG_DIR=home)
+        if subprocess.run([python, "-c", f"import {NEEDS}"], env=environment, stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL).returncode != 0:
+            print("SKIPPED: no wandb and clearml: pip install wandb clearml, or TUTTI_EXPORT_PYTHON=a python3 "
+                  "that has both")
+            return 77
+        call([tutti_run, "-n", RANKS, track_run, scratch / "runs"])
+        run, = (entry for entry in (scratch / "runs").iterdir() if entry.name[0] != ".")
+        check_wandb(python, export, run, scratch / "wandb", environment)
+        check_clearml(python, export, run, scratch / "clearml", environment)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
