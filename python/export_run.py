@@ -243,11 +243,11 @@ def clearml_label(logger, task, label):
 
 
 def export_clearml(run, options):
-    # A reporter that is forked while ClearML runs git can keep git's pipe open, and ClearML waits for its end.
-    for setting in ("REPORT_USE_SUBPROCESS", "VCS_REPO_DETECT_ASYNC", "STORE_UNCOMMITTED_CODE_DIFF"):
-        os.environ.setdefault(f"CLEARML__SDK__DEVELOPMENT__{setting}", "false")
     sdk("clearml", "clearml")
     from clearml import Task
+    # The repository of this program is not that of the run. ClearML's search for it can also wait for minutes:
+    # the reporter that it forks meanwhile keeps the pipe of git open.
+    Task._update_repository = lambda task: None
     Task.set_offline(not options.online)
     task = Task.init(project_name=options.project, task_name=run.name, reuse_last_task_id=False,
                      tags=[label.name for label in run.labels], auto_connect_arg_parser=False,
