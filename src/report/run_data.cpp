@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <stdexcept>
@@ -114,11 +115,10 @@ bool is_writer(const std::string& stem) { return rank_in(stem, "") >= 0 || stem.
 // Of equal keys the last stays; ascending.
 template <class T, class Key>
 void keep_last(std::vector<T>& all, Key key) {
-  std::stable_sort(all.begin(), all.end(), [&](const T& a, const T& b) { return key(a) < key(b); });
-  // Backwards, since unique keeps the first.
-  const auto kept =
-      std::unique(all.rbegin(), all.rend(), [&](const T& a, const T& b) { return key(a) == key(b); });
-  all.erase(all.begin(), kept.base());
+  std::map<decltype(key(all.front())), T> last;
+  for (T& each : all) last.insert_or_assign(last.end(), key(each), std::move(each));
+  all.clear();
+  for (auto& [_, each] : last) all.push_back(std::move(each));
 }
 
 // `inside`: the directory's place in the run, for paths.
