@@ -12,7 +12,7 @@ tutti::task<> send_windows(tutti::communicator world, message_window* data, std:
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (int i = 0; i < data->slots(); ++i)
       sending[static_cast<std::size_t>(i)] = world.isend(data->slot(i), 1);
-    for (tutti::request& one : sending) co_await one;
+    co_await tutti::when_all(sending);
     std::int64_t arrived = -1;
     co_await world.recv(arrived, 1);
     data->sample_answer(arrived, round);
@@ -24,7 +24,7 @@ tutti::task<> receive_windows(tutti::communicator world, message_window* data, s
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (int i = 0; i < data->slots(); ++i)
       receiving[static_cast<std::size_t>(i)] = world.irecv(data->slot(i), 0);
-    for (tutti::request& one : receiving) co_await one;
+    co_await tutti::when_all(receiving);
     data->sample();
     co_await world.send(round, 0);
   }

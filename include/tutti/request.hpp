@@ -12,12 +12,18 @@
 #include <utility>
 
 namespace tutti {
+namespace detail {
+template <class T>
+class join_requests;
+}
+
 // A started communication (isend, irecv, start), which gives a T: see request.
 //
 // Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;` (for a send, and for
 // collectives, the status only says what was moved). Started by start(world.split(...)) it gives the new
-// communicator. Completion does not need the await: communication goes on while the program does other things. Dropping a pending request cancels it, and the destructor returns
-// only when the buffer is free: a receive loses no message, not even one that is coming: the next receive
+// communicator. Completion does not need the await: communication
+// goes on while the program does other things. Dropping a pending request cancels it, and the destructor
+// returns only when the buffer is free: a receive loses no message, not even one that is coming: the next receive
 // gets it; a send that had begun to leave is finished from a copy or taken back, a collective fails its
 // communicator on all ranks (errc::cancelled). The destructor never waits for a peer. Errors are thrown from
 // the await; those of starting too, except errc::wrong_thread, thrown at once.
@@ -120,6 +126,8 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   }
 
  private:
+  friend class detail::join_requests<T>;
+
   void reset() noexcept {
     if (slot_ != nullptr) detail::drop_request(std::exchange(slot_, nullptr));
   }

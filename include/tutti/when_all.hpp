@@ -3,11 +3,16 @@
 #pragma once
 
 #include <tutti/detail/branch.hpp>
+#include <tutti/request.hpp>
 
+#include <concepts>
 #include <coroutine>
 #include <cstddef>
 #include <exception>
+#include <ranges>
+#include <span>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 namespace tutti {
@@ -41,7 +46,135 @@ class join {
   join_counter counter_;
 };
 
+// Requests that are awaited together: their coroutine is resumed once.
+template <class T>
+class join_requests : stop_node {
+ public:
+  join_requests(std::span<basic_request<T>> requests, std::span<T> results) noexcept
+      : stop_node(&ask), requests_(requests), results_(results) {}
+  join_requests(const join_requests&) = delete;
+  ~join_requests() {
+    if (waiting_) leave_requests();
+  }
+
+  bool await_ready() const noexcept {
+    for (const basic_request<T>& r : requests_)
+      if (!r.done()) return false;
+    return true;
+  }
+  template <class Promise>
+  bool await_suspend(std::coroutine_handle<Promise> h) noexcept {
+    for (basic_request<T>& r : requests_) {
+      if (r.done()) continue;
+      if (!set_request_waiter(*r.slot_, &arrived, this)) {
+        second_ = true;
+        leave_requests();
+        return false;
+      }
+      ++left_;
+    }
+    waiting_ = h;
+    scope_ = scope_of(h);
+    if (scope_ == nullptr) return true;
+    if (scope_->stopped()) {
+      ask(*this);
+    } else {
+      join(*scope_);
+    }
+    return true;
+  }
+  void await_resume() {
+    waiting_ = {};
+    if (second_)
+      throw error(errc::invalid_argument, "a request was awaited twice: another coroutine waits for it");
+    std::exception_ptr first;
+    std::size_t index = 0;
+    for (basic_request<T>& r : requests_) {
+      const std::size_t at = index++;
+      if (!r) continue;
+      const operation_state& state = *r.state();
+      if (state.failure() != errc::success && !first) {
+        try {
+          state.rethrow();
+        } catch (...) {
+          first = std::current_exception();
+        }
+      }
+      if (at < results_.size() && state.failure() == errc::success)
+        results_[at] = r.state()->template value<T>();
+      r.reset();
+    }
+    if (first) std::rethrow_exception(first);
+  }
+
+ private:
+  static void arrived(void* self) noexcept {
+    auto& all = *static_cast<join_requests*>(self);
+    if (--all.left_ == 0) resume_bounded(all.waiting_);
+  }
+  // The requests complete from the loop, after this.
+  static void ask(stop_node& node) noexcept {
+    auto& all = static_cast<join_requests&>(node);
+    for (basic_request<T>& r : all.requests_)
+      if (!r.done()) r.state()->stop(all.scope_->why(), all.scope_->text());
+  }
+  void leave_requests() noexcept {
+    for (basic_request<T>& r : requests_)
+      if (r.slot_ != nullptr) clear_request_waiter(*r.slot_, this);
+  }
+
+  const std::span<basic_request<T>> requests_;
+  const std::span<T> results_;
+  std::size_t left_ = 0;
+  stop_scope* scope_ = nullptr;
+  std::coroutine_handle<> waiting_;
+  bool second_ = false;
+};
+
+template <class T>
+struct requests_to_join {
+  std::span<basic_request<T>> requests;
+  std::span<T> results;
+  join_requests<T> operator co_await() const noexcept { return join_requests<T>(requests, results); }
+};
+
+template <class R>
+struct value_of_request {};
+template <class T>
+struct value_of_request<basic_request<T>> {
+  using type = T;
+};
+
+// Requests one after the other in memory, of a program's variable.
+template <class R>
+concept RequestRange =
+    std::ranges::contiguous_range<R> && std::ranges::sized_range<R> && std::ranges::borrowed_range<R> &&
+    !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>> &&
+    requires { typename value_of_request<std::ranges::range_value_t<R>>::type; };
+template <class R>
+using value_of_requests = typename value_of_request<std::ranges::range_value_t<R>>::type;
+
 }  // namespace detail
+
+// Awaits every request of a contiguous range, as MPI_Waitall does: `co_await tutti::when_all(receiving);`.
+// Skips empty requests; all are empty afterwards. `results`, where given, has the place of the result of each.
+// Completes: when every request has completed.
+// Buffers: both ranges stay as they are until then. Destroying the awaiting frame leaves the requests pending.
+// Errors: rethrows the failure of the first request that failed, in order, after all have ended;
+//   errc::invalid_argument when another coroutine waits for one of them.
+// Cancellation: stops every request that is pending.
+// Cost: resumes the coroutine once; allocates nothing.
+template <detail::RequestRange R>
+auto when_all(R&& requests) {
+  using value = detail::value_of_requests<R>;
+  return detail::requests_to_join<value>{requests, {}};
+}
+template <detail::RequestRange R, class Results>
+  requires std::constructible_from<std::span<detail::value_of_requests<R>>, Results&>
+auto when_all(R&& requests, Results&& results) {
+  using value = detail::value_of_requests<R>;
+  return detail::requests_to_join<value>{requests, std::span<value>(results)};
+}
 
 // Starts all of them in the order given, and completes when every one has completed.
 //

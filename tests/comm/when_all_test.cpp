@@ -321,3 +321,127 @@ TEST_CASE("dropping a join frees all buffers and loses no message") {
   CHECK_NOTHROW(run_local(2, over("shm"), dropped));
   CHECK_NOTHROW(run_local(2, over("tcp"), dropped));
 }
+
+// ---- ranges of requests ----
+
+namespace {
+
+task<> awaits_ranges(communicator world) {
+  constexpr int count = 40;
+  std::vector<int> out(count), in(count, -1);
+  for (int i = 0; i < count; ++i) out[static_cast<std::size_t>(i)] = 100 * world.rank() + i;
+  std::vector<request> all(2 * count + 1);  // one stays empty
+  for (int i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    all[at] = world.irecv(in[at], other_of(world), i);
+    all[at + count] = world.isend(out[at], other_of(world), i);
+  }
+  std::vector<status> results(all.size());
+  co_await when_all(all, results);
+  for (int i = 0; i < count; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    TUTTI_EXPECT(in[at] == 100 * other_of(world) + i);
+    TUTTI_EXPECT(results[at].source == other_of(world));
+    TUTTI_EXPECT(results[at].tag == i);
+    TUTTI_EXPECT(results[at].bytes == sizeof(int));
+  }
+  for (const request& r : all) TUTTI_EXPECT(!r);
+
+  co_await when_all(all);  // of empty ones
+  std::array<request, 0> none;
+  co_await when_all(none);
+  request two[2] = {world.irecv(in[0], other_of(world)), world.isend(out[0], other_of(world))};
+  co_await when_all(std::span(two));
+  TUTTI_EXPECT(in[0] == out[0] + 100 * (other_of(world) - world.rank()));
+
+  std::vector<basic_request<communicator>> made(2);
+  made[0] = start(world.duplicate());
+  made[1] = start(world.split(world.rank(), 0));
+  std::array<communicator, 2> halves;
+  co_await when_all(made, halves);
+  TUTTI_EXPECT(halves[0].size() == 2);
+  TUTTI_EXPECT(halves[1].size() == 1);
+}
+
+task<> range_with_failures(communicator world) {
+  std::array<int, 3> in{};
+  std::array<request, 3> all;
+  if (world.rank() == 0) {
+    all[0] = world.irecv(in[0], 1, 1);
+    all[1] = world.irecv(std::span(in.data() + 1, 1), 1, 2);  // too short for what comes
+    all[2] = world.irecv(in[2], 1, 3);
+    all[2].cancel();
+    errc why = errc::success;
+    try {
+      co_await when_all(all);
+    } catch (const error& e) {
+      why = static_cast<errc>(e.code().value());
+    }
+    TUTTI_EXPECT(why == errc::truncated);
+    TUTTI_EXPECT(in[0] == 7);  // all have ended, and those that succeeded have their message
+    for (const request& r : all) TUTTI_EXPECT(!r);
+  } else {
+    const std::array<int, 2> two{1, 2};
+    co_await world.send(two, 0, 2);
+    co_await world.send(7, 0, 1);
+  }
+  co_await world.barrier();
+}
+
+task<> waits_for(request* one) { co_await *one; }
+
+task<> waits_for_all(communicator world, std::array<request, 2>* all) {
+  const failure why = co_await failure_in(when_all(*all));
+  TUTTI_EXPECT(why.code == errc::invalid_argument);
+  co_await world.send(1, 1);
+}
+
+task<> range_that_ends_early(communicator world) {
+  std::array<int, 2> in{};
+  if (world.rank() == 0) {
+    std::array<request, 2> all{world.irecv(in[0], 1, 1), world.irecv(in[1], 1, 2)};
+    const failure late = co_await failure_in(with_timeout(when_all(all), std::chrono::milliseconds(1)));
+    TUTTI_EXPECT(late.code == errc::timed_out);
+    for (const request& r : all) TUTTI_EXPECT(!r);
+
+    all[0] = world.irecv(in[0], 1, 1);
+    all[1] = world.irecv(in[1], 1, 2);
+    co_await when_all(waits_for(&all[1]), waits_for_all(world, &all));
+    co_await when_all(all);
+    TUTTI_EXPECT((in == std::array<int, 2>{5, 6}));
+  } else {
+    int go = 0;
+    co_await world.recv(go, 0);
+    co_await world.send(5, 0, 1);
+    co_await world.send(6, 0, 2);
+  }
+}
+
+task<> joins(std::array<request, 2>* all) { co_await when_all(*all); }
+
+task<> abandoned_range(communicator world) {
+  std::array<int, 2> in{};
+  std::array<request, 2> all{world.irecv(in[0], other_of(world), 1), world.irecv(in[1], other_of(world), 2)};
+  {
+    core::running_task t;
+    t.start(joins(&all), &ignore_end, nullptr);
+    co_await world.barrier();
+    TUTTI_EXPECT(t.running());
+  }
+  co_await world.barrier();
+  co_await world.send(8, other_of(world), 1);
+  co_await world.send(9, other_of(world), 2);
+  co_await when_all(all);
+  TUTTI_EXPECT((in == std::array<int, 2>{8, 9}));
+}
+
+}  // namespace
+
+TEST_CASE("a range of requests is awaited at once") {
+  for (const std::string& transport : transports) {
+    CHECK_NOTHROW(run_local(2, over(transport), awaits_ranges));
+    CHECK_NOTHROW(run_local(2, over(transport), range_with_failures));
+    CHECK_NOTHROW(run_local(2, over(transport), range_that_ends_early));
+    CHECK_NOTHROW(run_local(2, over(transport), abandoned_range));
+  }
+}
