@@ -51,9 +51,8 @@ struct options {
 
   // the directory of all runs; with several hosts, one that they share
   std::string directory = "runs";
-  std::string
-      // Name of this run, the same on all ranks. Empty: the time. A name that exists gets a suffix "-2", ...
-      name;
+  // Name of this run, the same on all ranks. Empty: the time. A name that exists gets a suffix "-2", ...
+  std::string name;
   // Id of the run in its directory. Opening the same id again continues the run: after a restart or days
   // later, from any process. Empty: the job's id (TUTTI_JOB_ID and WORLD_SIZE, which tutti-run sets).
   // Restarts of a job are then one run, and so are the logs before and after rejoin(). Without a job, a new
@@ -71,9 +70,8 @@ struct options {
   // streams belong to the process: among several ranks in one process (run_local) the first to open gets
   // them. Requires that the program does not change descriptors 1 and 2 meanwhile.
   bool console = true;
-  std::chrono::milliseconds
-      // Interval of samples of processor, memory, GPU (NVIDIA's) and messages: 5 s if not set. 0: no samples.
-      system_metrics;
+  // Interval of samples of processor, memory, GPU (NVIDIA's) and messages: 5 s if not set. 0: no samples.
+  std::chrono::milliseconds system_metrics;
   // interval at which the rank's status file is renewed: 2 s if not set
   std::chrono::milliseconds heartbeat;
   // 10 s if not set
