@@ -49,6 +49,7 @@ enum class errc {
   system
 };
 
+// The category of errc, named "tutti".
 const std::error_category& error_category() noexcept;
 std::error_code make_error_code(errc code) noexcept;
 

@@ -8,6 +8,7 @@
 
 namespace tutti {
 
+// The arguments of joining a world.
 struct init_options {
   // User-provided, so that this is no aggregate: g++ 12 destroys braced temporaries in co_await expressions
   // twice.

@@ -22,6 +22,7 @@ namespace tutti {
 // Collects the bytes of an object.
 class object_writer {
  public:
+  // Appends `n` bytes.
   void bytes(const void* from, std::size_t n) {
     const auto* const first = static_cast<const std::byte*>(from);
     bytes_.insert(bytes_.end(), first, first + n);
@@ -40,10 +41,12 @@ class object_writer {
 class object_reader {
  public:
   explicit object_reader(std::span<const std::byte> from) noexcept : rest_(from) {}
+  // Reads `n` bytes.
   void bytes(void* to, std::size_t n) {
     const std::byte* const from = take(n);
     if (n > 0) std::memcpy(to, from, n);
   }
+  // Reads an object by serializer<T>.
   template <class T>
   T value();
   // Reads a number of elements and checks that the rest can hold that many of at least `each` bytes.

@@ -37,6 +37,7 @@ enum class element_type : std::uint8_t {
   complex_float64
 };
 
+// The kinds of reductions; see `sum` and the constants below it.
 enum class reduce_kind : std::uint8_t {
   none,
   sum,
@@ -315,6 +316,7 @@ inline constexpr detail::built_in_op<reduce_kind::bor> bor{};
 inline constexpr detail::built_in_op<reduce_kind::bxor> bxor{};
 inline constexpr detail::built_in_op<reduce_kind::avg> avg{};
 
+// The reduction premul_sum(factor); see above.
 template <class Factor>
   requires std::is_arithmetic_v<Factor>
 constexpr detail::premul_sum_op<Factor> premul_sum(Factor factor) noexcept {

@@ -22,6 +22,7 @@
 
 namespace tutti::track {
 
+// How ranks are arranged into runs.
 enum class layout {
   // All ranks in one run: TensorBoard shows one plot of "loss" with a line per rank.
   single_run,
@@ -44,6 +45,7 @@ enum class resume {
   never
 };
 
+// Options of open().
 struct options {
   // User-provided, so that this is no aggregate: g++ 12 destroys braced temporaries in co_await expressions
   // twice.
@@ -124,6 +126,7 @@ struct step_times {
   std::uint64_t bytes = 0;
 };
 
+// The fate of the records of one log.
 struct totals {
   std::uint64_t written = 0;
   // records that were too many at once, or had an impossible shape

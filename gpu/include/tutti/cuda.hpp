@@ -20,6 +20,7 @@ namespace cuda {
 
 // The number of GPUs; 0 if CUDA cannot be used. why_not() then says what is missing and how to get it.
 int device_count() noexcept;
+// Says what is missing to use CUDA, and how to get it; empty if nothing is.
 std::string why_not();
 
 // Opens GPU `ordinal` on the loop of a communicator or a runtime. A GPU is opened once per loop; later calls

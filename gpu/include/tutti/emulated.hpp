@@ -22,6 +22,7 @@ class runtime;
 
 namespace emulated {
 
+// How an emulated device behaves.
 struct options {
   options() noexcept {}
   std::size_t memory_bytes = std::size_t{256} << 20;
@@ -54,6 +55,7 @@ class emulated_device {
 
   // Makes the n-th piece of work from now on fail.
   void fail_after(std::uint64_t n, std::string why = "injected fault");
+  // Whether the device has failed.
   bool failed() const noexcept;
   // pieces of work executed
   std::uint64_t executed() const noexcept;

@@ -25,6 +25,7 @@ namespace level_zero {
 
 // The number of GPUs; 0 if Level Zero cannot be used. why_not() then says what is missing and how to get it.
 int device_count() noexcept;
+// Says what is missing to use Level Zero, and how to get it; empty if nothing is.
 std::string why_not();
 
 // Opens GPU `ordinal` (of all drivers, in the loader's order) on the loop of a communicator or a runtime. A
@@ -83,6 +84,7 @@ class module {
   std::shared_ptr<loaded> state_;
 };
 
+// The size of a launch: groups, and work items per group.
 struct launch_size {
   unsigned groups = 1;
   unsigned group_size = 256;

@@ -23,6 +23,7 @@ int version() noexcept;
 // Messages of one rank that start together, so that rings and exchanges need no order among them.
 class batch {
  public:
+  // Adds a send.
   template <gpu::DeviceMemory B>
   batch& send(const B& data, int dest) {
     parts_.push_back({true, gpu::detail::view_of(data), dest});

@@ -14,6 +14,7 @@
 
 namespace tutti::sim {
 
+// The collectives that can be forecast.
 enum class pattern { barrier, broadcast, reduce, all_reduce, all_gather, reduce_scatter, all_to_all };
 
 const char* name_of(pattern p) noexcept;

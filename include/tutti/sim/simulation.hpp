@@ -114,6 +114,7 @@ struct corruption {
   std::uint64_t frame = 1;
 };
 
+// The faults of one run.
 struct faults {
   std::vector<death> deaths;
   std::vector<disconnection> disconnections;
@@ -129,6 +130,7 @@ struct faults {
   [[deprecated("write text()")]] std::string words() const { return text(); }
 };
 
+// Everything that determines a run.
 struct options {
   // The seed is TUTTI_SIM_SEED, or 1.
   options();
@@ -148,6 +150,7 @@ struct options {
   std::chrono::milliseconds patience{10'000};
 };
 
+// How a rank ended.
 enum class ending {
   returned,
   threw,
@@ -156,6 +159,7 @@ enum class ending {
   stuck
 };
 
+// The outcome of one rank.
 struct rank_report {
   ending how = ending::stuck;
   // what main returned
@@ -175,6 +179,7 @@ struct rank_report {
   int connections = 0;
 };
 
+// The outcome of a run.
 struct report {
   std::uint64_t seed = 0;
   // virtual time when the last rank had ended
@@ -194,6 +199,7 @@ struct report {
 
   // Whether a rank is stuck.
   bool stuck() const noexcept;
+  // Whether main returned on every rank.
   bool all_returned() const noexcept;
   // A text for people, line by line.
   std::string text() const;

@@ -51,6 +51,7 @@ std::shared_ptr<gradient_hook> identity_hook();
 std::shared_ptr<gradient_hook> float16_hook();
 std::shared_ptr<gradient_hook> bfloat16_hook();
 
+// Options of low_rank_hook().
 struct low_rank_options {
   // rank of the approximation
   std::size_t rank = 2;

@@ -73,11 +73,14 @@ class shared_batches {
 
   // Shuffles the samples for this epoch. The order depends only on the seed and the epoch.
   void begin_epoch(std::uint64_t epoch);
+  // The number of batches in an epoch.
   std::size_t steps() const noexcept { return batches_in(order_.size(), batch_); }
 
+  // The samples of batch `step`, of all ranks together.
   std::span<const sample_index> all(std::size_t step) const noexcept {
     return batch_of(std::span<const sample_index>(order_), batch_, step);
   }
+  // This rank's share of batch `step`.
   std::span<const sample_index> mine(std::size_t step) const noexcept {
     return share_of(all(step), rank_, ranks_);
   }

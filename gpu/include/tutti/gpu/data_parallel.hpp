@@ -13,6 +13,7 @@
 
 namespace tutti::gpu {
 
+// Options of data_parallel::create().
 struct data_parallel_options {
   data_parallel_options() noexcept {}
 

@@ -15,6 +15,7 @@ namespace tutti::gpu {
 
 class device;
 
+// The kind of memory that a pointer points to.
 enum class memory_kind : std::uint8_t {
   // ordinary memory: copies from and to it pass through pinned memory of the library
   host,
@@ -167,6 +168,7 @@ inline constexpr bool is_pinned<pinned_buffer<T>> = true;
 // Buffers of device operations: device_span<T> and device_buffer<T>.
 template <class B>
 concept DeviceMemory = tutti::detail::device_memory<B>;
+// Buffers that device operations may write.
 template <class B>
 concept WritableDeviceMemory = DeviceMemory<B> && WritableBuffer<B>;
 

@@ -14,6 +14,7 @@
 
 namespace tutti::gpu {
 
+// The kind of a device.
 enum class device_kind : std::uint8_t { automatic, cuda, level_zero, emulated };
 const char* name_of(device_kind kind) noexcept;
 
@@ -31,6 +32,7 @@ enum class backend : std::uint8_t {
 };
 const char* name_of(backend b) noexcept;
 
+// How gpu::open chooses the device and the backend. `backend` and `chunk_bytes` are the same on all ranks.
 struct open_options {
   open_options() noexcept {}
   // automatic: CUDA, then Level Zero. TUTTI_DEVICE=auto|cuda|level_zero|emulated overrides it.
@@ -75,6 +77,7 @@ task<> open(communicator world, device on, open_options how = open_options());
 
 // The backend that serves a call, and the reasons against those before it.
 struct served_by {
+  // A backend that cannot serve the call, and why.
   struct refusal {
     gpu::backend by;
     std::string why;

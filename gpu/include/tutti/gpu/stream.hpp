@@ -53,7 +53,9 @@ class stream {
   explicit stream(std::shared_ptr<detail::stream_state> state) noexcept : state_(std::move(state)) {}
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
+  // The device of the stream.
   device on() const noexcept;
+  // The driver's handle of the stream.
   void* native() const noexcept;
 
   // Waits until the stream has passed the work on it when the operation starts.
@@ -87,6 +89,7 @@ class stream {
   // Cancellation: the device still finishes a copy that is ended early (when_any, with_timeout, a dropped
   // request).
 
+  // Copies between two places in device memory.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
   tutti::operation<status> copy(const To& to, const From& from) const {
@@ -112,6 +115,7 @@ class stream {
                                              : tutti::detail::operation_kind::download,
                     host_view(to), detail::view_of(from));
   }
+  // Sets every byte of `to` to `value`.
   template <class To>
     requires WritableDeviceMemory<To>
   tutti::operation<status> fill(const To& to, std::byte value) const {
