@@ -28,8 +28,8 @@ namespace detail {
 struct communicator_access;
 }
 
-// A group of ranks with a message space of its own: no other communicator receives its messages.
-// A cheap handle: copies share the group.
+// A group of ranks with a message space of its own: no other communicator receives its messages. A cheap
+// handle: copies share the group.
 //
 // Threads: a communicator belongs to the loop of its runtime. Call its operations on the loop thread, from
 // coroutines and handlers that run there. On any other thread they end with errc::wrong_thread;
@@ -48,10 +48,10 @@ struct communicator_access;
 // when it leaves. An operation on any_source ends so when any member dies, once for each death.
 // errc::invalid_argument for wrong arguments; then no data moves. errc::mismatch when ranks call different
 // collectives, counts, element types, reductions or roots; the text names both calls. A rank that completes
-// before the calls are compared may report success, such as the root of a broadcast or the sender of a block
-// to gather. One of its later calls then fails. After a mismatch, group, split and duplicate give no rank a
-// communicator. A collective that fails on one rank fails on every rank that has not completed it. The
-// communicator has then failed, and all further calls report that.
+// before the calls are compared may report success, such as the root of a broadcast. One of its later calls
+// then fails. After a mismatch, group, split and duplicate give no rank a communicator. A collective that
+// fails on one rank fails on every rank that has not completed it. The communicator has then failed, and all
+// further calls report that.
 // Cancellation: a cancelled collective fails the communicator on all ranks. Sends, receives and probes say
 // below what they do.
 //

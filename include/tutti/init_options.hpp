@@ -19,8 +19,8 @@ struct init_options {
   //                      srun started all ranks on one host: at a file of this user
   //   "tcp://host:port"  at this address, where rank 0 listens. The others try all addresses of the host name
   //                      until the timeout. IPv6 addresses stand in brackets
-  //   "file:///path"     at a file that all ranks see, on this host or a network file system with locks. A file
-  //                      left by an earlier run does no harm. The last rank to come removes the file
+  //   "file:///path"     at a file that all ranks see, on this host or a network file system with locks. A
+  //                      file left by an earlier run does no harm. The last rank to come removes the file
   std::string init_method = "env://";
   // This rank's number and the number of ranks. -1 takes them from the environment: RANK and WORLD_SIZE, or
   // the variables of mpirun or srun. A value given both here and in the environment must be the same.

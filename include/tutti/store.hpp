@@ -135,9 +135,9 @@ class memory_store final : public store {
 // last user to leave removes the file. Threads and processes may use one file, each through an object of its
 // own. Only the system user who owns the file may read it; all processes of that user are trusted. File
 // operations run on the loop's thread.
-// Errors: also errc::timed_out (a stopped process holds the lock), errc::peer_failed
-// (the file was removed), errc::protocol (it is damaged), errc::resources (the disk is full),
-// errc::not_supported (a file system without fcntl locks).
+// Errors: also errc::timed_out (a stopped process holds the lock), errc::peer_failed (the file was removed),
+// errc::protocol (it is damaged). Also errc::resources (the disk is full), errc::not_supported (a file system
+// without fcntl locks).
 // Cost: waiting is cheap where the kernel reports changes. On network file systems a waiting user looks for
 // changes at least every 100 ms.
 class file_store final : public store {

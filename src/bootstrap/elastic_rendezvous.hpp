@@ -16,10 +16,10 @@
 namespace tutti::bootstrap {
 
 // Completes on every rank with the same world when all job.world_size ranks have come to one epoch. That is
-// `least` or a later one, and is in the world's info. An epoch ends without a world, and the next begins,
-// when a rank of a later epoch comes, or a rank that died in it comes again. All waiting ranks go along.
-// `server` is this process's on rank 0 and null on the others. They return to it when rank 0 has died and
-// serves anew.
+// `least` or a later one, and is in the world's info. An epoch ends without a world when a rank of a later
+// epoch comes, or a rank that died in it comes again. The next epoch then begins, and all waiting ranks go
+// along. `server` is this process's on rank 0 and null on the others. They return to it when rank 0 has died
+// and serves anew.
 //
 // Errors are those of meet().
 task<core::world_info> meet_in_epochs(boost::asio::any_io_executor executor, job who,

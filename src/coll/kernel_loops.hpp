@@ -11,8 +11,8 @@
 // processor. Hence everything is inlined in one unnamed namespace, and only types of the standard library are
 // used.
 //
-// All instruction sets give the same bits, because nothing is contracted (-ffp-contract=off), the remainder
-// runs the same code as the vectors, and NaNs are replaced at the end.
+// All instruction sets give the same bits: nothing is contracted (-ffp-contract=off), the remainder runs the
+// same code as the vectors, and NaNs are replaced at the end.
 #pragma once
 
 #include "coll/kernels.hpp"

@@ -19,7 +19,7 @@ constexpr auto patience_with_gatherer = std::chrono::milliseconds(200);
 // How long it waits for others to say whether the round has been settled, before it gives up for all.
 constexpr auto patience_of_gatherer = std::chrono::milliseconds(100);
 
-// When two members have lost each other, usually one of them has died, and the report of its end is on its
+// When two members have lost each other, usually one of them has died. The report of its end is then on its
 // way to the gatherer.
 constexpr auto patience_with_doubts = std::chrono::milliseconds(500);
 

@@ -136,8 +136,9 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t first_open(std::uint32_t also = 0) const noexcept;
   errc failure() const noexcept { return failure_; }
   const std::string& failure_text() const noexcept { return failure_text_; }
-  // The error for a call on a failed communicator. It is the failure itself if no operation of this rank has
-  // ended with it yet (a peer reported it while nothing was pending), and errc::communicator_failed later.
+  // The error for a call on a failed communicator. It is the failure itself as long as no operation of this
+  // rank has ended with it: a peer may report it while nothing is pending. Later it is
+  // errc::communicator_failed.
   errc report_failure() noexcept {
     if (failure_ == errc::shut_down) return failure_;
     return std::exchange(reported_, true) ? errc::communicator_failed : failure_;

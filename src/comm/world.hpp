@@ -123,7 +123,9 @@ class world final : public p2p::router {
   // Whether `peer` has left in order or is about to. Empty: this rank cannot read the recording of `peer`.
   std::optional<bool> recorded_leaving(int peer) const noexcept;
   // Connects to the ranks that would otherwise not hear that this rank leaves in order. If such a rank needed
-  // this one later, it would find the listeners closed and could not tell leaving from dying.
+  // this one later, it would find the listeners closed and could not tell leaving from dying. In two cases a
+  // rank that has left still counts as dead: the world has more than 64 ranks, or the other rank's loop did
+  // not turn within the 5 s that leaving waits.
   void meet_unmet() noexcept;
 
   core::loop& loop_;

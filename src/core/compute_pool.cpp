@@ -57,8 +57,8 @@ struct compute_ticket {
   }
   std::shared_ptr<flight::recorder_slot> recorder_slot;
   flight::handle record;
-  // Memory of the handler posted to the pool, and then of the handler that returns the result, so that the
-  // pool's thread cannot fail to post it.
+  // Memory of the handler posted to the pool, and then of the one that returns the result. So the pool's
+  // thread cannot fail to post it.
   core::reserved_block way;
   bool left = false;       // the pool's thread no longer touches this, the job or the io_context
   bool abandoned = false;  // used on the loop's thread only

@@ -70,9 +70,9 @@ enum class verdict : std::uint8_t {
 // `secret` outlive the task.
 
 // Runs the connecting side. Throws errc::unauthorized (a side could not prove itself), protocol (no tutti of
-// this version is there), join_failed (the peer's verdict as text), peer_failed (the connection ended),
-// timed_out or cancelled. Returns `use_other`, without throwing, if both sides connected at once and the peer
-// keeps its own connection.
+// this version is there) or join_failed (the peer's verdict as text). Also peer_failed (the connection
+// ended), timed_out or cancelled. Returns `use_other`, without throwing, if both sides connected at once and
+// the peer keeps its own connection.
 task<verdict> greet(stream_socket& socket, const std::string& secret, identity mine, std::int32_t wanted_rank,
                     time_point deadline);
 

@@ -8,11 +8,11 @@
 
 namespace tutti::core {
 
-// With a core of its own, a rank spins for about the cost of a sleep and a wake-up, so that a message that
-// comes soon finds it awake. With more ranks than cores, spinning keeps the sender off the core. The loop
-// then yields at once, and parks when no other thread has wanted the core for about as long. Measured: a
-// budget of 1 us is the worst of all (a park per message), and spinning without yield costs a time slice, 4
-// ms, per message.
+// With a core of its own, a rank spins for about the cost of a sleep and a wake-up. A message that comes soon
+// then finds it awake. With more ranks than cores, spinning keeps the sender off the core. The loop then
+// yields at once, and parks when no other thread has wanted the core for about as long. Measured: a budget of
+// 1 us is the worst of all (a park per message). Spinning without yield costs a time slice, 4 ms, per
+// message.
 struct spin_policy {
   std::chrono::nanoseconds budget{50'000};
   bool yields = false;

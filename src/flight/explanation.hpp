@@ -9,9 +9,9 @@
 
 namespace tutti::flight {
 
-// Returns lines: what each rank does or waits for and since when, which ranks have not called which
-// collective, the ranks that the others wait for, and ranks that wait for each other in a circle. `ranks` may
-// be part of a world.
+// Returns lines of text. They say what each rank does or waits for and since when, and which ranks have not
+// called which collective. They name the ranks that the others wait for, and circles of waiting ranks.
+// `ranks` may be part of a world.
 std::string explain(const std::vector<rank_snapshot>& ranks);
 
 // "all_reduce #41 on world, 1.0 MiB, at train.cpp:81".

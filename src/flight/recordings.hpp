@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// recordings: where recordings lie. The launcher of a node makes one piece of memory for all its ranks, which
-// outlives each of them and which each can read (TUTTI_FLIGHT names it). A rank without a launcher writes
-// into memory of its own.
+// recordings: where recordings lie. The launcher of a node makes one piece of memory for all its ranks
+// (TUTTI_FLIGHT names it). It outlives each rank, and each can read it. A rank without a launcher writes into
+// memory of its own.
 #pragma once
 
 #include "base/unique_fd.hpp"

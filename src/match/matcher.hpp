@@ -3,11 +3,11 @@
 // that accept it. A receive gets the message that came first among those it accepts. So messages of one
 // sender with one tag do not overtake.
 //
-// Each context and source has a queue of receives and a queue of unexpected messages, so that the traffic of
-// one peer never waits behind another's. Receives from any source have a queue of their own. Posting stamps
-// say whether such a receive is older than one that names the source. Unexpected messages are also in one
-// queue in order of arrival, for receives from any source. Elements belong to the caller and carry their
-// links: nothing is allocated per message. Not thread-safe.
+// Each context and source has a queue of receives and a queue of unexpected messages. So the traffic of one
+// peer never waits behind another's. Receives from any source have a queue of their own. Posting stamps say
+// whether such a receive is older than one that names the source. Unexpected messages are also in one queue
+// in order of arrival, for receives from any source. Elements belong to the caller and carry their links:
+// nothing is allocated per message. Not thread-safe.
 #pragma once
 
 #include "base/intrusive_list.hpp"

@@ -143,8 +143,8 @@ class endpoint final : public transport::inbound {
              const fingerprint& part_of) noexcept;
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
   // Ends the transfer without a completion. On return the endpoint holds no pointer to it or its buffer.
-  // Harmless when done. A message that a point to point receive has matched, even completely, but not
-  // delivered is queued again as if this receive had never matched it.
+  // Harmless when done. A message that a point to point receive has matched but not delivered is queued again
+  // as if this receive had never matched it. That includes a complete one.
   void release(send& s) noexcept;
   void release(receive& r) noexcept;
   void release(probe& p) noexcept;

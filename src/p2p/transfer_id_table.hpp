@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// transfer_id_table: names for transfers in frames. A name is an index and a generation, checked on the way
-// back, so that a late or forged frame finds nothing, rather than memory that was reused.
+// transfer_id_table: names for transfers in frames. A name is an index and a generation, which is checked on
+// the way back. So a late or forged frame finds nothing, rather than memory that was reused.
 #pragma once
 
 #include <cstddef>

@@ -23,8 +23,10 @@ namespace {
 
 double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-// What ranks reduce at the start of each uneven step: the sum tells the weights, and whether any rank has
-// batches left.
+// What ranks reduce at the start of each uneven step: (weight, 1), or (0, 0) without batches. The sum tells
+// the weights, and whether any rank has batches left. It is read only after the buckets, so it costs no wait.
+// A rank without batches adds zeros and gets the average like the others. So its replica stays the same, and
+// no final broadcast is needed.
 struct step_header {
   std::array<double, 2> weight_and_active{};
   double weight() const { return weight_and_active[0]; }

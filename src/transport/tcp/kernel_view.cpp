@@ -58,8 +58,8 @@ void set_up_keepalive(int fd, milliseconds limit) noexcept {
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_before_probes_s);
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, between_probes_s);
   set(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(fewest_unanswered_probes, seconds));
-  // Otherwise the pauses between probes of a silent or full peer grow up to two minutes, and so does the time
-  // until its end could be known.
+  // Otherwise the pauses between probes of a silent or full peer grow up to two minutes. So would the time
+  // until its end is known.
   set(fd, IPPROTO_TCP, longest_retransmission_timeout, std::clamp(seconds * 1000 / 3, 1000, 30'000));
 }
 

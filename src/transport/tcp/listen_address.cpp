@@ -194,7 +194,7 @@ bool is_loopback(const std::string& endpoint) noexcept {
 
 namespace {
 
-// The kernel starts with a window of 64 KiB and widens it as the reader needs, which never happens if the
+// The kernel starts with a window of 64 KiB and widens it as the reader needs. That never happens if the
 // reader is quick, as on loopback. Ranks that share a core then wait for each other's turn at every 64 KiB of
 // a message (perf/NOTES.md). From Linux 5.14 on the kernel can be told to widen it from here on.
 void set_up_receive_buffer(int fd) noexcept {
