@@ -44,16 +44,19 @@ struct communicator_access;
 // Buffers: one object or a contiguous range of a trivially copyable type. Counts are in elements. A buffer
 // must stay valid until the operation has completed, failed or been cancelled. Until then the program does
 // not modify a buffer that is sent, and does not touch one that is received into.
-// Errors: errc::timed_out after init_options::timeout. errc::peer_failed when a peer dies and errc::peer_left
-// when it leaves. An operation on any_source ends so when any member dies, once for each death.
-// errc::invalid_argument for wrong arguments; then no data moves. errc::mismatch when ranks call different
-// collectives, counts, element types, reductions or roots; the text names both calls. A rank that completes
-// before the calls are compared may report success, such as the root of a broadcast. One of its later calls
-// then fails. After a mismatch, group, split and duplicate give no rank a communicator. A collective that
-// fails on one rank fails on every rank that has not completed it. The communicator has then failed, and all
-// further calls report that.
-// Cancellation: a cancelled collective fails the communicator on all ranks. Sends, receives and probes say
-// below what they do.
+// Errors: a collective that fails on one rank fails on every rank that has not completed it. The communicator
+// has then failed, and all further calls report that.
+// - errc::invalid_argument: wrong arguments; no data moves.
+// - errc::timed_out: init_options::timeout has passed.
+// - errc::peer_failed, errc::peer_left: a peer has died or left. An operation on any_source ends when any
+//   member dies, once for each death.
+// - errc::mismatch: ranks call different collectives, counts, element types, reductions or roots. The text
+//   names both calls. A rank that completes before the calls are compared may report success, such as the
+//   root of a broadcast or a sender of gather. One of its later calls then fails. group, split and duplicate
+//   then give no rank a communicator.
+// - errc::communicator_failed: the communicator had failed before the call.
+// Cancellation: a cancelled collective fails the communicator on all ranks. A cancelled receive or probe
+// loses no message.
 //
 // The last parameter of every operation is its call site, which callers leave out. Errors about buffers name
 // it.
@@ -85,12 +88,12 @@ class communicator {
   // ---- point to point ----
 
   // Sends `data` to rank `dest` with `tag` (>= 0).
-  // Completes: when the buffer may be changed. A short message is copied out at once; a long one completes
-  // when the receiver has taken it. Long means over 256 KiB on TCP and over 16 KiB in shared memory. For
-  // messages that lie in memory of tutti::shared_allocator it means over 4 KiB.
+  // Completes: when the buffer may be changed: at once for a short message, which is copied out; for a long
+  // one when the receiver has taken it. Long means over 256 KiB on TCP, over 16 KiB in shared memory, and
+  // over 4 KiB from memory of tutti::shared_allocator.
   // Cancellation: takes the message back unless the receiver has received it.
-  // Cost: shared memory copies twice, into and out of a ring. It copies long messages once if they lie in
-  // memory of tutti::shared_allocator. TCP: the kernel's copies only.
+  // Cost: two copies in shared memory, into and out of a ring; one for long messages from memory of
+  // tutti::shared_allocator. On TCP only the kernel's copies.
   template <Buffer B>
   operation_on<B> send(B&& data, int dest, int tag = 0,
                        detail::origin_of<B> from = call_site::current()) const {
@@ -116,12 +119,13 @@ class communicator {
   operation<status> recv(const B& data, int source, detail::on_stream from) const {
     return recv(data, source, any_tag, from);
   }
-  // isend and irecv start a send or receive before they return; see request.
+  // Starts a send before it returns; see request.
   template <Buffer B>
   request isend(B&& data, int dest, int tag = 0, detail::origin_of<B> from = call_site::current()) const {
     static_assert(detail::lasting<B>, "isend needs a buffer that outlives the request: an lvalue, or a span");
     return message<request>(detail::operation_kind::send, data, dest, tag, from);
   }
+  // Starts a receive before it returns; see request.
   template <class B>
   request irecv(B&& data, int source, int tag = any_tag,
                 detail::origin_of<B> from = call_site::current()) const {
@@ -159,9 +163,9 @@ class communicator {
   //
   // Each rank's operation completes when its own part is done: its result is in place, and its buffers may be
   // reused. Results may be computed in place only where the comment says so; other overlaps are
-  // errc::invalid_argument. `root` is the same on all ranks.
-  // The library chooses an algorithm by size, ranks and hosts. world.all_reduce(x, sum).with(algorithm::ring)
-  // selects one by name. In steady state no collective allocates: temporary memory is kept for the next call.
+  // errc::invalid_argument. `root` is the same on all ranks. The library chooses an algorithm by size, ranks
+  // and hosts. world.all_reduce(x, sum).with(algorithm::ring) selects one by name. In steady state no
+  // collective allocates: temporary memory is kept for the next call.
 
   // Waits until every rank has started this barrier.
   operation<> barrier(call_site where = call_site::current()) const {
