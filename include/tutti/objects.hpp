@@ -196,8 +196,10 @@ inline void check_object_size(std::uint64_t bytes, std::size_t limit) {
 
 }  // namespace detail
 
-// The collectives below have this contract. Every rank of `c` calls with the same T, root and limit. Received
-// bytes are data only: none of it is executed.
+// ---- collectives of objects ----
+//
+// Every rank of `c` calls with the same T, root and limit. Received bytes are data only: none of it is
+// executed.
 // Errors: errc::invalid_argument on all ranks for an object longer than `limit`; then nothing is moved.
 // Cancellation: as the collectives inside.
 // Cost: two collectives (lengths, then bytes), one copy and some allocations per rank.

@@ -31,7 +31,9 @@ struct forecast {
   bool simulated = false;
 };
 
-// The functions below share these parameters. `bytes` is the size of the vector that is broadcast or reduced,
+// ---- forecasts ----
+//
+// The functions share these parameters. `bytes` is the size of the vector that is broadcast or reduced,
 // or of one rank's block in the others; a multiple of 4. `with` is an algorithm that tutti has for this
 // collective (tutti/algorithm.hpp), or automatic. Each rank is on a host of its own.
 // Errors: throw errc::invalid_argument.
