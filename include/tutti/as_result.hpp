@@ -91,9 +91,9 @@ task<result<std::remove_cvref_t<await_result_t<A>>>> caught(A awaitable) {
 
 }  // namespace detail
 
-// Awaits `awaitable` and returns its outcome instead of throwing: result<T> r = co_await
-// as_result(world.recv(x, 0)). For requests, tasks and Asio operations it catches exceptions that carry an
-// error code; others pass.
+// Awaits `awaitable` and returns its outcome instead of throwing:
+// `result<T> r = co_await as_result(world.recv(x, 0))`. For requests, tasks and Asio operations it catches
+// exceptions that carry an error code; others pass.
 // Cost: a failed operation throws nothing inside either, and costs its text.
 template <class T>
 auto as_result(operation<T>&& op) {

@@ -60,6 +60,7 @@ class channel {
   };
 
  public:
+  // Makes an open channel.
   explicit channel(std::size_t capacity) : capacity_(capacity) {}
   channel(const channel&) = delete;
   channel& operator=(const channel&) = delete;
@@ -139,6 +140,7 @@ class channel {
     while (!senders_.empty()) wake(senders_);
     while (!receivers_.empty()) wake(receivers_);
   }
+  // Whether close() has been called.
   bool closed() const noexcept { return closed_; }
   // The number of values in the queue.
   std::size_t size() const noexcept { return values_.size(); }

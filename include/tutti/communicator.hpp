@@ -62,10 +62,11 @@ struct communicator_access;
 // it.
 //
 // Memory of devices (tutti/gpu.hpp): every operation that takes a buffer also takes a gpu::device_buffer or
-// gpu::device_span. The last argument is then the stream that the operation follows: world.all_reduce(x, sum,
-// stream). The operation accesses no buffer before the stream has passed the work enqueued on it when the
-// operation starts. It completes when the device has done it; see tutti/gpu/open.hpp. A collective takes
-// device memory on all ranks or on none. A message sent from device memory is received into device memory.
+// gpu::device_span. The last argument is then the stream that the operation follows:
+// `world.all_reduce(x, sum, stream)`. The operation accesses no buffer before the stream has passed the work
+// enqueued on it when the operation starts. It completes when the device has done it; see tutti/gpu/open.hpp.
+// A collective takes device memory on all ranks or on none. A message sent from device memory is received
+// into device memory.
 class communicator {
  public:
   using executor_type = boost::asio::io_context::executor_type;
@@ -164,7 +165,7 @@ class communicator {
   // Each rank's operation completes when its own part is done: its result is in place, and its buffers may be
   // reused. Results may be computed in place only where the comment says so; other overlaps are
   // errc::invalid_argument. `root` is the same on all ranks. The library chooses an algorithm by size, ranks
-  // and hosts. world.all_reduce(x, sum).with(algorithm::ring) selects one by name. In steady state no
+  // and hosts. `world.all_reduce(x, sum).with(algorithm::ring)` selects one by name. In steady state no
   // collective allocates: temporary memory is kept for the next call.
 
   // Waits until every rank has started this barrier.

@@ -30,6 +30,7 @@ class object_writer {
   template <class T>
   // Writes `v` by its serializer.
   void value(const T& v);
+  // The bytes written so far.
   const std::vector<std::byte>& written() const noexcept { return bytes_; }
 
  private:
@@ -56,6 +57,7 @@ class object_reader {
     if (n > rest_.size() / (each == 0 ? 1 : each)) refuse();
     return static_cast<std::size_t>(n);
   }
+  // Whether all bytes have been read.
   bool at_end() const noexcept { return rest_.empty(); }
   [[noreturn]] static void refuse() {
     throw error(errc::protocol,

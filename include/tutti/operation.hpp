@@ -118,8 +118,8 @@ class [[nodiscard(
   detail::direct_handler<T> direct_;
 };
 
-// An operation that reads from a temporary buffer: co_await world.send(std::vector<float>(4), 1). Await it in
-// the same expression, because the buffer ends with it. start() does not accept it.
+// An operation that reads from a temporary buffer: `co_await world.send(std::vector<float>(4), 1)`. Await it
+// in the same expression, because the buffer ends with it. start() does not accept it.
 class [[nodiscard("an operation does nothing until it is awaited")]] operation_on_temporary
     : public operation<> {
  public:

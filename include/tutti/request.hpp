@@ -14,7 +14,7 @@
 namespace tutti {
 // A started operation (isend, irecv, start) with a result of type T. For messages and collectives the result
 // is a status. For a send or collective it only says how much data was moved. A request started by
-// start(world.split(...)) gives the new communicator.
+// `start(world.split(...))` gives the new communicator.
 //
 // Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;`. The operation
 // progresses and completes whether or not it is awaited.

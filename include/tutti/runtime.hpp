@@ -36,6 +36,7 @@ class runtime {
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
 
+  // The io_context that drives the runtime.
   boost::asio::io_context& context() noexcept;
   boost::asio::io_context::executor_type get_executor() noexcept { return context().get_executor(); }
 

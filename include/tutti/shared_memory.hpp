@@ -29,7 +29,7 @@ T* allocate_shared_elements(std::size_t count) {
 
 }  // namespace detail
 
-// A standard allocator of shared memory: std::vector<float, tutti::shared_allocator<float>>.
+// A standard allocator of shared memory: `std::vector<float, tutti::shared_allocator<float>>`.
 //
 // A receiver on the same host reads a message of more than 4 KiB from the sender's own pages: one copy
 // instead of two. Only the sender's buffer matters; receive buffers gain nothing. Other ranks can read this

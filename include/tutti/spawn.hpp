@@ -17,12 +17,12 @@ namespace detail {
 std::optional<int> run_as_launcher(int ranks, const init_options& options) noexcept;
 }  // namespace detail
 
-// Runs main(world) in `ranks` new processes of this executable, with its arguments and environment: `int
-// main() { return tutti::spawn(4, program); }`. Each new process runs the program from its beginning and
-// becomes a rank when it calls spawn. The calling process becomes the launcher and does what `tutti-run -n 4`
-// does. It makes a secret, prefixes output by rank, forwards signals and reports the first failure (its lines
-// begin with "tutti-run:"). If it dies, by SIGKILL too, no rank survives it, and no process that a rank
-// started.
+// Runs main(world) in `ranks` new processes of this executable, with its arguments and environment:
+// `int main() { return tutti::spawn(4, program); }`. Each new process runs the program from its beginning
+// and becomes a rank when it calls spawn. The calling process becomes the launcher and does what
+// `tutti-run -n 4` does. It makes a secret, prefixes output by rank, forwards signals and reports the first
+// failure (its lines begin with "tutti-run:"). If it dies, by SIGKILL too, no rank survives it, and no
+// process that a rank started.
 //
 // In a process that tutti-run, mpirun, srun or torchrun started, or with options.rank set, it is run(options,
 // main). The starter's number of ranks then counts; if `ranks` differs, rank 0 prints so.

@@ -44,7 +44,9 @@ struct store_exchange {
 class store {
  public:
   using milliseconds = std::chrono::milliseconds;
+  // Limit in bytes; see above.
   static constexpr std::size_t largest_value = (16u << 20) - 4096;
+  // As a timeout: that of the store.
   static constexpr milliseconds use_default{-1};
 
   virtual ~store() = default;
@@ -73,6 +75,7 @@ class store {
 
   // The name in error texts: "memory_store", "tcp_store at 10.0.0.1:29500".
   virtual std::string name() const = 0;
+  // The timeout of operations that name none; 10 minutes if not set.
   milliseconds timeout() const noexcept { return timeout_; }
   void set_timeout(milliseconds timeout);
 
@@ -202,6 +205,7 @@ class tcp_store_server {
 
   // Returns the store itself for use in this process. The object may outlive the server.
   std::unique_ptr<memory_store> local() const;
+  // The port that it listens at.
   std::uint16_t port() const noexcept;
 
   // Stops accepting and waits until every client has left. Clients still connected after the timeout are cut

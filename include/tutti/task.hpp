@@ -156,7 +156,7 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   };
   awaiter operator co_await() && noexcept { return awaiter(handle_); }
 
-  // Starts the task now by an Asio completion token, such as std::move(t)(boost::asio::use_future). The
+  // Starts the task now by an Asio completion token, such as `std::move(t)(boost::asio::use_future)`. The
   // signature is void(std::exception_ptr) or void(std::exception_ptr, T); T needs a default constructor. Call
   // it on the thread of a runtime. A handler without an executor of its own gets that of the runtime.
   // Errors: errc::wrong_thread on another thread, where the task does not start. A handler with an executor,

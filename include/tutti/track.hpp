@@ -163,10 +163,12 @@ class log {
 
   // Adds a number to the series `name`.
   void scalar(std::string_view name, std::int64_t step, double number) const noexcept;
+  // Adds a text to the series `name`.
   void text(std::string_view name, std::int64_t step, std::string_view value) const noexcept;
   // Adds the distribution of these values, which are copied.
   void histogram(std::string_view name, std::int64_t step, std::span<const float> values) const noexcept;
   void histogram(std::string_view name, std::int64_t step, std::span<const double> values) const noexcept;
+  // Adds an image to the series `name`; copies the pixels.
   void image(std::string_view name, std::int64_t step, image_view pixels) const noexcept;
   // Adds hyperparameters to those of earlier calls. Each rank's are kept separately.
   void hyperparameters(const hyperparameter_map& values) const noexcept;

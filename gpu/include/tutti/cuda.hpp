@@ -43,7 +43,7 @@ class stream : public gpu::stream {
 
   CUstream_st* get() const noexcept {
     return static_cast<CUstream_st*>(native());
-    // For launches: kernel<<<grid, block, 0, s.get()>>>.
+    // For launches: `kernel<<<grid, block, 0, s.get()>>>`.
   }
 
  private:
@@ -66,14 +66,16 @@ class module {
   std::shared_ptr<loaded> state_;
 };
 
+// The size of a launch: blocks, and threads per block.
 struct launch_size {
   unsigned blocks = 1;
   unsigned threads = 256;
 };
+// The untyped form of launch(): `arguments` holds the addresses of the arguments.
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments);
 
-// Launches kernel<<<size.blocks, size.threads, 0, in>>>(arguments...). The types of the arguments are exactly
-// those of the kernel's parameters.
+// Launches `kernel<<<size.blocks, size.threads, 0, in>>>(arguments...)`. The types of the arguments are
+// exactly those of the kernel's parameters.
 template <class... A>
 void launch(const gpu::stream& in, void* kernel, launch_size size, A... arguments) {
   void* addresses[] = {&arguments..., nullptr};

@@ -25,6 +25,7 @@ namespace emulated {
 // How an emulated device behaves.
 struct options {
   options() noexcept {}
+  // size of the device's memory
   std::size_t memory_bytes = std::size_t{256} << 20;
   // threads; kernels of different streams run on them at the same time
   int workers = 2;

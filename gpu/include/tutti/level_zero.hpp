@@ -69,6 +69,7 @@ class stream : public gpu::stream {
 // Kernels of the program on one device. A cheap handle.
 class module {
  public:
+  // The format of an image.
   enum class format { spirv, native };
   // Builds the image.
   // Errors: throws errc::invalid_argument for an image that this device cannot take, with the build log if
@@ -89,6 +90,8 @@ struct launch_size {
   unsigned groups = 1;
   unsigned group_size = 256;
 };
+// The untyped form of launch(): `arguments` holds the addresses of the arguments, `sizes` their sizes in
+// bytes.
 void launch_by_address(const gpu::stream& in, void* kernel, launch_size size, void** arguments,
                        const std::size_t* sizes, std::size_t count);
 

@@ -27,6 +27,7 @@
 namespace tutti::sim {
 
 using duration = std::chrono::nanoseconds;
+// A time that never comes.
 inline constexpr duration never = duration::max();
 
 // The cost of communication, in the terms of LogGP, and the behaviour of the transport.
@@ -125,6 +126,7 @@ struct faults {
 
   // Draws one or more faults, mostly deaths, that happen before time `within`. At least one rank stays alive.
   static faults random(std::uint64_t seed, int ranks, duration within);
+  // Whether there are no faults.
   bool none() const noexcept;
   std::string text() const;
   [[deprecated("write text()")]] std::string words() const { return text(); }

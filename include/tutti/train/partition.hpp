@@ -17,6 +17,7 @@
 
 namespace tutti {
 
+// The index of a sample in its data set.
 using sample_index = std::uint32_t;
 
 // Returns the consecutive share of `whole` that belongs to `rank` of `ranks`. The shares of all ranks are
@@ -52,6 +53,7 @@ class data_partitioner {
   // Makes one part per rank; sizes differ by at most one.
   data_partitioner(std::size_t samples, int ranks, std::uint64_t seed = 1234);
 
+  // The number of parts.
   int parts() const noexcept { return static_cast<int>(ends_.size()); }
   // Returns the samples of a part; valid as long as this object.
   // Errors: throws errc::invalid_argument if there is no such part.

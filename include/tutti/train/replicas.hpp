@@ -22,6 +22,7 @@ struct replica_check {
   std::uint64_t hash = 0;
   // Ranks whose hash differs from that of most ranks, ascending; the same list on every rank.
   std::vector<int> differ;
+  // Whether all ranks have the same hash.
   bool agree() const noexcept { return differ.empty(); }
 };
 

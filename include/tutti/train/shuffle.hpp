@@ -15,6 +15,7 @@ class random_bits {
  public:
   explicit random_bits(std::uint64_t seed) noexcept : state_(seed) {}
 
+  // The next 64 random bits.
   std::uint64_t next() noexcept {
     std::uint64_t z = state_ += 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;

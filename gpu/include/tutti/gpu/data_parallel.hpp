@@ -98,6 +98,7 @@ class data_parallel {
   };
   unsynchronised no_sync() noexcept { return unsynchronised(*this); }
 
+  // The number of buckets.
   std::size_t buckets() const noexcept;
 
  private:

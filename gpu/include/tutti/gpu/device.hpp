@@ -41,8 +41,11 @@ class device {
   explicit operator bool() const noexcept { return state_ != nullptr; }
   // such as "emulated device 0" or "cuda device 0 (NVIDIA H200)"
   std::string name() const;
+  // The device's number among those of its kind.
   int ordinal() const noexcept;
+  // The capabilities of the device's driver.
   capabilities can() const noexcept;
+  // Whether the device has reported an error.
   bool failed() const noexcept;
   // Returns what the driver knows of a pointer; ordinary host memory if it knows nothing.
   memory_info describe(const void* memory) const noexcept;

@@ -63,6 +63,7 @@ class device_span {
   constexpr std::size_t size() const noexcept { return size_; }
   constexpr std::size_t bytes() const noexcept { return size_ * sizeof(T); }
   constexpr bool empty() const noexcept { return size_ == 0; }
+  // The `count` elements from `offset` on.
   constexpr device_span subspan(std::size_t offset, std::size_t count) const noexcept {
     return {data_ + offset, count};
   }

@@ -34,6 +34,7 @@ class gate {
   ~gate() { open(); }
   // Opens the gate, on any thread. A second call does nothing.
   void open() noexcept;
+  // Whether the gate has been opened.
   bool is_open() const noexcept;
 
  private:
