@@ -16,21 +16,21 @@ struct counters {
   // Messages of this rank's world, including those inside collectives.
   std::uint64_t sends = 0;
   std::uint64_t receives = 0;
-  // sent in the first frame
+  // Sent in the first frame.
   std::uint64_t eager = 0;
-  // sent by rendezvous: long messages, and those without credit for more unexpected ones
+  // Sent by rendezvous: long messages, and those without credit for more unexpected ones.
   std::uint64_t rendezvous = 0;
-  // read by the receiver from the sender's memory
+  // Read by the receiver from the sender's memory.
   std::uint64_t fetched = 0;
-  // arrived before their receive
+  // Arrived before their receive.
   std::uint64_t unexpected = 0;
-  // frames damaged in transit; each ended its connection
+  // Frames damaged in transit; each ended its connection.
   std::uint64_t corrupt_frames = 0;
   // Turns of the loop.
   std::uint64_t turns = 0;
-  // times the loop slept
+  // Times the loop slept.
   std::uint64_t parks = 0;
-  // times a computation of 10 ms or more kept the loop from communicating
+  // Times a computation of 10 ms or more kept the loop from communicating.
   std::uint64_t stalls = 0;
   std::chrono::nanoseconds longest_stall{0};
   // What this thread's pools have taken from the heap since the thread began; in steady state nothing. The
@@ -46,17 +46,17 @@ counters counters_of(const communicator& c);
 // Messages between this rank and another rank of its world, including those inside collectives. Collectives
 // of one host that use shared memory are not counted.
 struct peer_counters {
-  // rank in the world
+  // Rank in the world.
   int rank = -1;
   std::uint64_t sends = 0;
   std::uint64_t bytes_sent = 0;
   std::uint64_t receives = 0;
   std::uint64_t bytes_received = 0;
-  // sends by rendezvous only because the receiver had too many unread messages
+  // Sends by rendezvous only because the receiver had too many unread messages.
   std::uint64_t without_credit = 0;
-  // times data had to wait for room to leave
+  // Times data had to wait for room to leave.
   std::uint64_t stalls = 0;
-  // connection attempts after a failed one
+  // Connection attempts after a failed one.
   std::uint64_t retries = 0;
 };
 // Returns the counters of every rank that this rank has communicated with, in rank order. As counters_of.
@@ -64,10 +64,10 @@ std::vector<peer_counters> peer_counters_of(const communicator& c);
 
 // Calls of one operation on all communicators of this rank.
 struct operation_counters {
-  // such as "all_reduce"
+  // The operation, such as "all_reduce".
   std::string name;
   std::uint64_t calls = 0;
-  // time from call to completion, without calls that completed at once
+  // Time from call to completion, without calls that completed at once.
   std::chrono::nanoseconds waited{0};
 };
 // Returns the counters of every operation that was called. As counters_of.

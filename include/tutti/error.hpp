@@ -13,39 +13,39 @@ namespace tutti {
 // The kind of an error. Every tutti::error carries one: compare with `e.code() == tutti::errc::truncated`.
 enum class errc {
   success = 0,
-  // invalid rank, tag, buffer, option or environment variable
+  // Invalid rank, tag, buffer, option or environment variable.
   invalid_argument,
-  // a communicator used outside its runtime's loop thread
+  // A communicator used outside its runtime's loop thread.
   wrong_thread,
-  // a message longer than the receive buffer; nothing was written past the buffer's end
+  // A message longer than the receive buffer; nothing was written past the buffer's end.
   truncated,
-  // the deadline passed; the text names the ranks that had not arrived, where known
+  // The deadline passed; the text names the ranks that had not arrived, where known.
   timed_out,
-  // ended by a cancellation slot, a dropped request, a stopped scope, or abort() on another rank
+  // Ended by a cancellation slot, a dropped request, a stopped scope, or abort() on another rank.
   cancelled,
-  // a peer died or its connection broke
+  // A peer died or its connection broke.
   peer_failed,
-  // a peer left in order while this rank still waited for it
+  // A peer left in order while this rank still waited for it.
   peer_left,
-  // ranks called different collectives, roots, counts, element types or reductions
+  // Ranks called different collectives, roots, counts, element types or reductions.
   mismatch,
-  // an earlier failure made this communicator unusable
+  // An earlier failure made this communicator unusable.
   communicator_failed,
-  // the runtime ended while the operation was pending
+  // The runtime ended while the operation was pending.
   shut_down,
-  // the world could not be formed: a rank is missing, there twice, or contradicts the others
+  // The world could not be formed: a rank is missing, there twice, or contradicts the others.
   join_failed,
-  // the peer could not prove that it knows the job's secret
+  // The peer could not prove that it knows the job's secret.
   unauthorized,
-  // the peer sent bytes that no tutti peer of this version sends
+  // The peer sent bytes that no tutti peer of this version sends.
   protocol,
-  // this build or this machine lacks the requested feature
+  // This build or this machine lacks the requested feature.
   not_supported,
-  // memory, descriptors or another limit ran out
+  // Memory, descriptors or another limit ran out.
   resources,
-  // a GPU or its library reported an error; all other work in flight on that device fails with it
+  // A GPU or its library reported an error; all other work in flight on that device fails with it.
   device_failed,
-  // a system call failed in a way that has no better name here
+  // A system call failed in a way that has no better name here.
   system
 };
 

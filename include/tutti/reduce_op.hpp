@@ -138,7 +138,7 @@ inline constexpr reduction_row reduction_rows[] = {
   {x::bxor,         "bxor",       yes,     no,      no,     yes,    no,    o::bytes},
   {x::avg,          "avg",        no,      yes,     yes,    no,     yes,   o::unsigned_reals},
   {x::user,         "user's",     no,      no,      no,     no,     no,    o::nothing},
-  // as a sum, after the multiplication
+  // As a sum, after the multiplication.
   {x::premul_sum,   "premul_sum", yes,     yes,     yes,    no,     yes,   o::nothing},
 };
 // clang-format on

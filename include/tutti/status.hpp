@@ -18,10 +18,10 @@ using call_site = std::source_location;
 
 // The result of a receive or probe.
 struct status {
-  // rank in the communicator that received the message
+  // Rank in the communicator that received the message.
   int source = any_source;
   int tag = any_tag;
-  // length of the message in bytes
+  // Length of the message in bytes.
   std::size_t bytes = 0;
 
   // The length of the message in elements of T.

@@ -25,7 +25,7 @@ struct store_exchange {
   store_exchange(bool did_exchange, std::string now) : exchanged(did_exchange), value(std::move(now)) {}
   // The key held the expected value, and now holds the desired one.
   bool exchanged;
-  // the value of the key now; empty if it does not exist
+  // The value of the key now; empty if it does not exist.
   std::string value;
 };
 

@@ -38,10 +38,10 @@ enum class when_full { drop_oldest, drop_newest };
 
 // Whether open() may find a run of the given id.
 enum class resume {
-  // errc::invalid_argument if the run does not exist
+  // errc::invalid_argument if the run does not exist.
   must,
   may,
-  // errc::invalid_argument if another start made the run; nothing is written
+  // errc::invalid_argument if another start made the run; nothing is written.
   never
 };
 
@@ -51,7 +51,7 @@ struct options {
   // twice.
   options();
 
-  // the directory of all runs; with several hosts, one that they share
+  // The directory of all runs; with several hosts, one that they share.
   std::string directory = "runs";
   // Name of this run, the same on all ranks. Empty: the time. A name that exists gets a suffix "-2", ...
   std::string name;
@@ -65,7 +65,7 @@ struct options {
   std::string label;
   track::resume resume = track::resume::may;
   layout ranks = layout::single_run;
-  // size limit of the queue of records not yet written
+  // Size limit of the queue of records not yet written.
   std::size_t buffer_bytes = std::size_t{32} << 20;
   when_full full = when_full::drop_oldest;
   // Also copies standard output and error to files, through a `tee` process that outlives the rank. The
@@ -74,11 +74,11 @@ struct options {
   bool console = true;
   // Interval of samples of processor, memory, GPU (NVIDIA's) and messages: 5 s if not set. 0: no samples.
   std::chrono::milliseconds system_metrics;
-  // interval at which the rank's status file is renewed: 2 s if not set
+  // Interval at which the rank's status file is renewed: 2 s if not set.
   std::chrono::milliseconds heartbeat;
-  // 10 s if not set
+  // Limit of open(): 10 s if not set.
   std::chrono::milliseconds open_timeout;
-  // 10 s if not set
+  // Limit of log::finish(): 10 s if not set.
   std::chrono::milliseconds finish_timeout;
 };
 
@@ -116,24 +116,24 @@ struct image_view {
 // How one step spent its time.
 struct step_times {
   double compute_seconds = 0;
-  // communication that no other work overlapped
+  // Communication that no other work overlapped.
   double communication_seconds = 0;
-  // waiting for slower ranks; tutti-report finds the slowest by it
+  // Waiting for slower ranks; tutti-report finds the slowest by it.
   double waiting_seconds = 0;
-  // communication overlapped by computation
+  // Communication overlapped by computation.
   double hidden_seconds = 0;
-  // bytes communicated
+  // Bytes communicated.
   std::uint64_t bytes = 0;
 };
 
 // The fate of the records of one log.
 struct totals {
   std::uint64_t written = 0;
-  // records that were too many at once, or had an impossible shape
+  // Records that were too many at once, or had an impossible shape.
   std::uint64_t dropped = 0;
-  // records that could not be written; `failure` says why
+  // Records that could not be written; `failure` says why.
   std::uint64_t failed = 0;
-  // every record that was not dropped or failed is written
+  // Every record that was not dropped or failed is written.
   bool complete = false;
   std::string failure;
 };

@@ -25,11 +25,11 @@ namespace emulated {
 // How an emulated device behaves.
 struct options {
   options() noexcept {}
-  // size of the device's memory
+  // Size of the device's memory.
   std::size_t memory_bytes = std::size_t{256} << 20;
-  // threads; kernels of different streams run on them at the same time
+  // Threads; kernels of different streams run on them at the same time.
   int workers = 2;
-  // before each piece of work
+  // Delay before each piece of work.
   std::chrono::microseconds delay{0};
   // If not 0, a seed: streams take turns and pause in the worst legal order.
   std::uint64_t adversary = 0;
@@ -58,9 +58,9 @@ class emulated_device {
   void fail_after(std::uint64_t n, std::string why = "injected fault");
   // Whether the device has failed.
   bool failed() const noexcept;
-  // pieces of work executed
+  // Pieces of work executed.
   std::uint64_t executed() const noexcept;
-  // live allocations of device memory
+  // Live allocations of device memory.
   std::size_t allocations() const noexcept;
   // While paused, nothing starts: enqueued work stays pending.
   void pause(bool on) noexcept;

@@ -21,13 +21,13 @@ const char* name_of(pattern p) noexcept;
 
 // The forecast of one collective.
 struct forecast {
-  // from the common start to the end of the last rank
+  // From the common start to the end of the last rank.
   duration time{0};
-  // connections of the rank that has most
+  // Connections of the rank that has most.
   int connections = 0;
-  // of tutti's memory; 0: not known
+  // tutti's memory per rank; 0: not known.
   std::size_t bytes_per_rank = 0;
-  // false: computed
+  // Whether the forecast was simulated; otherwise it was computed.
   bool simulated = false;
 };
 

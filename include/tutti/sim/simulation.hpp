@@ -33,22 +33,22 @@ inline constexpr duration never = duration::max();
 // The cost of communication, in the terms of LogGP, and the behaviour of the transport.
 struct network {
   duration latency{5'000};
-  // processor time for each frame sent or received
+  // Processor time for each frame sent or received.
   duration overhead{500};
-  // smallest time between two frames through one rank's port
+  // Smallest time between two frames through one rank's port.
   duration gap{0};
-  // of each port, in each direction; 0: unlimited
+  // Bandwidth of each port, in each direction; 0: unlimited.
   double bytes_per_second = 12.5e9;
   // Between ranks of one host (options::ranks_per_host); they do not use their ports.
   duration local_latency{500};
   double local_bytes_per_second = 20e9;
 
-  // from the first frame to an open connection
+  // From the first frame to an open connection.
   duration connecting{50'000};
-  // a connection that is blocked for this long is given up
+  // A connection that is blocked for this long is given up.
   duration silence{3'000'000'000};
   std::size_t eager_limit = 65'536;
-  // longer data leave in slices, between which other frames may pass
+  // Longer data leave in slices, between which other frames may pass.
   std::size_t slice = 262'144;
   std::size_t header_bytes = 64;
 };
@@ -56,20 +56,20 @@ struct network {
 // Variation from seed to seed without any failure. Frames between the same two ranks never overtake each
 // other.
 struct noise {
-  // ranks start up to this far apart
+  // Ranks start up to this far apart.
   duration start{0};
-  // a frame takes up to this much longer
+  // A frame takes up to this much longer.
   duration jitter{0};
-  // share of frames that take `straggling` longer
+  // Share of frames that take `straggling` longer.
   double stragglers = 0;
   duration straggling{0};
-  // share of frames whose payload arrives in two parts
+  // Share of frames whose payload arrives in two parts.
   double split = 0;
-  // share of frames that wait although the port is free
+  // Share of frames that wait although the port is free.
   double busy = 0;
-  // share of frames that are sent although they were taken back while they waited
+  // Share of frames that are sent although they were taken back while they waited.
   double unstoppable = 0;
-  // events of the same time happen in an order drawn from the seed
+  // Events of the same time happen in an order drawn from the seed.
   bool shuffle = false;
 };
 // All kinds of noise, in amounts drawn from the seed.
@@ -79,7 +79,7 @@ noise random_noise(std::uint64_t seed);
 struct death {
   int rank = 0;
   duration at = never;
-  // 0: at the time
+  // 0: the rank dies at time `at`.
   std::uint64_t frames = 0;
 };
 // The end of a connection between two ranks, if there is one; `loses`: data in flight are lost.
@@ -140,7 +140,7 @@ struct options {
   int ranks = 2;
   int ranks_per_host = 1;
   std::uint64_t seed;
-  // of operations, as init_options::timeout
+  // Timeout of operations, as init_options::timeout.
   std::chrono::milliseconds timeout{60'000};
   sim::network network;
   sim::noise noise;
@@ -157,26 +157,26 @@ enum class ending {
   returned,
   threw,
   killed,
-  // waits, and no event is left that could resume it
+  // Waits, and no event is left that could resume it.
   stuck
 };
 
 // The outcome of one rank.
 struct rank_report {
   ending how = ending::stuck;
-  // what main returned
+  // What main returned.
   int code = 0;
-  // what main threw
+  // What main threw.
   std::exception_ptr failure;
-  // code of a tutti::error
+  // Code of a tutti::error.
   errc reason = errc::success;
-  // text of the exception; for a stuck rank, what it waits for
+  // Text of the exception; for a stuck rank, what it waits for.
   std::string text;
-  // when main had ended and the rank had left the world
+  // When main had ended and the rank had left the world.
   duration ended{0};
-  // frames sent
+  // Frames sent.
   std::uint64_t frames = 0;
-  // bytes of payload sent
+  // Bytes of payload sent.
   std::uint64_t bytes = 0;
   int connections = 0;
 };
@@ -184,18 +184,18 @@ struct rank_report {
 // The outcome of a run.
 struct report {
   std::uint64_t seed = 0;
-  // virtual time when the last rank had ended
+  // Virtual time when the last rank had ended.
   duration time{0};
-  // frames sent by all ranks: messages and protocol
+  // Frames sent by all ranks: messages and protocol.
   std::uint64_t frames = 0;
-  // their payload
+  // Bytes of their payload.
   std::uint64_t bytes = 0;
   std::uint64_t events = 0;
-  // hash of all events in order, with times and contents
+  // Hash of all events in order, with times and contents.
   std::uint64_t hash = 0;
-  // memory when the first rank ended, including the program's own; 0: not known
+  // Memory when the first rank ended, including the program's own; 0: not known.
   std::size_t bytes_per_rank = 0;
-  // no rank has waited for real time
+  // No rank has waited for real time.
   bool repeatable = true;
   std::vector<rank_report> ranks;
 

@@ -35,11 +35,11 @@ struct data_parallel_options {
 
 // The time that averaging took in one step.
 struct averaging_times {
-  // bytes of gradients
+  // Bytes of gradients.
   std::uint64_t bytes = 0;
-  // from the start of the first bucket to the end of the last
+  // From the start of the first bucket to the end of the last.
   double communication_seconds = 0;
-  // the part of communication that reduced() waited for, with no computation behind it
+  // The part of communication that reduced() waited for, with no computation behind it.
   double exposed_seconds = 0;
   // The share of communication that computation overlapped, 0 to 1.
   double overlap() const noexcept;

@@ -23,11 +23,11 @@ struct gradient_view {
 
 // Gradients that are averaged together.
 struct gradient_bucket {
-  // position in the order in which buckets start
+  // Position in the order in which buckets start.
   std::size_t index = 0;
-  // all gradients of the bucket, one behind the other
+  // All gradients of the bucket, one behind the other.
   std::span<float> data;
-  // each gradient, inside `data`
+  // Each gradient, inside `data`.
   std::span<const gradient_view> gradients;
 };
 
@@ -53,15 +53,15 @@ std::shared_ptr<gradient_hook> bfloat16_hook();
 
 // Options of low_rank_hook().
 struct low_rank_options {
-  // rank of the approximation
+  // Rank of the approximation.
   std::size_t rank = 2;
-  // first steps that are averaged exactly, while gradients change most
+  // First steps that are averaged exactly, while gradients change most.
   std::size_t exact_steps = 10;
   // Matrices that would shrink by a smaller factor are averaged exactly, like vectors.
   double least_compression = 2;
-  // adds what an approximation left out to the next gradient
+  // Adds what an approximation left out to the next gradient.
   bool error_feedback = true;
-  // starts from the last approximation
+  // Starts from the last approximation.
   bool warm_start = true;
   std::uint64_t seed = 1;
 };

@@ -18,7 +18,7 @@ std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before = 0
 
 // The result of a comparison.
 struct replica_check {
-  // the hash of this rank
+  // The hash of this rank.
   std::uint64_t hash = 0;
   // Ranks whose hash differs from that of most ranks, ascending; the same list on every rank.
   std::vector<int> differ;

@@ -34,12 +34,12 @@ struct capabilities {
 // driver's text. So do all later calls; no operation waits for a failed device.
 class device {
  public:
-  // no device
+  // An empty handle.
   device() noexcept = default;
   explicit device(std::shared_ptr<detail::attachment> state) noexcept : state_(std::move(state)) {}
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
-  // such as "emulated device 0" or "cuda device 0 (NVIDIA H200)"
+  // Its name, such as "emulated device 0" or "cuda device 0 (NVIDIA H200)".
   std::string name() const;
   // The device's number among those of its kind.
   int ordinal() const noexcept;

@@ -37,7 +37,7 @@ class device_values {
 // Gradients that are averaged together, one behind the other.
 struct gradient_bucket {
   gradient_bucket(std::size_t i, device_values d) noexcept : index(i), data(std::move(d)) {}
-  // position in the order in which buckets start
+  // Position in the order in which buckets start.
   std::size_t index;
   device_values data;
 };

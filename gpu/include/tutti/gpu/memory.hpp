@@ -17,13 +17,13 @@ class device;
 
 // The kind of memory that a pointer points to.
 enum class memory_kind : std::uint8_t {
-  // ordinary memory: copies from and to it pass through pinned memory of the library
+  // Ordinary memory: copies from and to it pass through pinned memory of the library.
   host,
-  // host memory that the device reads and writes directly
+  // Host memory that the device reads and writes directly.
   pinned,
-  // memory that the host must not touch
+  // Memory that the host must not touch.
   device,
-  // memory that both may touch
+  // Memory that both may touch.
   managed,
   unknown
 };
@@ -32,15 +32,15 @@ const char* name_of(memory_kind kind) noexcept;
 // What the device's driver knows about a pointer.
 struct memory_info {
   memory_kind kind = memory_kind::host;
-  // ordinal; -1: not of a device
+  // Ordinal; -1: not of a device.
   int device = -1;
-  // start of the allocation
+  // Start of the allocation.
   const void* base = nullptr;
-  // size of the allocation
+  // Size of the allocation.
   std::size_t bytes = 0;
-  // may be opened by another process (legacy IPC)
+  // May be opened by another process (legacy IPC).
   bool shareable = false;
-  // of the allocation, never reused; 0: not known
+  // Number of the allocation, never reused; 0: not known.
   std::uint64_t id = 0;
 };
 
@@ -58,7 +58,7 @@ class device_span {
     requires std::is_convertible_v<U (*)[], T (*)[]>
   constexpr device_span(device_span<U> other) noexcept : data_(other.data()), size_(other.size()) {}
 
-  // for kernels
+  // The address, for kernels.
   constexpr T* data() const noexcept { return data_; }
   constexpr std::size_t size() const noexcept { return size_; }
   constexpr std::size_t bytes() const noexcept { return size_ * sizeof(T); }
@@ -82,7 +82,7 @@ struct allocation {
 };
 std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory_kind kind);
 
-// keeps the memory alive, if it has an owner
+// Keeps the memory alive, if it has an owner.
 struct view : tutti::detail::buffer_view {
   std::shared_ptr<const void> keep;
 };

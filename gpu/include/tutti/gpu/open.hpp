@@ -21,13 +21,13 @@ const char* name_of(device_kind kind) noexcept;
 // The library that moves the data of operations on device memory.
 enum class backend : std::uint8_t {
   automatic,
-  // NCCL, where each rank has a CUDA device of its own
+  // NCCL, where each rank has a CUDA device of its own.
   nccl,
-  // oneCCL
+  // oneCCL, with a queue or through host memory.
   oneccl,
-  // one kernel on the device that all ranks share
+  // One kernel on the device that all ranks share.
   one_device,
-  // through host memory and the host's algorithms, in overlapping chunks
+  // Through host memory and the host's algorithms, in overlapping chunks.
   staged
 };
 const char* name_of(backend b) noexcept;
@@ -35,18 +35,18 @@ const char* name_of(backend b) noexcept;
 // How gpu::open chooses the device and the backend. `backend` and `chunk_bytes` are the same on all ranks.
 struct open_options {
   open_options() noexcept {}
-  // automatic: CUDA, then Level Zero. TUTTI_DEVICE=auto|cuda|level_zero|emulated overrides it.
+  // Automatic: CUDA, then Level Zero. TUTTI_DEVICE=auto|cuda|level_zero|emulated overrides it.
   device_kind kind = device_kind::automatic;
-  // of the device; -1: by the rank's number on its host
+  // Ordinal of the device; -1: by the rank's number on its host.
   int ordinal = -1;
   // The backend of collectives. automatic: the first one that can serve a call; oneCCL only with a queue.
   // TUTTI_GPU_BACKEND=auto|nccl|oneccl|one_device|staged overrides it.
   gpu::backend backend = gpu::backend::automatic;
-  // for oneCCL on device memory
+  // A queue for oneCCL to work on device memory.
   oneccl::sycl_queue queue;
   // Chunk size of staged data, the same on all ranks. TUTTI_GPU_CHUNK overrides it.
   std::size_t chunk_bytes = 1 << 19;
-  // chunks in flight
+  // Chunks in flight.
   int depth = 4;
 };
 
@@ -82,7 +82,7 @@ struct served_by {
     gpu::backend by;
     std::string why;
   };
-  // automatic: none, because the selected one cannot serve the call
+  // `automatic`: none, because the selected one cannot serve the call.
   gpu::backend with = gpu::backend::automatic;
   std::vector<refusal> not_by;
 };
