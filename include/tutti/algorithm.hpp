@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The names of the algorithms of collectives, for those who want to choose.
+// The names of the algorithms of collectives, for programs that choose one.
 //
-// An algorithm of your own needs no registration: it is a coroutine on send() and recv() of a communicator that
-// duplicate() has made for it, so that its messages meet no others, as in examples/ring_all_reduce.cpp.
+// A program's own algorithm needs no registration: it is a coroutine on send() and recv(). It runs on a
+// communicator that duplicate() made for it, so its messages meet no others. See
+// examples/ring_all_reduce.cpp.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +11,8 @@
 
 namespace tutti {
 
-// Which of them each collective has, with steps and traffic, is in the table of src/coll/algorithms.hpp;
-// `automatic` chooses by size, number of ranks and hosts.
+// The algorithms by name. The table of src/coll/algorithms.hpp says which ones each collective has, with
+// steps and traffic. `automatic` chooses by size, number of ranks and hosts.
 enum class algorithm : std::uint8_t {
   automatic,
   binomial,
@@ -24,13 +25,15 @@ enum class algorithm : std::uint8_t {
   recursive_doubling,
   ring,
   scatter_all_gather,
-  shared_memory,  // between ranks that read each other's memory: of one host, at most 16
+  // Between ranks that read each other's memory: on one host, at most 16.
+  shared_memory,
   hierarchical,
   hierarchical_split,
   two_level [[deprecated("write hierarchical")]] = hierarchical,
   two_level_slices [[deprecated("write hierarchical_split")]] = hierarchical_split
 };
 
+// The name of an algorithm, such as "ring".
 const char* name_of(algorithm a) noexcept;
 // All but `automatic`, for programs that try each.
 std::span<const algorithm> all_algorithms() noexcept;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// as_result: how it ended, as a value.
+// as_result: the outcome of an awaitable as a value instead of an exception.
 #pragma once
 
 #include <tutti/detail/branch.hpp>
@@ -17,15 +17,15 @@
 
 namespace tutti {
 
-// How something ended: `error` is empty after success. `value` is T() after a failure; an optional where T
-// has no default.
+// The outcome of an awaitable: `error` is empty after success. After a failure `value` is T(), or an empty
+// optional if T has no default constructor.
 template <class T = void>
 struct result {
   using value_type = std::conditional_t<std::is_default_constructible_v<T>, T, std::optional<T>>;
 
   std::error_code error;
   value_type value{};
-  std::string message;  // of the error, in words
+  std::string message;  // text of the error
 
   explicit operator bool() const noexcept { return !error; }
 };
@@ -39,7 +39,7 @@ struct result<void> {
 
 namespace detail {
 
-// An operation of which the await throws nothing.
+// An operation whose await does not throw.
 template <class T>
 class [[nodiscard("an operation does nothing until it is awaited")]] unthrowing {
  public:
@@ -91,9 +91,10 @@ task<result<std::remove_cvref_t<await_result_t<A>>>> caught(A awaitable) {
 
 }  // namespace detail
 
-// Awaits it and gives a result in place of throwing: result<T> r = co_await as_result(world.recv(x, 0)). Of
-// an operation, nothing is thrown inside either and a failure costs no more than its text; of requests, tasks
-// and Asio operations exceptions that carry an error code are caught, others pass.
+// Awaits `awaitable` and returns its outcome instead of throwing:
+// `result<T> r = co_await as_result(world.recv(x, 0))`. For requests, tasks and Asio operations it catches
+// exceptions that carry an error code; others pass.
+// Cost: a failed operation throws nothing inside either, and costs its text.
 template <class T>
 auto as_result(operation<T>&& op) {
   return detail::unthrowing<T>(std::move(op));

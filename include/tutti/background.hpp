@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// run_in_background: a rank whose loop has a thread of its own, beside a program that computes.
+// run_in_background: runs a rank's loop on a thread of its own, beside a program that computes.
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
@@ -12,9 +12,9 @@
 
 namespace tutti {
 
-// A rank at work on a thread of its own. What main awaits goes on whatever other threads compute; they talk
-// to it through get_executor(): boost::asio::post, co_spawn, or a channel of the program's own. Move-only;
-// destroying it joins.
+// A rank whose loop runs on a thread of its own. Operations that main awaits progress while other threads
+// compute. Other threads reach the rank through get_executor(): by boost::asio::post, co_spawn, or a channel
+// of the program. Move-only; destroying it joins the thread.
 class background {
  public:
   using executor_type = boost::asio::io_context::executor_type;
@@ -23,9 +23,10 @@ class background {
   background& operator=(background&&) noexcept;
   ~background();
 
-  // Of its loop; valid until join() has returned.
+  // The executor of the rank's loop; valid until join() has returned.
   executor_type get_executor() const noexcept;
-  // Blocks until main has ended and the world has been left; main's value, or its exception. Once.
+  // Blocks until main has ended and the rank has left the world. Returns the value of main or throws its
+  // exception. Call it once.
   int join();
 
  private:

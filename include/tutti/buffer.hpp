@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be sent and received: a contiguous range of trivially copyable elements, one such object, memory of a
-// device (tutti/gpu.hpp), or a tensor (tutti/torch.hpp).
+// Buffers that can be sent and received: a contiguous range of trivially copyable elements, one such object,
+// memory of a device (tutti/gpu.hpp), or a tensor (tutti/torch.hpp).
 #pragma once
 
 #include <tutti/reduce_op.hpp>
@@ -23,9 +23,9 @@ concept element_range = std::ranges::contiguous_range<B> && std::ranges::sized_r
 template <class B>
 concept device_memory = requires { typename std::remove_cvref_t<B>::device_span_type; };
 
-// What owns memory whose elements have their type at run time: torch::Tensor, for which tutti/torch.hpp specialises
-// this. `view(b)` is what buffer_view has, `keep(b...)` the part of a call that keeps b, or a list of them, and
-// `reduction(op, type)` the reduction of such elements.
+// An owner of memory whose element type is known at run time: torch::Tensor, for which tutti/torch.hpp
+// specialises this. `view(b)` returns a buffer_view. `keep(b...)` returns the part of a call that keeps b, or
+// a list of them, alive. `reduction(op, type)` returns the reduction for such elements.
 template <class T>
 struct tensor_access {};
 template <class B>
@@ -56,7 +56,7 @@ struct element_of<B> {
   using type = any_element;
 };
 
-// A range of spans: several buffers.
+// A range of spans, treated as several buffers.
 template <class B>
 concept buffer_range =
     std::ranges::contiguous_range<B> && std::ranges::sized_range<B> &&
@@ -64,7 +64,7 @@ concept buffer_range =
      (element_range<std::ranges::range_value_t<B>> &&
       std::ranges::borrowed_range<std::ranges::range_value_t<B>>));
 
-// Whether the library may write through B: elements that are not const.
+// Whether the library may write through B: its elements are not const.
 template <class B>
 concept writable =
     (element_range<B> && !std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<B>>>) ||
@@ -72,8 +72,8 @@ concept writable =
     (device_memory<B> && !std::is_const_v<typename std::remove_cvref_t<B>::device_span_type::element_type>) ||
     tensor<B>;
 
-// Whether what is given as a B is there after the expression that it stands in: an lvalue, or a view such as
-// std::span. Operations keep the memory of a device_buffer and of a tensor.
+// Whether a B outlives the expression that contains it: an lvalue, or a view such as std::span. Operations
+// keep the memory of a device_buffer or a tensor alive.
 template <class B>
 concept lasting =
     std::is_lvalue_reference_v<B> || std::ranges::borrowed_range<B> || device_memory<B> || tensor<B>;
@@ -85,11 +85,12 @@ template <class B>
 concept Buffer =
     detail::element_range<B> || detail::single_object<B> || detail::device_memory<B> || detail::tensor<B>;
 
-// Anything that can be received into: writable, and still there when the operation completes (an lvalue, or a
-// view such as std::span).
+// Anything that can be received into: writable, and alive until the operation completes (an lvalue, or a view
+// such as std::span).
 template <class B>
 concept WritableBuffer = Buffer<B> && detail::writable<B> && detail::lasting<B>;
 
+// The element type of a buffer; any_element for a tensor.
 template <class B>
 using element_of_t = typename detail::element_of<std::remove_reference_t<B>>::type;
 
@@ -106,10 +107,10 @@ struct span_of_buffer<B> {
 template <class B>
 using span_of = typename span_of_buffer<B>::type;
 
-// A buffer without its static type. `data` is written through only where the operation receives.
+// A buffer without its static type. The library writes through `data` only where the operation receives.
 struct buffer_view {
   void* data = nullptr;
-  std::size_t count = 0;  // in elements
+  std::size_t count = 0;  // elements
   std::uint32_t element_bytes = 0;
   element_type type = element_type::opaque;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// channel: values from some coroutines to others of the same thread, in order.
+// channel: a queue of values between coroutines of one thread.
 #pragma once
 
 #include <tutti/detail/flow.hpp>
@@ -14,11 +14,12 @@
 
 namespace tutti {
 
-// A queue of at most `capacity` values (0: a sender waits until its value is taken). Coroutines wait in the
-// order in which they came. Belongs to one thread; outlives those who wait at it.
+// A queue of at most `capacity` values. With capacity 0, a sender waits until its value is received.
+// Coroutines are served in the order in which they began to wait. Belongs to one thread; outlives the
+// coroutines that wait at it.
 template <class T>
 class channel {
-  // One that waits; in the awaiting frame.
+  // One waiting coroutine; lives in its frame.
   struct waiter : detail::stop_node {
     waiter(channel& c, bool sends) noexcept : stop_node(&ask), of(c), is_sender(sends) {}
     ~waiter() { unlink(); }
@@ -59,6 +60,7 @@ class channel {
   };
 
  public:
+  // Makes an open channel.
   explicit channel(std::size_t capacity) : capacity_(capacity) {}
   channel(const channel&) = delete;
   channel& operator=(const channel&) = delete;
@@ -66,7 +68,7 @@ class channel {
   class [[nodiscard("nothing is sent until it is awaited")]] sending {
    public:
     sending(channel& c, T value) : of_(c), wait_(c, true) { wait_.value.emplace(std::move(value)); }
-    // Only before it is awaited.
+    // Moves a send that has not been awaited.
     sending(sending&& other) : of_(other.of_), wait_(of_, true) {
       wait_.value = std::move(other.wait_.value);
     }
@@ -82,7 +84,7 @@ class channel {
     bool await_suspend(std::coroutine_handle<Promise> h) {
       return wait_.wait(h);
     }
-    // False: the channel is closed, and the value has not been taken.
+    // False if the channel is closed and the value was not taken.
     bool await_resume() const {
       wait_.check();
       return !wait_.value;
@@ -104,7 +106,7 @@ class channel {
     bool await_suspend(std::coroutine_handle<Promise> h) {
       return wait_.wait(h);
     }
-    // Empty: the channel is closed and nothing is left in it.
+    // Empty if the channel is closed and holds no value.
     std::optional<T> await_resume() {
       wait_.check();
       return std::move(wait_.value);
@@ -115,12 +117,14 @@ class channel {
     waiter wait_;
   };
 
-  // co_await gives whether it was taken: false when the channel is closed. Completes when there is room, or a
-  // receiver.
+  // Sends a value. co_await returns whether the channel took it: false if the channel is closed.
+  // Completes: when the queue has room, or a receiver takes the value.
+  // Errors: the reason of a stopped scope.
   sending send(T value) { return sending(*this, std::move(value)); }
-  // co_await gives the next value, or nothing when the channel is closed and empty.
+  // Receives the next value. co_await returns nothing if the channel is closed and empty.
+  // Errors: the reason of a stopped scope.
   receiving receive() noexcept { return receiving(*this); }
-  // A value without waiting, when there is room.
+  // Sends a value if that needs no waiting; returns whether it did.
   bool try_send(T value) {
     std::optional<T> v(std::move(value));
     if (closed_) return false;
@@ -129,17 +133,20 @@ class channel {
     values_.push_back(std::move(*v));
     return true;
   }
-  // Nothing more is taken; what is in it can still be received. Everybody who waits goes on.
+  // Closes the channel: it takes no more values. Values in the queue can still be received. Resumes all
+  // waiting coroutines.
   void close() {
     closed_ = true;
     while (!senders_.empty()) wake(senders_);
     while (!receivers_.empty()) wake(receivers_);
   }
+  // Whether close() has been called.
   bool closed() const noexcept { return closed_; }
+  // The number of values in the queue.
   std::size_t size() const noexcept { return values_.size(); }
 
  private:
-  // To the first that waits for one.
+  // Gives the value to the first waiting receiver, if there is one.
   bool hand_over(std::optional<T>& value) {
     if (receivers_.empty()) return false;
     receivers_.front()->value = std::move(value);
@@ -150,7 +157,7 @@ class channel {
   std::optional<T> next() {
     std::optional<T> v;
     if (!values_.empty()) {
-      // What may fail comes first: no value is lost.
+      // Steps that may throw come first, so that no value is lost.
       if (!senders_.empty()) values_.push_back(std::move(*senders_.front()->value));
       v.emplace(std::move(values_.front()));
       values_.pop_front();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduction whose finished chunks are handed out while the next are on their way.
+// A reduction that gives the program each reduced chunk while later chunks are in flight.
 #pragma once
 
 #include <tutti/operation.hpp>
@@ -15,10 +15,11 @@
 
 namespace tutti {
 
-// What communicator::all_reduce_chunks returns. Chunks come in the order of the buffer, each when it is
-// reduced. The buffer belongs to the operation until its chunk has come: a chunk that has is the program's
-// own. Dropping it before the end cancels what is in flight, which fails the communicator on all ranks.
-// Move-only.
+// The result of communicator::all_reduce_chunks: the chunks of the buffer, in order, each as soon as it is
+// reduced. Move-only.
+// Buffers: each chunk belongs to the operation until next() has returned it, and to the program from then on.
+// Cancellation: dropping it before the last chunk cancels the chunks in flight, which fails the communicator
+// on all ranks.
 template <class T, class Span = std::span<T>>
 class chunked_all_reduce {
   static constexpr std::size_t in_flight = 3;
@@ -30,8 +31,8 @@ class chunked_all_reduce {
     for (request& r : requests_) start_next(r);
   }
 
-  // Completes with the next chunk, or with nothing after the last. Throws what its all_reduce throws. One at
-  // a time.
+  // Returns the next chunk, or nothing after the last. Await one next() at a time.
+  // Errors: those of the chunk's all_reduce.
   task<std::optional<Span>> next() {
     if (given_ >= data_.size()) co_return std::nullopt;
     request& first = requests_[turn_ % in_flight];
@@ -43,10 +44,11 @@ class chunked_all_reduce {
     given_ += n;
     co_return chunk;
   }
+  // The number of chunks.
   std::size_t chunks() const noexcept { return (data_.size() + chunk_ - 1) / chunk_; }
 
-  // Elements in a chunk where the caller does not say: enough of them to keep several on their way, none so
-  // small that its latency shows.
+  // The default chunk size in elements for a buffer of `count` elements. Several chunks fit in flight, and
+  // none is so small that its latency dominates.
   static std::size_t default_chunk(std::size_t count) noexcept {
     constexpr std::size_t least = std::max<std::size_t>(1, 64 * 1024 / sizeof(T));
     constexpr std::size_t most = std::max<std::size_t>(1, 1024 * 1024 / sizeof(T));

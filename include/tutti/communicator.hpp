@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// communicator: the ranks of a group, and what they can say to each other.
+// communicator: a group of ranks, with the messages and collectives between them.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -28,55 +28,73 @@ namespace detail {
 struct communicator_access;
 }
 
-// A group of ranks whose messages no other communicator sees. A cheap handle: copies share the group.
+// A group of ranks with a message space of its own: no other communicator receives its messages. A cheap
+// handle: copies share the group.
 //
-// Belongs to its runtime's loop: its operations are called on the loop thread, from coroutines and handlers
-// that run there. From another thread they end with errc::wrong_thread; boost::asio::post or co_spawn on
-// get_executor() is the way in.
+// Threads: a communicator belongs to the loop of its runtime. Call its operations on the loop thread, from
+// coroutines and handlers that run there. On any other thread they end with errc::wrong_thread;
+// boost::asio::post or co_spawn on get_executor() leads to the loop thread.
 //
-// Buffers: one object or a contiguous range of a trivially copyable type; counts are in elements. A buffer
-// must stay valid, and unmodified (sent) or untouched (received), until its operation has completed, failed
-// or been cancelled. Every wait ends at the latest after init_options::timeout with errc::timed_out, and
-// earlier when a peer dies (errc::peer_failed) or leaves (errc::peer_left); one from any_source when any
-// member dies, once for each death. Wrong arguments end with errc::invalid_argument and move nothing.
+// Order: messages from one rank to another with the same tag do not overtake each other. Collectives are
+// matched by the order in which they are started. All ranks must start them in the same order; several may be
+// in flight.
 //
-// Order: messages from one rank to another with one tag do not overtake each other. Collectives are matched
-// by the order in which they are started, which must be the same on all ranks; several may be in flight.
-// Ranks that call different collectives, counts, element types, reductions or roots get errc::mismatch,
-// naming both calls. A rank that is done before the calls were compared may have success, such as the root of
-// a broadcast or the sender of a block to gather; one of its later calls then fails. group, split and
-// duplicate give no rank a communicator then. A collective that fails on one rank fails on all that have not
-// completed it; the communicator is then failed, and says so to every further call.
+// The following holds for all operations. Their comments add only what differs.
+// Completes: on each rank when its own part is done. Other ranks may still be working on theirs.
+// Buffers: one object or a contiguous range of a trivially copyable type. Counts are in elements. A buffer
+// must stay valid until the operation has completed, failed or been cancelled. Until then the program does
+// not modify a buffer that is sent, and does not touch one that is received into.
+// Errors: a collective that fails on one rank fails on every rank that has not completed it. The communicator
+// has then failed, and all further calls report that.
+// - errc::invalid_argument: wrong arguments; no data moves.
+// - errc::timed_out: init_options::timeout has passed.
+// - errc::peer_failed, errc::peer_left: a peer has died or left. An operation on any_source ends when any
+//   member dies, once for each death.
+// - errc::mismatch: ranks call different collectives, counts, element types, reductions or roots. The text
+//   names both calls. A rank that completes before the calls are compared may report success, such as the
+//   root of a broadcast or a sender of gather. One of its later calls then fails. group, split and duplicate
+//   then give no rank a communicator.
+// - errc::communicator_failed: the communicator had failed before the call.
+// Cancellation: a cancelled collective fails the communicator on all ranks. A cancelled receive or probe
+// loses no message.
 //
-// Every operation takes, last, the place that it is called from (its caller leaves it out): errors about
-// buffers name it.
+// The last parameter of every operation is its call site, which callers leave out. Errors about buffers name
+// it.
 //
-// Memory of devices (tutti/gpu.hpp): wherever a buffer is taken, a gpu::device_buffer or gpu::device_span is, too,
-// with the stream that the operation comes after as the last argument: world.all_reduce(x, sum, stream). Such an
-// operation reads and writes nothing before that stream has passed what is on it when the operation starts, and
-// completes when the device has done it; see tutti/gpu/open.hpp. A collective takes memory of devices on all ranks or
-// on none, and a message that is sent from such memory is received into such memory.
+// Memory of devices (tutti/gpu.hpp): every operation that takes a buffer also takes a gpu::device_buffer or
+// gpu::device_span. The last argument is then the stream that the operation follows:
+// `world.all_reduce(x, sum, stream)`. The operation accesses no buffer before the stream has passed the work
+// enqueued on it when the operation starts. It completes when the device has done it; see tutti/gpu/open.hpp.
+// A collective takes device memory on all ranks or on none. A message sent from device memory is received
+// into device memory.
 class communicator {
  public:
   using executor_type = boost::asio::io_context::executor_type;
 
-  communicator() noexcept = default;  // a member of nothing
+  // A handle without a group: no rank is a member.
+  communicator() noexcept = default;
   explicit communicator(detail::communicator_ref state) noexcept : state_(std::move(state)) {}
 
+  // This rank's number in the group, from 0 to size() - 1; -1 for a handle without a group.
   int rank() const noexcept;
+  // The number of ranks; 0 for a handle without a group.
   int size() const noexcept;
-  // False: this rank is not a member.
+  // False for a handle without a group, such as split() gives to a rank with a negative color.
   explicit operator bool() const noexcept { return static_cast<bool>(state_); }
+  // The executor of the loop thread. Requires a group.
   executor_type get_executor() const noexcept { return detail::executor_of(*state_); }
-  const std::string& name() const noexcept;  // as in error texts: "world"
+  // The name that error texts use, such as "world".
+  const std::string& name() const noexcept;
 
   // ---- point to point ----
 
-  // Sends `data` to `dest` with `tag` (>= 0). Completes when the buffer may be changed: small messages are
-  // copied out at once, long ones when the receiver has taken them. Long: over 256 KiB on TCP; in shared
-  // memory over 16 KiB, or over 4 KiB for messages that lie in memory of tutti::shared_allocator. Cancelling
-  // takes back what has not been received. Copies: shared memory 2 (in and out of a ring), or 1 for long
-  // messages that lie in memory of tutti::shared_allocator; TCP the kernel's.
+  // Sends `data` to rank `dest` with `tag` (>= 0).
+  // Completes: when the buffer may be changed: at once for a short message, which is copied out; for a long
+  // one when the receiver has taken it. Long means over 256 KiB on TCP, over 16 KiB in shared memory, and
+  // over 4 KiB from memory of tutti::shared_allocator.
+  // Cancellation: takes the message back unless the receiver has received it.
+  // Cost: two copies in shared memory, into and out of a ring; one for long messages from memory of
+  // tutti::shared_allocator. On TCP only the kernel's copies.
   template <Buffer B>
   operation_on<B> send(B&& data, int dest, int tag = 0,
                        detail::origin_of<B> from = call_site::current()) const {
@@ -86,9 +104,11 @@ class communicator {
   operation<> send(const B& data, int dest, detail::on_stream from) const {
     return send(data, dest, 0, from);
   }
-  // Receives one message from `source` (or any_source) with `tag` (or any_tag). Completes with the message in
-  // `data`. A longer message is errc::truncated, with nothing written past the end; a shorter one is fine:
-  // status.bytes. Cancelling a receive that has no message yet loses none.
+  // Receives one message from `source` (or any_source) with `tag` (or any_tag) into `data`. The message may
+  // be shorter than `data`: status.bytes is its length in bytes.
+  // Completes: when the whole message is in `data`.
+  // Errors: errc::truncated for a longer message; nothing is written past the end of `data`.
+  // Cancellation: loses no message. A message that was on its way goes to the next matching receive.
   template <class B>
   operation<status> recv(B&& data, int source, int tag = any_tag,
                          detail::origin_of<B> from = call_site::current()) const {
@@ -100,12 +120,13 @@ class communicator {
   operation<status> recv(const B& data, int source, detail::on_stream from) const {
     return recv(data, source, any_tag, from);
   }
-  // The same, started on return; see request.
+  // Starts a send before it returns; see request.
   template <Buffer B>
   request isend(B&& data, int dest, int tag = 0, detail::origin_of<B> from = call_site::current()) const {
     static_assert(detail::lasting<B>, "isend needs a buffer that outlives the request: an lvalue, or a span");
     return message<request>(detail::operation_kind::send, data, dest, tag, from);
   }
+  // Starts a receive before it returns; see request.
   template <class B>
   request irecv(B&& data, int source, int tag = any_tag,
                 detail::origin_of<B> from = call_site::current()) const {
@@ -122,15 +143,16 @@ class communicator {
     return irecv(data, source, any_tag, from);
   }
 
-  // Completes when a message from `source` (or any_source) with `tag` (or any_tag) could be received, with
-  // its status, and leaves it where it is. It stays this rank's until a receive takes it: another coroutine's
-  // may be faster.
+  // Waits for a message from `source` (or any_source) with `tag` (or any_tag) and returns its status. The
+  // message stays queued on this rank until a receive takes it. Another coroutine's receive may take it
+  // first.
+  // Completes: when a receive with these arguments would match a message.
   operation<status> probe(int source = any_source, int tag = any_tag,
                           call_site where = call_site::current()) const {
     return operation<status>(std::in_place, detail::operation_kind::probe, state_, detail::buffer_view{},
                              source, tag, where);
   }
-  // Of messages from memory of devices.
+  // Probes for a message that was sent from device memory.
   template <detail::Stream S>
   operation<status> probe(int source, int tag, const S& after, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::probe, state_, detail::buffer_view{}, source, tag, where);
@@ -140,17 +162,17 @@ class communicator {
 
   // ---- collectives ----
   //
-  // Operations complete on each rank when its own part is done: its buffers are its own again, and its result
-  // is there. Results may be given in place where that is said; other overlaps are errc::invalid_argument.
-  // `root` is the same on all ranks. Each has several algorithms, chosen by size, ranks and hosts;
-  // world.all_reduce(x, sum).with(algorithm::ring) names one. None allocates in steady state; temporary
-  // memory, where an algorithm needs some, is kept for the next call.
+  // Each rank's operation completes when its own part is done: its result is in place, and its buffers may be
+  // reused. Results may be computed in place only where the comment says so; other overlaps are
+  // errc::invalid_argument. `root` is the same on all ranks. The library chooses an algorithm by size, ranks
+  // and hosts. `world.all_reduce(x, sum).with(algorithm::ring)` selects one by name. In steady state no
+  // collective allocates: temporary memory is kept for the next call.
 
-  // Completes when every rank has started its barrier.
+  // Waits until every rank has started this barrier.
   operation<> barrier(call_site where = call_site::current()) const {
     return operation<>(detail::call(detail::operation_kind::barrier, state_, where));
   }
-  // ... and its stream has passed what was on it then.
+  // A barrier that also waits until stream `after` has passed the work enqueued on it at the start.
   template <detail::Stream S>
   operation<> barrier(const S& after, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::barrier, state_, where);
@@ -158,7 +180,7 @@ class communicator {
     return operation<>(std::move(what));
   }
 
-  // `data` of `root` to `data` of every rank; counts must be equal.
+  // Copies `data` of `root` to `data` of every rank. Counts are equal on all ranks.
   template <class B>
   operation<> broadcast(B&& data, int root, detail::origin_of<B> from = call_site::current()) const {
     static_assert(WritableBuffer<B>,
@@ -166,23 +188,24 @@ class communicator {
     return message<operation<>>(detail::operation_kind::broadcast, data, root, 0, from);
   }
 
-  // Element by element, `inout` of all ranks reduced into `inout` of every rank. Bit for bit the same result
-  // on all ranks, and from run to run with the same ranks and algorithm.
+  // Reduces `inout` of all ranks element by element, and puts the result in `inout` of every rank. All ranks
+  // get the same bits. With the same ranks and algorithm, the bits are the same from run to run.
   template <class B, class Op>
     requires(!detail::buffer_range<B>)
   operation<> all_reduce(B&& inout, const Op& op, detail::origin_of<B> from = call_site::current()) const {
     return reduction<B, B>(detail::operation_kind::all_reduce, inout, inout, op, 0, from);
   }
-  // The same out of place; `in` and `out` have the same count.
+  // all_reduce out of place: reads `in` and writes `out`, which have the same count.
   template <Buffer I, class B, class Op>
     requires(!detail::buffer_range<I> && !std::is_convertible_v<const Op&, detail::origin_of<I>>)
   operation_on<I> all_reduce(I&& in, B&& out, const Op& op,
                              detail::origin_of<I> from = call_site::current()) const {
     return reduction<I, B>(detail::operation_kind::all_reduce, in, out, op, 0, from);
   }
-  // A list of spans (std::vector<std::span<float>>, ...) reduced in place as if they were one buffer: one
-  // operation for many small tensors. List and spans stay valid until it has completed. Copies everything
-  // once in and once out.
+  // Reduces a list of spans (such as std::vector<std::span<float>>) in place as one buffer: one operation for
+  // many small tensors.
+  // Buffers: list and spans stay valid until completion.
+  // Cost: copies every element once in and once out.
   template <class List, class Op>
     requires detail::buffer_range<List>
   operation_on<List> all_reduce(
@@ -216,13 +239,13 @@ class communicator {
     return operation<>(std::move(what));
   }
 
-  // The same in place, chunk by chunk: each finished chunk is handed out while the next are on their way.
+  // all_reduce in place, in chunks: the program gets each reduced chunk while later chunks are in flight.
   //
   //   auto chunks = world.all_reduce_chunks(gradient, sum);
   //   for (;;) { auto chunk = co_await chunks.next(); if (!chunk) break; step(*chunk); }
   //
-  // Started on return. `chunk`: elements, the same on all ranks; 0 lets the size decide. Each chunk is an
-  // all_reduce of its own in the order of collectives.
+  // The operation starts before this call returns. `chunk` is a number of elements, the same on all ranks; 0
+  // chooses one from the size. Each chunk counts as one all_reduce in the order of collectives.
   template <class B, class Op>
   chunked_all_reduce<element_of_t<B>, detail::span_of<B>> all_reduce_chunks(
       B&& inout, const Op& op, std::size_t chunk = 0,
@@ -234,58 +257,58 @@ class communicator {
     return chunks(std::move(what), detail::span_of<B>(static_cast<element_of_t<B>*>(all.data), all.count), n);
   }
 
-  // `in` of all ranks reduced into `out` of `root`; elsewhere `out` is not touched and may be empty.
+  // Reduces `in` of all ranks into `out` of `root`. On other ranks `out` is not touched and may be empty.
   template <Buffer I, class B, class Op>
   operation_on<I> reduce(I&& in, B&& out, const Op& op, int root,
                          detail::origin_of<I> from = call_site::current()) const {
     return reduction<I, B>(detail::operation_kind::reduce, in, out, op, root, from);
   }
-  // In place: the result is in `inout` of `root`; that of the others stays as it was.
+  // Reduces `inout` of all ranks into `inout` of `root`. On other ranks `inout` keeps its contents.
   template <class B, class Op>
   operation<> reduce(B&& inout, const Op& op, int root,
                      detail::origin_of<B> from = call_site::current()) const {
     return reduction<B, B>(detail::operation_kind::reduce, inout, inout, op, root, from);
   }
 
-  // Block i of `root`'s `in` to `out` of rank i: `in` has size() times the count of `out`. Elsewhere `in` is
-  // not looked at and may be empty. In place: root's `out` is its own block of `in`.
+  // Copies block i of `in` of `root` to `out` of rank i. On `root`, `in` has size() times the count of `out`.
+  // On other ranks `in` is not read and may be empty. In place: `out` of `root` is its own block of `in`.
   template <Buffer I, class B>
   operation_on<I> scatter(I&& in, B&& out, int root, detail::origin_of<I> from = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::scatter, in, {}, out, {}, root, from);
   }
-  // `in` of rank i to block i of `root`'s `out`, the mirror image of scatter.
+  // Copies `in` of rank i to block i of `out` of `root`: the reverse of scatter, with the same rules.
   template <Buffer I, class B>
   operation_on<I> gather(I&& in, B&& out, int root, detail::origin_of<I> from = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::gather, in, {}, out, {}, root, from);
   }
-  // `in` of rank i to block i of `out` of every rank: `out` has size() times the count of `in`. In place:
-  // `in` is the own block of `out`.
+  // Copies `in` of rank i to block i of `out` of every rank. `out` has size() times the count of `in`. In
+  // place: `in` is the own block of `out`.
   template <Buffer I, class B>
   operation_on<I> all_gather(I&& in, B&& out, detail::origin_of<I> from = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::all_gather, in, {}, out, {}, 0, from);
   }
-  // The reduction of all ranks' `in`, block i of it to `out` of rank i: `in` has size() times the count of
-  // `out`. In place: `out` is the own block of `in`.
+  // Reduces `in` of all ranks and puts block i of the result in `out` of rank i. `in` has size() times the
+  // count of `out`. In place: `out` is the own block of `in`.
   template <Buffer I, class B, class Op>
   operation_on<I> reduce_scatter(I&& in, B&& out, const Op& op,
                                  detail::origin_of<I> from = call_site::current()) const {
     return reduction<I, B>(detail::operation_kind::reduce_scatter, in, out, op, 0, from);
   }
-  // Block j of rank i's `in` to block i of rank j's `out`; both have the same count, a multiple of size(). In
-  // place: `in` and `out` are the same buffer.
+  // Copies block j of `in` of rank i to block i of `out` of rank j. Both buffers have the same count, a
+  // multiple of size(). In place: `in` and `out` are the same buffer.
   template <Buffer I, class B>
   operation_on<I> all_to_all(I&& in, B&& out, detail::origin_of<I> from = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::all_to_all, in, {}, out, {}, 0, from);
   }
 
-  // `out` of rank i: the reduction of `in` of ranks 0 to i. In place with `in` and `out` the same buffer. avg
-  // does not exist here.
+  // Inclusive prefix reduction: `out` of rank i is the reduction of `in` of ranks 0 to i. In place: `in` and
+  // `out` are the same buffer. There is no avg of a scan.
   template <Buffer I, class B, class Op>
   operation_on<I> scan(I&& in, B&& out, const Op& op,
                        detail::origin_of<I> from = call_site::current()) const {
     return prefix<I, B>(detail::operation_kind::scan, in, out, op, from);
   }
-  // The same of ranks 0 to i - 1; `out` of rank 0 stays as it was.
+  // Exclusive prefix reduction: as scan, of ranks 0 to i - 1. `out` of rank 0 keeps its contents.
   template <Buffer I, class B, class Op>
   operation_on<I> exclusive_scan(I&& in, B&& out, const Op& op,
                                  detail::origin_of<I> from = call_site::current()) const {
@@ -294,29 +317,30 @@ class communicator {
 
   // ---- collectives of uneven blocks ----
   //
-  // `counts` has the elements of every rank's block, in the order of the ranks; the blocks lie one behind the
-  // other. It must stay valid until completion. A block that is not as long as its receiver expects is
-  // errc::mismatch.
+  // As the forms above, with a count for each rank: `counts` holds the elements of every rank's block, in
+  // rank order. Blocks follow each other without gaps.
+  // Buffers: the counts stay valid until completion.
+  // Errors: errc::mismatch if a block's length differs from what its receiver expects.
 
-  // `counts` is looked at on `root` only.
+  // Scatters uneven blocks. Only `root` reads `counts`.
   template <Buffer I, class B>
   operation_on<I> scatter_v(I&& in, std::span<const std::size_t> counts, B&& out, int root,
                             detail::origin_of<I> from = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::scatter_v, in, counts, out, {}, root, from);
   }
-  // `counts` is looked at on `root` only.
+  // Gathers uneven blocks. Only `root` reads `counts`.
   template <Buffer I, class B>
   operation_on<I> gather_v(I&& in, B&& out, std::span<const std::size_t> counts, int root,
                            detail::origin_of<I> from = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::gather_v, in, {}, out, counts, root, from);
   }
-  // `counts` is the same on all ranks.
+  // Gathers uneven blocks on every rank. `counts` is the same on all ranks.
   template <Buffer I, class B>
   operation_on<I> all_gather_v(I&& in, B&& out, std::span<const std::size_t> counts,
                                detail::origin_of<I> from = call_site::current()) const {
     return uneven<I, B>(detail::operation_kind::all_gather_v, in, {}, out, counts, 0, from);
   }
-  // `counts` is the same on all ranks.
+  // Reduces, and scatters uneven blocks of the result. `counts` is the same on all ranks.
   template <Buffer I, class B, class Op>
   operation_on<I> reduce_scatter_v(I&& in, std::span<const std::size_t> counts, B&& out, const Op& op,
                                    detail::origin_of<I> from = call_site::current()) const {
@@ -324,7 +348,7 @@ class communicator {
     what.in_counts = {counts.data(), counts.size()};
     return operation<>(std::move(what));
   }
-  // in_counts[j] elements go to rank j, out_counts[i] come from rank i.
+  // Sends in_counts[j] elements to rank j and receives out_counts[i] elements from rank i.
   template <Buffer I, class B>
   operation_on<I> all_to_all_v(I&& in, std::span<const std::size_t> in_counts, B&& out,
                                std::span<const std::size_t> out_counts,
@@ -334,82 +358,87 @@ class communicator {
 
   // ---- groups ----
   //
-  // New communicators, made by all ranks of this one together, several at a time if wanted. They see nothing
-  // of each other and are freed when the last handle goes. Allocate.
+  // New communicators, made by all ranks of this one together; several calls may be in flight. Each has a
+  // message space of its own. A communicator is freed when its last handle is destroyed.
+  // Cost: allocates.
 
-  // Of these ranks, which get the ranks 0, 1, ... in the order of the list, the same list everywhere. Others
-  // get an empty handle. The list stays valid until completion.
+  // Makes a communicator of the listed ranks, which become ranks 0, 1, ... in list order. The list is the
+  // same on all ranks. Ranks outside it get an empty handle.
+  // Buffers: the list stays valid until completion.
   operation<communicator> group(std::span<const int> ranks, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::group, state_, where);
     what.in.data = const_cast<int*>(ranks.data());
     what.in.count = ranks.size();
     return operation<communicator>(std::move(what));
   }
-  // One for each color: its ranks are ordered by key, then by rank here. A negative color gets an empty
-  // handle.
+  // Makes one communicator for each color. Its ranks are ordered by key, then by rank in this communicator. A
+  // rank with a negative color gets an empty handle.
   operation<communicator> split(int color, int key, call_site where = call_site::current()) const {
     detail::call what(detail::operation_kind::split, state_, where);
     what.peer = color;
     what.tag = key;
     return operation<communicator>(std::move(what));
   }
-  // The same ranks.
+  // Makes a communicator of the same ranks.
   operation<communicator> duplicate(call_site where = call_site::current()) const {
     return operation<communicator>(detail::call(detail::operation_kind::duplicate, state_, where));
   }
 
   // ---- failure ----
 
-  // Fails the communicator on all its ranks: what is pending there, or is called next, ends with
-  // errc::cancelled and a text that names this rank; later calls with errc::communicator_failed. Collectives
-  // that this rank has completed complete on the others, too. Communicators made from this one fail with it;
-  // the one it was made from goes on. Does not wait; others hear of it in one message.
+  // Fails the communicator on all its ranks. Returns without waiting: this rank sends each member one
+  // message.
+  // On the other ranks pending operations and the next call end with errc::cancelled and a text that names
+  // this rank. Later calls end with errc::communicator_failed. Collectives that this rank has completed still
+  // complete elsewhere. Communicators made from this one fail with it. The communicator that this one was
+  // made from stays usable.
   void abort();
-  // The ranks that this rank knows to have failed, in ascending order: it has lost its connection to them,
-  // another member has told it, or the members have agreed in shrink(). When an operation throws
-  // errc::peer_failed, they include every rank that the error names.
+  // Returns the ranks that this rank knows to have failed, in ascending order. It knows from a lost
+  // connection, from another member's message, or from the agreement in shrink(). When an operation throws
+  // errc::peer_failed, the list includes every rank that the error names.
   std::vector<int> failed_ranks() const;
-  // The way on after a failure: a new communicator of the members that are left, in the order of their ranks.
+  // Makes a communicator of the surviving members, in rank order, to go on after a failure.
   //
   //   auto r = co_await tutti::as_result(world.all_reduce(gradient, tutti::sum));
   //   if (r.error) { world = co_await world.shrink(); continue; }
   //
-  // Called by all members that are left, on a communicator that has failed for whatever reason. On one that
-  // has not, it first ends what is pending on it, on all its members, so that they come too: with
-  // errc::peer_failed where a member has died, else errc::cancelled. Communicators made from this one fail
-  // with it, and are to be made anew from the result.
+  // All surviving members call it on a communicator that has failed for any reason. On one that has not
+  // failed, shrink first ends the pending operations of all members, so that they call it too. Those end with
+  // errc::peer_failed if a member has died, otherwise with errc::cancelled. Communicators made from this one
+  // fail with it; make them again from the result.
   //
-  // All agree on the members, also when more of them die meanwhile: whoever dies before the end is left out,
-  // or is found dead in the next operation. Members that have left, or have dropped their last handle, are
-  // left out too. With nobody gone, all members are in it again. Messages of the old communicator never reach
-  // the new one. There is no quorum: of a network that falls in two, both halves may go on; size() tells.
-  //
-  // errc::timed_out on all that wait, when a member does not call it within the communicator's timeout,
-  // naming it; errc::peer_failed on a rank that the others cannot reach. Either can be followed by another
-  // shrink(). Cancelling ends it for all. Takes two messages per member, through the first that is left.
-  // Allocates.
+  // The members agree on the list, even if more of them die meanwhile. A member that dies during the
+  // agreement is left out, or the next operation finds it dead. Members that have left or dropped their last
+  // handle are left out too. If nobody is gone, the result has all members. No message of the old
+  // communicator reaches the new one. There is no quorum: if the network splits in two, both halves may go
+  // on. size() tells.
+  // Errors: errc::timed_out on all waiting ranks, naming a member that did not call within the communicator's
+  // timeout. errc::peer_failed on a rank that the others cannot reach. After either, shrink() may be called
+  // again.
+  // Cancellation: ends it for all members.
+  // Cost: two messages per member, through the lowest surviving rank. Allocates.
   operation<communicator> shrink(call_site where = call_site::current()) const {
     return operation<communicator>(detail::call(detail::operation_kind::shrink, state_, where));
   }
 
-  // The other way on: a new epoch of the world. With a fixed number of nodes (tutti-run --on-failure restart)
-  // that is all ranks again, those that have died too, started anew. With --nnodes MIN:MAX it is those that
-  // are there: the ranks that are left keep their order and come first, then those of the nodes that have come
-  // meanwhile (newcomers()), and processes started anew; none has fewer than MIN nodes.
+  // Starts a new epoch of the world and returns its communicator: the way to go on with restarted or added
+  // ranks. With a fixed number of nodes (tutti-run --on-failure restart) the new world has all ranks under
+  // their old numbers; dead ones are restarted. With --nnodes MIN:MAX it has the nodes that are there, at
+  // least MIN. Surviving ranks come first and keep their order, then the ranks of new nodes (newcomers()) and
+  // restarted processes.
   //
-  // Every rank that is left calls it, on a communicator of its world; a rank that is started anew
-  // gets the same from tutti::run or init. Gives the world's communicator of the new epoch, of a fixed
-  // number of nodes with all ranks under their old numbers; nothing that was sent in an earlier one reaches it. What this world's
-  // communicators still had pending ends with errc::peer_failed, and further calls with
+  // Every surviving rank calls it on a communicator of its world. A restarted rank gets the same communicator
+  // from tutti::run or init. Nothing sent in an earlier epoch reaches the new one. Pending operations on all
+  // communicators of the old world end with errc::peer_failed; later calls end with
   // errc::communicator_failed.
-  //
-  // Ranks meet at the store of their world again, which rank 0 keeps. errc::join_failed when not all have
-  // come within init_options::timeout, naming those that are missing, and when whatever started the ranks
-  // does not start them anew. More ranks may die meanwhile: it waits for those too.
+  // Completes: when all ranks have met at the store of their world, which rank 0 serves. If more ranks die
+  // meanwhile, it waits for them too.
+  // Errors: errc::join_failed, naming the missing ranks, if not all come within init_options::timeout. Also
+  // if whatever started the ranks does not restart them.
   task<communicator> rejoin() const;
-  // The ranks for which operations of this rank wait at the moment, and which do not progress although they
-  // are not known to be dead: stopped, or busy outside of their loops; ascending. Looked at about twice a
-  // second. They may go on at any time, and then nothing is lost.
+  // Returns, in ascending order, the ranks that this rank's operations wait for and that make no progress,
+  // although they are not known to be dead. Such a rank is stopped, or busy outside its loop. It may go on at
+  // any time, and nothing is lost. Updated about twice a second.
   std::vector<int> suspected_ranks() const;
 
   friend counters counters_of(const communicator& c);
@@ -419,7 +448,7 @@ class communicator {
   }
 
  private:
-  // `Result`: an operation or a request.
+  // Makes an operation or a request (`Result`) of a message.
   template <class Result, class B>
   Result message(detail::operation_kind kind, B& data, int peer, int tag,
                  const detail::origin_of<B>& from) const {
@@ -431,7 +460,7 @@ class communicator {
       return Result(std::in_place, kind, state_, detail::view_of(data), peer, tag, from);
     }
   }
-  // With `in` and `out` as they are given, by their types I and B.
+  // The call with buffers `in` and `out`, of types I and B as the caller passed them.
   template <class I, class B>
   detail::call call_of(detail::operation_kind kind, const std::remove_reference_t<I>& in,
                        std::remove_reference_t<B>& out, int root, const detail::origin_of<I>& from) const {
@@ -499,13 +528,13 @@ class communicator {
   detail::communicator_ref state_;
 };
 
-// How many ranks wait to come into the world of this communicator, as this rank knows at the moment: those of
-// nodes that have been started since (tutti-run --nnodes MIN:MAX), and processes started anew. They are in
-// when all ranks call rejoin(), which ranks agree on by an all_reduce at a step of their choice, for they may
-// learn of newcomers at different times. 0 in a world of a fixed number of nodes. Costs nothing.
-//
-// Throws errc::invalid_argument (an empty communicator), errc::shut_down (the runtime has ended),
-// errc::wrong_thread (outside the loop's thread).
+// Returns how many ranks wait to join the world of this communicator, as far as this rank knows. These are
+// ranks of nodes started since (tutti-run --nnodes MIN:MAX), and restarted processes. They join when all
+// ranks call rejoin(). Ranks may learn of newcomers at different times, so they agree on the call, for
+// example by an all_reduce at a chosen step. Returns 0 in a world with a fixed number of nodes.
+// Errors: throws errc::invalid_argument (empty communicator), errc::shut_down (the runtime has ended) or
+// errc::wrong_thread (not the loop thread).
+// Cost: none.
 int newcomers(const communicator& world);
 
 }  // namespace tutti

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// compute: work for the processor, off the loop thread.
+// compute: runs work for the processor outside the loop thread.
 #pragma once
 
 #include <tutti/detail/flow.hpp>
@@ -19,17 +19,17 @@
 namespace tutti {
 namespace detail {
 
-// A piece of work for the compute pool; the submitter owns it until `finished` has been called on its loop
-// thread.
+// A piece of work for the compute pool. The submitter owns it until the loop thread has called `finished`.
 struct compute_job {
-  void (*run)(compute_job&) noexcept = nullptr;       // on a pool thread
-  void (*finished)(compute_job&) noexcept = nullptr;  // on the loop thread
+  void (*run)(compute_job&) noexcept = nullptr;       // called on a pool thread
+  void (*finished)(compute_job&) noexcept = nullptr;  // called on the loop thread
   std::shared_ptr<void> ticket;                       // for submit and wait
   call_site where;                                    // of the call, in the user's program
 };
-// Throws errc::wrong_thread when this thread runs no runtime's loop.
+// Submits a job.
+// Errors: throws errc::wrong_thread if this thread runs no runtime's loop.
 void submit_compute(compute_job& job);
-// Blocks until `run` has returned, and prevents `finished` from being called.
+// Blocks until `run` has returned, and prevents the call of `finished`.
 void wait_compute(compute_job& job) noexcept;
 
 template <class F>
@@ -79,13 +79,11 @@ class compute_awaiter : compute_job {
 
 }  // namespace detail
 
-// Runs f() on the compute pool; the awaiting coroutine resumes on its loop thread with f's result or
-// exception, and the loop keeps moving bytes meanwhile.
-//
-// The pool belongs to the process, is made on first use, and has as many threads as there are cores per local
-// rank, at least one. What runs is not cancelled, by no scope or deadline: destroying the awaiting frame
-// blocks until f has returned. Costs two hand-overs between threads (some microseconds), nothing allocated in
-// steady state.
+// Runs f() on the compute pool, while the loop thread goes on communicating. The awaiting coroutine resumes
+// on its loop thread with f's result or exception. The pool belongs to the process and is made on first use.
+// It has as many threads as there are cores per local rank, at least one.
+// Cancellation: no scope or deadline stops f. Destroying the awaiting frame blocks until f has returned.
+// Cost: two hand-overs between threads (some microseconds); in steady state no allocation.
 template <class F>
 auto compute(F&& f, call_site where = call_site::current()) {
   using function = std::decay_t<F>;

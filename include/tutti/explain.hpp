@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Why does it not go on?
+// explain: tells why a program makes no progress.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -8,14 +8,13 @@
 
 namespace tutti {
 
-// Who waits for whom, as text for a person: for each rank that runs on this host what it waits for, since
-// when and from which line of the program, or that it computes, is stopped or has gone; which ranks have not
-// called which collective; and ranks that wait for each other in a circle.
-//
-// From any thread, at any time: it asks nobody, and reads what the ranks have put on record (the last
-// operations of each, in memory that tutti-run or this process holds). Ranks on other hosts, and other
-// processes that tutti-run has not started, are not in it. Takes about a tenth of a millisecond for each
-// rank.
+// Returns a text that says who waits for whom. For each rank on this host it says what the rank waits for,
+// since when, and from which line of the program; or that it computes, is stopped or has gone. It also names
+// ranks that have not called a collective, and ranks that wait for each other in a circle.
+// Call it on any thread at any time. It sends no messages: it reads the last operations that the ranks
+// recorded in memory of tutti-run or this process. It does not cover ranks on other hosts, or other processes
+// that tutti-run did not start.
+// Cost: about 0.1 ms per rank.
 std::string explain(const communicator& c);
 
 }  // namespace tutti

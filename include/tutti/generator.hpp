@@ -19,8 +19,9 @@ namespace tutti {
 //   auto all = squares(world);
 //   for (;;) { auto one = co_await all.next(); if (!one) break; use(*one); }
 //
-// The body runs only while next() is awaited. Destroying the generator destroys it where it waits. Frames are
-// recycled.
+// The body runs only while next() is awaited.
+// Cancellation: destroying the generator destroys its body at the point where it waits.
+// Cost: frames are recycled.
 template <class T>
 class [[nodiscard("a generator does nothing until next() is awaited")]] generator {
  public:
@@ -83,7 +84,9 @@ class [[nodiscard("a generator does nothing until next() is awaited")]] generato
    private:
     std::coroutine_handle<promise_type> handle_;
   };
-  // co_await gives the next value, or nothing when the body has returned; throws what the body throws.
+  // Runs the body to its next co_yield. co_await returns the yielded value, or nothing when the body has
+  // returned.
+  // Errors: those that the body throws.
   awaiter next() noexcept { return awaiter(handle_); }
 
  private:

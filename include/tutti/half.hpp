@@ -14,9 +14,9 @@ constexpr std::uint16_t float16_bits(float value) noexcept {
   const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000);
   const std::uint32_t magnitude = bits & 0x7fffffff;
   std::uint32_t rounded = 0;
-  if (magnitude > 0x7f800000) {  // NaN: quiet, with the upper bits of its payload
+  if (magnitude > 0x7f800000) {  // NaN: made quiet, keeping the upper bits of its payload
     rounded = 0x7e00 | ((magnitude >> 13) & 0x3ff);
-  } else if (magnitude >= 0x47800000) {  // 65536 and more
+  } else if (magnitude >= 0x47800000) {  // 65536 and more: infinity
     rounded = 0x7c00;
   } else if (magnitude >= 0x38800000) {  // normal; a carry out of the fraction goes to the exponent
     rounded = (magnitude - (112U << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
@@ -55,14 +55,12 @@ constexpr float bfloat16_value(std::uint16_t bits) noexcept {
 }  // namespace detail
 
 // IEEE 754 binary16: 11 bits of precision, up to 65504.
-//
-// A float becomes one when asked to, rounded to the nearest, ties to even; what is too large becomes
-// infinite, and a NaN stays one (quiet). A double is rounded to float first. Back to float is exact and goes
-// without saying, so that arithmetic and comparisons are those of float: `a = float16(a * b + c)` rounds
-// once.
+// Conversion from float is explicit and rounds to nearest, ties to even. Too large values become infinite,
+// and a NaN stays a (quiet) NaN. A double is rounded to float first. Conversion to float is exact and
+// implicit, so arithmetic and comparisons are those of float: `a = float16(a * b + c)` rounds once.
 class float16 {
  public:
-  float16() = default;  // as float: uninitialised, zero in float16{}
+  float16() = default;  // uninitialised, as a float; float16{} is zero
   explicit constexpr float16(float value) noexcept : bits_(detail::float16_bits(value)) {}
   constexpr operator float() const noexcept { return detail::float16_value(bits_); }
 
@@ -77,8 +75,8 @@ class float16 {
   std::uint16_t bits_;
 };
 
-// The upper half of a float: its range with 8 bits of precision. Converts as float16 does, and back by adding
-// zeros.
+// The upper half of a float: its range with 8 bits of precision. Converts from float as float16 does, and to
+// float by appending zeros.
 class bfloat16 {
  public:
   bfloat16() = default;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a program may say about how its world is formed; everything has a default from the environment.
+// init_options: how a program's world is formed. Every option has a default from the environment.
 #pragma once
 
 #include <chrono>
@@ -8,57 +8,58 @@
 
 namespace tutti {
 
+// The arguments of joining a world.
 struct init_options {
-  // Not an aggregate: g++ 12 destroys braced temporaries in co_await expressions twice.
+  // User-provided, so that this is no aggregate: g++ 12 destroys braced temporaries in co_await expressions
+  // twice.
   init_options();
 
   // How the ranks meet.
-  //   "env://"           at MASTER_ADDR and MASTER_PORT, where rank 0 listens; without them, where mpirun or
-  //                      srun has started all ranks on one host, at a file of this user
-  //   "tcp://host:port"  there, where rank 0 listens; the others try all addresses that the host's name has,
-  //                      until the timeout. IPv6 addresses in brackets
-  //   "file:///path"     at a file that all see, this host's or a network file system's (with locks). What an
-  //                      earlier run has left there is in nobody's way, and the last to come takes the file
-  //                      away
+  //   "env://"           at MASTER_ADDR and MASTER_PORT, where rank 0 listens. Without these, if mpirun or
+  //                      srun started all ranks on one host: at a file of this user
+  //   "tcp://host:port"  at this address, where rank 0 listens. The others try all addresses of the host name
+  //                      until the timeout. IPv6 addresses stand in brackets
+  //   "file:///path"     at a file that all ranks see, on this host or a network file system with locks. A
+  //                      file left by an earlier run does no harm. The last rank to come removes the file
   std::string init_method = "env://";
-  // -1: from the environment, that is from RANK and WORLD_SIZE or what mpirun or srun have set. When a value
-  // is given here and in the environment, they must agree.
+  // This rank's number and the number of ranks. -1 takes them from the environment: RANK and WORLD_SIZE, or
+  // the variables of mpirun or srun. A value given both here and in the environment must be the same.
   int rank = -1;
   int world_size = -1;
-  // Of joining, and the default of every operation. 10 minutes, unless set; TUTTI_TIMEOUT (in seconds)
-  // overrides both.
+  // Timeout of joining the world, and default timeout of every operation: 10 minutes if not set.
+  // TUTTI_TIMEOUT (in seconds) overrides it.
   std::chrono::milliseconds timeout;
-  // "native": tutti's own transports. "mpi": the processes that mpirun has started, over an installed MPI,
-  // where tutti was built with one; rank and world_size are MPI's, init_method, transports and secret have no
-  // part in it, and all processes call init as often as each other. TUTTI_BACKEND=mpi says the same for a
-  // program that says nothing.
+  // "native" uses tutti's own transports. "mpi" uses an installed MPI and the processes that mpirun started,
+  // if tutti was built with an MPI. Rank and world_size then come from MPI; init_method, transports and
+  // secret have no effect. All processes must call init equally often. TUTTI_BACKEND=mpi selects it for a
+  // program that leaves the default.
   std::string backend = "native";
-  // Subset of {"shm", "tcp"}; empty: TUTTI_TRANSPORTS (comma-separated), and without that all that work. When
-  // a value is given here and in the environment, they must agree.
+  // Transports to use, a subset of {"shm", "tcp"}. Empty: TUTTI_TRANSPORTS (comma-separated), or all that
+  // work. A value given both here and in the environment must be the same.
   std::vector<std::string> transports;
-  // For how long the host of a rank that is waited for may say nothing, although it is asked, before the rank
-  // counts as dead: what waits for it then ends with errc::peer_failed. A host answers while its ranks
-  // compute, are stopped or do not read. At least 500 ms; zero: never. TUTTI_SILENCE_LIMIT (in seconds, or
-  // "off") overrides it.
+  // How long a host may leave messages and probes unanswered before its ranks count as dead. Only hosts of
+  // ranks that an operation waits for are watched. Such operations then end with errc::peer_failed. A host
+  // answers while its ranks compute, are stopped or do not read. At least 500 ms; zero disables the limit.
+  // TUTTI_SILENCE_LIMIT (in seconds, or "off") overrides it.
   std::chrono::milliseconds silence_limit;
-  // For how long a rank that is waited for may be stopped (SIGSTOP, a debugger) before it counts as dead: on
-  // this host, and on others where tutti-run has started it. Zero: never. TUTTI_SUSPECT_GRACE (in seconds, or
-  // "off") overrides it.
+  // How long a rank that an operation waits for may be stopped (SIGSTOP, a debugger) before it counts as
+  // dead. Applies to ranks on this host, and to ranks on other hosts that tutti-run started. Zero disables
+  // it. TUTTI_SUSPECT_GRACE (in seconds, or "off") overrides it.
   std::chrono::milliseconds suspect_grace;
-  // The same text on all ranks, known to nobody else. Empty: TUTTI_SECRET, which tutti-run sets. Without one,
-  // tutti listens on loopback only, so that all ranks must be on one host.
+  // A secret text, the same on all ranks, by which they authenticate each other. Empty: TUTTI_SECRET, which
+  // tutti-run sets. Without a secret tutti listens on loopback only, so all ranks must be on one host.
   std::string secret;
-  // Every payload that goes over TCP has a checksum (CRC-32C), and is not delivered when it does not fit: the
-  // connection is reset, and what waits for that rank ends with errc::protocol. The headers of frames always
-  // have one. The same on all ranks. TUTTI_CHECKSUMS=1 says the same for a program that says nothing. Costs
-  // reading the payload once more on each side.
+  // Adds a checksum (CRC-32C) to every payload sent over TCP; the same on all ranks. Frame headers always
+  // have one. A damaged payload is not delivered: the connection is reset, and operations that wait for that
+  // rank end with errc::protocol. TUTTI_CHECKSUMS=1 enables it for a program that leaves the default.
+  // Cost: reads the payload once more on each side.
   bool checksums = false;
-  // Connections over TCP, also to the store, are encrypted (TLS 1.3), and nobody in between can read or
-  // change anything. The same on all ranks. Without the files below each process makes itself a certificate;
-  // the secret is what ranks know each other by. TUTTI_TLS=1 says the same for a program that says nothing.
+  // Encrypts TCP connections, including those to the store, with TLS 1.3: nobody in between can read or
+  // change anything. The same on all ranks. The secret authenticates the ranks; without the files below each
+  // process makes its own certificate. TUTTI_TLS=1 enables it for a program that leaves the default.
   bool tls = false;
-  // Files in PEM, all three or none; see make_tls_identity(). Empty: TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY,
-  // TUTTI_TLS_AUTHORITY. "%r" in a name stands for the rank.
+  // PEM files of the certificate, its key and the authority: all three or none; see make_tls_identity(). "%r"
+  // in a name stands for the rank. Empty: TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY.
   std::string tls_certificate;
   std::string tls_key;
   std::string tls_authority;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives of objects that are no flat buffers: strings, vectors, maps, and what a user can serialise.
+// Collectives of objects that are not flat buffers: strings, vectors, maps, and types with a serializer.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -19,38 +19,45 @@
 
 namespace tutti {
 
-// Where an object's bytes go.
+// Collects the bytes of an object.
 class object_writer {
  public:
+  // Appends `n` bytes.
   void bytes(const void* from, std::size_t n) {
     const auto* const first = static_cast<const std::byte*>(from);
     bytes_.insert(bytes_.end(), first, first + n);
   }
   template <class T>
-  void value(const T& v);  // by serializer<T>
+  // Writes `v` by its serializer.
+  void value(const T& v);
+  // The bytes written so far.
   const std::vector<std::byte>& written() const noexcept { return bytes_; }
 
  private:
   std::vector<std::byte> bytes_;
 };
 
-// Where they come from. Never reads past the end: throws errc::protocol.
+// Reads an object from bytes. Never reads past the end.
+// Errors: throws errc::protocol if the bytes do not fit the type.
 class object_reader {
  public:
   explicit object_reader(std::span<const std::byte> from) noexcept : rest_(from) {}
+  // Reads `n` bytes.
   void bytes(void* to, std::size_t n) {
     const std::byte* const from = take(n);
     if (n > 0) std::memcpy(to, from, n);
   }
+  // Reads an object by serializer<T>.
   template <class T>
   T value();
-  // A number of elements of at least `each` bytes, which the rest can hold.
+  // Reads a number of elements and checks that the rest can hold that many of at least `each` bytes.
   std::size_t count(std::size_t each) {
     std::uint64_t n = 0;
     bytes(&n, sizeof n);
     if (n > rest_.size() / (each == 0 ? 1 : each)) refuse();
     return static_cast<std::size_t>(n);
   }
+  // Whether all bytes have been read.
   bool at_end() const noexcept { return rest_.empty(); }
   [[noreturn]] static void refuse() {
     throw error(errc::protocol,
@@ -67,9 +74,9 @@ class object_reader {
   std::span<const std::byte> rest_;
 };
 
-// How objects of T become bytes and come back: specialise it for your own types. `read` gets what `write`
-// wrote, or bytes of a broken or hostile peer: it must not trust lengths that it reads (object_reader checks
-// its own).
+// Converts objects of T to bytes and back: specialise it for your own types. `read` gets the bytes that
+// `write` wrote, or bytes of a broken or hostile peer. It must not trust lengths that it reads; object_reader
+// checks its own.
 template <class T, class = void>
 struct serializer;
 
@@ -163,7 +170,7 @@ T object_reader::value() {
   return serializer<T>::read(*this);
 }
 
-// The longest object, in serialised bytes, unless a call says otherwise.
+// The default limit of an object, in serialised bytes.
 inline constexpr std::size_t object_limit = std::size_t{64} << 20;
 
 namespace detail {
@@ -181,7 +188,7 @@ T from_bytes(std::span<const std::byte> bytes) {
   if (!from.at_end()) object_reader::refuse();
   return v;
 }
-// Thrown on all ranks alike: all know all lengths.
+// Throws on all ranks alike, because all know all lengths.
 inline void check_object_size(std::uint64_t bytes, std::size_t limit) {
   if (bytes > limit)
     throw error(errc::invalid_argument, "an object of " + std::to_string(bytes) +
@@ -191,12 +198,15 @@ inline void check_object_size(std::uint64_t bytes, std::size_t limit) {
 
 }  // namespace detail
 
-// In all of these: every rank of `c` calls, with the same T, root and limit. Two collectives (lengths, then
-// bytes), one copy and some allocations per rank. What is received is data only: nothing of it is executed.
-// An object longer than `limit` is errc::invalid_argument on all ranks, and moves nothing. Cancellation: as
-// of the collectives inside.
+// ---- collectives of objects ----
+//
+// Every rank of `c` calls with the same T, root and limit. Received bytes are data only: none of it is
+// executed.
+// Errors: errc::invalid_argument on all ranks for an object longer than `limit`; then nothing is moved.
+// Cancellation: as the collectives inside.
+// Cost: two collectives (lengths, then bytes), one copy and some allocations per rank.
 
-// `value` of `root`, on every rank.
+// Returns `value` of `root` on every rank.
 template <class T>
 task<T> broadcast_object(communicator c, T value, int root, std::size_t limit = object_limit) {
   const bool is_root = c.rank() == root;
@@ -211,7 +221,7 @@ task<T> broadcast_object(communicator c, T value, int root, std::size_t limit = 
   co_return value;
 }
 
-// Every rank's `value` by rank, on every rank.
+// Returns the `value` of every rank, in rank order, on every rank.
 template <class T>
 task<std::vector<T>> all_gather_object(communicator c, T value, std::size_t limit = object_limit) {
   const std::vector<std::byte> mine = detail::to_bytes(value);
@@ -234,7 +244,7 @@ task<std::vector<T>> all_gather_object(communicator c, T value, std::size_t limi
   co_return values;
 }
 
-// Every rank's `value` by rank, on `root`; elsewhere nothing.
+// Returns the `value` of every rank, in rank order, on `root`; an empty vector on other ranks.
 template <class T>
 task<std::vector<T>> gather_object(communicator c, T value, int root, std::size_t limit = object_limit) {
   const std::vector<std::byte> mine = detail::to_bytes(value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// operation<T>: what every operation of a communicator, and of a device's stream, returns.
+// operation<T>: what every operation of a communicator or of a device stream returns.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -16,23 +16,23 @@
 
 namespace tutti {
 
-// A communication that does nothing until it is used, once, as an rvalue, in one of these ways:
-//   co_await world.barrier()           in any coroutine; its state lives in the awaiting frame, no allocation
-//   co_await world.barrier()           in a boost::asio::awaitable, likewise
-//   world.barrier()(token)             any Asio completion token; signature void(error_code) or
-//                                      void(error_code, status); one block of the handler's associated
-//                                      allocator
-//   tutti::start(world.barrier())      now; the request is awaited later
-//   world.barrier().connect(receiver)  a receiver of the program's: set_value(T...), set_error(error_code),
+// A communication that starts when it is used: once, as an rvalue, in one of these ways:
+//   co_await world.barrier()           in any coroutine: no allocation
+//   co_await world.barrier()           in a boost::asio::awaitable: no allocation
+//   world.barrier()(token)             any Asio completion token, with signature void(error_code) or
+//                                      void(error_code, status): one block of the handler's allocator
+//   tutti::start(world.barrier())      starts now; the returned request is awaited later
+//   world.barrier().connect(receiver)  a receiver of the program: set_value(T...), set_error(error_code),
 //                                      set_stopped(); no allocation
-//   stdexec::then(world.barrier(), f)  a sender for std::execution (P2300) and stdexec, which take what can be
-//                                      awaited for one: set_value(T...), set_error(std::exception_ptr), where
-//                                      errc::cancelled is an error too; one coroutine frame, of theirs. To be
-//                                      started on the loop thread
+//   stdexec::then(world.barrier(), f)  a sender for std::execution (P2300) and stdexec: set_value(T...) or
+//                                      set_error(std::exception_ptr), for errc::cancelled too. Start it on
+//                                      the loop thread. Their adaptor allocates one coroutine frame
 //
-// T is void or status. Buffers must stay valid, and unmodified (sent) or untouched (received), until it has
-// completed, failed, or been cancelled. Destroying the awaiting frame cancels it; on return no buffer is
-// referenced any more.
+// T is void, status or communicator. An awaited operation keeps its state in the awaiting frame.
+// Buffers: stay valid until the operation has completed, failed or been cancelled. Until then the program
+// does not modify a buffer that is sent, and does not touch one that is received into.
+// Cancellation: destroying the awaiting frame cancels the operation. After that, the library holds no pointer
+// into a buffer.
 template <class T = void>
 class [[nodiscard(
     "an operation does nothing until it is awaited, started or given a completion token")]] operation {
@@ -41,10 +41,10 @@ class [[nodiscard(
   using signature = detail::signature_of<T>;
 
   explicit operation(detail::call&& what) noexcept : state_(std::move(what)) {}
-  // The call is made where it stays.
+  // Constructs the call in place from its parts.
   template <class... Parts>
   explicit operation(std::in_place_t, const Parts&... parts) noexcept : state_(std::in_place, parts...) {}
-  // Only before it is used.
+  // Moves an operation that has not been used.
   operation(operation&& other) noexcept : state_(other.state_.what()) {}
 
   class awaiter {
@@ -79,23 +79,25 @@ class [[nodiscard(
     if (!detail::has_loop(state_.what())) refuse();
     return boost::asio::async_initiate<Token, signature>(detail::initiation<T>(state_.what()), token);
   }
-  // co_await inside boost::asio::awaitable without a token: the operand is alive in the suspended frame, so
-  // the handler is kept in it and nothing is allocated. If Asio's internal name changed, the overload above
-  // would serve.
+  // co_await inside boost::asio::awaitable without a token. The operand lives in the suspended frame, so the
+  // handler is stored in it and nothing is allocated. If Asio's internal name changes, the overload above
+  // serves instead.
   template <class Signature, class Executor>
   void operator()(boost::asio::detail::awaitable_async_op_handler<Signature, Executor> handler) && {
     direct_.emplace(state_, std::move(handler));
   }
 
-  // Receivers of P2300 want operation states that are marked by a type of their library: it makes them itself.
+  // Connects to a receiver of the program. Receivers of a P2300 library are excluded: they need operation
+  // states marked by that library's type, so the library makes its own.
   template <class Receiver>
     requires(!requires { typename std::decay_t<Receiver>::receiver_concept; })
   detail::connected<T, std::decay_t<Receiver>> connect(Receiver&& receiver) && {
     return detail::connected<T, std::decay_t<Receiver>>(state_.what(), std::forward<Receiver>(receiver));
   }
 
-  // Of a collective: by this algorithm, on all ranks. errc::invalid_argument where it has none of that name,
-  // or where that one cannot do this call.
+  // Selects the algorithm of a collective; all ranks select the same one.
+  // Errors: errc::invalid_argument if the collective has no algorithm of that name, or it cannot do this
+  // call.
   operation with(algorithm wanted) && noexcept {
     detail::call what = state_.what();
     what.wanted = wanted;
@@ -105,7 +107,7 @@ class [[nodiscard(
   const detail::call& what() const noexcept { return state_.what(); }
 
  private:
-  // An empty communicator has no loop that a handler could be called from: thrown here and now.
+  // Throws the error of an empty communicator, which has no loop to call a handler from.
   [[noreturn]] void refuse() {
     state_.start(nullptr, nullptr);
     state_.rethrow();
@@ -116,8 +118,8 @@ class [[nodiscard(
   detail::direct_handler<T> direct_;
 };
 
-// An operation of which a buffer is a temporary, which ends with the expression that makes it:
-// co_await world.send(std::vector<float>(4), 1). Await it there; start() refuses it.
+// An operation that reads from a temporary buffer: `co_await world.send(std::vector<float>(4), 1)`. Await it
+// in the same expression, because the buffer ends with it. start() does not accept it.
 class [[nodiscard("an operation does nothing until it is awaited")]] operation_on_temporary
     : public operation<> {
  public:
@@ -128,7 +130,7 @@ class [[nodiscard("an operation does nothing until it is awaited")]] operation_o
   }
 };
 
-// What an operation returns that reads from a B.
+// What an operation that reads from a B returns.
 template <class B>
 using operation_on = std::conditional_t<detail::lasting<B>, operation<>, operation_on_temporary>;
 

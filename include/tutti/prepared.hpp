@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// prepare: an operation whose checks and choices are made once, for loops that repeat it.
+// prepare: an operation that is checked and planned once, for loops that repeat it.
 #pragma once
 
 #include <tutti/operation.hpp>
@@ -13,7 +13,7 @@ namespace detail {
 
 prepared_call* make_prepared(const call& what);
 const call& call_of(const prepared_call& prepared) noexcept;
-// By which all ranks learn that they have prepared the same.
+// The collective by which ranks check that all have prepared the same operation.
 call agreement_on(prepared_call& prepared) noexcept;
 void drop_prepared(prepared_call* prepared) noexcept;
 
@@ -24,19 +24,21 @@ using prepared_owner = std::unique_ptr<prepared_call, prepared_dropper>;
 
 }  // namespace detail
 
-// What prepare() gives. Each call makes an operation with the arguments that were prepared, as lazy as any other:
-// `co_await average();`, `start(average())`. On the other ranks the same collective is made from what they prepared,
-// too. An operation of a collective must have ended before the next is started (errc::invalid_argument). Once it is
-// started it may outlive this. Allocates nothing.
+// The result of prepare(). Each call makes a lazy operation with the prepared arguments:
+// `co_await average()`, `start(average())`. The other ranks make the same collective from theirs. A started
+// operation may outlive this object.
+// Errors: errc::invalid_argument if the previous operation of a prepared collective has not ended.
+// Cost: no allocation.
 template <class T = void>
 class prepared {
  public:
   prepared() noexcept = default;
   explicit prepared(detail::prepared_owner made) noexcept : made_(std::move(made)) {}
 
-  // False: nothing was prepared, or it was moved from.
+  // False if nothing was prepared, or it was moved from.
   explicit operator bool() const noexcept { return made_ != nullptr; }
-  // Throws errc::invalid_argument where there is nothing.
+  // Makes the operation.
+  // Errors: throws errc::invalid_argument if nothing was prepared.
   operation<T> operator()() const {
     if (!made_) throw error(errc::invalid_argument, "prepared: empty; assign what prepare() gives first");
     return operation<T>(std::in_place, detail::call_of(*made_));
@@ -46,14 +48,15 @@ class prepared {
   detail::prepared_owner made_;
 };
 
-// Checks the arguments of an operation, chooses its algorithm and, of a collective, makes sure that all ranks have
-// prepared the same: once, so that the operations made from the result need not. Buffers, counts and peers are those
-// given here; the contents of buffers are those at each start. Buffers must stay as long as they are used so.
-//
-// prepare() of a collective is a collective: all ranks call it in the same order as their other ones. Completes when
-// all have. Throws errc::invalid_argument for invalid arguments, and for group, split, duplicate and
-// shrink; errc::mismatch, on all ranks, where they differ. Cancelling it fails the communicator, as for any
-// collective. Cost: a barrier; of a message none. Nothing is allocated in steady state.
+// Checks the arguments of an operation and chooses its algorithm once; operations made from the result skip
+// both. Their buffers, counts and peers are the ones given here; buffer contents are read at each start.
+// prepare() of a collective is itself a collective: all ranks call it, in the same order as their other ones.
+// Completes: when all ranks have called it; for a message, at once.
+// Buffers: stay valid as long as the result is used.
+// Errors: errc::invalid_argument for invalid arguments, and for group, split, duplicate and shrink.
+// errc::mismatch on all ranks if they prepare different operations.
+// Cancellation: fails the communicator, as for any collective.
+// Cost: a barrier, or nothing for a message. In steady state no allocation.
 template <class T>
 task<prepared<T>> prepare(operation<T> op) {
   detail::prepared_owner made(detail::make_prepared(op.what()));
@@ -61,7 +64,7 @@ task<prepared<T>> prepare(operation<T> op) {
     co_await operation<>(detail::agreement_on(*made));
   co_return prepared<T>(std::move(made));
 }
-// The temporary would be gone before it is read: name it first.
+// Rejects an operation on a temporary buffer, which would be gone before it is read. Name the buffer first.
 void prepare(operation_on_temporary op) = delete;
 
 }  // namespace tutti

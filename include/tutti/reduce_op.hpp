@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Element types and the operations that reduce them.
+// Element types and the reductions of elements.
 #pragma once
 
 #include <tutti/half.hpp>
@@ -16,7 +16,8 @@
 
 namespace tutti {
 
-// How elements are reduced and compared between ranks; everything that is not arithmetic travels as `opaque`.
+// The type of elements, by which they are reduced, and compared between ranks. Elements without arithmetic
+// are `opaque`.
 enum class element_type : std::uint8_t {
   opaque,
   boolean,
@@ -36,6 +37,7 @@ enum class element_type : std::uint8_t {
   complex_float64
 };
 
+// The kinds of reductions; see `sum` and the constants below it.
 enum class reduce_kind : std::uint8_t {
   none,
   sum,
@@ -56,7 +58,7 @@ const char* name_of(reduce_kind kind) noexcept;
 namespace detail {
 
 #if defined(__FLT16_MANT_DIG__) && (defined(__clang__) || defined(__SSE2__) || __GNUC__ >= 13)
-__extension__ typedef _Float16 compiler_float16;  // as std::float16_t; NOLINT(modernize-use-using)
+__extension__ typedef _Float16 compiler_float16;  // the type of std::float16_t; NOLINT(modernize-use-using)
 #else
 using compiler_float16 = float16;
 #endif
@@ -100,7 +102,7 @@ constexpr bool is_complex(element_type type) noexcept {
   return type == element_type::complex_float32 || type == element_type::complex_float64;
 }
 
-// How the library's loops over elements (coll/kernels.hpp) take them.
+// How the library's loops over elements (coll/kernels.hpp) treat them.
 enum class loops_over : std::uint8_t {
   nothing,         // there is no loop
   elements,        // as they are
@@ -109,12 +111,12 @@ enum class loops_over : std::uint8_t {
   bytes
 };
 
-// What differs among reductions: what asks reads the row.
+// All properties that differ among reductions; code that depends on one reads the row.
 struct reduction_row {
   reduce_kind kind;
   const char* name;
-  bool integers, floating, complex, boolean;  // of which elements it is
-  bool rounds;                                // so that partial results of halves are kept as floats
+  bool integers, floating, complex, boolean;  // for which elements it is defined
+  bool rounds;                                // so partial results of halves are kept as floats
   loops_over loops;
 };
 
@@ -136,7 +138,8 @@ inline constexpr reduction_row reduction_rows[] = {
   {x::bxor,         "bxor",       yes,     no,      no,     yes,    no,    o::bytes},
   {x::avg,          "avg",        no,      yes,     yes,    no,     yes,   o::unsigned_reals},
   {x::user,         "user's",     no,      no,      no,     no,     no,    o::nothing},
-  {x::premul_sum,   "premul_sum", yes,     yes,     yes,    no,     yes,   o::nothing},  // as a sum, once multiplied
+  // As a sum, after the multiplication.
+  {x::premul_sum,   "premul_sum", yes,     yes,     yes,    no,     yes,   o::nothing},
 };
 // clang-format on
 }  // namespace rows
@@ -154,8 +157,8 @@ constexpr const reduction_row& row_of(reduce_kind kind) noexcept {
   return reduction_rows[static_cast<std::size_t>(kind)];
 }
 
-// One reduction, ready to run on type-erased elements. The built-in ones are found by kind and element type;
-// a user's brings its loop: out[i] = op(...op(inputs[0][i], inputs[1][i])..., inputs[n-1][i]); `out` may be
+// A reduction, ready to run on type-erased elements. Built-in ones are found by kind and element type. A
+// user's one brings its loop: out[i] = op(...op(inputs[0][i], inputs[1][i])..., inputs[n-1][i]). `out` may be
 // one of the inputs.
 struct reduction {
   using function = void (*)(const reduction& self, const void* const* inputs, std::size_t n, void* out,
@@ -203,7 +206,7 @@ consteval bool reduces() {
   }
 }
 
-// What premul_sum's factor is converted to: the element's type; its real type when it is complex, float for
+// The type that premul_sum's factor is converted to: the element type, its real type if complex, or float for
 // halves.
 template <class T>
 consteval auto factor_of() {
@@ -238,8 +241,8 @@ void fold_by_user(const reduction& self, const void* const* inputs, std::size_t 
   }
 }
 
-// A hash of the type's name, the same in all processes of one executable. (`__PRETTY_FUNCTION__`, which a
-// compiler could hash, is the same for two lambdas of one function.)
+// A hash of the type's name, the same in all processes of one executable. (A compiler could hash
+// `__PRETTY_FUNCTION__`, but that is the same for two lambdas of one function.)
 inline std::uint16_t identity_of(const std::type_info& type) noexcept {
   std::uint32_t hash = 2166136261U;  // FNV-1a
   for (const char* at = type.name(); *at != 0; ++at)
@@ -247,7 +250,7 @@ inline std::uint16_t identity_of(const std::type_info& type) noexcept {
   return static_cast<std::uint16_t>(hash ^ (hash >> 16));
 }
 
-// Compiles for those that fit only, and says what does.
+// Makes the reduction `op` for elements of T. Compiles only where they fit, and otherwise says what fits.
 template <class Op, class T>
 reduction make_reduction(const Op& op) noexcept {
   static_assert(
@@ -258,7 +261,7 @@ reduction make_reduction(const Op& op) noexcept {
       "T(T, T)");
   reduction r;
   if constexpr (!reduces<Op, T>()) {
-    return r;  // refused above; no more errors below
+    return r;  // rejected above; this avoids further errors below
   } else if constexpr (built_in<Op>) {
     r.kind = Op::kind;
     if constexpr (Op::kind == reduce_kind::premul_sum) {
@@ -274,7 +277,7 @@ reduction make_reduction(const Op& op) noexcept {
     static const std::uint16_t callable = identity_of(typeid(Op));
     r.callable = callable;
     r.fold = fold_by_user<Op, T>;
-    // A callable without captures has one byte of which nobody knows the value.
+    // A callable without captures has one byte of unspecified value: it is not copied.
     if constexpr (!std::is_empty_v<Op>)
       std::memcpy(r.state.data(), static_cast<const void*>(&op), sizeof(Op));
   }
@@ -283,26 +286,27 @@ reduction make_reduction(const Op& op) noexcept {
 
 }  // namespace detail
 
-// The reductions. Every element is reduced in one order, the same on all ranks, so that the results are bit
-// for bit the same everywhere.
+// The reductions. Each element is reduced in one order, the same for all ranks, so results are bit for bit
+// the same everywhere.
 //
 //   sum, product    of integers (which wrap around), floating-point and complex numbers
-//   premul_sum(f)   the sum after every element was multiplied by f, an arithmetic value converted to the
+//   premul_sum(f)   the sum after each element was multiplied by f, an arithmetic value converted to the
 //                   type of the elements (real for complex ones); an integer for integers. Each rank
-//                   multiplies by the f that it was called with.
+//                   multiplies by the f of its own call.
 //   avg             the sum divided by the number of ranks; of floating-point and complex numbers
-//   min, max        of everything but complex numbers. NaN when any rank's is; -0 is less than +0.
+//   min, max        of everything but complex numbers. NaN if any rank's is; -0 is less than +0.
 //   band, bor, bxor
 //                   of integers and bool
 //
-// float16 and bfloat16 are computed as float and rounded at the end. A product of complex numbers is
-// (ac - bd, ad + bc), with infinities too. A NaN that comes out of a reduction is the positive quiet NaN
-// without a payload, whichever went in, so that the order of ranks decides no bit of it.
+// float16 and bfloat16 are computed as float and rounded at the end. A product of complex numbers is (ac -
+// bd, ad + bc), with infinities too. A NaN result is always the positive quiet NaN without a payload, so its
+// bits do not depend on the order of ranks.
 //
-// Any commutative and associative callable T(T, T) is a reduction too: it must be trivially copyable and at
-// most 16 bytes, and is called in one fixed order of ranks. Ranks that pass callables of different types get
-// errc::mismatch; what a callable captures, or which function a pointer names, is not compared. An exception
-// of the callable fails the operation on all ranks: errc::system with the exception's text.
+// A callable T(T, T) that is commutative and associative is a reduction too. It must be trivially copyable
+// and at most 16 bytes, and is called in one fixed order of ranks.
+// Errors: errc::mismatch if ranks pass callables of different types. Captures, and the functions that
+// pointers name, are not compared. errc::system on all ranks if the callable throws, with the exception's
+// text.
 inline constexpr detail::built_in_op<reduce_kind::sum> sum{};
 inline constexpr detail::built_in_op<reduce_kind::product> product{};
 inline constexpr detail::built_in_op<reduce_kind::min> min{};
@@ -312,6 +316,7 @@ inline constexpr detail::built_in_op<reduce_kind::bor> bor{};
 inline constexpr detail::built_in_op<reduce_kind::bxor> bxor{};
 inline constexpr detail::built_in_op<reduce_kind::avg> avg{};
 
+// The reduction premul_sum(factor); see above.
 template <class Factor>
   requires std::is_arithmetic_v<Factor>
 constexpr detail::premul_sum_op<Factor> premul_sum(Factor factor) noexcept {

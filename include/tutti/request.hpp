@@ -17,16 +17,18 @@ template <class T>
 class join_requests;
 }
 
-// A started communication (isend, irecv, start), which gives a T: see request.
+// A started operation (isend, irecv, start) with a result of type T. For messages and collectives the result
+// is a status. For a send or collective it only says how much data was moved. A request started by
+// `start(world.split(...))` gives the new communicator.
 //
-// Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;` (for a send, and for
-// collectives, the status only says what was moved). Started by start(world.split(...)) it gives the new
-// communicator. Completion does not need the await: communication
-// goes on while the program does other things. Dropping a pending request cancels it, and the destructor
-// returns only when the buffer is free: a receive loses no message, not even one that is coming: the next receive
-// gets it; a send that had begun to leave is finished from a copy or taken back, a collective fails its
-// communicator on all ranks (errc::cancelled). The destructor never waits for a peer. Errors are thrown from
-// the await; those of starting too, except errc::wrong_thread, thrown at once.
+// Move-only. Awaited at most once, from an lvalue: `status st = co_await receiving;`. The operation
+// progresses and completes whether or not it is awaited.
+// Errors: the await throws them, including errors of starting. Only errc::wrong_thread is thrown by the call
+// that starts it.
+// Cancellation: dropping a pending request cancels it. The destructor never waits for a peer, and the buffer
+// may be reused when it returns. A receive loses no message: the next receive gets one that was on its way. A
+// send that had begun to leave is finished from a copy or taken back. A collective fails its communicator on
+// all ranks with errc::cancelled.
 template <class T>
 class [[nodiscard("dropping a request cancels it")]] basic_request {
  public:
@@ -45,16 +47,18 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   }
   ~basic_request() { reset(); }
 
-  // False: nothing was started, or it has been awaited.
+  // False if nothing was started, or the request has been awaited.
   explicit operator bool() const noexcept { return slot_ != nullptr; }
-  // Whether an await would return at once. Costs no system call, makes no progress.
+  // Whether an await would return at once. Makes no progress.
+  // Cost: no system call.
   bool done() const noexcept { return slot_ == nullptr || detail::request_done(*slot_); }
-  // Asks for a cancellation; the await then throws errc::cancelled, or gives the result when it came first.
+  // Asks the operation to end early. The await then throws errc::cancelled, or gives the result if the
+  // operation completed first.
   void cancel() noexcept {
     if (slot_ != nullptr) detail::cancel_request(*slot_);
   }
 
-  // For libraries beside this one; null: it is empty.
+  // The operation's state, for tutti's other libraries; null if the request is empty.
   detail::operation_state* state() const noexcept {
     return slot_ == nullptr ? nullptr : &detail::request_state(*slot_);
   }
@@ -102,17 +106,18 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
     }
     basic_request& request_;
     detail::stop_scope* scope_ = nullptr;
-    detail::request_slot* slot_ =
-        nullptr;  // while this waits: its frame may be destroyed before the completion
+    // The slot while this coroutine waits: its frame may be destroyed before the operation completes.
+    detail::request_slot* slot_ = nullptr;
     std::coroutine_handle<> waiting_;
     bool second_ = false;
   };
   awaiter operator co_await() & noexcept { return awaiter(*this); }
 
-  // The same by a completion token, signature void(error_code, T); one block of the handler's associated
-  // allocator. The request is empty afterwards: the token has it, and a token that never begins drops it.
-  // Throws errc::invalid_argument when it is empty already, or is of an empty communicator, which has no loop
-  // for a handler.
+  // Awaits the request by an Asio completion token, with signature void(error_code, T). The token takes over
+  // the request, which is empty afterwards. A token that never starts drops it.
+  // Errors: throws errc::invalid_argument if the request is empty. So does a request of an empty
+  // communicator, which has no loop to call a handler from.
+  // Cost: one block of the handler's associated allocator.
   template <class Token>
     requires(boost::asio::completion_token_for<Token, detail::signature_of<T>>)
   auto operator()(Token&& token) & {
@@ -145,16 +150,16 @@ class [[nodiscard("dropping a request cancels it")]] basic_request {
   detail::request_slot* slot_ = nullptr;
 };
 
-// Of a message or a collective.
+// The request of a message or collective.
 using request = basic_request<status>;
 
-// Starts a lazy operation now; the request gives what the operation gives, or a status. Its buffers must stay
-// until the request has been awaited or dropped.
+// Starts a lazy operation now. The request gives the operation's result, or a status where that is void.
+// Buffers: stay valid until the request has been awaited or dropped.
 template <class T>
 basic_request<std::conditional_t<std::is_void_v<T>, status, T>> start(operation<T> op) {
   return basic_request<std::conditional_t<std::is_void_v<T>, status, T>>(detail::call(op.what()));
 }
-// The temporary would be gone before it is read: name it first.
+// Rejects an operation on a temporary buffer, which would be gone before it is read. Name the buffer first.
 void start(operation_on_temporary op) = delete;
 
 }  // namespace tutti

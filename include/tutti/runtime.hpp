@@ -23,12 +23,11 @@ namespace comm {
 class runtime_state;
 }
 
-// The engine of one rank: everything of its communicators happens on the thread that runs its io_context.
-//
-// With an io_context of its own, or yours: then plain `ioc.run()` drives it, beside your own handlers, and
-// returns only when the last communicator has gone. One thread runs that io_context, the same for as long as
-// the runtime lives: on a second thread run() throws errc::wrong_thread. Destroy communicators before the
-// runtime; those left fail with errc::shut_down.
+// The engine of one rank. All work of its communicators happens on the thread that runs its io_context: its
+// own, or one that the program passes in. A plain `ioc.run()` then drives it beside the program's handlers,
+// and returns when the last communicator has gone.
+// One thread runs that io_context for as long as the runtime lives; on a second thread run() throws
+// errc::wrong_thread. Destroy communicators before the runtime: remaining ones fail with errc::shut_down.
 class runtime {
  public:
   runtime();
@@ -37,13 +36,14 @@ class runtime {
   runtime(const runtime&) = delete;
   runtime& operator=(const runtime&) = delete;
 
+  // The io_context that drives the runtime.
   boost::asio::io_context& context() noexcept;
   boost::asio::io_context::executor_type get_executor() noexcept { return context().get_executor(); }
 
-  // Runs the io_context on this thread until `main` has finished and left its worlds, and returns its result
-  // or throws its exception. Not from inside a handler of that io_context.
-  // Cost: a rank that leaves waits until the others have what it sent, and know that it has left; 5 s at most
-  // for ranks that do not return to their loop.
+  // Runs the io_context on this thread until `main` has finished and left its worlds. Returns the result of
+  // `main` or throws its exception. Do not call it from a handler of that io_context.
+  // Cost: a leaving rank waits until the others have its messages and know that it left. For ranks that do
+  // not return to their loop it waits 5 s at most.
   template <class T>
   T run(task<T> main);
 
@@ -71,16 +71,19 @@ T runtime::run(task<T> main) {
   }
 }
 
-// Joins the world that `options` and the environment describe; completes when all ranks have come, on every
-// rank with the communicator of all. On the loop thread of `rt`. Errors: errc::invalid_argument
-// (contradictory or missing settings), errc::join_failed (a rank did not come in time, two came as one),
-// errc::unauthorized. The world is left when the last handle goes, in the background: what was sent arrives.
+// Joins the world that `options` and the environment describe, and returns the communicator of all its ranks.
+// Call it on the loop thread of `rt`. The runtime leaves the world in the background when the last handle is
+// destroyed; messages already sent still arrive.
+// Completes: when all ranks have joined.
+// Errors: errc::invalid_argument (contradictory or missing settings), errc::join_failed (a rank did not come
+// in time, or two came as one), errc::unauthorized.
 task<communicator> init(runtime& rt, init_options options = {});
-// The same where the ranks meet in a store of the program's, which no other attempt has used (prefix_store) and
-// which outlives the task: its set, get, add, compare_exchange and append are called, and count and erase are
-// not. init_method and addresses do not apply, nor do RANK and WORLD_SIZE where the options have both: a program
-// may form several worlds. Without a secret the ranks agree on one in the store: who may
-// read it may join. They listen for ranks of other hosts.
+// Joins a world whose ranks meet in a store of the program. The store is one that no other attempt has used
+// (see prefix_store), and outlives the task. Its set, get, add, compare_exchange and append are called; count
+// and erase are not. init_method and its addresses have no effect, and neither have RANK and WORLD_SIZE if
+// the options set both. So a program may form several worlds.
+// The ranks listen for other hosts. Without a secret they agree on one through the store, so whoever can read
+// the store can join.
 task<communicator> init(runtime& rt, init_options options, store& through);
 
 namespace detail {
@@ -109,15 +112,16 @@ any_main erase_main(F& main) {
   return [pointer = &main](communicator world) { return call_main(pointer, std::move(world)); };
 }
 
-// Joins, runs main and leaves, on a runtime of the caller's.
+// Joins, runs main and leaves, on the caller's runtime.
 int run_rank(runtime& rt, init_options options, any_main& main);
 int run_main(init_options options, any_main main) noexcept;
 void run_local_main(int ranks, init_options options, any_main main);
 
 }  // namespace detail
 
-// Joins the world, runs main(world) and leaves. Returns main's value (task<int>) or 0; when main or joining
-// throws, the error goes to stderr and the result is 1: `int main() { return tutti::run(program); }`.
+// Joins the world, runs main(world) and leaves: `int main() { return tutti::run(program); }`. Returns the
+// value of main (task<int>), or 0 for task<>.
+// Errors: if joining or main throws, prints the error on stderr and returns 1.
 template <class F>
   requires detail::rank_main<std::decay_t<F>>
 int run(init_options options, F&& main) {
@@ -129,15 +133,16 @@ int run(F&& main) {
   return run(init_options(), std::forward<F>(main));
 }
 
-// Runs main as `ranks` ranks, each a thread of this process with a runtime of its own, and rethrows the first
-// error after all have ended: for tests and debuggers. A rank that fails cuts its connections, which ends the
-// others' waits.
+// Runs main as `ranks` ranks in this process, for tests and debuggers. Each rank is a thread with a runtime
+// of its own.
+// Errors: rethrows the first error after all ranks have ended. A rank that fails cuts its connections, which
+// ends the waits of the others.
 template <class F>
   requires detail::rank_main<std::decay_t<F>>
 void run_local(int ranks, F&& main) {
   detail::run_local_main(ranks, init_options(), detail::erase_main(main));
 }
-// The same with a timeout, transports or a secret; the rest of the options does not apply.
+// run_local with the timeout, transports and secret of `options`; its other fields have no effect.
 template <class F>
   requires detail::rank_main<std::decay_t<F>>
 void run_local(int ranks, init_options options, F&& main) {

@@ -14,15 +14,17 @@
 
 namespace tutti {
 
-// Tasks of one coroutine that run beside it, none of which outlives the scope.
+// Tasks that run beside one coroutine. None outlives the scope.
 //
 //   tutti::scope work;
 //   for (int r = 1; r < world.size(); ++r) work.spawn(serve(world, r));
 //   co_await work.join();
 //
-// The first that fails ends the others (they are asked to, as by when_any), and join() rethrows its exception
-// when all have ended. Destroying the scope destroys what still runs: operations let go of their buffers,
-// nothing is waited for. Belongs to one thread. Neither copied nor moved: its tasks point to it.
+// Belongs to one thread. Neither copied nor moved, because its tasks point to it.
+// Errors: the first task that fails stops the others as when_any does. join() rethrows its exception when all
+// have ended.
+// Cancellation: destroying the scope destroys the tasks that still run, without waiting. Their buffers may be
+// reused when the destructor returns.
 class scope {
  public:
   scope() noexcept = default;
@@ -32,20 +34,22 @@ class scope {
     while (first_ != nullptr) first_->destroy();
   }
 
-  // Starts the task now and runs it until it first waits. After cancel(), or a failure, it is destroyed
-  // unstarted. One recycled frame beside the task's own.
+  // Starts the task now and runs it until it first waits. After cancel() or a failure, destroys it unstarted.
+  // Cost: one recycled frame beside the task's own.
   void spawn(task<> work) {
     if (stop_.stopped()) return;
     const std::coroutine_handle<promise> h = drive(std::move(work)).handle;
     h.promise().enter(*this);
     detail::resume_bounded(h);
   }
+  // The number of tasks that have not ended.
   std::size_t running() const noexcept { return running_; }
-  // Asks all of them to end early.
+  // Asks all tasks to end early.
   void cancel() noexcept { stop_.stop(errc::cancelled, "its scope was cancelled"); }
 
-  // Completes when none is running, with the first failure if there was one. Tasks may spawn others
-  // meanwhile. When the awaiting coroutine is asked to end, so are the tasks. One coroutine waits at a time.
+  // Waits until no task is running. Tasks may spawn others meanwhile. One coroutine waits at a time.
+  // Errors: rethrows the first failure.
+  // Cancellation: stopping the awaiting coroutine stops the tasks.
   class joiner {
    public:
     explicit joiner(scope& s) noexcept : scope_(s) {}
@@ -99,7 +103,8 @@ class scope {
       tutti::scope& s = *of;
       if (failure && !s.failure_) {
         s.failure_ = failure;
-        // While this one still counts: what is stopped may end inside, and whoever joins is resumed below.
+        // This task still counts as running: others may end inside stop(), and the joining coroutine is
+        // resumed below.
         s.stop_.stop(errc::cancelled, "another task of its scope failed");
       }
       destroy();

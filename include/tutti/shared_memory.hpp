@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that other ranks of this host can read in place: long messages from it are copied once, straight
+// Memory that other ranks of this host can read in place. Long messages from it are copied once, straight
 // into the receive buffer.
 #pragma once
 
@@ -15,7 +15,8 @@
 namespace tutti {
 namespace detail {
 
-// Aligned to 64 bytes at least, long blocks (128 KiB and more) to pages. Throws std::bad_alloc.
+// Allocates shared memory aligned to 64 bytes at least; blocks of 128 KiB and more are aligned to pages.
+// Throws std::bad_alloc.
 void* allocate_shared_bytes(std::size_t bytes, std::size_t alignment);
 void free_shared_bytes(void* memory) noexcept;
 
@@ -28,22 +29,22 @@ T* allocate_shared_elements(std::size_t count) {
 
 }  // namespace detail
 
-// A standard allocator of shared memory: std::vector<float, tutti::shared_allocator<float>>.
+// A standard allocator of shared memory: `std::vector<float, tutti::shared_allocator<float>>`.
 //
-// Use such memory like any other; it needs no communicator and may outlive them all. What it changes: a
-// message of more than 4 KiB that is sent from it to a rank of the same host is read by the receiver from the
-// sender's own pages, one copy instead of two. Only the sender's buffer decides; receive buffers gain
-// nothing. The other ranks can read this memory, and no more of this process than that.
+// A receiver on the same host reads a message of more than 4 KiB from the sender's own pages: one copy
+// instead of two. Only the sender's buffer matters; receive buffers gain nothing. Other ranks can read this
+// memory, and nothing else of this process.
 //
-// Thread-safe. Stateless: all instances are equal, and memory may be freed by any of them on any thread.
-// Throws std::bad_alloc. Where the system grants no shared memory (no memfd, no descriptors left) the memory
-// is ordinary and messages from it are sent as usual.
+// The memory needs no communicator and may outlive them all. Nothing of it is visible in the file system, and
+// nothing remains after any end of the process. Pages take memory when they are first touched; blocks of 128
+// KiB and more return theirs when they are freed. After fork(), parent and child share the memory, so a child
+// should not write to it.
 //
-// Nothing of it is visible in the file system, and nothing is left after any end of the process. Pages take
-// memory when they are first touched; blocks of 128 KiB and more give theirs back when they are freed. After
-// fork() parent and child share this memory, they have no copies: a child should not write to it.
-//
-// Cost: a lock and a search among free blocks; made for message buffers, not for small objects.
+// Thread-safe and stateless: all instances are equal, and any of them may free memory on any thread. If the
+// system grants no shared memory (no memfd, no descriptors left), the memory is ordinary and messages from it
+// are copied as usual.
+// Errors: throws std::bad_alloc.
+// Cost: a lock and a search among free blocks. Meant for message buffers, not for small objects.
 template <class T>
 class shared_allocator {
  public:
@@ -64,18 +65,18 @@ class shared_allocator {
   }
 };
 
-// A vector in shared memory; everything that takes a std::vector as a buffer takes it.
+// A vector in shared memory; usable wherever a std::vector is taken as a buffer.
 template <class T>
 using shared_vector = std::vector<T, shared_allocator<T>>;
 
-// A fixed number of elements in shared memory, owned. A contiguous range: it is a buffer of messages as it
-// stands.
+// An owned array of elements in shared memory: a contiguous range, and so itself a buffer for messages.
 template <class T>
 class shared_buffer {
   static_assert(std::is_trivially_copyable_v<T>, "tutti: messages are made of trivially copyable elements");
 
  public:
-  shared_buffer() noexcept = default;  // of no elements
+  // Makes an array of no elements.
+  shared_buffer() noexcept = default;
   explicit shared_buffer(std::size_t count) : shared_buffer() {
     data_ = detail::allocate_shared_elements<T>(count);
     size_ = count;
@@ -109,8 +110,9 @@ class shared_buffer {
   std::size_t size_ = 0;
 };
 
-// `count` elements of shared memory, value-initialised (numbers are 0). Throws std::bad_alloc; see
-// shared_allocator for what such memory is good for.
+// Allocates `count` elements of shared memory, value-initialised (numbers are 0). See shared_allocator for
+// the uses of such memory.
+// Errors: throws std::bad_alloc.
 template <class T>
 shared_buffer<T> allocate_shared(std::size_t count) {
   return shared_buffer<T>(count);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulator, and forecasts of how long collectives take. Link with tutti::sim.
+// The simulator, and forecasts of the time that collectives take. Link with tutti::sim.
 #pragma once
 
 #include <tutti/sim/forecast.hpp>

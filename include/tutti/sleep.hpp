@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// sleep_for, now: time as the loop has it, which in a simulation is virtual (tutti/sim.hpp).
+// sleep_for, now: the time of the loop, which in a simulation is virtual (tutti/sim.hpp).
 #pragma once
 
 #include <tutti/detail/deadline.hpp>
@@ -12,11 +12,11 @@
 namespace tutti {
 namespace detail {
 
-// In the awaiting frame; joins the scope of its coroutine.
+// The awaiter of sleep_for; joins the scope of its coroutine.
 class [[nodiscard("nothing sleeps until it is awaited")]] sleeping : stop_node {
  public:
   explicit sleeping(std::chrono::steady_clock::duration d) noexcept : stop_node(&ask), how_long_(d) {}
-  // Only before it is awaited.
+  // Moves a sleep that has not been awaited.
   sleeping(sleeping&& other) noexcept : sleeping(other.how_long_) {}
   ~sleeping();
 
@@ -44,20 +44,21 @@ class [[nodiscard("nothing sleeps until it is awaited")]] sleeping : stop_node {
   std::coroutine_handle<> waiting_;
   stop_scope* scope_ = nullptr;
   stop_scope* stopped_ = nullptr;
-  void* loop_ = nullptr;  // while it sleeps
+  void* loop_ = nullptr;  // set while it sleeps
   alignas(std::max_align_t) std::byte timer_[48];
 };
 
 }  // namespace detail
 
-// The time by which this thread's runtime goes: steady_clock's, but in a simulation.
+// The time of this thread's runtime: that of steady_clock, or virtual time in a simulation.
 inline std::chrono::steady_clock::time_point now() noexcept { return detail::loop_time(); }
 
-// co_await sleep_for(d): goes on after `d`. With zero or less it lets the loop take one turn. With more than
-// the clock can count, such as duration::max(), it never goes on by itself. In a coroutine on the thread of a
-// tutti::runtime (errc::wrong_thread otherwise). In a scope that is stopped it ends at once, with the scope's
-// reason: a deadline, a cancelled task, a when_any that is decided. One timer of the loop, nothing allocated
-// in steady state.
+// Suspends the coroutine for time `d`. With zero or less it lets the loop take one turn. With more than the
+// clock can count, such as duration::max(), it never resumes by itself.
+// Errors: errc::wrong_thread on a thread without a tutti::runtime.
+// Cancellation: a stopped scope ends it at once with the scope's reason: a deadline, a cancelled task or a
+// decided when_any.
+// Cost: one timer of the loop; in steady state no allocation.
 template <class Rep, class Period>
 detail::sleeping sleep_for(std::chrono::duration<Rep, Period> d) noexcept {
   return detail::sleeping(detail::saturated(d));

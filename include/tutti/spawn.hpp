@@ -12,25 +12,31 @@
 namespace tutti {
 
 namespace detail {
-// Empty in a rank. Elsewhere runs the job of so many ranks and returns its exit code.
+// Runs the job of `ranks` ranks as its launcher and returns its exit code. Returns nothing in a process that
+// is a rank.
 std::optional<int> run_as_launcher(int ranks, const init_options& options) noexcept;
 }  // namespace detail
 
 // Runs main(world) in `ranks` new processes of this executable, with its arguments and environment:
-// `int main() { return tutti::spawn(4, program); }`. Each new process runs the program from its beginning and
-// becomes a rank when it calls spawn; the calling process becomes the launcher and does what `tutti-run -n 4`
-// does: a secret, output prefixed by rank, forwarded signals, the report of the first failure (its lines
-// begin with "tutti-run:"). When the calling process dies, by SIGKILL too, no rank and no process that a rank
-// has started survives it.
-// In a process that tutti-run, mpirun, srun or torchrun has started, or with options.rank set, it is
-// run(options, main). The starter's number of ranks then counts; where `ranks` differs, rank 0 prints so.
+// `int main() { return tutti::spawn(4, program); }`. Each new process runs the program from its beginning
+// and becomes a rank when it calls spawn. The calling process becomes the launcher and does what
+// `tutti-run -n 4` does. It makes a secret, prefixes output by rank, forwards signals and reports the first
+// failure (its lines begin with "tutti-run:"). If it dies, by SIGKILL too, no rank survives it, and no
+// process that a rank started.
+//
+// In a process that tutti-run, mpirun, srun or torchrun started, or with options.rank set, it is run(options,
+// main). The starter's number of ranks then counts; if `ranks` differs, rank 0 prints so.
+//
+// Call it first in main(), once. Code before it runs in the launcher and in every rank. Open descriptors are
+// inherited as by any exec, and the launcher reaps all children of its process.
+//
+// Returns in the launcher the exit code of tutti-run: 0, or that of the first rank that failed. After a
+// signal it is 128 + the number of the signal that ended that rank or the job. In a rank it returns what run
+// returns. main() returns it.
 // Completes: in the launcher when all ranks have ended and their output is written; in a rank as run does.
-// Returns: in the launcher the exit code of tutti-run: 0, that of the first rank that failed, or 128 + the
-// number of the signal that ended that rank or the job; in a rank that of run. main() returns it.
-// Errors: a text on stderr and 1, for `ranks` outside 1 to 4096 and for a second call in one process.
-// Call it first in main(), once: what stands before it runs in the launcher and in every rank, descriptors
-// that are open are inherited as by any exec, and the launcher reaps all children of its process.
-// Cost: one fork and exec for each rank, and one process more.
+// Errors: prints a text on stderr and returns 1 if `ranks` is outside 1 to 4096, or on a second call in one
+// process.
+// Cost: one fork and exec per rank, and one process more.
 template <class F>
   requires detail::rank_main<std::decay_t<F>>
 int spawn(int ranks, init_options options, F&& main) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a receive learns about its message.
+// status: the source, tag and length of a received message.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,24 @@
 
 namespace tutti {
 
-inline constexpr int any_source = -1;  // a receive that takes messages from every rank
-inline constexpr int any_tag = -1;     // a receive that takes messages with every tag
+// As a source: matches messages from every rank.
+inline constexpr int any_source = -1;
+// As a tag: matches messages with every tag.
+inline constexpr int any_tag = -1;
 
-// Where an operation is called, in the user's program. A default argument; wrappers of operations hand on
-// their own.
+// The place in the user's program that calls an operation. A default argument; functions that wrap an
+// operation pass on their own.
 using call_site = std::source_location;
 
+// The result of a receive or probe.
 struct status {
-  int source = any_source;  // rank in the communicator the message was received on
+  // Rank in the communicator that received the message.
+  int source = any_source;
   int tag = any_tag;
-  std::size_t bytes = 0;  // length of the message, in bytes
+  // Length of the message in bytes.
+  std::size_t bytes = 0;
 
-  // The length in elements of T.
+  // The length of the message in elements of T.
   template <class T>
   std::size_t count() const noexcept {
     return bytes / sizeof(T);

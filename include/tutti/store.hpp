@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stores: small shared dictionaries, through which ranks find each other before there is a communicator.
+// Stores: small shared dictionaries through which ranks find each other before they have a communicator.
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
@@ -20,66 +20,68 @@ namespace bootstrap {
 class store_contents;
 }
 
-// What compare_exchange() found.
+// The result of compare_exchange().
 struct store_exchange {
   store_exchange(bool did_exchange, std::string now) : exchanged(did_exchange), value(std::move(now)) {}
-  bool exchanged;     // the key held what was expected, and now holds what was desired
-  std::string value;  // what the key holds now; empty when it is absent
+  // The key held the expected value, and now holds the desired one.
+  bool exchanged;
+  // The value of the key now; empty if it does not exist.
+  std::string value;
 };
 
-// Keys and values are byte strings; a key is not empty. Key and values of one request, and the value of one
-// key, have at most `largest_value` bytes together.
+// A dictionary of byte strings that several users share. A key is not empty. The key and values of one
+// request have at most `largest_value` bytes together, and so has the value of one key.
 //
-// Every operation is atomic, seen by all users of the store in one order, and lazy: it starts when it is
-// awaited. The store outlives the task. Each takes a timeout, counted from the await, by default that of the
-// store; 0 means that a missing key is an error at once.
-//
-// Errors, with a text that names the operation, the key and the store: invalid_argument (an empty key, too
-// long a value); timed_out (the key was not set in time, or the store did not answer: a change may then have
-// been made or not); peer_failed (the store has gone); resources (a value would become longer than
-// `largest_value`). Cancellation: destroying the task abandons the request, which a change may outlive.
-// Several operations may be outstanding at once; a wait delays no other. A store is used on its executor's
-// thread.
+// Each operation is atomic, and all users see all operations in one order. Operations are lazy: they start
+// when awaited. Several may be pending at once; a wait delays no other. The timeout counts from the await and
+// defaults to that of the store. With timeout 0 a missing key is an error at once. Use a store on the thread
+// of its executor. It outlives its tasks.
+// Errors: the text names the operation, the key and the store. errc::invalid_argument: an empty key or a too
+// long value. errc::timed_out: the key was not set in time, or the store did not answer; a change may or may
+// not have happened. errc::peer_failed: the store has gone. errc::resources: a value would exceed
+// `largest_value`.
+// Cancellation: destroying the task abandons the request; a change may still happen.
 class store {
  public:
   using milliseconds = std::chrono::milliseconds;
+  // Limit in bytes; see above.
   static constexpr std::size_t largest_value = (16u << 20) - 4096;
+  // As a timeout: that of the store.
   static constexpr milliseconds use_default{-1};
 
   virtual ~store() = default;
   store(const store&) = delete;
   store& operator=(const store&) = delete;
 
-  // Makes `key` hold `value`, whether or not it existed.
+  // Sets `key` to `value`, whether or not it exists.
   task<> set(std::string key, std::string value, milliseconds timeout = use_default);
-  // Waits until the key exists; completes with its value.
+  // Waits until the key exists and returns its value.
   task<std::string> get(std::string key, milliseconds timeout = use_default);
   // Waits until the key exists.
   task<> wait(std::string key, milliseconds timeout = use_default);
-  // Adds `amount` to the number, in decimal, that the key holds (0 when it is absent); completes with the
-  // sum. A value that is no number, and a sum beyond 64 bits, are errc::invalid_argument, and nothing is
+  // Adds `amount` to the decimal number that the key holds (0 if it does not exist) and returns the sum.
+  // Errors: errc::invalid_argument if the value is no number or the sum exceeds 64 bits; the value is not
   // changed.
   task<std::int64_t> add(std::string key, std::int64_t amount, milliseconds timeout = use_default);
-  // Makes the key hold `desired` if it holds `expected`; an empty `expected` is also what an absent key
-  // holds.
+  // Sets the key to `desired` if it holds `expected`. A key that does not exist counts as empty.
   task<store_exchange> compare_exchange(std::string key, std::string expected, std::string desired,
                                         milliseconds timeout = use_default);
-  // Removes the key; completes with whether it existed.
+  // Removes the key and returns whether it existed.
   task<bool> erase(std::string key, milliseconds timeout = use_default);
-  // The number of keys that begin with `prefix`.
+  // Returns the number of keys that begin with `prefix`.
   task<std::size_t> count(std::string prefix = {}, milliseconds timeout = use_default);
-  // Adds `text` at the end of the key's value (empty when it is absent); completes with the new length in
-  // bytes.
+  // Appends `text` to the key's value (empty if it does not exist) and returns the new length in bytes.
   task<std::size_t> append(std::string key, std::string text, milliseconds timeout = use_default);
 
-  // "memory_store", "tcp_store at 10.0.0.1:29500": for error texts.
+  // The name in error texts: "memory_store", "tcp_store at 10.0.0.1:29500".
   virtual std::string name() const = 0;
+  // The timeout of operations that name none; 10 minutes if not set.
   milliseconds timeout() const noexcept { return timeout_; }
   void set_timeout(milliseconds timeout);
 
  protected:
   store() = default;
-  // As above, with checked arguments and a real timeout.
+  // The operations above, with checked arguments and a real timeout.
   virtual task<> do_set(std::string key, std::string value, milliseconds timeout) = 0;
   virtual task<std::string> do_get(std::string key, milliseconds timeout) = 0;
   virtual task<> do_wait(std::string key, milliseconds timeout) = 0;
@@ -98,14 +100,14 @@ class store {
   milliseconds timeout_ = std::chrono::minutes(10);
 };
 
-// For the threads of one process. Each thread has an object of its own, on its own executor; all share the
-// contents.
+// A store for the threads of one process. Each thread has an object of its own on its own executor; all share
+// the contents.
 class memory_store final : public store {
  public:
-  // A store with contents of its own.
+  // Makes a store with new contents.
   explicit memory_store(boost::asio::any_io_executor executor);
-  // One that shares the contents of `other`, which may belong to another thread and need not outlive this
-  // one.
+  // Makes a store that shares the contents of `other`. `other` may belong to another thread and need not
+  // outlive this.
   memory_store(boost::asio::any_io_executor executor, const memory_store& other);
   ~memory_store() override;
 
@@ -130,30 +132,32 @@ class memory_store final : public store {
   std::string name_;
 };
 
-// A file that all users see: on this host, or on a network file system with locks.
+// A store in a file that all users see, on this host or on a network file system with locks.
 //
-// The contents last as long as anybody has the file open: a file that a crashed run has left starts empty,
-// and the last to leave takes it away. Threads and processes may use one file, each through an object of its
-// own; others are not told apart from this user, who alone may read it. Waiting is cheap where the kernel
-// tells of changes; on network file systems they are looked for, every 100 ms at the latest. File operations
-// happen on the loop's thread.
-//
-// Errors beyond those of every store: timed_out (a stopped process holds the lock), peer_failed (somebody
-// removed the file), protocol (it is damaged), resources (the disk is full), not_supported (a file system
+// The contents exist as long as a user has the file open. A file left by a crashed run starts empty, and the
+// last user to leave removes the file. Threads and processes may use one file, each through an object of its
+// own. Only the system user who owns the file may read it; all processes of that user are trusted. File
+// operations run on the loop's thread.
+// Errors: also errc::timed_out (a stopped process holds the lock), errc::peer_failed (the file was removed),
+// errc::protocol (it is damaged). Also errc::resources (the disk is full), errc::not_supported (a file system
 // without fcntl locks).
+// Cost: waiting is cheap where the kernel reports changes. On network file systems a waiting user looks for
+// changes at least every 100 ms.
 class file_store final : public store {
  public:
-  // Waits for the lock, for so long at most. The timeout becomes that of the store as well. Throws
-  // invalid_argument (no such directory, no regular file, one that holds something else or belongs to another
-  // user) as well.
+  // Opens the file, waiting for its lock until the timeout, which also becomes that of the store.
+  // Errors: also errc::invalid_argument: the directory does not exist, or the file is not regular, has other
+  // contents, or belongs to another user.
   static task<std::unique_ptr<file_store>> open(boost::asio::any_io_executor executor, std::string path,
                                                 std::chrono::milliseconds timeout);
-  // Leaves. No operation may be pending. Takes 20 ms at the longest, when others hold the lock.
+  // Leaves the store. No operation may be pending.
+  // Cost: 20 ms at most, if others hold the lock.
   ~file_store() override;
 
   std::string name() const override;
 
-  // Users are numbered, each differently. Whether one is still there, however it may have ended.
+  // The number of this user, different from every other user's; and whether a user is still there. It is not
+  // if it left or its process ended, however that happened.
   std::uint64_t user() const noexcept;
   bool is_alive(std::uint64_t user) const;
 
@@ -173,24 +177,25 @@ class file_store final : public store {
   std::unique_ptr<impl> impl_;
 };
 
-// Serves one store to other processes, on the loop of the process that has it (rank 0).
+// Serves a store to other processes, on the loop of the process that has it (rank 0).
 //
-// Every connection must first prove that it knows the secret; unauthenticated peers are dropped after 2 s at
-// the latest, logged once for each host, and at most 128 connections are between accept and proof at a time;
-// those that have been there longest make room for others. Without a secret, only
-// loopback addresses are listened on. Clients that leave are normal. Runs until it is destroyed, which must
-// not happen from inside one of its own requests; while it runs, its io_context has work.
+// Every connection must first prove that it knows the secret. Unauthenticated peers are dropped after 2 s at
+// the latest, and logged once per host. At most 128 connections are between accept and proof at a time; the
+// oldest make room for new ones. Without a secret it listens on loopback addresses only. Clients may leave at
+// any time. Runs until it is destroyed, which must not happen inside one of its own requests. While it runs,
+// its io_context has work.
 class tcp_store_server {
  public:
-  // Binds every address of this host that `host` resolves to, at `port` (0: any free one). Throws
-  // invalid_argument (no secret and not loopback; not an address of this host), system (the port is in use),
-  // timed_out (of resolving).
+  // Listens on every address of this host that `host` resolves to, at `port` (0: any free port).
+  // Errors: errc::invalid_argument (no secret and not loopback, or not an address of this host), errc::system
+  // (the port is in use), errc::timed_out (resolving took too long).
   static task<std::unique_ptr<tcp_store_server>> listen(boost::asio::any_io_executor executor,
                                                         std::string host, std::uint16_t port,
                                                         std::string secret, std::chrono::milliseconds timeout,
                                                         tls_identity tls = nullptr);
-  // Serves on a socket that listens already, and owns it from here on. Throws invalid_argument (no listening
-  // TCP socket, which is then left alone; no secret and not loopback).
+  // Serves on a socket that already listens, and takes ownership of it.
+  // Errors: throws errc::invalid_argument if the descriptor is not a listening TCP socket, which it then
+  // leaves alone; or if there is no secret and the address is not loopback.
   static std::unique_ptr<tcp_store_server> adopt(boost::asio::any_io_executor executor,
                                                  int listening_descriptor, std::string secret,
                                                  tls_identity tls = nullptr);
@@ -198,12 +203,13 @@ class tcp_store_server {
   tcp_store_server& operator=(const tcp_store_server&) = delete;
   ~tcp_store_server();
 
-  // The store itself, for this process. The object may outlive the server.
+  // Returns the store itself for use in this process. The object may outlive the server.
   std::unique_ptr<memory_store> local() const;
+  // The port that it listens at.
   std::uint16_t port() const noexcept;
 
-  // Stops accepting, and completes when every client has left, or with what is connected cut off after the
-  // timeout. A server that goes without this takes answers away that clients still wait for.
+  // Stops accepting and waits until every client has left. Clients still connected after the timeout are cut
+  // off. Destroying a server without this loses answers that clients wait for.
   task<> drain(std::chrono::milliseconds timeout);
 
  private:
@@ -215,16 +221,17 @@ class tcp_store_server {
 // The client of a tcp_store_server.
 class tcp_store final : public store {
  public:
-  // Tries all addresses that `host` resolves to, again and again, until one answers or the timeout is over:
-  // the server may start later. `rank` is for messages. The timeout becomes that of the store as well. Throws
-  // join_failed (rank 0 did not come in time), unauthorized, protocol (something else listens there),
-  // invalid_argument (no secret and not loopback; no such host).
+  // Connects to a server that may start later: tries all addresses of `host` until one answers or the timeout
+  // expires. `rank` appears in messages. The timeout also becomes that of the store.
+  // Errors: errc::join_failed (rank 0 did not come in time), errc::unauthorized, errc::protocol (something
+  // else listens there), errc::invalid_argument (no secret and not loopback, or no such host).
   static task<std::unique_ptr<tcp_store>> connect(boost::asio::any_io_executor executor, std::string host,
                                                   std::uint16_t port, std::string secret, int rank,
                                                   std::chrono::milliseconds timeout,
                                                   tls_identity tls = nullptr);
-  // The same where the server has listened since before this was called: when it refuses, it has gone, and
-  // nobody waits for it. Throws join_failed at once then.
+  // Connects to a server that listened before this call. If the connection is refused now, no listener will
+  // appear later.
+  // Errors: as connect; errc::join_failed at once if refused.
   static task<std::unique_ptr<tcp_store>> connect_to_listening(boost::asio::any_io_executor executor,
                                                                std::string host, std::uint16_t port,
                                                                std::string secret, int rank,
@@ -251,7 +258,7 @@ class tcp_store final : public store {
   std::unique_ptr<impl> impl_;
 };
 
-// Another store's keys that begin with `prefix` and a slash: users of one store keep out of each other's way.
+// The keys of another store that begin with `prefix` and a slash: separates the users of one store.
 class prefix_store final : public store {
  public:
   // `base` outlives this. The timeout is that of `base`.

@@ -25,7 +25,8 @@ concept is_awaiter = requires(A& a) {
   { a.await_ready() } -> std::convertible_to<bool>;
 };
 
-// Awaits an awaiter where it is: handed through await_transform by reference, g++ 12 would copy or move it.
+// Awaits an awaiter by reference. g++ 12 would copy or move an awaiter that await_transform returns by
+// reference.
 template <class A>
 class awaiter_reference {
  public:
@@ -54,7 +55,7 @@ class task_promise_base : public scoped_promise {
     void await_suspend(std::coroutine_handle<Promise> h) const noexcept {
       task_promise_base& promise = h.promise();
       if (finished_inline(&promise)) return;
-      // From here on the frame may be destroyed by whoever is resumed.
+      // The resumed coroutine may destroy this frame: do not touch it below.
       if (promise.continuation) resume_bounded(promise.continuation);
     }
     void await_resume() const noexcept {}
@@ -110,16 +111,16 @@ class task_promise<void> : public task_promise_base {
 
 }  // namespace detail
 
-// A coroutine that starts when it is awaited and hands its value, or its exception, to whoever awaits it.
-//
-// Completes when its body returns. Awaited once, as an rvalue. Destroying a task destroys its frame;
-// operations pending in it are cancelled first and have let go of their buffers when the destructor returns.
-// Chains of awaits, however long or deep, use a bounded amount of stack at every optimisation level. Frames
-// are recycled: no heap allocation in steady state. A task runs on the thread that resumes it; within a
-// runtime that is the loop thread.
-//
+// A coroutine that starts when it is awaited and returns its value or exception to the awaiting coroutine.
+// Awaited once, as an rvalue. It runs on the thread that resumes it, which inside a runtime is the loop
+// thread.
 // With g++ before 13, write `bool ok = co_await x; if (ok) ...`, never `if (co_await x)`, and give coroutine
-// lambdas no captures: CONTRIBUTING.md has the list of what that compiler gets wrong.
+// lambdas no captures. CONTRIBUTING.md lists what that compiler gets wrong.
+// Completes: when its body returns.
+// Cancellation: destroying a task destroys its frame. Operations pending in it are cancelled first, and their
+// buffers may be reused when the destructor returns.
+// Cost: frames are recycled, so steady state allocates nothing. Chains of awaits of any length or depth use a
+// bounded amount of stack at every optimisation level.
 template <class T>
 class [[nodiscard("a task does nothing until it is awaited")]] task {
  public:
@@ -155,12 +156,13 @@ class [[nodiscard("a task does nothing until it is awaited")]] task {
   };
   awaiter operator co_await() && noexcept { return awaiter(handle_); }
 
-  // Starts it now, by an Asio completion token: std::move(t)(boost::asio::use_future), co_await
-  // std::move(t)(use_awaitable). Signature void(std::exception_ptr) or void(std::exception_ptr, T), T with a
-  // default. On the thread of a runtime, whose executor the handler gets unless it has one. On another thread
-  // the task does not start: a handler that has an executor, such as that of use_awaitable, is called there
-  // with errc::wrong_thread; without one the call throws it. The handler's cancellation slot ends the task as
-  // with_timeout would. Two allocations.
+  // Starts the task now by an Asio completion token, such as `std::move(t)(boost::asio::use_future)`. The
+  // signature is void(std::exception_ptr) or void(std::exception_ptr, T); T needs a default constructor. Call
+  // it on the thread of a runtime. A handler without an executor of its own gets that of the runtime.
+  // Errors: errc::wrong_thread on another thread, where the task does not start. A handler with an executor,
+  // such as that of use_awaitable, receives the error there. Without an executor the call throws.
+  // Cancellation: the handler's cancellation slot ends the task as with_timeout would.
+  // Cost: two allocations.
   template <class Token>
     requires(boost::asio::completion_token_for<Token, typename detail::task_signature<T>::type>)
   auto operator()(Token&& token) && {

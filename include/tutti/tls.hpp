@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// TLS 1.3 for connections that cross networks which others can listen to or write on.
+// TLS 1.3 for connections over networks that others can read or write.
 //
-// Both sides show certificates, and the proof of the job's secret that begins every connection covers the TLS
-// session (RFC 9266's idea, by an exporter of its own): who sits in between, with whatever certificates, ends
-// in errc::unauthorized. So no certificates are needed for protection; without them each process makes itself
-// one.
+// Both sides show certificates. Every connection begins with a proof of the job's secret. The proof also
+// covers the TLS session, through a value exported from it (the idea of RFC 9266). So a man in the middle,
+// with whatever certificates, ends in errc::unauthorized. Protection therefore needs no certificates: without
+// them each process makes its own.
 #pragma once
 
 #include <memory>
@@ -16,14 +16,16 @@ namespace core {
 class tls_context;
 }
 
-// Shared by all connections of a process. Null: no TLS.
+// The TLS identity of a process, shared by all its connections. Null: no TLS.
 using tls_identity = std::shared_ptr<const core::tls_context>;
 
-// A process's own, by files in PEM: its certificate (with those that lead to the authority, if there are
-// any), its key, and the authorities that the others' certificates must lead to. All three or none. The one
-// certificate is shown when connecting and when accepting: an extended key usage, if it has one, allows both.
-// When it names ranks ("URI:tutti:rank:3" among its alternative names), it is good for those ranks only.
-// Throws errc::invalid_argument, naming the file and what is wrong with it.
+// Makes the TLS identity of this process from PEM files, or a self-made one without files. The files hold its
+// certificate (with intermediate ones up to the authority, if any), its key, and the authorities of the
+// others' certificates. Give all three or none.
+// The process shows one certificate both when connecting and when accepting. So an extended key usage, if
+// there is one, must allow both. A certificate that names ranks ("URI:tutti:rank:3" among its alternative
+// names) is valid for those ranks only.
+// Errors: throws errc::invalid_argument, naming the file and what is wrong with it.
 tls_identity make_tls_identity(const std::string& certificate = {}, const std::string& key = {},
                                const std::string& authority = {});
 

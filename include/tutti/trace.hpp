@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program's own parts on the time line of tutti-run --trace, and in what is said of a hang.
+// trace_span: names parts of the program on the time line of tutti-run --trace and in explanations of hangs.
 #pragma once
 
 #include <tutti/status.hpp>
@@ -13,11 +13,13 @@ namespace detail {
 struct span_owner;
 }
 
-// From its construction to its destruction the rank is in a part of the program with this name:
+// Marks, from construction to destruction, a part of the program with this name:
+//
 //   tutti::trace_span span("forward");
-// On a loop thread, also across co_await, or in what runs on the compute pool; elsewhere it does nothing.
-// Always on record (some 50 ns, no allocation): names beyond about 200 different ones, and all beyond the
-// 119th character, are not told apart.
+//
+// Works on a loop thread, also across co_await, and in work on the compute pool; elsewhere it does nothing.
+// Names are told apart by their first 119 characters, and up to about 200 different ones.
+// Cost: some 50 ns and no allocation; recording is always on.
 class [[nodiscard("a span ends when it is destroyed: give it a name")]] trace_span {
  public:
   explicit trace_span(std::string_view name, call_site where = call_site::current()) noexcept;

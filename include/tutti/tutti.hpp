@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The runtime: everything of tutti::tutti.
+// The runtime: everything in tutti::tutti.
 #pragma once
 
 #include <tutti/algorithm.hpp>

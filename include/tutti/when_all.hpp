@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// when_all: several awaitables at once, joined.
+// when_all: awaits several awaitables at once.
 #pragma once
 
 #include <tutti/detail/branch.hpp>
@@ -27,7 +27,7 @@ class join {
   template <class Parent>
   bool await_suspend(std::coroutine_handle<Parent> parent) {
     stop_scope* const scope = scope_of(parent);
-    // One extra for this function: no branch resumes the parent before all have been started.
+    // One extra count for this function: no branch resumes the parent before all have started.
     counter_.left = sizeof...(A) + 1;
     std::size_t index = 0;
     std::apply([&](auto&... branch) { (branch.start(counter_, index++, scope), ...); }, branches_);
@@ -157,7 +157,7 @@ using value_of_requests = typename value_of_request<std::ranges::range_value_t<R
 }  // namespace detail
 
 // Awaits every request of a contiguous range, as MPI_Waitall does: `co_await tutti::when_all(receiving);`.
-// Skips empty requests; all are empty afterwards. `results`, where given, has the place of the result of each.
+// Skips empty requests; all are empty afterwards. `results`, where given, takes the result of each, by index.
 // Completes: when every request has completed.
 // Buffers: both ranges stay as they are until then. Destroying the awaiting frame leaves the requests pending.
 // Errors: rethrows the failure of the first request that failed, in order, after all have ended;
@@ -176,12 +176,12 @@ auto when_all(R&& requests, Results&& results) {
   return detail::requests_to_join<value>{requests, std::span<value>(results)};
 }
 
-// Starts all of them in the order given, and completes when every one has completed.
-//
-// Takes operations, tasks, Asio operations (rvalues) and requests (lvalues). The result is a tuple of their
-// results, std::monostate for void. When some fail, the first in order is rethrown, after all have ended: no
-// buffer is in use any more when co_await returns, by any path. Destroying the awaiting frame cancels them
-// all. Allocates nothing in steady state (one recycled frame each).
+// Starts all awaitables in the order given and returns a tuple of their results, std::monostate for void.
+// Takes operations, tasks, Asio operations (rvalues) and requests (lvalues).
+// Completes: when all have ended, so no buffer is in use when co_await returns.
+// Errors: rethrows the first failure in the order given, after all have ended.
+// Cancellation: destroying the awaiting frame cancels all of them.
+// Cost: one recycled frame per awaitable; in steady state no allocation.
 template <class... A>
 auto when_all(A&&... awaitables) {
   static_assert(sizeof...(A) > 0, "when_all needs something to wait for");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// when_any: several awaitables at once; the first to end ends the others.
+// when_any: awaits several awaitables at once; the first to end stops the others.
 #pragma once
 
 #include <tutti/detail/branch.hpp>
@@ -16,10 +16,9 @@
 
 namespace tutti {
 
-// What when_any gives: a variant of the results (std::monostate for void) that holds that of the first to
-// end; index() says which. More than one may have ended well before the others could be stopped: late<I>()
-// has what those gave, so that, say, a message that was received in the same moment as a timer fired is not
-// lost.
+// The result of when_any: a variant with the result of the first branch to end (std::monostate for void).
+// index() tells which one. Other branches may have succeeded before they could be stopped. late<I>() has
+// their results, so that no message is lost, for example one received just as a timer fired.
 template <class... T>
 class any_result : public std::variant<T...> {
  public:
@@ -30,7 +29,7 @@ class any_result : public std::variant<T...> {
   any_result(std::in_place_index_t<I> which, type<I>&& value, std::tuple<std::optional<T>...>&& late)
       : std::variant<T...>(which, std::move(value)), late_(std::move(late)) {}
 
-  // The result of branch I when it ended well too, later than the first. Null otherwise.
+  // The result of branch I if it also succeeded, later than the first; otherwise null.
   template <std::size_t I>
   type<I>* late() noexcept {
     std::optional<type<I>>& one = std::get<I>(late_);
@@ -52,7 +51,7 @@ class race : join_counter {
 
  public:
   explicit race(A&&... awaitables) : branches_(join_branch<A>::make(std::forward<A>(awaitables))...) {}
-  // Only before it is awaited.
+  // Moves a race that has not been awaited.
   race(race&& other) noexcept : join_counter(other), branches_(std::move(other.branches_)) {}
 
   bool await_ready() const noexcept { return false; }
@@ -63,7 +62,7 @@ class race : join_counter {
       auto& self = static_cast<race&>(c);
       if (self.first_ != none) return;
       self.first_ = index;
-      if (index == 0 && !self.parent) return;  // at once: no other has been started
+      if (index == 0 && !self.parent) return;  // ended at once: no other branch has been started
       self.scope_.stop(errc::cancelled, "another branch of when_any ended first");
     };
     left = sizeof...(A) + 1;
@@ -77,7 +76,7 @@ class race : join_counter {
  private:
   template <class Branch>
   void start(Branch& branch, std::size_t index) {
-    // What would be stopped at once is not begun.
+    // A branch that would be stopped at once is not started.
     if (first_ != none) {
       --left;
     } else {
@@ -110,16 +109,16 @@ class race : join_counter {
 
 }  // namespace detail
 
-// Starts all of them in the order given; when the first has ended, the others are asked to end early, and it
-// completes when all have: no buffer is in use any more. The result is an any_result; when the first to end
-// failed, its exception is rethrown. One that is complete at once keeps those behind it from being started at
-// all.
-//
-// Takes what when_all takes. What is stopped: point to point ends with errc::cancelled and loses no message;
-// a collective fails its communicator on all ranks, here as elsewhere; an Asio operation is cancelled; a task
-// hears of it at its next await of one of those; compute runs to its end. Waits for nothing but these. Each
-// branch that is stopped ends by an exception: some microseconds and allocations; without such, one recycled
-// frame a branch.
+// Starts all awaitables in the order given and returns the result of the first to end, as an any_result. It
+// then asks the others to end early. If one ends at once, those behind it are not started. Takes the
+// awaitables that when_all takes.
+// Completes: when all have ended, so no buffer is in use any more.
+// Errors: if the first to end failed, rethrows its exception.
+// Cancellation: of the stopped branches, a send, receive or probe ends with errc::cancelled and loses no
+// message. A collective fails its communicator on all ranks. An Asio operation is cancelled. A task is
+// interrupted at its next await of one of those. compute runs to its end.
+// Cost: one recycled frame per branch. Each stopped branch ends by an exception: some microseconds and
+// allocations.
 template <class... A>
 auto when_any(A&&... awaitables) {
   static_assert(sizeof...(A) > 0, "when_any needs something to wait for");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// with_timeout, with_deadline: an end for whatever is awaited inside.
+// with_timeout, with_deadline: a time limit for an awaitable.
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
@@ -21,7 +21,7 @@
 namespace tutti {
 namespace detail {
 
-// co_await gives the promise of the awaiting coroutine.
+// Returns the promise of the awaiting coroutine.
 struct own_promise {
   bool await_ready() const noexcept { return false; }
   template <class Promise>
@@ -51,7 +51,7 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
       co_return co_await static_cast<A&&>(awaitable);
     }
   } catch (const boost::system::system_error& e) {
-    // Asio knows no reasons.
+    // Asio's error does not say why the operation was aborted.
     if (timer.passed() && e.code() == boost::asio::error::operation_aborted)
       throw error(errc::timed_out, scope.text());
     throw;
@@ -60,22 +60,23 @@ task<std::remove_cvref_t<await_result_t<A>>> within(
 
 }  // namespace detail
 
-// Awaits it, and asks everything in it to end early at `when`: operations, requests, Asio operations, and
-// tasks with all that they await, however deep. Those operations have no other timeout meanwhile than an
-// outer deadline. Completes with the result, which may also come late, or when all has ended: then with
-// errc::timed_out, whose text names the operation.
-//
-// What is stopped: point to point loses no message; a collective fails its communicator on all ranks; an Asio
-// operation is cancelled; compute runs to its end, and what awaits none of these is not interrupted.
-// errc::wrong_thread on a thread without a runtime. One timer of the loop, no system call, nothing allocated
-// in steady state.
+// Awaits `awaitable`, and at time `when` asks all of it to end early. That includes operations, requests,
+// Asio operations, and tasks with all that they await at any depth. Inside, this deadline or an earlier outer
+// one replaces the default timeout.
+// Completes: with the result, which may come late, or when everything inside has ended.
+// Errors: errc::timed_out, with a text that names the operation. errc::wrong_thread on a thread without a
+// runtime.
+// Cancellation: a stopped operation on messages loses none; a collective fails its communicator on all ranks.
+// An Asio operation is cancelled. compute runs to its end, and code that awaits none of these is not
+// interrupted.
+// Cost: one timer of the loop; no system call, and in steady state no allocation.
 template <class A>
 auto with_deadline(A&& awaitable, std::chrono::steady_clock::time_point when) {
   return detail::within<A>(std::forward<A>(awaitable), when, std::nullopt);
 }
 
-// The same with an end that is `timeout` from now on: the call, not the await. A timeout that is too long for
-// the clock, such as duration::max(), never ends it.
+// with_deadline with a time limit of `timeout` from the call, not from the await. A timeout too long for the
+// clock, such as duration::max(), never expires.
 template <class A, class Rep, class Period>
 auto with_timeout(A&& awaitable, std::chrono::duration<Rep, Period> timeout) {
   return detail::within<A>(std::forward<A>(awaitable), detail::after(detail::loop_time(), timeout),

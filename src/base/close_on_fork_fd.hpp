@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owner of a file descriptor that the child of a fork does not keep.
+// close_on_fork_fd: owns a file descriptor that the child of a fork does not keep.
 #pragma once
 
 #include <sys/types.h>
 
 namespace tutti::base {
 
-// A child of fork() shares the open file descriptions of its parent, and with them their locks: those last
-// until the child ends, too. The child therefore closes these descriptors before fork() returns there. Linux
-// has no O_CLOFORK. Children made by clone() without fork(), by vfork() and by posix_spawn() keep them until
-// exec.
+// A child of fork() shares the open file descriptions of its parent, and with them their locks, which then
+// last until the child ends. So the child closes these descriptors before fork() returns there. (Linux has no
+// O_CLOFORK.) Children made by clone() without fork(), by vfork() and by posix_spawn() keep them until exec.
 class close_on_fork_fd {
  public:
-  // Like open(2), with O_CLOEXEC; get() is -1 when that fails, and errno says why.
+  // Like open(2) with O_CLOEXEC; on failure get() is -1 and errno says why.
   close_on_fork_fd(const char* path, int flags, mode_t mode);
   close_on_fork_fd(const close_on_fork_fd&) = delete;
   close_on_fork_fd& operator=(const close_on_fork_fd&) = delete;

@@ -7,9 +7,9 @@
 
 namespace tutti::base {
 
-// Castagnoli's CRC, by the processor's instruction where it has one.
+// Castagnoli's CRC, by the processor's instruction if it has one.
 std::uint32_t crc32c(std::span<const std::uint8_t> bytes) noexcept;
-// Of what has the CRC `before` (0: nothing) and these bytes behind it.
+// The CRC of data with the CRC `before` (0: none) followed by these bytes.
 std::uint32_t crc32c_behind(std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept;
 // The same by table.
 std::uint32_t crc32c_by_table(std::uint32_t before, std::span<const std::uint8_t> bytes) noexcept;

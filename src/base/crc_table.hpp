@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of a reflected CRC of 32 bits, and the CRC by it: initial value and final inversion all ones, as
-// is usual.
+// The table of a reflected 32-bit CRC, and the CRC by it. Initial value and final inversion are all ones, as
+// usual.
 #pragma once
 
 #include <array>
@@ -10,7 +10,7 @@ namespace tutti::base {
 
 using crc_table = std::array<std::uint32_t, 256>;
 
-// `polynomial`: bit-reversed.
+// `polynomial` is bit-reversed.
 consteval crc_table crc_table_of(std::uint32_t polynomial) {
   crc_table table{};
   for (std::uint32_t i = 0; i < 256; ++i) {

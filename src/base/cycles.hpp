@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cheapest reading of time: the processor's counter where it runs evenly on all cores, else nanoseconds
-// of the clock.
+// The cheapest reading of time: the processor's counter if it runs evenly on all cores, else nanoseconds of
+// the clock.
 #pragma once
 
 #include <chrono>

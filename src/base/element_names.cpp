@@ -43,7 +43,7 @@ const char* name_of(element_type type) noexcept {
 }
 
 const char* name_of(reduce_kind kind) noexcept {
-  // Not so of what a damaged record says.
+  // False for the kind in a damaged record.
   return static_cast<std::size_t>(kind) < std::size(detail::reduction_rows) ? detail::row_of(kind).name : "?";
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library's pools have taken from the heap, by thread, which is by rank: they count where they grow,
-// and nothing where they serve from what they have.
+// What the library's pools have taken from the heap, by thread and so by rank. They count when they grow, not
+// when they serve from what they have.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace tutti::base {
 
 struct heap_use {
   std::uint64_t blocks = 0;
-  std::uint64_t bytes = 0;  // in all, those given back included
+  std::uint64_t bytes = 0;  // total, including bytes returned
 };
 
 inline heap_use& heap_use_of_this_thread() noexcept {

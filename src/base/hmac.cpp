@@ -13,7 +13,7 @@
 namespace tutti::base {
 
 digest hmac_sha256(std::string_view key, std::span<const std::uint8_t> message) {
-  static constexpr std::uint8_t nothing = 0;  // where a null pointer is not one to zero bytes
+  static constexpr std::uint8_t nothing = 0;  // for calls that do not accept a null pointer to zero bytes
   ::hmac_sha256_ctx context;
   ::nettle_hmac_sha256_set_key(&context, key.size(),
                                key.empty() ? &nothing : reinterpret_cast<const std::uint8_t*>(key.data()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Doubly linked list whose links live in the elements: no allocation, O(1) removal of an element one holds a
-// reference to.
+// A doubly linked list whose links are in the elements: no allocation, O(1) removal of an element by
+// reference.
 #pragma once
 
 #include <cassert>
@@ -8,7 +8,7 @@
 
 namespace tutti::base {
 
-// Derive from list_hook<Tag> once for each list an element can be in at a time.
+// Derive from list_hook<Tag> once for each list that an element can be in at a time.
 template <class Tag>
 struct list_hook {
   list_hook* next = nullptr;
@@ -18,7 +18,7 @@ struct list_hook {
   list_hook(const list_hook&) = delete;
   list_hook& operator=(const list_hook&) = delete;
   bool linked() const noexcept { return next != nullptr; }
-  // Takes the element out of whichever list it is in; nothing happens when it is in none.
+  // Takes the element out of the list it is in; does nothing if it is in none.
   void unlink() noexcept {
     if (!linked()) return;
     previous->next = next;
@@ -35,7 +35,7 @@ class intrusive_list {
   intrusive_list() noexcept { head_.next = head_.previous = &head_; }
   intrusive_list(const intrusive_list&) = delete;
   intrusive_list& operator=(const intrusive_list&) = delete;
-  // Elements outlive the list only unlinked: those still inside are taken out, not destroyed.
+  // Elements still inside are unlinked, not destroyed.
   ~intrusive_list() {
     while (!empty()) pop_front();
     head_.next = head_.previous = nullptr;
@@ -51,12 +51,12 @@ class intrusive_list {
     static_cast<hook*>(element)->unlink();
     return element;
   }
-  // The element behind `element`, or nullptr at the end.
+  // The element after `element`, or nullptr at the end.
   T* after(const T& element) const noexcept {
     hook* next = static_cast<const hook&>(element).next;
     return next == &head_ ? nullptr : element_of(next);
   }
-  // Takes all of `other`, in order, behind what is here.
+  // Moves all of `other`, in order, to the end of this list.
   void splice_back(intrusive_list& other) noexcept {
     if (other.empty()) return;
     hook* first = other.head_.next;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Integers as bytes, least significant first, whatever the machine: the form they have on every wire.
+// Integers as bytes, least significant first on every machine: their form on every wire.
 #pragma once
 
 #include <bit>

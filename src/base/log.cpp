@@ -51,7 +51,7 @@ bool log_enabled(log_level level) noexcept { return level <= threshold(); }
 
 void set_log_rank(int rank) noexcept {
   this_rank = rank;
-  threshold();  // a rank that logs nothing hears of a wrong TUTTI_LOG, too
+  threshold();  // a rank that logs nothing is told of a wrong TUTTI_LOG, too
 }
 
 void log(log_level level, std::string_view text) noexcept {

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// The program or library that this code was linked into, and its handle.
+// The program or library that contains this code, and its handle.
 struct own_object {
   fs::path file;
   void* handle = nullptr;

@@ -19,7 +19,7 @@ struct reading {
   process_state state = process_state::unknown;
 };
 
-// "77 (name) S ...", and the name may hold anything.
+// Parses "77 (name) S ..."; the name may contain anything.
 process_state state_in(const char* text) noexcept {
   const char* const name_ends = std::strrchr(text, ')');
   if (name_ends == nullptr || name_ends[1] != ' ') return process_state::unknown;

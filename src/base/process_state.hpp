@@ -11,11 +11,11 @@ enum class process_state : std::uint8_t {
   runs,     // it (of a process: its first thread) has a processor, or waits for one
   sleeps,
   stopped,  // by SIGSTOP or SIGTSTP, or by a debugger
-  gone      // it has ended; of a process: and has not been collected
+  gone      // it has ended; a process may still wait to be reaped
 };
 
-// Of what has these numbers in this process's own numbering. Some microseconds. A thread is `gone` with its
-// process, too, however long ago that ended.
+// Takes numbers of this process's own pid namespace. Costs some microseconds. A thread is `gone` with its
+// process, however long ago that ended.
 process_state state_of_process(std::int64_t pid) noexcept;
 process_state state_of_thread(std::int64_t pid, std::int64_t tid) noexcept;
 

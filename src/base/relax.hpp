@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Between two looks at a word that another core will write.
+// A pause between two polls of a word that another core will write.
 #pragma once
 
 #if defined(__x86_64__)

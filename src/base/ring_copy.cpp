@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t line_bytes = 64;
 constexpr std::size_t least_long_bytes = 16 * 1024;
 
-// `Chunk`: what a register holds.
+// `Chunk` is the type of a register.
 template <class Chunk>
 [[gnu::always_inline]] inline void copy_lines(void* to, const void* from, std::size_t bytes) noexcept {
   auto* out = static_cast<char*>(to);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An arena of sparse memfds. Blocks are described outside of the shared pages, so that nothing but users'
-// bytes is in them; free neighbours are joined, and free blocks are found by the power of two of their size.
+// An arena of sparse memfds. Blocks are described outside the shared pages, which contain only users' bytes.
+// Adjacent free blocks are joined, and free blocks are found by the power of two of their size.
 #include "base/shared_memory.hpp"
 
 #include "base/intrusive_list.hpp"
@@ -57,7 +57,7 @@ struct block : list_hook<free_tag> {
   bool free = false;
 };
 
-// Regions that can be shared, newest first: they only ever become more, so that readers need no lock.
+// Regions that can be shared, newest first. None is ever removed, so readers need no lock.
 std::atomic<const region*> newest_region{nullptr};
 
 class arena {
@@ -100,13 +100,13 @@ class arena {
   shared_memory_usage usage_;
 };
 
-// Never destroyed: users' objects may be freed after every destructor of ours has run.
+// Never destroyed: users' objects may be freed after every destructor of the library has run.
 arena& the_arena() {
   static arena& a = *new arena;
   return a;
 }
 
-// A sparse file of `bytes`, sealed so that no peer's read of it can fault.
+// Makes a sparse file of `bytes`, sealed so that no peer's read of it can fault.
 unique_fd make_file(std::size_t bytes) noexcept {
   const sigxfsz_block limit_is_an_error;
   unique_fd fd(::memfd_create("arena-of-tutti", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -118,7 +118,7 @@ unique_fd make_file(std::size_t bytes) noexcept {
 
 void give_back_pages(const region& home, std::byte* at, std::size_t bytes) noexcept {
   if (home.fd) {
-    // From the file, not only from this mapping: peers' mappings let go of them too.
+    // From the file, not only from this mapping: peers' mappings release the pages too.
     ::fallocate(home.fd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at - home.base,
                 static_cast<off_t>(bytes));
   } else {
@@ -134,7 +134,8 @@ block* arena::find_free(std::size_t bytes, std::size_t alignment) noexcept {
 }
 
 block* arena::add_region(std::size_t bytes) {
-  // Address space costs nothing, and few regions are found quickly: each is half as large as all before it.
+  // Address space costs nothing, and few regions are searched quickly: each is half as large as all before
+  // it.
   const std::size_t wanted =
       round_up(std::max({bytes, smallest_region_bytes, usage_.reserved_bytes / 2}), page_bytes);
   auto r = std::make_unique<region>();
@@ -151,7 +152,7 @@ block* arena::add_region(std::size_t bytes) {
       address =
           ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     }
-    if (address == MAP_FAILED) continue;  // `ulimit -v`: no more than what is asked for, then
+    if (address == MAP_FAILED) continue;  // `ulimit -v`: then no more than requested
     r->base = static_cast<std::byte*>(address);
     r->bytes = size;
     break;
@@ -185,7 +186,7 @@ void* arena::allocate(std::size_t bytes, std::size_t alignment) {
   std::byte* at = first_in(*b, alignment);
   const auto front_bytes = static_cast<std::size_t>(at - b->at);
   const std::size_t rear_bytes = b->bytes - front_bytes - size;
-  // What may fail comes before what changes anything.
+  // Allocations that may fail come before any change.
   auto front = front_bytes > 0 ? std::make_unique<block>() : nullptr;
   auto rear = rear_bytes > 0 ? std::make_unique<block>() : nullptr;
   used_.emplace(at, b);
@@ -218,7 +219,7 @@ void* arena::allocate(std::size_t bytes, std::size_t alignment) {
   return at;
 }
 
-// Swallows the block behind `b`, which is free.
+// Joins the free block behind `b` to it.
 void arena::join_with_next(block& b) noexcept {
   block* next = b.after;
   take_free(*next);
@@ -238,7 +239,7 @@ void arena::free(void* memory) noexcept {
   }
   block* b = found->second;
   if (b->bytes >= large_block_bytes) {
-    // Still in use, so that nobody else gets it while its pages go.
+    // Still marked as in use, so that no other thread gets it while its pages are released.
     guard.unlock();
     give_back_pages(*b->home, b->at, b->bytes);
     guard.lock();
@@ -260,12 +261,11 @@ void arena::free(void* memory) noexcept {
 }  // namespace
 
 std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noexcept {
-  // Acquire: the region is described before it is found; memory from it was handed over by its owner's own
-  // means.
+  // Acquire: the region is described before it is found. Its owner passed on memory in it by other means.
   for (const region* r = newest_region.load(std::memory_order_acquire); r != nullptr; r = r->next) {
     const std::uintptr_t offset =
         reinterpret_cast<std::uintptr_t>(data) - reinterpret_cast<std::uintptr_t>(r->base);
-    if (offset >= r->bytes) continue;  // below the base too: the difference wraps
+    if (offset >= r->bytes) continue;  // also below the base: the difference wraps
     if (bytes > r->bytes - offset) return std::nullopt;
     return shared_place{r->id, r->bytes, offset, r->fd.get()};
   }

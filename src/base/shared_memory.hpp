@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The registry of shared memory: which bytes of this process lie in files (memfd) that another process can
-// map. The allocator that makes them is behind <tutti/shared_memory.hpp>.
+// map. <tutti/shared_memory.hpp> has the allocator that makes them.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 namespace tutti::base {
 
 // Where some bytes lie. A region is never unmapped, shrunk or closed while the process lives, and its number
-// names no other: who maps it can keep it.
+// is never reused. So a peer that maps it can keep it.
 struct shared_place {
   std::uint64_t region = 0;  // from 1
   std::uint64_t region_bytes = 0;
@@ -18,12 +18,12 @@ struct shared_place {
   int fd = -1;  // of the region
 };
 
-// The place of [data, data + bytes), when all of it lies in one region. From any thread, without a lock; in a
-// program that has no shared memory it is one load.
+// The place of [data, data + bytes) if all of it lies in one region. May be called from any thread; takes no
+// lock. In a program without shared memory it is one load.
 std::optional<shared_place> find_shared(const void* data, std::size_t bytes) noexcept;
 
 struct shared_memory_usage {
-  std::size_t regions = 0;          // that can be shared
+  std::size_t regions = 0;          // regions that can be shared
   std::size_t reserved_bytes = 0;   // address space
   std::size_t allocated_bytes = 0;  // in blocks, as rounded
   std::size_t blocks = 0;

@@ -27,7 +27,7 @@ sigxfsz_block::~sigxfsz_block() {
   const int code = errno;
   const sigset_t sent = only_sigxfsz();
   constexpr timespec at_once{};
-  // One that was there before is the program's.
+  // A signal that was pending before is the program's.
   if (!pending_before_)
     while (::sigtimedwait(&sent, nullptr, &at_once) < 0 && errno == EINTR) {
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files that may not grow (ulimit -f) as errors of the calls that grow them.
+// Turns the limit of file sizes (ulimit -f) into errors of the calls that exceed it.
 #pragma once
 
 #include <csignal>
 
 namespace tutti::base {
 
-// While one lives, a write, ftruncate or fallocate of this thread past the limit of file sizes fails with
-// EFBIG and nothing else happens: the SIGXFSZ that the kernel sends to the thread, which would end the process,
-// is blocked and taken. Other threads and the signal's disposition stay as they are. Preserves errno.
+// While it lives, a write, ftruncate or fallocate of this thread past the limit of file sizes only fails with
+// EFBIG. The SIGXFSZ that the kernel sends to the thread would end the process; it is blocked and taken.
+// Other threads and the signal's disposition are unchanged. Preserves errno.
 class sigxfsz_block {
  public:
   sigxfsz_block() noexcept;

@@ -14,15 +14,15 @@ std::string duration_text(std::chrono::milliseconds d);
 
 // The text of an errno value.
 std::string errno_text(int code);
-// The same for a file that could not be written, with the cure where there is one: "File too large; raise the
+// The same for a file that could not be written, with the cure if there is one: "File too large; raise the
 // limit of file sizes (ulimit -f)".
 std::string write_error_text(int code);
 
 // Short enough to need no memory itself.
 inline constexpr const char* no_error_text = "(no memory)";
 
-// What make() returns, or, where there is no memory for it, a text that needs none. For texts that go with a
-// failure: it must be told even then.
+// Returns make(), or a text that needs no memory if there is none. For texts of a failure, which must be
+// reported even then.
 template <class Make>
 std::string error_text(const Make& make) noexcept {
   try {

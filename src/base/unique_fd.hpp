@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Owner of one file descriptor.
+// unique_fd: owns one file descriptor.
 #pragma once
 
 #include <unistd.h>

@@ -81,7 +81,7 @@ task<> acceptor::accept(listener& from) {
     if (!std::exchange(reported_limit_, true))
       base::log_warning(fmt::format("{} cannot accept a connection now: {}; raise the limit (ulimit -n)",
                                     name_, base::errno_text(code)));
-    // Out of descriptors or memory: what is there must go first, and this will not be told.
+    // Out of descriptors or memory: others must go first, and nothing reports that.
     core::wakeup pause(executor_);
     co_await pause.wait(core::deadline_after(std::chrono::milliseconds(100)));
   }
@@ -114,7 +114,7 @@ task<> acceptor::let_in(listener& by, core::stream_socket accepted) {
     on_accepted_(std::move(socket), who);
     co_return;
   }
-  // Now, and not when this task's frame goes.
+  // Now, and not when this task's frame is destroyed.
   boost::system::error_code ignored;
   socket.close(ignored);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts connections, and passes on those of peers that prove that they know the secret.
+// acceptor: accepts connections, and passes on those of peers that prove that they know the secret.
 //
-// What unauthenticated peers may cost, says core/admission.hpp.
+// core/admission.hpp limits what unauthenticated peers can cost.
 #pragma once
 
 #include "core/admission.hpp"
@@ -19,20 +19,20 @@ namespace tutti::bootstrap {
 
 class acceptor {
  public:
-  // `on_accepted` is given each connection once it has been proved on both sides. `name` is for log lines.
+  // `on_accepted` gets each connection once both sides have proved themselves. `name` is for log lines.
   using handler = std::function<void(core::stream_socket, const core::identity&)>;
   acceptor(boost::asio::any_io_executor executor, std::string name, std::string secret, core::purpose what,
            handler on_accepted);
   acceptor(const acceptor&) = delete;
   acceptor& operator=(const acceptor&) = delete;
 
-  // Takes what comes to a listening, non-blocking socket.
+  // Accepts on a listening, non-blocking socket.
   void open(boost::asio::ip::tcp::acceptor listener);
-  // Stops listening; those who are proving themselves are let in or dropped as before.
+  // Stops listening. Handshakes in progress are finished as before.
   void close();
-  // Connections go through TLS. Before the first open().
+  // Makes connections use TLS. Call it before the first open().
   void secure_with(tls_identity identity) noexcept { tls_ = std::move(identity); }
-  // In place of the log, for every unauthenticated peer: where it called from, and why it was not let in.
+  // Called for every unauthenticated peer, instead of logging: where it called from, and why it was rejected.
   void report_unauthenticated(std::function<void(const std::string& from, const error& why)> to) {
     report_ = std::move(to);
   }

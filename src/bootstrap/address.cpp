@@ -84,9 +84,9 @@ namespace {
 
 constexpr auto first_lookup_pause = std::chrono::milliseconds(100);
 constexpr auto longest_lookup_pause = std::chrono::seconds(2);
-constexpr auto silent_wait = std::chrono::seconds(5);  // a longer one is announced
+constexpr auto silent_wait = std::chrono::seconds(5);  // a longer wait is announced
 
-// Letters, digits, hyphens, underscores and what is not ASCII, between single dots.
+// Letters, digits, hyphens, underscores and non-ASCII characters, between single dots.
 bool is_well_formed(std::string_view host) {
   if (host.ends_with('.')) host.remove_suffix(1);
   if (host.empty() || host.size() > 253) return false;

@@ -10,7 +10,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-// What ends the attempts, and what the next one may cure.
+// Whether the next attempt may cure the error; others end the attempts.
 bool worth_another_try(const error& e) {
   return e.code() == errc::peer_failed || e.code() == errc::timed_out || e.code() == errc::resources;
 }
@@ -19,11 +19,11 @@ bool worth_another_try(const error& e) {
 task<core::stream_socket> reach(boost::asio::any_io_executor executor, core::stream_endpoint at,
                                 const std::string& secret, tls_identity tls, core::identity mine,
                                 core::time_point deadline) {
-  // A host that swallows packets may not use up the time of the other addresses.
+  // A host that swallows packets must not use up the time of the other addresses.
   const core::time_point connected_by = std::min(deadline, core::deadline_after(std::chrono::seconds(5)));
   core::stream_socket socket = co_await core::connect(executor, at, connected_by);
   socket.secure_with(std::move(tls));
-  // The whole time: behind a listener that the launcher holds, rank 0 may not have started yet.
+  // The whole time: behind a listener held by the launcher, rank 0 may not have started yet.
   co_await core::greet(socket, secret, mine, 0, deadline);
   co_return std::move(socket);
 }

@@ -27,7 +27,7 @@ namespace {
 
 constexpr int probes = 4;
 
-// The kernel asks the other side's kernel whether it is there, and gives up what it has sent in vain.
+// Makes the kernel probe the other side's kernel, and give up data that were sent in vain.
 void watch(core::stream_socket& socket, silence_limit silence) {
   const auto all = silence.at_most.count();
   const int interval = static_cast<int>(std::max<std::int64_t>(1, all / 1000 / probes));

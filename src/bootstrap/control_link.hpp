@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connections between the launchers of a job: messages both ways, proved on both sides, and a broken one is
-// noticed, also when the other host has vanished without a word.
+// Connections between the launchers of a job: messages both ways, proved on both sides. A broken one is
+// noticed, even if the other host vanished silently.
 //
 // Handlers are called from the loop. None of them may destroy the object that calls it.
 #pragma once
@@ -25,16 +25,16 @@ class control_link {
   control_link& operator=(const control_link&) = delete;
   ~control_link();
 
-  // From now on `message` is called for each message, and `lost` once, when none can come any more, with the
-  // reason in words. An exception of type tutti::error that leaves `message` breaks the connection.
+  // Sets the handlers: `message` is called for each message, and `lost` once, when no more can come, with the
+  // reason as text. A tutti::error thrown by `message` breaks the connection.
   struct handlers {
     std::function<void(std::string_view message)> message;
     std::function<void(const std::string& why)> lost;
   };
   void start(handlers to);
-  // Queues a message. What cannot be sent breaks the connection, of which `lost` tells.
+  // Queues a message. If it cannot be sent, the connection breaks, which `lost` reports.
   void send(std::string_view message);
-  // Says that nothing more will come from here; the other side can still send.
+  // Ends this direction; the other side can still send.
   void finish() noexcept;
   // Host and port of the other side.
   const std::string& peer() const noexcept;
@@ -43,8 +43,8 @@ class control_link {
   std::unique_ptr<impl> impl_;
 };
 
-// How long the other side's kernel may be silent before a connection counts as broken. A process that is
-// stopped or busy is not silent.
+// How long the other side's kernel may be silent before the connection counts as broken. A stopped or busy
+// process is not silent.
 struct silence_limit {
   std::chrono::milliseconds at_most{10000};
 };
@@ -53,14 +53,14 @@ class control_listener {
  public:
   struct handlers {
     std::function<void(std::unique_ptr<control_link>, int node)> arrived;
-    // Somebody could not prove that it knows the secret.
+    // Called when a peer could not prove that it knows the secret.
     std::function<void(const std::string& from, const std::string& why)> unauthenticated;
   };
   control_listener(boost::asio::any_io_executor executor, std::string secret, silence_limit silence,
                    handlers to);
   ~control_listener();
 
-  // Takes what comes to a listening TCP socket.
+  // Accepts on a listening TCP socket.
   void open(base::unique_fd listening);
 
  private:
@@ -73,7 +73,7 @@ class control_caller {
  public:
   struct handlers {
     std::function<void(std::unique_ptr<control_link>)> connected;
-    // The time is over, or no further attempt makes sense; with the reason in words.
+    // Called when the time is over, or no further attempt makes sense; with the reason as text.
     std::function<void(const std::string& why)> failed;
   };
   control_caller(boost::asio::any_io_executor executor, std::string secret, silence_limit silence, int node,

@@ -15,7 +15,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-// The number of the newest epoch. The keys of each are behind "epoch/<number>".
+// The number of the newest epoch. The keys of each are under "epoch/<number>".
 constexpr const char* newest_key = "epoch";
 std::string prefix_of(std::int64_t epoch) { return fmt::format("epoch/{}", epoch); }
 
@@ -30,7 +30,7 @@ std::int64_t number_in(const std::string& text) {
   return number;
 }
 
-// The newest epoch, which is `least` afterwards if it was an earlier one.
+// Returns the newest epoch, which becomes `least` if it was an earlier one.
 task<std::int64_t> newest_epoch(store& through, std::int64_t least, core::time_point deadline) {
   std::string held;
   for (;;) {
@@ -56,7 +56,7 @@ task<core::world_info> meet_at(store& through, job who, core::endpoint_record mi
     *least = epoch;
     const bool over = co_await is_over(keys, deadline);
     if (!over) {
-      // Whoever came here with this rank has died: this process has its place.
+      // An earlier process with this rank has died: this one takes its place.
       const bool taken = co_await has_come(keys, who.rank, deadline);
       if (taken) {
         co_await supersede(keys, deadline);

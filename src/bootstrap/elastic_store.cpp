@@ -22,8 +22,8 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Keys. A rank that comes writes an arrival, each under the next number, and waits for the answer of that
-// number: the epoch, the size of its world and its rank there.
+// Keys. A rank that comes writes an arrival under the next number, and waits for the answer of that number:
+// the epoch, the size of its world and its rank there.
 std::string arrival_key(std::size_t place) { return fmt::format("arrival/{}", place); }
 std::string answer_key(std::size_t place) { return fmt::format("answer/{}", place); }
 std::string table_key(std::int64_t epoch) { return fmt::format("table/{}", epoch); }
@@ -35,7 +35,7 @@ constexpr const char* obstacle_key = "obstacle";
 constexpr const char* withdrawn = "withdrawn";
 
 constexpr std::size_t world_id_bytes = 8;
-// Ends when the server does: nobody else says how long a rank may wait for what is not a fault.
+// Ends when the server does: nothing else limits a wait that is no fault.
 constexpr std::chrono::milliseconds while_served = std::chrono::hours(24 * 365);
 constexpr std::chrono::milliseconds time_to_answer = std::chrono::seconds(5);
 
@@ -120,7 +120,7 @@ void elastic_store::take(std::size_t place, const std::string& text) {
     if (records.size() != 1) return;
     who.record = records.front();
   } catch (const error&) {
-    return;  // it learns from its own deadline; those that write properly are not disturbed
+    return;  // it learns from its own deadline; well-behaved ones are not disturbed
   }
   members_.came(std::move(who));
   settle();
@@ -184,7 +184,7 @@ newcomer_watch::~newcomer_watch() {
   thread_.join();
 }
 
-// Ends with the store: whoever serves it takes nobody in any more.
+// Ends with the store: nobody else admits ranks.
 task<> newcomer_watch::watch(job who, std::int64_t epoch) {
   const std::unique_ptr<store> through =
       co_await store_of_rank_0(context_.get_executor(), who, core::deadline_after(who.timeout));
@@ -207,7 +207,7 @@ task<std::size_t> announce(store& through, std::string text, core::time_point de
   }
 }
 
-// The answer, if it comes in time; else what it would have needed is in `why`.
+// Returns the answer if it comes in time; otherwise `why` says what it needs.
 task<std::string> await_answer(store& through, std::size_t place, std::chrono::milliseconds limit,
                                std::string* why) {
   bool in_time = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of a world that grows and shrinks meet: a store that the launcher of node 0 serves, and in
-// which it answers those that come.
+// elastic_store: where the ranks of a world that grows and shrinks meet: a store served by the launcher of
+// node 0, which answers ranks in it.
 #pragma once
 
 #include "bootstrap/environment.hpp"
@@ -22,10 +22,10 @@
 
 namespace tutti::bootstrap {
 
-// The launcher's side. All on the executor's thread.
+// The launcher's side. Used on the executor's thread only.
 class elastic_store {
  public:
-  // Owns the listening socket from here on. Throws as tcp_store_server::adopt.
+  // Takes ownership of the listening socket. Throws as tcp_store_server::adopt.
   elastic_store(boost::asio::any_io_executor executor, int listening_descriptor, std::string secret,
                 int least_nodes);
   elastic_store(const elastic_store&) = delete;
@@ -35,7 +35,8 @@ class elastic_store {
   void started(int node, int number, int start);
   void ended(int number, int start, bool well);
   void node_lost(int node);
-  // The ranks that are in a world have all ended, and one of them well: who still waits will not be taken in.
+  // Whether the ranks of the world have all ended, and one of them successfully: waiting ranks will not be
+  // admitted.
   bool over() const { return members_.over(); }
 
  private:
@@ -53,7 +54,7 @@ class elastic_store {
   core::running_task serving_;
 };
 
-// A rank's side: what it knows of newcomers, as long as this lives. On a thread of its own, for a rank may
+// A rank's side: knows of newcomers as long as it lives. It has a thread of its own, because a rank may
 // compute for long without a turn of its loop.
 class newcomer_watch {
  public:
@@ -77,11 +78,11 @@ struct elastic_world {
   std::unique_ptr<newcomer_watch> newcomers;
 };
 
-// Completes on every member with the same world, one more than the present one. A rank that is started while
-// a world runs is taken in when that one's members come; it waits for them as long as the launcher of node 0
+// Completes on every member with the same world, one epoch after the present one. A rank that starts while a
+// world runs is admitted when that one's members come. It waits for them as long as the launcher of node 0
 // lives. The others fail at the deadline.
 //
-// Errors: join_failed, with what it has waited for; those of tcp_store::connect.
+// Errors: join_failed, with what it waited for; those of tcp_store::connect.
 task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
                                           core::endpoint_record mine, core::time_point deadline);
 

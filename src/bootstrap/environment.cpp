@@ -30,7 +30,7 @@ init_options::init_options()
 namespace bootstrap {
 namespace {
 
-// The option where there is one, and no contradiction.
+// Returns the option if there is one and it does not contradict the environment.
 setting agree(const setting& environment, int option, const char* name) {
   if (option == -1) return environment;
   if (environment.value && *environment.value != option)
@@ -116,7 +116,7 @@ void parse_master_url(const std::string& url, job& j) {
   j.master_port = parse_port(rest.substr(colon + 1), fmt::format("init_method '{}'", url));
 }
 
-// A name for the rendezvous of this user's job on this host; no longer than a file's may be.
+// A name for the rendezvous of this user's job on this host; no longer than a file name may be.
 std::string rendezvous_name(const std::string& job) {
   const base::digest name =
       base::hmac_sha256("rendezvous", {reinterpret_cast<const std::uint8_t*>(job.data()), job.size()});
@@ -184,7 +184,7 @@ std::string parse_file_url(const std::string& url) {
   return path;
 }
 
-// The variable goes whether or not the descriptor is used: its number means nothing to anybody else.
+// The variable is unset whether or not the descriptor is used: its number means nothing to any other process.
 int take_store_fd() {
   const auto fd = base::env_integer("TUTTI_STORE_FD", 0, INT_MAX);
   if (!fd) return -1;
@@ -197,15 +197,15 @@ int take_store_fd() {
   return static_cast<int>(*fd);
 }
 
-// The port where the store listens already, or 0. For the first world of this process: for another one rank 0
-// has to listen anew.
+// The port where the store already listens, or 0. Only for the first world of this process: rank 0 has to
+// listen anew for another one.
 std::int64_t take_listening_port() {
   const std::int64_t port = base::env_integer("TUTTI_STORE_LISTENS", 1, 65535).value_or(0);
   ::unsetenv("TUTTI_STORE_LISTENS");
   return port;
 }
 
-// Longer ones count as this, which the clock can add up.
+// Longer timeouts count as this, which the clock can add up.
 constexpr double most_seconds = 1e9;
 constexpr std::chrono::milliseconds longest{static_cast<std::int64_t>(most_seconds * 1000)};
 
@@ -226,7 +226,7 @@ std::chrono::milliseconds read_timeout(const init_options& options) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(std::ceil(seconds * 1000)));
 }
 
-// A variable in seconds, or "off", in place of an option; zero means off.
+// Reads a variable in seconds, or "off", that overrides an option; zero means off.
 std::chrono::milliseconds read_limit(const char* name, std::chrono::milliseconds otherwise,
                                      const char* option, std::chrono::milliseconds least) {
   const auto text = base::env_string(name);
@@ -325,7 +325,7 @@ std::string read_file_name(const char* variable, const std::string& option, int 
   return name;
 }
 
-// Once the rank is known.
+// Requires that the rank is known.
 void read_tls(const init_options& options, job& j) {
   if (!read_switch("TUTTI_TLS", options.tls, "tls")) return;
   j.tls = make_tls_identity(read_file_name("TUTTI_TLS_CERTIFICATE", options.tls_certificate, j.rank),
@@ -389,7 +389,7 @@ job resolve(const init_options& options) {
         method));
   if (at_address || at_file) return j;
   read_master(found, j);
-  // Another address than the launcher's has another listener.
+  // An address other than the launcher's has another listener.
   if (j.rank == 0 && !j.master_host.empty()) j.store_fd = store_fd;
   j.store_listens = !j.master_host.empty() && j.master_port == listening_port;
   return j;

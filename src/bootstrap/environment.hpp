@@ -18,15 +18,16 @@ struct job {
   int world_size = 1;
   int local_rank = -1;  // among the ranks of this host; -1: the starter did not say
   int local_world_size = -1;
-  // Where the ranks meet: rank 0 serves a store at an address, or all open a file; neither in a world of one.
+  // Where the ranks meet: rank 0 serves a store at an address, or all open a file. Neither in a world of one.
   std::string master_host;
   std::uint16_t master_port = 0;
   std::string rendezvous_file;
-  bool private_rendezvous = false;  // the file is in a directory that is made for the purpose
-  bool at_store = false;            // in a store that the program has handed in
-  int store_fd = -1;  // on rank 0, under tutti-run: a socket that listens there already; its taker owns it
-  bool store_listens = false;  // since before this process began: who is refused there finds nobody later
-  std::string secret;          // empty: none, loopback only
+  bool private_rendezvous = false;  // the file is in a directory made for the purpose
+  bool at_store = false;            // in a store that the program has passed in
+  int store_fd = -1;  // on rank 0, under tutti-run: a socket that already listens there; its taker owns it
+  // since before this process started: a refused rank will find no listener later
+  bool store_listens = false;
+  std::string secret;  // empty: none, loopback only
   bool checksums = false;
   std::size_t tcp_connections = core::usual_tcp_connections;  // of a link, for long messages
   tls_identity tls;                                           // null: none
@@ -34,43 +35,44 @@ struct job {
   std::chrono::milliseconds silence_limit{0};  // zero: none
   std::chrono::milliseconds suspect_grace{0};  // likewise
   std::vector<std::string> transports;         // "shm", "tcp"; empty: all that work
-  // Of this start of the program, different for every other start: what is left of another is told by it.
-  // Empty: nothing says.
+  // Identifies this start of the program, different for every other start, so that leftovers of another are
+  // recognised. Empty: unknown.
   std::string job_id;
-  // Ranks that die are started anew, one by one, and meet the others again; this process so many times.
+  // Ranks that die are restarted one by one, and meet the others again; this process so many times.
   bool comes_again = false;
   // Nodes come and go: ranks meet where the launcher of node 0 says who is in (elastic_store.hpp). `rank` is
-  // then tutti-run's number of this process. A newcomer was started while a world ran already.
+  // then tutti-run's number of this process. A newcomer was started while a world already ran.
   bool elastic = false;
   bool newcomer = false;
   int restarts = 0;
-  // The processes and their ranks are MPI's; rank and world_size are what the options and the environment say
-  // of them, -1 where they say nothing.
+  // Processes and ranks are MPI's. rank and world_size are what the options and the environment say of them,
+  // or -1.
   bool over_mpi = false;
   bool alone = false;  // nothing says that there are other ranks: a world of one
 };
 
-// Reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID,
-// TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_ELASTIC, TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS,
-// TUTTI_TCP_CONNECTIONS, TUTTI_TLS, TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND,
-// TUTTI_STORE_FD and TUTTI_STORE_LISTENS; without RANK, what Open MPI, MPICH (PMI) or Slurm set; what
-// torchrun adds (starters.hpp). With env://, the ranks meet at
-//   MASTER_ADDR and MASTER_PORT, where both are set;
-//   else a file in a directory of this user, where a starter has started all ranks on one host and named the
-//   job; under torchrun, whose own store listens at MASTER_PORT: likewise on one host; else at the port
+// Determines the job of this process. It reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+// MASTER_PORT, TUTTI_SECRET, TUTTI_JOB_ID, TUTTI_RESTART_COUNT, TUTTI_REJOIN, TUTTI_ELASTIC,
+// TUTTI_MASTER_PORT, TUTTI_TRANSPORTS, TUTTI_TIMEOUT, TUTTI_CHECKSUMS, TUTTI_TCP_CONNECTIONS, TUTTI_TLS,
+// TUTTI_TLS_CERTIFICATE, TUTTI_TLS_KEY, TUTTI_TLS_AUTHORITY, TUTTI_BACKEND, TUTTI_STORE_FD and
+// TUTTI_STORE_LISTENS. Without RANK it reads the variables of Open MPI, MPICH (PMI) or Slurm; it also reads
+// those that torchrun adds (starters.hpp). With env://, the ranks meet at the first of these that applies:
+//   MASTER_ADDR and MASTER_PORT, if both are set;
+//   a file in a directory of this user, if a starter has started all ranks on one host and named the job;
+//   under torchrun, whose own store listens at MASTER_PORT: likewise on one host; otherwise the port
 //   TUTTI_MASTER_PORT, by default MASTER_PORT + 1.
-// The descriptor is taken: closed on exec from here on, and its variable unset, so that no other process
-// believes it has it; so is TUTTI_STORE_LISTENS, which is true of the first world only. Throws
-// errc::invalid_argument for what is missing, contradictory or unknown; the text names the variables and the
+// The descriptor is taken: it is closed on exec from here on, and its variable is unset, so that no other
+// process uses it. TUTTI_STORE_LISTENS is unset too, because it is true of the first world only. Throws
+// errc::invalid_argument for missing, contradictory or unknown settings; the text names the variables and the
 // cure.
 job resolve(const init_options& options);
-// The same where the ranks meet in a store that the program hands in: init_method and the addresses do not
-// apply, nor does the environment's rank where the options have one: a program may form several worlds. Throws
-// errc::not_supported for the backend "mpi", too.
+// The same if the ranks meet in a store that the program passes in. init_method and the addresses have no
+// effect, nor has the environment's rank if the options have one: a program may form several worlds. Also
+// throws errc::not_supported for the backend "mpi".
 job resolve_at_store(const init_options& options);
 
-// The job of one thread of run_local(): the environment's ranks, addresses and backend do not apply, the rest
-// does. Throws as resolve() does, and errc::not_supported for the backend "mpi".
+// The job of one thread of run_local(). The environment's ranks, addresses and backend have no effect; its
+// other settings do. Throws as resolve(), and errc::not_supported for the backend "mpi".
 job local_job(int rank, int ranks, const init_options& options);
 
 }  // namespace tutti::bootstrap

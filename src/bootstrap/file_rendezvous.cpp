@@ -18,15 +18,15 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Keys of a job. Those of an attempt are behind its number: "users", and the ones of meet().
-constexpr const char* attempt_key = "attempt";  // the number of the newest
-constexpr const char* users_key = "users";      // of the file, that take part in an attempt: "3 4 17 "
+// Keys of a job. Those of an attempt are under its number: "users", and the ones of meet().
+constexpr const char* attempt_key = "attempt";  // number of the newest
+constexpr const char* users_key = "users";      // users of the file that take part in an attempt: "3 4 17 "
 
 std::string directory_of(const job& who) {
   return std::filesystem::path(who.rendezvous_file).parent_path().string();
 }
 
-// Leaves the directory of a private rendezvous behind the file.
+// Removes the directory of a private rendezvous after the file.
 struct leave_directory {
   const job& who;
   ~leave_directory() {
@@ -54,7 +54,7 @@ task<std::unique_ptr<file_store>> open_file(boost::asio::any_io_executor executo
 
 // Whether a rank that takes part in an attempt has died.
 task<bool> has_dead(file_store& file, store& attempt, core::time_point deadline) {
-  // What the key holds, and if it is absent, nothing: without an error.
+  // Reads the key's value; empty if it does not exist, without an error.
   const store_exchange users =
       co_await attempt.compare_exchange(users_key, "", "", core::time_left(deadline));
   const char* const end = users.value.data() + users.value.size();
@@ -69,7 +69,7 @@ task<bool> has_dead(file_store& file, store& attempt, core::time_point deadline)
   co_return false;
 }
 
-// The number of the attempt to take part in: the newest, or one more where that is over.
+// Returns the number of the attempt to join: the newest, or one more if that is over.
 task<std::int64_t> current_attempt(file_store& file, store& of_job, core::time_point deadline) {
   for (;;) {
     const std::int64_t number = co_await of_job.add(attempt_key, 0, core::time_left(deadline));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// file_store: operations on a copy of the contents, under the file's lock; and one task that looks for
-// changes while anybody waits.
+// file_store: operations on a copy of the contents, under the file's lock; and one task that polls for
+// changes while a caller waits.
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
 #include "bootstrap/lock_holders.hpp"
@@ -37,15 +37,15 @@ namespace {
 // A holder needs microseconds.
 constexpr auto first_pause = std::chrono::microseconds(50);
 constexpr auto longest_pause = milliseconds(5);
-// Who has no time to wait for a key must still get the lock, to know that it is not there.
+// A caller without time to wait for a key must still get the lock, to know that the key is missing.
 constexpr auto lock_wait_without_timeout = milliseconds(10'000);
-// Between looks at the file, from the last change on. Where the kernel tells, the longest is for what it may
-// have missed.
+// Between polls of the file, from the last change on. If the kernel reports changes, the longest is for what
+// it may have missed.
 constexpr auto first_poll = milliseconds(1);
 constexpr auto longest_poll = milliseconds(100);
 constexpr auto longest_poll_when_told = milliseconds(1000);
 
-// Whether inotify hears of everybody's changes, and a look without the lock sees them.
+// Whether inotify reports every user's changes, and a read without the lock sees them.
 bool is_local(int fd) noexcept {
   struct statfs system{};
   if (::fstatfs(fd, &system) != 0) return false;
@@ -59,7 +59,7 @@ bool is_local(int fd) noexcept {
   return std::find(local.begin(), local.end(), static_cast<long>(system.f_type)) != local.end();
 }
 
-// The lock, for as long as this lives.
+// Holds the lock as long as it lives.
 class held_lock {
  public:
   explicit held_lock(store_file* of) noexcept : of_(of) {}
@@ -73,8 +73,8 @@ class held_lock {
   store_file* of_;
 };
 
-// Nothing: not within the time. The lock itself is handed over, not a notice of it: a task may be destroyed
-// between its child's end and its own next step.
+// Nothing: not within the time. The lock itself is passed on, not a notification of it: a task may be
+// destroyed between its child's end and its own next step.
 task<std::optional<held_lock>> lock_file(boost::asio::any_io_executor executor, store_file& file,
                                          core::time_point deadline) {
   core::wakeup pause(executor);
@@ -104,7 +104,7 @@ task<std::optional<held_lock>> lock_file(boost::asio::any_io_executor executor, 
 }  // namespace
 
 struct file_store::impl {
-  // A wait for a key: told whenever the contents have changed.
+  // A wait for a key: notified whenever the contents have changed.
   struct waiter {
     explicit waiter(impl& i) : of(i), changed(i.executor) {
       of.waiters.insert(&changed);
@@ -125,7 +125,7 @@ struct file_store::impl {
         local(is_local(file->descriptor())),
         poll_now(e) {}
 
-  // The lock, and contents as they are.
+  // Takes the lock and updates the contents.
   task<held_lock> enter(const char* operation, std::string key, milliseconds timeout);
   task<std::optional<std::string>> await_key(const char* operation, std::string key, milliseconds timeout);
   void write(change kind, const std::string& key, std::string_view value);
@@ -145,7 +145,7 @@ struct file_store::impl {
   std::set<core::wakeup*> waiters;
   std::exception_ptr trouble;  // of the watcher: it reports no more changes
   bool watching = false;
-  core::wakeup poll_now;  // the watcher's
+  core::wakeup poll_now;  // wakes the watcher
   std::optional<boost::asio::posix::stream_descriptor> notices;
   std::shared_ptr<impl> alive{this, [](impl*) {}};  // gone with this: for handlers that come too late
   core::background_tasks watcher;                   // last: the task uses the others
@@ -190,7 +190,7 @@ task<> file_store::impl::watch() {
     for (milliseconds next = first_poll; !waiters.empty();) {
       bool changed = false;
       if (!local || file->may_have_changed()) {
-        // Who waits has a deadline of its own.
+        // A waiting caller has a deadline of its own.
         const std::optional<held_lock> held =
             co_await lock_file(executor, *file, core::deadline_after(longest));
         if (held) changed = file->refresh(contents);
@@ -210,11 +210,11 @@ task<> file_store::impl::watch() {
   watching = false;
 }
 
-// Without notices (there are few of them for one user), the file is looked at more often.
+// Without inotify (of which one user has few), the file is polled more often.
 void file_store::impl::listen() {
   if (!notices) {
     base::unique_fd fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    // Of the file that is open, whatever is at the path.
+    // The file that is open, whatever is at the path.
     const std::string itself = fmt::format("/proc/self/fd/{}", file->descriptor());
     if (!fd || ::inotify_add_watch(fd.get(), itself.c_str(), IN_MODIFY | IN_ATTRIB) < 0) return;
     notices.emplace(executor, fd.get());
@@ -244,7 +244,7 @@ task<std::unique_ptr<file_store>> file_store::open(boost::asio::any_io_executor 
     store_file& file = *made->impl_->file;
     const std::optional<held_lock> held = co_await lock_file(executor, file, deadline);
     if (!held) throw_locked(fmt::format("opening the store at {}", path), file, path, timeout);
-    if (!file.is_at_path()) continue;  // its last user has just taken it away
+    if (!file.is_at_path()) continue;  // its last user has just removed it
     file.enter();
     made->set_timeout(timeout);
     co_return std::move(made);

@@ -25,8 +25,7 @@ std::string host_name() {
 }
 
 // Equal for processes that see each other's abstract sockets: one kernel, one network namespace.
-// TUTTI_HOST_ID pretends that the host is another, or, as a list by rank ("a,a,b,b"), that ranks are on
-// several hosts.
+// TUTTI_HOST_ID simulates another host. As a list by rank ("a,a,b,b") it simulates several hosts.
 std::string pretended_host(int rank) {
   const auto said = base::env_string("TUTTI_HOST_ID");
   if (!said) return {};
@@ -50,7 +49,7 @@ std::uint64_t pid_space() {
   return ::stat("/proc/self/ns/pid", &space) == 0 ? space.st_ino : 0;
 }
 
-// As hexadecimal number, core 0 in its lowest bit; empty when the kernel does not say.
+// A hexadecimal number with core 0 in its lowest bit; empty if the kernel does not say.
 std::string usable_cpus() {
   for (std::size_t cpus = 1024; cpus <= (1u << 20); cpus *= 2) {
     std::vector<unsigned long> mask(cpus / (8 * sizeof(unsigned long)));

@@ -9,9 +9,9 @@
 
 namespace tutti::bootstrap {
 
-// The processes of this host that hold a lock on byte 0 of the open file `fd`, in ascending order. All that
-// share the locked descriptor count. Processes of other users, hosts and process namespaces do not appear.
-// Cost: reads the descriptors of every process of this user in /proc.
+// Returns the processes of this host that hold a lock on byte 0 of the open file `fd`, in ascending order.
+// All that share the locked descriptor count. Processes of other users, hosts and pid namespaces do not
+// appear. Cost: reads the descriptors of every process of this user in /proc.
 std::vector<pid_t> lock_holders(int fd);
 
 // "process 77 (python3), which is stopped, and process 78 (python3)".

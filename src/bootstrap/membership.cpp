@@ -108,7 +108,7 @@ std::string membership::obstacle() const {
   std::vector<int> there = living_members();
   const std::vector<int> after = complete_newcomers();
   if (absent.size() == there.size() && epoch_ >= 0 && !there.empty()) {
-    // Nobody of the present world has come: it goes on as it is.
+    // No rank of the present world has come: it goes on unchanged.
     return "no rank of the running world has called rejoin()";
   }
   if (!absent.empty())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is in a world that grows and shrinks. One place decides: the launcher of node 0, which knows the
-// processes that live and hears of those that come to the next world. No input or output.
+// membership: who is in a world that grows and shrinks. One place decides: the launcher of node 0, which
+// knows the live processes and hears of those that come to the next world. No input or output.
 #pragma once
 
 #include "core/world_info.hpp"
@@ -16,7 +16,7 @@ namespace tutti::bootstrap {
 
 class membership {
  public:
-  // No world has fewer nodes than these.
+  // No world has fewer nodes than `least_nodes`.
   explicit membership(int least_nodes) : least_nodes_(least_nodes) {}
 
   // A process that wants to be in the next world. `start` counts the starts of its rank, from 0; `place` is
@@ -32,27 +32,27 @@ class membership {
     std::vector<arrival> members;  // by rank
   };
 
-  // The process of rank `number` of a node has been started: for the first time, or anew.
+  // The process of rank `number` of a node has been started: for the first time, or again.
   void started(int node, int number, int start);
   // It has ended; `well`: with exit code 0.
   void ended(int number, int start, bool well);
   void node_lost(int node);
-  // An earlier arrival of the same process counts no longer. One of a process that is known to have ended is
-  // ignored.
+  // Records an arrival. An earlier arrival of the same process no longer counts. One of a process that is
+  // known to have ended is ignored.
   void came(arrival who);
   void withdrew(std::size_t place);
   std::vector<std::size_t> waiting() const;  // places
 
-  // The next world, as soon as there is one: when all living members of the present one have come. (The first
-  // one: when all processes have.) Members keep their order and come first; after them the newcomers of each
-  // node of which all have come, by number.
+  // Returns the next world as soon as there is one: when all living members of the present one have come.
+  // (The first one: when all processes have.) Members keep their order and come first. Then come the
+  // newcomers, by number, of each node all of whose ranks have come.
   std::optional<world> decide();
 
-  // Ranks that decide() would take in.
+  // The number of ranks that decide() would admit.
   int newcomers() const;
-  // All members of the present world have ended, and one of them well.
+  // Whether all members of the present world have ended, and one of them successfully.
   bool over() const;
-  // Why there is no next world yet, as a sentence; empty: nobody waits for one.
+  // Says why there is no next world yet; empty if no rank waits for one.
   std::string obstacle() const;
   std::int64_t epoch() const noexcept { return epoch_; }
 

@@ -14,7 +14,8 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Of answers that a client does not read. Four of the longest, so that a client may have some outstanding.
+// Limit of answers that a client does not read. Four of the longest, so that a client may have some
+// outstanding.
 constexpr std::size_t most_queued_bytes = 4 * longest_message;
 
 constexpr std::size_t first_piece_bytes = std::size_t{64} * 1024;
@@ -59,7 +60,7 @@ task<std::optional<std::string>> message_stream::receive() {
   if (length > longest_message)
     throw error(errc::protocol, fmt::format("{} announces a store message of {} bytes; {} are allowed",
                                             core::peer_text(socket_), length, longest_message));
-  // Memory for what has come, not for what was announced.
+  // Memory for bytes that have come, not for the announced length.
   std::string message;
   while (message.size() < length) {
     const std::size_t before = message.size();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Length-prefixed messages over a socket: many senders, one receiver.
+// message_stream: length-prefixed messages over a socket: many senders, one receiver.
 #pragma once
 
 #include "core/background.hpp"
@@ -17,12 +17,11 @@ class message_stream {
  public:
   explicit message_stream(core::stream_socket socket) : socket_(std::move(socket)) {}
 
-  // Queues a message that has its length in front (store_wire.hpp makes such). When it cannot be sent, or
-  // when the other side does not take what it is sent, the stream closes, which the receiver sees.
+  // Queues a message that starts with its length (see store_wire.hpp). If it cannot be sent, or the other
+  // side does not take it, the stream closes, which the receiver sees.
   void send(std::string message);
-  // Waits for the next message, and completes with it, without its length; nullopt: the other side has
-  // closed, in good order. Throws errc::protocol when it is longer than the limit, and what
-  // core::read_exactly() throws.
+  // Waits for the next message and returns it without its length; nullopt if the other side has closed in
+  // order. Throws errc::protocol if it exceeds the limit, and what core::read_exactly() throws.
   task<std::optional<std::string>> receive();
   void close() noexcept;
   core::stream_socket& socket() noexcept { return socket_; }

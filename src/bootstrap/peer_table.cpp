@@ -24,7 +24,7 @@ constexpr std::size_t most_endpoints = 64;
                           what));
 }
 
-// The words of a line.
+// Reads the words of a line.
 class word_reader {
  public:
   word_reader(std::string_view line, const char* what) noexcept : rest_(line), what_(what) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ranks publish about themselves, as text: versioned, one endpoint record a line.
+// peer_table: what ranks publish about themselves, as text: versioned, one endpoint record per line.
 #pragma once
 
 #include "core/world_info.hpp"
@@ -11,10 +11,9 @@
 
 namespace tutti::bootstrap {
 
-// One line, with its end. Throws errc::invalid_argument when a field is longer than any real one.
+// One line with its end. Throws errc::invalid_argument if a field is longer than any real one.
 std::string encode_endpoint_record(const core::endpoint_record& record);
-// All endpoint records that encode_endpoint_record() made, in the order they came. Throws errc::protocol for
-// anything else.
+// All endpoint records that encode_endpoint_record() made, in order. Throws errc::protocol for anything else.
 std::vector<core::endpoint_record> decode_endpoint_records(std::string_view lines);
 
 // The table of a world: its id, and the endpoint records of all ranks in order.
@@ -26,7 +25,7 @@ std::string encode_table(const peer_table& table);
 // Throws errc::protocol unless it is a table of `size` ranks, each once.
 peer_table decode_table(std::string_view text, int size);
 
-// A word that may hold anything, as characters without spaces; and back.
+// Encodes any word as characters without spaces; and back.
 std::string encode_word(std::string_view word);
 std::string decode_word(std::string_view text);
 

@@ -14,7 +14,7 @@
 namespace tutti::bootstrap {
 namespace {
 
-// Without following a last symbolic link, which another user may have laid.
+// Does not follow a last symbolic link, which another user may have made.
 bool is_mine_alone(const std::string& path, struct stat& status) {
   return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
          (status.st_mode & (S_IRWXG | S_IRWXO)) == 0;

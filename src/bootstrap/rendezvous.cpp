@@ -21,9 +21,9 @@ namespace tutti::bootstrap {
 namespace {
 
 // Keys. Every value has one writer, or is written by compare_exchange, append or add.
-constexpr const char* size_key = "size";        // of the world, and who said so first
-constexpr const char* records_key = "records";  // of all that have come, in the order of coming
-constexpr const char* came_key = "came";        // how many
+constexpr const char* size_key = "size";        // of the world, and which rank said so first
+constexpr const char* records_key = "records";  // of all ranks that have come, in the order of coming
+constexpr const char* came_key = "came";        // their number
 constexpr const char* verdict_key = "world";    // how it ended: the table, or why there is none
 constexpr const char* secret_key = "secret";
 std::string rank_key(int rank) { return fmt::format("rank/{}", rank); }
@@ -35,20 +35,20 @@ constexpr std::size_t secret_bytes = 32;
 constexpr auto patience = std::chrono::seconds(5);
 
 struct claimant {
-  int number = 0;  // what is claimed: a world size, a rank
+  int number = 0;  // the claim: a world size or a rank
   int rank = 0;
   std::string host;
   std::string pid;
-  std::string job;   // empty: nothing said
-  std::string ways;  // checksums and TLS, in a word
+  std::string job;   // empty: unknown
+  std::string ways;  // checksums and TLS, as one word
 };
 
-// What all must have or none, as a word of a claim.
+// Settings that all ranks must share, as a word of a claim.
 std::string ways_of(const job& who) {
   return fmt::format("{}{}", who.checksums ? "+checksums" : "-checksums", who.tls ? "+tls" : "-tls");
 }
 
-// The random word tells processes apart that hosts and pids do not.
+// The random word distinguishes processes that share host and pid.
 std::string encode_claim(int number, const core::endpoint_record& mine, const job& who) {
   return fmt::format("{} {} {} {} {} {} {}", number, mine.rank, encode_word(mine.host), mine.pid,
                      encode_word(who.job_id), encode_word(ways_of(who)), base::random_hex(8));
@@ -158,7 +158,7 @@ class participant {
                                     other.job)));
     const std::string why = disagreement(other);
     if (why.empty()) co_return;
-    // The others would wait in vain. A world that stands already is not disturbed.
+    // The others would wait in vain. A world that already exists is not disturbed.
     co_await store_.compare_exchange(verdict_key, "", std::string(failed_head) + why, left());
     throw error(errc::join_failed, of_me(why));
   }
@@ -193,18 +193,18 @@ class participant {
             who_.rank, other.pid, other.host, mine_.pid, mine_.host)));
   }
 
-  // The last to come knows that all endpoint records are there.
+  // The last rank to come knows that all endpoint records are there.
   task<std::string> publish_table() {
     const std::string lines = co_await store_.get(records_key, left());
     peer_table table;
     table.records = decode_endpoint_records(lines);
     std::ranges::sort(table.records, {}, &core::endpoint_record::rank);
     std::array<std::uint8_t, 8> random{};
-    while (table.id == 0) {  // which stands for "no world"
+    while (table.id == 0) {  // it means "no world"
       base::fill_random(random);
       std::memcpy(&table.id, random.data(), sizeof table.id);
     }
-    // Unless somebody has given up meanwhile, and said so.
+    // Unless a rank has given up meanwhile and said so.
     const store_exchange published =
         co_await store_.compare_exchange(verdict_key, "", encode_table(table), left());
     co_return published.value;
@@ -224,7 +224,8 @@ class participant {
     co_return verdict;
   }
 
-  // The first one whose time is over says who is missing, and ends it for all; the others read that.
+  // The first rank whose time is over names the missing ranks, and ends the attempt for all; the others read
+  // that.
   task<std::string> give_up() {
     std::string why;
     std::string trouble;
@@ -279,7 +280,7 @@ task<std::optional<core::world_info>> try_meet(store& through, job who, core::en
   try {
     table = co_await me.meet();
   } catch (const error& e) {
-    // What the store could not do, said for the one who wants to join a world.
+    // Explains a failure of the store to a user who wants to join a world.
     if (e.code() != errc::peer_failed && e.code() != errc::timed_out) throw;
     trouble = e.what();
   }
@@ -313,7 +314,7 @@ task<bool> is_over(store& through, core::time_point deadline) {
 }
 
 task<bool> has_come(store& through, int rank, core::time_point deadline) {
-  // What the key holds, and if it is absent, nothing: without an error.
+  // Reads the key's value; empty if it does not exist, without an error.
   const store_exchange claim =
       co_await through.compare_exchange(rank_key(rank), "", "", core::time_left(deadline));
   co_return !claim.value.empty();

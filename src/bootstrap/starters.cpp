@@ -31,7 +31,7 @@ void compare_sizes(place& p) {
   p.several_hosts = *p.local_size.value < *p.size.value;
 }
 
-// The values of those variables that are set, with what they belong to; empty when none is.
+// The values of the variables that are set, with their names; empty if none is.
 std::string joined(std::string_view starter, std::initializer_list<const char*> variables) {
   std::string all;
   for (const char* variable : variables)
@@ -57,12 +57,13 @@ place ours() {
           false,
           false,
           {}};
-  // Ranks that are started anew one by one belong to the same world.
+  // Ranks that are restarted one by one belong to the same world.
   p.job = is_true("TUTTI_REJOIN") || env_string("TUTTI_ELASTIC")
               ? joined("job", {"TUTTI_JOB_ID"})
               : joined("job", {"TUTTI_JOB_ID", "TUTTI_RESTART_COUNT"});
   if (env_string("TORCHELASTIC_RUN_ID")) {
-    // A run's name may be the same for every run ("none" is the default); where its agents meet is not.
+    // A run's name may be the same for every run ("none" is the default); the address where its agents meet
+    // is not.
     p.job += joined("torchrun",
                     {"TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"});
     p.master_port_taken = is_true("TORCHELASTIC_USE_AGENT_STORE");
@@ -199,7 +200,7 @@ place slurm() {
   return p;
 }
 
-// ---- which of them ----
+// ---- the choice among them ----
 
 void refuse_contradiction(const place& a, const place& b, const char* cure) {
   if (!a.rank.value || !b.rank.value || !a.size.value || !b.size.value) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank of how many this process is, as told by whatever started it: tutti-run, torchrun, Open MPI's
-// mpirun, MPICH's and other Hydra ones, or srun.
+// starters: which rank of how many this process is, as told by whatever started it: tutti-run, torchrun, Open
+// MPI's mpirun, MPICH's and other Hydra ones, or srun.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tutti::bootstrap {
 
-// A number and where it comes from, for error texts.
+// A number and its source, for error texts.
 struct setting {
   std::optional<int> value;
   std::string from;  // "RANK=3"
@@ -17,8 +17,8 @@ struct setting {
 
 struct place {
   setting rank, size, local_rank, local_size;
-  // Of this start of the program: the same on all its ranks, different for every other start. Empty: the
-  // starter says nothing of the kind.
+  // Identifies this start of the program: the same on all its ranks, different for every other start. Empty:
+  // the starter does not tell.
   std::string job;
   // The same, among the ranks of this host.
   std::string job_on_host;
@@ -26,19 +26,19 @@ struct place {
   bool several_hosts = false;      // they are known not to be
   bool master_port_taken = false;  // torchrun's own store listens at MASTER_PORT
   std::string
-      pass_variables;  // how this starter is told to hand on variables, for error texts; empty: unknown
+      pass_variables;  // how this starter is told to pass on variables, for error texts; empty: unknown
 };
 
-// What the environment says, in this order: RANK and WORLD_SIZE, then what Open MPI, MPICH (PMI) or Slurm
-// set. Slurm's variables also reach what srun did not start, so that the others go before them, and without a
-// step they mean nothing. Throws invalid_argument for a malformed variable and for starters that contradict
-// each other, naming both.
+// Reads the environment in this order: RANK and WORLD_SIZE, then the variables of Open MPI, MPICH (PMI) or
+// Slurm. Slurm's also reach processes that srun did not start, so they come last, and without a step they
+// mean nothing. Throws invalid_argument for a malformed variable, and for starters that contradict each
+// other, naming both.
 place find_place();
 
-// The first host of a list of Slurm's: node01 of "node[01-04,07],gpu3".
+// The first host of a Slurm list: node01 of "node[01-04,07],gpu3".
 std::string first_host(std::string_view list);
 
-// Throws invalid_argument, for what the environment or the options say.
+// Throws invalid_argument for what the environment or the options say.
 [[noreturn]] void refuse(const std::string& text);
 
 }  // namespace tutti::bootstrap

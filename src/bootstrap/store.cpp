@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all stores have in common: the check of arguments. And the store that is a part of another.
+// The common part of all stores: checks of arguments. And prefix_store.
 #include "base/text.hpp"
 
 #include <fmt/format.h>

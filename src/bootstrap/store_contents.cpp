@@ -7,7 +7,7 @@
 
 namespace tutti::bootstrap {
 
-// Posted notices share it with the list; `changed` belongs to the executor's thread alone.
+// Shared by the list and posted notifications; `changed` belongs to the executor's thread alone.
 struct store_contents::waiter {
   boost::asio::any_io_executor executor;
   core::wakeup* changed;
@@ -22,7 +22,7 @@ store_contents::watch::watch(store_contents& contents, const std::string& key,
 }
 
 store_contents::watch::~watch() {
-  place_->second->changed = nullptr;  // a notice may be on its way through the executor
+  place_->second->changed = nullptr;  // a notification may be on its way through the executor
   const std::lock_guard lock(contents_.mutex_);
   contents_.waiters_.erase(place_);
 }

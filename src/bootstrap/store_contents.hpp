@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys and values behind memory_store and tcp_store_server, shared by threads, and who waits for which
+// The keys and values behind memory_store and tcp_store_server, shared by threads, and the waiters for each
 // key.
 #pragma once
 
@@ -25,17 +25,17 @@ class store_contents {
   void set(const std::string& key, std::string value);
   std::optional<std::string> find(const std::string& key) const;
   bool contains(const std::string& key) const;
-  // The sum. nullopt: the value is no number, or the sum has no 64 bits.
+  // Returns the sum; nullopt if the value is no number or the sum exceeds 64 bits.
   std::optional<std::int64_t> add(const std::string& key, std::int64_t amount);
   store_exchange compare_exchange(const std::string& key, const std::string& expected, std::string desired);
   bool erase(const std::string& key);
   std::size_t count(const std::string& prefix) const;
-  // The new length. nullopt: it would be beyond `limit`.
+  // Returns the new length; nullopt if it would exceed `limit`.
   std::optional<std::size_t> append(const std::string& key, const std::string& text, std::size_t limit);
   void clear();
   std::map<std::string, std::string> copy() const;
 
-  // While this lives, `changed` is notified on `executor` whenever the key is set. Made and destroyed on that
+  // While it lives, `changed` is notified on `executor` whenever the key is set. Made and destroyed on that
   // executor's thread, whichever thread sets the key; afterwards neither is touched.
   class watch {
    public:
@@ -51,8 +51,8 @@ class store_contents {
   };
 
  private:
-  // With the lock held, before the change: what has been told cannot be taken back for want of memory, and
-  // who is told looks when the lock is free.
+  // Called with the lock held, before the change. A notification cannot fail afterwards for lack of memory,
+  // and a notified waiter reads when the lock is free.
   void tell(const std::string& key);
 
   mutable std::mutex mutex_;

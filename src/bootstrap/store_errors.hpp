@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The errors that all stores throw in the same words.
+// The errors that all stores throw with the same texts.
 #pragma once
 
 #include <chrono>

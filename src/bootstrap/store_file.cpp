@@ -27,7 +27,7 @@ constexpr std::size_t change_head = 9;
 constexpr std::uint64_t longest_change = 64u << 20;
 constexpr off_t first_user = off_t{1} << 40;
 constexpr off_t most_users = off_t{1} << 32;
-// Below this, history is not worth the work of forgetting it.
+// Below this size, compacting the log does not pay.
 constexpr std::uint64_t small_log = 1u << 20;
 
 struct flock byte_range(short type, off_t start, off_t length) {
@@ -98,14 +98,14 @@ store_file::~store_file() { leave(); }
 
 void store_file::leave() noexcept {
   if (user_ != 0) take_away_if_last();
-  // close() alone would leave the locks to whatever process shares the description: one that was just cloned.
+  // close() alone would leave the locks to any process that shares the description, such as one that was just
+  // cloned.
   struct flock everything = byte_range(F_UNLCK, 0, 0);
   ::fcntl(fd_.get(), F_OFD_SETLK, &everything);
 }
 
 void store_file::take_away_if_last() noexcept {
-  // The lock is held by others for microseconds. When it is not to be had, a file is left, which the next run
-  // clears.
+  // Others hold the lock for microseconds. If it cannot be had, the file stays, and the next run clears it.
   try {
     for (int attempt = 0; attempt < 20 && !try_lock(); ++attempt)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -183,7 +183,7 @@ void store_file::enter() {
 
 bool store_file::read_header(header& into) {
   const std::string bytes = read(0, header_bytes);
-  if (magic.starts_with(bytes)) return false;  // empty, or its first user died at its first words
+  if (magic.starts_with(bytes)) return false;  // empty, or its first user died while writing it
   if (!bytes.starts_with(magic))
     throw error(
         errc::invalid_argument,
@@ -233,7 +233,7 @@ bool store_file::refresh(store_contents& contents) {
   if (header_.generation != generation_ || header_.end < read_to_) {
     contents.clear();
     read_to_ = header_.begin;
-    generation_ = 0;  // until all of it is there
+    generation_ = 0;  // until all of it is read
   }
   while (read_to_ < header_.end) {
     const std::uint64_t left = header_.end - read_to_;
@@ -298,7 +298,7 @@ void store_file::write(store_contents& contents, change kind, const std::string&
   try {
     compact(contents);
   } catch (const error&) {
-    compact_above_ = 2 * (h.end - h.begin);  // the change is made; another time there may be room
+    compact_above_ = 2 * (h.end - h.begin);  // the change is made; later there may be room
   }
 }
 
@@ -316,7 +316,7 @@ void store_file::compact(store_contents& contents) {
   write_header(h);
   read_to_ = h.end;
   generation_ = h.generation;
-  // The room of what is forgotten goes back to the file system, where that can be done.
+  // Returns the space of dropped history to the file system, if that is possible.
   if (in_front) {
     if (::ftruncate(fd_.get(), static_cast<off_t>(h.end)) != 0) return;
   } else {

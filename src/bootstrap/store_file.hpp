@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file behind file_store: its lock, its form, and who is still there.
+// store_file: the file behind file_store: its lock, its format, and which users are alive.
 //
-// A header, and a log of changes behind it that grows at its end: a user reads only what is new to it.
+// The file has a header and, behind it, a growing log of changes: a user reads only what is new to it.
 //
 //   header  magic (8 bytes), generation, begin and end of the log, number of the next user (8 bytes each)
 //   change  length of what follows (4), kind (1), length of the key (4), key, value
-// The end in the header moves after a change has been written: one that its writer did not live to finish
-// does not count. A log that is mostly history is written anew, elsewhere in the file, with another
-// generation.
+// The end in the header moves after a change has been written, so an unfinished change of a dead writer does
+// not count. A log that is mostly history is rewritten elsewhere in the file, with another generation.
 //
-// Locks are fcntl's, of open file descriptions: with those of processes, the close() of any other descriptor
-// of the file would free them, and threads would not exclude each other. Byte 0 is the lock of all contents.
-// Byte `first_user` + n is locked by user n as long as it lives: the kernel unlocks it, whatever that user
-// dies of, which is how a file left by a crashed run is told from one in use.
+// Locks are fcntl's, of open file descriptions. Locks of processes would be freed by the close() of any other
+// descriptor of the file, and would not exclude threads. Byte 0 locks the contents. User n locks byte
+// `first_user` + n as long as it lives; the kernel unlocks it however that user ends. So a file left by a
+// crashed run is told from one in use.
 //
 // A process forked from a user shares its locks, which would outlive the user. So the child of a fork closes
-// its copy of the descriptor before fork() returns there, and a user that leaves unlocks explicitly.
+// its copy of the descriptor before fork() returns there, and a leaving user unlocks explicitly.
 #pragma once
 
 #include "base/close_on_fork_fd.hpp"
@@ -32,37 +31,39 @@ class store_file {
  public:
   enum class change : std::uint8_t { set = 1, erase, append };
 
-  // Opens the file, makes it where there is none. Throws invalid_argument (no such directory, not a regular
-  // file, that of another user), resources, system.
+  // Opens the file, or creates it. Throws invalid_argument (no such directory, not a regular file, another
+  // user's file), resources, system.
   explicit store_file(const std::string& path);
   store_file(const store_file&) = delete;
   store_file& operator=(const store_file&) = delete;
-  ~store_file();  // leaves: the last user takes the file away
+  ~store_file();  // leaves: the last user removes the file
 
-  // False: somebody else has the lock, or another holder in this process has taken it through this object.
-  // Throws not_supported where the file system has no locks, invalid_argument in a process forked since.
+  // Returns false if another user has the lock, or another holder in this process has taken it through this
+  // object. Throws not_supported if the file system has no locks, invalid_argument in a process forked since.
   bool try_lock();
   void unlock() noexcept;
 
-  // The rest is called with the lock held.
+  // The functions below are called with the lock held.
 
-  // False: this file is no longer the one at the path, because its last user took it away; open another.
+  // Returns false if this file is no longer the one at the path, because its last user removed it: open
+  // another.
   bool is_at_path() const;
-  // Becomes a user. Where nobody is, the contents of those who were are thrown away. Throws invalid_argument
-  // when the file is something else.
+  // Becomes a user. If there is no other, earlier contents are dropped. Throws invalid_argument if the file
+  // is something else.
   void enter();
-  // Carries out what others have changed since the last time; true when that was anything. Throws peer_failed
-  // (somebody removed the file), protocol (it is damaged), system.
+  // Applies what others have changed since the last call; returns whether there was anything. Throws
+  // peer_failed (the file was removed), protocol (it is damaged), system.
   bool refresh(store_contents& contents);
-  // Records a change that `contents` has seen already. Throws resources (the disk is full) or system: nothing
-  // has then been changed in the file, and the next refresh() puts `contents` right.
+  // Records a change that `contents` already has. Throws resources (the disk is full) or system. The file is
+  // then unchanged, and the next refresh() corrects `contents`.
   void write(store_contents& contents, change kind, const std::string& key, std::string_view value);
 
-  // Of this user, different from all others of the file.
+  // The number of this user, different from all others of the file.
   std::uint64_t user() const noexcept { return user_; }
   bool is_alive(std::uint64_t user) const;
 
-  // Without the lock: whether refresh() may find something. May say no for a while on network file systems.
+  // Whether refresh() may find something; needs no lock. On network file systems it may return false for a
+  // while.
   bool may_have_changed() const noexcept;
   // For a watch on the file.
   int descriptor() const noexcept { return fd_.get(); }
@@ -93,9 +94,9 @@ class store_file {
   bool locked_ = false;
   std::uint64_t user_ = 0;  // 0: not entered
   header header_;
-  raw_header seen_{};             // as it is in the file
-  std::uint64_t read_to_ = 0;     // up to where `contents` has the log
-  std::uint64_t generation_ = 0;  // of what `contents` has; 0: of nothing
+  raw_header seen_{};             // as in the file
+  std::uint64_t read_to_ = 0;     // up to here `contents` has the log
+  std::uint64_t generation_ = 0;  // of what `contents` has; 0: nothing
   std::uint64_t compact_above_ = 0;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What tcp_store and its server say to each other, behind the handshake.
+// The messages between tcp_store and its server, after the handshake.
 //
-// A message is its length (4 bytes) and so many bytes. All requests have one form, and all answers another; a
-// request's number comes back with its answer, so that a wait holds up nothing behind it.
+// A message is its length (4 bytes) and that many bytes. All requests have one form, and all answers another.
+// An answer carries the number of its request, so that a wait delays nothing behind it.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct store_request {
   std::uint64_t timeout_ms = 0;
   std::int64_t amount = 0;  // of add
   std::string key;          // of count: the prefix
-  std::string value;        // of set, append; of compare_exchange: what is desired
+  std::string value;        // of set, append; of compare_exchange: the desired value
   std::string expected;     // of compare_exchange
 };
 
@@ -34,10 +34,10 @@ struct store_answer {
   std::string text;         // the value; or what went wrong
 };
 
-// Whole messages, length and all.
+// Encodes whole messages, including the length.
 std::string encode(const store_request& request);
 std::string encode(const store_answer& answer);
-// From a message without its length. Throws errc::protocol on anything that encode() does not make.
+// Decodes a message without its length. Throws errc::protocol on anything that encode() does not make.
 store_request decode_request(std::string_view message);
 store_answer decode_answer(std::string_view message);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The client: one connection, one task that reads answers, and requests that wait for theirs by number.
+// The client: one connection, one task that reads answers, and requests that wait for their answer by number.
 #include "base/text.hpp"
 #include "bootstrap/address.hpp"
 #include "bootstrap/connect_retry.hpp"
@@ -27,9 +27,9 @@ struct tcp_store::impl {
   struct pending {
     explicit pending(const boost::asio::any_io_executor& executor) : answered(executor) {}
     core::wakeup answered;
-    std::optional<store_answer> answer;  // still empty after the notice: the connection broke
+    std::optional<store_answer> answer;  // still empty after the notification: the connection broke
   };
-  // Takes a request's number out of the table when its coroutine ends, by whatever path.
+  // Removes a request's number from the table when its coroutine ends, by any path.
   struct entry {
     impl& of;
     std::uint64_t number;
@@ -101,7 +101,7 @@ std::string_view name_of(store_operation operation) {
 }  // namespace
 
 task<store_answer> tcp_store::impl::ask(store_request request, milliseconds timeout) {
-  // Who has no time to wait for a key must still wait for the answer that it is not there.
+  // A caller without time to wait for a key must still wait for the answer that it does not exist.
   const milliseconds for_answer = timeout.count() == 0 ? milliseconds(10'000) : timeout;
   const core::time_point deadline = core::deadline_after(for_answer);
   const bool waits = timeout.count() > 0 && (request.operation == store_operation::get ||

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The server: behind its acceptor a task for each connection, and one for each request, before one
-// memory_store.
+// The server: an acceptor, a task for each connection and for each request, and one memory_store.
 #include "base/log.hpp"
 #include "base/text.hpp"
 #include "base/unique_fd.hpp"
@@ -111,7 +110,7 @@ task<> tcp_store_server::impl::serve(core::stream_socket socket) {
       stream.send(bootstrap::encode(refusal));
     }
   } catch (const error& e) {
-    // A client that dies is its rank's affair; one that talks nonsense is ours to report.
+    // Its rank reports a client that dies; this process reports one that breaks the protocol.
     if (e.code() == errc::protocol)
       base::log_warning(fmt::format("{}: dropped a client: {}", local->name(), e.what()));
   }
@@ -196,7 +195,7 @@ task<> tcp_store_server::drain(std::chrono::milliseconds timeout) {
 
 namespace {
 
-// A socket that listens at `at`, or none because the address is not of this host.
+// Returns a socket that listens at `at`, or none if the address is not of this host.
 base::unique_fd listen_at(const tcp::endpoint& at, const std::string& place) {
   const int family = at.protocol().family();
   base::unique_fd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -237,7 +236,7 @@ task<std::unique_ptr<tcp_store_server>> tcp_store_server::listen(asio::any_io_ex
     if (addresses.empty()) bootstrap::throw_needs_secret(fmt::format("the store's address {}", place));
   } else if (!bootstrap::is_numeric(host) && host != "localhost" &&
              std::ranges::all_of(addresses, on_loopback)) {
-    // Many a host knows its own name as 127.0.1.1 only, while the other hosts know its real address.
+    // Many hosts know their own name as 127.0.1.1 only, while others know their real address.
     addresses = bootstrap::every_address(port);
   }
 
@@ -268,7 +267,7 @@ std::unique_ptr<tcp_store_server> tcp_store_server::adopt(asio::any_io_executor 
   if (::getsockopt(fd.get(), SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0 ||
       ::getsockname(fd.get(), at.data(), &address_length) != 0 ||
       (at.data()->sa_family != AF_INET && at.data()->sa_family != AF_INET6)) {
-    fd.release();  // somebody else's, then
+    fd.release();  // it does not belong to this object then
     throw error(
         errc::invalid_argument,
         fmt::format(

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The algorithms: a file in coll/algorithms/ and a row here for each.
+// The algorithms of collectives: a file in coll/algorithms/ and a row here for each.
 //
-// Prepared data go in and finished data come out of all_reduce_*; the other reductions are finished by their
-// caller, but for those on a collective segment (*_shared_memory), which also take halves as they are and
-// round them once.
+// all_reduce_* takes prepared data and returns finished data. The callers of the other reductions finish
+// them, except those on a collective segment (*_shared_memory). These also take halves as they are and round
+// them once.
 #pragma once
 
 #include "coll/blocks.hpp"
@@ -17,14 +17,14 @@
 
 namespace tutti::coll {
 
-// What is to be reduced. The contribution of this rank is at `input`, the result goes to `data`; the two may be
-// the same, and do not overlap otherwise. Only of a reduce may `data` be null, on ranks that are not the root;
-// where it is not, it may be written over.
+// The arguments of a reduction. This rank's contribution is at `input`, the result goes to `data`. The two
+// may be the same; otherwise they do not overlap. `data` may be null only for a reduce, on ranks other than
+// the root. If it is not null there, the algorithm may overwrite it.
 struct reduce_call {
   reduce_call(void* d, const void* in, std::size_t n, std::size_t bytes, element_type t,
               const detail::reduction& o, int all) noexcept
       : data(d), input(in), count(n), element_bytes(bytes), type(t), op(o), ranks(all) {}
-  // Where an algorithm works in place.
+  // For algorithms that work in place.
   void copy_input() noexcept {
     move_bytes(data, input, count * element_bytes);
     input = data;
@@ -35,11 +35,11 @@ struct reduce_call {
   std::size_t element_bytes;
   element_type type;
   detail::reduction op;
-  int ranks;  // whose contributions there are: what avg divides by
+  int ranks;  // the number of contributions, by which avg divides
 };
 
-// What the algorithms of each collective are given. Every buffer is where the call has it; `own_bytes`: of this rank's
-// block, for ranks that do not know all blocks.
+// The parameters of each collective's algorithms. Every buffer is where the call has it. `own_bytes` is the
+// size of this rank's block, for ranks that do not know all blocks.
 template <operation_kind Kind>
 struct algorithm_form;
 template <>
@@ -72,7 +72,7 @@ template <>
 struct algorithm_form<operation_kind::all_gather> {
   using type = task<>(collective c, const void* block, void* data, blocks parts);
 };
-// `r.data`: this rank's block, which may lie where it lies in the input.
+// `r.data` is this rank's block, which may be its place in the input.
 template <>
 struct algorithm_form<operation_kind::reduce_scatter> {
   using type = task<>(collective c, reduce_call r, blocks parts);
@@ -90,10 +90,10 @@ struct algorithm_form<operation_kind::scan> {
 template <>
 struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation_kind::scan> {};
 
-// The rows, in the order of kinds: of one kind's the first that fits is taken, from the top. An algorithm applies from so
-// many ranks, up to so many bytes (of one rank's whole vector; of blocks, of the largest buffer), where it has what it
-// needs (coll/choice.hpp). Switch points measured with perf/ on two cores over shared memory where perf/NOTES.md says so;
-// the others are MPICH's usual ones.
+// The rows, grouped by kind in the order of kinds: the first row of a kind that fits is taken. An algorithm
+// has a minimal number of ranks, a maximal number of bytes, and needs (coll/choice.hpp). Bytes are those of
+// one rank's whole vector; for blocks, of the largest buffer. Where perf/NOTES.md says so, switch points were
+// measured with perf/ on two cores over shared memory; the others are MPICH's usual ones.
 // clang-format off
 #define TUTTI_ALGORITHM_ROWS(ROW)                                                                                         \
 /*    kind            name                coroutine                      needs                 ranks  bytes            */ \
@@ -148,7 +148,7 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
 TUTTI_ALGORITHM_ROWS(TUTTI_DECLARE)
 #undef TUTTI_DECLARE
 
-// The coroutine of an algorithm that the collective has.
+// The coroutine of an algorithm of the collective.
 template <operation_kind Kind>
 auto* coroutine_of(algorithm a) noexcept {
   using form = typename algorithm_form<Kind>::type;
@@ -161,8 +161,8 @@ auto* coroutine_of(algorithm a) noexcept {
   return found;
 }
 
-// What algorithms have in common: blocks go round. The block that this rank has in its place is `own`: its own
-// number, or any that is one more than the left neighbour's.
+// Passes all blocks round a ring; shared by several algorithms. The block that this rank has in place is
+// `own`: its own number, or any that is one more than the left neighbour's.
 task<> pass_blocks_round(collective c, void* data, blocks parts, int own);
 
 }  // namespace tutti::coll

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the blocks of the ranks lie in one buffer: one behind the other, in the order of the ranks.
+// blocks: the positions of all ranks' blocks in one buffer, in rank order without gaps.
 #pragma once
 
 #include <cstddef>
@@ -14,13 +14,13 @@ class blocks {
     b.each_ = each;
     return b;
   }
-  // ends[i] is where block i ends, in bytes. Outlives this and its copies.
+  // ends[i] is the end of block i in bytes. The array outlives this and its copies.
   static blocks uneven(const std::size_t* ends) noexcept {
     blocks b;
     b.ends_ = ends;
     return b;
   }
-  // `count` elements in `parts` blocks as equal as can be: the first ones are one element longer.
+  // `count` elements in `parts` blocks of almost equal size: the first ones are one element longer.
   static blocks split(std::size_t count, int parts, std::size_t element_bytes) noexcept {
     blocks b;
     b.each_ = count / static_cast<std::size_t>(parts) * element_bytes;
@@ -35,9 +35,9 @@ class blocks {
     return n * each_ + (n < longer_ ? n : longer_) * element_bytes_;
   }
   std::size_t bytes(int i) const noexcept { return begin(i + 1) - begin(i); }
-  // Of blocks first to last - 1.
+  // The bytes of blocks first to last - 1.
   std::size_t bytes(int first, int last) const noexcept { return begin(last) - begin(first); }
-  // Of the longest of `n` blocks.
+  // The size of the longest of `n` blocks.
   std::size_t longest(int n) const noexcept {
     std::size_t most = 0;
     for (int i = 0; i < n; ++i) most = bytes(i) > most ? bytes(i) : most;

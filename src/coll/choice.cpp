@@ -36,7 +36,7 @@ constexpr row table[] = {
 #undef TUTTI_ROW
 };
 
-// Each of its algorithms once, in the order of their values.
+// Each algorithm once, in the order of their values.
 constexpr auto every_algorithm = [] {
   struct {
     std::array<algorithm, std::size(table)> names{};
@@ -48,7 +48,7 @@ constexpr auto every_algorithm = [] {
   return all;
 }();
 
-// The uneven forms have the algorithms of the even ones that can do them.
+// The uneven forms use those algorithms of the even forms that can do them.
 kind even_form(kind k) noexcept { return detail::row_of(k).even; }
 
 std::optional<kind> kind_named(std::string_view name) noexcept {
@@ -154,7 +154,7 @@ const char* text_of(needs need) noexcept {
 
 static_assert(std::ranges::is_sorted(table, {}, [](const row& r) { return r.when.kind; }));
 
-// The rows of one kind, which stand together.
+// The rows of one kind, which are adjacent.
 std::span<const row> rows_of(kind k) noexcept {
   static constexpr auto first = [] {
     std::array<std::uint8_t, std::size(detail::operation_rows) + 1> at{};

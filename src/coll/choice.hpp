@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which algorithm a collective uses, by kind, bytes, ranks and hosts: from the rows of coll/algorithms.hpp.
+// Chooses the algorithm of a collective by kind, bytes, ranks and hosts, from the rows of
+// coll/algorithms.hpp.
 #pragma once
 
 #include "comm/topology.hpp"
@@ -18,18 +19,18 @@ namespace tutti::coll {
 using detail::name_of;
 using detail::operation_kind;
 
-// What the choice depends on; the same on all ranks.
+// The input of the choice; the same on all ranks.
 struct situation {
   operation_kind kind{};
   std::size_t bytes = 0;  // of one rank's whole vector; for blocks, of the largest buffer
   int ranks = 1;
   bool hierarchy = false;   // several hosts, some with several ranks
-  bool even_hosts = false;  // all with the same number
+  bool even_hosts = false;  // all hosts have the same number of ranks
   bool even_blocks = true;
-  bool shared_memory = false;  // there is a segment, or it is worth its making
+  bool shared_memory = false;  // there is a segment, or making one pays
 };
 
-// What an algorithm needs, beside ranks.
+// What an algorithm needs besides a number of ranks.
 enum class needs : std::uint8_t {
   nothing,
   even_blocks,
@@ -41,17 +42,17 @@ enum class needs : std::uint8_t {
 
 struct rule {
   operation_kind kind{};
-  bool hierarchy = false;  // only in a world of two levels
-  int ranks = 0;           // at least
-  std::size_t bytes = 0;   // at most
+  bool hierarchy = false;  // only with several hosts, some with several ranks
+  int ranks = 0;           // minimum
+  std::size_t bytes = 0;   // maximum
   algorithm use{};
 };
 
 bool has(operation_kind kind, algorithm a) noexcept;
-// Whether the collective has the algorithm, and it can do this one.
+// Whether the collective has the algorithm, and it can do this call.
 bool fits(algorithm a, const situation& s) noexcept;
 
-// One line per rule, in the order in which they are tried, before the built-in ones; # begins a comment:
+// Parses one rule per line. Rules are tried in order, before the built-in ones; # begins a comment:
 //   all_reduce ranks>=2 bytes<=65536 recursive_doubling
 //   all_reduce ranks>=4 bytes<=any ring hierarchical
 // Throws errc::invalid_argument naming `source` and the line.
@@ -59,9 +60,9 @@ std::vector<rule> parse_rules(std::string_view text, const std::string& source);
 std::string text_of(std::span<const rule> rules);
 std::vector<rule> built_in_rules();
 
-// `wanted` by the call, else TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial), else the rules of the
-// file TUTTI_TUNING, else the built-in ones. Throws errc::invalid_argument when `wanted` does not fit, or
-// what the environment says makes no sense.
+// Chooses in this order: `wanted` by the call; TUTTI_ALGORITHMS (all_reduce=ring,broadcast=binomial); the
+// rules of the file TUTTI_TUNING; the built-in rows. Throws errc::invalid_argument if `wanted` does not fit,
+// or a variable is invalid.
 algorithm choose(const situation& s, algorithm wanted);
 
 }  // namespace tutti::coll

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an algorithm works with: some ranks of a communicator, one place in its order of collectives, and
-// transfers.
+// collective: what an algorithm works with: some ranks of a communicator, one place in its order of
+// collectives, and transfers.
 //
-// An algorithm is a coroutine on these transfers. Its frame is recycled, its temporary memory is on loan from
-// the communicator: in steady state nothing is allocated. Destroying the frame takes every transfer back.
+// An algorithm is a coroutine on these transfers. Its frame is recycled and its temporary memory is lent by
+// the communicator, so nothing is allocated in steady state. Destroying the frame takes every transfer back.
 #pragma once
 
 #include "comm/communicator_state.hpp"
@@ -20,7 +20,7 @@ class collective {
   collective(comm::communicator_state& c, std::uint32_t sequence, const p2p::fingerprint& print) noexcept
       : comm_(&c), sequence_(sequence), print_(print), rank_(c.rank()), size_(c.size()) {}
 
-  // The same collective among some of the ranks: `members` are ranks of the communicator and outlive the
+  // The same collective among some of the ranks. `members` are ranks of the communicator and outlive the
   // algorithm; `rank` is this rank's place among them.
   collective among(std::span<const int> members, int rank) const noexcept {
     collective part = *this;
@@ -38,7 +38,7 @@ class collective {
   std::uint32_t sequence() const noexcept { return sequence_; }
   const p2p::fingerprint& print() const noexcept { return print_; }
 
-  // Transfers of one collective between the same two ranks match in the order in which they are started.
+  // Transfers of one collective between the same two ranks match in the order in which they start.
   p2p::sending send(int rank, const void* data, std::size_t bytes) const noexcept {
     return p2p::sending(comm_->endpoint(), comm_->collective_context(), world_rank(rank),
                         static_cast<int>(sequence_), data, bytes, print_);
@@ -56,7 +56,7 @@ class collective {
   comm::communicator_state* comm_;
   std::uint32_t sequence_;
   p2p::fingerprint print_;
-  const int* members_ = nullptr;  // null: all
+  const int* members_ = nullptr;  // null: all ranks
   int rank_;
   int size_;
 };

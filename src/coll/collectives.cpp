@@ -62,7 +62,7 @@ class collective_operation_state final : public core::completion, public comm::r
     };
   }
 
-  // True: complete already. `make` makes the coroutine that carries it out.
+  // Returns true if already complete. `make` makes the coroutine that carries it out.
   template <class Make>
   bool start(const Make& make) noexcept {
     comm_.add(*this);
@@ -94,7 +94,7 @@ class collective_operation_state final : public core::completion, public comm::r
     return fmt::format("{} #{}", name_of(operation_.what().kind), sequence_);
   }
 
-  // Takes it out of everything; the body's transfers are taken back.
+  // Removes it from all lists; the transfers of its body are taken back.
   void detach() noexcept {
     static_cast<base::list_hook<comm::running_tag>&>(*this).unlink();
     static_cast<base::list_hook<core::waiting_tag>&>(*this).unlink();
@@ -111,7 +111,7 @@ class collective_operation_state final : public core::completion, public comm::r
     if (failure() != errc::success) {
       const errc why = failure();
       std::string text = take_text();
-      // A failure that this rank found first fails the collective on all ranks.
+      // A failure found first by this rank fails the collective on all ranks.
       if (!comm_.ends(sequence_)) {
         text = base::error_text([&] { return fmt::format("{} on {}: {}", describe(), comm_.name(), text); });
         comm_.fail(why, text, true, p2p::extent::one, comm_.first_open(sequence_));
@@ -145,9 +145,9 @@ class collective_operation_state final : public core::completion, public comm::r
 };
 static_assert(sizeof(collective_operation_state) <= operation_state::running_bytes);
 
-// Nothing to move: the same on all ranks, as the fingerprint says.
+// Whether there is nothing to move: the same on all ranks, as the fingerprint ensures.
 bool is_empty(const communicator_state& c, const call& what) noexcept {
-  if (what.on_device()) return false;  // its stream is to be waited for
+  if (what.on_device()) return false;  // it must wait for its stream
   if (what.kind == operation_kind::barrier) return c.size() == 1;
   const detail::operation_row& row = detail::row_of(what.kind);
   return row.of == detail::family::collective && !row.uneven() && agreed_buffer(what).count == 0;
@@ -175,8 +175,8 @@ plan plan_of(communicator_state& c, const call& what) {
   return {comm::fingerprint_of(d), static_cast<algorithm>(d.algorithm)};
 }
 
-// Few bytes on a collective segment that is free: often over before an operation state would be made. True:
-// complete.
+// Runs an operation with few bytes on a free collective segment, which often ends before an operation state
+// is needed. Returns true if complete.
 bool start_posting(operation_state& state, communicator_state& c, const collective& place,
                    const posted& what) {
   comm::collective_segment& b = c.shared_segment();
@@ -257,7 +257,8 @@ void abandon_collective(operation_state&, void* which) noexcept {
   if (!c.detached()) c.recorder().end(m->record, flight::state::cancelled);
   const std::uint32_t sequence = m->sequence(), first = c.first_open(sequence);
   m->detach();
-  // Also when it had failed, and nobody had been told yet. Before the body goes: what it tells comes after that.
+  // Also if it had failed and nobody had been told yet. Before the body is destroyed: its messages come after
+  // this one.
   if (!complete && !c.ends(sequence)) c.fail(errc::cancelled, text, true, p2p::extent::one, first);
   m->~collective_operation_state();
 }

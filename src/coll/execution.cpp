@@ -40,7 +40,7 @@ std::uint64_t hash_of(const detail::counts_view& counts) noexcept {
 
 // ---- blocks ----
 
-// The ends of uneven blocks in bytes, in memory on loan.
+// The ends of uneven blocks in bytes, in lent memory.
 blocks laid_out(const detail::counts_view& counts, std::size_t element_bytes,
                 comm::scratch_pool::lease& memory) {
   auto* const ends = reinterpret_cast<std::size_t*>(memory.data());
@@ -108,7 +108,7 @@ struct accumulator {
     bytes = type == given ? given_bytes : sizeof(float);
   }
   bool same() const noexcept { return type == given; }
-  // This rank's prepared contribution.
+  // Loads this rank's prepared contribution.
   void load(const call& w, const void* from, void* to, std::size_t count) const noexcept {
     if (count == 0) return;
     if (same()) return prepare(w.op, type, from, to, count, bytes);
@@ -167,7 +167,7 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
   const accumulator elements(*w, a);
   const bool is_root = c.rank() == w->peer;
   const std::size_t count = w->in.count;
-  // The input stays as it is: it can be used where it lies.
+  // The input stays unchanged: it can be used in place.
   const bool in_as_it_is = elements.same() && is_prepared(*w);
   auto memory = c.scratch().take(in_as_it_is ? 0 : count * elements.bytes);
   if (!in_as_it_is) elements.load(*w, w->in.data, memory.data(), count);
@@ -222,7 +222,7 @@ task<> scan_body(const call* w, collective c, algorithm a) {
 // ---- communicators ----
 
 // Context numbers of communicators must differ where any two share a rank. The parent's rank 0 gives them
-// out, from a sequence of its own: no two ranks ever give the same.
+// out, from a sequence of its own (counter * size + rank): no two ranks ever give the same.
 struct proposal {
   std::int32_t color = 0;
   std::int32_t key = 0;
@@ -242,7 +242,8 @@ task<> group_body(operation_state* op, collective c) {
   auto memory = c.scratch().take(static_cast<std::size_t>(c.size()) * sizeof(std::uint32_t));
   auto* const ids = reinterpret_cast<std::uint32_t*>(memory.data());
   ids[c.rank()] = c.rank() == 0 ? c.comm().of_world().next_communicator_id() : 0;
-  // Rank 0's number is what is needed. A rank that has heard from all others knows that all called the same.
+  // Only rank 0's number is needed. But a rank that has heard from all others knows that all made the same
+  // call.
   co_await all_gather_bruck(c, ids + c.rank(), ids, blocks::even(sizeof(std::uint32_t)));
   const std::uint32_t id = ids[0];
   std::vector<int> ranks;
@@ -278,7 +279,7 @@ task<> split_body(operation_state* op, collective c) {
       made(c, all[0].id, fmt::format("{}/split{}.{}", c.comm().name(), all[0].id, w.peer), std::move(ranks)));
 }
 
-// Bytes of a whole vector; 0 where ranks know only their own block: all must come to the same choice.
+// Bytes of a whole vector. 0 if ranks know only their own block: all must make the same choice.
 std::size_t agreed_bytes(const communicator_state& c, const call& what, const operation_row& row) noexcept {
   if (row.uneven())
     return !row.counts_known() ? 0 : row.in == shape::blocks ? what.in.bytes() : what.out.bytes();
@@ -286,7 +287,7 @@ std::size_t agreed_bytes(const communicator_state& c, const call& what, const op
   return agreed_buffer(what).bytes() * (is_block ? static_cast<std::size_t>(c.size()) : 1);
 }
 
-// What the choice of an algorithm depends on.
+// The input of the choice of an algorithm.
 situation situation_of(const communicator_state& c, const call& what) {
   const operation_row& row = detail::row_of(what.kind);
   situation s;
@@ -297,7 +298,7 @@ situation situation_of(const communicator_state& c, const call& what) {
   s.even_blocks = !row.uneven();
   s.bytes = agreed_bytes(c, what, row);
   // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
-  // the others it must be worth its making.
+  // the others, making it must pay.
   s.shared_memory = c.shares_memory() && (row.reduces || what.prepared != nullptr || c.segment_pays() ||
                                           what.wanted == algorithm::shared_memory);
   return s;
@@ -380,7 +381,7 @@ task<> body_of(operation_state* op, const collective& c, algorithm with) {
   }
 }
 
-// In its turn; where no segment can be had, with another algorithm.
+// Runs in its turn; if no segment can be made, with another algorithm.
 task<> on_segment(operation_state* op, collective c) {
   comm::collective_segment& b = c.segment();
   comm::collective_segment::turn turn(b);
@@ -399,7 +400,8 @@ task<> on_segment(operation_state* op, collective c) {
   co_await body_of(op, c, choose(s, algorithm::automatic));
 }
 
-// The ranks compare their calls, and find out who has not called, while devices carry it out.
+// The ranks compare their calls, and find out which rank has not called, while devices carry out the
+// operation.
 task<> on_devices(operation_state* op, collective c) {
   scope both;
   both.spawn(detail::communicator_part_of(op->what()).execute(*op));

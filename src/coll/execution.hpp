@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a call and an algorithm to the coroutine that does it: what surrounds the algorithm, local copies,
+// Makes the coroutine of a call from its algorithm: the local steps around the algorithm, copies,
 // accumulators of another type, and the new communicators of group, split and duplicate.
 #pragma once
 
@@ -11,12 +11,12 @@
 
 namespace tutti::coll {
 
-// The buffer of this rank whose type, and of even blocks whose count, all ranks must agree on.
+// The buffer of this rank whose type all ranks must agree on, and its count if blocks are even.
 inline const detail::buffer_view& agreed_buffer(const detail::call& what) noexcept {
   return detail::row_of(what.kind).agreed == detail::side::in ? what.in : what.out;
 }
 
-// What all ranks must agree on, with the algorithm chosen for it. Throws what choose() throws.
+// Describes what all ranks must agree on, including the algorithm chosen. Throws what choose() throws.
 comm::collective_description describe_call(comm::communicator_state& c, const detail::call& what);
 
 // The task refers to `op` until it ends.

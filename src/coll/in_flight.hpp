@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A few transfers in flight at a time: enough to keep links busy, few enough that a rank's memory stays
-// bounded.
+// in_flight: a few transfers at a time: enough to keep links busy, few enough to bound a rank's memory.
 #pragma once
 
 #include "p2p/transfer.hpp"
@@ -13,20 +12,21 @@
 
 namespace tutti::coll {
 
-// Transfers stay where they are made, so std::optional::emplace() gets this, and make() makes it in its
-// place.
+// Constructs a transfer in place: transfers do not move. std::optional::emplace() takes this, and its
+// conversion calls make().
 template <class Make>
 struct made_in_place {
   const Make& make;
   operator std::invoke_result_t<const Make&>() const { return make(); }
 };
 
-// Used as: for each transfer { co_await window.make_room(); window.start([&] { return c.send(...); }); }
-//          co_await window.drain();
+// Use:
+//   for each transfer { co_await window.make_room(); window.start([&] { return c.send(...); }); }
+//   co_await window.drain();
 template <class Transfer, std::size_t Most = 4>
 class in_flight {
  public:
-  // The oldest one, when all places are taken.
+  // Waits for the oldest transfer if all places are taken.
   task<> make_room() {
     if (places_[next_]) {
       co_await *places_[next_];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectors, and how each type of element gets into them and out again. A part of kernel_loops.hpp, which
+// Vectors, and how each element type is loaded into and stored from them. A part of kernel_loops.hpp, which
 // includes it where the instruction set is chosen.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace tutti::coll {
 namespace {
 
-// `N` elements of T in a vector; one is a vector too.
+// A vector of `N` elements of T; N may be 1.
 template <class T, std::size_t N>
 struct vector {
   typedef T type __attribute__((vector_size(N * sizeof(T))));
@@ -34,8 +34,8 @@ TUTTI_INLINE void store(V v, std::byte* to) {
 template <std::size_t N>
 TUTTI_INLINE lanes<std::uint32_t, N> load_zero_extended(const std::byte* from) {
   const auto v = load<lanes<std::uint16_t, N>>(from);
-  // g++ 12 spends four instructions on __builtin_convertvector; and in the plain forms for AVX-512
-  // instead of the masked ones ("maskz", of all) it sees something uninitialised.
+  // g++ 12 uses four instructions for __builtin_convertvector. The plain AVX-512 intrinsics make it warn of
+  // uninitialised values; the masked ones ("maskz", with all lanes) do not.
 #if TUTTI_VECTOR_BYTES >= 64
   if constexpr (N == 16) return (lanes<std::uint32_t, N>)_mm512_maskz_cvtepu16_epi32(0xffff, (__m256i)v);
 #endif
@@ -60,7 +60,7 @@ TUTTI_INLINE void store_low_halves(lanes<std::uint32_t, N> v, std::byte* to) {  
   store(__builtin_convertvector(v, lanes<std::uint16_t, N>), to);
 }
 
-// Which NaN an addition of two gives depends on how the compiler orders them.
+// The NaN that an addition of two NaNs returns depends on the compiler's order of the operands.
 template <class V>
 TUTTI_INLINE V without_payload(V v) {
   using T = std::remove_cvref_t<decltype(v[0])>;
@@ -71,7 +71,7 @@ TUTTI_INLINE V without_payload(V v) {
   return v;
 }
 
-// Elements that are computed as they are stored.
+// Elements that are computed in the type that they are stored in.
 template <class T>
 struct plain {
   using computed = T;
@@ -140,9 +140,9 @@ struct float16_element {
     using U = lanes<std::uint32_t, N>;
     const U half = load_zero_extended<N>(from);
     const U sign = (half & 0x8000) << 16;
-    const U magnitude = (half & 0x7fff) << 13;  // exponent and fraction in a float's places
+    const U magnitude = (half & 0x7fff) << 13;  // exponent and fraction at a float's positions
     const U normal = magnitude + (112U << 23);
-    // Fractions without an exponent: lent the smallest one, which is taken away again.
+    // A fraction without an exponent gets the smallest one, which is then subtracted again.
     const U subnormal = (U)((F)(magnitude + (113U << 23)) - (F)(U{} + (113U << 23)));
     const U special = (normal + (112U << 23)) | (magnitude > (31U << 23) ? U{} + 0x400000 : U{});
     return (F)(sign | (magnitude < (1U << 23) ? subnormal : magnitude >= (31U << 23) ? special : normal));
@@ -162,7 +162,7 @@ struct float16_element {
     const U sign = (bits >> 16) & 0x8000;
     const U magnitude = bits & 0x7fffffff;
     const U normal = (magnitude - (112U << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13;
-    // In the sum with 0.5 the last bit is worth the smallest half: the addition rounds.
+    // In the sum with 0.5 the last bit has the value of the smallest half, so the addition rounds.
     const U subnormal = (U)((F)magnitude + 0.5F) - (U)(F{} + 0.5F);
     const U special = magnitude > 0x7f800000 ? 0x7e00 | ((magnitude >> 13) & 0x3ff) : U{} + 0x7c00;
     const U rounded = magnitude < 0x38800000 ? subnormal : magnitude >= 0x47800000 ? special : normal;

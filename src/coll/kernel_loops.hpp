@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops over elements, written once with the vector types that g++ and clang++ share, and compiled by
-// each kernels_*.cpp for its instruction set, which it describes with macros:
+// The loops over elements, written once with the vector types that g++ and clang++ share. Each kernels_*.cpp
+// compiles them for its instruction set, which it describes with macros:
 //   TUTTI_KERNELS         the table to define
 //   TUTTI_KERNELS_NAME, TUTTI_KERNELS_USABLE   its first members
 //   TUTTI_VECTOR_BYTES    the size of a vector
-//   TUTTI_KERNELS_TARGET  the instructions; without it those that the whole library is compiled for
+//   TUTTI_KERNELS_TARGET  the instructions; without it those of the whole library
 //
-// Only code of this file and of kernel_elements.hpp may be compiled for more than the library is: a function
-// that the linker could take for all would end the program on a lesser processor. Hence one unnamed
-// namespace, everything inlined, and nothing of the standard library but types. Bits are the same everywhere
-// because nothing is contracted (-ffp-contract=off), vectors and what is left over run the same code, and
-// NaNs are replaced at the end.
+// Only code of this file and of kernel_elements.hpp may be compiled for more instructions than the library.
+// The linker could otherwise merge such a function with one of the library, which would then fail on a lesser
+// processor. Hence everything is inlined in one unnamed namespace, and only types of the standard library are
+// used.
+//
+// All instruction sets give the same bits: nothing is contracted (-ffp-contract=off), the remainder runs the
+// same code as the vectors, and NaNs are replaced at the end.
 #pragma once
 
 #include "coll/kernels.hpp"
@@ -42,7 +44,7 @@ namespace {
 
 constexpr std::size_t unrolled = 4;  // vectors in flight
 
-// (a + bi)(c + di) of neighbouring lanes.
+// (a + bi)(c + di) for neighbouring lanes.
 template <class T, std::size_t N>
 TUTTI_INLINE lanes<T, N> complex_product(lanes<T, N> a, lanes<T, N> b) {
   using U = lanes<std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>, N>;
@@ -80,8 +82,8 @@ TUTTI_INLINE lanes<typename Element::computed, N> apply(lanes<typename Element::
   } else {
     const auto further = Kind == reduce_kind::min ? b < a : a < b;
     if constexpr (std::is_floating_point_v<T>) {
-      // A NaN stays, and so does it once it is `a`: comparisons with it are false. Of two equal numbers,
-      // which are zeros if they differ at all, min takes the sign of either and max that of both.
+      // A NaN in either operand gives a NaN, because comparisons with it are false. Equal numbers that differ
+      // are zeros: min takes either sign, max the sign of both.
       using M = decltype(a < b);
       const auto chosen = (further | (b != b)) ? b : a;
       const auto equal = Kind == reduce_kind::min ? (M)a | (M)b : (M)a & (M)b;
@@ -92,8 +94,8 @@ TUTTI_INLINE lanes<typename Element::computed, N> apply(lanes<typename Element::
   }
 }
 
-// As many elements as fill `Unroll` vectors of N values, again and again. `Inputs`: how many there are, 0:
-// any number.
+// Processes blocks that fill `Unroll` vectors of N values. `Inputs` is the number of inputs; 0 for any
+// number.
 template <class Element, reduce_kind Kind, std::size_t Inputs, std::size_t N, std::size_t Unroll>
 TUTTI_INLINE void fold_blocks(const std::byte* const* inputs, std::size_t n, std::byte* out,
                               std::size_t count, typename Element::computed divisor, std::size_t& i) {

@@ -22,7 +22,8 @@ std::span<const kernels* const> all_kernels() noexcept {
 }
 
 const kernels& current_kernels() noexcept {
-  const kernels* chosen = current.load(std::memory_order_relaxed);  // constants: nothing else is published
+  // relaxed: the tables are constants, so nothing else is published
+  const kernels* chosen = current.load(std::memory_order_relaxed);
   if (chosen == nullptr) {
     for (const kernels* each : all_kernels())
       if (each->usable()) chosen = each;

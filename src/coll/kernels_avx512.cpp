@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element loops for AVX-512 as servers have had it since 2017.
+// The element loops for AVX-512 of servers since 2017.
 #if defined(__x86_64__)
 #define TUTTI_KERNELS avx512_kernels
 #define TUTTI_KERNELS_NAME "AVX-512"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The element loops for any processor: 16-byte vectors, which the compiler spells out where there are none.
+// The element loops for any processor: 16-byte vectors, which the compiler expands where there are none.
 #define TUTTI_KERNELS baseline_kernels
 #define TUTTI_KERNELS_NAME "baseline"
 #define TUTTI_KERNELS_USABLE true

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bytes from one place of this rank's memory to another.
+// Copies bytes within this rank's memory.
 #pragma once
 
 #include <cstddef>

@@ -23,14 +23,14 @@ element_type unsigned_of(element_type type) noexcept {
   }
 }
 
-// What the kernels need to know of a block of elements; they have no loop that would do the same as another.
+// What the kernels need to know about a block of elements. No two of their loops do the same.
 struct elements {
   reduce_kind kind;
   element_type type;
   std::size_t count;
 
   elements(reduce_kind k, element_type t, std::size_t n) noexcept : kind(k), type(t), count(n) {
-    if (kind == reduce_kind::premul_sum) kind = reduce_kind::sum;  // of what was multiplied already
+    if (kind == reduce_kind::premul_sum) kind = reduce_kind::sum;  // already multiplied
     if (type == element_type::boolean) {                           // one byte, 0 or 1
       type = element_type::uint8;
       if (kind == reduce_kind::min) kind = reduce_kind::band;

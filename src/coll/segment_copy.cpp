@@ -54,7 +54,7 @@ class movement_rounds {
   }
 
  private:
-  // -1: a step is possible; else a rank that must go on before.
+  // Returns -1 if a step is possible, otherwise a rank that must progress first.
   int lacking() noexcept {
     int first = -1;
     if (ended_ < staged_) {
@@ -77,7 +77,7 @@ class movement_rounds {
     return end_of(staged_);
   }
   int missing(std::uint64_t end) noexcept {
-    // What a rank says is of this operation only when it is at it.
+    // A rank's words are of this operation only when it has arrived at it.
     if (const int rank = others_.poll(); rank >= 0) return rank;
     if (others_.found_mismatch()) return c_.rank();
     const int first = w_.root < 0 ? 0 : w_.root;
@@ -86,7 +86,7 @@ class movement_rounds {
       if (r != c_.rank() && b_.progress_of(r).staged.load(std::memory_order_acquire) < end) return r;
     return -1;
   }
-  // Bytes of a block of `all` bytes that move in a round.
+  // The bytes of a block of `all` bytes that move in a round.
   std::size_t in_round(std::size_t all, std::size_t round) const noexcept {
     const std::size_t begin = round * piece_;
     return begin < all ? std::min(piece_, all - begin) : 0;
@@ -96,7 +96,7 @@ class movement_rounds {
     if (bytes > 0) b_.write(b_.at(to), block + round * piece_, bytes);
   }
 
-  // Where in a round's place lies what `giver` has for `reader`.
+  // The offset, in a round's place, of the data of `giver` for `reader`.
   std::size_t segment(int giver, int reader) const noexcept {
     return w_.to_each ? static_cast<std::size_t>((reader - giver - 1 + c_.size()) % c_.size()) * piece_ : 0;
   }
@@ -135,7 +135,7 @@ class movement_rounds {
   const collective& c_;
   comm::collective_segment& b_;
   const segment_movement& w_;
-  arrivals others_;  // who is read from
+  arrivals others_;  // the ranks that this one reads from
   std::size_t segments_ = 1;
   std::size_t piece_ = 0;
   std::size_t rounds_ = 0;
@@ -150,7 +150,7 @@ class movement_rounds {
 
 constexpr std::size_t direct_piece = 256 * 1024;
 
-// Everyone reads what it is to have from where its giver has it.
+// Every rank reads its data where their giver has them.
 task<> move_directly(collective c, const segment_movement* w, const memory_of_others* others) {
   comm::collective_segment& b = c.segment();
   const std::uint64_t end = b.take(64) + 64;  // nothing is written there

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long blocks on a collective segment, in rounds: each rank that has something to give stages a piece of it,
-// and reads pieces of others while they are in cache. What lies in memory that all can read is not staged.
+// Copies long blocks on a collective segment, in rounds. Each giving rank stages a piece, and each rank reads
+// pieces of others while they are in cache. Data in memory that all can read are not staged.
 #pragma once
 
 #include "coll/blocks.hpp"
@@ -12,23 +12,23 @@
 namespace tutti::coll {
 
 struct segment_movement {
-  int root = -1;                     // who alone gives; -1: all do
-  bool to_each = false;              // a block of its own for every rank; else the same one for all
+  int root = -1;                     // the only rank that gives; -1: all do
+  bool to_each = false;              // a separate block for every rank; otherwise one for all
   const std::byte* given = nullptr;  // the block, or all of them
-  std::size_t given_bytes = 0;       // of the one for all
+  std::size_t given_bytes = 0;       // size of the one for all
   blocks given_parts;                // block r is for rank r
-  std::byte* received = nullptr;     // with a root its block; else block r is what rank r has given
+  std::byte* received = nullptr;     // with a root its block; otherwise block r comes from rank r
   blocks received_parts;
   std::size_t longest = 0;  // bytes of the longest block that moves, the same on all ranks
-  // This rank's block for itself, copied piece by piece with what it gives: often the same, and then in
-  // cache.
+  // This rank's block for itself. It is copied piece by piece with the given data, which often are the same
+  // and then in cache.
   const std::byte* own_from = nullptr;
   std::byte* own_to = nullptr;
   std::size_t own_bytes = 0;  // at most `longest`
 };
 
-// In the turn of an operation that has begun. Ends when this rank has received everything and what it gives
-// is on the segment.
+// Carries out the movement, in the turn of an operation that has begun. Ends when this rank has received
+// everything and its own data are on the segment.
 task<> copy_on_segment(collective c, segment_movement what);
 
 }  // namespace tutti::coll

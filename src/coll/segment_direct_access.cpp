@@ -10,7 +10,7 @@ namespace {
 
 using comm::collective_segment;
 
-// In the slot of an operation.
+// The contents of the slot of an operation.
 struct shown {
   collective_segment::location data;
   collective_segment::location results;
@@ -49,7 +49,7 @@ struct consumption {
   }
 };
 
-// What `rank` has shown; false: something cannot be read.
+// Maps what `rank` has shown. Returns false if something cannot be read.
 bool find_buffers(const collective& c, int rank, std::size_t data_bytes, std::size_t whole,
                   memory_of_others& others) noexcept {
   shown theirs;
@@ -86,7 +86,7 @@ task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t who
     if (r == c.rank() || (root >= 0 && r != root)) continue;
     shown theirs;
     std::memcpy(&theirs, b.payload_of(r), sizeof theirs);
-    if (theirs.data.region == 0 || theirs.results.region == 0) co_return;  // as everyone sees
+    if (theirs.data.region == 0 || theirs.results.region == 0) co_return;  // as every rank sees
     readable = readable && find_buffers(c, r, parts == nullptr ? whole : parts->bytes(r), whole, *others);
   }
   b.vote(readable);

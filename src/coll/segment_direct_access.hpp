@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives on data in memory of tutti::shared_allocator: when all buffers that others need lie there,
-// everyone reads them where they are, and nothing is staged.
+// Collectives on data in memory of tutti::shared_allocator. If all buffers that others need lie there, every
+// rank reads them in place and nothing is staged.
 //
-// Who reads cannot harm: others' memory is mapped read-only, and never shrinks. A rank returns only when all
-// have read what they need of it; one that ends early fails the communicator, and then nobody that was still
-// reading ends well.
+// Reading is safe: others' memory is mapped read-only and never shrinks. A rank returns only when all have
+// read what they need of it. A rank that ends early fails the communicator, and no rank that was still
+// reading succeeds.
 #pragma once
 
 #include "coll/blocks.hpp"
@@ -16,10 +16,10 @@
 
 namespace tutti::coll {
 
-// Shorter data are staged: agreeing costs a second wait.
+// Shorter data are staged, because agreeing costs a second wait.
 inline constexpr std::size_t least_direct = 128 * 1024;
 
-// What a rank lets the others read: its data, and where its results will be.
+// What a rank lets the others read: its data, and the place of its results.
 struct own_memory {
   const void* data = nullptr;
   std::size_t data_bytes = 0;
@@ -27,21 +27,20 @@ struct own_memory {
   std::size_t results_bytes = 0;
 };
 
-// The others' by rank; null where there are no bytes.
+// The others' memory by rank; null where there are no bytes.
 struct memory_of_others {
   std::array<const std::byte*, comm::collective_segment::most_ranks> data{};
   std::array<const std::byte*, comm::collective_segment::most_ranks> results{};
   bool agreed = false;  // the same on all ranks; false: data must be staged
 };
 
-// Waits for room, arrives, and finds out whether all can read what they need. Only `root` has anything to be
-// read; -1: all ranks have. `whole`: bytes of the largest buffer, the same on all ranks; `parts`: of ranks
-// whose data are of different lengths, else null.
+// Waits for room, arrives, and finds out whether all ranks can read what they need. With a `root` only its
+// data are read; -1: those of all. `whole` is the size in bytes of the largest buffer, the same on all ranks.
+// `parts` gives the ranks' data lengths if they differ, otherwise null.
 task<> arrive_and_agree(collective c, own_memory mine, int root, std::size_t whole, const blocks* parts,
                         memory_of_others* others);
 
-// Until nobody reads this rank's memory any more: all have said that they have consumed what comes before
-// `end`.
+// Waits until no rank reads this rank's memory any more: all have consumed what comes before `end`.
 task<> until_all_consumed(collective c, std::uint64_t end);
 
 }  // namespace tutti::coll

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the algorithms on a collective segment have in common: waiting for room, for the other ranks, and data
-// of one operation that fit in one piece.
+// Common steps of algorithms on a collective segment: waiting for room, waiting for other ranks, and
+// publishing data that fit in one piece.
 //
-//   posting mine(c, bytes);                    // the same on all ranks
+//   publication mine(c, bytes);                // the same on all ranks
 //   room_to_write room(c, mine.end());         await it; then write mine.data()
 //   c.segment().arrive();
 //   arrivals others(c);                        await it; then read mine.of(rank)
@@ -18,14 +18,14 @@
 
 namespace tutti::coll {
 
-// Made, with messages, in the turn of the first operation on it. Ends without a segment where any rank lacks
-// what it needs.
+// Makes the segment by messages, in the turn of the first operation on it. Ends without a segment if a rank
+// lacks what it needs.
 task<> set_up_segment(collective c);
 
-// errc::mismatch, naming both calls: `rank` has put another operation on the segment.
+// Throws errc::mismatch, naming both calls: `rank` has another operation on the segment.
 [[noreturn]] void refuse_operation(const collective& c, int rank);
 
-// Awaited like what it derives from; a test is bound to the object's address.
+// Awaited like its base class. Not movable: a test is bound to the object's address.
 class room_to_write : public comm::collective_segment::wait {
  public:
   room_to_write(const collective& c, std::uint64_t end) noexcept
@@ -40,8 +40,8 @@ class room_to_write : public comm::collective_segment::wait {
   std::uint64_t end_;
 };
 
-// Until every other rank, or `only` one, has arrived at this operation; then check() throws when one was at
-// another.
+// Waits until every other rank, or `only` one, has arrived at this operation. check() then throws if one was
+// at another operation.
 class arrivals : public comm::collective_segment::wait {
  public:
   explicit arrivals(const collective& c) noexcept : wait(c.segment(), &test, this), c_(c), last_(c.size()) {}
@@ -54,7 +54,7 @@ class arrivals : public comm::collective_segment::wait {
   void check() const {
     if (mismatched_ >= 0) refuse_operation(c_, mismatched_);
   }
-  // Without waiting: a rank that has not arrived yet, or -1, and then check() is due.
+  // Checks without waiting. Returns a rank that has not arrived, or -1; then call check().
   int poll() noexcept {
     for (; next_ < last_ && mismatched_ < 0; ++next_) {
       if (next_ == c_.rank()) continue;
@@ -74,7 +74,7 @@ class arrivals : public comm::collective_segment::wait {
   int mismatched_ = -1;
 };
 
-// `bytes` bytes of each rank: in its slot when they are few, else in the stream.
+// Publishes `bytes` bytes of each rank: in its slot if they fit, otherwise in the stream.
 class publication {
  public:
   publication(const collective& c, std::size_t bytes) noexcept
@@ -95,7 +95,7 @@ class publication {
   std::size_t bytes_;
 };
 
-// The loop has other things to do: how long an operation copies before it lets it.
+// Bounds how long an operation copies before the loop gets a turn.
 class own_turn {
  public:
   explicit own_turn(const collective& c) noexcept : platform_(c.comm().engine().platform()) { begin(); }
@@ -108,8 +108,7 @@ class own_turn {
   core::time_point ends_;
 };
 
-// Takes steps, as they become possible, until r->done(). `possible` is a collective_segment::wait::test on
-// *r.
+// Takes steps as they become possible, until r->done(). `possible` is a collective_segment::wait::test on *r.
 template <class Rounds>
 task<> work_off(collective c, Rounds* r) {
   own_turn turn(c);
@@ -127,10 +126,11 @@ task<> work_off(collective c, Rounds* r) {
   }
 }
 
-// An operation of at least so many bytes suspends once before copying the first block, so that starting it is cheap.
+// An operation of at least so many bytes suspends once before copying the first block, so that starting it is
+// cheap.
 inline constexpr std::size_t least_to_begin_later = 256 * 1024;
 
-// How many bytes of a rank are put on the segment in one piece, and waited for once.
+// The largest number of bytes of a rank that are published in one piece, with one wait.
 inline constexpr std::size_t most_in_one_posting = 16 * 1024;
 
 }  // namespace tutti::coll

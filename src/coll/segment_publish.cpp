@@ -45,7 +45,7 @@ void read(const collective& c, const posted& p, const publication& mine) {
   }
 }
 
-// What is left when this rank's part has been `written`, or all of it.
+// Does what is left when this rank's part has been `written`, or everything.
 task<> post(collective c, posted what, publication mine, bool written) {
   if (!written) {
     room_to_write room(c, mine.end());
@@ -80,7 +80,7 @@ bool publication_at_once::run() {
 
 task<> publication_at_once::rest_of(collective c, posted what, publication mine, bool written) {
   comm::collective_segment& b = c.segment();
-  comm::collective_segment::turn turn(b);  // has come
+  comm::collective_segment::turn turn(b);  // the turn has come
   co_await post(c, what, mine, written);
   b.finish();
   turn.finish();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operations with few bytes on a collective segment: every rank that has something to give writes all of it
-// in one piece; who wants something waits for those that give it, and reads. One wait, which often ends
-// before the loop would have had its turn.
+// Operations with few bytes on a collective segment. Every giving rank writes all of its data in one piece. A
+// receiving rank waits for the ranks that it reads from, and reads. There is one wait, which often ends
+// before the loop's next turn.
 #pragma once
 
 #include "coll/blocks.hpp"
@@ -21,32 +21,33 @@ struct posted {
   static constexpr int nobody = -2;
   enum class reading { nothing, one_block, blocks_of_all, reduction };
 
-  std::size_t bytes = 0;        // for which each rank has room: the same on all
+  std::size_t bytes = 0;        // room for each rank, in bytes: the same on all
   const void* given = nullptr;  // what this rank writes
   std::size_t given_bytes = 0;
-  int awaited = all;  // whom this rank waits for
+  int awaited = all;  // the rank that this one waits for
   reading what = reading::nothing;
   void* to = nullptr;
-  std::size_t offset = 0;  // in what the others have written
+  std::size_t offset = 0;  // in the data of the others
   std::size_t count = 0;   // elements of a reduction; bytes of one block
   blocks parts;            // of `to`, by rank
   element_type type{};
   const detail::reduction* op = nullptr;  // outlives it
 };
 
-// What is to be posted for this call, when it is one of those, short enough, and needs nothing done before or
-// after.
+// Returns what to publish for this call if it is short enough, and needs no step before or after; otherwise
+// nothing.
 std::optional<posted> posted_for(const detail::call& what, const collective& c) noexcept;
 
-// In the turn of an operation that has begun.
+// Carries out the operation, in its turn.
 task<> publish_on_segment(collective c, posted what);
 
-// The operation has the segment to itself from its start.
+// An operation that has the segment to itself from its start.
 class publication_at_once {
  public:
   publication_at_once(const collective& c, const posted& what) noexcept
       : c_(c), what_(what), mine_(c, what.bytes) {}
-  // True: done, all of it. Otherwise rest() does what is left. Throws what a user's reduction throws.
+  // Runs as far as possible. Returns true if the operation is complete; otherwise rest() does what is left.
+  // Throws what a user's reduction throws.
   bool run();
   task<> rest() { return rest_of(c_, what_, mine_, written_); }
 

@@ -31,7 +31,7 @@ class reduction_rounds {
   bool done() const noexcept { return ended_ == rounds_; }
   void check() const { others_.check(); }
 
-  // One step that is possible now; false: none is.
+  // Takes one step that is possible now; returns false if there is none.
   bool step() {
     if (collects() && ended_ < reduced_ &&
         missing(&comm::collective_segment::progress_words::reduced, end_of(ended_)) < 0) {
@@ -62,7 +62,7 @@ class reduction_rounds {
   }
 
  private:
-  // -1: a step is possible; else a rank that must go on before.
+  // Returns -1 if a step is possible, otherwise a rank that must progress first.
   int lacking() noexcept {
     int first = -1;
     if (collects() && ended_ < reduced_) {
@@ -90,14 +90,14 @@ class reduction_rounds {
   }
   bool may_stage() const noexcept { return staged_ < rounds_ && staged_ - ended_ < ahead_; }
 
-  // The end of the round to be staged next: its place in the stream is taken once.
+  // The end of the round to be staged next. Its place in the stream is taken once.
   std::uint64_t next_end() noexcept {
     if (taken_ == staged_) starts_[taken_++ % most_ahead] = b_.take(round_bytes());
     return end_of(staged_);
   }
 
   int missing(word which, std::uint64_t end) noexcept {
-    // What a rank says is of this operation only when it is at it.
+    // A rank's words are of this operation only when it has arrived at it.
     if (const int rank = others_.poll(); rank >= 0) return rank;
     if (others_.found_mismatch()) return c_.rank();
     for (int r = 0; r < c_.size(); ++r)
@@ -164,12 +164,12 @@ class reduction_rounds {
   std::size_t taken_ = 0;  // rounds whose place is known
   std::size_t staged_ = 0;
   std::size_t reduced_ = 0;
-  std::size_t ended_ = 0;  // from which this rank reads nothing any more
+  std::size_t ended_ = 0;  // from here on this rank reads nothing any more
   std::array<std::uint64_t, most_ahead> starts_{};
 };
 
-// The same in the ranks' own memory: a slice is reduced from where it lies, and its result collected from
-// where it was written.
+// The same in the ranks' own memory: slices are reduced in place, and results are collected from where they
+// were written.
 class direct_rounds {
  public:
   direct_rounds(const collective& c, const segment_reduction& what, const memory_of_others& others) noexcept
@@ -206,7 +206,7 @@ class direct_rounds {
     return true;
   }
 
-  // Own pieces are all reduced.
+  // All own pieces are reduced.
   static int possible(void* self) noexcept {
     auto& r = *static_cast<direct_rounds*>(self);
     int lacking = -1;

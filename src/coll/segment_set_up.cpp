@@ -13,7 +13,7 @@ namespace {
 
 using comm::collective_segment;
 
-// Every rank tells every other directly: afterwards there is a connection between any two.
+// Every rank tells every other one directly: afterwards any two are connected.
 template <class T>
 task<> tell_all(collective c, const T* mine, T* all) {
   std::array<std::optional<p2p::receiving>, collective_segment::most_ranks> receives;
@@ -44,7 +44,7 @@ task<> set_up_segment(collective c) {
   std::array<collective_segment::handle, collective_segment::most_ranks> handles{};
   co_await tell_all(c, &mine, handles.data());
   std::uint8_t good = b.show_part() ? 1 : 0;
-  // What has been shown is there when this has come.
+  // When this arrives, the shown parts are there.
   flags all{};
   co_await tell_all(c, &good, all.data());
   for (std::size_t r = 0; r < size; ++r)

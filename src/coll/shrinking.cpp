@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operation state of shrink: from the operation to the agreement on who goes on, and to their
+// The operation state of shrink: from the operation to the agreement on who goes on, and to their new
 // communicator.
 #include "base/text.hpp"
 #include "comm/agreement.hpp"
@@ -23,7 +23,7 @@ using ops::put_on_record;
 using ops::state_of;
 using ops::title;
 
-// "world/shrink12" of "world" and of "world/shrink5".
+// "world/shrink12", from "world" and from "world/shrink5".
 std::string shrunk_name(const std::string& old, std::uint32_t id) {
   constexpr std::string_view mark = "/shrink";
   const std::size_t at = old.rfind(mark);
@@ -64,7 +64,7 @@ class shrink_operation_state final : public core::completion, public comm::agree
     if (failure() == errc::success) {
       try {
         comm_.add_failed(failed_);
-        // Made from what the old one was made from: it takes its place.
+        // The new communicator takes the place of the old one: it has the same parent.
         communicator_state& made =
             comm_.of_world().make_communicator(id_, comm_.parent() == comm_.id() ? id_ : comm_.parent(),
                                                shrunk_name(comm_.name(), id_), members_);
@@ -81,7 +81,7 @@ class shrink_operation_state final : public core::completion, public comm::agree
     state.set_running(nullptr);
     this->~shrink_operation_state();
   }
-  // What was settled is not taken up here.
+  // Drops the outcome: this rank does not take it up.
   void drop() noexcept {
     comm_.recorder().end(record_, flight::state::cancelled);
     if (waits_) {
@@ -151,7 +151,7 @@ void stop_shrink(operation_state& state, errc why, const std::string& text) noex
 void abandon_shrink(operation_state& state, void* which) noexcept {
   auto* const m = static_cast<shrink_operation_state*>(which);
   if (!state.what().comm->detached()) m->drop();
-  static_cast<base::list_hook<core::ready_tag>&>(*m).unlink();  // of what ended with its runtime
+  static_cast<base::list_hook<core::ready_tag>&>(*m).unlink();  // it may have ended with its runtime
   m->~shrink_operation_state();
 }
 

@@ -14,15 +14,16 @@
 namespace tutti::comm {
 namespace {
 
-// What a gatherer that runs its loop needs, many times over.
+// Many times what a gatherer with a running loop needs.
 constexpr auto patience_with_gatherer = std::chrono::milliseconds(200);
-// What it has for others to say whether the round has been settled, before it gives up for all.
+// How long it waits for others to say whether the round has been settled, before it gives up for all.
 constexpr auto patience_of_gatherer = std::chrono::milliseconds(100);
 
-// Of two that have lost each other one has died, mostly, and its end is on its way to the gatherer, too.
+// When two members have lost each other, usually one of them has died. The report of its end is then on its
+// way to the gatherer.
 constexpr auto patience_with_doubts = std::chrono::milliseconds(500);
 
-// Rounds that are over: who comes late is told how they ended.
+// Finished rounds that are kept: latecomers are told how they ended.
 constexpr std::size_t rounds_remembered = 1024;
 
 constexpr std::size_t most_named = 8;
@@ -48,7 +49,7 @@ T get(const std::byte* from) noexcept {
   return base::get_little_endian<T>(reinterpret_cast<const std::uint8_t*>(from));
 }
 
-// A reason with its text; the first byte of what comes in is the word.
+// Offsets in a frame: its first byte is the word, then come the reason and its text.
 constexpr std::size_t reason_at = 1, reason_text_at = 3;
 bytes reason_bytes(errc why, const std::string& text) {
   bytes made;
@@ -81,22 +82,22 @@ struct agreement::round {
 
   agreement& of;
   const key name;
-  caller* who = nullptr;  // null: not called here yet, or over, or abandoned
+  caller* who = nullptr;  // null: not called here yet, over, or abandoned
   bool abandoned = false;
-  std::vector<int> members;  // ranks of the world; of a round that was called here
+  std::vector<int> members;  // ranks of the world; for a round that was called here
   std::string title;         // "shrink on world"
   std::string timeout_text;
-  // Why the communicator has failed, for members that have not heard of it: those that have failed, as bits,
-  // the first collective that fails (4 bytes), and the reason.
+  // Why the communicator has failed, for members that have not heard of it. It holds the failed members as
+  // bits, the first collective that fails (4 bytes), and the reason.
   bytes cause;
-  // Those that wait for this rank's word: with the members that they cannot reach any more, as bits; and
-  // those that gather themselves.
-  std::map<int, bytes> joined;  // behind the bits is their cause
+  // The members that wait for this rank's word, with the members that each cannot reach any more, as bits;
+  // and the members that gather themselves.
+  std::map<int, bytes> joined;  // their cause follows the bits
   std::set<int> asked;
-  std::set<int> absent;  // alive, and take no part
-  int gatherer = -1;     // which this rank has joined
+  std::set<int> absent;  // alive, but take no part
+  int gatherer = -1;     // the one that this rank has joined
   bool invited = false;  // this rank gathers and has said so
-  bool leaving = false;  // it does not want to wait any longer, for this reason
+  bool leaving = false;  // it stops waiting, for this reason
   errc why = errc::success;
   std::string text;
   bytes outcome;      // as it is told to others; empty: none yet
@@ -187,7 +188,7 @@ void agreement::guarded(const F& f) noexcept {
   }
 }
 
-// What this rank has said to some it cannot say to others: no member may go on waiting for it.
+// This rank cannot repeat to others what it told some: make sure that no member waits for it any longer.
 void agreement::out_of_memory() noexcept {
   for (const auto& [k, r] : rounds_) {
     if (!r->open() && !r->called()) continue;
@@ -204,13 +205,12 @@ void agreement::out_of_memory() noexcept {
     if (peer != world_.info().rank) world_.endpoint().lose(peer, "agreeing on who is left");
 }
 
-// Somebody has gone, or has come.
+// Called when a member has gone or joined.
 void agreement::advance(round& r) {
   if (!r.open() || !r.called()) return;
   for (const int m : r.members) {
     if (m == world_.info().rank) {
-      // Those before it may have settled the round, and told others, before they went: these have to be
-      // asked.
+      // An earlier gatherer may have settled the round and told others before it went: ask them.
       if (r.leaving && m == r.members.front()) return settle(r, bytes());
       return gather(r);
     }
@@ -233,19 +233,19 @@ void agreement::gather(round& r) {
       if (m != self && !has_gone(r, m)) send(r, m, word::invite, r.cause);
   }
   const std::size_t n = r.members.size();
-  std::vector<std::size_t> in;  // places among the members
+  std::vector<std::size_t> in;  // positions among the members
   for (std::size_t i = 0; i < n; ++i) {
     const int m = r.members[i];
     if (m == self) {
       in.push_back(i);
     } else if (!has_gone(r, m)) {
-      // Who asks, or gives up, knows of no outcome either.
+      // A member that asks, or gives up, knows of no outcome either.
       if (!r.joined.contains(m) && !(r.leaving && r.asked.contains(m))) return;
       in.push_back(i);
     }
   }
   if (r.leaving) return settle(r, bytes());
-  // Where two of them have lost each other, one is left out: the one that has lost most.
+  // If two members have lost each other, one is left out: the one that has lost more.
   const auto lost = [&](std::size_t a, std::size_t b) {
     const auto told = r.joined.find(r.members[a]);
     return told != r.joined.end() && told->second.size() >= bits_bytes(n) && has_bit(told->second.data(), b);
@@ -290,7 +290,7 @@ void agreement::gather(round& r) {
   settle(r, std::move(outcome));
 }
 
-// The round is over; without an outcome it has failed for r.why.
+// Ends the round. Without an outcome it has failed for r.why.
 void agreement::settle(round& r, bytes outcome) {
   if (!r.open()) return;
   if (outcome.empty()) {
@@ -331,7 +331,7 @@ void agreement::tell_caller(round& r) {
   }
   caller* const who = std::exchange(r.who, nullptr);
   if (who == nullptr) {
-    // The others count on this rank, which does not want any more.
+    // The others count on this rank, which no longer takes part.
     r.abandoned = false;
     if (here) decline(id, members, r.text);
     return;
@@ -375,7 +375,7 @@ void agreement::leave_round(round& r, errc why, const std::string& text) {
   r.leaving = true;
   r.why = why;
   r.text = text;
-  r.gatherer = -1;  // who gathers is to hear it
+  r.gatherer = -1;  // the gatherer is to be told
   core::engine& engine = world_.loop().engine();
   engine.timers().arm(r.timer,
                       engine.platform().now() + (gathers(r) ? patience_of_gatherer : patience_with_gatherer));
@@ -396,7 +396,7 @@ void agreement::expire(void* self) noexcept {
   });
 }
 
-// Who has kept a round open, as far as this rank can know it.
+// Names the members that kept a round open, as far as this rank can know.
 std::string agreement::missing(const round& r) const {
   if (!gathers(r)) return {};
   const communicator_state* const c = world_.find(r.name.first);
@@ -421,12 +421,12 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
       if (m == world_.info().rank || has_gone(*r, m)) continue;
       if (from_all && (r->joined.contains(m) || r->asked.contains(m))) continue;
       by_peer[static_cast<std::size_t>(m)] = p2p::waits::for_it;
-      if (!from_all) break;  // the one that gathers
+      if (!from_all) break;  // the gatherer
     }
   }
 }
 
-// ---- what others say ----
+// ---- frames from other members ----
 
 void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
                          std::span<const std::byte> payload) noexcept {
@@ -458,8 +458,7 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
     case word::join:
     case word::invite: {
       if (!r.open()) return answer();
-      // Of a communicator that is not open here yet, the bits cannot be told from the reason; they come
-      // first.
+      // If the communicator is not open here yet, the bits cannot be told from the reason behind them.
       const std::size_t bits = bits_bytes(n);
       const std::size_t first_bytes = sizeof(std::uint32_t);
       const std::size_t cause_at = what == word::join ? bits : 0;
@@ -469,7 +468,7 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
       } else {
         r.asked.insert(peer);
       }
-      // Also where it has failed already: this rank may be at work on one that was made from it.
+      // Even if it has already failed here: this rank may be working on a communicator made from it.
       if (c != nullptr) {
         const auto cause = payload.subspan(cause_at);
         std::vector<int> failed;
@@ -524,7 +523,7 @@ void agreement::peer_closed(int peer) noexcept {
   });
 }
 
-// Ranks that have no connection to the dead one would not hear of it. They look for themselves.
+// Ranks without a connection to the dead one would not hear of its death. They check for themselves.
 void agreement::spread(int dead) {
   bytes word_and_rank{static_cast<std::byte>(word::obituary)};
   put(word_and_rank, static_cast<std::int32_t>(dead));
@@ -536,7 +535,8 @@ void agreement::spread(int dead) {
 
 void agreement::closed(const communicator_state& c) noexcept { stay_out(c.message_context()); }
 
-// Whoever has asked this rank, which has not called, for its word in a round of this communicator.
+// Tells all that asked for this rank's word in a round of this communicator, which it has not called, that it
+// takes no part.
 void agreement::stay_out(std::uint32_t context) noexcept {
   for (auto at_round = rounds_.begin(); at_round != rounds_.end();) {
     round& r = *at_round->second;

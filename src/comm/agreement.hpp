@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the members of a failed communicator agree on who goes on: communicator::shrink().
+// agreement: how the members of a failed communicator agree on who goes on: communicator::shrink().
 //
-// The first member (in the order of ranks) that has not gone gathers: everybody joins it, it waits for all
-// that live, settles who goes on, and tells them. Whoever has been told answers every later question about
-// that round with the same words. When the gatherer dies, the others join the next; that one asks all that
-// live, and so hears from any of them what has been settled already. So nobody settles a second time what
-// somebody who lives has heard, as long as a link ends only with its peer: links deliver in order, and report
-// their end after all that came through them. Where a link alone breaks, one of its two ends is left out,
-// when for half a second no death has explained it.
+// The first live member, in the order of ranks, is the gatherer. All others join it. It waits for all live
+// members, settles who goes on, and tells them. A member that has been told answers every later question
+// about that round with the same outcome. If the gatherer dies, the others join the next one. That one asks
+// all live members, and so learns from any of them what was settled. So an outcome that a live member has
+// heard is never settled again, as long as a link ends only with its peer. Links deliver in order and report
+// their end last. If only a link breaks, one of its two ends is left out, unless a death explains it within
+// half a second.
 //
-// Rounds of one communicator are numbered: a frame of another round, or of another communicator, cannot be
-// taken for one of this.
+// Rounds of one communicator are numbered: a frame of another round or another communicator is recognised.
 #pragma once
 
 #include "core/timer_queue.hpp"
@@ -34,10 +33,12 @@ class world;
 
 class agreement {
  public:
-  // A call of shrink() on this rank. Told once, from the loop, possibly from inside a transport.
+  // A call of shrink() on this rank. Its functions are called once, from the loop, possibly from inside a
+  // transport.
   class caller {
    public:
-    // These members (ranks of the world) go on, as the communicator `id`; the members `failed` have died.
+    // The round is settled: these members (ranks of the world) go on as the communicator `id`; the members
+    // `failed` have died.
     virtual void settled(std::uint32_t id, std::vector<int> members, std::vector<int> failed) noexcept = 0;
     virtual void refused(errc why, std::string text) noexcept = 0;
 
@@ -50,26 +51,25 @@ class agreement {
   agreement& operator=(const agreement&) = delete;
   ~agreement();
 
-  // `who` takes part in the next round of `c`, which has failed. It waits as long as the communicator's
-  // timeout, or, when it `has_deadline`, until it gives up; then the round ends without a result, for
-  // everybody.
+  // Makes `who` take part in the next round of the failed communicator `c`. It waits for the communicator's
+  // timeout or, with `has_deadline`, until it gives up. The round then ends without a result for everybody.
   void join(communicator_state& c, caller& who, bool has_deadline);
-  // `who` does not want to wait any longer. It is told, soon: what has been settled meanwhile counts.
+  // Ends the wait of `who`. It is told the result soon: an outcome settled meanwhile counts.
   void give_up(caller& who, errc why, const std::string& text) noexcept;
-  // The same for one that is not told any more.
+  // As give_up, for a caller that is not told any more.
   void abandon(caller& who, const std::string& text) noexcept;
-  // This rank does not take up the communicator `id` of these members (ranks of the world), although it was
-  // settled. The others are told, and go on without it when they shrink that one.
+  // Refuses the settled communicator `id` of these members (ranks of the world) on this rank. The others are
+  // told, and go on without it when they shrink that communicator.
   void decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept;
 
   void received(int peer, std::uint32_t context, std::uint32_t number,
                 std::span<const std::byte> payload) noexcept;
   void peer_closed(int peer) noexcept;
-  // Raises `by_peer` for the members whose word a shrink() of this rank waits for.
+  // Raises `by_peer` for the members that a shrink() of this rank waits for.
   void mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept;
-  // Its last handle has gone: this rank takes no part in its rounds.
+  // Called when the last handle of `c` has gone: this rank takes part in no more rounds of it.
   void closed(const communicator_state& c) noexcept;
-  // The world ends: whoever waits is refused with errc::shut_down.
+  // Called when the world ends: all callers get errc::shut_down.
   void end() noexcept;
 
  private:
@@ -79,7 +79,7 @@ class agreement {
   using key = std::pair<std::uint32_t, std::uint32_t>;  // message context, number
 
   round& at(std::uint32_t context, std::uint32_t number);
-  // Of these any may run out of memory.
+  // Any of these may run out of memory.
   void send(const round& r, int peer, word what, const bytes& rest = {});
   void advance(round& r);
   void gather(round& r);

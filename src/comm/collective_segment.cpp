@@ -14,8 +14,8 @@
 namespace tutti::comm {
 namespace {
 
-// Rotating through more than a core's own cache is what makes it fast: lines that both sides keep in their
-// own caches change hands at a quarter of the speed.
+// The ring is larger than a core's own cache, which makes it fast: lines that stay in two cores' caches are
+// transferred at a quarter of the speed.
 constexpr std::size_t largest_ring = 4 * 1024 * 1024;
 
 constexpr std::size_t ring_for(int ranks) noexcept {
@@ -24,10 +24,10 @@ constexpr std::size_t ring_for(int ranks) noexcept {
   return bytes;
 }
 
-// Looks at the words of others before a wait goes to the loop: about the time that a line takes from another
-// core, twice. Only where each rank has a core.
+// Polls of others' words before a wait goes to the loop: about twice the time in which a line comes from
+// another core. Only if each rank has a core.
 constexpr unsigned polls = 48;
-// Waits that may end so, one after the other, before timers, sockets and other work get their turn.
+// How many waits in a row may end without the loop, before timers, sockets and other work get their turn.
 constexpr unsigned waits_at_once = 64;
 
 }  // namespace
@@ -101,7 +101,7 @@ bool collective_segment::can_go() const noexcept {
     if (r == rank_) continue;
     const progress_words& theirs = progress_of(r);
     const bool finished = theirs.finished.load(std::memory_order_acquire) >= operation_;
-    // Whoever has given its part back has seen that all had finished.
+    // A rank that has returned its part has seen that all had finished.
     if (theirs.mark.load(std::memory_order_acquire) != marks_[static_cast<std::size_t>(r)]) return true;
     if (!finished) return false;
   }
@@ -169,7 +169,8 @@ void collective_segment::vote(bool yes) noexcept {
 collective_segment::arrival collective_segment::check_arrival(int rank) noexcept {
   const slot& theirs = slot_of(views_[static_cast<std::size_t>(rank)]);
   if (theirs.stamp.load(std::memory_order_acquire) != operation_) return arrival::not_yet;
-  // Not every rank waits for others in every operation. What nobody has compared then is compared now.
+  // Not every rank waits for others in each operation. Differences in operations that no rank compared show
+  // here.
   if (theirs.sequence != sequence_ || theirs.print != print_ || theirs.history != history())
     return arrival::other;
   // Its earlier operations are over.
@@ -202,8 +203,8 @@ int collective_segment::room_for(std::uint64_t end) noexcept {
 
 void collective_segment::notify() noexcept {
   owes_notice_ = false;
-  // Pairs with the fence in the arming of the transport: either we see that the peer sleeps, or it sees what
-  // was written.
+  // Pairs with the fence in the transport's arming. Either this rank sees that the peer sleeps, or the peer
+  // sees the written words.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (int r = 0; r < size_; ++r) {
     const auto* const sleeps = sleeps_[static_cast<std::size_t>(r)];
@@ -224,7 +225,7 @@ void collective_segment::rank_gone(int rank, errc why, const std::string& text) 
 }
 
 bool collective_segment::poll(wait& w) noexcept {
-  if (at_once_ == 0) return false;  // by way of the loop, even when it is ready
+  if (at_once_ == 0) return false;  // through the loop, even if ready
   missing_ = w.ready_(w.context_);
   if (missing_ >= 0 && !loop_.spin().yields) {
     for (unsigned i = 0; i < polls && missing_ >= 0; ++i) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of each rank of a communicator that all its ranks read: collectives of one host exchange their data
-// on it, without messages.
+// collective_segment: memory of each rank of a communicator that all its ranks can read. Collectives of one
+// host exchange their data there without messages.
 //
-// Every rank writes its own part and nothing else: a few words that say how far it is, slots with the data of
-// small operations, and a ring for the others, a stream of which all ranks use the same positions. Since
-// every rank computes the same positions from the same calls, nothing is negotiated. Operations on the
-// segment follow one another in the order in which they were started; the first to come makes it.
+// Each rank writes only its own part. A part has words that tell the rank's progress, slots for the data of
+// small operations, and a ring. The ring is a stream whose positions are the same on all ranks. Every rank
+// computes the same positions from the same calls, so nothing is negotiated. Operations on the segment run
+// one after the other, in the order in which they were started; the first one makes the segment.
 //
-// A rank waits for words of others. A rank that writes one notifies those that sleep.
+// A rank waits by reading words of others. A rank that changes its words notifies the ranks that sleep.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -44,19 +44,19 @@ class collective_segment final : public core::source {
   struct handle {
     std::uint64_t region = 0;
     std::uint64_t offset = 0;
-    std::uint64_t mark = 0;  // random: what lies there later is something else
+    std::uint64_t mark = 0;  // random: distinguishes the part from later contents of the same memory
   };
 
-  // How far a rank is. Positions of the stream never begin again.
+  // The progress of a rank. Positions in the stream only grow.
   struct progress_words {
-    std::atomic<std::uint64_t> staged;    // before it, what others need of this rank is there
-    std::atomic<std::uint64_t> reduced;   // before it, this rank's results are there
-    std::atomic<std::uint64_t> consumed;  // before it, this rank reads nothing any more
-    std::atomic<std::uint64_t> finished;  // operations
+    std::atomic<std::uint64_t> staged;    // data before this position are in the stream for the others
+    std::atomic<std::uint64_t> reduced;   // results before this position are in the stream
+    std::atomic<std::uint64_t> consumed;  // this rank has finished reading before this position
+    std::atomic<std::uint64_t> finished;  // number of operations
     std::atomic<std::uint64_t> mark;
   };
 
-  // `members`: ranks of the world.
+  // `members` are ranks of the world.
   collective_segment(core::loop& loop, transport::neighbours& near, std::span<const int> members, int rank);
   collective_segment(const collective_segment&) = delete;
   collective_segment& operator=(const collective_segment&) = delete;
@@ -65,18 +65,18 @@ class collective_segment final : public core::source {
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
 
-  // ---- making it, in the turn of the first operation ----
-  // Endpoint records are exchanged, then parts shown, then looked at.
+  // ---- set-up, in the turn of the first operation ----
+  // The ranks exchange endpoint records, then show their parts, then map each other's.
   condition state() const noexcept { return state_; }
   handle make_part() noexcept;
-  bool show_part() noexcept;  // to all; links to them are open
+  bool show_part() noexcept;  // to all; the links to them are open
   bool find_part(int rank, const handle& theirs) noexcept;
   void decide(bool usable) noexcept;
 
   // ---- an operation ----
 
-  // A place in the order of operations, taken when it is made. Awaited once; finish() gives the segment to
-  // the next. One that is destroyed unfinished leaves it unusable: its communicator has failed.
+  // A place in the order of operations, taken on construction. Awaited once; finish() gives the segment to
+  // the next. Destroying an unfinished turn makes the segment unusable: its communicator has failed.
   class turn : public core::completion, public base::list_hook<segment_turn_tag> {
    public:
     explicit turn(collective_segment& b) noexcept : segment_(b) { b.turns_.push_back(*this); }
@@ -101,16 +101,17 @@ class collective_segment final : public core::source {
     std::coroutine_handle<> waiting_;
   };
 
-  // The operation whose turn it is: its place in the communicator's order, and what all ranks must agree on.
+  // Starts the operation of the current turn: its place in the communicator's order, and what all ranks must
+  // agree on.
   void begin(std::uint32_t sequence, const p2p::fingerprint& print) noexcept;
-  // It has done with the segment. Ranks that wait for room are notified when this rank arrives at its next
-  // operation, or else when its loop turns.
+  // Ends the use of the segment. Ranks that wait for room are notified when this rank arrives at its next
+  // operation, or when its loop turns.
   void finish() noexcept;
 
-  // This rank's slot may be written when room_for() says so, and is shown to all by arrive().
+  // This rank's slot. It may be written when room_for() allows it; arrive() publishes it to all.
   std::byte* payload() noexcept { return slot_of(own_).payload; }
   void arrive() noexcept;
-  enum class arrival { not_yet, here, other };  // other: with another operation, or after others than ours
+  enum class arrival { not_yet, here, other };  // other: at another operation, or after a different history
   arrival check_arrival(int rank) noexcept;
   const std::byte* payload_of(int rank) const noexcept {
     return slot_of(views_[static_cast<std::size_t>(rank)]).payload;
@@ -122,21 +123,21 @@ class collective_segment final : public core::source {
     return slot_of(views_[static_cast<std::size_t>(rank)]).print;
   }
 
-  // ---- reading where the others' data lie, without their parts ----
+  // ---- reading data in place, not in parts ----
 
-  // Where some bytes of a rank lie in memory that others can map; region 0: they do not.
+  // Where some bytes of a rank lie in memory that others can map; region 0: they cannot.
   struct location {
     std::uint64_t region = 0;
     std::uint64_t offset = 0;
   };
-  // Shows the region of [data, data + bytes) to all; empty when it is no shared memory, or one of them cannot
-  // be told.
+  // Shows the region of [data, data + bytes) to all. Returns an empty location if it is not shared memory, or
+  // a rank cannot be told.
   location show(const void* data, std::size_t bytes) noexcept;
-  // What another rank has shown; null when it cannot be mapped.
+  // Returns what another rank has shown; null if it cannot be mapped.
   const std::byte* find_memory(int rank, const location& theirs, std::size_t bytes) noexcept {
     return near_.find_memory(members_[static_cast<std::size_t>(rank)], theirs.region, theirs.offset, bytes);
   }
-  // One vote of each rank per operation, after arriving.
+  // Each rank's vote, once per operation, after arriving.
   enum class opinion : std::uint8_t { none, yes, no };
   void vote(bool yes) noexcept;
   opinion vote_of(int rank) const noexcept {
@@ -144,18 +145,18 @@ class collective_segment final : public core::source {
         slot_of(views_[static_cast<std::size_t>(rank)]).vote.load(std::memory_order_acquire));
   }
 
-  // The next `bytes` bytes of the stream, in one piece; the same position on all ranks that take the same. At
-  // most half of the ring.
+  // Takes the next `bytes` bytes of the stream as one piece: at most half of the ring. Ranks that take the
+  // same sizes get the same positions.
   std::uint64_t take(std::size_t bytes) noexcept;
   std::size_t ring_bytes() const noexcept { return ring_bytes_; }
   std::byte* at(std::uint64_t position) noexcept { return own_ring_ + position % ring_bytes_; }
-  // Into this rank's part.
+  // Writes into this rank's part.
   void write(void* to, const void* from, std::size_t bytes) noexcept { base::copy_in(to, from, bytes); }
   const std::byte* at(int rank, std::uint64_t position) const noexcept {
     return views_[static_cast<std::size_t>(rank)] + ring_offset + position % ring_bytes_;
   }
-  // -1 when this rank may write its slot, and the stream up to `end`; else a rank that must have read on
-  // before.
+  // Returns -1 if this rank may write its slot and the stream up to `end`. Otherwise returns a rank that must
+  // read further first.
   int room_for(std::uint64_t end) noexcept;
 
   const progress_words& progress_of(int rank) const noexcept {
@@ -165,12 +166,12 @@ class collective_segment final : public core::source {
   void say_reduced(std::uint64_t end) noexcept { say(own_progress().reduced, end); }
   void say_consumed(std::uint64_t end) noexcept { say(own_progress().consumed, end); }
 
-  // Nothing comes from this rank any more. Who waits for it fails with `why`, once what it had written has
-  // been seen.
+  // Records that `rank` writes nothing any more. Ranks that wait for it fail with `why`, after they have seen
+  // what it wrote before.
   void rank_gone(int rank, errc why, const std::string& text) noexcept;
 
-  // Waiting for other ranks. `ready` answers -1 when there is something to do, else the rank that is waited
-  // for; it is asked again and again. Null: only until the loop has had its turn.
+  // A wait for other ranks. `ready` returns -1 when the wait is over, or else the rank that is waited for; it
+  // is called repeatedly. A null `ready` waits only until the loop has had its turn.
   class wait : public core::completion {
    public:
     using test = int (*)(void* context) noexcept;
@@ -196,17 +197,18 @@ class collective_segment final : public core::source {
     void* context_;
     std::coroutine_handle<> waiting_;
   };
-  // Looks for a short while, without the loop. True: over. False: await it; the loop may be due.
+  // Polls for a short while without the loop. Returns true if the wait is over. Otherwise await it: the loop
+  // may be due.
   bool poll(wait& w) noexcept;
-  // Nothing is in progress or waits for its turn.
+  // Whether no operation is in progress or waiting for its turn.
   bool free() const noexcept { return state_ == condition::usable && turns_.empty(); }
   // The rank (of the communicator) that operation `sequence` waits for, or -1.
   int waits_for(std::uint32_t sequence) const noexcept {
     return waiting_ != nullptr && sequence == sequence_ ? missing_ : -1;
   }
 
-  // The others have read all that this rank has written. A segment must not be destroyed before, unless by
-  // keep_part() its memory outlives it: who is still reading must not find something else there.
+  // Whether the others have read all that this rank has written. Do not destroy the segment earlier, except
+  // after keep_part(), which keeps its memory: readers must not find other contents there.
   bool can_go() const noexcept;
   void keep_part() noexcept { own_ = nullptr; }
 
@@ -215,7 +217,7 @@ class collective_segment final : public core::source {
 
  private:
   struct slot {
-    std::atomic<std::uint64_t> stamp;  // number of the operation on the segment; last to be written
+    std::atomic<std::uint64_t> stamp;  // number of the operation on the segment; written last
     std::uint32_t sequence;
     std::uint16_t history;
     std::atomic<std::uint8_t> vote;
@@ -223,12 +225,12 @@ class collective_segment final : public core::source {
     alignas(16) std::byte payload[slot_payload];
   };
   static_assert(sizeof(slot) == 64);
-  // Words and slots keep 128 bytes apart: adjacent lines are fetched together by many processors.
+  // Words and slots are 128 bytes apart, because many processors fetch adjacent lines together.
   static constexpr std::size_t apart = 128;
   static constexpr std::size_t ring_offset = 8192;
   static_assert((1 + slots) * apart <= ring_offset);
 
-  struct progress {  // of another rank, at least
+  struct progress {  // lower bounds for another rank
     std::uint64_t consumed = 0;
     std::uint64_t finished = 0;
   };
@@ -263,20 +265,20 @@ class collective_segment final : public core::source {
   std::array<const std::atomic<std::uint32_t>*, most_ranks> sleeps_{};
   std::array<progress, most_ranks> seen_{};
   base::intrusive_list<turn, segment_turn_tag> turns_;  // the front has the segment
-  std::uint64_t operation_ = 0;                         // from 1; of the turn that has begun last
+  std::uint64_t operation_ = 0;                         // number of the latest turn that has begun; from 1
   std::uint64_t position_ = 0;
-  std::uint64_t begun_at_ = 0;  // position before the operation
+  std::uint64_t begun_at_ = 0;  // stream position before the operation
   std::uint32_t sequence_ = 0;
   p2p::fingerprint print_{};
   std::uint64_t history_ = 0;  // hash of the fingerprints of all earlier operations
   struct departure {
-    errc why = errc::success;  // it has not gone
+    errc why = errc::success;  // success: it has not gone
     std::string text;
   };
   std::array<departure, most_ranks> departed_;
   wait* waiting_ = nullptr;
   int missing_ = -1;
-  unsigned at_once_ = 0;  // waits that may still end without the loop
+  unsigned at_once_ = 0;  // number of waits that may still end without the loop
 };
 
 }  // namespace tutti::comm

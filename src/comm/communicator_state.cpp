@@ -16,17 +16,17 @@
 
 namespace tutti::comm {
 
-// Long against any collective between ranks that agree, short for a person.
+// Long compared with any collective of ranks that agree, short for a person.
 constexpr auto notice_after = std::chrono::milliseconds(200);
-// How often it is put on record for whom a collective waits, once it has lasted that long.
+// How often a long collective records for whom it waits, once it has lasted that long.
 constexpr auto record_waits_every = std::chrono::seconds(1);
 
-// Whoever waits for a rank this long makes sure that it would notice its end.
+// A rank that has waited this long makes sure that it would notice the other's end.
 constexpr auto check_after = std::chrono::milliseconds(20);
-// Of more members nobody waits for just any of them without being connected to most.
+// In larger communicators a rank that waits for any member does not connect to all of them.
 constexpr int most_checked_after = 1024;
 
-// A rank whose loop runs answers in much less.
+// A rank whose loop runs answers much faster.
 constexpr auto patience_with_answers = std::chrono::milliseconds(100);
 
 p2p::fingerprint fingerprint_of(const collective_description& d) noexcept {
@@ -151,8 +151,8 @@ bool communicator_state::admit(int peer, std::uint32_t sequence, const p2p::fing
     mismatch(peer, sequence, p.print, theirs);
     return false;
   }
-  // Not started here yet. The first to be seen for the place is kept for comparison, unless the place still
-  // serves a collective that was started: then the comparison is made where the message meets its receive.
+  // Not started here yet. Keeps the first fingerprint seen for the place, to compare it later. If the place
+  // still serves a started collective, the comparison happens where the message meets its receive.
   const bool ahead = sequence - next_sequence_ < 0x40000000U;
   if (ahead && (!p.started || sequence - p.sequence < 0x40000000U)) {
     if (!(p.sequence == sequence && p.peer >= 0)) p = place{sequence, false, peer, theirs};
@@ -182,10 +182,10 @@ void communicator_state::add(running_collective& c) noexcept {
     engine().timers().arm(notice_timer_, c.since + notice_after);
 }
 
-// Ranks in different collectives may each wait for the other to begin, so that no frame ever meets the other
-// side's fingerprint. Whoever has waited a while tells those it waits for. That is enough: where ranks wait
-// in a circle, one of them waits for a rank whose collective of that number is another. It is also as much as
-// may be told: a rank that is not waited for may have finished and left.
+// Ranks in different collectives may wait for each other to begin, so that no frame meets the other's
+// fingerprint. A rank that has waited a while therefore sends notices to the ranks that it waits for. That
+// suffices: in a circle of waiting ranks, one waits for a rank whose collective of that number differs. No
+// other rank may be told: one that is not waited for may have finished and left.
 void communicator_state::give_notices(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   const core::time_point now = c.engine().now();
@@ -206,13 +206,14 @@ void communicator_state::give_notices(void* self) noexcept {
   if (!c.running_.empty()) c.engine().timers().arm(c.notice_timer_, now + record_waits_every);
 }
 
-// For whoever explains why all wait: within a collective that all have called, only its ranks know.
+// Records for explanations for whom this rank waits: in a collective that all have called, only its ranks
+// know.
 void communicator_state::record_waits() noexcept {
   for (const running_collective* r = running_.front(); r != nullptr; r = running_.after(*r))
     if (r->record.number != 0) recorder_->waits_for(r->record, where(r->sequence()).waits_for);
 }
 
-// ---- who has not come ----
+// ---- which ranks have not come ----
 
 bool communicator_state::is_running(std::uint32_t sequence) const noexcept {
   for (const running_collective* r = running_.front(); r != nullptr; r = running_.after(*r))
@@ -226,7 +227,7 @@ p2p::collective_progress communicator_state::where(std::uint32_t sequence) const
   here.last = next_sequence_ - 1;
   const place& p = places_[here.last % remembered];
   if (p.sequence == here.last && p.started) here.print = p.print;
-  // Numbers begin again after 2^31: the nearer direction counts.
+  // Numbers start again after 2^31: the nearer direction counts.
   if (sequence - next_sequence_ < 0x40000000U) {
     here.at = state::not_called;
   } else {
@@ -272,7 +273,7 @@ void communicator_state::told(int peer, std::uint32_t sequence,
   std::optional<p2p::collective_progress>& answer = inquiry_->answers[static_cast<std::size_t>(rank)];
   if (answer) return;
   answer = there;
-  // By the timer, from the loop: what fails now may end what this is called from.
+  // Called by the timer, from the loop: failing now might end the caller of this function.
   if (--inquiry_->missing == 0) engine().timers().arm(inquiry_timer_, engine().now());
 }
 
@@ -281,7 +282,7 @@ void communicator_state::end_inquiry() noexcept {
   const std::unique_ptr<inquiry> all = std::move(inquiry_);
   if (is_running(all->sequence))
     fail(all->why, base::error_text([&] { return all->text + "; " + findings(*all); }), true);
-  // It came to its end meanwhile. Another that took too long may still be waiting to be ended.
+  // The collective ended meanwhile. Another one that took too long may still wait for its end.
   while (!inquiry_ && !later_.empty()) {
     inquiry next = std::move(later_.front());
     later_.erase(later_.begin());
@@ -343,7 +344,7 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
   if (world_ == nullptr) return;
   const std::uint32_t first = from ? *from : first_open();
   if (!fails_earlier(first)) {
-    // Of another reason; those made from it may still be at work.
+    // It failed for another reason; communicators made from it may still be working.
     if (reach == p2p::extent::children) fail_children(why, text, tell);
     return;
   }
@@ -354,7 +355,8 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
   }
   first_failed_ = first;
   const std::vector<int> known = failed_members();
-  // The dead one is a member of what this was made from, too, which may hear of it later.
+  // The dead rank is also a member of the communicator that this one was made from, which may hear of it
+  // later.
   for (communicator_state* c = this; why == errc::peer_failed && c != nullptr && c->parent_ != c->id_;) {
     c = world_->find(2 * c->parent_);
     if (c == nullptr) continue;
@@ -365,7 +367,7 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
     for (int r = 0; r < size(); ++r)
       if (r != rank_)
         endpoint_->send_failure(message_context(), world_rank(r), {why, text, reach, known, first});
-  // Of this rank's own making, or the end of what is pending: somebody here hears of it.
+  // This rank caused it, or it ends pending operations: an operation of this rank reports it.
   reported_ = end_pending(why, text) || tell || reported_;
   if (reach == p2p::extent::children) fail_children(why, text, tell);
 }
@@ -400,7 +402,7 @@ bool communicator_state::end_pending(errc why, const std::string& text) noexcept
     pending.splice_back(*list);
     while (core::completion* a = pending.pop_front()) {
       if (is_collective(*a)) {
-        list->push_back(*a);  // one that goes on
+        list->push_back(*a);  // one that continues
       } else {
         a->on_expire(*a);
         any = true;
@@ -414,8 +416,8 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_notice& to
   if (world_ == nullptr) return;
   add_failed(told.failed);
   if (!fails_earlier(told.first)) return fail(told.why, told.text, false, told.reach, told.first);
-  // Passed on before anything is taken back: who is in the middle of something with this rank shall hear the
-  // reason first, not that a message was cancelled or that this rank has left.
+  // Passed on before anything is taken back. A rank that is communicating with this one then hears the reason
+  // first, not that a message was cancelled or that this rank has left.
   for (const int member : members_)
     if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
       endpoint_->send_failure(message_context(), member, told);
@@ -426,11 +428,11 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
   const int rank = rank_of(peer);
   if (rank < 0) return;
   if (segment_ != nullptr) segment_->rank_gone(rank, why, text);
-  // Of a failed one those collectives are left of which others have said that they need nothing more from
-  // who failed it. The ones that need something from `peer` end by that.
+  // After a failure only collectives remain for which the rank that failed it said that it needs nothing
+  // more. Those that need something from `peer` end by that.
   if (why == errc::peer_left || failed()) return;
   base::copy_error_text(dead_member_, text);
-  // No collective can end well without all members. Point to point between the others goes on.
+  // No collective can succeed without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
     fail(why, base::error_text([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true,
          p2p::extent::one, 0);
@@ -524,7 +526,7 @@ void communicator_state::watch(core::completion& a, bool has_deadline, std::uint
 }
 
 // Connections are made when something is sent. A rank that only waits for another has none, and would not
-// hear of its end. And the other may have closed this communicator already.
+// hear of its end. The other may also have closed this communicator already.
 void communicator_state::check_waiting(void* self) noexcept {
   auto& c = *static_cast<communicator_state*>(self);
   if (c.world_ == nullptr || (c.failed() && c.running_.empty())) return;
@@ -535,7 +537,7 @@ void communicator_state::check_waiting(void* self) noexcept {
     c.endpoint_->for_each_awaited(context, [&c](int member) { c.ask_whether_closed(member); });
 }
 
-// Once: a rank that closes a communicator tells those with which it is in touch.
+// Once: a rank that closes a communicator tells the ranks that it is in touch with.
 void communicator_state::ask_whether_closed(int member) noexcept {
   const int rank = rank_of(member);
   if (rank < 0 || asked_[static_cast<std::size_t>(rank)]) return;
@@ -576,7 +578,7 @@ void communicator_state::release_reference() noexcept {
   if (references_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   {
     const std::lock_guard lock(ending_);
-    // An exception that destroys the handle may be the end of main. Then this rank fails the communicator
+    // An exception that destroys the handle may be the end of main. This rank then fails the communicator
     // (world::fail) before it closes it, so that the others hear of the failure first.
     const bool unwinds = std::uncaught_exceptions() > 0;
     if (world_ != nullptr && (unwinds || !loop_.on_this_thread())) {
@@ -596,14 +598,14 @@ void communicator_state::last_reference_gone() noexcept {
     delete this;
     return;
   }
-  devices_.reset();  // closes the communicators that it has beside this one
+  devices_.reset();  // closes the communicators beside this one
   recorder_->close_communicator(record_place_);
   if (failed()) {
     const std::vector<int> known = failed_members();
     endpoint_->keep_failure(message_context(),
                             {failure_, failure_text_, p2p::extent::one, known, first_failed_});
   }
-  // A rank that closes its last communicator leaves the world, and says that.
+  // A rank that closes its last communicator leaves the world, and says that instead.
   for (const int member : members_)
     if (!w->is_last(*this) && member != world_rank(rank_) && endpoint_->in_touch(member))
       endpoint_->announce_closing(collective_context(), member);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all handles of one communicator share on this rank: its members, its place in the order of
-// collectives, its pending operations and whether it has failed.
+// communicator_state: what all handles of one communicator share on this rank. It has the members, the place
+// in the order of collectives, the pending operations and the failure.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -30,7 +30,7 @@ class recorder;
 
 namespace tutti::comm {
 
-// Of a rank whose loop does not answer.
+// The cure in errors about a rank whose loop does not answer.
 inline constexpr const char* why_silent =
     "its loop thread computes or is blocked (tutti::compute takes such work off it), or the process is "
     "stopped "
@@ -38,23 +38,23 @@ inline constexpr const char* why_silent =
 
 class world;
 
-// Above them: which of the communicators beside it that tutti::gpu has (detail::beside).
+// Bits above these select one of the communicators beside it that tutti::gpu has (detail::beside).
 inline constexpr int communicator_id_bits = 28;
 
 struct running_tag;
 
-// A collective in progress, as far as its communicator needs to know it.
+// A collective in progress, as its communicator sees it.
 class running_collective : public base::list_hook<running_tag> {
  public:
-  // Ends it at once: on return it references no buffer; its completion, with this failure, is queued.
+  // Ends it at once. On return it references no buffer, and its completion with this failure is queued.
   virtual void end(errc why, const std::string& text) noexcept = 0;
   virtual std::string describe() const = 0;  // "all_reduce #41"
   virtual std::uint32_t sequence() const noexcept = 0;
-  // As which it waits under the communicator's timeout.
+  // The completion that waits under the communicator's timeout.
   virtual const core::completion& waiting() const noexcept = 0;
 
   core::time_point since{};  // set by communicator_state::add
-  flight::handle record{};   // where it is on record; it may be none
+  flight::handle record{};   // its place in the recording, if it has one
   bool noticed = false;
 
  protected:
@@ -63,8 +63,8 @@ class running_collective : public base::list_hook<running_tag> {
 
 class communicator_state final : public p2p::context_owner {
  public:
-  // `members`: ranks of the world by rank of this communicator; this rank must be one of them. `parent`: the
-  // id of the communicator that it was made from; its own: it is the world's.
+  // `members` are ranks of the world by rank of this communicator, and include this rank. `parent` is the id
+  // of the communicator that it was made from; for the world's communicator its own id.
   communicator_state(world& w, std::uint32_t id, std::uint32_t parent, std::string name,
                      std::vector<int> members);
   ~communicator_state();
@@ -82,13 +82,13 @@ class communicator_state final : public p2p::context_owner {
   core::loop& loop() const noexcept { return loop_; }
   core::engine& engine() const noexcept { return loop_.engine(); }
   p2p::endpoint& endpoint() const noexcept { return *endpoint_; }
-  flight::recorder& recorder() const noexcept { return *recorder_; }  // while it is not detached
-  // Null once the runtime has ended while handles were left.
+  flight::recorder& recorder() const noexcept { return *recorder_; }  // requires that it is not detached
+  // Whether the runtime has ended while handles were left; the world is then null.
   bool detached() const noexcept { return world_ == nullptr; }
   std::uint32_t message_context() const noexcept { return 2 * id_; }
   std::uint32_t collective_context() const noexcept { return 2 * id_ + 1; }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
-  // Only while no operation waits under it.
+  // Call it only while no operation waits under it.
   void set_timeout(std::chrono::milliseconds timeout) noexcept {
     timer_.cancel();  // it may be armed for a later time
     timeout_ = timeout;
@@ -98,81 +98,86 @@ class communicator_state final : public p2p::context_owner {
   const topology& places() const noexcept { return where_; }
   world& of_world() const noexcept { return *world_; }
 
-  // Its members share memory: collectives may use the segment. The same on all of them.
+  // Whether all members share memory, so that collectives may use the segment. The same on all of them.
   bool shares_memory() const noexcept { return segment_ != nullptr; }
   comm::collective_segment& shared_segment() noexcept { return *segment_; }
-  // A collective with the segment has been started, or so many without that it pays to make it. The same on
-  // all ranks.
+  // Whether a collective with the segment has been started, or so many without it that making it pays. The
+  // same on all ranks.
   bool segment_pays() const noexcept { return segment_wanted_ || next_sequence_ > calls_before_segment; }
   void want_segment() noexcept { segment_wanted_ = true; }
-  // Others may still be reading this rank's part.
+  // Whether others may still be reading this rank's part.
   bool segment_is_read() const noexcept { return segment_ != nullptr && !failed() && !segment_->can_go(); }
 
-  // The next place in the order of collectives, for one with this fingerprint. When a frame of another kind
-  // of collective has already come for that place, the communicator fails with errc::mismatch.
+  // Returns the next place in the order of collectives for one with this fingerprint. If a frame of a
+  // different collective has already arrived for that place, the communicator fails with errc::mismatch.
   std::uint32_t next_sequence(const p2p::fingerprint& mine) noexcept;
-  // `c` is in progress until it unlinks itself. One that lasts makes this rank tell others what it waits in.
+  // Registers `c` as in progress until it unlinks itself. If it lasts long, this rank tells others what it
+  // waits in.
   void add(running_collective& c) noexcept;
 
-  // Something waits for a message from any member.
+  // Records that an operation waits for a message from any member.
   void expect_anyone() noexcept { waits_for_anyone_ = true; }
-  // `a` now waits under the communicator's timeout, after which its on_expire is called, or, when it
-  // `has_deadline`, for as long as it takes. When the communicator fails, on_expire is called too. It leaves
-  // by unlinking. `cycles`: a reading of base::cycles() of just now, or 0.
+  // Makes `a` wait under the communicator's timeout, after which its on_expire is called. With `has_deadline`
+  // there is no such limit. on_expire is also called when the communicator fails. `a` leaves by unlinking.
+  // `cycles` is a recent reading of base::cycles(), or 0.
   void watch(core::completion& a, bool has_deadline, std::uint64_t cycles) noexcept;
 
-  // Nothing new begins, but for collectives that the failure does not reach: those that whoever failed the
-  // communicator had completed.
+  // Whether it has failed. Then only collectives that the failure does not reach begin: those that the rank
+  // that failed the communicator had completed.
   bool failed() const noexcept { return failure_ != errc::success; }
-  // The failure reaches collective `sequence`, or all to come from `sequence` on.
+  // Whether the failure reaches collective `sequence`, or all collectives from there on.
   bool ends(std::uint32_t sequence) const noexcept {
     return failed() && (first_failed_ == 0 || !precedes(sequence, first_failed_));
   }
   bool ends_next() const noexcept { return ends(next_sequence_); }
   std::uint32_t first_failed() const noexcept { return first_failed_; }
-  // The first collective that is not complete here; `also` is not, although it does not run.
+  // The first collective that is not complete on this rank. `also` counts as not complete although it does
+  // not run.
   std::uint32_t first_open(std::uint32_t also = 0) const noexcept;
   errc failure() const noexcept { return failure_; }
   const std::string& failure_text() const noexcept { return failure_text_; }
-  // What a call on a failed communicator gets: the failure itself when no operation here has ended with it
-  // yet (it came from a peer while nothing was pending), later errc::communicator_failed.
+  // The error for a call on a failed communicator. It is the failure itself as long as no operation of this
+  // rank has ended with it: a peer may report it while nothing is pending. Later it is
+  // errc::communicator_failed.
   errc report_failure() noexcept {
     if (failure_ == errc::shut_down) return failure_;
     return std::exchange(reported_, true) ? errc::communicator_failed : failure_;
   }
-  // Ends messages and collectives, those before `first` excepted, with this reason, and, with `tell`, on the
-  // other members; with extent::children, also on communicators that were made from this one. `first`: that
-  // of failure_notice; without, first_open(). What fails again fails only from an earlier collective on.
+  // Fails the communicator: ends messages, and collectives except those before `first`, with this reason.
+  // With `tell`, also on the other members. With extent::children, also the communicators made from this one.
+  // `first` is that of failure_notice; without it, first_open(). A second failure only extends it to earlier
+  // collectives.
   void fail(errc why, const std::string& text, bool tell, p2p::extent reach = p2p::extent::one,
             std::optional<std::uint32_t> first = std::nullopt) noexcept;
-  // Collective `sequence`, in progress here, has taken too long. Asks all ranks where they are with it and
-  // fails the communicator, `why` and `text` with what they said, when all have answered or after a tenth of
-  // a second; not when the collective ends meanwhile.
+  // Collective `sequence`, in progress on this rank, has taken too long. Asks all ranks how far they are.
+  // When all have answered, or after a tenth of a second, fails the communicator with `why` and `text` plus
+  // the answers. Does nothing if the collective ends meanwhile.
   void explain_and_fail(std::uint32_t sequence, errc why, std::string text) noexcept;
-  // Why no collective can succeed any more (a member has died), or empty.
+  // Says why no collective can succeed any more (a member has died); empty otherwise.
   const std::string& dead_member() const noexcept { return dead_member_; }
 
-  // What is pending here and for whom it waits, for people; empty: nothing.
+  // Says in text what is pending on this rank and for whom it waits; empty if nothing is.
   std::string pending() const;
 
-  // The ranks whose link has failed here, and those that other members have told of or agreed on; ascending.
+  // The ranks whose link has failed on this rank, and those that other members reported or agreed on;
+  // ascending.
   std::vector<int> failed_ranks() const;
-  // The same as ranks of the world; empty also when memory has run out.
+  // The same as ranks of the world; empty also if memory has run out.
   std::vector<int> failed_members() const noexcept;
-  // Ignores ranks of the world that are no members.
+  // Ignores ranks of the world that are not members.
   void add_failed(std::span<const int> world_ranks) noexcept;
-  // Tells one shrink() of this communicator from the next, the same on all members.
+  // Numbers the calls of shrink() on this communicator, the same on all members.
   std::uint32_t next_round() noexcept { return ++rounds_; }
-  // Those that are waited for and do not progress, ascending.
+  // The ranks that are waited for and make no progress, ascending.
   std::vector<int> suspected_ranks() const;
-  // Raises `by_peer`, by rank of the world, for those that collectives with the segment wait for.
+  // Raises `by_peer`, by rank of the world, for the ranks that collectives with the segment wait for.
   void mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept;
 
   void add_reference() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
   void release_reference() noexcept;
-  // The world ends before the last handle.
+  // Called when the world ends before the last handle.
   void detach() noexcept;
-  // Greater than that of every communicator of its world that was made before.
+  // Greater than that of every earlier communicator of its world.
   std::uint64_t serial() const noexcept { return serial_; }
 
   // p2p::context_owner
@@ -190,7 +195,7 @@ class communicator_state final : public p2p::context_owner {
  private:
   struct place {
     std::uint32_t sequence = 0;
-    bool started = false;  // by us; otherwise seen first from `peer`
+    bool started = false;  // started by this rank; otherwise first seen from `peer`
     int peer = -1;
     p2p::fingerprint print{};
   };
@@ -209,22 +214,22 @@ class communicator_state final : public p2p::context_owner {
   std::string findings(const inquiry& all) const;
   void mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                 const p2p::fingerprint& theirs) noexcept;
-  // The order of collectives; numbers begin again after 2^31.
+  // Compares places in the order of collectives; numbers start again after 2^31.
   static bool precedes(std::uint32_t a, std::uint32_t b) noexcept {
     return a != b && ((b - a) & 0x7fffffffU) < 0x40000000U;
   }
   bool fails_earlier(std::uint32_t first) const noexcept {
     return !failed() || (first_failed_ != 0 && (first == 0 || precedes(first, first_failed_)));
   }
-  bool end_pending(errc why, const std::string& text) noexcept;  // whether there was anything
+  bool end_pending(errc why, const std::string& text) noexcept;  // returns whether anything was pending
   void fail_children(errc why, const std::string& text, bool tell) noexcept;
   bool has_failed(int rank) const noexcept {
     return told_failed_[static_cast<std::size_t>(rank)] || endpoint_->peer_failed(world_rank(rank));
   }
   void last_reference_gone() noexcept;
-  // A handler that closes the communicator from the loop, after the last handle has gone on another thread or
-  // by an exception. A handler that is never called does the same when it is destroyed: the runtime has ended
-  // by then.
+  // The handler that closes the communicator from the loop, after the last handle went on another thread or
+  // by an exception. If it is destroyed without a call, the runtime has ended, and its destructor does the
+  // same.
   class goodbye;
   static void expire(void* self) noexcept;
   static void give_notices(void* self) noexcept;
@@ -239,7 +244,7 @@ class communicator_state final : public p2p::context_owner {
   const std::uint32_t id_;
   const std::uint32_t parent_;
   const std::string name_;
-  std::size_t record_place_;  // of this communicator
+  std::size_t record_place_;  // index of this communicator in the recording
   const std::vector<int> members_;
   std::vector<int> ranks_;  // by world rank; -1: not a member
   int rank_ = -1;
@@ -248,7 +253,8 @@ class communicator_state final : public p2p::context_owner {
   std::atomic<int> references_{0};
   // Memory of the handler `goodbye`.
   const std::shared_ptr<core::reserved_block> goodbye_block_ = std::make_shared<core::reserved_block>();
-  // Held while the last one goes on another thread, and while the runtime ends: world_ and loop_ stay.
+  // Held while the last handle goes on another thread, and while the runtime ends, so that world_ and loop_
+  // stay valid.
   std::mutex ending_;
   const std::uint64_t serial_;
   std::uint32_t next_sequence_ = 1;
@@ -258,7 +264,7 @@ class communicator_state final : public p2p::context_owner {
   std::uint32_t first_failed_ = 0;
   bool reported_ = false;  // an operation of this rank has ended with the failure
   std::string dead_member_;
-  std::vector<bool> told_failed_;  // by rank: other members have told of its failure, or agreed on it
+  std::vector<bool> told_failed_;  // by rank: other members have reported its failure, or agreed on it
   std::uint32_t rounds_ = 0;
   base::intrusive_list<running_collective, running_tag> running_;
   base::intrusive_list<core::completion, core::waiting_tag> waiting_;  // in the order of their starts
@@ -268,18 +274,18 @@ class communicator_state final : public p2p::context_owner {
   core::timer notice_timer_;
   core::timer check_timer_;
   bool waits_for_anyone_ = false;
-  // By rank: this rank has waited for it and has asked it, so it tells when it closes this communicator.
+  // By rank: this rank has waited for it and asked it, so that it tells when it closes this communicator.
   std::vector<bool> asked_;
   core::timer inquiry_timer_;
   std::unique_ptr<inquiry> inquiry_;
-  std::vector<inquiry> later_;  // to be made when that one is over and has not failed the communicator
+  std::vector<inquiry> later_;  // to start when that one is over without failing the communicator
   scratch_pool scratch_;
   std::unique_ptr<comm::collective_segment> segment_;  // null: not all members share memory
   bool segment_wanted_ = false;
   std::shared_ptr<detail::device_side> devices_;
 };
 
-// The fingerprint of a collective: what all ranks must agree on. `describe` gives it back as text.
+// The fingerprint of a collective: all that ranks must agree on. `describe` converts it back to text.
 inline constexpr std::uint8_t being_prepared = 0x80, on_device = 0x40;
 struct collective_description {
   std::uint8_t kind = 0;       // detail::operation_kind, with these two flags

@@ -20,7 +20,7 @@ comm::communicator_state* living(const communicator& c) noexcept {
   return state == nullptr || state->detached() ? nullptr : state;
 }
 
-// One metric: what it is, then a line for each set of labels.
+// One metric: its description, then a line for each set of labels.
 class metric {
  public:
   metric(std::string& text, std::string_view name, std::string_view type, std::string_view help)

@@ -27,7 +27,7 @@ struct search {
   std::vector<flight::rank_snapshot> found;
 };
 
-// A rank waits so long, in milliseconds, until another has read what this one is about to change.
+// A rank waits this many milliseconds at most until another has read what it is about to change.
 constexpr int most_waits = 50;
 
 flight::report_turn of_process;  // for ranks without a launcher
@@ -40,7 +40,7 @@ std::string explain_world(std::uint64_t world, int size) {
       [](void* owner, flight::recording_view memory) {
         auto& of = *static_cast<search*>(owner);
         flight::rank_snapshot r = flight::read(memory, recent);
-        // Who is still joining has no world yet.
+        // A rank that is still joining has no world yet.
         if (r.at != flight::phase::none && (r.world == of.world || r.at == flight::phase::joining))
           of.found.push_back(std::move(r));
       },
@@ -59,7 +59,7 @@ std::string explain_world(std::uint64_t world, int size) {
 
 void report_hang(world& w) noexcept {
   try {
-    // Under simulated time a timeout does not interest a person.
+    // Timeouts under simulated time do not interest a person.
     if (&w.loop().engine().platform() != &core::platform::real()) return;
     if (!base::log_enabled(base::log_level::warning)) return;
     const flight::recordings* const node = w.loop().recorder_slot().node();
@@ -74,12 +74,12 @@ void report_hang(world& w) noexcept {
       text = fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", w.info().rank,
                          explain_world(w.info().id, w.info().size));
     } catch (const std::exception&) {
-      // No memory for it: then without.
+      // No memory for it: continue without.
     }
     turn.has_read();
     [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text.data(), text.size());
   } catch (const std::exception&) {
-    // No memory to say it in.
+    // No memory for the text.
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for whom, as far as this process can read it.
+// Explains who waits for whom, from what this process can read.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@ namespace tutti::comm {
 
 class world;
 
-// `world`: world_info::id, `size`: its ranks.
+// `world` is world_info::id, `size` the number of its ranks.
 std::string explain_world(std::uint64_t world, int size);
-// An operation of this rank has taken longer than its timeout: writes the explanation to standard error, once
-// for all ranks to which that happens within some seconds.
+// Called when an operation of this rank has taken longer than its timeout. Writes the explanation to standard
+// error, once for all ranks to which that happens within some seconds.
 void report_hang(world& w) noexcept;
 
 }  // namespace tutti::comm

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which communicator this is, among all that there ever were, and where its ranks run: known without asking
-// anybody.
+// identity: identifies a communicator among all that ever existed, and says where its ranks run. No
+// communication is needed.
 #pragma once
 
 #include "comm/communicator_state.hpp"
@@ -29,13 +29,13 @@ struct place {
 // The same on all ranks of the communicator, except `rank`.
 struct identity {
   std::uint64_t world = 0;         // random, different for every world
-  std::uint32_t communicator = 0;  // within it
+  std::uint32_t communicator = 0;  // number within the world
   std::string name;
   int rank = 0;
   std::vector<place> places;  // by rank
 };
 
-// On the loop thread of a communicator whose runtime still runs.
+// Call it on the loop thread of a communicator whose runtime still runs.
 inline identity identity_of(const communicator& c) {
   communicator_state& state = *detail::communicator_access::state_of(c);
   const core::world_info& info = state.of_world().info();

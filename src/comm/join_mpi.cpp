@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joining the world of an MPI job: the processes and their ranks are MPI's, and so is every message between
-// them.
+// Joins the world of an MPI job: processes, ranks and messages are MPI's.
 #include "base/log.hpp"
 #include "bootstrap/peer_table.hpp"
 #include "bootstrap/rendezvous.hpp"
@@ -34,7 +33,7 @@ void check_place(const bootstrap::job& job, const mpi::process& here) {
           here.implementation(), here.rank(), here.size(), said));
 }
 
-// A table of one: the world's id is the one in rank 0's.
+// A peer table of one: the world's id is the one in rank 0's record.
 std::string record_of(const core::endpoint_record& mine, std::uint64_t id) {
   bootstrap::peer_table table;
   table.id = id;

@@ -21,15 +21,15 @@ using namespace std::chrono_literals;
 using condition = transport::peer_health::condition;
 using base::process_state;
 
-// A loop that does not turn for so long is busy, and one that is asked and does not answer for so long is
+// A loop that has not turned for this long is busy. One that is asked and does not answer for this long is
 // busy or stopped.
 constexpr core::duration too_long_without_turn = 900ms;
 constexpr core::duration too_long_without_answer = 400ms;
 constexpr core::duration shortest_period = 20ms;
-// A look that comes so much later than it was to come: this rank itself has been busy or stopped.
+// If a check comes this much too late, this rank itself has been busy or stopped.
 constexpr core::duration too_late = 400ms;
 
-// Of another host's processes the launcher there knows whether they are stopped, and has it passed on.
+// For processes of another host, the launcher there knows whether they are stopped, and passes it on.
 bool told_to_be_stopped(world& w, int peer) {
   const flight::recordings* const node = w.loop().recorder_slot().node();
   return node != nullptr && node->is_stopped(peer, w.info().record(peer).pid);
@@ -65,9 +65,9 @@ void peer_watch::fire(void* self) noexcept {
   try {
     watch.check_all();
   } catch (const std::exception&) {
-    // Without memory for a line there is none, this time.
+    // Without memory there is no line this time.
   }
-  // A loop that spins for longer than this does not come by arm() in between.
+  // A loop that spins longer than this does not call arm() in between.
   core::loop& loop = watch.world_.loop();
   if (loop.engine().waiting() || loop.spin().budget >= watch.period_)
     loop.engine().timers().arm(watch.timer_, loop.engine().now() + watch.next_);
@@ -105,7 +105,7 @@ void peer_watch::check(int peer, const transport::health_check& how) {
   transport::link* const l = world_.made_link(peer);
   transport::peer_health v;
   if (l != nullptr) {
-    // Looks begin one period after waiting does.
+    // Checks start one period after the wait.
     if (!std::exchange(s.examined, true)) s.waited_from = how.now - period_;
     v = l->examine(how);
   }
@@ -113,7 +113,7 @@ void peer_watch::check(int peer, const transport::health_check& how) {
     return give_up(peer, fmt::format("nothing has come from its host for {}: the host or the network between "
                                      "has failed (init_options::silence_limit, TUTTI_SILENCE_LIMIT: {})",
                                      seconds(v.since), seconds(world_.info().silence_limit)));
-  // Of several that may bring what is awaited, each may take its time.
+  // If several ranks may bring the awaited message, each may take its time.
   if (!how.loop || v.is == condition::well) return trust(peer, how.now);
   process_state process =
       same_numbering(peer) ? base::state_of_process(world_.info().record(peer).pid) : process_state::unknown;
@@ -127,7 +127,7 @@ void peer_watch::check(int peer, const transport::health_check& how) {
                                 seconds(how.now - s.since)));
     return;
   }
-  // A handler of the program's own may compute while the loop sleeps.
+  // A handler of the program may compute while the loop sleeps.
   const bool runs_resting = v.is == condition::resting && process == process_state::runs;
   const bool not_turning = v.is == condition::not_turning || (runs_resting && s.ran_resting);
   s.ran_resting = runs_resting;
@@ -161,8 +161,7 @@ void peer_watch::suspect(int peer, doubt what, core::time_point since, core::tim
     s.since = since;
     s.told = false;
   }
-  // A rank that computes on its loop in every step is told of when it is worse than before, and not each
-  // time.
+  // A rank that computes on its loop in every step is reported when it is worse than before, not each time.
   const core::duration lasts = now - s.since;
   if (s.told || (what != doubt::stopped && lasts < 2 * s.told_of)) return;
   s.told = true;
@@ -203,7 +202,7 @@ void peer_watch::trust(int peer, core::time_point now) {
 
 void peer_watch::give_up(int peer, const std::string& why) {
   peers_[static_cast<std::size_t>(peer)].is = doubt::none;
-  // Made now if need be: that is where the end is reported from.
+  // The link is made now if there is none: it reports the end.
   world_.link_to(peer).give_up(errc::peer_failed,
                                fmt::format("{} is given up: {}", world_.describe(peer), why));
 }

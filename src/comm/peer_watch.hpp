@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks after the ranks that this rank waits for: which of them do not progress, and which are dead without
-// anybody having said so.
+// peer_watch: watches the ranks that this rank waits for. It finds those that make no progress, and those
+// that died without a report.
 //
-// While operations wait and the loop sleeps it looks about twice a second, at no cost in between; once more,
-// when a peer is about to have done nothing for too long. A peer that does not progress is a suspect, and
-// named once; it is dead when its host says nothing within the silence limit, or when its process is known to
-// be stopped, for the grace: by the kernel of a shared host, or by the launcher of another one. One that is
-// only busy is never dead: a rank may well compute for a minute without a turn of its loop. Where nobody can
-// tell the two apart, the operations' timeouts have to do.
+// While operations wait and the loop sleeps, it checks about twice a second. It checks once more when a peer
+// is about to have done nothing for too long. Between checks it costs nothing. A peer without progress is a
+// suspect and is named once. It counts as dead when its host has been silent for the silence limit, or when
+// its process has been stopped for the grace period. The kernel of a shared host knows whether a process is
+// stopped; for other hosts their launcher tells it. A busy peer never counts as dead: a rank may compute for
+// a minute without a turn of its loop. Where the two cannot be told apart, only the timeouts of operations
+// apply.
 #pragma once
 
 #include "core/engine.hpp"
@@ -26,9 +27,9 @@ class peer_watch final : public core::source {
   explicit peer_watch(world& w);
   ~peer_watch() override;
 
-  // Whether `peer`, a rank of the world, is waited for and does not progress, as of the last look.
+  // Whether `peer`, a rank of the world, was waited for without progress at the last check.
   bool suspects(int peer) const noexcept { return of(peer).is != doubt::none; }
-  // That as text, "stopped for 3 s" or "its loop has not turned for 2 s"; empty: it is no suspect.
+  // The doubt as text, "stopped for 3 s" or "its loop has not turned for 2 s"; empty if it is no suspect.
   std::string describe(int peer) const;
 
   bool poll() noexcept override { return false; }
@@ -39,11 +40,11 @@ class peer_watch final : public core::source {
   struct state {
     bool examined = false;
     doubt is = doubt::none;
-    bool told = false;  // of this episode
+    bool told = false;  // in this episode
     core::time_point waited_from{};
-    bool ran_resting = false;  // at the last look: its process ran, while its loop said that it sleeps
-    core::time_point since{};  // of the episode
-    core::duration told_of{};  // the longest that was told of busy ones
+    bool ran_resting = false;  // at the last check its process ran although its loop said that it sleeps
+    core::time_point since{};  // start of the episode
+    core::duration told_of{};  // the longest reported time of a busy peer
   };
 
   const state& of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)]; }
@@ -59,7 +60,7 @@ class peer_watch final : public core::source {
 
   world& world_;
   const core::duration period_;
-  core::duration next_{};  // until the next look
+  core::duration next_{};  // until the next check
   core::timer timer_;
   std::vector<p2p::waits> waited_for_;
   std::vector<state> peers_;

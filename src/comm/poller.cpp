@@ -19,7 +19,7 @@ comm::communicator_state& state_of(const communicator& of) {
   if (!of)
     throw error(errc::invalid_argument,
                 "this communicator has no members here (it is empty): it has no loop to use");
-  const operation<> any = of.barrier();  // the one public way from a handle to what it stands for
+  const operation<> any = of.barrier();  // the public way from a handle to its state
   comm::communicator_state& state = *any.what().comm;
   if (state.detached()) throw error(errc::shut_down, "the runtime of this communicator has ended");
   if (!state.loop().on_this_thread())

@@ -13,7 +13,7 @@
 namespace tutti {
 namespace {
 
-// By value: the handles keep the old world while the new one is made.
+// By value: the handles keep the old world alive while the new one is made.
 task<communicator> meet_again(comm::communicator_state* state, communicator old) {
   if (state == nullptr)
     throw error(errc::invalid_argument, "rejoin: this communicator has no members here (it is empty)");

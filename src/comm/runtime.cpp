@@ -101,15 +101,15 @@ task<communicator> init(runtime& rt, init_options options, store& through) {
 namespace detail {
 namespace {
 
-// `world` is filled here. A parameter goes with the frame, when main's exception has been seen: with main's
-// own handles alone, a rank whose main throws would leave like one that has finished.
+// `world` is set here. A parameter is destroyed with the frame, after main's exception has been seen. Were
+// main's handles the only ones, a rank whose main throws would leave like one that has finished.
 task<int> join_and_run(runtime& rt, init_options options, any_main* main, communicator world) {
   world = co_await init(rt, std::move(options));
   const int code = co_await (*main)(world);
   co_return code;
 }
 
-// The first error of run_local's ranks.
+// The first error of the ranks of run_local.
 struct first_error {
   std::mutex mutex;
   std::exception_ptr error;
@@ -119,8 +119,8 @@ struct first_error {
   }
 };
 
-// One rank of run_local: joins through memory that all its threads share. An error is on record before this
-// rank cuts its connections: what the others then fail with came later.
+// One rank of run_local: joins through memory that all its threads share. An error is recorded before this
+// rank cuts its connections, so that the errors this causes on others come later.
 task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shared, any_main* main,
                        first_error* first, communicator world) {
   std::exception_ptr failure;
@@ -139,7 +139,7 @@ task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shar
   co_return code;
 }
 
-// Those that wait for a rank that will not come are told so. Afterwards, and once they have met, harmless.
+// Tells the ranks that wait for a rank that will not come. Harmless after they have met.
 void call_off(boost::asio::io_context& context, const memory_store& shared, int rank,
               const std::exception_ptr& failure) noexcept {
   const std::string why = base::error_text([&]() -> std::string {
@@ -156,7 +156,7 @@ void call_off(boost::asio::io_context& context, const memory_store& shared, int 
     core::running_task telling;  // a store in memory keeps nobody waiting
     telling.start(bootstrap::call_off(through, why), [](void*, std::exception_ptr) noexcept {}, nullptr);
   } catch (const std::bad_alloc&) {
-    // Then they wait until their timeout.
+    // They then wait until their timeout.
   }
 }
 
@@ -194,7 +194,7 @@ void run_local_main(int ranks, init_options options, any_main main) {
       try {
         rt.run(join_threads(rt, bootstrap::local_job(rank, ranks, options), &shared, &main, &first, {}));
       } catch (...) {
-        failed();  // before its connections are cut: what the others then fail with came later
+        failed();  // before its connections are cut: the errors this causes on others come later
       }
     } catch (...) {
       failed();

@@ -27,7 +27,7 @@
 namespace tutti::comm {
 namespace {
 
-// How long a rank that has finished waits for its last bytes to be safe with peers that do not read.
+// How long a rank that has finished waits until peers that do not read have its last bytes.
 constexpr auto linger = std::chrono::seconds(5);
 // How long a rank that has failed tries to say why.
 constexpr auto farewell = std::chrono::seconds(1);
@@ -41,11 +41,11 @@ void post_reserved(core::loop& loop, const std::shared_ptr<core::reserved_block>
 
 using transports = std::vector<std::unique_ptr<transport::transport>>;
 
-// Without an address of rank 0, a store of the program's, or a secret that came from outside, this host is the
-// world.
+// The world is this host unless there is an address of rank 0, a store of the program, or a secret from
+// outside.
 transport::listen_wish wish_of(const bootstrap::job& job) {
   const bool at_file = !job.rendezvous_file.empty();
-  // Who may read the file or the store gets a secret from it.
+  // Whoever may read the file or the store gets a secret from it.
   transport::listen_wish wish(!job.secret.empty() || at_file || job.at_store);
   if (!job.master_host.empty()) wish.towards = job.master_host;
   if (job.at_store || (at_file && !job.private_rendezvous && !job.secret.empty())) wish.towards = "";
@@ -65,7 +65,7 @@ transports listening_transports(core::loop& loop, const bootstrap::job& job, cor
       t->listen(mine, wish_of(job));
       made.push_back(std::move(t));
     } catch (const error& e) {
-      // One that was asked for by name must work; otherwise the other one may do.
+      // A transport selected by name must work; otherwise the other one may serve.
       if (!job.transports.empty()) throw;
       base::log_warning(fmt::format("going on without {}: {}", t->name(), e.what()));
     }
@@ -149,7 +149,7 @@ task<communicator> runtime_state::join_epoch(bootstrap::job job, std::int64_t le
 }
 
 task<communicator> runtime_state::join_next_epoch(world* old, bootstrap::job job) {
-  // Who still waits in the old world would do so for ever.
+  // A rank that still waits in the old world would wait for ever.
   old->fail(fmt::format("{} leaves this epoch to join the next (rejoin)", old->describe(old->info().rank)));
   communicator joined =
       co_await join_epoch(std::move(job), std::int64_t{old->info().epoch} + 1, epoch_server_);
@@ -182,8 +182,8 @@ task<communicator> runtime_state::join_elastic(bootstrap::job job) {
 }
 
 task<communicator> runtime_state::join_next_elastic(world* old, bootstrap::job job) {
-  // Ranks that have agreed to take newcomers in may still be on their way here, in an operation that needs
-  // this one. One that fails does not keep the others.
+  // Ranks that have agreed to admit newcomers may still be in an operation that needs this one. If it fails,
+  // it does not delay the others.
   communicator present(detail::communicator_ref(&old->world_communicator()));
   const auto all_here = co_await as_result(present.barrier());
   if (all_here.error) base::log_info(all_here.message);
@@ -210,7 +210,7 @@ communicator runtime_state::enter(core::world_info info, transports ways,
     if (failing_) return;
     ++leaving_;
     idle.leave_by = loop_.engine().platform().now() + linger;
-    // From the loop, not from inside whatever dropped the last handle.
+    // Called from the loop, not from inside the code that dropped the last handle.
     post_reserved(loop_, idle.idle_block, [this, &idle] { begin_to_leave(idle); });
   };
   worlds_.push_back(std::move(joined));
@@ -221,7 +221,7 @@ void runtime_state::begin_to_leave(world& w) noexcept {
   try {
     tasks_.start(leave(&w));
   } catch (const std::bad_alloc&) {
-    // What this rank has sent may still be on its way: it waits for memory to leave in order.
+    // Messages of this rank may still be on their way: it waits for memory to leave in order.
     if (loop_.engine().platform().now() >= w.leave_by) return gone(&w);
     post_reserved(loop_, w.idle_block, [this, &w] { begin_to_leave(w); });
   }
@@ -229,8 +229,8 @@ void runtime_state::begin_to_leave(world& w) noexcept {
 
 task<> runtime_state::leave(world* w) {
   const core::time_point deadline = w->leave_by;
-  // Before the first listener closes: who finds it closed asks here (p2p::router::has_left).
-  // What has failed stays on record as failed.
+  // Recorded before the first listener closes: a rank that finds it closed asks here (p2p::router::has_left).
+  // A failed phase stays recorded as failed.
   if (worlds_.size() == 1 && !w->failing) loop_.recorder().ended(flight::phase::leaving, "");
   for (bool again = true; again;) {
     again = false;
@@ -255,8 +255,8 @@ void runtime_state::gone(world* w) noexcept {
   check_end();
 }
 
-// Main has ended with an exception, and tells the peers why before the connections are cut. Communicators whose
-// last handle was destroyed by the exception are still open.
+// Called when main has ended with an exception: tells the peers why before the connections are cut.
+// Communicators whose last handle the exception destroyed are still open.
 void runtime_state::tell() noexcept {
   std::string failure_text;
   try {
@@ -269,10 +269,10 @@ void runtime_state::tell() noexcept {
   try {
     loop_.recorder().ended(flight::phase::failed, failure_text);
   } catch (const std::exception&) {
-    // There was no memory for a recorder: it has failed before it had one.
+    // There was no memory for a recorder: it had failed before it had one.
   }
   for (const auto& w : worlds_) {
-    w->failing = w->has_communicators();  // the others are being left already
+    w->failing = w->has_communicators();  // the others are already being left
     if (!w->failing) continue;
     w->fail(base::error_text(
         [&] { return fmt::format("{} failed: {}", w->describe(w->info().rank), failure_text); }));
@@ -299,7 +299,7 @@ task<> runtime_state::flush_and_cut() {
     try {
       co_await w.flush(deadline);
     } catch (const std::bad_alloc&) {
-      // Then they see the connections end, and not why.
+      // They then see the connections end, but not why.
     }
   }
   cut();
@@ -308,7 +308,7 @@ task<> runtime_state::flush_and_cut() {
 void runtime_state::cut() noexcept {
   for (const auto& w : worlds_)
     if (w->failing) w->cut();
-  // Those to which handles are left go when the runtime does.
+  // Worlds with handles left end with the runtime.
   std::erase_if(worlds_,
                 [](const std::unique_ptr<world>& w) { return w->failing && !w->has_communicators(); });
   failing_ = false;
@@ -336,7 +336,8 @@ void runtime_state::start(task<> main) {
       self.tell();
       post_reserved(self.loop_, self.failure_block_, [&self] { self.begin_to_cut(); });
     }
-    // The parameters of main, handles among them, go with its frame, which must not be destroyed from inside.
+    // The parameters of main, handles among them, are destroyed with its frame, which must not happen from
+    // inside it.
     post_reserved(self.loop_, self.end_block_, [&self] {
       self.main_.stop();
       self.main_ended_ = true;
@@ -362,7 +363,7 @@ void runtime_state::run_to_end(task<> main) {
       if (context.stopped()) context.restart();
       context.run();
     } catch (...) {
-      // A handler of the user's threw through run(): main ends here.
+      // A handler of the user threw through run(): main ends here.
       stop();
       running_ = false;
       throw;

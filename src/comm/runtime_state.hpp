@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is behind tutti::runtime: the loop, the worlds this rank is in, and the order of joining and leaving.
+// runtime_state: the state behind tutti::runtime: the loop, the worlds of this rank, and the order of joining
+// and leaving.
 #pragma once
 
 #include "bootstrap/environment.hpp"
@@ -28,10 +29,10 @@ class runtime_state {
 
   core::loop& loop() noexcept { return loop_; }
 
-  // Joins the world of `job` through `store` (null: a world of one, or one that meets at a file), which
-  // `server` (or null) serves to others.
+  // Joins the world of `job` through `store`, which `server` (or null) serves to others. Null: a world of one
+  // rank, or one that meets at a file.
   task<communicator> join(bootstrap::job job, store* through, std::shared_ptr<tcp_store_server> server);
-  // Joins the world of `job` in its epoch `least` or a later one, and again when that has failed. `server` is
+  // Joins the world of `job` in epoch `least` or a later one, and retries after a failed attempt. `server` is
   // that of rank 0.
   task<communicator> join_epoch(bootstrap::job job, std::int64_t least,
                                 std::shared_ptr<tcp_store_server> server);
@@ -39,24 +40,24 @@ class runtime_state {
   task<communicator> join_elastic(bootstrap::job job);
   // Joins the world of all processes of this MPI job.
   task<communicator> join_mpi(bootstrap::job job);
-  // The world has been formed, and `ways` reach all of it.
+  // Enters a world that has been formed; `ways` reach all of its ranks.
   communicator enter(core::world_info info, std::vector<std::unique_ptr<transport::transport>> ways,
                      std::shared_ptr<tcp_store_server> server);
-  // Runs the io_context until `main` has ended and no world is being left any more.
+  // Runs the io_context until `main` has ended and all worlds have been left.
   void run_to_end(task<> main);
 
-  // The same in steps, for who runs the loop himself: main begins from the io_context ...
+  // The same in steps, for callers that run the loop themselves: starts main from the io_context ...
   void start(task<> main);
-  // ... has come to its end ...
+  // ... tells whether all has ended ...
   bool at_end() const noexcept { return main_ended_ && leaving_ == 0; }
-  // ... with this. Null: normally.
+  // ... and how: null means normally.
   const std::exception_ptr& failure() const noexcept { return main_failure_; }
-  // Destroys it wherever it waits.
+  // Destroys main at the point where it waits.
   void stop() noexcept {
     first_step_.reset();
     main_.stop();
   }
-  // Those it is in, also while they are being left.
+  // The worlds of this rank, including those being left.
   const std::vector<std::unique_ptr<world>>& worlds() const noexcept { return worlds_; }
 
  private:
@@ -74,18 +75,18 @@ class runtime_state {
 
   core::loop loop_;
   std::vector<std::unique_ptr<world>> worlds_;
-  std::shared_ptr<tcp_store_server> epoch_server_;  // of all epochs, on rank 0
+  std::shared_ptr<tcp_store_server> epoch_server_;  // serves all epochs, on rank 0
   core::background_tasks tasks_;
-  std::optional<task<>> first_step_;  // main, before it has begun
+  std::optional<task<>> first_step_;  // main before it has started
   core::running_task main_;
   std::exception_ptr main_failure_;
-  // For the handlers that the end of main posts, which must not fail.
+  // Memory for the handlers that the end of main posts, which must not fail.
   const std::shared_ptr<core::reserved_block> end_block_ = std::make_shared<core::reserved_block>();
   const std::shared_ptr<core::reserved_block> failure_block_ = std::make_shared<core::reserved_block>();
   int leaving_ = 0;
   bool running_ = false;
   bool main_ended_ = false;
-  bool failing_ = false;  // main has thrown: the worlds are cut, not left
+  bool failing_ = false;  // main has thrown: the worlds are cut, not left in order
 };
 
 }  // namespace tutti::comm

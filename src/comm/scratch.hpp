@@ -18,7 +18,7 @@ class scratch_pool {
   };
 
  public:
-  // A block on loan; back in the pool when this goes.
+  // A block on loan; its destructor returns it to the pool.
   class lease {
    public:
     lease(scratch_pool& pool, block b) noexcept : pool_(&pool), block_(std::move(b)) {}
@@ -35,7 +35,7 @@ class scratch_pool {
     block block_;
   };
 
-  // At least `bytes` bytes, uninitialised; of 0 bytes, none.
+  // Lends at least `bytes` bytes, uninitialised; no block for 0 bytes.
   lease take(std::size_t bytes) {
     if (bytes == 0) return lease(*this, block{});
     std::size_t best = free_.size();
@@ -47,14 +47,14 @@ class scratch_pool {
       free_.pop_back();
       return lease(*this, std::move(found));
     }
-    // Sizes repeat, so this settles soon.
+    // Sizes repeat, so allocations soon stop.
     block made{std::unique_ptr<std::byte[]>(new std::byte[bytes]), bytes};
     base::count_heap_use(bytes);
     return lease(*this, std::move(made));
   }
 
  private:
-  // When the pool is full the smallest one goes.
+  // Returns a block; if the pool is full, frees the smallest.
   void give_back(block b) noexcept {
     if (free_.size() < kept) {
       free_.push_back(std::move(b));

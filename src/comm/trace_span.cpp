@@ -5,7 +5,7 @@
 
 namespace tutti {
 
-// The recorder slot, under the public header's name: it is there as long as a span is.
+// Keeps the recorder slot, under the public header's name, alive as long as a span.
 trace_span::trace_span(std::string_view name, call_site where) noexcept {
   flight::recorder_slot* const slot = flight::recorder_slot::current();
   if (slot == nullptr) return;

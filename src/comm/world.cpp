@@ -15,7 +15,7 @@ namespace tutti::comm {
 namespace {
 
 constexpr auto patience_with_readers = std::chrono::milliseconds(20);
-// A rank of a larger world takes leave only of the ranks that it has met.
+// In a larger world a rank takes leave only of the ranks that it has met.
 constexpr int most_told = 64;
 
 }  // namespace
@@ -45,20 +45,20 @@ world::world(core::loop& loop, core::world_info info,
 }
 
 world::~world() {
-  // Each closes the communicators that it has beside its own.
+  // Each one closes the communicators beside its own.
   for_each([](communicator_state& c) { c.devices().reset(); });
   devices.reset();
   cut();
   agreement_.end();
-  // Where the last handle goes on another thread, that deletes it from then on.
+  // If the last handle goes on another thread, it deletes the state from then on.
   for (communicator_state* const c : std::exchange(communicators_, {})) c->detach();
-  // Who still reads them must not find them gone; the memory goes with this process.
+  // Ranks that still read them must not find them gone; the memory goes with this process.
   for (auto& b : failed_segments_) b->keep_part();
   for (auto& b : retired_)
     if (!b->can_go()) b->keep_part();
   failed_segments_.clear();
   retired_.clear();
-  // Before the endpoint: frames of its own may still wait in the links.
+  // Before the endpoint: frames in its memory may still wait in the links.
   transports_.clear();
   loop_.release();
 }
@@ -114,7 +114,7 @@ void world::retire(std::unique_ptr<collective_segment> b, bool failed) noexcept 
   try {
     (failed ? failed_segments_ : retired_).push_back(std::move(b));
   } catch (const std::bad_alloc&) {
-    // Others may still read it: what it lies in is never given back.
+    // Others may still read it: its memory is never returned.
     b->keep_part();
   }
 }
@@ -180,8 +180,8 @@ task<> world::leave(core::time_point deadline) {
     const auto left = deadline - loop_.engine().platform().now();
     co_await server_->drain(std::chrono::duration_cast<std::chrono::milliseconds>(left));
   }
-  // What is on the segments is read by the others without this rank's help, but not after it has taken them
-  // down. Who is slower than this finds them as long as the process lives, and what it has mapped for longer.
+  // The others read the segments without this rank's help, but not after it has removed them. Slower ranks
+  // find them as long as the process lives, and keep what they have mapped even longer.
   const core::time_point patience =
       std::min(deadline, loop_.engine().platform().now() + patience_with_readers);
   for (;;) {
@@ -197,7 +197,7 @@ task<> world::leave(core::time_point deadline) {
 
 void world::fail(const std::string& text) noexcept {
   for_each([this](communicator_state& c) { c.add_failed({&info_.rank, 1}); });
-  // Where this rank has not survived the failure of others, the text names them, too.
+  // If this rank did not survive the failure of others, the text names them, too.
   try {
     std::vector<bool> known(info_.peers.size());
     for (const communicator_state* c : communicators_)
@@ -207,7 +207,7 @@ void world::fail(const std::string& text) noexcept {
       if (known[static_cast<std::size_t>(r)]) failed.push_back(r);
     for_each([&failed](communicator_state& c) { c.add_failed(failed); });
   } catch (const std::bad_alloc&) {
-    // Then there was none for such a text, either.
+    // There was no memory for such a text.
   }
   for_each([&text](communicator_state& c) { c.fail(errc::peer_failed, text, true); });
 }

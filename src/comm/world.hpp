@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's membership in a world: transports, endpoint, communicators, and leaving in order.
+// world: one rank's membership in a world: transports, endpoint, communicators, and leaving in order.
 #pragma once
 
 #include "bootstrap/elastic_store.hpp"
@@ -30,8 +30,8 @@ namespace tutti::comm {
 
 class world final : public p2p::router {
  public:
-  // `transports` listen already, in order of preference. `server` (rank 0 only, or null) serves the store
-  // until the world is left.
+  // `transports` already listen and come in order of preference. `server` (on rank 0, or null) serves the
+  // store until the world is left.
   world(core::loop& loop, core::world_info info,
         std::vector<std::unique_ptr<transport::transport>> transports,
         std::shared_ptr<tcp_store_server> server);
@@ -43,12 +43,12 @@ class world final : public p2p::router {
   communicator_state& world_communicator() noexcept { return *world_communicator_; }
 
   const peer_watch& watch() const noexcept { return watch_; }
-  // The link to a rank, where there is one yet, else null.
+  // Returns the link to a rank, or null if there is none yet.
   transport::link* made_link(int peer) noexcept;
-  // Raises `by_peer` to how this rank waits for each other one.
+  // Raises `by_peer` to how this rank waits for each other rank.
   void mark_waited_for(std::vector<p2p::waits>& by_peer) noexcept;
 
-  // router
+  // p2p::router
   transport::link& link_to(int peer) override;
   std::string describe(int peer) const override;
   bool has_left(int peer) const noexcept override { return recorded_leaving(peer).value_or(false); }
@@ -58,8 +58,8 @@ class world final : public p2p::router {
   }
   void peer_closed(int peer) noexcept override { agreement_.peer_closed(peer); }
 
-  void closed(communicator_state& c) noexcept;  // its last handle has gone
-  // f(communicator_state&) for those that there are; f may close and fail any of them.
+  void closed(communicator_state& c) noexcept;  // called when its last handle has gone
+  // Calls f(communicator_state&) for each communicator; f may close and fail any of them.
   template <class F>
   void for_each(const F& f) noexcept {
     std::uint64_t last = 0;
@@ -76,55 +76,56 @@ class world final : public p2p::router {
   bool is_last(const communicator_state& c) const noexcept {
     return communicators_.size() == 1 && communicators_.front() == &c;
   }
-  // A number for a new communicator that no other rank of this world gives out. Throws errc::resources at the
-  // end of their range (2^28 / size of the world).
+  // Returns a number for a new communicator that no other rank of this world gives out. Throws
+  // errc::resources at the end of the range (2^28 / size of the world).
   std::uint32_t next_communicator_id();
-  // Of the transport over which all of `members` reach each other, when they can read each other's memory;
-  // else null.
+  // The neighbours of the transport by which all `members` reach each other, if they can read each other's
+  // memory; otherwise null.
   transport::neighbours* memory_of(const std::vector<int>& members) const noexcept;
-  // The segment of a communicator that is over: kept until the others have read what is on it; when the
-  // communicator has `failed`, to the end.
+  // Keeps the segment of a closed communicator until the others have read what is on it. If the communicator
+  // has `failed`, keeps it until the end.
   void retire(std::unique_ptr<collective_segment> b, bool failed) noexcept;
-  // `members`: ranks of this world; `parent`: the id of the communicator that it is made from.
+  // `members` are ranks of this world; `parent` is the id of the communicator that it is made from.
   communicator_state& make_communicator(std::uint32_t id, std::uint32_t parent, std::string name,
                                         std::vector<int> members);
-  // The one of this message context; null: it is not open here.
+  // The communicator of this message context; null if it is not open on this rank.
   communicator_state* find(std::uint32_t message_context) const noexcept;
   agreement& survivors() noexcept { return agreement_; }
 
-  // Ends the membership: what has been sent is safe with the peers, or the deadline has passed, when this
-  // completes.
+  // Leaves the world. Completes when the peers have what was sent, or at the deadline.
   task<> leave(core::time_point deadline);
-  // Every communicator fails, here and on its other members, with errc::peer_failed and this text.
+  // Fails every communicator with errc::peer_failed and this text, on this rank and its other members.
   void fail(const std::string& text) noexcept;
-  // What its communicators wait for here, for people; empty: nothing.
+  // Says in text what its communicators wait for on this rank; empty if nothing.
   std::string pending() const;
-  // Completes when all that is queued has left, or at the deadline.
+  // Completes when everything queued has left, or at the deadline.
   task<> flush(core::time_point deadline);
   void cut() noexcept;
 
-  // What tutti::gpu has opened for this world; it goes with the last communicator.
+  // What tutti::gpu has opened for this world; freed with the last communicator.
   std::shared_ptr<detail::device_side> devices;
 
-  // How the ranks of this world meet again. Empty: there is no way.
+  // How the ranks of this world meet again. Empty: they cannot.
   std::function<task<communicator>(world&)> meet_again;
 
-  // Of a world that newcomers may join; else null.
+  // Set for a world that newcomers may join; otherwise null.
   std::unique_ptr<bootstrap::newcomer_watch> newcomers;
 
-  // Called when the last communicator has gone, from the loop.
+  // Called from the loop when the last communicator has gone.
   std::function<void(world&)> on_idle;
-  // For whoever on_idle tells.
+  // Memory for the handler that on_idle posts.
   const std::shared_ptr<core::reserved_block> idle_block = std::make_shared<core::reserved_block>();
-  core::time_point leave_by{};  // of one that is being left
-  bool failing = false;         // it is cut, when it has had the time to say why
+  core::time_point leave_by{};  // set while it is being left
+  bool failing = false;         // it is cut once it has had the time to say why
   bool flushed = false;
 
  private:
-  // Whether `peer` has left in order, or is about to. Nothing: this rank cannot read the recording of `peer`.
+  // Whether `peer` has left in order or is about to. Empty: this rank cannot read the recording of `peer`.
   std::optional<bool> recorded_leaving(int peer) const noexcept;
-  // Connects to the ranks that would otherwise not hear that this rank leaves in order. Such a rank finds the
-  // listeners of this one closed when it needs it later, and cannot tell leaving from dying.
+  // Connects to the ranks that would otherwise not hear that this rank leaves in order. If such a rank needed
+  // this one later, it would find the listeners closed and could not tell leaving from dying. In two cases a
+  // rank that has left still counts as dead: the world has more than 64 ranks, or the other rank's loop did
+  // not turn within the 5 s that leaving waits.
   void meet_unmet() noexcept;
 
   core::loop& loop_;
@@ -132,13 +133,13 @@ class world final : public p2p::router {
   std::vector<std::unique_ptr<transport::transport>> transports_;
   std::vector<transport::link*> links_;  // by peer; null until needed
   p2p::endpoint endpoint_;
-  std::vector<communicator_state*> communicators_;  // in the order of their making
+  std::vector<communicator_state*> communicators_;  // in the order in which they were made
   std::uint64_t made_ = 0;
   communicator_state* world_communicator_ = nullptr;
   agreement agreement_;
   std::shared_ptr<tcp_store_server> server_;
   std::uint32_t given_out_ = 0;
-  std::vector<std::unique_ptr<collective_segment>> retired_;  // to go when all have read them
+  std::vector<std::unique_ptr<collective_segment>> retired_;  // destroyed when all have read them
   std::vector<std::unique_ptr<collective_segment>> failed_segments_;
   peer_watch watch_;
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t most_reported = 32;
 
-// Of what this process may have open, unauthenticated peers get an eighth at most.
+// Unauthenticated peers get at most an eighth of the descriptors that this process may open.
 int affordable(int places) noexcept {
   rlimit files{};
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY) return places;
@@ -53,7 +53,8 @@ admission::pending_connection* admission::most_expendable() noexcept {
     int same = 0;
     for (pending_connection* other = v; other != nullptr; other = pending_.after(*other))
       same += source_of(other->from_) == source_of(v->from_) ? 1 : 0;
-    if (same <= most) continue;  // a source's first is its oldest, and sees all of its others
+    // the first connection of a source is its oldest, and counts all of its others
+    if (same <= most) continue;
     most = same;
     found = v;
   }

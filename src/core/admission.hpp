@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What unauthenticated peers may cost a listener: so many connections at a time that have not proved who they
-// are, each for so long, and a line in the log for each host that they call from.
+// Limits what unauthenticated peers can cost a listener: the number of connections without a proof, their
+// time, and one log line per host.
 //
-// When all places are taken, one is freed for a newcomer: of the source that has most of them the connection
-// that has been there longest, unless it came so lately that an honest peer may still be answering. So
-// callers who never prove anything pass through, many a second, without keeping out those who do. Who was
-// turned out for want of room tries again: connecting sides do that when they are cut off in the middle.
+// When all places are taken, one is freed for a newcomer: the oldest connection of the source that has most.
+// A connection that came so lately that an honest peer may still be answering is spared. So callers that
+// never prove anything pass through, many a second, without keeping out those that do. A peer that is evicted
+// for lack of room tries again, as connecting sides do when they are cut off.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -26,15 +26,15 @@ class admission {
  public:
   struct limits {
     int places = 128;
-    std::chrono::milliseconds time{2000};    // to prove oneself, in all
-    std::chrono::milliseconds courtesy{50};  // nobody is turned out sooner
+    std::chrono::milliseconds time{2000};    // for the whole proof
+    std::chrono::milliseconds courtesy{50};  // no connection is evicted sooner
   };
   admission(const boost::asio::any_io_executor& executor, limits most);
   explicit admission(const boost::asio::any_io_executor& executor) : admission(executor, limits()) {}
   admission(const admission&) = delete;
   admission& operator=(const admission&) = delete;
 
-  // A connection that has not proved itself yet; in the frame of what serves it. Ends with this object.
+  // A connection that has not proved itself yet; lives in the frame of the coroutine that serves it.
   class pending_connection : public base::list_hook<admission_tag> {
    public:
     pending_connection(admission& at, stream_socket& socket);
@@ -43,7 +43,7 @@ class admission {
     ~pending_connection();
     time_point deadline() const noexcept { return since_ + of_.most_.time; }
     const std::string& from() const noexcept { return from_; }  // address and port
-    // It has been turned out: its reads and writes end with errc::cancelled.
+    // Whether it has been evicted: its reads and writes then end with errc::cancelled.
     bool turned_out() const noexcept { return turned_out_; }
 
    private:
@@ -55,12 +55,12 @@ class admission {
     bool turned_out_ = false;
   };
 
-  // Whether one more may come in; turns one out when that makes it possible.
+  // Whether one more connection may come in; evicts one if that makes room.
   bool has_room() noexcept;
-  // Completes when it is worth asking again. One waits at a time.
+  // Completes when it is worth asking again. One coroutine waits at a time.
   task<> wait_for_room();
 
-  // In all, for reports and tests.
+  // Totals, for reports and tests.
   int present() const noexcept { return present_; }
   std::size_t turned_out() const noexcept { return turned_out_; }
 
@@ -68,16 +68,16 @@ class admission {
   pending_connection* most_expendable() noexcept;
 
   const limits most_;
-  base::intrusive_list<pending_connection, admission_tag> pending_;  // in the order of coming
+  base::intrusive_list<pending_connection, admission_tag> pending_;  // in order of arrival
   int present_ = 0;
   std::size_t turned_out_ = 0;
   wakeup change_;
 };
 
-// Tells why somebody was not let in: once for each source, and of so many sources.
+// Logs why a peer was rejected: once for each source, up to a number of sources.
 class unauthenticated_log {
  public:
-  // `what`: whose port.
+  // `what` names the listener.
   explicit unauthenticated_log(std::string what) : what_(std::move(what)) {}
   // `from` as of a pending connection.
   void report(const std::string& from, const char* why);

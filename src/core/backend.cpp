@@ -35,7 +35,7 @@ std::unique_ptr<backend> make_backend() {
             "TUTTI_LOOP=io_uring, but io_uring cannot be used here: {}; unset TUTTI_LOOP or set it to "
             "epoll, which does the same",
             why));
-  // What a limit forbids can be mended, so it is said, once; what the system does not have is as it is.
+  // A limit can be raised, so it is logged, once; what the system lacks is not.
   static std::atomic<bool> said{false};
   if (code == ENOMEM && !said.exchange(true)) {
     base::log_warning(fmt::format("no memory for io_uring, so this process uses epoll: {}", why));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's view of descriptors: readiness, by epoll or by io_uring, as equals.
+// backend: the readiness of descriptors as the engine sees it, by epoll or io_uring as equals.
 #pragma once
 
 #include "core/engine.hpp"
@@ -11,7 +11,7 @@
 
 namespace tutti::core {
 
-// Told about its descriptor, from the loop. Edge-triggered: read or write until it would block.
+// Receives the events of a descriptor, from the loop. Edge-triggered: read or write until it would block.
 class watcher {
  public:
   virtual void on_ready(bool readable, bool writable) noexcept = 0;  // an error or hang-up counts as both
@@ -20,36 +20,35 @@ class watcher {
   ~watcher() = default;
 };
 
-// Watches descriptors, and has one descriptor of its own that becomes readable when a watched one has an
-// event: the only thing the io_context needs to wait for.
+// Watches descriptors. It has one descriptor of its own, which becomes readable when a watched one has an
+// event: the only one that the io_context waits for.
 class backend : public source {
  public:
   using handle = std::uint64_t;
 
   virtual const char* name() const noexcept = 0;
-  // Watches `fd` for input, output (edges), hang-up and error until unwatch(). Throws tutti::error when it
+  // Watches `fd` for input, output (edges), hang-up and error until unwatch(). Throws tutti::error if it
   // cannot.
   virtual handle watch(int fd, watcher& w) = 0;
-  // After this no call reaches the watcher, also none of the batch being delivered.
+  // Stops watching. No later call reaches the watcher, not even from the batch being delivered.
   virtual void unwatch(handle h) noexcept = 0;
-  // An eventfd of which every write shall end the loop's sleep, and nothing else. Not by watch(): Linux (seen
-  // on 6.18) loses all but the first notification when an eventfd polled by a ring would signal the ring's
-  // registered eventfd.
+  // Adds an eventfd of which every write ends the loop's sleep, and does nothing else. It does not use
+  // watch(): if an eventfd polled by a ring signals the ring's registered eventfd, Linux (seen on 6.18) loses
+  // all but the first notification.
   virtual void watch_doorbell(int fd) = 0;
   virtual void unwatch_doorbell(int fd) noexcept = 0;
-  // Sockets that carry messages: while there are any, looking for events at every idle round is worth its
-  // cost.
+  // Counts sockets that carry messages. If there are any, checking for events in every idle round pays.
   virtual bool cheap_idle_check() const noexcept = 0;
   virtual int wait_descriptor() const noexcept = 0;
 
   void count_hot(int change) noexcept { hot_ += change; }
-  // Those from which something is likely to come are read without waiting for an event: events are looked
-  // at less often.
+  // Set if sockets that are likely to receive data are read without waiting for an event; events are then
+  // checked less often.
   void set_glanced_at(bool yes) noexcept { glanced_at_ = yes; }
 
  protected:
   bool worth_polling() noexcept {
-    // Without data sockets only rare events (hang-ups, connections) come this way.
+    // Without data sockets only rare events (hang-ups, connections) arrive.
     if (glanced_at_) return (++skipped_ & 7U) == 0;
     return hot_ > 0 || cheap_idle_check() || (++skipped_ & 255U) == 0;
   }
@@ -60,14 +59,15 @@ class backend : public source {
   unsigned skipped_ = 0;
 };
 
-// Chooses by TUTTI_LOOP=io_uring|epoll, otherwise io_uring where the kernel and the build have it, else
-// epoll. Throws tutti::error when the one that was asked for cannot be had, with the reason and the cure.
+// Makes the backend selected by TUTTI_LOOP=io_uring|epoll. By default it is io_uring if the kernel and the
+// build have it, otherwise epoll. Throws tutti::error, with the reason and the cure, if the selected one
+// cannot be had.
 std::unique_ptr<backend> make_backend();
 std::unique_ptr<backend> make_epoll_backend();
-// Null when this machine cannot; `why` says why, and `code`, where it is given, has the error of the kernel.
+// Returns null if this machine cannot; `why` then says why, and `code`, if given, has the kernel's error.
 std::unique_ptr<backend> make_uring_backend(std::string& why, int* code = nullptr);
 
-// Watchers by handle: a handle is an index and a generation, so that an event for a watcher that has gone is
+// Watchers by handle. A handle is an index and a generation, so that an event for a removed watcher is
 // dropped.
 class watcher_table {
  public:
@@ -86,7 +86,7 @@ class watcher_table {
     entries_[index].target = &w;
     return (std::uint64_t{entries_[index].generation} << 32) | index;
   }
-  // The descriptor, or -1 for a handle that has gone.
+  // Returns the descriptor, or -1 for a handle that was removed.
   int erase(backend::handle h) noexcept {
     const auto index = static_cast<std::uint32_t>(h);
     if (index >= entries_.size() || entries_[index].generation != h >> 32) return -1;

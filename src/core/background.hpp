@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tasks that run beside everything else (accepting, connecting) and belong to an owner, which ends them when
-// it goes.
+// Tasks that run in the background (accepting, connecting). They belong to an owner, whose destructor ends
+// them.
 #pragma once
 
 #include "base/log.hpp"
@@ -16,13 +16,13 @@ namespace tutti::core {
 
 class background_tasks {
  public:
-  // Starts `body`. An exception that leaves it is logged: what must be handled is handled inside.
+  // Starts `body`. An exception that leaves it is logged; handle errors inside.
   void start(task<> body) {
     sweep();
     tasks_.push_back(std::make_unique<running_task>());
     tasks_.back()->start(std::move(body), &ended, nullptr);
   }
-  // Destroys all of them wherever they wait. Not to be called from inside one of them.
+  // Destroys all tasks where they wait. Must not be called from inside one of them.
   void clear() noexcept { tasks_.clear(); }
 
  private:
@@ -37,7 +37,7 @@ class background_tasks {
       base::log_error("a background task failed");
     }
   }
-  // Frames of tasks that have ended are freed when the next one starts: never from inside themselves.
+  // Frees the frames of ended tasks when the next one starts: never from inside themselves.
   void sweep() noexcept {
     std::erase_if(tasks_, [](const std::unique_ptr<running_task>& t) { return !t->running(); });
   }

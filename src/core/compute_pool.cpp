@@ -40,11 +40,11 @@ void set_compute_ranks(int ranks) noexcept {
 namespace tutti::detail {
 namespace {
 
-// Of all tickets: nobody touches one after its `left` has been set under this.
+// Shared by all tickets: no thread touches a ticket after its `left` has been set under this mutex.
 std::mutex leaving;
 std::condition_variable somebody_left;
 
-// Owned by the submitter and the handler on the loop, so that its memory is recycled by that thread.
+// Owned by the submitter and by the handler on the loop, so that the loop's thread recycles its memory.
 struct compute_ticket {
   void pool_left() {
     const std::lock_guard lock(leaving);
@@ -57,17 +57,17 @@ struct compute_ticket {
   }
   std::shared_ptr<flight::recorder_slot> recorder_slot;
   flight::handle record;
-  // Of the handler that is posted to the pool, and then of the one that brings the result, which the pool's thread
-  // cannot fail to post.
+  // Memory of the handler posted to the pool, and then of the one that returns the result. So the pool's
+  // thread cannot fail to post it.
   core::reserved_block way;
-  bool left = false;       // the pool's thread touches neither this, nor the job, nor the io_context any more
-  bool abandoned = false;  // on the loop's thread only
+  bool left = false;       // the pool's thread no longer touches this, the job or the io_context
+  bool abandoned = false;  // used on the loop's thread only
 };
 using ticket_ptr = std::shared_ptr<compute_ticket>;
 
 template <class To, class F>
 void post_by(compute_ticket& ticket, To&& to, F f) {
-  // Nobody's: the ticket outlives both handlers.
+  // Without an owner: the ticket outlives both handlers.
   const std::shared_ptr<core::reserved_block> way(std::shared_ptr<void>(), &ticket.way);
   boost::asio::post(to, core::reserved_handler<F>(way, std::move(f)));
 }
@@ -76,15 +76,15 @@ void post_by(compute_ticket& ticket, To&& to, F f) {
 
 void submit_compute(compute_job& job) {
   core::loop* loop = &core::loop::here("tutti::compute was awaited", "await it from a task that runs there");
-  ticket_ptr ticket = make_recycled<compute_ticket>();  // not const: what has captured it is moved
+  ticket_ptr ticket = make_recycled<compute_ticket>();  // not const: captures of it are moved
   ticket->recorder_slot = loop->recorder_slot().shared_from_this();
   flight::recorder& recorder = ticket->recorder_slot->recorder();
   ticket->record = recorder.begin_span(flight::kind_compute, recorder.text_of(job.where.file_name()),
                                        job.where.line(), recorder.now());
   boost::asio::thread_pool* const pool = loop->stepped() ? nullptr : &core::pool();
-  // The result comes by a handler: the io_context must not run out of work meanwhile.
+  // A handler brings the result: the io_context must not run out of work meanwhile.
   auto back = [ticket, &job, work = boost::asio::make_work_guard(loop->executor())] {
-    // The loop may come here before the pool's thread has left post(), and what follows may end the
+    // The loop may run this before the pool's thread has left post(), and the code below may end the
     // io_context.
     ticket->await_pool();
     if (ticket->abandoned) return;
@@ -94,7 +94,7 @@ void submit_compute(compute_job& job) {
   job.ticket = ticket;
   recorder.compute_begun();
   if (loop->stepped()) {
-    // Where time is not the machine's, no thread of its own may have a say in what comes first.
+    // In virtual time no other thread may influence the order of events: the job runs here.
     job.run(job);
     ticket->pool_left();
     post_by(*ticket, loop->executor(), std::move(back));
@@ -115,7 +115,7 @@ void submit_compute(compute_job& job) {
   try {
     post_by(*ticket, *pool, std::move(run));
   } catch (...) {
-    // Nothing will run: nobody is to wait for it.
+    // The job will not run: nobody must wait for it.
     job.ticket = nullptr;
     recorder.end_span(ticket->record, flight::state::failed, recorder.now(), recorder.now());
     recorder.compute_ended();

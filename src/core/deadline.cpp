@@ -46,7 +46,7 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
       this);
   loop.engine().timers().arm(*timer, when);
   loop.hold();
-  loop.wake();  // a parked loop sleeps until an earlier time than this was known
+  loop.wake();  // a parked loop sleeps until a time chosen before this one was known
 }
 
 deadline::~deadline() {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bounds what is awaited on a socket: when the deadline passes, the socket's pending operations are
-// cancelled.
+// A deadline for operations on a socket: when it passes, the socket's pending operations are cancelled.
 #pragma once
 
 #include "core/platform.hpp"

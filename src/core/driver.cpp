@@ -17,16 +17,16 @@
 namespace tutti::core {
 namespace {
 
-// Looks at Asio's handlers: each is a system call.
+// Rounds between checks of Asio's handlers: each is a system call.
 constexpr unsigned rounds_between_asio = 128;
 constexpr unsigned rounds_between_yields = 32;
-// Who wants the loop gets it within about this many pauses, before the kernel is asked.
+// A thread that wants the loop spins for about this many pauses before it asks the kernel.
 constexpr int pauses_for_lock = 500;
-// Asio's descriptors, which accept connections, do not end a sleep: they are looked at so often.
+// Asio's descriptors, which accept connections, do not end a sleep: they are checked this often.
 constexpr auto shortest_sleep = std::chrono::milliseconds(1);
 constexpr auto longest_sleep = std::chrono::milliseconds(50);
-// The thread leaves a loop alone that callers drive, and looks so often whether they still do: while they have
-// something going on, and else.
+// The thread leaves a loop alone that callers drive, and checks this often whether they still do: while they
+// have operations in progress, and otherwise.
 constexpr auto between_calls = std::chrono::microseconds(200);
 constexpr auto after_calls = std::chrono::milliseconds(2);
 
@@ -48,7 +48,7 @@ driver::driver(core::loop& l) : loop_(l), caller_kick_(make_kick()), progress_ki
 
 driver::~driver() {
   stop();
-  loop_.bind_to_this_thread();  // for what goes with it
+  loop_.bind_to_this_thread();  // for what belongs to the thread
 }
 
 void driver::stop() {
@@ -105,7 +105,7 @@ void driver::round(unsigned number) noexcept {
   }
 }
 
-// Those that want the loop have it now, for a round of their own.
+// Lets the threads that want the loop have it for a round of their own.
 void driver::give_way() {
   unlock();
   for (int i = 0; wanted_.load(std::memory_order_relaxed) > 0 && i < pauses_for_lock; ++i) base::relax();
@@ -113,7 +113,7 @@ void driver::give_way() {
   loop_.bind_to_this_thread();
 }
 
-// Without the loop. Ends with a kick, at the time, or, if `watch_loop`, when the loop has something to do.
+// Sleeps without the loop. Ends by a kick, at the time, or, with `watch_loop`, when the loop has work.
 void driver::sleep(int kick, bool watch_loop, time_point until) {
   pollfd watched[2] = {{kick, POLLIN, 0}, {watch_loop ? loop_.backend().wait_descriptor() : -1, POLLIN, 0}};
   const auto left = std::max<duration>(until - clock::now(), duration::zero());
@@ -127,7 +127,7 @@ void driver::sleep(int kick, bool watch_loop, time_point until) {
   loop_.bind_to_this_thread();
 }
 
-// As the resident: until done, the deadline, or another has taken its place. True: done.
+// Drives as the resident: until done, the deadline, or replacement by another thread. Returns true if done.
 bool driver::drive(role as, predicate done, const void* what, time_point deadline) {
   const bool caller = as == role::caller;
   bool& sleeps = caller ? caller_sleeps_ : progress_sleeps_;
@@ -135,7 +135,7 @@ bool driver::drive(role as, predicate done, const void* what, time_point deadlin
   resident_ = as;
   unsigned number = 0;
   duration nap = shortest_sleep;
-  time_point until{};  // of the spin
+  time_point until{};  // end of the spin
   unsigned idle = 0;
   if (loop_.get_up()) disarmed_ = true;
   for (;;) {
@@ -157,7 +157,7 @@ bool driver::drive(role as, predicate done, const void* what, time_point deadlin
     const spin_policy& spin = loop_.spin();
     if (idle++ == 0) until = loop_.engine().now() + (caller ? spin.budget : std::chrono::nanoseconds(0));
     if (loop_.engine().now() < until) {
-      // The kernel may have put the very rank that is waited for on this core when it woke it.
+      // The kernel may have woken the very rank that is awaited on this core.
       if (spin.yields || idle % rounds_between_yields == 0) {
         ::sched_yield();
       } else {
@@ -208,7 +208,7 @@ bool driver::run_until(predicate done, const void* what, time_point deadline) {
   return is_done;
 }
 
-// Another caller, or the thread, goes on; or the thread learns that the doorbells are not armed any more.
+// Lets another caller or the thread go on, or tells the thread that the doorbells are no longer armed.
 void driver::leave_to_next() noexcept {
   ++calls_;
   if (waiting_ > 0) left_.notify_all();

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A loop that belongs to no thread: whoever waits drives it, and a thread of its own does what nobody waits for.
+// driver: a loop that belongs to no single thread. A waiting thread drives it, and a thread of its own does
+// what no thread waits for.
 //
-// For programs whose threads call in and block (PyTorch's): a caller that waits polls the loop itself, so nothing
-// is handed from thread to thread. One thread at a time is the loop, under a mutex. It gives way to others between
-// two rounds, and lets go of the loop while it sleeps.
+// For programs whose threads call in and block (PyTorch's). A waiting caller polls the loop itself, so
+// nothing is handed from thread to thread. One thread at a time is the loop, under a mutex. It yields to
+// others between two rounds, and releases the loop while it sleeps.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -20,21 +21,22 @@ namespace tutti::core {
 
 class driver {
  public:
-  // `l`, which outlives this, has done nothing yet. Starts the thread. Throws errc::resources.
+  // Starts the thread. `l` outlives this and has not been used yet. Throws errc::resources.
   explicit driver(core::loop& l);
   driver(const driver&) = delete;
   driver& operator=(const driver&) = delete;
-  // No thread is in a call.
+  // Requires that no thread is in a call.
   ~driver();
-  // Ends the thread: from now on nothing goes on but in calls.
+  // Ends the thread: from now on work progresses only during calls.
   void stop();
 
   core::loop& loop() noexcept { return loop_; }
-  // Whether this process was forked since this was made: calls throw.
+  // Whether this process was forked after this was made; calls then throw.
   bool is_parents() const noexcept { return made_in_ != fork_generation(); }
 
-  // This thread is the loop while this lives: it may start, cancel and destroy what belongs to the loop.
-  // Waits for the thread that is, until its round is over. Throws errc::wrong_thread in a forked child.
+  // Makes this thread the loop as long as it lives: it may start, cancel and destroy what belongs to the
+  // loop. Waits until the thread that is the loop ends its round. Throws errc::wrong_thread in a forked
+  // child.
   class entry {
    public:
     explicit entry(driver& d);
@@ -46,20 +48,21 @@ class driver {
     driver& driver_;
   };
 
-  // Drives the loop, or waits for the thread that does, until done() is true, which is called on the loop; false:
-  // the deadline has passed. Throws errc::wrong_thread in a forked child.
+  // Drives the loop, or waits for the thread that does, until done() returns true; the loop calls it. Returns
+  // false if the deadline has passed. Throws errc::wrong_thread in a forked child.
   template <class F>
   bool run_until(const F& done, time_point deadline) {
     return run_until([](const void* f) { return (*static_cast<const F*>(f))(); }, &done, deadline);
   }
 
-  // On the loop: so many more operations (or fewer) go on although nobody may be waiting for them. `now`: the
-  // thread drives them from the end of this call on; else when no call has come for a fifth of a millisecond.
+  // Called on the loop: changes the number of operations that progress although no thread may wait for them.
+  // With `now` the thread drives them after this call; otherwise after a fifth of a millisecond without
+  // calls.
   void attend(int change, bool now = false) noexcept {
     attended_ += change;
     hurry_ = hurry_ || now;
   }
-  // On the loop: what a thread waits for may have happened.
+  // Called on the loop: what a thread waits for may have happened.
   void notify() noexcept { notified_ = true; }
 
  private:
@@ -78,16 +81,16 @@ class driver {
 
   core::loop& loop_;
   const unsigned made_in_ = fork_generation();
-  std::mutex mutex_;  // who holds it is the loop
+  std::mutex mutex_;  // its holder is the loop
   std::atomic<int> wanted_{0};
-  std::condition_variable left_;  // callers that wait while another drives
-  int waiting_ = 0;               // so many
-  role resident_ = role::nobody;  // who goes on driving after the others' calls
+  std::condition_variable left_;  // callers that wait while another thread drives
+  int waiting_ = 0;               // their number
+  role resident_ = role::nobody;  // who drives after the others' calls
   bool caller_sleeps_ = false;
   bool progress_sleeps_ = false;
   bool notified_ = false;
-  bool disarmed_ = false;  // since who sleeps armed the doorbells
-  bool hurry_ = false;     // what is attended does not wait until the callers are quiet
+  bool disarmed_ = false;  // since the sleeping thread armed the doorbells
+  bool hurry_ = false;     // attended operations do not wait until callers are quiet
   bool ending_ = false;
   int attended_ = 0;
   std::uint64_t calls_ = 0;

@@ -65,21 +65,21 @@ bool engine::deliver() noexcept {
 
 bool engine::poll() noexcept {
   bool any = !ready_.empty() && deliver();
-  // By index: what a source completes is delivered later, but polling may still add or remove a source.
+  // By index: completions are delivered later, but polling may still add or remove a source.
   for (std::size_t i = 0; i < sources_.size(); ++i)
     if (sources_[i]->poll()) {
       any = true;
       if (!ready_.empty()) deliver();
     }
-  // What was completed by a source that had nothing to do itself.
+  // Completions from a source that did no work itself.
   if (!ready_.empty()) any |= deliver();
   return any;
 }
 
 time_point engine::recent([[maybe_unused]] std::uint64_t cycles) noexcept {
 #if defined(__x86_64__)
-  // A third of the price of the clock. Only a simulated platform has another notion of time than the
-  // processor.
+  // A third of the cost of reading the clock. Only on a simulated platform does time differ from the
+  // processor's counter.
   if (in_real_time_ && cycles - cycles_then_ < cycles_that_do_not_matter) return now_;
 #endif
   read_clock();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine of one rank: sources are polled, completions are delivered, timers fire. It never blocks and
-// knows neither Asio nor ranks; core/loop.hpp runs it on an io_context, and a simulator may run many of them
-// in one thread.
+// The engine of one rank: polls sources, delivers completions, fires timers. It never blocks, and knows
+// neither Asio nor ranks. core/loop.hpp runs it on an io_context; a simulator may run many engines in one
+// thread.
 #pragma once
 
 #include "base/cycles.hpp"
@@ -21,9 +21,8 @@ namespace tutti::core {
 struct ready_tag;
 struct waiting_tag;
 
-// Something that completes once, later. The completion is delivered from the engine's ready list: no code of
-// a transport or of the matching is on the stack then, so the callee may start, cancel and destroy what it
-// likes.
+// An event that completes once, later. The engine delivers it from its ready list, with no code of a
+// transport or of the matching on the stack. So the callee may start, cancel and destroy anything.
 class completion : public base::list_hook<ready_tag>, public base::list_hook<waiting_tag> {
  public:
   using callback = void (*)(completion&) noexcept;
@@ -32,33 +31,33 @@ class completion : public base::list_hook<ready_tag>, public base::list_hook<wai
   completion(const completion&) = delete;
   completion& operator=(const completion&) = delete;
 
-  // The failure stands even where there is no memory for its text.
+  // Records a failure. The code is kept even if there is no memory for the text.
   void set_failure(errc code, std::string&& text) noexcept;
   void set_failure(errc code, const std::string& text) noexcept;
   errc failure() const noexcept { return failure_; }
   std::string take_text() noexcept;
 
   callback on_done = nullptr;
-  callback on_expire = nullptr;  // its deadline passed: end it; the completion still comes
+  callback on_expire = nullptr;  // called when its deadline has passed: ends it; the completion still comes
   void* user = nullptr;
   status result;
-  time_point started{};  // set where the completion joins a list of waiting ones
+  time_point started{};  // set when the completion joins a list of waiting ones
 
  private:
   errc failure_ = errc::success;
   std::unique_ptr<std::string> text_;
 };
 
-// Something polled for work: a transport, the descriptors of the loop.
+// A source of work to poll: a transport, or the descriptors of the loop.
 class source {
  public:
   virtual ~source() = default;
-  // Does what can be done without blocking; true when that was anything.
+  // Does all work that needs no blocking. Returns whether there was any.
   virtual bool poll() noexcept = 0;
-  // The loop is about to sleep: from now on an event must signal the loop's descriptor. True: an event came
-  // meanwhile, stay up.
+  // Called before the loop sleeps: from now on an event must signal the loop's descriptor. Returns true if an
+  // event has already come, so that the loop stays awake.
   virtual bool arm() noexcept { return false; }
-  // The loop is awake again.
+  // Called when the loop is awake again.
   virtual void disarm() noexcept {}
 };
 
@@ -70,14 +69,14 @@ class engine {
   engine& operator=(const engine&) = delete;
 
   void add(source& s) { sources_.push_back(&s); }
-  // Not polled, and only armed: for what must be looked after while the loop sleeps.
+  // Adds a source that is only armed, not polled: for checks while the loop sleeps.
   void add_sleeper(source& s) { sleepers_.push_back(&s); }
   void remove(source& s) noexcept;
 
-  // This process is a fork of the one that the engine belongs to: nothing is polled or delivered any more.
+  // Called in a fork of the engine's process: nothing is polled or delivered any more.
   void abandon() noexcept;
 
-  // A completion now waits for something outside: the loop spins for it within its budget. Paired with
+  // Records that a completion waits for an outside event, so that the loop spins for its budget. Paired with
   // end_wait().
   void begin_wait() noexcept {
     ++waiting_;
@@ -85,14 +84,14 @@ class engine {
   }
   void end_wait() noexcept { --waiting_; }
   bool waiting() const noexcept { return waiting_ > 0; }
-  // Called whenever a wait begins and whenever something is there to be delivered, so that a parked loop gets
-  // up.
+  // Sets a function that is called when a wait begins, and when a completion becomes ready, so that a parked
+  // loop wakes.
   void set_on_wait(void (*f)(void*) noexcept, void* owner) noexcept {
     on_wait_ = f;
     on_wait_owner_ = owner;
   }
 
-  // Queues the completion of `a`. Also from a handler of Asio's that cancels something while the loop is
+  // Queues the completion of `a`. Also called from Asio's handlers that cancel an operation while the loop is
   // parked.
   void complete(completion& a) noexcept {
     const bool first = ready_.empty();
@@ -100,23 +99,23 @@ class engine {
     if (first && on_wait_ != nullptr) on_wait_(on_wait_owner_);
   }
 
-  // One round: deliver completions, poll every source once, deliver what that completed. True when anything
-  // happened.
+  // Runs one round: delivers completions, polls every source once, and delivers what that completed. Returns
+  // whether anything happened.
   bool poll() noexcept;
-  // Reads the clock and fires timers that are due.
+  // Reads the clock and fires due timers.
   bool tick() noexcept;
-  // Before sleeping; true when something turned up and the loop must stay awake (the sources are disarmed
-  // then).
+  // Called before sleeping. Returns true if there is work, so that the loop must stay awake; the sources are
+  // then disarmed.
   bool arm() noexcept;
   void disarm() noexcept;
 
-  // As of the last tick: good to a few microseconds while the loop is busy, for deadlines and no more.
+  // The time of the last tick. Accurate to a few microseconds while the loop is busy: for deadlines only.
   time_point now() const noexcept { return now_; }
-  // At most `age_of_recent` old, whatever the loop's thread has done since the last tick; mostly without
-  // reading the clock.
+  // A time at most `age_of_recent` old, whatever the loop thread has done since the last tick. Usually does
+  // not read the clock.
   static constexpr std::chrono::microseconds age_of_recent{100};
   time_point recent() noexcept { return recent(base::cycles()); }
-  // The same with a reading of base::cycles() of just now; 0: there is none.
+  // The same with a fresh reading of base::cycles(), or 0 for none.
   time_point recent(std::uint64_t cycles) noexcept;
   core::platform& platform() noexcept { return platform_; }
   timer_queue& timers() noexcept { return timers_; }
@@ -129,7 +128,7 @@ class engine {
   core::platform& platform_;
   [[maybe_unused]] const bool in_real_time_;
   time_point now_;
-  std::uint64_t cycles_then_ = 0;  // of the processor's counter when now_ was read
+  std::uint64_t cycles_then_ = 0;  // the processor's counter when now_ was read
   timer_queue timers_;
   std::vector<source*> sources_;
   std::vector<source*> sleepers_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readiness by an epoll descriptor of our own, edge-triggered. The io_context waits for that one descriptor.
+// Readiness by an epoll descriptor of the library, edge-triggered. The io_context waits for that one
+// descriptor.
 #include "base/unique_fd.hpp"
 #include "core/backend.hpp"
 

@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t class_bytes = 64;
 constexpr std::size_t classes = 64;          // frames up to 4 KiB are recycled
-constexpr std::size_t kept_per_class = 256;  // beyond that a burst gives its memory back
+constexpr std::size_t kept_per_class = 256;  // beyond that, memory is returned after a burst
 
 struct free_frame {
   free_frame* next;

@@ -12,7 +12,7 @@
 namespace tutti::core {
 namespace {
 
-// A line end in the middle: what text protocols and text-mode transfers spoil is seen at once.
+// The line end in the middle shows at once when a text protocol or text-mode transfer damages the bytes.
 constexpr std::array<std::uint8_t, 8> magic = {'t', 'u', 't', 't', 'i', '\r', '\n', 0};
 constexpr std::uint16_t version = 2;
 constexpr std::uint8_t uses_tls = 1;  // a flag of the preamble
@@ -40,8 +40,8 @@ std::uint16_t version_of(const std::uint8_t* preamble) noexcept {
   return base::get_little_endian<std::uint16_t>(preamble + 8);
 }
 
-// Also of the TLS session, if there is one: a proof that is given in one is none in another, such as the one
-// that somebody in between has with the other side.
+// The proof also covers the TLS session, if there is one. A proof given in one session is invalid in another,
+// such as that of a man in the middle with the other side.
 base::digest proof_of_claim(const std::string& secret, const stream_socket& socket, const offer& offered,
                             const claim& claimed) {
   constexpr std::size_t label = 16;
@@ -75,7 +75,7 @@ base::digest proof_of_answer(const std::string& secret, const std::array<std::ui
                           peer_text(socket), theirs, version));
 }
 
-// Both sides see this, and neither goes on.
+// Both sides see the difference, and both stop.
 void check_tls(const stream_socket& socket, const std::uint8_t* preamble) {
   const bool theirs = (preamble[11] & uses_tls) != 0;
   const bool mine = socket.identity() != nullptr;
@@ -95,7 +95,8 @@ void check_rank_of_certificate(const stream_socket& socket, std::int32_t rank) {
                   peer_text(socket), rank));
 }
 
-// Byte by byte as they come, so that what is no tutti does not keep us waiting for a whole preamble.
+// Reads byte by byte as they come, so that a peer that is not tutti does not delay this side for a whole
+// preamble.
 task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* complaint, time_point deadline) {
   for (std::size_t read = 0; read < preamble_bytes;) {
     const std::size_t got = co_await read_some(socket, {into + read, preamble_bytes - read}, deadline);
@@ -138,7 +139,7 @@ task<> read_preamble(stream_socket& socket, std::uint8_t* into, const char* comp
               fmt::format("{} answered with the unknown verdict {}", peer, static_cast<unsigned>(answer)));
 }
 
-// Last words for those who are given up; that they arrive is not our concern.
+// Sends a last answer to a rejected peer; whether it arrives does not matter.
 task<> turn_away(stream_socket& socket, const std::string& secret, greeting from, verdict answer,
                  time_point deadline) {
   try {
@@ -146,7 +147,7 @@ task<> turn_away(stream_socket& socket, const std::string& secret, greeting from
   } catch (const error&) {
   }
 }
-// Nothing is signed for those who have not proved themselves.
+// An unauthenticated peer gets no signature.
 task<> turn_away(stream_socket& socket, verdict answer, time_point deadline) {
   answer_frame frame{};
   frame[0] = static_cast<std::uint8_t>(answer);
@@ -166,7 +167,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   co_await write_all(socket, std::span(claimed).first(preamble_bytes), deadline);
 
   offer offered{};
-  // The preamble first: what is no tutti may never send more.
+  // The preamble first: a peer that is not tutti may never send more.
   co_await read_preamble(socket, offered.data(),
                          "something that is not tutti listens at {}: choose another port, or stop it",
                          deadline);
@@ -191,7 +192,7 @@ task<verdict> greet(stream_socket& socket, const std::string& secret, identity m
   answer_frame answered{};
   co_await read_exactly(socket, answered, deadline);
   const verdict answer{answered[0]};
-  // These two come from a peer that cannot prove itself to us: they can end the attempt, and nothing else.
+  // These two verdicts come from a peer that has not proved itself: they can only end the attempt.
   if (answer == verdict::unauthorized) throw_verdict(socket, answer, mine, wanted_rank);
   if (answer == verdict::wrong_version)
     throw_version(socket, base::get_little_endian<std::uint16_t>(&answered[2]));
@@ -214,7 +215,7 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   co_await write_all(socket, offered, deadline);
 
   claim claimed{};
-  // The preamble first, so that an unauthenticated peer who sends less than a claim is seen at once.
+  // The preamble first, so that an unauthenticated peer that sends less than a claim is recognised at once.
   co_await read_preamble(socket, claimed.data(), "{} does not speak tutti's protocol", deadline);
   if (version_of(claimed.data()) != version) {
     co_await turn_away(socket, verdict::wrong_version, deadline);
@@ -243,8 +244,7 @@ task<greeting> receive_greeting(stream_socket& socket, const std::string& secret
   const auto wanted = base::get_little_endian<std::int32_t>(at + 28);
 
   check_rank_of_certificate(socket, from.peer.rank);
-  // A purpose that is not ours means that an address went to the wrong kind of listener: another world's,
-  // then.
+  // A wrong purpose means that the peer reached another kind of listener, and so one of another world.
   if (!expected.has(from.peer.what) || from.peer.world != world) {
     co_await turn_away(socket, secret, from, verdict::wrong_world, deadline);
     throw error(errc::join_failed,

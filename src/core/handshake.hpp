@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The first bytes of every connection: who is there, and that both know the job's secret.
+// handshake: the first bytes of every connection. They identify the peer, and prove that both sides know the
+// job's secret.
 //
 //   connecting side -> magic, version, purpose
 //   accepting side  -> magic, version, nonce A
@@ -7,18 +8,17 @@
 //                      HMAC-SHA256(secret, all that this side has sent and A)
 //   accepting side  -> verdict, HMAC-SHA256(secret, the proof above and the verdict)
 //
-// The connecting side speaks at once because Linux forgets, without a word, a TCP connection that was half
-// made when its listener closed: only what is sent into it brings the reset. Without that it would wait until
-// its deadline.
+// The connecting side sends at once, because of how Linux treats a TCP connection that is half made when its
+// listener closes. Linux drops it silently: only data sent into it bring the reset. Otherwise the connecting
+// side would wait until its deadline.
 //
-// Where both sides use TLS (the preambles say so) it starts behind the nonce A, and the proofs cover a value
-// that only the two ends of that session have: who sits in between has two sessions, and no proof that fits
-// both.
+// If both sides use TLS (the preambles say so), it starts after nonce A. The proofs then cover a value that
+// only the two ends of that session have. A man in the middle has two sessions, and no proof that fits both.
 //
-// Fixed sizes throughout: nothing is allocated for a peer before its proof has been checked, and a replayed
-// proof fails for want of nonce A. The two proofs begin with different words, so that neither can be sent
-// back as the other. Without a secret the key is empty: the exchange then tells worlds and ranks apart and
-// keeps unauthenticated peers out by accident only, which is why listeners without a secret are on loopback.
+// All sizes are fixed. Nothing is allocated for a peer before its proof has been checked, and a replayed
+// proof fails because nonce A differs. The two proofs begin with different words, so that neither can be sent
+// back as the other. Without a secret the key is empty. The exchange then tells worlds and ranks apart, but
+// does not keep attackers out. Listeners without a secret are therefore on loopback.
 #pragma once
 
 #include "core/platform.hpp"
@@ -39,7 +39,7 @@ enum class purpose : std::uint8_t {
   launcher = 4,
   tcp_further = 5  // one more connection of a TCP link
 };
-// What a listener is there for.
+// The purposes that a listener accepts.
 struct purposes {
   purposes(purpose only) noexcept : one(only), other(only) {}
   purposes(purpose a, purpose b) noexcept : one(a), other(b) {}
@@ -52,10 +52,10 @@ struct identity {
   purpose what = purpose::store;
   std::uint64_t world = 0;  // 0 for store and launcher: the world is not known yet
   std::uint32_t epoch = 0;
-  std::int32_t rank = -1;  // the connecting side's; of a launcher its node
+  std::int32_t rank = -1;  // of the connecting side; for a launcher its node
 };
 
-// Why an accepting side says no; sent to the peer, so that its error can name it.
+// The reason of an accepting side's refusal, sent so that the peer's error can name it.
 enum class verdict : std::uint8_t {
   accepted = 1,
   unauthorized,
@@ -66,26 +66,26 @@ enum class verdict : std::uint8_t {
   use_other
 };
 
-// Both sides: nothing is read past the handshake, so what follows it is still in the socket. `socket` and
+// For both sides: nothing is read past the handshake, so later data are still in the socket. `socket` and
 // `secret` outlive the task.
 
-// Connecting side. Throws errc::unauthorized (either side could not prove itself), protocol (no tutti of this
-// version is there), join_failed (the peer's verdict, in words), peer_failed (the connection ended),
-// timed_out, cancelled. `use_other` (both sides connected at once, and the peer keeps the connection that it
-// started) is returned, not thrown.
+// Runs the connecting side. Throws errc::unauthorized (a side could not prove itself), protocol (no tutti of
+// this version is there) or join_failed (the peer's verdict as text). Also peer_failed (the connection
+// ended), timed_out or cancelled. Returns `use_other`, without throwing, if both sides connected at once and
+// the peer keeps its own connection.
 task<verdict> greet(stream_socket& socket, const std::string& secret, identity mine, std::int32_t wanted_rank,
                     time_point deadline);
 
-// Accepting side, first half: reads and proves the peer's identity; unauthenticated peers are answered, as
-// far as they would understand it, and given up by throwing what greet() throws. Nothing in `peer` is to be
-// believed before it returns. `my_rank` is compared with the rank the peer wants to talk to (-1: any).
+// Runs the first half of the accepting side: reads and checks the peer's identity. An unauthenticated peer is
+// answered as far as it would understand, and given up by throwing what greet() throws. Do not trust `peer`
+// before this returns. `my_rank` is compared with the rank that the peer wants (-1: any).
 struct greeting {
   identity peer;
   std::array<std::uint8_t, 32> transcript{};  // what the answer is bound to
 };
 task<greeting> receive_greeting(stream_socket& socket, const std::string& secret, purposes expected,
                                 std::uint64_t world, std::int32_t my_rank, time_point deadline);
-// Second half, once the caller knows whether it wants this peer.
+// Runs the second half, once the caller knows whether it accepts this peer.
 task<> answer_greeting(stream_socket& socket, const std::string& secret, const greeting& from, verdict answer,
                        time_point deadline);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for handlers that are given to Asio again and again, kept by each thread. Asio keeps some itself,
-// but only within one run() or poll(), and the loop polls from inside a handler.
+// Memory for handlers that are given to Asio repeatedly, kept by each thread. Asio keeps some itself, but
+// only within one run() or poll(), and the loop polls from inside a handler.
 #pragma once
 
 #include "base/heap_use.hpp"
@@ -14,7 +14,7 @@
 
 namespace tutti::core {
 
-// Of blocks of one size: a few are kept.
+// A few kept blocks of one size.
 class kept_memory {
  public:
   static constexpr std::size_t block_bytes = 256;
@@ -41,7 +41,7 @@ class kept_memory {
   kept_memory() noexcept = default;
   ~kept_memory() {
     while (count_ > 0) ::operator delete(blocks_[--count_]);
-    room_ = 0;  // what comes back after the thread's end is not kept
+    room_ = 0;  // blocks returned after the thread's end are not kept
   }
   static kept_memory& of_this_thread() noexcept {
     static thread_local kept_memory mine;
@@ -53,7 +53,7 @@ class kept_memory {
   std::size_t room_ = most;
 };
 
-// The same as an allocator.
+// An allocator of that memory.
 template <class T>
 struct kept_allocator {
   using value_type = T;
@@ -65,8 +65,8 @@ struct kept_allocator {
   friend bool operator==(const kept_allocator&, const kept_allocator&) noexcept { return true; }
 };
 
-// Memory for one handler, which is there before it is needed: giving that handler to Asio cannot fail. For a
-// second one at the same time there is the heap.
+// Memory for one handler, allocated in advance, so that giving that handler to Asio cannot fail. A second
+// handler at the same time uses the heap.
 class reserved_block {
  public:
   void* take(std::size_t bytes) {
@@ -106,7 +106,7 @@ class reserved_allocator {
   std::shared_ptr<reserved_block> block_;
 };
 
-// f() as a handler that is kept in that memory.
+// f() as a handler in that memory.
 template <class F>
 class reserved_handler {
  public:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A coroutine of the library's own waits for a time, by the engine's clock.
+// pause: suspends a coroutine of the library for a time, by the engine's clock.
 #pragma once
 
 #include "core/loop.hpp"
@@ -9,7 +9,7 @@
 
 namespace tutti::core {
 
-// co_await pause(loop, 1ms). The loop is held by somebody meanwhile.
+// co_await pause(loop, 1ms). The caller keeps the loop alive meanwhile.
 class pause {
  public:
   pause(core::loop& l, duration how_long) noexcept
@@ -21,7 +21,7 @@ class pause {
   void await_suspend(std::coroutine_handle<> h) {
     waiting_ = h;
     loop_.engine().timers().arm(timer_, until_);
-    loop_.wake();  // a parked loop sleeps until an earlier time than this was known
+    loop_.wake();  // a parked loop sleeps until a time chosen before this one was known
   }
   void await_resume() const noexcept {}
 

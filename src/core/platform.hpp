@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Time and randomness, behind an interface so that a simulator can run the same engine under virtual time.
+// Time and randomness behind an interface, so that a simulator can run the same engine under virtual time.
 #pragma once
 
 #include <chrono>

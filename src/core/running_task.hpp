@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A task on its own: started from ordinary code, with a callback at its end, destroyed at any time.
+// A task started from ordinary code, with a callback at its end. May be destroyed at any time.
 #pragma once
 
 #include <coroutine>
@@ -11,7 +11,7 @@ namespace tutti::core {
 
 class running_task {
  public:
-  // `failure` is null when the task returned normally. Called from the task's last step: the callee may start
+  // `failure` is null if the task returned normally. Called from the task's last step: the callee may start
   // other work, but must not destroy this object before it has returned.
   using function = void (*)(void* owner, std::exception_ptr failure) noexcept;
 
@@ -29,7 +29,7 @@ class running_task {
     detail::resume_bounded(frame_);
   }
   bool running() const noexcept { return frame_ && !frame_.done(); }
-  // Destroys the task wherever it waits; `done` is not called.
+  // Destroys the task where it waits; `done` is not called.
   void stop() noexcept {
     if (frame_) detail::destroy_frame(std::exchange(frame_, {}));
   }

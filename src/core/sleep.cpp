@@ -28,7 +28,7 @@ void sleeping::begin() {
   }
   loop_ = loop;
   loop->hold();
-  loop->wake();  // a parked loop sleeps until an earlier time than this was known
+  loop->wake();  // a parked loop sleeps until a time chosen before this one was known
 }
 
 void sleeping::end() noexcept {

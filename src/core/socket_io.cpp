@@ -122,8 +122,8 @@ task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time
 
 namespace {
 
-// The other side may still be sending: closing now would reset the connection, and take from it what it has
-// been told.
+// The other side may still be sending. Closing now would reset the connection, and destroy the answer on its
+// way.
 task<> let_complaint_arrive(stream_socket& socket, time_point deadline) {
   constexpr auto patience = std::chrono::milliseconds(500);
   constexpr std::size_t most_bytes = std::size_t{64} * 1024;
@@ -190,7 +190,7 @@ task<stream_socket> connect(asio::any_io_executor executor, stream_endpoint to, 
     try {
       co_await wait_ready(socket, stream_socket::wait_write, deadline);
     } catch (const error& e) {
-      // Other failures are told better by the socket itself.
+      // The socket itself reports other failures better.
       if (e.code() == errc::cancelled) throw;
       in_time = e.code() != errc::timed_out;
     }

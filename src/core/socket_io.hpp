@@ -2,8 +2,8 @@
 // Whole reads, whole writes and connecting on non-blocking sockets, each with a deadline: for handshakes and
 // stores. (Transports move payload by means of their own.)
 //
-// Only readiness is ever waited for; the bytes are moved by the coroutine itself. So a coroutine may be
-// destroyed at any suspension: nothing outside holds a pointer into its buffers.
+// Only readiness is awaited; the coroutine itself moves the bytes. So a coroutine may be destroyed at any
+// suspension: nothing outside it points into its buffers.
 #pragma once
 
 #include "core/platform.hpp"
@@ -22,15 +22,15 @@
 
 namespace tutti::core {
 
-// A socket, and what secures it.
+// A socket with its TLS session, if any.
 class stream_socket : public boost::asio::generic::stream_protocol::socket {
  public:
   using boost::asio::generic::stream_protocol::socket::socket;
 
-  // From the handshake on, if `identity` is not null, what is read and written below goes through TLS.
+  // Makes the data below go through TLS from the handshake on, if `identity` is not null.
   void secure_with(tls_identity identity) noexcept { identity_ = std::move(identity); }
   const tls_identity& identity() const noexcept { return identity_; }
-  // Null: not, or not yet.
+  // Null without TLS, or before the handshake.
   tls_session* tls() const noexcept { return session_.get(); }
   std::unique_ptr<tls_session> take_tls() noexcept { return std::move(session_); }
 
@@ -42,34 +42,33 @@ class stream_socket : public boost::asio::generic::stream_protocol::socket {
 };
 using stream_endpoint = boost::asio::generic::stream_protocol::endpoint;
 
-// In all of these the socket outlives the task, and expiry of the deadline cancels whatever else waits on
-// that socket. Errors: timed_out; cancelled, when the socket was closed or cancelled by somebody else;
-// peer_failed, when the connection broke or ended too early; resources or system, when there is no socket to
-// be had.
+// For all of these: the socket outlives the task, and the deadline cancels everything else that waits on that
+// socket. Errors: timed_out. cancelled, if another caller closed or cancelled the socket. peer_failed, if the
+// connection broke or ended too early. resources or system, if no socket can be had.
 
-// Completes when all of `into` has been filled. It stays valid meanwhile.
+// Completes when all of `into` has been filled; it stays valid meanwhile.
 task<> read_exactly(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline);
-// Completes when there was something; 0 at the end of the stream.
+// Completes when there was data; returns 0 at the end of the stream.
 task<std::size_t> read_some(stream_socket& socket, std::span<std::uint8_t> into, time_point deadline);
-// Completes when the kernel has all of `from`. It stays valid meanwhile.
+// Completes when the kernel has all of `from`; it stays valid meanwhile.
 task<> write_all(stream_socket& socket, std::span<const std::uint8_t> from, time_point deadline);
 
-// Completes when the session stands that the socket's identity asks for. Throws unauthorized (a certificate
-// that is not accepted, here or there) and protocol as well.
+// Completes when the TLS session of the socket's identity is set up. Also throws unauthorized (a side does
+// not accept the other's certificate) and protocol.
 task<> start_tls(stream_socket& socket, tls_session::side side, time_point deadline);
 
-// The host is there, and nobody listens.
+// The host is there, but no process listens.
 struct connection_refused final : error {
   using error::error;
 };
 
-// A connected socket: non-blocking, closed on exec, without Nagle's delay. Throws connection_refused
-// (peer_failed) as well.
+// Returns a connected socket: non-blocking, closed on exec, without Nagle's delay. Also throws
+// connection_refused (peer_failed).
 task<stream_socket> connect(boost::asio::any_io_executor executor, stream_endpoint to, time_point deadline);
 
 // "127.0.0.1:4711", "[::1]:4711", "@abstract-name", "/a/path": for error texts.
 std::string endpoint_text(const stream_endpoint& endpoint);
-// The other side of `socket`, for error texts; "the other side" when there is none.
+// The other side of `socket` for error texts; "the other side" if there is none.
 std::string peer_text(const stream_socket& socket);
 
 }  // namespace tutti::core

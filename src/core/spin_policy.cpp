@@ -23,7 +23,7 @@ spin_policy spin_policy::choose(int local_ranks, int usable) {
 
 namespace {
 
-// Whole cores of the cgroup's quota, or a large number.
+// Whole cores of the cgroup's quota, or a large number without one.
 int quota_cores() noexcept {
   int cores = 1 << 20;
   if (std::FILE* file = std::fopen("/sys/fs/cgroup/cpu.max", "re")) {

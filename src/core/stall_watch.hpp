@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Notices when the loop thread computes instead of communicating.
 //
-// The loop looks at the clock anyway, every few hundred rounds. A gap between two looks in which the thread
-// used the processor was somebody's computation; one in which it did not was the scheduler's doing, and is no
-// stall.
+// The loop reads the clock every few hundred rounds anyway. A gap between two readings in which the thread
+// used the processor was a computation. If the thread did not use it, the gap was the scheduler's doing and
+// is no stall.
 #pragma once
 
 #include "core/platform.hpp"
@@ -24,7 +24,7 @@ class stall_watch {
 
   stall_watch();
 
-  // The loop is at work, at this time; `waiting`: operations are pending.
+  // Records that the loop is working at this time; `waiting` says whether operations are pending.
   void check(time_point now, bool waiting) noexcept {
     if (last_ != never && now - last_ >= least) {
       found(now, waiting);
@@ -33,9 +33,9 @@ class stall_watch {
     }
     last_ = now;
   }
-  // The loop sleeps until the next look.
+  // Records that the loop sleeps until the next check.
   void pause() noexcept { last_ = never; }
-  // Something else than the loop ran on its thread from `from` to `to`, using the processor for `used`.
+  // Records that other code ran on the loop thread from `from` to `to`, and used the processor for `used`.
   void note(time_point from, time_point to, duration used, bool waiting) noexcept;
 
   const stall_counters& counters() const noexcept { return counters_; }
@@ -50,7 +50,7 @@ class stall_watch {
   time_point last_ = never;
   time_point sampled_ = never;
   duration used_{};     // processor time at `sampled_`
-  duration warn_at_{};  // the next to be warned of; zero: none
+  duration warn_at_{};  // the next stall to be warned of; zero: none
 };
 
 }  // namespace tutti::core

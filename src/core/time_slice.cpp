@@ -10,7 +10,7 @@
 namespace tutti::core {
 namespace {
 
-// The kernel's struct sched_attr; some C libraries have it and some have not.
+// The kernel's struct sched_attr; not every C library has it.
 struct attributes {
   std::uint32_t size = sizeof(attributes);
   std::uint32_t policy = 0;
@@ -24,15 +24,15 @@ struct attributes {
 static_assert(sizeof(attributes) == 48);
 
 constexpr std::uint64_t reset_on_fork = 1;
-constexpr std::int64_t usual_us = 100;  // the least that the kernel grants
+constexpr std::int64_t usual_us = 100;  // the shortest that the kernel grants
 constexpr std::int64_t most_us = 100'000;
 
 bool get(attributes& of) noexcept { return ::syscall(SYS_sched_getattr, 0, &of, sizeof of, 0) == 0; }
 
 void set_runtime(attributes of, std::uint64_t nanoseconds) noexcept {
   of.runtime = nanoseconds;
-  // For the threads that this one starts. It cannot be taken back without privileges, and need not be. A nice
-  // value below 0 would be lost with it.
+  // For the threads that this one starts. The flag cannot be removed without privileges, and need not be.
+  // With it a nice value below 0 would be lost.
   if (of.nice >= 0) of.flags |= reset_on_fork;
   static_cast<void>(::syscall(SYS_sched_setattr, 0, &of, 0));
 }
@@ -42,7 +42,7 @@ void set_runtime(attributes of, std::uint64_t nanoseconds) noexcept {
 short_time_slices::short_time_slices() {
   const std::int64_t wanted = base::env_integer("TUTTI_SLICE_US", 0, most_us).value_or(usual_us);
   attributes now;
-  // Before Linux 6.12 it says 0: there is nothing to ask for.
+  // Before Linux 6.12 the runtime is 0: it cannot be set.
   if (wanted == 0 || !get(now) || now.policy != SCHED_OTHER || now.runtime == 0) return;
   const auto nanoseconds = static_cast<std::uint64_t>(wanted) * 1000;
   if (now.runtime <= nanoseconds) return;

@@ -5,7 +5,7 @@
 
 namespace tutti::core {
 
-// What it came before takes its place: none of that is due before its parent.
+// Its children take its place: none of them is due before its parent.
 void timer::cancel() noexcept {
   if (place_ == nullptr) return;
   timer** const place = std::exchange(place_, nullptr);
@@ -25,7 +25,7 @@ void timer_queue::put(timer** place, timer* t) noexcept {
   if (t != nullptr) t->place_ = place;
 }
 
-// Of two that stand alone, the later one becomes the other's first child.
+// Of two separate timers, the later one becomes the other's first child.
 timer* timer_queue::meld(timer* a, timer* b) noexcept {
   if (b->when_ < a->when_) std::swap(a, b);
   put(&b->next_, a->child_);
@@ -33,7 +33,7 @@ timer* timer_queue::meld(timer* a, timer* b) noexcept {
   return a;
 }
 
-// Of siblings: in pairs on the way there, all pairs together on the way back.
+// Melds siblings: in pairs on the way forward, all pairs together on the way back.
 timer* timer_queue::meld_all(timer* first) noexcept {
   timer* pairs = nullptr;
   while (first != nullptr) {
@@ -60,7 +60,7 @@ void timer_queue::arm(timer& t, time_point when) noexcept {
 }
 
 bool timer_queue::fire_due(time_point now) noexcept {
-  // All of them first: what they arm has its turn later, also when it is due already.
+  // Collects all due timers first: those that they arm fire later, even if already due.
   timer* due = nullptr;
   for (timer** end = &due; first_ != nullptr && first_->when_ <= now;) {
     timer* const t = first_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine's timers: a pairing heap through the timers themselves, so that arming one needs no memory and
-// cannot fail.
+// The engine's timers: a pairing heap linked through the timers themselves, so that arming one needs no
+// memory and cannot fail.
 #pragma once
 
 #include "core/platform.hpp"
@@ -9,7 +9,7 @@ namespace tutti::core {
 
 class timer_queue;
 
-// Calls `fire(owner)` once, from the loop, when its time has come. Destroying or cancelling it takes it out.
+// Calls `fire(owner)` once, from the loop, when its time has come. Destroying or cancelling it removes it.
 class timer {
  public:
   using function = void (*)(void* owner) noexcept;
@@ -28,21 +28,21 @@ class timer {
   function fire_;
   void* owner_;
   timer** place_ = nullptr;  // the pointer that points here: the queue's, its parent's or its sibling's
-  timer* child_ = nullptr;   // the first of those that it comes before
+  timer* child_ = nullptr;   // the first of the timers that it precedes
   timer* next_ = nullptr;    // the next child of its parent
   time_point when_{};
 };
 
-// O(1) to arm, O(log n) amortised to cancel and to fire.
+// Arming takes O(1); cancelling and firing take O(log n), amortised.
 class timer_queue {
  public:
   timer_queue() noexcept = default;
   timer_queue(const timer_queue&) = delete;
   timer_queue& operator=(const timer_queue&) = delete;
   ~timer_queue();
-  // Arms `t`, or moves it if it is armed already.
+  // Arms `t`, or moves it if it is already armed.
   void arm(timer& t, time_point when) noexcept;
-  // Fires all that are due at `now`, not what they arm meanwhile; true when any was.
+  // Fires all timers due at `now`, except those that they arm meanwhile. Returns whether any was due.
   bool fire_due(time_point now) noexcept;
   bool empty() const noexcept { return first_ == nullptr; }
   time_point next() const noexcept { return first_ == nullptr ? time_point::max() : first_->when_; }

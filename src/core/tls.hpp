@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One side of a TLS 1.3 session over a non-blocking socket, in the terms of recv and send.
+// One side of a TLS 1.3 session over a non-blocking socket, with the interface of recv and send.
 //
-// What is to be sent is encrypted into memory of the session first and leaves from there. So what write() has
-// taken is taken, however little of it the kernel has room for, and nobody has to come again with the same
-// bytes.
+// Data are first encrypted into memory of the session, and sent from there. So data that write() has taken
+// need not be passed again, however little room the kernel has.
 //
-// The sessions themselves are in a module (tls_openssl.cpp) that is opened when TLS is asked for: loading
+// The sessions themselves are in a module (tls_openssl.cpp) that is opened when TLS is requested: loading
 // OpenSSL takes a process longer than joining a world.
 #pragma once
 
@@ -32,38 +31,38 @@ class tls_session {
   virtual ~tls_session() = default;
 
   enum class step { done, wait_to_read, wait_to_write, failed, ended };  // ended: the connection
-  // One more step of the handshake.
+  // Takes one more step of the TLS handshake.
   virtual step shake_hands() = 0;
-  // A value of this very session, which nobody else has; once the handshake is done. False: there is none.
+  // Gets a value that is unique to this session, after the handshake. Returns false if there is none.
   virtual bool bind(binding_bytes& value) const noexcept = 0;
-  // Whether the other side's certificate, where it names ranks, names this one.
+  // Whether the other side's certificate, if it names ranks, names this one.
   virtual bool allows_rank(std::int32_t rank) const = 0;
-  // What went wrong, for people.
+  // A text that says what went wrong.
   virtual const std::string& complaint() const noexcept = 0;
 
-  // As recvmsg and sendmsg on a non-blocking socket; EBADMSG: the other side broke the protocol, or somebody
-  // in between did. read() fills all of `parts` unless nothing more has come. write() takes all of them
-  // unless the socket has no room.
+  // As recvmsg and sendmsg on a non-blocking socket. EBADMSG: the other side, or somebody in between, broke
+  // the protocol. read() fills all of `parts` unless no more data have come. write() takes all of them unless
+  // the socket has no room.
   virtual ssize_t read(iovec* parts, std::size_t count) noexcept = 0;
   virtual ssize_t write(const iovec* parts, std::size_t count) noexcept = 0;
-  // Sends what has been taken and not sent: 0 when nothing of it is left, else -1 with errno.
+  // Sends data that were taken but not sent. Returns 0 when none are left, otherwise -1 with errno.
   virtual int flush() noexcept = 0;
   virtual bool flushed() const noexcept = 0;
 };
 
-// What all sessions of a process have in common.
+// What all sessions of a process share.
 class tls_context : public std::enable_shared_from_this<tls_context> {
  public:
   tls_context() = default;
   tls_context(const tls_context&) = delete;
   tls_context& operator=(const tls_context&) = delete;
   virtual ~tls_context() = default;
-  // Over a connected socket, which outlives the session. Throws std::bad_alloc.
+  // Opens a session over a connected socket, which outlives it. Throws std::bad_alloc.
   virtual std::unique_ptr<tls_session> open(int fd, tls_session::side s) const = 0;
 };
 
-// The module's only name. Null: it cannot be done, and `why` says why; `wrong_file` then: because of one of
-// the files.
+// The module's only symbol. Its function returns null on failure: `why` then says why, and `wrong_file`
+// whether one of the files is the cause.
 inline constexpr const char* tls_module_symbol = "tutti_tls_context_1";
 using tls_module_function = tls_context*(const std::string& certificate, const std::string& key,
                                          const std::string& authority, std::string& why, bool& wrong_file);

@@ -25,7 +25,7 @@ namespace tutti::core {
 namespace {
 
 constexpr std::size_t record_bytes = 16 * 1024;
-// Encrypted before the kernel has been asked whether there is room.
+// Encrypted before the kernel has been asked whether it has room.
 constexpr std::size_t ahead_bytes = 4 * record_bytes;
 constexpr std::size_t read_ahead_bytes = 64 * 1024;
 constexpr long longest_certificates = 16 * 1024;
@@ -51,7 +51,7 @@ std::string last_complaint(const char* otherwise) {
   return text.empty() ? std::string(otherwise) : text;
 }
 
-// Kept inside of this module.
+// Used only inside this module.
 struct wrong_file : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -61,7 +61,7 @@ struct wrong_file : std::runtime_error {
   throw std::runtime_error(std::string(what) + ": " + last_complaint("OpenSSL does not say why"));
 }
 
-// Says who is there to nobody: the proof of the secret that is bound to the session does.
+// This certificate authenticates nobody: the proof of the secret, which is bound to the session, does.
 void use_own_certificate(SSL_CTX* context) {
   const key_ptr key(EVP_EC_gen("P-256"));
   const x509_ptr certificate(::X509_new());
@@ -130,7 +130,7 @@ class openssl_context final : public tls_context {
   openssl_context(context_ptr native, bool checks) : native_(std::move(native)), checks_(checks) {}
   std::unique_ptr<tls_session> open(int fd, tls_session::side s) const override;
   SSL_CTX* native() const noexcept { return native_.get(); }
-  // The other side's certificate must lead to an authority.
+  // Whether the other side's certificate must lead to an authority.
   bool checks_certificates() const noexcept { return checks_; }
 
  private:
@@ -164,12 +164,12 @@ class openssl_session final : public tls_session {
   int socket_error_ = 0;
   bool ended_ = false;
   std::vector<std::uint8_t> out_;       // encrypted
-  std::size_t sent_ = 0;                // of it
-  std::vector<std::uint8_t> gathered_;  // of write(): short parts, together
+  std::size_t sent_ = 0;                // sent part of it
+  std::vector<std::uint8_t> gathered_;  // short parts of write() together
   std::string complaint_;
 };
 
-// Between OpenSSL and the socket. What it writes stays in the session's memory.
+// The link between OpenSSL and the socket. What it writes stays in the session's memory.
 struct tls_bio {
   static int read(BIO* bio, char* into, std::size_t bytes, std::size_t* got) noexcept {
     auto& s = *static_cast<openssl_session*>(::BIO_get_data(bio));
@@ -324,7 +324,7 @@ ssize_t openssl_session::read(iovec* parts, std::size_t count) noexcept {
     auto* at = static_cast<std::uint8_t*>(parts[i].iov_base);
     for (std::size_t left = parts[i].iov_len; left > 0;) {
       const ssize_t got = read_some(at, left);
-      // What has come is delivered first; the next call meets the end or the failure again.
+      // Data that have come are delivered first; the next call meets the end or the failure again.
       if (got <= 0) return all > 0 ? all : got;
       all += got;
       at += got;
@@ -343,7 +343,7 @@ bool openssl_session::encrypt(const void* from, std::size_t bytes) noexcept {
 
 ssize_t openssl_session::write(const iovec* parts, std::size_t count) noexcept {
   ssize_t taken = 0;
-  std::size_t offset = 0;  // in the first of `parts` that is left
+  std::size_t offset = 0;  // in the first of the remaining `parts`
   while (count > 0) {
     if (flush() != 0) return taken > 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? taken : -1;
     bool good = true;
@@ -378,7 +378,7 @@ ssize_t openssl_session::write(const iovec* parts, std::size_t count) noexcept {
     }
     gathered_.clear();
   }
-  // What the kernel has no room for leaves with flush().
+  // Data for which the kernel has no room leave with flush().
   if (flush() != 0 && errno != EAGAIN && errno != EWOULDBLOCK) return -1;
   return taken;
 }

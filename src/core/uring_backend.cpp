@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Readiness by multishot polls of an io_uring. Against epoll it saves the system call of looking while there
-// is no event: that is one load of shared memory, however many sockets there are. The kernel is never given a
-// user's buffer: cancelling and destroying an operation can then be synchronous.
+// Readiness by multishot polls of an io_uring. Unlike epoll, it needs no system call to find that there is no
+// event: that is one load of shared memory for any number of sockets. The kernel is never given a user's
+// buffer, so operations can be cancelled and destroyed synchronously.
 #include "core/backend.hpp"
 
 #ifdef TUTTI_HAVE_IO_URING
@@ -23,15 +23,15 @@ namespace {
 
 constexpr unsigned ring_entries = 256;
 constexpr std::uint64_t ignored = ~std::uint64_t{0};  // completions of removals
-// The kernel hands the memory of a closed ring to the next one, on whatever thread: the order that this has,
-// and that ThreadSanitizer cannot see in liburing's own system calls.
+// The kernel gives the memory of a closed ring to the next one, on any thread. This makes that order visible
+// to ThreadSanitizer, which cannot see it in liburing's own system calls.
 std::atomic<unsigned> rings_closed{0};
 constexpr short interest = POLLIN | POLLOUT | POLLRDHUP;
 
 class uring_backend final : public backend {
  public:
-  // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and
-  // TASKRUN_FLAG 5.19.
+  // Tries the best flags first. Kernels: DEFER_TASKRUN 6.1, SINGLE_ISSUER 6.0, COOP_TASKRUN and TASKRUN_FLAG
+  // 5.19.
   uring_backend(std::string& why, int& refusal) {
     static constexpr unsigned ladder[] = {
         IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
@@ -74,7 +74,7 @@ class uring_backend final : public backend {
   bool usable() const noexcept { return usable_; }
 
   const char* name() const noexcept override { return "io_uring"; }
-  // Looking costs a load where the kernel flags pending task work, a system call elsewhere.
+  // Checking costs a load if the kernel flags pending task work, otherwise a system call.
   bool cheap_idle_check() const noexcept override { return true; }
   int wait_descriptor() const noexcept override { return wait_.get(); }
 
@@ -113,7 +113,7 @@ class uring_backend final : public backend {
 
   bool arm() noexcept override {
     set_notify(true);
-    // Asio looks at the level when it starts to wait: edges from before must be taken away.
+    // Asio checks the level when it starts to wait: remove earlier edges.
     epoll_event edges[8];
     const bool woken = ::epoll_wait(wait_.get(), edges, 8, 0) > 0;
     io_uring_get_events(&ring_);
@@ -122,8 +122,8 @@ class uring_backend final : public backend {
   void disarm() noexcept override { set_notify(false); }
 
  private:
-  // The io_context waits on an epoll descriptor with an eventfd in it that the kernel signals (waiting on the
-  // ring's own descriptor loses completions of a DEFER_TASKRUN ring), and with the doorbells.
+  // The io_context waits on an epoll descriptor that contains an eventfd signalled by the kernel, and the
+  // doorbells. (Waiting on the ring's own descriptor loses completions of a DEFER_TASKRUN ring.)
   bool make_descriptors(std::string& why, int& refusal) {
     event_ = base::unique_fd(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
     if (!event_) return refused("cannot open an eventfd", -errno, why, refusal);
@@ -204,8 +204,8 @@ class uring_backend final : public backend {
       if (h == ignored) continue;
       watcher* w = table_.find(h);
       if (w == nullptr || events == -ECANCELED) continue;
-      // The kernel ends a multishot poll when the completion queue overflows: begin it anew before the
-      // callback, which may read until it would block and so must not miss what comes after.
+      // The kernel ends a multishot poll when the completion queue overflows. Start it again before the
+      // callback, which may read until it would block and must not miss later events.
       if (!more) submit_poll(table_.descriptor(h), h);
       const bool broken = events < 0 || (events & (POLLERR | POLLHUP)) != 0;
       w->on_ready(broken || (events & (POLLIN | POLLRDHUP)) != 0, broken || (events & POLLOUT) != 0);

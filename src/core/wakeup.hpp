@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One coroutine waits, until it is notified or a deadline passes. For start-up and other rare waits: costs an
-// Asio timer.
+// wakeup: lets one coroutine wait until it is notified or a deadline passes. For start-up and other rare
+// waits: costs an Asio timer.
 #pragma once
 
 #include "core/platform.hpp"
@@ -17,24 +17,24 @@ namespace tutti::core {
 inline time_point deadline_after(std::chrono::milliseconds timeout) noexcept {
   return detail::after(clock::now(), timeout);
 }
-// What is left until then, rounded up; not negative.
+// The time left until then, rounded up; not negative.
 inline std::chrono::milliseconds time_left(time_point deadline) noexcept {
   if (deadline == time_point::max()) return std::chrono::milliseconds::max();
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now());
   return left > std::chrono::milliseconds(0) ? left : std::chrono::milliseconds(0);
 }
 
-// All on one thread, the executor's. A notice that comes while nobody waits is kept for the next wait.
+// Used on one thread, the executor's. A notification without a waiter is kept for the next wait.
 class wakeup {
  public:
   explicit wakeup(const boost::asio::any_io_executor& executor) : timer_(executor) {}
 
-  // The waiting coroutine is resumed from the executor, not from here.
+  // The executor resumes the waiting coroutine, not this function.
   void notify() {
     notified_ = true;
     timer_.cancel();
   }
-  // True: notified; false: the deadline passed. One waiter at a time.
+  // Returns true if notified, false if the deadline passed. One waiter at a time.
   task<bool> wait(time_point deadline);
 
  private:

@@ -10,16 +10,16 @@
 
 namespace tutti::core {
 
-// How to reach one rank, published by it while the world forms.
+// How to reach one rank; each rank publishes its own record while the world forms.
 struct endpoint_record {
   int rank = -1;
   std::string host;             // for people
   std::int64_t pid = 0;         // for people, and for ranks with the same pid_space
-  std::uint64_t pid_space = 0;  // equal, and not 0: the ranks know each other by their pids
+  std::uint64_t pid_space = 0;  // if equal and not 0, the ranks know each other by their pids
   std::string host_id;          // equal: the ranks share memory and a network namespace
   std::string shm_address;      // abstract AF_UNIX name of its listener (without the leading 0); empty: none
   std::vector<std::string> tcp_endpoints;  // "address:port", numeric, "[v6]:port", best first; empty: none
-  std::string cpus;                        // the cores it may use, as hexadecimal mask
+  std::string cpus;                        // the cores it may use, as a hexadecimal mask
 };
 
 inline constexpr std::size_t usual_tcp_connections = 1;
@@ -33,12 +33,12 @@ struct world_info {
   std::string secret;      // empty: none, and then all addresses are loopback
   tls_identity tls;        // of connections over a network; null: none
   bool checksums = false;  // of the payload of frames that go over a network
-  // Of a TCP link, for its long messages; the peer has a number of its own.
+  // The number of connections of a TCP link for its long messages; the peer has a number of its own.
   std::size_t tcp_connections = usual_tcp_connections;
-  std::chrono::milliseconds timeout{0};  // of connecting; the default of every operation
-  // After which a host that is waited for, and says nothing, counts as dead; zero: never.
+  std::chrono::milliseconds timeout{0};  // of connecting, and the default of every operation
+  // Silence after which a host that an operation waits for counts as dead; zero: never.
   std::chrono::milliseconds silence_limit{3000};
-  // After which a process that is waited for, and is stopped, counts as dead; zero: never.
+  // Time after which a stopped process that an operation waits for counts as dead; zero: never.
   std::chrono::milliseconds suspect_grace{30'000};
   std::vector<endpoint_record> peers;  // by rank
 

@@ -45,7 +45,7 @@ std::string name_of_communicator(std::uint32_t id, const rank_snapshot& of) {
   return id == 0 ? "world" : fmt::format("communicator {}", id);
 }
 
-// "rank 3", as of the world where that is known.
+// "rank 3", by its number in the world if that is known.
 std::string peer_text(const operation_snapshot& o, const rank_snapshot& of, const wait_graph& graph) {
   if (o.peer < 0) return "any rank";
   if (const int world = graph.world_rank(o.communicator, o.peer); world >= 0)
@@ -75,14 +75,14 @@ std::string describe(const operation_snapshot& o, const rank_snapshot& of, const
   return text;
 }
 
-// What a rank is at, in words that are the same for ranks in the same situation: times are apart.
+// What a rank does, with equal texts for ranks in equal situations: times are separate.
 struct row {
   row() = default;
   explicit row(std::string text) : before(std::move(text)) {}
   row(std::string first, std::int64_t time, std::string last)
       : before(std::move(first)), timed(true), ns(time), after(std::move(last)) {}
   std::string before;
-  bool timed = false;  // else there is no more
+  bool timed = false;  // otherwise there is no more
   std::int64_t ns = 0;
   std::string after;
 };
@@ -162,7 +162,7 @@ std::string text_of(const row& one, std::int64_t ns) {
   return one.timed ? one.before + seconds_text(ns) + one.after : one.before;
 }
 
-// Ranks in the same situation are one line, with the longest of their times.
+// Ranks in equal situations are one line, with the longest of their times.
 std::string table(const std::vector<rank_snapshot>& ranks, const wait_graph& graph) {
   struct group {
     std::vector<int> ranks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who waits for whom: from what the ranks' recordings say to a table for a person.
+// Explains who waits for whom: converts the ranks' recordings to a table for people.
 #pragma once
 
 #include "flight/snapshot.hpp"
@@ -9,8 +9,9 @@
 
 namespace tutti::flight {
 
-// Lines: what each rank does or waits for and since when, which ranks have not called which collective, whom
-// the others wait for, and ranks that wait for each other in a circle. `ranks` may be some of a world.
+// Returns lines of text. They say what each rank does or waits for and since when, and which ranks have not
+// called which collective. They name the ranks that the others wait for, and circles of waiting ranks.
+// `ranks` may be part of a world.
 std::string explain(const std::vector<rank_snapshot>& ranks);
 
 // "all_reduce #41 on world, 1.0 MiB, at train.cpp:81".
@@ -18,8 +19,8 @@ std::string describe(const operation_snapshot& operation, const rank_snapshot& o
                      const std::vector<rank_snapshot>& all);
 const char* name_of_kind(std::uint8_t kind) noexcept;
 
-// The last operations of a rank that has failed, the newest first, as lines with `indent` before each; empty
-// when it had none.
+// The last operations of a failed rank, the newest first, as lines with `indent` before each; empty if it had
+// none.
 std::string last_operations(const rank_snapshot& rank, std::size_t most, const std::string& indent);
 
 std::string seconds_text(std::int64_t ns);    // "350 ms", "12.1 s"

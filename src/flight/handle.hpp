@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where an operation is on record. Safe to use when other operations have taken the place since.
+// handle: the place of an operation in the recording. Safe to use after other operations have taken the
+// place.
 #pragma once
 
 #include <cstdint>

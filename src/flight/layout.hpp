@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The memory of the flight recorder: what one rank writes and whoever explains it reads, in another process
-// or after its death. Fixed size, words only, so that a reader sees old or new and never half.
+// The memory of the flight recorder. One rank writes it; a reader reads it, in another process or after the
+// rank's death. It has fixed size and consists of words, so that a reader sees each word old or new, never
+// half.
 //
 //   head | communicators | texts | operations (a ring) | spans (a ring)
 //
-// One rank writes its own recording and nobody else does; a reader trusts nothing that it finds there.
+// Only the rank writes its own recording; a reader trusts nothing that it finds there.
 #pragma once
 
 #include <atomic>
@@ -13,7 +14,7 @@
 
 namespace tutti::flight {
 
-// Goes up, in its last byte, when the meaning of anything below changes.
+// Its last byte increases when the meaning of anything below changes.
 inline constexpr std::uint64_t magic = 0x7475'7474'6966'6c01;
 
 using word = std::atomic<std::uint64_t>;
@@ -29,7 +30,7 @@ inline constexpr std::uint32_t low_of(std::uint64_t w) noexcept { return static_
 
 enum class phase : std::uint64_t { none, joining, member, leaving, left, failed };
 
-// How an entry stands. `none`: never used, or being written.
+// The state of an entry. `none`: never used, or being written.
 enum class state : std::uint8_t { none, pending, done, failed, cancelled };
 
 // Kinds beyond those of detail::operation_kind.
@@ -37,14 +38,14 @@ inline constexpr std::uint8_t kind_compute = 200;  // a job of tutti::compute
 inline constexpr std::uint8_t kind_span = 201;     // a tutti::trace_span of the program
 inline constexpr std::uint8_t kind_asleep = 202;   // the loop slept; only while tracing
 
-// One operation, or one span beside them.
+// One operation, or one span.
 struct alignas(64) entry {
   word mark;   // number of the entry << 8 | state; 0 while it is being written
   word start;  // cycles
   word end;    // cycles, once it has ended
   word bytes;
   word what;    // kind << 56 | text << 40 | line: the text is the file's name, or the span's own
-  word place;   // communicator, its sequence of collectives (0: a message); of spans the thread
+  word place;   // communicator, its sequence of collectives (0: a message); for spans the thread
   word whom;    // peer or root, tag
   word detail;  // 1 + the rank of the world that it is seen to wait for << 48 | bytes that have come
 };
@@ -71,13 +72,13 @@ struct alignas(64) head {
   word rank;                  // in the world, its size
   word phase_;                // flight::phase
   word base_cycles, base_ns;  // read together
-  word world;                 // what its ranks have in common
+  word world;                 // identifies the world
   word joined;                // cycles
   word turned;                // the last turn of the loop, in cycles
-  word asleep;                // since when the loop sleeps, in cycles; 0: it does not
+  word asleep;                // start of the loop's sleep, in cycles; 0: it is awake
   word started, ended;        // operations so far
   word spans;                 // so far
-  word compute_running;       // jobs of tutti::compute that have not come back
+  word compute_running;       // jobs of tutti::compute that have not returned
   char failure_text[512];     // why it failed
 };
 
@@ -91,10 +92,10 @@ static_assert(sizeof(head) <= head_bytes);
 inline constexpr std::size_t least_operations = 64;
 inline constexpr std::size_t most_operations = std::size_t{1} << 20;
 inline constexpr std::size_t usual_operations = 1024;
-// A trace wants all operations between two looks, not only the last ones.
+// A trace needs all operations between two polls, not only the last ones.
 inline constexpr std::size_t traced_operations = std::size_t{1} << 16;
 
-// How many of each ring, both powers of two.
+// The sizes of both rings, powers of two.
 struct shape {
   std::size_t operations = usual_operations;
   constexpr std::size_t spans() const noexcept { return operations / 4; }

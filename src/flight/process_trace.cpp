@@ -26,7 +26,7 @@ constexpr std::int64_t usual_mib = 1024;
 class process_trace;
 process_trace* instance = nullptr;
 
-// All of `writer_` is reached under the lock that for_each_recording holds.
+// All uses of `writer_` are under the lock of for_each_recording.
 class process_trace {
  public:
   explicit process_trace(std::string path)
@@ -58,7 +58,8 @@ class process_trace {
     if (at == phase::none) return;
     const auto rank = static_cast<int>(high_of(h.rank.load(std::memory_order_relaxed)));
     if (writer_ == nullptr) {
-      // When one is a member, all of this process have begun to join: they are the world, or a part of it.
+      // When one rank is a member, all of this process have started to join: they are the world, or a part of
+      // it.
       if (at == phase::joining || failed_) return;
       const auto size = static_cast<std::size_t>(low_of(h.rank.load(std::memory_order_relaxed)));
       std::set<int> ranks;
@@ -103,7 +104,7 @@ class process_trace {
       try {
         check_all();
       } catch (const std::exception&) {
-        // No memory now; what is missed is counted as lost.
+        // No memory now; missing events are counted as lost.
       }
       lock.lock();
       wake_.wait_for(lock, between_polls, [this] { return stopping_; });

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// TUTTI_TRACE=FILE: ranks that tutti-run has not started write the time line of their process themselves, by
-// a thread that nobody waits for but the end of the process.
+// TUTTI_TRACE=FILE: ranks not started by tutti-run write the time line of their process themselves, by a
+// thread that only the end of the process waits for.
 #pragma once
 
 #include "flight/layout.hpp"
 
 namespace tutti::flight {
 
-// Whether TUTTI_TRACE asks for it; starts the thread when it does.
+// Whether TUTTI_TRACE requests it; if so, starts the thread.
 bool trace_this_process();
-// The recording goes: its last operations are written. The caller holds what for_each_recording holds.
+// Writes the last operations of a recording that is going away. The caller holds the lock of
+// for_each_recording.
 void write_last(const recording_view& of) noexcept;
 
 }  // namespace tutti::flight

@@ -59,7 +59,7 @@ recorder::recorder(recording_view memory, std::uint64_t (*clock)(const void*) no
   head_.ready.store(magic, std::memory_order_release);
 }
 
-// An operation that has been pending for long is what one wants to read of; newer ones that are over are not.
+// Skips long-pending operations: they matter to readers, newer ones that are over do not.
 std::uint32_t recorder::pass_over_pending(std::uint32_t place) const noexcept {
   for (std::uint32_t i = 1; i <= most_passed_over; ++i) {
     const std::uint32_t next = (place + i) & operations_mask_;

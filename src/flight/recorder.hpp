@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorder of one rank: its last operations, always on. An operation costs some stores into two
-// lines of cache, one that is not over at once a reading of the processor's counter; no allocation, lock or
-// system call.
+// recorder: the flight recorder of one rank: its last operations, always on. An operation costs some stores
+// into two cache lines, and one that does not complete at once a reading of the processor's counter. It needs
+// no allocation, lock or system call.
 //
-// Operations, communicators and the loop are written by the loop thread; spans by any thread.
+// The loop thread writes operations, communicators and the loop; any thread writes spans.
 #pragma once
 
 #include "base/cycles.hpp"
@@ -29,13 +29,13 @@ struct operation_facts {
   int peer = -1;               // or root, rank of the communicator
   int tag = -1;
   std::uint64_t bytes = 0;
-  const char* file = nullptr;  // that lives as long as the program
+  const char* file = nullptr;  // lives as long as the program
   std::uint32_t line = 0;
 };
 
 class recorder {
  public:
-  // Without a clock, the processor's counter is read. `memory` is zero, or was another rank's that has gone.
+  // Without a clock, the processor's counter is read. `memory` is zero, or belonged to a rank that has gone.
   explicit recorder(recording_view memory, std::uint64_t (*clock)(const void*) noexcept = nullptr,
                     const void* clock_owner = nullptr) noexcept;
   recorder(const recorder&) = delete;
@@ -45,18 +45,18 @@ class recorder {
   recording_view memory() const noexcept { return memory_; }
 
   // ---- operations ----
-  // Unless traced, times are those of the loop's last turn, some microseconds old, but for the start of what
-  // stays.
+  // Unless traced, times are those of the loop's last turn, some microseconds old, except the start of
+  // operations that stay pending.
 
   handle begin(const operation_facts& what) noexcept { return put(what, state::pending, coarse_now(), 0); }
-  // One that was over at once.
+  // Records an operation that completed at once.
   void note(const operation_facts& what, state how) noexcept {
     const std::uint64_t when = coarse_now();
     put(what, how, when, when);
     head_.ended.store(++ended_, std::memory_order_relaxed);
   }
-  // It was not over at once: since when it is pending is looked at exactly. The processor's counter, or 0
-  // where that was not read.
+  // Records that the operation is pending, with its exact start. Returns the processor's counter, or 0 if
+  // that was not read.
   std::uint64_t stays(handle h) noexcept {
     if (traced_) return 0;
     const std::uint64_t when = now();
@@ -70,12 +70,12 @@ class recorder {
     if (end_at(h, how, when))
       by_kind_[(e.what.load(std::memory_order_relaxed) >> 56) % kinds].waited += when - start;
   }
-  // It is seen to wait for this rank of the world (-1: for none in particular).
+  // Records that it is seen to wait for this rank of the world (-1: for none in particular).
   void waits_for(handle h, int world_rank) noexcept;
-  // So many of its bytes have come.
+  // Records how many of its bytes have come.
   void moved(handle h, std::uint64_t bytes) noexcept;
 
-  // By kind of operation; of those that were not over at once, the time from their starts to their ends, in
+  // By kind of operation: for those that did not complete at once, the total time from start to end, in
   // cycles.
   static constexpr std::size_t kinds = 64;
   struct totals {
@@ -91,13 +91,13 @@ class recorder {
   void compute_begun() noexcept { head_.compute_running.fetch_add(1, std::memory_order_relaxed); }
   void compute_ended() noexcept { head_.compute_running.fetch_sub(1, std::memory_order_relaxed); }
 
-  // The number of a file's name, which lives as long as the program; `no_text` when the table is full.
+  // Returns the number of a file's name, which lives as long as the program; `no_text` if the table is full.
   std::uint32_t text_of(const char* file) noexcept {
     const std::size_t at = hash(file);
     return keys_[at].load(std::memory_order_acquire) == file ? static_cast<std::uint32_t>(at)
                                                              : find_text(file, at);
   }
-  // Of a text that need not.
+  // The same for a text that may not.
   std::uint32_t text_of(std::string_view text) noexcept;
 
   // ---- communicators ----
@@ -123,7 +123,7 @@ class recorder {
   }
   void fell_asleep() noexcept;
   void woke_up() noexcept;
-  // Times are to be exact, and when the loop sleeps is a span, too.
+  // Makes times exact, and the loop's sleep a span, too.
   void trace(bool on) noexcept { traced_ = on; }
   bool traced() const noexcept { return traced_; }
 

@@ -30,7 +30,7 @@ constexpr const char* size_variable = "TUTTI_FLIGHT_OPERATIONS";
 constexpr int most_ranks = 65536;
 constexpr std::size_t most_stopped = 64;
 
-// Never 0, which is nobody.
+// Never 0, which means nobody.
 std::uint64_t name_of(int rank, std::int64_t pid) noexcept {
   return both(static_cast<std::uint64_t>(pid), static_cast<std::uint32_t>(rank) + 1);
 }
@@ -51,7 +51,7 @@ std::size_t wanted_operations() {
 
 constexpr std::size_t most_slots = 256;
 
-// Read by a signal handler: no lock there.
+// A signal handler reads them without a lock.
 std::array<std::atomic<recorder*>, most_slots> slots{};
 std::atomic<int> launcher_pid{0};
 std::mutex slots_mutex;
@@ -85,7 +85,7 @@ struct recordings::title {
   word launcher;
   word traced;
   report_turn reports;
-  word stopped[most_stopped];  // name_of() those
+  word stopped[most_stopped];  // name_of() the stopped processes
 };
 
 recordings::recordings(int ranks, shape s)
@@ -94,7 +94,7 @@ recordings::recordings(int ranks, shape s)
   bytes_ = page_bytes + static_cast<std::size_t>(ranks) * s.bytes();
   if (::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
     throw std::system_error(errno, std::generic_category(), "the flight recorder's memory");
-  // Nobody can cut it short under the others.
+  // Nobody can truncate it under the others.
   ::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   map();
   title& t = front();
@@ -172,7 +172,7 @@ std::string variable_for(const recordings& all, int local_rank) {
 
 namespace {
 
-// The launcher's memory and this process's place there; null where there is none.
+// The launcher's memory and this process's place in it; null if there is none.
 std::shared_ptr<recordings> node_of_environment(int& place) {
   const auto text = base::env_string(variable);
   if (!text) return nullptr;
@@ -185,11 +185,12 @@ std::shared_ptr<recordings> node_of_environment(int& place) {
   try {
     auto all = std::make_shared<recordings>(fd);
     if (place < 0 || place >= all->ranks()) return nullptr;
-    // What this process starts is not this rank.
+    // Processes started by this one are not this rank.
     ::fcntl(fd, F_SETFD, FD_CLOEXEC);
     return all;
   } catch (const std::exception&) {
-    return nullptr;  // the descriptor was closed on the way here, as by a shell between: then without
+    // the descriptor was closed on the way here, for example by a shell in between: continue without
+    return nullptr;
   }
 }
 
@@ -199,7 +200,7 @@ std::shared_ptr<recorder_slot> recorder_slot::take(bool real_clock,
                                                    std::uint64_t (*clock)(const void*) noexcept,
                                                    const void* clock_owner) {
   const bool alone_traced = real_clock && base::env_string(variable) == std::nullopt && trace_this_process();
-  std::shared_ptr<recorder_slot> made(new recorder_slot);  // before the lock, which its end needs too
+  std::shared_ptr<recorder_slot> made(new recorder_slot);  // before the lock, which its destructor needs, too
   const std::lock_guard lock(slots_mutex);
   recording_view memory;
   if (real_clock && !node_slot_taken) {
@@ -298,7 +299,7 @@ void for_each_recording_locked(void (*f)(void* owner, recording_view), void* own
 
 namespace {
 
-// Text put together without memory of anybody else's, for a signal handler.
+// Builds text without allocating, for a signal handler.
 class line {
  public:
   line& operator<<(const char* text) noexcept {

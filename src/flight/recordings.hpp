@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where recordings lie. The launcher of a node makes one piece of memory for all its ranks, which outlives
-// each of them and which each can read (TUTTI_FLIGHT names it); a rank without one writes into memory of its
-// own.
+// recordings: where recordings lie. The launcher of a node makes one piece of memory for all its ranks
+// (TUTTI_FLIGHT names it). It outlives each rank, and each can read it. A rank without a launcher writes into
+// memory of its own.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -22,7 +22,7 @@ class recordings {
  public:
   // Throws std::system_error.
   recordings(int ranks, shape s);
-  // What TUTTI_FLIGHT names. Throws std::runtime_error when it is no such memory.
+  // Opens the memory that TUTTI_FLIGHT names. Throws std::runtime_error if it is no such memory.
   explicit recordings(int fd);
   recordings(const recordings&) = delete;
   recordings& operator=(const recordings&) = delete;
@@ -31,17 +31,17 @@ class recordings {
   int descriptor() const noexcept { return fd_.get(); }
   int ranks() const noexcept { return ranks_; }
   recording_view of(int local_rank) const noexcept;
-  // Nobody has written yet: for another start of the ranks.
+  // Clears all recordings for another start of the ranks.
   void clear() noexcept;
   // The process that explains when it gets SIGQUIT.
   pid_t launcher() const noexcept;
-  // Loops record when they sleep, too.
+  // Whether loops also record when they sleep.
   bool traced() const noexcept;
   void set_traced(bool on) noexcept;
-  // Of the node's ranks, which one tells of a timeout.
+  // Decides which of the node's ranks reports a timeout.
   report_turn& reports() const noexcept;
-  // A process of another node's, as its launcher has seen it: stopped (SIGSTOP, a debugger), or going on. Of
-  // many that are stopped at once, some are not known.
+  // Records that a process of another node has been stopped (SIGSTOP, a debugger), or continued, as its
+  // launcher has seen. If many are stopped at once, some are not recorded.
   void set_stopped(int rank, std::int64_t pid, bool on) noexcept;
   bool is_stopped(int rank, std::int64_t pid) const noexcept;
 
@@ -62,8 +62,8 @@ std::string variable_for(const recordings& all, int local_rank);
 // One rank's place in this process: its memory and its recorder.
 class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
  public:
-  // In the launcher's memory, where there is one and no other rank of this process has it; else in its own.
-  // `clock`: as of the recorder's.
+  // Takes a place in the launcher's memory, if there is one and no other rank of this process has it; else in
+  // memory of its own. `clock` as for the recorder.
   static std::shared_ptr<recorder_slot> take(bool real_clock,
                                              std::uint64_t (*clock)(const void*) noexcept = nullptr,
                                              const void* clock_owner = nullptr);
@@ -71,7 +71,7 @@ class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
   flight::recorder& recorder() noexcept { return *recorder_; }
   // The launcher's memory, or null.
   recordings* node() const noexcept { return node_.get(); }
-  // That of the rank for which this thread works, or null.
+  // The slot of the rank that this thread works for, or null.
   static recorder_slot* current() noexcept;
   static void set_current(recorder_slot* s) noexcept;
 
@@ -83,19 +83,19 @@ class recorder_slot : public std::enable_shared_from_this<recorder_slot> {
   std::unique_ptr<flight::recorder> recorder_;
 };
 
-// Calls f with the recording of every rank that this process can read. They stay while f runs.
+// Calls f with the recording of every rank that this process can read. They stay valid while f runs.
 void for_each_recording(void (*f)(void* owner, recording_view), void* owner);
 
-// Whether the rank that is, or was, this process has left this world in order, or is about to. Nothing where
-// there is no recording of it: it is of another node, there is no launcher, or it was a rank of this process
-// that has not failed.
+// Whether the rank that is, or was, this process has left this world in order, or is about to. Empty if there
+// is no recording of it: it is of another node, there is no launcher, or it was a rank of this process that
+// has not failed.
 std::optional<bool> has_left(int rank, std::uint64_t world, std::int64_t pid) noexcept;
 
-// The same, from inside of what is called under that lock.
+// The same, for a caller that holds that lock.
 void for_each_recording_locked(void (*f)(void* owner, recording_view), void* owner);
 
-// From now on SIGUSR1, unless the program handles it, makes the launcher explain, or, without one, this
-// process write what its operations wait for to standard error.
+// Makes SIGUSR1, unless the program handles it, have the launcher explain. Without a launcher this process
+// writes what its operations wait for to standard error.
 void explain_at_signal() noexcept;
 
 }  // namespace tutti::flight

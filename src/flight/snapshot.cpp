@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t most_pending = 64;
 constexpr std::size_t most_doing = 16;
 
-// What the kernel has counted of a thread's time on a core; 0 where it does not.
+// A thread's time on a core as the kernel has counted it; 0 if it does not.
 std::uint64_t processor_ns(const std::string& thread) {
   char text[128];
   const int fd = ::open((thread + "/schedstat").c_str(), O_RDONLY | O_CLOEXEC);
@@ -64,7 +64,7 @@ time_map::time_map(const head& of) noexcept
 
 std::int64_t time_map::ns(std::uint64_t cycles) const noexcept {
   const auto passed = static_cast<double>(static_cast<std::int64_t>(cycles - base_cycles_)) * ns_per_cycle_;
-  // What is read may be anything: half a century either way is as good as more.
+  // The data read may be anything: half a century either way suffices.
   constexpr double most = 1.6e18;
   return std::clamp(base_ns_, -static_cast<std::int64_t>(most), static_cast<std::int64_t>(most)) +
          static_cast<std::int64_t>(std::clamp(passed, -most, most));
@@ -126,7 +126,7 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
   r.since_ns = times.ns(h.joined.load(relaxed));
   r.turned_ns = times.ns(h.turned.load(relaxed));
   if (const std::uint64_t asleep = h.asleep.load(relaxed); asleep != 0) r.asleep_ns = times.ns(asleep);
-  // A thread that runs although its loop sleeps may just be on its way up.
+  // A thread that runs although its loop sleeps may just be waking up.
   if (r.asleep_ns != 0 && r.now_ns - r.asleep_ns > surely_asleep_ns &&
       r.thread == base::process_state::runs && !keeps_running(h))
     r.thread = base::process_state::sleeps;
@@ -166,7 +166,7 @@ rank_snapshot read(const recording_view& from, std::size_t recent) {
     s.name = text_at(c.name, sizeof c.name);
     r.communicators.push_back(std::move(s));
   }
-  // Of those with one number the living one counts: ranks that have come together again begin to count anew.
+  // Of entries with one number the live one counts: ranks that have met again restart their numbers.
   std::partition(r.communicators.begin(), r.communicators.end(),
                  [](const communicator_snapshot& c) { return !c.failed; });
   return r;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recording says at one moment, as values: read by another process, sent between launchers, explained.
+// snapshot: the contents of a recording at one moment, as values: read by another process, sent between
+// launchers, explained.
 #pragma once
 
 #include "base/process_state.hpp"
@@ -12,7 +13,7 @@
 
 namespace tutti::flight {
 
-// How cycles of this machine are nanoseconds of its clock.
+// Converts cycles of this machine to nanoseconds of its clock.
 class time_map {
  public:
   explicit time_map(const head& of) noexcept;
@@ -34,10 +35,10 @@ struct operation_snapshot {
   std::uint8_t kind = 0;
   state how = state::none;
   std::int64_t start_ns = 0;
-  std::int64_t end_ns = 0;  // of one that has ended
+  std::int64_t end_ns = 0;  // of an operation that has ended
   std::uint64_t bytes = 0;
   std::uint64_t moved = 0;
-  std::uint32_t communicator = 0;  // of spans the thread
+  std::uint32_t communicator = 0;  // for spans the thread
   std::uint32_t sequence = 0;      // of a collective; 0: a message
   int peer = -1;
   int tag = -1;
@@ -65,26 +66,26 @@ struct rank_snapshot {
   phase at = phase::none;
   base::process_state thread = base::process_state::unknown;  // of the loop
   std::int64_t now_ns = 0;
-  std::int64_t since_ns = 0;   // it has been joining, or a member
+  std::int64_t since_ns = 0;   // start of joining, or of membership
   std::int64_t turned_ns = 0;  // the loop's last turn
-  std::int64_t asleep_ns = 0;  // since when the loop sleeps; 0: it does not
+  std::int64_t asleep_ns = 0;  // start of the loop's sleep; 0: it is awake
   std::uint64_t started = 0;
   std::uint64_t ended = 0;
   std::uint64_t compute_running = 0;
   std::string host;                         // empty: this one
   std::string failure_text;                 // why it failed
-  std::string end;                          // how the process ended, from whoever saw it; empty: it has not
+  std::string end;                          // how the process ended, as far as seen; empty: it has not
   std::vector<operation_snapshot> pending;  // oldest first
-  std::vector<operation_snapshot> recent;   // that have ended, the last first
+  std::vector<operation_snapshot> recent;   // ended, the last first
   std::vector<operation_snapshot> doing;    // spans that have not ended
   std::vector<communicator_snapshot> communicators;
 };
 
-// Reads one entry; false: it is free, or was being written.
+// Reads one entry; returns false if it is free or was being written.
 bool read(const entry& from, std::uint64_t& mark, operation_snapshot& into, const recording_view& of,
           const time_map& times);
-// Of a recording in which no rank has written, phase::none and no more. At most `recent` operations that have
-// ended.
+// Reads a recording; phase::none and nothing else if no rank has written in it. At most `recent` ended
+// operations.
 rank_snapshot read(const recording_view& from, std::size_t recent);
 
 }  // namespace tutti::flight

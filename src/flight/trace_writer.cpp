@@ -16,13 +16,13 @@
 namespace tutti::flight {
 namespace {
 
-// Farther than a recorder passes over places that are taken.
+// More than the number of occupied places that a recorder skips.
 constexpr std::size_t longest_gap = 64;
 constexpr std::size_t flush_at = 1 << 16;
 constexpr std::size_t most_arrivals = 4096;
 constexpr std::size_t most_rows = 64;
 
-// Tracks of a rank: a hundred rows for each group, so that what overlaps lies side by side.
+// Tracks of a rank: a hundred rows for each group, so that overlapping events are side by side.
 enum group { asleep = 1, operations = 100, spans = 200, computations = 300 };
 
 const char* state_name(state how) {
@@ -102,7 +102,7 @@ void trace_writer::poll(int rank, const recording_view& of, std::string_view hos
   const std::uint64_t recorder = h.base_cycles.load(std::memory_order_relaxed);
   rank_state& state = ranks_[rank];
   if (state.recorder != recorder) {
-    // The rank was started again. What its predecessor left open has been overwritten.
+    // The rank was restarted. What its predecessor left open has been overwritten.
     state = rank_state{};
     state.recorder = recorder;
     state.memory = of;
@@ -142,13 +142,13 @@ void trace_writer::drain(int rank, rank_state& state, ring& r, const entry* entr
   }
   std::size_t passed = 0;
   for (std::size_t place = r.place; passed < longest_gap; place = (place + 1) % count) {
-    // Free, or being written: later ones may be there already, but this one comes first.
+    // Free, or being written: later ones may already be there, but this one comes first.
     if (!read(entries[place], mark, o, state.memory, times)) break;
     if (o.number <= r.seen) {
       ++passed;
       continue;
     }
-    counts_.lost += o.number - r.seen - 1;  // the ring has gone round
+    counts_.lost += o.number - r.seen - 1;  // the ring has been overwritten
     passed = 0;
     r.seen = o.number;
     r.place = (place + 1) % count;
@@ -238,7 +238,7 @@ void trace_writer::write_event(int rank, rank_state& state, const operation_snap
       rank, track, arguments));
 }
 
-// Who came last to a collective is what the others have waited for.
+// Records the last rank to come to a collective: the one that the others have waited for.
 void trace_writer::note_arrival(int rank, const communicator_snapshot& c, const operation_snapshot& o) {
   if (c.size < 2) return;
   arrivals& a = arrivals_[{o.communicator, o.sequence}];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time line of a job in Chrome's trace format (an array of events; Perfetto and chrome://tracing read
-// it): operations, computations, the program's spans and the loop's sleep, of all ranks whose recordings can
-// be read. What has been seen is in the file after each look, also when the ranks or this process are killed.
+// trace_writer: the time line of a job in Chrome's trace format (an array of events; Perfetto and
+// chrome://tracing read it). It has operations, computations, the program's spans and the loop's sleep of all
+// ranks whose recordings can be read. After each poll the file has everything seen so far, even if the ranks
+// or this process are killed.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -17,7 +18,7 @@
 
 namespace tutti::flight {
 
-// Times of this machine's clock are moved by `clock_offset_ns`, and counted from `origin_ns` of the moved
+// Times of this machine's clock are shifted by `clock_offset_ns`, and counted from `origin_ns` of the shifted
 // clock.
 struct trace_clock {
   std::int64_t origin_ns = 0;
@@ -26,33 +27,33 @@ struct trace_clock {
 
 class trace_writer {
  public:
-  // Throws std::system_error when the file cannot be made. Beyond `most_bytes` events are only counted.
+  // Throws std::system_error if the file cannot be made. Beyond `most_bytes` events are only counted.
   trace_writer(const std::string& path, trace_clock clock, std::uint64_t most_bytes);
   trace_writer(const trace_writer&) = delete;
   trace_writer& operator=(const trace_writer&) = delete;
   ~trace_writer();
 
-  // Of what is written from now on.
+  // Applies to what is written from now on.
   void set_clock_offset(std::int64_t ns) noexcept { clock_.clock_offset_ns = ns; }
-  // Writes what has ended since the last look at this rank. Has to come before a rank has begun as many
-  // operations as its ring has places; what was too fast is counted as lost.
+  // Writes what has ended since the last poll of this rank. Call it before a rank has started as many
+  // operations as its ring holds; overwritten ones are counted as lost.
   void poll(int rank, const recording_view& of, std::string_view host);
-  // The memory of that rank goes: writes what has not ended.
+  // The memory of that rank is going away: writes what has not ended.
   void over(int rank);
-  // Hands what was written to the kernel.
+  // Passes written data to the kernel.
   void flush();
   // Writes what has never ended, and ends the file.
   void finish();
 
   struct totals {
     std::uint64_t events = 0;
-    std::uint64_t lost = 0;      // overwritten before they were looked at
-    std::uint64_t left_out = 0;  // beyond the size of the file
+    std::uint64_t lost = 0;      // overwritten before they were read
+    std::uint64_t left_out = 0;  // beyond the size limit of the file
     int error = 0;               // errno of writing; nothing more was written then
   };
   totals counts() const noexcept;
-  // Of collectives that all their ranks were seen to call: how often each rank came last, and how far behind
-  // the first, in all.
+  // For collectives that all their ranks were seen to call: how often each rank came last, and its total
+  // delay behind the first.
   struct lateness {
     std::uint64_t times = 0;
     std::int64_t behind_ns = 0;
@@ -64,10 +65,10 @@ class trace_writer {
   struct ring {
     std::uint64_t seen = 0;  // the highest number
     std::size_t place = 0;
-    std::map<std::size_t, std::uint64_t> open;  // place and number of those that are pending
+    std::map<std::size_t, std::uint64_t> open;  // index and number of pending ones
   };
   struct rank_state {
-    std::uint64_t recorder = 0;  // which one: a rank that was started again has another
+    std::uint64_t recorder = 0;  // identifies it: a restarted rank has another
     bool over = false;           // its memory has gone
     ring operations, spans;
     std::map<int, std::vector<std::int64_t>> rows;  // by group: the end of the last event on each
@@ -104,7 +105,7 @@ class trace_writer {
   bool finished_ = false;
 };
 
-// `text` as a JSON string, quotes and all.
+// `text` as a JSON string with quotes.
 std::string json_string(std::string_view text);
 
 }  // namespace tutti::flight

@@ -20,7 +20,7 @@ const communicator_snapshot* find_communicator(const rank_snapshot& r, std::uint
   return found == r.communicators.end() ? nullptr : &*found;
 }
 
-// Numbers begin again after 2^31.
+// Numbers start again after 2^31.
 bool has_called(std::uint32_t last, std::uint32_t sequence) { return last - sequence < 0x40000000U; }
 
 }  // namespace
@@ -53,7 +53,7 @@ wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) : ranks_(ranks) 
     by_rank_[r.rank] = &r;
     for (const communicator_snapshot& c : r.communicators) world_ranks_.try_emplace({c.id, c.rank}, r.rank);
   }
-  // Who has not called what others are in.
+  // Finds ranks that have not called what others are in.
   std::set<std::pair<std::uint32_t, std::uint32_t>> seen;
   for (const rank_snapshot& r : ranks)
     for (const operation_snapshot& o : r.pending) {
@@ -61,7 +61,7 @@ wait_graph::wait_graph(const std::vector<rank_snapshot>& ranks) : ranks_(ranks) 
       missing_ranks m{o.communicator, o.sequence, &o, &r, {}};
       for (const rank_snapshot& other : ranks) {
         const communicator_snapshot* const c = find_communicator(other, o.communicator);
-        // Of the world every rank is a member, also one that has not come yet, or has gone.
+        // Every rank is a member of the world, also one that has not come yet, or has gone.
         if (c == nullptr ? o.communicator == 0 : !has_called(c->last, o.sequence))
           m.ranks.push_back(other.rank);
       }
@@ -110,13 +110,13 @@ bool wait_graph::has_met(const rank_snapshot& of, const operation_snapshot& o) c
   });
 }
 
-// It gets on with its operations, or would.
+// Whether it makes progress with its operations, or would.
 bool wait_graph::is_working(int rank) const {
   const rank_snapshot* const r = find(rank);
   return r != nullptr && condition_of(*r) == rank_condition::working;
 }
 
-// Ranks that are in the same collective wait for each other by its nature, unless one of them cannot get on.
+// Ranks in the same collective wait for each other by its nature, unless one of them cannot progress.
 bool wait_graph::in_collective(int rank, const operation_snapshot& o) const {
   const rank_snapshot* const r = find(rank);
   return !is_message(o) && r != nullptr &&
@@ -141,7 +141,7 @@ std::vector<std::vector<int>> wait_graph::circles() const {
   std::vector<std::vector<int>> found;
   std::set<int> done;
   for (const auto& [start, unused] : edges_) {
-    // Depth first, with the way from `start` at hand.
+    // Depth first, keeping the path from `start`.
     std::vector<std::pair<int, std::size_t>> way;
     std::set<int> on_way;
     if (done.contains(start)) continue;
@@ -176,7 +176,7 @@ std::vector<std::vector<int>> wait_graph::circles() const {
 }
 
 std::vector<std::pair<int, std::vector<int>>> wait_graph::culprits() const {
-  std::map<int, std::set<int>> waiters;  // by whom they end up waiting for
+  std::map<int, std::set<int>> waiters;  // by the rank that they ultimately wait for
   for (const auto& [start, edges] : edges_) {
     if (edges.empty()) continue;
     std::set<int> seen{start};

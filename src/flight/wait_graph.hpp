@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank waits for which, derived from the pending operations of all of them. Pure data.
+// wait_graph: which rank waits for which, derived from the pending operations of all of them. Pure data.
 #pragma once
 
 #include "flight/snapshot.hpp"
@@ -15,7 +15,7 @@ namespace tutti::flight {
 struct missing_ranks {
   std::uint32_t communicator;
   std::uint32_t sequence;
-  const operation_snapshot* operation;  // of one who waits in it
+  const operation_snapshot* operation;  // of one rank that waits in it
   const rank_snapshot* of;
   std::vector<int> ranks;  // of the world
 };
@@ -28,18 +28,18 @@ class wait_graph {
     int to;  // rank of the world
     const operation_snapshot* why;
   };
-  // Of a rank that is stopped, computes or has gone: none, since what it has pending does not hold it up.
+  // None for a rank that is stopped, computes or has gone: its pending operations do not hold it up.
   const std::vector<edge>& edges_of(int rank) const;
-  // All that the operation waits for, where that is known; empty: unknown, or its message is on its way.
+  // The ranks that the operation waits for, if known; empty: unknown, or its message is on its way.
   std::vector<int> waited_for(const rank_snapshot& of, const operation_snapshot& operation) const;
-  // Its other half is pending, too.
+  // Whether its other half is pending, too.
   bool has_met(const rank_snapshot& of, const operation_snapshot& operation) const;
 
   const std::vector<missing_ranks>& missing() const noexcept { return missing_; }
-  // Each as ranks of which every one waits for the next, and the last for the first.
+  // Each circle is a list of ranks: every one waits for the next, and the last for the first.
   std::vector<std::vector<int>> circles() const;
-  // Those that others wait for, directly or through others, and that wait for none themselves; with who
-  // waits.
+  // Ranks that others wait for, directly or through others, and that wait for none themselves; with the
+  // waiting ranks.
   std::vector<std::pair<int, std::vector<int>>> culprits() const;
 
   bool is_working(int rank) const;
@@ -55,7 +55,7 @@ class wait_graph {
   std::vector<missing_ranks> missing_;
 };
 
-// What a rank is seen to be at.
+// What a rank is seen to do.
 enum class rank_condition {
   not_there,  // no rank has written yet
   joining,
@@ -64,13 +64,13 @@ enum class rank_condition {
   gone,    // its process has ended
   stopped,
   computing,   // its loop has not turned for a while, and its thread runs
-  blocked,     // likewise, and its thread sleeps
-  in_handler,  // the loop sleeps, and yet its thread runs
-  working,     // all is well: it waits for its operations, or for nothing of ours
+  blocked,     // likewise, but its thread sleeps
+  in_handler,  // the loop sleeps, but its thread runs
+  working,     // no problem: it waits for its operations, or for nothing of tutti's
 };
 rank_condition condition_of(const rank_snapshot& rank);
 
-// The loop turns at least that often, unless something else has its thread.
+// The loop turns at least this often, unless something else has its thread.
 inline constexpr std::int64_t longest_turn_ns = 300'000'000;
 
 }  // namespace tutti::flight

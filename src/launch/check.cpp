@@ -42,7 +42,7 @@ finding secret_of_node(const options& o) {
   return {"secret: none", "set TUTTI_SECRET to the same random text on every node (openssl rand -hex 32)"};
 }
 
-// The address that the kernel's route gives to what is sent there.
+// The local address that the kernel's route gives to packets to `to`.
 std::string address_towards(const boost::asio::ip::tcp::endpoint& to) {
   const base::unique_fd fd(::socket(to.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   boost::asio::ip::tcp::endpoint own;
@@ -53,7 +53,7 @@ std::string address_towards(const boost::asio::ip::tcp::endpoint& to) {
   return own.address().to_string();
 }
 
-// 0, or the error of a connection that is closed at once.
+// Returns 0, or the error of a connection that is closed at once.
 int connect_once(const boost::asio::ip::tcp::endpoint& to) {
   const base::unique_fd fd(::socket(to.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return errno;

@@ -11,14 +11,14 @@ namespace tutti::launch {
 
 struct finding {
   std::string text;
-  std::string cure;  // empty: all is well
+  std::string cure;  // empty: no problem
 };
 
-// Looks at this node and at the way to node 0, for at most `--join-timeout` or half a minute. Never shows the
+// Checks this node and the way to node 0, for at most `--join-timeout` or half a minute. Never shows the
 // secret.
 std::vector<finding> check_node(const options& o);
 
-// Prints the findings; 0 when nothing would stop a job, else 1.
+// Prints the findings. Returns 0 if nothing would stop a job, else 1.
 int run_check(const options& o);
 
 }  // namespace tutti::launch

@@ -23,13 +23,13 @@ pid_t children::start(int rank, const process_spec& spec) {
   child& c = *all_.back();
   unreaped_[c.pid] = &c;
   if (!started.pidfd) return c.pid;
-  // Deaths are taken from here and not from waitid(), which returns the dead in the order of their birth.
+  // Deaths are taken from here rather than from waitid(), which returns the dead in the order of their birth.
   c.death.emplace(loop_);
   c.death->assign(started.pidfd.get());
   started.pidfd.release();
   c.death->async_wait(boost::asio::posix::stream_descriptor::wait_read,
                       [this, &c](const boost::system::error_code& cancelled) {
-                        if (cancelled) return;  // by clear(): the child has gone from here
+                        if (cancelled) return;  // by clear(): the child is no longer in the list
                         collect_dead();
                         announce(c);
                         to_.changed();

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes of this node's ranks, from their start to the end of the last thing they started.
+// children: the processes of this node's ranks, from their start to the end of the last process they started.
 //
-// The launcher is a child subreaper: what a dead rank leaves behind becomes the launcher's child. It
-// therefore knows when a process group is empty, and never signals a number that the kernel may have given to
-// somebody else.
+// The launcher is a child subreaper: a dead rank's processes become the launcher's children. So it knows when
+// a process group is empty, and never signals a number that the kernel may have reused.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -23,33 +22,32 @@ namespace tutti::launch {
 
 class children {
  public:
-  // `ended` is called for each rank when it has ended, in the order of their deaths as far as the kernel
-  // tells it; `changed` after that, and whenever a group has become empty. Both come from the loop.
+  // `ended` is called for each rank when it has ended, in the order of the deaths as far as the kernel tells
+  // it. `changed` is called after that, and whenever a group has become empty. Both come from the loop.
   struct handlers {
     std::function<void(outcome)> ended;
     std::function<void()> changed;
   };
   children(boost::asio::io_context& loop, handlers to);
 
-  // The new process. Throws std::system_error when none can be made.
+  // Starts a process. Throws std::system_error if none can be made.
   pid_t start(int rank, const process_spec& spec);
-  // Forgets all children, also those that SIGKILL has not ended, and makes ready for another start of the
-  // ranks.
+  // Forgets all children, also those that SIGKILL has not ended, and prepares another start of the ranks.
   void clear();
-  // To be called at SIGCHLD.
+  // Call it at SIGCHLD.
   void reap();
 
-  // To the process groups of all ranks, also of those that have ended and left something behind.
+  // Signals the process groups of all ranks, also of ended ranks with processes left.
   void signal_all(int signal) noexcept;
-  // What is left of a rank's group that has ended itself is killed.
+  // Kills the remaining processes of an ended rank's group.
   void kill_rest(pid_t pid) noexcept;
   bool all_ended() const;
-  bool all_gone() const;  // and nothing of their groups is left
+  bool all_gone() const;  // and no process of their groups is left
   std::vector<int> running() const;
-  // Of the only rank: it has stopped (Ctrl-Z, or a read from a terminal that is not its own) since the last
+  // Whether the only rank has stopped (Ctrl-Z, or a read from a terminal that is not its own) since the last
   // call.
   bool only_one_stopped() const noexcept;
-  // Ranks that have been stopped, or go on, since the last call, in order.
+  // Ranks that have been stopped, or continued, since the last call, in order.
   struct halt {
     int rank;
     pid_t pid;

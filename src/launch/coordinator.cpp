@@ -15,7 +15,7 @@ namespace {
 
 constexpr int timeout_exit_code = 124;  // as timeout(1) has it
 constexpr int plain_failure = 1;
-// Beyond the grace: for SIGKILL to do its work, output to flow, and the message to come.
+// Beyond the grace period: for SIGKILL to work, output to flow, and the message to come.
 constexpr std::chrono::milliseconds slack{10000};
 
 }  // namespace
@@ -164,7 +164,7 @@ void coordinator::kill(int but_for) {
     if (static_cast<int>(n) != but_for && !nodes_[n].finished()) to_.send(static_cast<int>(n), kill_ranks{});
 }
 
-// ---- what nodes tell ----
+// ---- reports of nodes ----
 
 void coordinator::on(int node, const event& what) {
   if (phase_ == phase::over) return;
@@ -253,7 +253,7 @@ void coordinator::lost(int node, const std::string& why) {
     reason_ = reason::node_lost;
     return conclude();
   }
-  // Its ranks went with it, and their peers may have been quicker to fail than we were to hear of it.
+  // Its ranks went with it, and their peers may have failed before this node heard of it.
   const bool explains_failure = phase_ == phase::stopping && reason_ == reason::failure && !had_ended &&
                                 losses_.size() == 1 && !is_blow(*first_failure_) &&
                                 clock::now() - first_failure_at_ <= moment_of_death;
@@ -315,7 +315,7 @@ void coordinator::conclude() {
   to_.expect_end(std::chrono::milliseconds(0));
   const std::vector<outcome> ends = all_ends();
   const outcome* cause = first_cause(ends);
-  // The node whose rank it was may have gone before it could tell how all of them ended.
+  // The node whose rank it was may have gone before it could report how all of them ended.
   if (cause == nullptr && reason_ == reason::failure) cause = &*first_failure_;
   const int code = exit_code(cause);
   for (std::size_t n = 0; n < nodes_.size(); ++n)
@@ -353,8 +353,8 @@ std::string coordinator::place_of(int rank) const {
   return several() ? fmt::format("{}, node {}", host, node) : host;
 }
 
-// In the order in which they ended. Each node has its own clock, started when it was told to start; within a
-// node the order is the one in which it was told the deaths.
+// In the order in which they ended. Each node has its own clock, started when it was told to start. Within a
+// node the order is that of the reported deaths.
 std::vector<outcome> coordinator::all_ends() const {
   struct place {
     std::chrono::milliseconds at;
@@ -428,7 +428,7 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
       text += fmt::format("tutti-run: given up after {} restart{}\n", restarts_, restarts_ == 1 ? "" : "s");
   }
   text += lost;
-  // Whoever looks after node 0 is told everything, the others what it was.
+  // The user of node 0 gets everything, the others a summary.
   if (node != 0 && !text.empty()) text.resize(text.find('\n') + 1);
   return text;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of the job as a whole, decided on node 0 from what the nodes tell: when it starts, what stops
-// it, whether it starts again, and how it ended. No input or output: whoever owns it carries messages and
+// coordinator: decides about the job as a whole on node 0, from what the nodes report: when it starts, what
+// stops it, whether it starts again, and how it ended. No input or output: its owner carries messages and
 // keeps time.
 //
 //   joining ── all nodes are here ──> running ── a failure, a signal, a lost node ──> stopping
@@ -27,28 +27,29 @@ class coordinator {
   struct outlets {
     std::function<void(int node, const command&)> send;
     std::function<void(std::string_view)> say;  // lines for the user of node 0
-    // Opens the store of a start, which no earlier one has used; its port. Throws std::runtime_error.
+    // Opens the store of a start, which no earlier one has used; returns its port. Throws std::runtime_error.
     std::function<int()> open_store;
-    // overdue() is to be called after so long, unless the job is over or this is called again; 0: not at all.
+    // Asks for a call of overdue() after this time, unless the job is over or this is called again; 0: none.
     std::function<void(std::chrono::milliseconds)> expect_end;
   };
   coordinator(const options& o, std::string job_id, outlets to);
 
-  // A node is here. When it cannot be part of this job: why, for its user and for that of node 0.
+  // A node has come. If it cannot be part of this job, returns why, for its user and for that of node 0.
   std::optional<std::string> join(const hello& who);
   std::vector<int> missing() const;
 
   void on(int node, const event& what);
   // Nothing more will be heard from that node.
   void lost(int node, const std::string& why);
-  // No job comes of it: ends what there is, with these words.
+  // Ends everything with this text: there will be no job.
   void abandon(int exit_code, const std::string& why);
-  // The other nodes that have not told the end of their ranks will not.
+  // The other nodes that have not reported the end of their ranks will not.
   void overdue();
 
-  // Where nodes come and go: those of the running world have done their work, and nobody takes in who waits.
+  // Where nodes come and go: the ranks of the running world have finished, and waiting ones will not be
+  // admitted.
   void work_done();
-  // A number for a node that comes without one; -1: there are as many as there may be.
+  // Returns a number for a node that comes without one; -1 if there are as many as allowed.
   int free_number() const;
 
   bool joining() const { return phase_ == phase::joining; }
@@ -81,7 +82,7 @@ class coordinator {
   void number(node_state& node);
   void start_newcomer(int node);
   bool complete() const;
-  // Whether the others go on when a node goes.
+  // Whether the others go on when a node leaves.
   bool may_go(int node) const { return options_.elastic && node != 0 && phase_ == phase::running; }
   void leave(int node, int exit_code, const std::string& why);
   void stop(reason why, int signal, int but_for);
@@ -95,7 +96,7 @@ class coordinator {
   void on_event(int node, const kill_wanted& e);
   void on_event(int node, const ranks_ended& e);
   void on_event(int node, const rank_stopped& e);
-  void on_event(int, const explanation_wanted&) {}  // head_node's to answer
+  void on_event(int, const explanation_wanted&) {}  // head_node answers it
   void on_event(int, const records_told&) {}
   void on_event(int, const clock_asked&) {}
   void on_event(int, const process_ended&) {}
@@ -119,12 +120,12 @@ class coordinator {
 
   phase phase_ = phase::joining;
   reason reason_ = reason::none;
-  int signal_ = 0;       // that the ranks are asked to end by
-  int reason_node_ = 0;  // that gave the reason
+  int signal_ = 0;       // by which the ranks are asked to end
+  int reason_node_ = 0;  // the node that gave the reason
   std::string reason_text_;
   std::optional<outcome> first_failure_;
   clock::time_point first_failure_at_{};
-  // Nodes that went, in that order, with why.
+  // Nodes that have gone, in that order, with the reasons.
   std::vector<std::pair<int, std::string>> losses_;
 };
 

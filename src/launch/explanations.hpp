@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Node 0 asks all nodes what their ranks are at, and says who waits for whom.
+// explanations: node 0 asks all nodes for the records of their ranks, and says who waits for whom.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,7 +24,7 @@ class explanations {
   };
   explanations(boost::asio::io_context& loop, outlets to);
 
-  // True: the event was for here.
+  // Returns true if the event was an answer to this.
   bool take(int node, const event& what);
   // Nothing more will be heard from that node.
   void lost(int node);
@@ -35,7 +35,7 @@ class explanations {
 
   outlets to_;
   boost::asio::steady_timer patience_;
-  std::set<int> asked_;  // that have not told everything
+  std::set<int> asked_;  // those that have not sent everything
   std::vector<flight::rank_snapshot> told_;
   bool running_ = false;
   std::chrono::steady_clock::time_point last_{};

@@ -17,8 +17,8 @@
 namespace tutti::launch {
 namespace {
 
-// The protocol: one pid_t a message, in a single write that a pipe keeps whole. A positive number is a group
-// to watch, the negative of one a group to forget. The end of the pipe is the end of the launcher.
+// The protocol: one pid_t per message, in a single write that a pipe keeps whole. A positive number is a
+// group to watch, a negative one a group to forget. The end of the pipe is the end of the launcher.
 
 void close_all_but(int fd) {
   if (fd > 0) ::close_range(0, static_cast<unsigned>(fd) - 1, 0);
@@ -27,11 +27,11 @@ void close_all_but(int fd) {
 
 [[noreturn]] void guard(int pipe, int ready) {
   ::prctl(PR_SET_NAME, "tutti-guardian");
-  ::setsid();  // signals meant for the launcher's process group or terminal are not for the guardian
+  ::setsid();  // signals for the launcher's process group or terminal do not reach the guardian
   ::close(ready);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) ::signal(signal, SIG_IGN);
-  // Held open, the launcher's standard output would keep $(tutti-run ...) waiting, its directory a mount
-  // busy.
+  // If held open, the launcher's standard output would keep $(tutti-run ...) waiting, and its directory a
+  // mount busy.
   close_all_but(pipe);
   [[maybe_unused]] const int ignored = ::chdir("/");
 
@@ -67,7 +67,7 @@ guardian::guardian() {
     pipe_.reset();
     guard(reader.get(), ready.release());
   }
-  // Until the guardian has left the launcher's process group, what kills that group kills both.
+  // Until the guardian has left the launcher's process group, whatever kills that group kills both.
   ready.reset();
   char end;
   while (::read(left.get(), &end, 1) < 0 && errno == EINTR) {
@@ -84,7 +84,7 @@ void guardian::watch(pid_t group) const noexcept { tell(group); }
 void guardian::forget(pid_t group) const noexcept { tell(-group); }
 
 void guardian::tell(pid_t message) const noexcept {
-  // A guardian that someone killed is no reason to end the job: the ranks still have their PDEATHSIG.
+  // The death of the guardian is no reason to end the job: the ranks still have their PDEATHSIG.
   while (::write(pipe_.get(), &message, sizeof message) < 0 && errno == EINTR) {
   }
 }

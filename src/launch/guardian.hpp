@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tiny process that outlives the launcher by an instant. It sleeps in read() on a pipe whose only writer is
-// the launcher, so that it wakes when the launcher is gone, however that died, and kills what the ranks had
-// started. The ranks themselves die by PR_SET_PDEATHSIG; that is not inherited by their children, which is
-// why the guardian exists.
+// guardian: a tiny process that outlives the launcher briefly. It sleeps in read() on a pipe whose only
+// writer is the launcher. When the launcher is gone, however it died, it wakes and kills what the ranks had
+// started. The ranks themselves die by PR_SET_PDEATHSIG. Their children do not inherit that, hence the
+// guardian.
 #pragma once
 
 #include <sys/types.h>
@@ -13,17 +13,17 @@ namespace tutti::launch {
 
 class guardian {
  public:
-  // Forks: to be made before threads, descriptors or handlers that a copy should not have.
+  // Forks: construct it before threads, descriptors or handlers that a copy should not have.
   guardian();
   guardian(const guardian&) = delete;
   guardian& operator=(const guardian&) = delete;
-  // Kills the groups that were watched and not forgotten, and waits for the guardian's own end.
+  // Kills the groups that were watched and not forgotten, and waits for the guardian's end.
   ~guardian();
 
-  // From the child that is about to become the leader of `group`, before exec: from here on the group cannot
-  // outlive the launcher. Async-signal-safe.
+  // Called from the child that is about to become the leader of `group`, before exec: from here on the group
+  // cannot outlive the launcher. Async-signal-safe.
   void watch(pid_t group) const noexcept;
-  // The group is empty, and its number may soon belong to someone else.
+  // The group is empty, and its number may soon be reused.
   void forget(pid_t group) const noexcept;
 
  private:

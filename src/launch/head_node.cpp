@@ -23,7 +23,7 @@ constexpr std::chrono::seconds time_to_part{5};  // for the other launchers to t
 
 }  // namespace
 
-// The launcher of another node, from its proof on.
+// The launcher of another node, after its proof.
 struct head_node::pending_connection {
   explicit pending_connection(std::unique_ptr<bootstrap::control_link> l) : link(std::move(l)) {}
   std::unique_ptr<bootstrap::control_link> link;
@@ -108,7 +108,7 @@ void head_node::begin() {
 
 void head_node::lose_patience() {
   if (!coordinator_.over()) return coordinator_.overdue();
-  nodes_.clear();  // they are only to take their last message
+  nodes_.clear();  // they only take their last message
   end_if_told();
 }
 
@@ -151,7 +151,7 @@ void head_node::on_message(pending_connection& from, std::string_view message) {
   }
   hello who = decode_hello(message);
   if (who.node < 0 && options_.elastic) who.node = coordinator_.free_number();
-  // Node 0's answer to its words may be an order to all nodes, so it has to be among them.
+  // Node 0's answer may be a command to all nodes, so it has to be among them.
   from.node = who.node;
   const bool free = !nodes_.contains(who.node);
   if (free) {
@@ -188,7 +188,7 @@ void head_node::on_lost(pending_connection& who, const std::string& why) {
 }
 
 void head_node::unauthenticated(const std::string& from, const std::string& why) {
-  // By address, without the port: it calls again and again.
+  // By address without the port: it calls repeatedly.
   const std::string address = from.substr(0, from.rfind(':'));
   if (!coordinator_.joining() || unauthenticated_.size() == most_unauthenticated ||
       std::find(unauthenticated_.begin(), unauthenticated_.end(), address) != unauthenticated_.end())

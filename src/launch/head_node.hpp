@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Node 0's part beside its own ranks: waits for the launchers of the other nodes, and carries messages
-// between them and the coordinator, who decides.
+// head_node: node 0's part besides its own ranks. It waits for the launchers of the other nodes, and carries
+// messages between them and the coordinator, which decides.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -29,7 +29,7 @@ class head_node : public coordination {
     std::function<void(const command&)> execute;  // on this node
     std::function<void(std::string_view)> say;
   };
-  // Throws std::runtime_error when --master is no address of this host, or its port is in use.
+  // Throws std::runtime_error if --master is not an address of this host, or its port is in use.
   head_node(boost::asio::io_context& loop, const options& o, const std::string& secret, hello own,
             outlets to);
   ~head_node() override;
@@ -59,8 +59,8 @@ class head_node : public coordination {
   hello own_;
   outlets to_;
   std::vector<base::unique_fd> rendezvous_;  // until begin()
-  bool only_this_host_ = false;              // can reach the rendezvous sockets
-  store_socket store_;                       // of the start to come
+  bool only_this_host_ = false;              // only launchers of this host can reach the rendezvous sockets
+  store_socket store_;                       // of the next start
   std::string secret_;
   std::unique_ptr<bootstrap::elastic_store> elastic_;  // where nodes come and go
   std::map<int, int> ranks_of_;                        // by node

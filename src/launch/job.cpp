@@ -20,15 +20,15 @@ namespace {
 
 constexpr std::size_t repeated_lines = 10;
 constexpr std::size_t told_at_once = 64;  // ranks in one message
-constexpr int killing_interrupt = 2;      // the second Ctrl-C kills, further ones wait for nobody
+constexpr int killing_interrupt = 2;      // the second Ctrl-C kills, further ones wait for nothing
 
 std::string host_name() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "this host";
 }
 
-// A stream that was closed would give its number to the next descriptor opened, and output meant for it would
-// go there.
+// A closed stream would give its number to the next descriptor opened, and output for the stream would go
+// there.
 void fill_closed_streams() {
   for (int fd = ::open("/dev/null", O_RDWR); fd >= 0; fd = ::dup(fd))
     if (fd > STDERR_FILENO) {
@@ -81,7 +81,7 @@ int job::run() {
   for (const int signal : forwarded_signals()) signals_.add(signal);
   if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
   signals_.add(SIGCHLD);
-  // Also where a shell has put tutti-run into its background: it does not end anything.
+  // Also if a shell has put tutti-run into its background: SIGQUIT does not end anything.
   signals_.add(SIGQUIT);
   listen();
   if (options_.timeout.count() > 0) {
@@ -96,7 +96,7 @@ int job::run() {
   return exit_code_;
 }
 
-// ---- from above ----
+// ---- commands ----
 
 void job::execute(const command& what) {
   if (over_) return;
@@ -159,7 +159,7 @@ bool job::needs_no_text() const {
          (cause->signal == SIGPIPE || (ranks_.lends_terminal() && cause->signal == SIGINT));
 }
 
-// ---- from here ----
+// ---- reports ----
 
 void job::on_ranks_ended() {
   ranks_ended what;
@@ -171,7 +171,7 @@ void job::on_ranks_ended() {
   above_->tell(what);
 }
 
-// Says who waits for whom when for so long no rank has begun or ended anything, and some wait.
+// Says who waits for whom if for this long no rank has started or ended an operation, and some wait.
 void job::watch_for_silence() {
   const auto now = std::chrono::steady_clock::now();
   const std::uint64_t progress = ranks_.records().progress();
@@ -217,7 +217,7 @@ void job::on_signal(int signal) {
   }
   if (signal == SIGTSTP)
     return ranks_.suspend([this] {
-      // The default action and not SIGSTOP: the kernel omits it where no shell is there to continue us.
+      // The default action rather than SIGSTOP: the kernel omits it if no shell can continue this process.
       signals_.remove(SIGTSTP);
       ::raise(SIGTSTP);
       if (!ignored(SIGTSTP)) signals_.add(SIGTSTP);
@@ -227,7 +227,7 @@ void job::on_signal(int signal) {
     return;
   }
   if (!ends_job(signal)) return ranks_.pass_on(signal);
-  if (over_) return loop_.stop();  // the ranks are gone, and so is whoever should read their output
+  if (over_) return loop_.stop();  // the ranks are gone, and so is the reader of their output
   if (signal == SIGINT) ++interrupts_;
   if (signal == SIGINT && interrupts_ >= killing_interrupt) {
     ranks_.kill();

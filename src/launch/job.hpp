@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A job as seen by the launcher of one node: its ranks, its output, the user's signals, and whoever
-// coordinates all nodes, on a single node too.
+// job: a job as the launcher of one node sees it: its ranks, its output, the user's signals, and the
+// coordination of all nodes (also on a single node).
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -42,7 +42,7 @@ class job {
   void on_ranks_ended();
   void watch_for_silence();
   void stop_all(stop_wanted::reason why, int signal);
-  // The single rank is a program like any that the shell starts, and the user has seen it end.
+  // Whether the single rank is a program like any that the shell starts, and the user has seen it end.
   bool needs_no_text() const;
 
   const options& options_;
@@ -53,8 +53,8 @@ class job {
   std::unique_ptr<job_trace> trace_;
   boost::asio::signal_set signals_;
   boost::asio::steady_timer timeout_;
-  boost::asio::steady_timer silence_;  // until the ranks are looked at again
-  std::uint64_t progress_ = 0;         // as of the last look
+  boost::asio::steady_timer silence_;  // until the ranks are checked again
+  std::uint64_t progress_ = 0;         // as of the last check
   std::chrono::steady_clock::time_point progress_at_{};
   bool silence_said_ = false;
   std::unique_ptr<coordination> above_;
@@ -63,7 +63,7 @@ class job {
   int exit_code_ = 0;
 };
 
-// A job in this process, from its start to its end; the exit code. Throws as job's constructor.
+// Runs a job in this process and returns its exit code. Throws as job's constructor.
 int run_job(const options& o, const std::string& path);
 
 }  // namespace tutti::launch

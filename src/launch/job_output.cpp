@@ -57,7 +57,7 @@ std::string job_output::log_name(int rank, int restarts, const char* suffix) con
                     : fmt::format("{}/rank-{}.restart-{}.{}", log_dir_, rank, count, suffix);
 }
 
-// Once for all: where one file has no room, the others have none either.
+// Reported once for all: if one file has no room, the others have none either.
 void job_output::log_failed(const std::string& name, int error) {
   if (std::exchange(log_incomplete_, true)) return;
   say(fmt::format(
@@ -101,7 +101,7 @@ job_output::rank_pipes job_output::connect(int rank, int restarts) {
 }
 
 std::vector<std::string> job_output::last_error_lines(int rank, std::size_t count) const {
-  // The last, of a rank that was started anew.
+  // The last one, for a rank that was restarted.
   const auto found =
       std::find_if(pumps_.rbegin(), pumps_.rend(), [&](const rank_pumps& p) { return p.rank == rank; });
   std::vector<std::string> lines;

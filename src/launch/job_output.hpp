@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// All output of a job: the ranks' streams on their way to the launcher's standard output and error and to log
-// files, and the launcher's own words among them.
+// job_output: all output of a job: the ranks' streams on their way to the launcher's standard output,
+// standard error and log files, and the launcher's own lines among them.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,36 +18,37 @@ namespace tutti::launch {
 
 class job_output {
  public:
-  // `reader_gone` is called when nobody reads standard output any more. Throws std::runtime_error when the
+  // `reader_gone` is called when no process reads standard output any more. Throws std::runtime_error if the
   // log directory cannot be made.
   job_output(boost::asio::io_context& loop, const options& o, std::function<void()> reader_gone);
 
-  // The writing ends are for the rank; the reading ends are carried from now on. Throws std::system_error.
+  // The writing ends are for the rank; the reading ends are served from now on. Throws std::system_error.
   struct rank_pipes {
     base::unique_fd output;
     base::unique_fd error;
   };
   rank_pipes connect(int rank, int restarts = 0);  // of this rank alone: with logs of its own
 
-  // What comes from here on is that of ranks that were started so many times before: it has logs of its own,
-  // and what earlier ones said is forgotten.
+  // Output from here on is of ranks that were started `restart_count` times before. It has logs of its own,
+  // and earlier output is forgotten.
   void begin_start(int restart_count);
 
-  // Lines of the launcher's own, on standard error.
+  // Prints lines of the launcher's own on standard error.
   void say(std::string_view lines) { author_.say(lines); }
 
-  // The user has not just seen the last lines of a rank: those of several have met, or none are printed.
+  // Whether the user may not have seen the last lines of a rank: lines of several ranks mix, or none are
+  // printed.
   bool hard_to_find() const { return quiet_ || speakers_.mixed(); }
-  // The last complete lines that `rank` wrote to standard error, at most `count`.
+  // Returns the last complete lines that `rank` wrote to standard error, at most `count`.
   std::vector<std::string> last_error_lines(int rank, std::size_t count) const;
 
-  // The ranks are gone: calls `done` when all they wrote has been passed on to the sinks. What still holds their
-  // pipes, such as the tee of a tracked console, has half a second for their last words...
+  // The ranks are gone: calls `done` when all their output has been passed to the sinks. Processes that still
+  // hold their pipes, such as the tee of a tracked console, get half a second.
   void finish(std::function<void()> done);
-  // ...and this one when it has left the sinks too.
+  // Calls `done` when the output has left the sinks, too.
   void drain(std::function<void()> done);
 
-  // Something could not be written.
+  // Whether something could not be written.
   bool incomplete() const;
   // What the user has not been told of that, as lines.
   std::string losses() const;
@@ -59,7 +60,7 @@ class job_output {
     std::unique_ptr<output_pump> error;
   };
 
-  // Where output goes that nobody wants to see.
+  // The destination of unwanted output.
   struct silence : line_destination {
     void write(std::string_view) override {}
   };
@@ -81,8 +82,7 @@ class job_output {
   speakers speakers_;
   silence nowhere_;
   output_sink output_;
-  // Empty when both streams lead to the same place: one queue then keeps lines of the two from cutting into
-  // each other.
+  // Empty if both streams lead to the same place: one queue then keeps lines of the two from mixing.
   std::unique_ptr<output_sink> separate_error_;
   line_author author_;
   std::vector<rank_pumps> pumps_;

@@ -16,7 +16,7 @@
 namespace tutti::launch {
 namespace {
 
-// In which a rank does not begin as many operations as its ring has places.
+// In this time a rank does not start as many operations as its ring holds.
 constexpr std::chrono::milliseconds between_polls{10};
 constexpr std::int64_t usual_mib = 1024;
 
@@ -31,7 +31,7 @@ job_trace::job_trace(const options& o, flight::recordings& ranks, const std::str
           static_cast<std::uint64_t>(base::env_integer("TUTTI_TRACE_MIB", 1, 1 << 20).value_or(usual_mib))
           << 20) {
   try {
-    // Made now, so that a wrong name is heard of before the job has run.
+    // Made now, so that a wrong name is reported before the job has run.
     flight::trace_writer(path_, {}, most_bytes_);
   } catch (const std::system_error& e) {
     throw std::runtime_error(
@@ -51,7 +51,7 @@ void job_trace::set_clock_offset(std::int64_t ns) {
 void job_trace::begin(int first_rank) {
   const std::lock_guard lock(mutex_);
   first_rank_ = first_rank;
-  if (writer_ != nullptr) {  // the job starts again: the same file goes on
+  if (writer_ != nullptr) {  // the job starts again: the same file continues
     poll();
     for (int i = 0; i < ranks_.ranks(); ++i) writer_->over(first_rank_ + i);
     return;
@@ -77,7 +77,7 @@ void job_trace::work() {
     try {
       poll();
     } catch (const std::exception&) {
-      // No memory now; what is missed is counted as lost.
+      // No memory now; missed operations are counted as lost.
     }
     wake_.wait_for(lock, between_polls, [this] { return stopping_; });
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// --trace: a thread of the launcher's reads what its ranks put on record and writes their time line. The
+// job_trace: --trace: a thread of the launcher reads what its ranks record and writes their time line. The
 // ranks themselves write no file and wait for none.
 #pragma once
 
@@ -16,16 +16,17 @@ namespace tutti::launch {
 
 class job_trace {
  public:
-  // The file of this node: the user's own on node 0, FILE.node-<k> elsewhere. Throws std::runtime_error when
+  // The file of this node is the user's own on node 0, FILE.node-<k> elsewhere. Throws std::runtime_error if
   // it cannot be made. `ranks` outlives this.
   job_trace(const options& o, flight::recordings& ranks, const std::string& host);
   ~job_trace();
 
-  // The first rank of this node, once it is known.
+  // Sets the first rank of this node, once it is known.
   void begin(int first_rank);
-  // How far node 0's clock is ahead of this one's.
+  // Sets how far node 0's clock is ahead of this one's.
   void set_clock_offset(std::int64_t ns);
-  // All ranks have ended. Lines for the user: what is in the file, and who came last to collectives.
+  // All ranks have ended. Returns lines for the user: the contents of the file, and which ranks came last to
+  // collectives.
   std::string finish();
 
  private:

@@ -19,7 +19,7 @@ void line_prefixer::feed(std::string_view bytes) {
 
   const std::string prefix = speakers_.prefix(rank_);
   std::string out;
-  if (to_.unfinished_line_of_ == this) {  // nobody has spoken in between: the line goes on where it stopped
+  if (to_.unfinished_line_of_ == this) {  // no other stream has written in between: the line continues
     const std::size_t newline = bytes.find('\n');
     const std::size_t end = newline == std::string_view::npos ? bytes.size() : newline + 1;
     out += bytes.substr(0, end);

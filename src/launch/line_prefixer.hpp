@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Turns the output of many ranks into one readable stream. While a single rank has spoken, its bytes pass
-// unchanged and at once, progress bars included; from the moment a second one speaks, lines come whole and
-// begin with their rank.
+// line_prefixer: turns the output of many ranks into one readable stream. While a single rank has written,
+// its bytes pass unchanged and at once, including progress bars. When a second one writes, lines come whole
+// and start with their rank.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 
 namespace tutti::launch {
 
-// Where lines end up. It remembers whose line is unfinished there, so that the next one does not run into it.
+// The destination of lines. It remembers whose line is unfinished there, so that the next one does not run
+// into it.
 class line_destination {
  public:
   line_destination() = default;
@@ -28,7 +29,7 @@ class line_destination {
   const void* unfinished_line_of_ = nullptr;
 };
 
-// Who has spoken so far, on any stream of the job.
+// The ranks that have written so far, on any stream of the job.
 class speakers {
  public:
   explicit speakers(tag_policy policy) : policy_(policy) {}
@@ -37,7 +38,7 @@ class speakers {
     if (first_ < 0) first_ = rank;
     if (rank != first_) several_ = true;
   }
-  // Lines of several ranks can meet.
+  // Whether lines of several ranks can meet.
   bool mixed() const { return several_ || policy_ == tag_policy::always; }
   std::string prefix(int rank) const {
     return policy_ == tag_policy::never ? "" : '[' + std::to_string(rank) + "] ";
@@ -52,27 +53,26 @@ class speakers {
 // One output stream of one rank.
 class line_prefixer {
  public:
-  // A longer line is passed on in pieces, which stay together unless someone else speaks in between.
+  // A longer line is passed on in pieces, which stay together unless another rank writes in between.
   static constexpr std::size_t longest_kept_bytes = 64 * 1024;
 
   line_prefixer(int rank, speakers& all, line_destination& to) : rank_(rank), speakers_(all), to_(to) {}
 
   void feed(std::string_view bytes);
-  // The stream has ended: a last line without newline is passed on, and gets one if lines of others can
-  // follow it.
+  // The stream has ended: passes on a last line without newline, and adds one if lines of others can follow.
   void finish();
 
  private:
-  // Adds the newline that somebody else's unfinished line lacks.
+  // Adds the newline that another stream's unfinished line lacks.
   void begin_line(std::string& out) const;
 
   int rank_;
   speakers& speakers_;
   line_destination& to_;
-  std::string held_;  // the beginning of a line whose end has not come
+  std::string held_;  // the start of a line whose end has not come
 };
 
-// Writes lines of the launcher's own: it is no rank, and its speaking does not make prefixes appear.
+// Writes lines of the launcher's own. It is no rank, so these do not make prefixes appear.
 class line_author {
  public:
   explicit line_author(line_destination& to) : to_(to) {}

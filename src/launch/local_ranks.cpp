@@ -21,13 +21,13 @@
 namespace tutti::launch {
 namespace {
 
-constexpr std::chrono::seconds time_to_die{
-    5};  // a process that SIGKILL has not ended by then hangs in the kernel
+// A process that SIGKILL has not ended by then hangs in the kernel.
+constexpr std::chrono::seconds time_to_die{5};
 constexpr rlim_t descriptors_per_rank = 5;  // two pipes, two log files, its death
 constexpr rlim_t descriptors_per_node = 1;  // the connection to its launcher
 constexpr rlim_t own_descriptors = 64;
 
-// Makes room for the pipes of many ranks. Returns the limit as it was when it has been changed.
+// Makes room for the pipes of many ranks. Returns the old limit if it was changed.
 std::optional<rlimit> raise_descriptor_limit(const options& o) {
   rlimit limit{};
   const rlim_t wanted = own_descriptors + descriptors_per_rank * static_cast<rlim_t>(o.ranks) +
@@ -75,7 +75,7 @@ local_ranks::local_ranks(boost::asio::io_context& loop, const options& o, std::s
                 {[this](outcome end) { on_rank_end(std::move(end)); }, [this] { on_children_changed(); }}),
       records_(o.ranks, flight_operations(o), o.elastic),
       deadline_(loop),
-      // Of several nodes, node 0 is told the last words of each rank, and Ctrl-C is for all of them.
+      // With several nodes, node 0 gets the last lines of each rank, and Ctrl-C is for all of them.
       direct_(o.nodes == 1 && o.ranks == 1 && o.log_dir.empty() && o.tag_output != tag_policy::always),
       lends_terminal_(o.nodes == 1 && o.ranks == 1 && has_terminal_input()) {}
 
@@ -99,7 +99,7 @@ void local_ranks::start(const plan& p, base::unique_fd store) {
     for (; local_rank < options_.ranks; ++local_rank) start_rank(local_rank, environment, null);
   } catch (const std::runtime_error& e) {
     kill();
-    // Where none was started, none will be seen to end.
+    // If none was started, none will be seen to end.
     boost::asio::post(deadline_.get_executor(), [this] { on_children_changed(); });
     const auto* const by_system = dynamic_cast<const std::system_error*>(&e);
     throw std::runtime_error(
@@ -122,7 +122,7 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
   spec.in_foreground = lends_terminal_ && in_terminal_foreground();
   spec.descriptor_limit = descriptor_limit_;
   // A terminal cannot be shared with rank 0 while its group is in the background: a read would stop it
-  // without a word.
+  // silently.
   const bool alone = options_.nodes == 1 && options_.ranks == 1;
   const bool reads_input = alone || (rank == 0 && !has_terminal_input());
   if (!reads_input) spec.input = null.get();
@@ -134,7 +134,7 @@ void local_ranks::start_rank(int local_rank, const rank_environment& environment
   }
   records_.starting(local_rank);
   records_.started(local_rank, children_.start(rank, spec));
-  // When rank 0 dies for good, its store is to be gone.
+  // When rank 0 dies for good, its store must be gone.
   if (serves_store && plan_.on_failure != failure_policy::restart_rank) store_.reset();
 }
 
@@ -155,7 +155,7 @@ bool local_ranks::comes_again(const outcome& end) const {
   if (plan_.on_failure != failure_policy::restart_rank || phase_ != phase::running || !end.failed() ||
       end.exec_error != 0)
     return false;
-  // Without one that has finished, the others are never complete again.
+  // If one has finished, the others can never be complete again.
   const bool one_has_finished =
       !options_.elastic &&
       std::any_of(ends_.begin(), ends_.end(), [](const outcome& other) { return !other.failed(); });
@@ -192,11 +192,11 @@ void local_ranks::on_rank_end(outcome end) {
     to_come_again_.push_back(end.rank);
     children_.kill_rest(end.pid);
     to_.failed(end, true, restart);
-    // From the loop: who tells of this end is in the middle of the list of children.
+    // From the loop: the caller is iterating over the list of children.
     return boost::asio::post(deadline_.get_executor(), [this, rank = end.rank] { start_again(rank); });
   }
   ends_.push_back(end);
-  // Who waits to be let in there must not wait for ever.
+  // Ranks that wait for admission there must not wait for ever.
   if (end.rank == 0) store_.reset();
   if (!end.failed() || phase_ != phase::running) return;
   const bool others_run = !children_.running().empty();
@@ -208,8 +208,8 @@ void local_ranks::on_children_changed() {
   if (phase_ == phase::idle || phase_ == phase::draining || !children_.all_ended()) return;
   if (!to_come_again_.empty()) return;
   if (children_.all_gone()) return finish();
-  // What the ranks left behind: none of the job's business once that is over, but while it is being stopped
-  // it may still have something to save. A shell starts what runs in its background deaf to SIGINT.
+  // Processes left by the ranks: not the job's business once that is over, but while it is being stopped they
+  // may have something to save. A shell starts its background processes with SIGINT ignored.
   if (phase_ == phase::running)
     kill();
   else if (phase_ == phase::stopping && !std::exchange(asked_rest_, true))
@@ -221,7 +221,7 @@ void local_ranks::stop(int signal) {
   if (phase_ != phase::running) return;
   phase_ = phase::stopping;
   children_.signal_all(signal);
-  children_.signal_all(SIGCONT);  // one that was stopped could not act on it
+  children_.signal_all(SIGCONT);  // a stopped process could not act on it
   deadline_.expires_after(plan_.grace);
   deadline_.async_wait([this](const boost::system::error_code& cancelled) {
     if (!cancelled) kill();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-run: starts N ranks of a program and looks after them.
+// tutti-run: starts N ranks of a program and supervises them.
 #include <cstdio>
 #include <exception>
 
@@ -22,7 +22,7 @@ int main(int argc, char** argv) {
     const options o = parse_options(argc, argv);
     if (o.check) return run_check(o);
     const program_search program = find_program(o.program.front());
-    // Of several nodes, node 0 is to hear of it: it then fails to start like any rank.
+    // With several nodes, node 0 must hear of it: the program then fails to start like any rank.
     if (program.error != 0 && o.nodes == 1) {
       std::fputs(start_error(o.program.front(), program.error).c_str(), stderr);
       return start_error_exit_code(program.error);

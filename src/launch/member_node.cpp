@@ -16,8 +16,8 @@ namespace {
 
 constexpr int node_lost_exit_code = 1;
 constexpr int enough_clock_answers = 8;
-// For node 0, beyond the grace, to hear from all nodes and to tell how the job ended: more than it needs to
-// count a node as lost that does not answer.
+// For node 0, beyond the grace period, to hear from all nodes and to say how the job ended: longer than it
+// needs to count a silent node as lost.
 constexpr std::chrono::seconds time_to_tell{30};
 
 }  // namespace
@@ -126,7 +126,7 @@ void member_node::on_lost(const std::string& why) {
       fmt::format("tutti-run: node 0 at {} was lost: {}; the job is stopped\n{}", place, why, first_text_));
 }
 
-// Nobody else will say how the job ends.
+// No other node will say how the job ends.
 void member_node::end_alone(int exit_code, const std::string& report) {
   if (std::exchange(over_, true)) return;
   patience_.cancel();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of every node but 0 beside its own ranks: calls node 0's launcher, does what it says, and ends the
-// job here when it has gone.
+// member_node: the part of every node but 0 besides its own ranks: calls node 0's launcher, does what it
+// says, and ends the job here when node 0 has gone.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -39,8 +39,8 @@ class member_node : public coordination {
   hello own_;
   std::function<void(const command&)> execute_;
   boost::asio::steady_timer patience_;
-  std::chrono::milliseconds grace_{0};  // that node 0 has told
-  // The answer that was quickest is nearest to the truth.
+  std::chrono::milliseconds grace_{0};  // as node 0 has said
+  // The quickest answer is the most accurate.
   int clock_answers_ = 0;
   std::int64_t best_round_trip_ns_ = 0;
   std::int64_t clock_offset_ns_ = 0;
@@ -48,7 +48,7 @@ class member_node : public coordination {
   bool stopping_ = false;
   bool over_ = false;       // node 0 has said so, or has gone
   int asked_signal_ = 0;    // by which the user here asked for an end; 0: none
-  std::string first_text_;  // about the first rank that failed here, should nobody else be there to tell
+  std::string first_text_;  // about the first rank that failed here, in case only this node can report it
   int first_code_ = 0;
   // How it ends here without node 0, once the ranks have ended.
   bool alone_ = false;

@@ -13,7 +13,7 @@
 namespace tutti::launch {
 namespace {
 
-// Goes up when the meaning of any message changes.
+// Increases when the meaning of any message changes.
 constexpr std::uint16_t version = 3;
 
 // A message is the number of its kind and its fields in order: integers of 8 bytes, texts and lists with
@@ -70,7 +70,7 @@ class reader {
     text = text_.substr(0, bytes);
     text_.remove_prefix(bytes);
   }
-  // Whatever is in a list has 8 bytes at least.
+  // Every element of a list has at least 8 bytes.
   template <class T>
   std::size_t length_of(std::vector<T>& list) {
     const std::size_t count = length();
@@ -99,11 +99,11 @@ class reader {
   std::string_view text_;
 };
 
-// T or const T, whichever the direction asks for.
+// T or const T, depending on the direction.
 template <class Stream, class T>
 using part = std::conditional_t<Stream::reading, T, const T>;
 
-// Of a list that grows as it is read: no message makes more room than it has come to.
+// An element of a list that grows as it is read: a message gets no more memory than bytes have come.
 template <class Stream>
 auto& element(auto& list, std::size_t i) {
   if constexpr (Stream::reading) list.emplace_back();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the launchers of a job's nodes say to each other. Node 0 commands; the others say hello and tell what
-// happens to their ranks. Node 0's own ranks are commanded, and tell, in the same words.
+// The messages between the launchers of a job's nodes. Node 0 commands; the others introduce themselves and
+// report on their ranks. Node 0's own ranks use the same messages.
 #pragma once
 
 #include <string>
@@ -14,41 +14,41 @@
 
 namespace tutti::launch {
 
-// ---- a node's first words ----
+// ---- a node's first message ----
 
 struct hello {
-  int nodes = 0;  // as its command line has it
+  int nodes = 0;  // as in its command line
   int node = 0;   // -1: node 0 says
   int ranks = 0;
   std::string host;
   int pid = 0;
 };
 
-// ---- what node 0 commands ----
+// ---- commands of node 0 ----
 
 struct start_ranks {
   plan what;
 };
-// With a signal that asks for an end; the grace, then SIGKILL, are the node's own affair.
+// Stops by a signal that asks for an end; the grace period, then SIGKILL, are the node's own affair.
 struct stop_ranks {
   int signal = 0;
 };
 struct kill_ranks {};
-// Nothing more will happen: print the report, end with the code.
+// The job is over: print the report, end with the code.
 struct job_over {
   int exit_code = 0;
   std::string report;
 };
-// Tell what the ranks are at.
+// Asks for the records of the ranks.
 struct tell_records {};
-// Told and passed on: this process of a rank has been stopped (SIGSTOP, a debugger), or goes on. Ranks of
+// Sent and passed on: this process of a rank has been stopped (SIGSTOP, a debugger), or continued. Ranks of
 // other nodes cannot see that.
 struct rank_stopped {
   int rank = 0;
   int pid = 0;
   bool stopped = false;
 };
-// The answer to clock_asked: what node 0's clock said then, in nanoseconds.
+// The answer to clock_asked: node 0's clock at that time, in nanoseconds.
 struct clock_told {
   std::int64_t asked_ns = 0;
   std::int64_t clock_ns = 0;
@@ -56,44 +56,44 @@ struct clock_told {
 using command =
     std::variant<start_ranks, stop_ranks, kill_ranks, job_over, tell_records, clock_told, rank_stopped>;
 
-// ---- what nodes tell ----
+// ---- reports of nodes ----
 
-// Told at once. Unless the others are to go on, or the rank is started anew, the node is stopping its other
-// ranks already.
+// Sent at once. Unless the others are to go on, or the rank is restarted, the node is already stopping its
+// other ranks.
 struct rank_failed {
   outcome end;
   bool others_run = false;  // on this node
   int restart = 0;          // the number of the restart that follows, from 1; 0: none
 };
-// Where nodes come and go: a process of a rank has ended, for whatever reason.
+// Where nodes come and go: a process of a rank has ended, for any reason.
 struct process_ended {
   int rank = 0;
   int start = 0;       // of the rank on this node, from 0
   bool well = false;   // with exit code 0
-  bool again = false;  // the rank is started anew
+  bool again = false;  // the rank is restarted
 };
-// The node has seen a reason to stop the whole job, and is stopping its ranks already.
+// The node has seen a reason to stop the whole job, and is already stopping its ranks.
 struct stop_wanted {
   enum class reason : std::uint8_t { signal, timeout, reader_gone, cannot_start };
   reason why = reason::signal;
-  int signal = 0;    // that came, of `signal`
-  std::string text;  // of `cannot_start`
+  int signal = 0;    // the signal that came, for `signal`
+  std::string text;  // for `cannot_start`
 };
-// The user has lost patience with the grace.
+// The user does not want to wait for the grace period.
 struct kill_wanted {};
-// All ranks of this start have ended, and nothing they have started is left.
+// All ranks of this start have ended, and no process of theirs is left.
 struct ranks_ended {
   std::vector<outcome> ends;                 // in the order in which they came
   std::vector<std::string> last_lines;       // on the standard error of the one that failed first
   std::vector<std::string> last_operations;  // of that one
 };
-// What does node 0's clock say? With this node's own.
+// Asks for node 0's clock, with this node's own.
 struct clock_asked {
   std::int64_t asked_ns = 0;
 };
-// Somebody wants to know who waits for whom.
+// A user wants to know who waits for whom.
 struct explanation_wanted {};
-// The answer to tell_records, in several parts where there are many.
+// The answer to tell_records, in several parts if there are many.
 struct records_told {
   std::vector<flight::rank_snapshot> ranks;
   bool last = true;
@@ -104,7 +104,8 @@ using event = std::variant<rank_failed, stop_wanted, kill_wanted, ranks_ended, e
 std::string encode(const hello& message);
 std::string encode(const command& message);
 std::string encode(const event& message);
-// Throw tutti::error (errc::protocol) on what encode() does not make, as by another version of tutti-run.
+// These throw tutti::error (errc::protocol) on what encode() does not make, for example in another version of
+// tutti-run.
 hello decode_hello(std::string_view message);
 command decode_command(std::string_view message);
 event decode_event(std::string_view message);

@@ -28,14 +28,14 @@ int number_of(const found_variable& v, int low, const char* option) {
   return number;
 }
 
-// srun has started one task on each node, or none: a batch script and a shell in an allocation have Slurm's
-// variables as well, but are no step.
+// srun has started one task on each node, or none. A batch script and a shell in an allocation also have
+// Slurm's variables, but are no step.
 bool is_slurm_step() {
   return (base::env_string("SLURM_STEP_ID") || base::env_string("SLURM_STEPID")) &&
          base::env_string("SLURM_STEP_NUM_NODES");
 }
 
-// The variable that speaks of a field; several have to agree. Null row: none is set.
+// Finds the variable for a field; several must agree. Null row: none is set.
 found_variable find_variable(node_field field, const char* option) {
   found_variable found{nullptr, {}, {}};
   for (const node_variable& row : node_variables) {

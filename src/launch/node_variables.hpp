@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which node of how many this is, as told by what has started one tutti-run on each node: variables take the
-// place of the options -n, --nnodes, --node-rank and --master where these are not given.
+// Which node of how many this is, as told by whatever started one tutti-run on each node. The variables
+// replace the options -n, --nnodes, --node-rank and --master that are not given.
 #pragma once
 
 #include <string>

@@ -63,7 +63,7 @@ std::optional<host_and_port> parse_address(std::string_view text) {
   return address;
 }
 
-// An option that takes a number; what is none is refused under the name that the examples use.
+// An option that takes a number; other values are rejected under the name that the examples use.
 template <class T>
 CLI::Option* add_number(CLI::App& app, const std::string& names, T& into, const std::string& text) {
   const std::string name = names.substr(0, names.find(','));
@@ -99,7 +99,7 @@ void check_elastic(options& o, bool node_rank_given, bool master_given, bool pol
     throw usage_error(
         "--nnodes MIN:MAX needs --master HOST:PORT: an address of node 0 that all nodes reach, and a free "
         "port there");
-  o.nodes = 1;  // nobody else could come
+  o.nodes = 1;  // no other node could come
 }
 
 void check_nodes(const options& o, bool node_rank_given, bool master_given) {
@@ -122,7 +122,7 @@ void check_nodes(const options& o, bool node_rank_given, bool master_given) {
                           o.nodes - 1));
 }
 
-// A number of restarts asks for them.
+// A number of restarts requests them.
 void check_restarts(options& o, bool policy_given, bool number_given) {
   constexpr int usual_restarts = 3;
   constexpr int most_restarts = 1000000;
@@ -162,7 +162,7 @@ options parse_options(int argc, const char* const* argv) {
       "tutti-run");
   app.formatter(std::make_shared<help_format>());
   app.footer(examples);
-  app.prefix_command();  // whatever follows the program's name belongs to the program
+  app.prefix_command();  // what follows the program's name belongs to the program
   add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
   app.add_option_function<std::string>(
          "--nnodes", [&o](const std::string& given) { parse_nodes(given, "--nnodes " + given, o); },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line of tutti-run, checked: whatever comes out of here can be carried out as it stands.
+// The checked command line of tutti-run: every result can be carried out as it stands.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace tutti::launch {
 
 inline constexpr int most_ranks_per_node = 4096;
 
-// restart_rank: only the one that has failed, to join the others again; restart_all: all are stopped before.
+// restart_rank: restart only the failed rank, which joins the others again; restart_all: stop all first.
 enum class failure_policy { stop, go_on, restart_rank, restart_all };
 enum class tag_policy { automatic, always, never };
 
@@ -28,21 +28,20 @@ struct options {
   int least_nodes = 1;   // of such a job
   int node_rank = 0;     // -1: node 0 says
   std::optional<host_and_port> master;
-  // What the nodes of a job do alike is node 0's to say: its on_failure, max_restarts and grace count for
-  // all.
+  // Node 0 decides what all nodes do alike: its on_failure, max_restarts and grace period count for all.
   failure_policy on_failure = failure_policy::stop;
   int max_restarts = 0;
   tag_policy tag_output = tag_policy::automatic;
   std::string trace;                           // file; empty: none
-  std::chrono::milliseconds explain_after{0};  // of no progress; 0: never
+  std::chrono::milliseconds explain_after{0};  // without progress; 0: never
   std::string log_dir;                         // empty: no log files
   bool check = false;                          // say what would stop a job, and start none
-  bool quiet = false;                          // the ranks' output goes to the log files alone
+  bool quiet = false;                          // the ranks' output goes only to the log files
   std::chrono::milliseconds timeout{0};        // of the whole job; 0: none
   std::chrono::milliseconds grace{5000};
   std::chrono::milliseconds join_timeout{600000};  // for all nodes to come
   std::chrono::milliseconds node_timeout{10000};   // of a node's silence
-  int secret_fd = -1;                              // that the secret is read from; -1: TUTTI_SECRET
+  int secret_fd = -1;                              // from which the secret is read; -1: TUTTI_SECRET
   std::vector<std::string> program;                // its name as typed, then its arguments
 };
 

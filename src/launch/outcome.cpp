@@ -47,7 +47,7 @@ std::string lot_of_other(const outcome& end, std::chrono::milliseconds grace) {
 
 }  // namespace
 
-// SIGABRT and SIGPIPE are what a program does to itself, often because a peer has gone.
+// SIGABRT and SIGPIPE come from the program itself, often because a peer has gone.
 bool is_blow(const outcome& end) {
   return end.signal != 0 && end.signal != SIGABRT && end.signal != SIGPIPE && !end.ended_by_launcher();
 }

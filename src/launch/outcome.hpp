@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How ranks ended, which of them brought the job down, and the text for it.
+// outcome: how ranks ended, which of them brought the job down, and the text for it.
 #pragma once
 
 #include <sys/types.h>
@@ -18,27 +18,27 @@ struct outcome {
   int signal = 0;  // that ended it; 0: it exited
   bool core_dumped = false;
   int exec_error = 0;                  // errno with which the program could not be started
-  std::chrono::milliseconds after{0};  // the start of the job
+  std::chrono::milliseconds after{0};  // since the start of the job
   int asked_with = 0;   // the signal by which tutti-run had asked it to end before it did; 0: none
   bool killed = false;  // tutti-run had sent SIGKILL before it ended
 
   bool failed() const { return exit_code != 0 || signal != 0; }
-  // It ended by a signal that tutti-run had sent.
+  // Whether it ended by a signal that tutti-run had sent.
   bool ended_by_launcher() const {
     return signal != 0 && (signal == asked_with || (killed && signal == SIGKILL));
   }
-  // As a shell would report it.
+  // The code that a shell would report.
   int shell_code() const { return signal != 0 ? 128 + signal : exit_code; }
 };
 
-// The one of `ends`, given in the order in which they came, that explains the others; nullptr when none
-// failed by itself. It is the first that failed, unless within a moment another was ended by a signal that no
-// dying peer causes: that one's connections closed before its death could be seen, so that its peers may be
-// seen to fail before it.
+// Returns the one of `ends`, given in order, that explains the others; nullptr if none failed by itself. It
+// is the first that failed, with one exception: if shortly after it another was ended by a signal that no
+// dying peer causes, it is that one. Its connections closed before its death could be seen, so its peers may
+// be seen to fail before it.
 const outcome* first_cause(const std::vector<outcome>& ends);
-// That moment.
+// The meaning of "shortly".
 inline constexpr std::chrono::milliseconds moment_of_death{250};
-// It was ended by a signal of that kind.
+// Whether it was ended by such a signal.
 bool is_blow(const outcome& end);
 
 // "exited with code 3", "was killed by SIGKILL (signal 9)".
@@ -50,20 +50,19 @@ struct failure_context {
   int world_size = 1;
   std::string program;  // as typed
   std::chrono::milliseconds grace{0};
-  std::string place;  // where the cause ran: the host, and the node of several
+  std::string place;  // where the cause ran: the host, and the node if there are several
   bool several_nodes = false;
-  std::vector<std::string>
-      last_lines;  // of the cause's standard error; empty when the user has just seen them
-  std::vector<std::string> last_operations;  // of the cause, the newest first; empty when none is known
+  std::vector<std::string> last_lines;  // of the cause's standard error; empty if the user has just seen them
+  std::vector<std::string> last_operations;  // of the cause, the newest first; empty if none is known
 };
 // Lines for the user: which rank failed first, how, what that often means, and how the others ended.
 std::string failure_report(const outcome& cause, const std::vector<outcome>& ends,
                            const failure_context& context);
-// One line at the moment of a failure after which the others go on; and of one after which the rank is
-// started anew.
+// One line at the moment of a failure after which the others go on, and of one after which the rank is
+// restarted.
 std::string failure_notice(const outcome& end);
 std::string restart_notice(const outcome& end, int restart, int most);
-// Why `program` could not be started, with the cure. `place`: where, if that may be a question.
+// Says why `program` could not be started, with the cure. `place` says where, if that is not obvious.
 std::string start_error(const std::string& program, int error, const std::string& place = {});
 int start_error_exit_code(int error);
 

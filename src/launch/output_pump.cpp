@@ -13,7 +13,7 @@ namespace tutti::launch {
 namespace {
 
 constexpr std::size_t chunk_bytes = 64 * 1024;
-constexpr int chunks_per_turn = 8;  // then the other ranks have theirs
+constexpr int chunks_per_turn = 8;  // then the other ranks get their turn
 constexpr std::size_t tail_bytes = 4096;
 
 }  // namespace
@@ -38,7 +38,7 @@ void output_pump::finish() {
   int bytes = 0;
   ::ioctl(source_.native_handle(), FIONREAD, &bytes);
   left_bytes_ = static_cast<std::size_t>(bytes);
-  if (waiting_) source_.cancel();  // its handler goes on to read what is left
+  if (waiting_) source_.cancel();  // its handler reads what is left
 }
 
 void output_pump::wait() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Carries one output stream of one rank from its pipe to the launcher's output, to a log file, and to the
-// memory of its last lines. It reads no faster than the launcher's own reader does.
+// output_pump: carries one output stream of one rank from its pipe to the launcher's output and a log file,
+// and keeps its last lines. It reads no faster than the reader of the launcher's output does.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -23,7 +23,7 @@ class output_pump {
     base::unique_fd log;     // may be empty
     // Called with errno when a write to the log file has failed; nothing more goes there.
     std::function<void(int)> log_failed = {};
-    line_destination* shown_at = nullptr;  // in place of the launcher's output; null: there
+    line_destination* shown_at = nullptr;  // instead of the launcher's output; null: there
   };
   // `closed` is called once, when nothing more will come.
   output_pump(boost::asio::io_context& loop, int rank, route way, speakers& all, output_sink& to,
@@ -35,7 +35,7 @@ class output_pump {
   void finish();
 
   bool closed() const { return !source_.is_open(); }
-  // The end of what has come through, a few kilobytes.
+  // The end of the stream so far, a few kilobytes.
   std::string_view tail() const { return tail_; }
 
  private:
@@ -53,7 +53,7 @@ class output_pump {
   std::string tail_;
   std::function<void()> closed_;
   bool waiting_ = false;
-  std::optional<std::size_t> left_bytes_;  // to be read before closing, once finish() was called
+  std::optional<std::size_t> left_bytes_;  // to read before closing, once finish() was called
 };
 
 }  // namespace tutti::launch

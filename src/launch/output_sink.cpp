@@ -15,9 +15,9 @@
 namespace tutti::launch {
 namespace {
 
-// O_NONBLOCK belongs to the open file, which the launcher shares with its shell and whoever else writes
-// there; setting it would make their writes fail. Opened anew, the pipe or terminal is the same and the flag
-// is ours. Files never block, and sockets cannot be opened: both are written to as they are.
+// O_NONBLOCK belongs to the open file, which the launcher shares with its shell and other writers; setting it
+// would make their writes fail. Opened again, the pipe or terminal is the same and the flag is the launcher's
+// own. Files never block, and sockets cannot be opened: both are written to as they are.
 base::unique_fd open_anew(int fd) {
   struct stat status{};
   if (::fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || ::isatty(fd) == 1)) return {};
@@ -25,8 +25,8 @@ base::unique_fd open_anew(int fd) {
   return base::unique_fd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
 }
 
-constexpr int longest_wait_ms =
-    100;  // in a write that has to block, before the loop looks at its signals again
+// In a write that has to block, before the loop checks its signals again.
+constexpr int longest_wait_ms = 100;
 
 }  // namespace
 
@@ -53,13 +53,13 @@ std::size_t output_sink::write_some(std::string_view bytes) {
       done += static_cast<std::size_t>(written);
       continue;
     }
-    if (errno == EAGAIN || errno == EINTR) break;  // interrupted: the loop has a signal to attend to
+    if (errno == EAGAIN || errno == EINTR) break;  // interrupted: the loop has a signal to handle
     error_ = errno;
     queue_.clear();
     sent_ = 0;
     boost::asio::post(loop_, [this] {
       if (on_broken_) on_broken_();
-      flush();  // lets those go on who wait for room
+      flush();  // resumes the writers that wait for room
     });
     return bytes.size();
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher's standard output or error as a destination that never blocks the supervision of the ranks:
-// what its reader does not take yet is queued, up to a limit from which those who feed it wait.
+// output_sink: the launcher's standard output or error as a destination that never blocks the supervision of
+// the ranks. Bytes that its reader does not yet take are queued, up to a limit at which writers wait.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -18,10 +18,10 @@ class output_sink : public line_destination {
  public:
   output_sink(boost::asio::io_context& loop, int fd);
 
-  // Bytes beyond a broken pipe or a full disk are dropped; see `error`.
+  // Bytes after a broken pipe or on a full disk are dropped; see `error`.
   void write(std::string_view bytes) override;
 
-  // More is queued than its feeders should add to; they wait by `when_relieved`, called once.
+  // Whether more is queued than writers should add to; they wait by `when_relieved`, which is called once.
   bool congested() const { return queued_bytes() > congestion_bytes; }
   void when_relieved(std::function<void()> resume) { waiting_.push_back(std::move(resume)); }
   // Called once, from the loop, when everything written so far has left (or never will).
@@ -40,7 +40,7 @@ class output_sink : public line_destination {
   void flush();
 
   boost::asio::io_context& loop_;
-  boost::asio::posix::stream_descriptor own_;  // closed where the descriptor had to be used as it is
+  boost::asio::posix::stream_descriptor own_;  // closed if the descriptor had to be used as it is
   int fd_;
   std::string queue_;
   std::size_t sent_ = 0;  // bytes at the front of queue_ that have left
@@ -51,7 +51,7 @@ class output_sink : public line_destination {
   std::function<void()> on_broken_;
 };
 
-// True when both descriptors lead to one file, pipe or terminal.
+// Whether both descriptors lead to one file, pipe or terminal.
 bool same_file(int a, int b);
 
 }  // namespace tutti::launch

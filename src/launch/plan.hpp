@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One start of the job, as node 0 plans it for one node.
+// plan: one start of the job, as node 0 plans it for one node.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ struct plan {
   int first_rank = 0;     // of this node
   int store_port = 0;     // on node 0
   int node = 0;           // as node 0 has numbered it
-  bool newcomer = false;  // of a job that runs already
+  bool newcomer = false;  // of a job that already runs
   failure_policy on_failure = failure_policy::stop;
   std::chrono::milliseconds grace{0};
   std::string notice;  // lines for the user before the ranks start; empty: none

@@ -27,8 +27,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
-// What the child does between fork and exec: only async-signal-safe calls, on what was prepared before the
-// fork.
+// What the child does between fork and exec: only async-signal-safe calls, on data prepared before the fork.
 struct child_plan {
   const process_spec& spec;
   const guardian& guard;
@@ -42,7 +41,7 @@ struct child_plan {
     const pid_t self = ::getpid();
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != launcher) ::_exit(0);  // it died before the line above could tell us
+    if (::getppid() != launcher) ::_exit(0);  // it died before the line above could report it
     guard.watch(self);
     if (spec.in_foreground) give_terminal_to(self);
     const int wanted[] = {spec.input, spec.output, spec.error};
@@ -96,8 +95,8 @@ process spawn(const process_spec& spec, const guardian& guard, const exec_report
   const pid_t pid = ::fork();
   if (pid == 0) plan.carry_out();
   const int error = errno;
-  // Done here as well as in the child, so that whoever comes first, the group exists when this function
-  // returns.
+  // Done here as well as in the child, so that the group exists when this function returns, whichever comes
+  // first.
   if (pid > 0) ::setpgid(pid, pid);
   ::pthread_sigmask(SIG_SETMASK, &plan.mask, nullptr);
   if (pid < 0) throw std::system_error(error, std::generic_category(), "fork");
@@ -114,7 +113,7 @@ program_search find_program(const std::string& name) {
     const std::string folder = end == begin ? "." : path.substr(begin, end - begin);
     const program_search found{folder + '/' + name, why_not_executable(folder + '/' + name)};
     if (found.error == 0) return found;
-    if (found.error == EACCES) best = found;  // there, but not for us: says more than "not found"
+    if (found.error == EACCES) best = found;  // it exists but is not permitted: says more than "not found"
     begin = end + 1;
   }
   return best;

@@ -24,7 +24,7 @@ constexpr std::size_t job_id_bytes = 8;
 constexpr std::size_t longest_secret = 4096;
 
 std::string read_secret(int fd) {
-  const base::unique_fd source(fd);  // not for the ranks to inherit
+  const base::unique_fd source(fd);  // the ranks must not inherit it
   std::string text;
   std::array<char, longest_secret> buffer;
   for (;;) {
@@ -46,7 +46,7 @@ std::string read_secret(int fd) {
   return text;
 }
 
-// What told this launcher its own place, as a rank of this or another starter, and is wrong for its ranks.
+// Variables that told this launcher its own place, as a rank of a starter; they are wrong for its ranks.
 bool is_place_of_launcher(const std::string& variable) {
   const std::string_view name = std::string_view(variable).substr(0, variable.find('='));
   constexpr std::string_view names[] = {"RANK",

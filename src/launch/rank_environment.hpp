@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The environment that a rank is started with: the launcher's own, plus what tells the rank its place in the
-// job.
+// rank_environment: the environment that a rank is started with: the launcher's own, plus the rank's place in
+// the job.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@
 
 namespace tutti::launch {
 
-// The secret of the job: what the user gives, by --secret-fd or TUTTI_SECRET, or a random one for one node.
-// Throws usage_error when several nodes share none.
+// Returns the secret of the job: from --secret-fd or TUTTI_SECRET, or a random one for one node. Throws
+// usage_error if several nodes share none.
 std::string job_secret(const options& o);
 // A name that no other job has.
 std::string new_job_id();
@@ -22,7 +22,7 @@ class rank_environment {
  public:
   rank_environment(const options& o, const plan& p, const std::string& secret);
 
-  // The program may draw for a terminal so many columns wide, although it writes into a pipe.
+  // Tells the program that it may draw for a terminal of this width, although it writes into a pipe.
   void show_terminal(int columns);
   // "NAME=value" for each variable. `store_fd` is the number of the store's socket, or -1 for a rank that
   // does not get it.

@@ -20,7 +20,7 @@ rank_records::rank_records(int ranks, std::size_t operations, bool elastic)
   try {
     all_ = std::make_unique<flight::recordings>(ranks, flight::shape{operations});
   } catch (const std::system_error&) {
-    // A kernel or a limit that does not allow it: the job itself needs none of this.
+    // The kernel or a limit does not allow it: the job itself needs none of this.
   }
 }
 
@@ -37,7 +37,7 @@ void rank_records::begin_start(int first_rank, int world_size) {
 
 void rank_records::starting(int local_rank) {
   places_[static_cast<std::size_t>(local_rank)] = place{};
-  // What a predecessor has left is of no interest any more.
+  // The records of a predecessor no longer matter.
   if (all_ != nullptr) all_->of(local_rank).head().ready.store(0, std::memory_order_relaxed);
 }
 
@@ -59,7 +59,7 @@ flight::rank_snapshot rank_records::read(std::size_t local_rank) const {
   if (p.over) return p.end;
   flight::rank_snapshot r;
   if (all_ != nullptr) r = flight::read(all_->of(static_cast<int>(local_rank)), recent);
-  // Where nodes come and go, only the rank knows what it is.
+  // Where nodes come and go, only the rank knows its number.
   if (!elastic_ || r.at == flight::phase::none) {
     r.rank = first_rank_ + static_cast<int>(local_rank);
     r.world_size = world_size_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The flight recorders of this node's ranks, in memory of the launcher's: it can read them when a rank
-// computes, is stopped, or has been killed.
+// rank_records: the flight recorders of this node's ranks, in memory of the launcher. It can read them while
+// a rank computes, is stopped, or after it was killed.
 #pragma once
 
 #include <sys/types.h>
@@ -18,12 +18,11 @@ namespace tutti::launch {
 
 class rank_records {
  public:
-  // `operations`: of each rank. Where there is no memory for it, ranks keep their own and nothing is read
-  // here.
+  // `operations` of each rank. If there is no memory for it, ranks keep their own and nothing is read here.
   rank_records(int ranks, std::size_t operations, bool elastic = false);
 
   int descriptor() const { return all_ != nullptr ? all_->descriptor() : -1; }
-  // "TUTTI_FLIGHT=..." for a rank; empty where there is none.
+  // "TUTTI_FLIGHT=..." for a rank; empty if there is none.
   std::string variable(int local_rank) const;
   flight::recordings* memory() const { return all_.get(); }
 
@@ -34,19 +33,19 @@ class rank_records {
   // Keeps what the rank's recorder says at this moment.
   void ended(const outcome& end);
 
-  // As of now, of every rank of this node.
+  // The records of every rank of this node, as of now.
   std::vector<flight::rank_snapshot> read() const;
-  // Of a rank that has ended: what it did last, as lines without their ends.
+  // The last operations of a rank that has ended, as lines without their ends.
   std::vector<std::string> last_operations(int rank) const;
 
-  // Goes up whenever an operation of any rank starts or ends.
+  // Increases whenever an operation of any rank starts or ends.
   std::uint64_t progress() const;
   bool any_pending() const;
 
  private:
   struct place {
     pid_t pid = -1;
-    flight::rank_snapshot end;  // of one that has ended
+    flight::rank_snapshot end;  // of a rank that has ended
     bool over = false;
   };
   flight::rank_snapshot read(std::size_t local_rank) const;

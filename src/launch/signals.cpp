@@ -43,8 +43,8 @@ signals_of_writing_ignored::~signals_of_writing_ignored() { restore_signals_of_w
 
 void restore_signals_for_program(const sigset_t& mask) noexcept {
   restore_signals_of_writing();
-  // exec would undo handlers by itself, but a signal that is unblocked before it must not run one here: the
-  // handler writes to a pipe that the launcher reads.
+  // exec itself resets handlers, but a signal that is unblocked before it must not run one here: the handler
+  // writes to a pipe that the launcher reads.
   struct sigaction by_default{};
   by_default.sa_handler = SIG_DFL;
   for (int signal = 1; signal < SIGRTMIN; ++signal) {

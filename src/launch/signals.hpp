@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Signals: which are passed on to the ranks, what they are called, and how a program gets back the
-// dispositions that the launcher itself was started with.
+// Signals: which are passed on to the ranks, their names, and how a program gets back the dispositions that
+// the launcher was started with.
 #pragma once
 
 #include <csignal>
@@ -9,30 +9,30 @@
 
 namespace tutti::launch {
 
-// "SIGSEGV"; "signal 42" where the system has no name for it.
+// "SIGSEGV"; "signal 42" if the system has no name for it.
 std::string signal_name(int signal);
 
 // Those of SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 that the launcher was not told to ignore (by
 // nohup, or by a shell that starts it in the background).
 std::vector<int> forwarded_signals();
 bool ignored(int signal) noexcept;
-// SIGQUIT makes the launcher say who waits for whom, and is passed on only where it cannot.
-// True for those after which the ranks get their grace and then SIGKILL.
+// True for signals after which the ranks get their grace period and then SIGKILL. SIGQUIT is not among them:
+// the launcher then says who waits for whom, and passes it on only if it cannot.
 constexpr bool ends_job(int signal) noexcept {
   return signal == SIGINT || signal == SIGTERM || signal == SIGHUP;
 }
 
-// The launcher writes to pipes whose readers may be gone, and to a terminal that it has lent out. One at a
-// time in a process.
+// The launcher writes to pipes whose readers may be gone, and to a terminal that it has lent out. One
+// instance at a time per process.
 class signals_of_writing_ignored {
  public:
   signals_of_writing_ignored() noexcept;
   signals_of_writing_ignored(const signals_of_writing_ignored&) = delete;
   signals_of_writing_ignored& operator=(const signals_of_writing_ignored&) = delete;
-  ~signals_of_writing_ignored();  // as they were before
+  ~signals_of_writing_ignored();  // restores the earlier state
 };
-// In a child between fork and exec, with all signals blocked: undoes signals_of_writing_ignored and every
-// handler.
+// Called in a child between fork and exec, with all signals blocked: undoes signals_of_writing_ignored and
+// every handler.
 void restore_signals_for_program(const sigset_t& mask) noexcept;
 
 }  // namespace tutti::launch

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launcher of tutti::spawn: tutti-run's, in the process that calls it.
+// The launcher of tutti::spawn: that of tutti-run, in the process that calls it.
 #include <fmt/format.h>
 #include <sys/stat.h>
 
@@ -23,7 +23,7 @@
 namespace tutti::detail {
 namespace {
 
-// As this process was started, an empty argument included.
+// As this process was started, including empty arguments.
 std::vector<std::string> own_arguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -34,8 +34,7 @@ std::vector<std::string> own_arguments() {
   return arguments;
 }
 
-// The file's own name, so that `ps` shows it; the link itself when the file has been replaced or removed
-// since.
+// The file's own name, so that `ps` shows it; the link itself if the file has since been replaced or removed.
 std::string own_executable() {
   const std::string link = "/proc/self/exe";
   const std::string path = std::filesystem::read_symlink(link).string();
@@ -45,7 +44,7 @@ std::string own_executable() {
   return same ? path : link;
 }
 
-// A starter has told this process its place, or its options do.
+// Whether a starter has told this process its place, or its options do.
 bool is_rank(int ranks, const init_options& options) {
   const bootstrap::place place = bootstrap::find_place();
   if (!place.rank.value) return options.rank >= 0;
@@ -70,7 +69,7 @@ std::optional<int> run_as_launcher(int ranks, const init_options& options) noexc
           "tutti::spawn was called before in this process: call it once, as `return tutti::spawn(...)` in "
           "main(); for groups of ranks there are communicator::split and group, for threads run_local");
     if (is_rank(ranks, options)) return std::nullopt;
-    std::fflush(nullptr);  // what was printed before comes before what the ranks print
+    std::fflush(nullptr);  // earlier output comes before that of the ranks
     launch::options o;
     o.ranks = ranks;
     o.trace = base::env_string("TUTTI_TRACE").value_or("");

@@ -33,11 +33,11 @@ std::string_view cure_of_listening(int error) {
   }
 }
 
-// 0, or errno.
+// Returns 0, or errno.
 int listen_at(base::unique_fd& fd, const sockaddr* address, socklen_t length) {
   fd.reset(::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return errno;
-  const int yes = 1;  // or the port of a job that just ended could not be used for a minute
+  const int yes = 1;  // otherwise the port of a job that just ended could not be used for a minute
   ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
   if (address->sa_family == AF_INET6)
     ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &yes, sizeof yes);  // IPv4 has a socket of its own
@@ -105,7 +105,7 @@ store_socket open_store_socket(const std::optional<host_and_port>& master,
 std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,
                                                      std::chrono::milliseconds timeout) {
   bootstrap::endpoints found = resolve(master, timeout);
-  // Many a host knows its own name as 127.0.1.1 only, while the other hosts know its real address.
+  // Many hosts know their own name as 127.0.1.1 only, while others know their real address.
   if (!bootstrap::is_numeric(master.host) && master.host != "localhost" &&
       std::ranges::all_of(found, [](const auto& at) { return bootstrap::is_loopback(at.address()); }))
     found = bootstrap::every_address(static_cast<std::uint16_t>(master.port));

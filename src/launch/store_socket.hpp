@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sockets that node 0 listens on: for the launchers of the other nodes, and the one on which rank 0 will
-// serve the store. The launcher binds that too, so that the port which the other ranks are told is taken from
-// the start: nobody guesses a free one and loses it before rank 0 listens.
+// serve the store. The launcher binds that too, so that the port that the other ranks are told is taken from
+// the start. No free port is guessed and lost before rank 0 listens.
 #pragma once
 
 #include <chrono>
@@ -18,17 +18,17 @@ struct store_socket {
   host_and_port address;  // what the ranks connect to
 };
 
-// At `master`, or on a free port of the loopback interface. Blocks for at most `timeout` while the name of
-// `master` does not resolve. Throws std::runtime_error with a text for the user.
+// Opens it at `master`, or on a free port of the loopback interface. Blocks for at most `timeout` while the
+// name of `master` does not resolve. Throws std::runtime_error with a text for the user.
 store_socket open_store_socket(const std::optional<host_and_port>& master, std::chrono::milliseconds timeout);
 
-// For the launchers of the other nodes: at all addresses of this host that `master` means, or at any address
-// where it is a name that this host knows as loopback only. Not empty. Blocks and throws as above.
+// Opens sockets for the launchers of the other nodes: at all addresses of this host that `master` means, or
+// at any address if this host knows the name as loopback only. Not empty. Blocks and throws as above.
 std::vector<base::unique_fd> open_rendezvous_sockets(const host_and_port& master,
                                                      std::chrono::milliseconds timeout);
-// For the store of a job over several nodes: at the address of `rendezvous`, on a free port.
+// Opens the store socket of a job over several nodes: at the address of `rendezvous`, on a free port.
 store_socket open_store_socket_beside(const base::unique_fd& rendezvous);
-// A socket that listens on loopback only can be reached by launchers of this machine only.
+// Whether it listens on loopback, so that only launchers of this machine can reach it.
 bool on_loopback(const base::unique_fd& listening);
 
 }  // namespace tutti::launch

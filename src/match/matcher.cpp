@@ -25,7 +25,8 @@ std::size_t length(const List& list) noexcept {
   return n;
 }
 
-// Before the first element whose `order` is greater: seldom far from the front, for what comes back is old.
+// Inserts before the first element whose `order` is greater. That is usually near the front, because returned
+// elements are old.
 template <class T, class Tag>
 void insert_by(std::uint64_t T::* order, base::intrusive_list<T, Tag>& list, T& element) noexcept {
   T* later = list.front();
@@ -80,7 +81,7 @@ void matcher::close_context(std::uint32_t context) noexcept {
   --open_;
   last_context_ = context;
   last_ = nullptr;
-  // No search may end early at the hole: later entries of the run move up, but not to before their home.
+  // No search may end early at the hole: later entries of the run move up, but not before their home.
   const std::size_t mask = slots_.size() - 1;
   for (std::size_t at = behind(hole); slots_[at].queues != nullptr; at = behind(at)) {
     if (((at - home(slots_[at].context)) & mask) < ((at - hole) & mask)) continue;

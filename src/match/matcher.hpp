@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which receive gets which message. A message goes to the receive posted first among those that accept it, a
-// receive gets the message that came first among those it accepts; hence messages of one sender with one tag
-// do not overtake.
+// matcher: decides which receive gets which message. A message goes to the receive posted first among those
+// that accept it. A receive gets the message that came first among those it accepts. So messages of one
+// sender with one tag do not overtake.
 //
-// Per context and source there is a queue of receives and a queue of messages that came too early, so that
-// the traffic of one peer never waits behind another's. Receives from any source have a queue of their own;
-// posting stamps say whether a receive there is older than one that names the source. Early messages are also
-// in one queue in order of arrival, for receives from any source. Elements belong to the caller and carry
-// their links: nothing is allocated per message. Not for several threads.
+// Each context and source has a queue of receives and a queue of unexpected messages. So the traffic of one
+// peer never waits behind another's. Receives from any source have a queue of their own. Posting stamps say
+// whether such a receive is older than one that names the source. Unexpected messages are also in one queue
+// in order of arrival, for receives from any source. Elements belong to the caller and carry their links:
+// nothing is allocated per message. Not thread-safe.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -24,8 +24,8 @@ namespace tutti::match {
 using tutti::any_source;
 using tutti::any_tag;
 
-// Source: rank in the context's numbering. Messages name source and tag, both >= 0; a receive may leave
-// either open.
+// Source (rank in the context's numbering) and tag. Messages name both, >= 0; a receive may leave either
+// open.
 struct envelope {
   std::uint32_t context = 0;
   std::int32_t source = any_source;
@@ -36,17 +36,17 @@ struct posted_tag;
 struct arrival_tag;
 struct source_tag;
 
-// A receive that waits for its message. While it is posted it stays where it is and `wanted` does not change.
+// A receive that waits for its message. While it is posted, it does not move and `wanted` does not change.
 struct posted_receive : base::list_hook<posted_tag> {
   envelope wanted;
   std::uint64_t stamp = 0;    // its place in the order of posting; set by matcher::post
-  std::uint64_t arrival = 0;  // of the message it was given: that one's place in the order of arrival
+  std::uint64_t arrival = 0;  // of the message that it was given: that one's place in the order of arrival
 
   bool posted() const noexcept { return linked(); }
 };
 
-// A message, or the rts frame of one, that came before its receive. While it is queued it stays where it
-// is and `from` does not change.
+// A message, or the rts frame of one, that came before its receive. While it is queued, it does not move and
+// `from` does not change.
 struct unexpected_message : base::list_hook<arrival_tag>, base::list_hook<source_tag> {
   envelope from;
   std::uint64_t arrival = 0;  // its place in the order of arrival; set by matcher::keep
@@ -59,63 +59,61 @@ class matcher {
   matcher();
   matcher(const matcher&) = delete;
   matcher& operator=(const matcher&) = delete;
-  // What is still inside is unlinked, so it must still exist.
+  // Unlinks the remaining elements, which must still exist.
   ~matcher() = default;
 
-  // Makes the queues of a context whose sources are 0 to size - 1; messages kept for it before come in, in
-  // order of arrival. The context is not open yet, or this aborts. O(size + messages kept outside all
-  // contexts). std::bad_alloc leaves everything as it was.
+  // Makes the queues of a context with sources 0 to size - 1. Messages kept for it enter them in order of
+  // arrival. Aborts if the context is already open. std::bad_alloc leaves everything unchanged. O(size +
+  // messages kept outside all contexts).
   void open_context(std::uint32_t context, int size);
-  // The context is open and was emptied by take_posted and take_unexpected, or this aborts. Messages that
-  // come later are kept as for a context that is not open yet: take_unexpected finds them, and so does
+  // Closes an open context that take_posted and take_unexpected have emptied; aborts otherwise. Messages that
+  // come later are kept as for a context that is not yet open. take_unexpected finds them, and so does
   // open_context when the number is used again. O(size).
   void close_context(std::uint32_t context) noexcept;
 
-  // A message came: takes out the receive it belongs to. nullptr: none is posted, the context is not open, or
-  // it has no such source; the caller then calls keep() before anything else is posted, or drops the message.
-  // O(1) when the oldest receive from that source accepts the tag and none from any source is posted;
-  // otherwise linear in the older receives that the message passes.
+  // Takes out the receive for an arriving message. Returns nullptr if none is posted, the context is not
+  // open, or it has no such source. The caller then calls keep() before anything else is posted, or drops the
+  // message. O(1) if the oldest receive from that source accepts the tag and none from any source is posted.
+  // Otherwise linear in the older receives that the message passes.
   posted_receive* arrive(const envelope& from) noexcept;
-  // Queues a message for which arrive() found no receive. For a context that is not open, or a source the
-  // context does not have, it waits outside all contexts; limiting how much waits there is the caller's part.
-  // O(1).
+  // Queues a message for which arrive() found no receive. If the context is not open, or lacks the source,
+  // the message waits outside all contexts; the caller limits how much waits there. O(1).
   void keep(unexpected_message& m) noexcept;
 
-  // Takes out the oldest kept message that `r` accepts; nullptr: there is none and `r` is now posted. The
-  // context is open and has the source, or this aborts. O(1) when no message waits, or when the first one
-  // from that source (from all, for any_source) is accepted; otherwise linear in the messages passed.
+  // Takes out the oldest kept message that `r` accepts. Returns nullptr if there is none; `r` is then posted.
+  // Aborts if the context is not open or lacks the source. O(1) if no message waits, or the first one from
+  // that source (from all, for any_source) is accepted. Otherwise linear in the messages passed.
   unexpected_message* post(posted_receive& r) noexcept;
-  // The message that post() would take for such a receive, left in its place; nullptr also when the context
-  // is not open. Cost as post().
+  // Returns the message that post() would take for such a receive, and leaves it in place. Returns nullptr
+  // also if the context is not open. Cost as post().
   unexpected_message* find(const envelope& wanted) noexcept;
 
-  // A message that was given to a receive and has not been delivered comes back; `m.arrival` is what that
-  // receive had in its `arrival`. Takes out the receive that gets it now, the one posted first among those
-  // that accept it; nullptr: none is posted, and it is queued again, where it was in the order of arrival.
-  // Later messages that have been given to receives stay with those. Linear in the older receives and
-  // messages passed.
+  // Returns a message that was given to a receive and has not been delivered; `m.arrival` is the `arrival` of
+  // that receive. Takes out the receive that gets it now, the first posted one that accepts it. nullptr: none
+  // is posted, and the message is queued again in its place in the order of arrival. Later messages that
+  // receives have been given stay with those. Linear in the older receives and messages passed.
   posted_receive* put_back(unexpected_message& m) noexcept;
-  // A receive whose message is no more waits again, where it was in the order of posting. Otherwise as
-  // post(). Linear in the older receives passed.
+  // Posts a receive again whose message is gone, in its place in the order of posting. Otherwise as post().
+  // Linear in the older receives passed.
   unexpected_message* post_again(posted_receive& r) noexcept;
 
-  // Take one element out, wherever it is; nothing happens when it is not inside. O(1).
+  // Take one element out, wherever it is; nothing happens if it is not inside. O(1).
   void cancel(posted_receive& r) noexcept { r.unlink(); }
   void discard(unexpected_message& m) noexcept { take_out(m); }
 
-  // Take out all that is inside at the call and give each to f, already unlinked. f does not throw and may
-  // call anything of the matcher: what it posts or keeps is not among them, and what it cancels or discards
-  // is not given to it any more. Nothing happens when the context is not open, except as said.
+  // Take out all elements present at the call and pass each to f, already unlinked. f does not throw and may
+  // call anything of the matcher. What it posts or keeps is not passed to it, nor what it cancels or
+  // discards. Nothing happens if the context is not open, except as said.
 
-  // Receives come by source, last those from any source, and per source in order of posting.
-  // O(size + receives).
+  // Takes receives by source, those from any source last, and per source in order of posting. O(size +
+  // receives).
   template <class F>
   void take_posted(std::uint32_t context, F f);
-  // Only the receives that name `source`; for any_source, those that take any. O(receives taken).
+  // Takes only the receives that name `source`; for any_source, those from any. O(receives taken).
   template <class F>
   void take_posted_from(std::uint32_t context, std::int32_t source, F f);
-  // Messages come in order of arrival. Those kept for the context while it is not open are taken too.
-  // O(messages taken + messages kept outside all contexts).
+  // Takes messages in order of arrival, also those kept for a context that is not open. O(messages taken +
+  // messages kept outside all contexts).
   template <class F>
   void take_unexpected(std::uint32_t context, F f);
 
@@ -124,10 +122,10 @@ class matcher {
   template <class F>
   void visit_posted(std::uint32_t context, F f) const;
 
-  // For reports and tests: they walk the queues, O(elements + sizes of the contexts).
+  // For reports and tests: walk the queues, O(elements + sizes of the contexts).
   std::size_t posted_count() const noexcept;
   std::size_t posted_count(std::uint32_t context) const noexcept;
-  std::size_t unexpected_count() const noexcept;  // with those outside all contexts
+  std::size_t unexpected_count() const noexcept;  // including those outside all contexts
   std::size_t unexpected_count(std::uint32_t context) const noexcept;
 
  private:
@@ -155,7 +153,7 @@ class matcher {
     posted_list from_any;
     arrival_list arrivals;
   };
-  // Context numbers are anywhere in 32 bits: open addressing with linear probing, at most half full.
+  // Context numbers may be any 32-bit value: open addressing with linear probing, at most half full.
   struct slot {
     std::uint32_t context = 0;
     std::unique_ptr<context_queues> queues;  // nullptr: free
@@ -182,7 +180,8 @@ class matcher {
   static posted_receive* take_receive(const context_queues& c, const envelope& from) noexcept;
   // nullptr: `r` is to be queued in `into`.
   unexpected_message* take_message(posted_receive& r, posted_list*& into) noexcept;
-  // The first receive in `from_any` that accepts the tag, when it was posted before `named`; else `named`.
+  // Returns the first receive in `from_any` that accepts the tag if it was posted before `named`; otherwise
+  // `named`.
   static posted_receive* earlier_from_any(const context_queues& c, std::int32_t tag,
                                           posted_receive* named) noexcept;
   static std::size_t count_posted(const context_queues& c) noexcept;
@@ -190,7 +189,7 @@ class matcher {
 
   std::size_t home(std::uint32_t context) const noexcept { return (context * 0x9E3779B9u) >> shift_; }
   std::size_t behind(std::size_t place) const noexcept { return (place + 1) & (slots_.size() - 1); }
-  // Where the context is, or the free place where it would be.
+  // The place of the context, or the free place for it.
   std::size_t place_of(std::uint32_t context) const noexcept {
     std::size_t at = home(context);
     while (slots_[at].queues != nullptr && slots_[at].context != context) at = behind(at);
@@ -211,15 +210,15 @@ class matcher {
   void gather_posted_from(std::uint32_t context, std::int32_t source, posted_list& all) noexcept;
   void gather_unexpected(std::uint32_t context, arrival_list& all) noexcept;
 
-  std::vector<slot> slots_;  // a power of two
+  std::vector<slot> slots_;  // size is a power of two
   unsigned shift_;           // 32 - log2(slots_.size())
   std::size_t open_ = 0;
-  // The answer of the last find_queues(), nullptr when that context is not open.
+  // The result of the last find_queues(), nullptr if that context is not open.
   std::uint32_t last_context_ = 0;
   context_queues* last_ = nullptr;
   std::uint64_t next_stamp_ = 0;
   std::uint64_t next_arrival_ = 0;
-  arrival_list outside_;  // for contexts that are not open, and from sources that a context does not have
+  arrival_list outside_;  // for contexts that are not open, and sources that a context does not have
 };
 
 inline posted_receive* matcher::take_receive(const context_queues& c, const envelope& from) noexcept {

@@ -26,7 +26,7 @@ std::string peer_text(const communicator_state& c, const call& what) {
   return from + (what.tag == any_tag ? ", any tag" : fmt::format(", tag {}", what.tag));
 }
 
-// Element counts of the two buffers, as the collective wants them: one block here, one per rank there.
+// Checks the element counts of a collective with one block in one buffer and one per rank in the other.
 std::string wrong_counts(const communicator_state& c, const char* whole_name, std::size_t whole,
                          const char* block_name, std::size_t block) {
   const auto ranks = static_cast<std::size_t>(c.size());
@@ -62,7 +62,7 @@ bool overlap(const detail::buffer_view& a, const detail::buffer_view& b) noexcep
   return a.bytes() > 0 && b.bytes() > 0 && begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
 }
 
-// Whether `block` is `whole`'s block of this rank (of `counts`, or even).
+// Whether `block` is this rank's block of `whole` (by `counts`, or even).
 bool is_own_block(const communicator_state& c, const detail::buffer_view& whole,
                   const detail::buffer_view& block, const detail::counts_view& counts) noexcept {
   std::size_t before = static_cast<std::size_t>(c.rank()) * block.count;
@@ -89,8 +89,8 @@ std::string wrong_overlap(const communicator_state& c, const call& what, const o
          "separate buffers";
 }
 
-// A null pointer in a list, or a place that would be written twice. Memory for sorting is kept for the next
-// call.
+// Finds a null pointer in a list, or memory that would be written twice. Memory for sorting is kept for the
+// next call.
 std::string wrong_pieces(const detail::buffer_list& list) {
   struct piece {
     std::uintptr_t begin;
@@ -181,7 +181,7 @@ std::string wrong_shape(const communicator_state& c, const call& what, const ope
                     block.count, block_name);
 }
 
-// Of the buffers, whatever memory they are.
+// Checks the buffers, host or device.
 std::string bad_buffer(const communicator_state& c, const call& what) {
   const operation_row& row = detail::row_of(what.kind);
   if (std::string wrong = wrong_shape(c, what, row); !wrong.empty()) return wrong;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call says, checked and described.
+// The arguments of a call: checks and descriptions.
 #pragma once
 
 #include "comm/communicator_state.hpp"
@@ -12,10 +12,10 @@ namespace tutti::ops {
 inline constexpr const char* empty_text =
     "this communicator has no members here (it is empty); test it with `if (comm)` first";
 
-// Why the call is invalid, or empty. Looks at this rank's arguments only.
+// Says why the call is invalid; empty if it is valid. Checks this rank's arguments only.
 std::string bad_argument(const comm::communicator_state& c, const detail::call& what);
 
-// Whether there is nothing to say of a message, as far as a few comparisons tell; else ask bad_argument.
+// Whether a message is certainly valid, by a few comparisons; otherwise ask bad_argument.
 inline bool plainly_good(const comm::communicator_state& c, const detail::call& what) noexcept {
   return what.kind <= detail::operation_kind::receive && !what.part &&
          static_cast<unsigned>(what.peer) < static_cast<unsigned>(c.size()) &&

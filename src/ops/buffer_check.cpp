@@ -29,8 +29,8 @@ std::vector<buffer_in_flight>& buffers_in_flight() {
   return instance;
 }
 
-// Calls f(view, written) with every buffer that the call really uses on this rank. Memory of devices is used in
-// the order of streams, which is not known here.
+// Calls f(view, written) for every buffer that the call uses on this rank. Device memory is used in stream
+// order, which is not known here.
 template <class F>
 void for_each_buffer(const call& w, F f) {
   if (w.on_device()) return;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two operations in flight on overlapping buffers, one of which writes: the error of programs that
-// communicate while they compute, and the one that no result shows at once. Found when the second starts.
+// Finds two operations in flight on overlapping buffers, one of which writes. Programs that communicate while
+// they compute make this error, and results do not show it at once. It is found when the second operation
+// starts.
 //
-// TUTTI_CHECK_BUFFERS=error refuses the second, =warn says so on stderr, =off does not look. Unless that is
-// set, libraries built without NDEBUG warn and others do not look. Costs a look at all buffers in flight on
-// this thread for every operation that starts.
+// TUTTI_CHECK_BUFFERS=error rejects the second, =warn reports it on stderr, =off disables the check. By
+// default, libraries built without NDEBUG warn and others do not check.
+// Cost: for every operation that starts, a comparison with all buffers in flight on this thread.
 #pragma once
 
 #include <string>
@@ -14,11 +15,11 @@ namespace tutti::ops {
 
 enum class buffer_checks { off, warn, error };
 buffer_checks checks_of_buffers();
-// What overlaps, naming both calls and their places in the program; empty when nothing does.
+// Describes an overlap, naming both calls and their places in the program; empty if there is none.
 std::string overlap_of(const detail::operation_state& state);
-// On stderr, the first few of a process.
+// Prints to stderr, the first few times in a process.
 void warn_of_overlap(const std::string& text);
-// The operation is in flight from now on.
+// Records that the operation is in flight.
 void record_buffers(const detail::operation_state& state);
 void forget_buffers(const detail::operation_state& state) noexcept;
 

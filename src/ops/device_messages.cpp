@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages of memory of devices: a coroutine of tutti::gpu carries each out.
+// Messages on device memory: a coroutine of tutti::gpu carries out each.
 #include "base/text.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/explain.hpp"
@@ -39,7 +39,7 @@ class device_message final : public core::completion {
     };
   }
 
-  // True: complete already.
+  // Returns true if already complete.
   bool start() noexcept {
     try {
       body_.start(detail::communicator_part_of(operation_.what()).execute(operation_), &ended, this);

@@ -100,7 +100,7 @@ static_assert(sizeof(send_operation_state) <= operation_state::running_bytes);
 static_assert(sizeof(receive_operation_state) <= operation_state::running_bytes);
 static_assert(sizeof(probe_operation_state) <= operation_state::running_bytes);
 
-// Put on record when it has started: what is to leave, leaves first.
+// Recorded after the start, so that the message leaves first.
 template <class OperationState, class Start>
 bool start_on(operation_state& state, Start start) noexcept {
   communicator_state& c = *state.what().comm;
@@ -171,7 +171,8 @@ void abandon_message(operation_state& state, void* which) noexcept {
       c.recorder().end(m.record, flight::state::cancelled);
       c.endpoint().release(m.transfer);
     }
-    static_cast<base::list_hook<core::ready_tag>&>(m.transfer).unlink();  // of what ended with its runtime
+    // it may have ended with its runtime
+    static_cast<base::list_hook<core::ready_tag>&>(m.transfer).unlink();
     m.~state_type();
   });
 }

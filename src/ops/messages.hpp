@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operation states of send, receive and probe: the endpoint's transfer state, with the way back to the
+// The operation states of send, receive and probe: the endpoint's transfer state plus the way back to the
 // operation.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace tutti::ops {
 
-// What backend::start does, without the indirection. True: complete already.
+// backend::start without the indirection. Returns true if already complete.
 bool start_message(detail::operation_state& state);
 
 }  // namespace tutti::ops

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a call looks like in the flight recorder.
+// The entry of a call in the flight recorder.
 #pragma once
 
 #include "comm/communicator_state.hpp"
@@ -9,7 +9,7 @@
 
 namespace tutti::ops {
 
-// `sequence`: of a collective; 0: a message.
+// `sequence` of a collective; 0 for a message.
 inline flight::operation_facts facts_of(const comm::communicator_state& c, const detail::call& what,
                                         std::uint32_t sequence) noexcept {
   flight::operation_facts facts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// operation_state: from what the user asked for to the operation state that does it, and back to a result or
-// an error in words.
+// operation_state: from a call to the operation state that carries it out, and back to a result or an error
+// text.
 #include "base/text.hpp"
 #include "comm/communicator_state.hpp"
 #include "core/forked.hpp"
@@ -24,9 +24,9 @@ namespace {
 
 bool is_message(operation_kind kind) noexcept { return kind <= operation_kind::probe; }
 
-// What is complete at once has left its operation state's place free. (Asio's own queue would allocate, where
-// it does not find memory to recycle: its caches are of one run() or poll(), and the loop polls from inside a
-// handler.)
+// A completion in the storage of an operation state, which is free when the operation completed at once.
+// (Asio's own queue could allocate: its caches belong to one run() or poll(), and the loop polls from inside
+// a handler.)
 struct late_completion : core::completion {};
 static_assert(sizeof(late_completion) <= operation_state::running_bytes);
 
@@ -35,7 +35,7 @@ bool is_plain_message(const communicator_state& c, const call& what) noexcept {
          ops::checks_of_buffers() == ops::buffer_checks::off;
 }
 
-// Why no operation of what was prepared may start, or empty.
+// Says why no operation of a prepared call may start; empty if one may.
 std::string why_not_now(const prepared_call& prepared, const call& what) {
   if (prepared.in_use)
     return "the operation before of the same prepared one has not ended: await it first, or prepare another";
@@ -73,7 +73,7 @@ bool operation_state::begin() {
   return begin_with_care();
 }
 
-// Whatever may have to be refused, or needs more than its start.
+// Starts a call that may be rejected, or needs more than its start.
 [[gnu::noinline]] bool operation_state::begin_with_care() {
   if (is_of_stream(what_)) return ops::streams.start(*this);
   if (!what_.comm) {
@@ -112,7 +112,7 @@ bool operation_state::begin() {
       }
       ops::warn_of_overlap(wrong);
     }
-    // Before it starts: it may be complete, and gone, when start returns.
+    // Before the start: the operation may be complete and destroyed when start returns.
     noted_ = true;
     ops::record_buffers(*this);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What prepare() finds out of a call, once, and the operations that are made from it use.
+// What prepare() finds out about a call once, and the operations made from it reuse.
 #pragma once
 
 #include "p2p/transfer_states.hpp"
@@ -15,11 +15,11 @@ struct prepared_call {
   static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
   static void operator delete(void* made, std::size_t bytes) noexcept { release_frame(made, bytes); }
 
-  call what;  // of which each operation is a copy
+  call what;  // each operation is a copy of it
   // Of a collective:
   p2p::fingerprint print{};
   algorithm with = algorithm::automatic;
-  bool in_use = false;   // by an operation that has not ended, prepare itself among them
+  bool in_use = false;   // by an operation that has not ended, including prepare itself
   bool dropped = false;  // its handle has gone: that operation frees it
 };
 

@@ -55,7 +55,7 @@ slot_pool& pool() {
 void completed(operation_state& state) noexcept {
   auto& slot = *static_cast<request_slot*>(state.owner());
   slot.done = true;
-  // The waiter may drop the slot: nothing of it is touched afterwards.
+  // The waiter may drop the slot: do not touch it afterwards.
   if (slot.waiter != nullptr) slot.waiter(slot.owner);
 }
 
@@ -98,13 +98,13 @@ bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* own
 }
 
 void clear_request_waiter(request_slot& slot, const void* owner) noexcept {
-  if (slot.owner != owner) return;  // the request was dropped meanwhile, and another has the slot
+  if (slot.owner != owner) return;  // the request was dropped meanwhile, and the slot reused
   slot.waiter = nullptr;
   slot.owner = nullptr;
 }
 
 void drop_request(request_slot* slot) noexcept {
-  slot->state.reset();  // abandons what is pending
+  slot->state.reset();  // abandons a pending operation
   pool().give_back(slot);
 }
 
@@ -136,7 +136,7 @@ void discard_handlers(const boost::asio::io_context& loop) noexcept {
   const auto has_ended = [&loop](const call& what) {
     return what.comm ? what.comm->detached() : &executor_of(what).context() == &loop;
   };
-  // Others may go with one.
+  // One may destroy others.
   for (waiting_handler* h = first_handler; h != nullptr;) {
     if (has_ended(h->of_.what())) {
       h->discard_(*h);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an exception that ends the coroutine of an operation means for the operation.
+// Converts an exception that ends an operation's coroutine to the failure of the operation.
 #pragma once
 
 #include "base/text.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which contexts have been closed, in memory that does not grow with their number: their numbers are kept as
-// ranges, and each rank gives out ascending ones.
+// closed_contexts: the contexts that have been closed, in memory that does not grow with their number. Their
+// numbers are kept as ranges; each rank gives out ascending ones.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@ namespace tutti::p2p {
 
 class closed_contexts {
  public:
-  // `ranks`: the size of the world. Communicator id: counter * ranks + rank that gave it out; contexts: 2 *
-  // id and 2 * id + 1.
+  // `ranks` is the size of the world. A communicator id is counter * ranks + the rank that gave it out; its
+  // contexts are 2 * id and 2 * id + 1.
   explicit closed_contexts(std::uint32_t ranks) noexcept : ranks_(ranks) {}
 
   bool contains(std::uint32_t context) const noexcept {
@@ -22,7 +22,7 @@ class closed_contexts {
     return above != ranges_.begin() && std::prev(above)->second >= key;
   }
 
-  // Throws std::bad_alloc, and then nothing has changed.
+  // Throws std::bad_alloc, leaving everything unchanged.
   void add(std::uint32_t context) {
     const std::uint64_t key = key_of(context);
     if (contains(context)) return;
@@ -52,8 +52,8 @@ class closed_contexts {
     below->second = above->second;
     ranges_.erase(above);
   }
-  // The oldest gap of the same giver: this rank is no member of what is in it, or would have opened it long
-  // ago.
+  // Forgets the oldest gap of the same giver: this rank is not a member of the contexts in it, or would have
+  // opened them long ago.
   void forget_a_gap(std::uint64_t key) noexcept {
     const auto first = ranges_.lower_bound(key >> 33 << 33);
     const auto second = std::next(first);

@@ -14,7 +14,7 @@ namespace {
 using transport::frame;
 using transport::frame_kind;
 
-// The reach of a failure stands beside its reason.
+// The extent of a failure is stored in the word of its reason.
 constexpr std::int32_t reaches_children = 0x100;
 constexpr std::size_t most_failed_told = 4096;
 constexpr std::size_t longest_text_told = 4000;
@@ -35,7 +35,8 @@ frame failure_frame(std::uint32_t context, const failure_notice& what) noexcept 
   return head;
 }
 
-// The first collective that fails, how many ranks have failed, these ranks, each of 4 bytes, and the text.
+// The payload: the first collective that fails, the number of failed ranks, these ranks (4 bytes each), and
+// the text.
 std::vector<std::byte> payload_of(const failure_notice& what) {
   const std::span<const int> failed = what.failed.first(std::min(what.failed.size(), most_failed_told));
   const std::size_t text_bytes = std::min(what.text.size(), longest_text_told);
@@ -66,7 +67,7 @@ told_failure failure_of(const frame& head, std::span<const std::byte> payload, s
     for (std::size_t i = 2; i < 2 + count; ++i)
       if (number(i) < ranks) told.failed.push_back(static_cast<int>(number(i)));
   } catch (const std::bad_alloc&) {
-    // Then there is no memory for a text that names them, either.
+    // There is no memory for a text that names them, either.
   }
   const std::span<const std::byte> text = payload.subspan(words < 2 ? 0 : 4 * (2 + count));
   base::copy_error_text(told.text, {reinterpret_cast<const char*>(text.data()), text.size()});

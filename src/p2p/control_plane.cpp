@@ -47,7 +47,7 @@ void endpoint::send_failure(std::uint32_t context, int peer, const failure_notic
   try {
     payload = payload_of(what);
   } catch (const std::bad_alloc&) {
-    // Without a payload it still says that it has failed.
+    // Without a payload the frame still says that it has failed.
   }
   head.length = payload.size();
   post_control(peer, head, std::move(payload));
@@ -64,14 +64,14 @@ void endpoint::get_in_touch(int peer) noexcept {
   if (!in_touch(peer)) post_control(peer, credit_frame(0));
 }
 
-// A frame that was sent does not do: it may have been taken back before there was a connection.
+// That a frame was sent is not enough: it may have been taken back before there was a connection.
 void endpoint::meet(int peer) noexcept {
   if (!state_of(peer).heard) post_control(peer, credit_frame(0));
 }
 
 void endpoint::give_notices(std::uint32_t context, std::uint32_t sequence,
                             const fingerprint& part_of) noexcept {
-  int last = rank_;  // they come by source
+  int last = rank_;  // they are visited by source
   matcher_.visit_posted(context, [&](const match::posted_receive& r) {
     if (r.wanted.tag != static_cast<std::int32_t>(sequence) || r.wanted.source == rank_) return;
     if (r.wanted.source == last) return;
@@ -105,7 +105,7 @@ void endpoint::end_ask(int peer, const frame& head) noexcept {
   if (owner != contexts_.end()) {
     here = owner->second.owner->where(sequence);
   } else if (!was_closed(head.context)) {
-    here.at = collective_progress::state::not_called;  // to be opened
+    here.at = collective_progress::state::not_called;  // it will be opened
   } else {
     send_kept_failure(head.context, peer);
   }
@@ -126,7 +126,7 @@ void endpoint::keep_failure(std::uint32_t context, const failure_notice& what) n
     told_failure kept{what.why, what.text, what.reach, {what.failed.begin(), what.failed.end()}, what.first};
     keep_failure({context, rank_, std::move(kept)});
   } catch (const std::bad_alloc&) {
-    // Whoever asks hears only that the communicator is closed.
+    // A rank that asks learns only that the communicator is closed.
   }
 }
 

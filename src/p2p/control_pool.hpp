@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that belong to no send and no receive, each kept until its link has let go of it. Some are kept ahead
-// of need, so that they can leave when memory has run out.
+// Frames that belong to no send and no receive, each kept until its link has released it. Some are reserved
+// in advance, so that they can leave when memory has run out.
 #pragma once
 
 #include "transport/link.hpp"
@@ -16,7 +16,7 @@ class control_pool {
   control_pool();
   control_pool(const control_pool&) = delete;
 
-  // With all of `payload`. False: there is no memory for it.
+  // Sends a frame with all of `payload`. Returns false if there is no memory for it.
   bool post(transport::link& to, const transport::frame& head, std::vector<std::byte> payload) noexcept;
   std::size_t in_use() const noexcept { return all_.size() - free_.size(); }
 

@@ -71,7 +71,7 @@ void endpoint::drop_unexpected(std::uint32_t context) noexcept {
   matcher_.take_unexpected(context, [this](match::unexpected_message& m) {
     auto& u = static_cast<unexpected&>(m);
     if (u.transfer_id != 0) stop_arriving(u);
-    // Otherwise the link still writes to it: end() or the link's end retires it.
+    // Otherwise the link still writes to it: end(), or the link's end, retires it.
     if (u.complete) retire(u);
   });
 }
@@ -80,7 +80,7 @@ void endpoint::remember_closed(std::uint32_t context) noexcept {
   try {
     closed_.add(context);
   } catch (const std::bad_alloc&) {
-    // Forgotten: what still comes is kept until the world ends.
+    // It is forgotten: messages that still come are kept until the world ends.
   }
 }
 
@@ -170,13 +170,13 @@ bool endpoint::send_now(std::uint32_t context, int peer, int tag, const void* da
   return true;
 }
 
-// The link has let go of a send's frame.
+// The link has released a send's frame.
 void endpoint::sent(transport::outgoing& o, bool ok) noexcept {
   auto& s = static_cast<send&>(o);
   endpoint& self = *s.through;
   if (!ok) {
     if (s.at != send::phase::queued || s.transfer_id != 0) return;
-    // closed() follows with the reason, unless this rank has broken off the connection itself.
+    // closed() follows with the reason, unless this rank itself broke the connection.
     const peer_state& other = self.state_of(s.peer);
     if (other.why == errc::success) {
       self.returned_.push_back(s);
@@ -201,7 +201,7 @@ void endpoint::end_cts(int peer, const frame& head) noexcept {
     return;
   }
   transport::link& link = routes_.link_to(peer);
-  link.cancel(*s);  // the rts frame: it is asked for, and not to be read any more
+  link.cancel(*s);  // the rts frame: the receiver asks for the data, and no longer reads them itself
   const std::uint32_t context = s->head.context;
   s->head = frame{};
   s->head.kind = frame_kind::data;
@@ -229,7 +229,7 @@ void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
   try {
     o.closed_by.push_back(peer);
   } catch (const std::bad_alloc&) {
-    return;  // what waits for it does so until its timeout
+    return;  // operations that wait for it do so until their timeout
   }
   ++closings_;
   const auto end_receive = [&](match::posted_receive& posted) {
@@ -307,7 +307,7 @@ void endpoint::end(int peer, const frame& head, const destination_buffer& where)
     case frame_kind::tell:
       end_tell(peer, head);
       break;
-    case frame_kind::leave:      // the link reports it with closed()
+    case frame_kind::leave:      // the link reports it by closed()
     case frame_kind::heartbeat:  // between the links
     case frame_kind::alive:
       break;
@@ -340,7 +340,7 @@ int endpoint::gone_of_any(std::uint32_t context) noexcept {
 void endpoint::closed(int peer, errc why, std::string text) noexcept {
   peer_state& g = state_of(peer);
   if (g.why != errc::success) return;
-  // It has taken leave of those that it knew. Others find its listener closed.
+  // It has taken leave of the ranks that it knew. Others find its listener closed.
   if (why == errc::peer_failed && !g.heard && routes_.has_left(peer)) {
     why = errc::peer_left;
     text = base::error_text([&] { return routes_.describe(peer) + " has finished and left"; });
@@ -349,14 +349,14 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   g.text = std::move(text);
   g.link = nullptr;
   if (why == errc::protocol) ++counters_.corrupt_frames;
-  // Messages that had come whole can still be received; what was half way cannot.
+  // Messages that had come whole can still be received; partial ones cannot.
   drop_arriving(peer);
   while (transport::outgoing* o = returned_of(peer)) {
     o->unlink();
     fail(*static_cast<send*>(o), g.why, g.text);
   }
-  // Who leaves has ended its sends. A receive of one of which nothing has come was taken back, and the answer
-  // that says so will not come any more: it waits again.
+  // A leaving rank has ended its sends. If nothing has come of a receive's message, that was taken back, and
+  // the answer that says so will not come: the receive waits again.
   const auto goes_on = [why](const receive& r) {
     return why == errc::peer_left && r.received == 0 && r.expected == fingerprint{};
   };
@@ -400,7 +400,7 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
         return entry != contexts_.end() && ends_any(entry->second);
       },
       g.why, g.text);
-  // What they do may close some of them.
+  // Their reactions may close some of them.
   to_tell_.clear();
   for (const auto& [context, entry] : contexts_) to_tell_.push_back(entry.owner);
   for (context_owner* owner : to_tell_) owner->peer_closed(peer, g.why, g.text);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Point to point between the ranks of one world: the protocols that turn frames into messages.
+// endpoint: point to point between the ranks of one world: the protocols that turn frames into messages.
 //
-// eager       frame with the whole message; unmatched ones are kept in memory of the receiver
-//             there, in bounded amount: a sender whose credit with the receiver is used up goes by rendezvous
-// rendezvous  rts -> (match) -> cts -> data...; the data land straight in the receive buffer
-// fetched     rts -> (match) -> the receiver's link gets the data itself -> fin
-// refuse, cancel and fail end things early. Ranks here are ranks of the world; contexts keep communicators
-// apart.
+//   eager       a frame with the whole message. The receiver keeps unmatched ones in memory of bounded size:
+//               a sender without credit at the receiver uses rendezvous
+//   rendezvous  rts -> (match) -> cts -> data...; the data go directly into the receive buffer
+//   fetched     rts -> (match) -> the receiver's link reads the data itself -> fin
+// refuse, cancel and fail end these early. Ranks here are ranks of the world; contexts separate
+// communicators.
 #pragma once
 
 #include "core/engine.hpp"
@@ -32,36 +32,35 @@ namespace tutti::p2p {
 // How a rank waits for another.
 enum class waits : std::uint8_t {
   not_at_all,
-  for_any,  // of several, which other ranks may stand in for
-  for_it    // for this one
+  for_any,  // one of several that may satisfy the wait
+  for_it    // this one only
 };
 
-// What a message costs of the window for eager ones, beside its bytes: its node.
+// The cost of a message in the window of eager ones, besides its bytes: its node.
 inline constexpr std::uint64_t node_cost = 256;
 constexpr std::uint64_t cost_of(std::uint64_t bytes) noexcept { return bytes + node_cost; }
 
-// What one peer may have sent eagerly and not have been credited for; bounds the memory of unexpected
-// messages.
+// Limit of what one peer may have sent eagerly without credit; bounds the memory of unexpected messages.
 inline constexpr std::uint64_t eager_window = 2 * 1024 * 1024;
 
-// A communicator, as far as the endpoint needs to know it.
+// A communicator as the endpoint sees it.
 class context_owner {
  public:
-  // A frame of collective `sequence` came from `peer`. False: it is part of another collective than ours;
-  // drop it.
+  // Called when a frame of collective `sequence` comes from `peer`. Returns false if it belongs to another
+  // collective than this rank's: it is dropped.
   virtual bool admit(int peer, std::uint32_t sequence, const fingerprint& theirs) noexcept = 0;
-  // A message of collective `sequence` met a receive of another kind of collective: both calls as text.
+  // Describes both calls, when a message of collective `sequence` meets a receive of a different collective.
   virtual std::string mismatch_text(int peer, std::uint32_t sequence, const fingerprint& mine,
                                     const fingerprint& theirs) const = 0;
-  // `peer` has told that this communicator failed there.
+  // `peer` has reported that this communicator failed there.
   virtual void failed_remotely(int peer, const failure_notice& told) noexcept = 0;
   // The link to `peer` has closed.
   virtual void peer_closed(int peer, errc why, const std::string& text) noexcept = 0;
-  // `peer` has closed this communicator: its last handle there has gone.
+  // `peer` has closed this communicator: its last handle there is gone.
   virtual void closed_remotely(int /*peer*/) noexcept {}
-  // What ends with errc::peer_left because of that says this.
+  // The text of operations that end with errc::peer_left because of that.
   virtual std::string closed_text(int /*peer*/) const { return {}; }
-  // `peer` asks where this rank is with collective `sequence`.
+  // `peer` asks how far this rank is with collective `sequence`.
   virtual collective_progress where(std::uint32_t) const noexcept { return {}; }
   // `peer` has answered endpoint::ask.
   virtual void told(int, std::uint32_t, const collective_progress&) noexcept {}
@@ -95,7 +94,8 @@ struct peer_counters {
   std::uint64_t bytes_sent = 0;
   std::uint64_t receives = 0;
   std::uint64_t bytes_received = 0;
-  std::uint64_t without_credit = 0;  // that were short enough to go at once, and waited for their receive
+  // messages short enough for eager that went by rendezvous for lack of credit
+  std::uint64_t without_credit = 0;
 };
 
 struct endpoint_counters {
@@ -109,11 +109,11 @@ struct endpoint_counters {
   std::uint64_t given_back = 0;  // messages whose receive ended early, and which were kept for another
 };
 
-// What the endpoint has in use at the moment; for reports and tests.
+// Current use of resources, for reports and tests.
 struct endpoint_usage {
   std::size_t posted = 0;        // receives without a message
   std::size_t unexpected = 0;    // messages without a receive, or on their way to one
-  std::size_t transfer_ids = 0;  // messages in the middle of a rendezvous
+  std::size_t transfer_ids = 0;  // messages in a rendezvous
   std::size_t controls = 0;      // frames without an owner that have not left
 };
 
@@ -127,57 +127,58 @@ class endpoint final : public transport::inbound {
 
   void open_context(std::uint32_t context, context_owner& owner);
   void close_context(std::uint32_t context) noexcept;
-  // It will not be opened here, although others count on it: as if it had been closed.
+  // Treats the context as closed: this rank will not open it, although others count on it.
   void renounce_context(std::uint32_t context) noexcept;
-  // A peer that had the context before this rank may have failed in it already: then `owner` hears of it now.
+  // Tells `owner` of a failure in a peer that had the context before this rank.
   void tell_early_failure(std::uint32_t context, context_owner& owner) noexcept;
 
-  // Start. True: complete already (look at failure() and result), no completion will be delivered. The
-  // transfer and the buffer must stay until completion, or until release().
+  // Starts a transfer. Returns true if it is already complete: read failure() and the result; no completion
+  // follows. The transfer and the buffer must stay valid until completion, or until release().
   bool start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
              const fingerprint& part_of) noexcept;
-  // A message that its link takes whole at once, for which no transfer is needed. False: nothing was done;
+  // Sends a message that its link takes whole at once, without a transfer. Returns false if nothing was done:
   // start() a send.
   bool send_now(std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes) noexcept;
   bool start(receive& r, std::uint32_t context, int source, int tag, void* data, std::size_t capacity,
              const fingerprint& part_of) noexcept;
   bool start(probe& p, std::uint32_t context, int source, int tag) noexcept;
-  // Ends the transfer without a completion; on return neither it nor its buffer is referenced. Harmless when
-  // done. A message that a point to point receive has matched and not delivered is queued again as if this
-  // receive had never matched it, also when it is complete.
+  // Ends the transfer without a completion. On return the endpoint holds no pointer to it or its buffer.
+  // Harmless when done. A message that a point to point receive has matched but not delivered is queued again
+  // as if this receive had never matched it. That includes a complete one.
   void release(send& s) noexcept;
   void release(receive& r) noexcept;
   void release(probe& p) noexcept;
-  // Ends it with this failure, delivered as its completion; harmless when done. With errc::cancelled or
-  // timed_out what has really happened counts: a receive leaves its message to others, but ends with
-  // errc::truncated when it had begun to cut it off, and with errc::resources when there is no memory to keep
-  // it in; a send whose message arrives all the same has succeeded. With another code the message is lost.
+  // Ends the transfer with this failure, delivered as its completion; harmless when done. With
+  // errc::cancelled or timed_out it reports what really happened. A receive leaves its message to others, but
+  // ends with errc::truncated if it had begun to cut it off. It ends with errc::resources if there is no
+  // memory to keep the message in. A send whose message arrives all the same succeeds. With any other code
+  // the message is lost.
   void fail(send& s, errc code, const std::string& text) noexcept;
   void fail(receive& r, errc code, const std::string& text) noexcept;
   void fail(probe& p, errc code, const std::string& text) noexcept;
   // Ends every receive posted for `context`.
   void fail_posted(std::uint32_t context, errc code, const std::string& text) noexcept;
-  // Tells `peer` that the communicator has failed here; best effort.
+  // Tells `peer` that the communicator has failed on this rank; best effort.
   void send_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept;
-  // For peers that learn later that the communicator of `context` is closed: it had failed. Of such failures,
-  // and of those that tell_early_failure() may tell, the latest 96 are kept.
+  // Keeps a failure for peers that learn later that the communicator of `context` is closed. The latest 96
+  // are kept, including those for tell_early_failure().
   void keep_failure(std::uint32_t context, const failure_notice& what) noexcept;
-  // Tells `peer` that this rank has closed the context, or is about to, and first the failure that was kept;
-  // best effort.
+  // Tells `peer` that this rank has closed the context or is about to, after the failure that was kept; best
+  // effort.
   void announce_closing(std::uint32_t context, int peer) noexcept;
-  // `peer` has closed the context: what waits there for a message from it or to it, now or later, ends with
-  // errc::peer_left.
+  // Records that `peer` has closed the context. Operations there that wait for a message from it or to it,
+  // now or later, end with errc::peer_left.
   void closed_by(std::uint32_t context, int peer) noexcept;
   // Sends an agree frame; best effort.
   void agree(std::uint32_t context, int peer, std::uint32_t round, std::vector<std::byte> payload) noexcept;
-  // Breaks off the connection to `peer`, for want of memory for `what`, without which its messages, or this
-  // rank's, would not be whole or in order.
+  // Breaks the connection to `peer` for lack of memory for `what`: without it messages would be incomplete or
+  // out of order.
   void lose(int peer, const char* what) noexcept;
-  // Makes sure that the end of `peer` would be noticed: connects to it where nothing has yet.
+  // Makes sure that the end of `peer` would be noticed: connects to it if there is no connection yet.
   void get_in_touch(int peer) noexcept;
-  // Makes sure that `peer` will hear that this rank leaves: connects where nothing has come from it yet.
+  // Makes sure that `peer` will hear that this rank leaves: connects if nothing has come from it yet.
   void meet(int peer) noexcept;
-  // f(rank of the world) for every other rank from which a receive or a probe of `context` waits for a
+  // Calls f(rank of the world) for every other rank from which a receive or probe of `context` waits for a
   // message; some come several times.
   template <class F>
   void for_each_awaited(std::uint32_t context, F f) const {
@@ -188,19 +189,19 @@ class endpoint final : public transport::inbound {
     for (const probe* p = probes_.front(); p != nullptr; p = probes_.after(*p)) name(p->wanted);
   }
 
-  // Tells every rank from which collective `sequence` waits for a message that it is waited for: ranks that
-  // wait for each other in different collectives would otherwise never exchange a frame that shows it.
+  // Sends a notice to every rank from which collective `sequence` waits for a message. Ranks that wait for
+  // each other in different collectives would otherwise never exchange a frame that shows it.
   void give_notices(std::uint32_t context, std::uint32_t sequence, const fingerprint& part_of) noexcept;
 
-  // Tells one of them.
+  // Sends a notice to one of them.
   void give_notice(std::uint32_t context, int peer, std::uint32_t sequence,
                    const fingerprint& part_of) noexcept;
 
-  // Asks `peer` where it is with collective `sequence`; context_owner::told has the answer.
+  // Asks `peer` how far it is with collective `sequence`; context_owner::told gets the answer.
   void ask(std::uint32_t context, int peer, std::uint32_t sequence) noexcept;
-  // A rank of the world from which a receive of collective `sequence` is posted, or -1.
+  // Returns a rank of the world from which a receive of collective `sequence` is posted, or -1.
   int waits_for(std::uint32_t context, std::uint32_t sequence) noexcept;
-  // f(source, tag) for every receive posted for `context`; how many there are.
+  // Calls f(source, tag) for every receive posted for `context`; returns their number.
   template <class F>
   std::size_t posted(std::uint32_t context, F f) const {
     std::size_t n = 0;
@@ -210,17 +211,18 @@ class endpoint final : public transport::inbound {
     });
     return n;
   }
-  // The oldest message from `source` that waits for a receive, whatever its tag; false: there is none.
+  // Finds the oldest message from `source` that waits for a receive, whatever its tag. Returns false if there
+  // is none.
   bool waiting_message(std::uint32_t context, int source, status& found) noexcept;
 
-  // Contexts that were open here and are not any more: what comes for them is for nobody. (For those that are
-  // not open yet it is kept.)
+  // Whether the context was open on this rank and no longer is: its messages have no receiver. (Messages of
+  // contexts that are not yet open are kept.)
   bool was_closed(std::uint32_t context) const noexcept {
     return !contexts_.contains(context) && closed_.contains(context);
   }
 
-  // Raises `by_peer`, by rank of the world, to how this rank waits for it; frames that the links have not
-  // sent yet are not looked at.
+  // Raises `by_peer`, by rank of the world, to how this rank waits for it. Frames that the links have not yet
+  // sent are not considered.
   void mark_waited_for(std::vector<waits>& by_peer) noexcept;
 
   bool peer_gone(int peer) const noexcept {
@@ -229,10 +231,10 @@ class endpoint final : public transport::inbound {
   bool peer_failed(int peer) const noexcept {
     return peer_gone(peer) && peers_[static_cast<std::size_t>(peer)].why != errc::peer_left;
   }
-  // Why there is no link to `peer` any more, of one that has gone.
+  // The reason why the link to `peer` has ended; requires that it has.
   errc reason_of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why; }
   const std::string& text_of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].text; }
-  // Whether anything was sent to `peer`, or came from it.
+  // Whether anything was sent to `peer` or came from it.
   bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
   const endpoint_counters& counters() const noexcept { return counters_; }
   const peer_counters& counters_with(int peer) const noexcept {
@@ -252,21 +254,22 @@ class endpoint final : public transport::inbound {
  private:
   struct peer_state {
     errc why = errc::success;         // of the link's end
-    transport::link* link = nullptr;  // while it has not ended, once something was sent
+    transport::link* link = nullptr;  // until its end, once anything was sent
     bool in_touch = false;
     bool heard = false;  // a frame has come from it
-    bool lost = false;   // nothing more is taken from it; its link is about to close
+    bool lost = false;   // nothing more is accepted from it; its link is about to close
     peer_counters counters;
     std::string text;
     std::uint64_t eager_out = 0;  // cost of eager messages that this rank sent and the peer has not credited
-    std::uint64_t owed = 0;       // cost of those that were taken here since the last credit
-    destination_owner* arriving =
-        nullptr;  // where the eager frame goes of which the header has come, the rest not yet
+    // cost of messages taken here since the last credit; credit is sent for half a window at a time
+    std::uint64_t owed = 0;
+    // destination of the eager frame whose header has come, but not all of its payload
+    destination_owner* arriving = nullptr;
   };
   peer_state& state_of(int peer) noexcept { return peers_[static_cast<std::size_t>(peer)]; }
   struct open {
     context_owner* owner = nullptr;
-    int untold = -1;  // a member that has died, of which no receive from any rank has been told
+    int untold = -1;  // a dead member that no wildcard receive has reported yet
     std::vector<int> closed_by;
   };
   bool is_closed_by(std::uint32_t context, int peer) const noexcept {
@@ -276,13 +279,13 @@ class endpoint final : public transport::inbound {
   static bool is_closed_by(const open& o, int peer) noexcept {
     return std::find(o.closed_by.begin(), o.closed_by.end(), peer) != o.closed_by.end();
   }
-  // Nothing will come from `peer`, or go to it, in this context: why.
+  // Fails `a` with the reason why `peer` is gone in this context.
   void set_gone(core::completion& a, std::uint32_t context, int peer) noexcept;
-  // When a receive from any rank would wait for nobody, one of those that have gone: there were other
-  // members, all have gone, and this rank does not write to itself. Else -1.
+  // Returns a member that has gone if a wildcard receive would wait for nobody: all other members have gone,
+  // there were some, and this rank does not send to itself. Otherwise -1.
   int nobody_left(const open& o) const noexcept;
-  // Likewise of a receive to come: -1 when something may come from `source`. With any_source: a failed
-  // member that no wildcard receive has reported yet.
+  // The same for a receive to come: -1 if a message may come from `source`. With any_source: a failed member
+  // that no wildcard receive has reported yet.
   int gone_source(std::uint32_t context, int source) noexcept {
     if (source >= 0) return peer_gone(source) || is_closed_by(context, source) ? source : -1;
     return gone_ == 0 && closings_ == 0 ? -1 : gone_of_any(context);
@@ -328,9 +331,9 @@ class endpoint final : public transport::inbound {
 
   // An eager message of the peer needs no memory here any more.
   void give_credit(int peer, const transport::frame& head) noexcept;
-  // An unexpected message has been kept.
+  // Completes the probes that match an unexpected message that was kept.
   void answer_probes(const unexpected& u) noexcept;
-  // Those for which `ends` says so.
+  // Ends the probes selected by `ends`.
   template <class Ends>
   void end_probes(const Ends& ends, errc code, const std::string& text) noexcept {
     for (probe* p = probes_.front(); p != nullptr;) {
@@ -343,7 +346,7 @@ class endpoint final : public transport::inbound {
   void end_tell(int peer, const transport::frame& head) noexcept;
   void end_answer(int peer, const transport::frame& head) noexcept;
 
-  // Of a send or a receive.
+  // Finishes a send or a receive.
   template <class Transfer>
   void finish(Transfer& t) noexcept {
     if (t.transfer_id != 0) transfer_ids_.erase(t.transfer_id);
@@ -361,7 +364,7 @@ class endpoint final : public transport::inbound {
   unexpected* new_unexpected(std::size_t bytes);
   unexpected* memory_of(std::uint64_t bytes) noexcept;
   void recycle(unexpected& u) noexcept;
-  void retire(unexpected& u) noexcept;  // the same, of an eager message
+  void retire(unexpected& u) noexcept;  // the same for an eager message
 
   static void sent(transport::outgoing& o, bool ok) noexcept;
 
@@ -375,9 +378,9 @@ class endpoint final : public transport::inbound {
   std::unordered_map<std::uint32_t, open> contexts_;
   std::vector<context_owner*> to_tell_;  // has room for all of them
   std::vector<peer_state> peers_;
-  std::size_t gone_ = 0;      // peers whose link has ended
-  std::size_t closings_ = 0;  // pairs of an open context and a peer that has closed it
-  // Sends that a link has handed back, until it says why.
+  std::size_t gone_ = 0;      // number of peers whose link has ended
+  std::size_t closings_ = 0;  // number of pairs of an open context and a peer that has closed it
+  // Sends that a link has handed back, until it reports the reason.
   base::intrusive_list<transport::outgoing, transport::outgoing_tag> returned_;
   base::intrusive_list<unexpected, rts_tag> unmatched_rts_;
   base::intrusive_list<probe, probe_tag> probes_;
@@ -386,10 +389,10 @@ class endpoint final : public transport::inbound {
   closed_contexts closed_;
   static constexpr std::size_t most_kept_failures = 96;
   void send_kept_failure(std::uint32_t context, int peer) noexcept;
-  // A failure of a context that is not open here: not yet, or not any more.
+  // A failure of a context that is not open here: not yet, or no longer.
   struct kept_failure {
     std::uint32_t context;
-    int peer;  // this rank itself, of one that it has closed
+    int peer;  // this rank itself, for a context that it has closed
     told_failure what;
   };
   void keep_failure(kept_failure f) noexcept;

@@ -1,9 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives that end before their time, by their owner or by the other side.
+// Sends and receives that end early, by their owner or by the other side. The owner may reuse the buffer at
+// once. A receive that ends does not lose its message. The part that has come is kept as if it had come
+// before its receive, in its place among the others. The next receive that accepts it goes on from there. The
+// cases of a receive:
 //
-// Whoever ends one has its buffer back at once. A message loses its receive by that, but is not lost itself:
-// what has come of it is kept as if it had come before its receive, in its place among the others, and the
-// next receive that accepts it goes on from there.
+// - An eager frame is arriving: the link moves its destination to memory of the endpoint
+//   (link::redirect_destination), with the part that has come.
+// - An announced message was asked for: it gets memory of its size, and its transfer id stands for that
+//   memory from now on. So its data frames go on, and the next receive takes over both. Without memory the
+//   message is lost, and the receive ends with errc::resources.
+// - The link reads the message itself: it stays with its sender, its slot goes back to offered, and the next
+//   receive starts again.
+// - Complete but not yet reported: dropping the receive queues the message again. Cancelling it is too late
+//   and reports the result.
+//
+// A receive that was cutting its message off ends with errc::truncated. A send that reports errc::cancelled
+// is never received. A receive whose message is taken back before any of it came waits again in its place in
+// the order of posting; later it ends with errc::cancelled, naming the sender. Later messages that other
+// receives have been given meanwhile stay with those: only unmatched messages have an order to keep. Receives
+// of collectives are the exception: their communicator fails, and their messages are dropped.
 #include "base/text.hpp"
 #include "p2p/endpoint.hpp"
 
@@ -25,14 +40,15 @@ namespace {
 
 constexpr fingerprint none{};
 
-// The owner has had enough of it; otherwise something is broken, and messages are lost with it.
+// Whether the owner ended it; otherwise something is broken, and messages are lost with it.
 bool given_up(errc code) noexcept { return code == errc::cancelled || code == errc::timed_out; }
 
 }  // namespace
 
 // ---- sends ----
 
-// On return nothing refers to the send or its buffer. True: the message arrives all the same.
+// Takes a send back. On return nothing refers to the send or its buffer. Returns true if the message arrives
+// all the same.
 bool endpoint::take_back(send& s) noexcept {
   bool arrives = false;
   if (!peer_gone(s.peer)) {
@@ -49,7 +65,7 @@ bool endpoint::take_back(send& s) noexcept {
         break;
       case send::phase::rts_sent:
         arrives = outcome == cancel_result::arrived;
-        // The receiver has heard of the message, or will.
+        // The receiver knows of the message, or will.
         if (!arrives && (leaves || !in_link)) post_control(s.peer, answer);
         break;
       case send::phase::streaming:
@@ -100,7 +116,7 @@ void endpoint::release(receive& r) noexcept {
     case receive::phase::idle:
       return;
     case receive::phase::done:
-      // Complete, and nobody has been told.
+      // Complete, but not reported.
       if (!undelivered) return;
       lost = r.lost;
       if (keep && r.failure() == errc::success) {
@@ -112,7 +128,7 @@ void endpoint::release(receive& r) noexcept {
       back = detach(r, keep, lost);
   }
   if (back != nullptr) offer(*back);
-  // Others wait for it, or for what comes behind it, and nobody else can tell them.
+  // Other receives wait for it, or for a message behind it, and nothing else can tell them.
   if (lost) lose(peer, "a message whose receive ended early");
 }
 
@@ -122,7 +138,7 @@ void endpoint::fail(receive& r, errc code, const std::string& text) noexcept {
 }
 
 void endpoint::end_early(receive& r, errc code, const std::string& text, bool keep) noexcept {
-  // The bytes that had no room are gone: of such a message nothing else can be said any more.
+  // The bytes without room are gone: such a message can only be reported as truncated.
   const bool too_long = keep && r.at == receive::phase::arriving && r.failure() != errc::success;
   unexpected* const back = detach(r, keep, r.lost);
   if (r.lost) {
@@ -140,8 +156,8 @@ void endpoint::end_early(receive& r, errc code, const std::string& text, bool ke
   if (back != nullptr) offer(*back);
 }
 
-// On return nothing refers to the receive or its buffer. Its message, when it has one and that is to be kept;
-// `lost`: there is no memory for it.
+// Detaches a receive: on return nothing refers to it or its buffer. Returns its message if it has one that is
+// to be kept; `lost` is set if there is no memory for it.
 unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
   auto* const me = static_cast<destination_owner*>(&r);
   const bool has_link = r.at != receive::phase::posted && !peer_gone(r.peer);
@@ -189,7 +205,7 @@ unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
       if (back != nullptr && back->head.kind == frame_kind::data) {
         keep_arriving(r, *back);
       } else {
-        // Data on their way find no transfer id and go nowhere.
+        // Data in flight find no transfer id and are dropped.
         transfer_ids_.erase(r.transfer_id);
         if (link != nullptr) link->redirect_destination(me, destination_buffer{});
       }
@@ -206,7 +222,7 @@ unexpected* endpoint::detach(receive& r, bool keep, bool& lost) noexcept {
 
 // ---- messages without their receive ----
 
-// For the message that `r` has; nullptr: there is no memory.
+// Memory for the message of `r`; nullptr: there is none.
 unexpected* endpoint::memory_for(const receive& r, frame_kind kind, std::size_t bytes) noexcept {
   unexpected* const u = memory_of(bytes);
   if (u == nullptr) return nullptr;
@@ -221,7 +237,7 @@ unexpected* endpoint::memory_for(const receive& r, frame_kind kind, std::size_t 
   return u;
 }
 
-// The message that is in the buffer of `r` as a whole.
+// Keeps the complete message in the buffer of `r`.
 unexpected* endpoint::keep_whole(const receive& r) noexcept {
   unexpected* const u = memory_for(r, frame_kind::data, r.result.bytes);
   if (u == nullptr) return nullptr;
@@ -231,7 +247,7 @@ unexpected* endpoint::keep_whole(const receive& r) noexcept {
   return u;
 }
 
-// Data frames that were to go to `r` go to `u` from now on.
+// Redirects data frames from `r` to `u`.
 void endpoint::keep_arriving(receive& r, unexpected& u) noexcept {
   u.received = r.received;
   // Its parts come in any order.
@@ -242,7 +258,7 @@ void endpoint::keep_arriving(receive& r, unexpected& u) noexcept {
   routes_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), whole);
 }
 
-// And the other way round; `u` is no more.
+// The reverse: redirects data frames from `u` to `r`, and ends `u`.
 void endpoint::take_over(receive& r, unexpected& u) noexcept {
   r.received = u.received;
   if (u.received > 0) std::memcpy(r.data, u.data, r.result.bytes);
@@ -254,7 +270,7 @@ void endpoint::take_over(receive& r, unexpected& u) noexcept {
   recycle(u);
 }
 
-// Data frames that were to go to `u` go nowhere.
+// Drops data frames for `u` from now on.
 void endpoint::stop_arriving(unexpected& u) noexcept {
   transfer_ids_.erase(std::exchange(u.transfer_id, 0));
   if (!peer_gone(u.peer))
@@ -262,8 +278,8 @@ void endpoint::stop_arriving(unexpected& u) noexcept {
   u.complete = true;
 }
 
-// A message whose receive gave it up: the first posted receive that accepts it has it now, or it waits where
-// it was.
+// Offers a message whose receive gave it up: the first posted receive that accepts it gets it, or it waits in
+// its place.
 void endpoint::offer(unexpected& u) noexcept {
   if (match::posted_receive* posted = matcher_.put_back(u)) {
     auto& r = static_cast<receive&>(*posted);
@@ -274,7 +290,7 @@ void endpoint::offer(unexpected& u) noexcept {
   answer_probes(u);
 }
 
-// A message that will not come, or not come whole.
+// Discards a message that will not come, or not completely.
 void endpoint::discard(unexpected& u) noexcept {
   matcher_.discard(u);
   if (u.transfer_id != 0) stop_arriving(u);
@@ -295,7 +311,7 @@ void endpoint::end_cancel(int peer, const frame& head) noexcept {
   const transfer_id_table::named is = transfer_ids_.find_any(head.other_transfer_id);
   if (is.kept != nullptr && is.kept->peer == peer) discard(*is.kept);
   receive* const r = is.receiving;
-  // Of a collective: the sender's communicator has failed, and says why in its next frame.
+  // For a receive of a collective, the sender's communicator has failed, and its next frame says why.
   if (r == nullptr || r->peer != peer || r->expected != none) return;
   if (r->received == 0) {
     wait_again(*r);
@@ -307,7 +323,7 @@ void endpoint::end_cancel(int peer, const frame& head) noexcept {
             false);
 }
 
-// The message that the receive had asked for was taken back before anything of it came: it was never there.
+// Its message was taken back before any of it came: the receive waits as if it had never been matched.
 void endpoint::wait_again(receive& r) noexcept {
   transfer_ids_.erase(std::exchange(r.transfer_id, 0));
   routes_.link_to(r.peer).redirect_destination(static_cast<destination_owner*>(&r), destination_buffer{});

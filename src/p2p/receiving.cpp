@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The endpoint's receives: what they match, where it goes, and the memory of messages that come before them.
+// The endpoint's receives: matching, destinations, and the memory of unexpected messages.
 #include "base/heap_use.hpp"
 #include "base/text.hpp"
 #include "flight/recorder.hpp"
@@ -63,12 +63,12 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
   r.result.source = peer;
   r.result.tag = head.tag;
   r.result.bytes = head.length;
-  // All parts of a collective know how long they are.
+  // All parts of a collective know their length.
   const bool fits = head.length == r.capacity || (head.length < r.capacity && r.expected == fingerprint{});
   if (!fits || head.fingerprint != r.expected) note_misfit(r, peer, head);
 }
 
-// It is not what the receive is for: says in which way.
+// Records how the message differs from what the receive expects.
 void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
   if (head.length > r.capacity)
     r.set_failure(errc::truncated, base::error_text([&] {
@@ -99,7 +99,7 @@ void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
   }
 }
 
-// A kept message meets its receive. True: the receive is complete.
+// Gives a kept message to its receive. Returns true if the receive is complete.
 bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
   note_message(r, u.peer, u.head);
   if (u.head.kind == frame_kind::rts) {
@@ -139,9 +139,9 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
 }
 
 // Has the link fetch the announced message, or asks for it. Without memory for that the receive fails with
-// errc::resources, and the message is to wait for another. One that would not fit is refused, and of one
-// without bytes there is nothing to ask for (no data frame would ever end it): then the receive is done at
-// once, and the sender told so.
+// errc::resources, and the message waits for another receive. A message that would not fit is refused. A
+// message without bytes needs no data frame, which would never end it: the receive completes at once, and the
+// sender is told.
 void endpoint::clear_to_send(receive& r, int peer, const frame& rts) noexcept {
   frame answer;
   answer.context = rts.context;
@@ -212,7 +212,7 @@ destination_buffer endpoint::begin_eager(int peer, const frame& head) noexcept {
   return keep_early(peer, head);
 }
 
-// An eager message that came before its receive.
+// Keeps an eager message that came before its receive.
 destination_buffer endpoint::keep_early(int peer, const frame& head) noexcept {
   if (was_closed(head.context)) return {};
   unexpected* const u = memory_of(head.length);
@@ -402,7 +402,7 @@ unexpected* endpoint::new_unexpected(std::size_t bytes) {
   return u;
 }
 
-// The same; null: there is none.
+// The same; null: there is no memory.
 unexpected* endpoint::memory_of(std::uint64_t bytes) noexcept {
   try {
     return new_unexpected(bytes);

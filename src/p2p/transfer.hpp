@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sends and receives as awaitable objects for coroutines inside the library (collectives): started when made,
-// awaited once, ended when destroyed. Neither copied nor moved: their state is what the endpoint points to.
+// Sends and receives as awaitable objects for coroutines inside the library (collectives). They start when
+// made, are awaited once, and end when destroyed. Neither copied nor moved, because the endpoint points to
+// their state.
 #pragma once
 
 #include "p2p/endpoint.hpp"
@@ -27,7 +28,7 @@ class transfer {
   transfer& operator=(const transfer&) = delete;
   ~transfer() { through_.release(transfer_); }
 
-  // By value: g++ 12 copies an awaiter that await_transform hands on by reference.
+  // By value: g++ 12 copies an awaiter that await_transform returns by reference.
   struct awaiter {
     transfer* self;
     bool await_ready() const noexcept { return self->finished_; }

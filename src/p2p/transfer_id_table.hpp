@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names for transfers in frames: an index and a generation, checked on the way back, so that a late or a
-// forged frame finds nothing instead of memory that was reused.
+// transfer_id_table: names for transfers in frames. A name is an index and a generation, which is checked on
+// the way back. So a late or forged frame finds nothing, rather than memory that was reused.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ class transfer_id_table {
   };
 
   transfer_id_table() = default;
-  // With one slot, whose first name has this generation: a test starts near the last one.
+  // Makes a table with one slot, whose first name has this generation: lets a test start near the last one.
   explicit transfer_id_table(std::uint32_t first_generation) : slots_{{first_generation, {}}}, free_{0} {}
 
   // The name is never 0.
   std::uint64_t insert(send& s) { return insert(named{&s, nullptr, nullptr}); }
   std::uint64_t insert(receive& r) { return insert(named{nullptr, &r, nullptr}); }
-  // The name stands for something else from now on. Harmless when it is not in use.
+  // Makes the name stand for something else. Harmless if it is not in use.
   void replace(std::uint64_t transfer_id, receive& r) noexcept {
     replace(transfer_id, named{nullptr, &r, nullptr});
   }
@@ -41,7 +41,7 @@ class transfer_id_table {
     if (s == nullptr) return;
     if (++s->generation == 0) s->generation = 1;  // wrapped
     s->is = named{};
-    free_.push_back(static_cast<std::uint32_t>(transfer_id));  // capacity was reserved by insert()
+    free_.push_back(static_cast<std::uint32_t>(transfer_id));  // insert() reserved the capacity
   }
   named find_any(std::uint64_t transfer_id) noexcept {
     slot* s = find(transfer_id);

@@ -13,7 +13,7 @@ namespace {
 constexpr double width = 460, height = 220;
 constexpr double left = 58, right = 10, top = 26, bottom = 26;
 constexpr double inner_width = width - left - right, inner_height = height - top - bottom;
-// More points than pixels say nothing: each pixel's column gets its extremes.
+// More points than pixels show nothing: each pixel's column gets its extremes.
 constexpr std::size_t most_points = 900;
 constexpr std::size_t few_points = 200;
 
@@ -54,7 +54,7 @@ std::vector<point> thinned(const std::vector<point>& all) {
   return some;
 }
 
-// A mean that forgets: of about a fiftieth of the points.
+// A decaying mean over about a fiftieth of the points.
 std::vector<point> smooth(const std::vector<point>& all) {
   std::vector<point> some = all;
   const double share = 50.0 / static_cast<double>(all.size());
@@ -75,7 +75,7 @@ std::string frame(const std::string& title) {
       width, height, escaped(title), left, escaped(title));
 }
 
-// Four lines across with their values, and the ends of the steps.
+// Four horizontal lines with their values, and the ends of the steps.
 std::string axes(const range& x, const range& y) {
   std::string out;
   for (int i = 0; i <= 4; ++i) {
@@ -115,9 +115,9 @@ std::string escaped(const std::string& text) {
         break;
       case '\r':
         out += '\n';
-        break;  // a line drawn over another, as bars of progress are
+        break;  // a line drawn over another, as progress bars do
       default:
-        // Control characters are no HTML.
+        // Control characters are not valid HTML.
         if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t') out += c;
     }
   }
@@ -172,7 +172,7 @@ std::string line_chart(const std::string& title, const std::vector<line_data>& l
                     style, line.number, path.find('L') == path.npos && !path.empty() ? path + "h0.01" : path,
                     colour_of(line.number), escaped(line.label));
   };
-  // Many points: what they mean is their course, over a shadow of what they are.
+  // Many points: a smoothed line shows their course, over a shadow of the points.
   for (const line_data& line : lines)
     if (line.points->size() > few_points) draw(line, thinned(*line.points), "shadow");
   for (const line_data& line : lines)

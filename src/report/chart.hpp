@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pictures of numbers, as SVG inside of a page.
+// Charts of numbers, as SVG inside a page.
 #pragma once
 
 #include "report/run_data.hpp"
@@ -10,24 +10,24 @@
 
 namespace tutti::report {
 
-// Text inside of elements and of quoted attributes.
+// Escapes text for elements and quoted attributes.
 std::string escaped(const std::string& text);
 // "0.25", "1.2e-05".
 std::string short_number(double value);
-// Of line n, far from those of its neighbours.
+// The colour of line n, far from those of its neighbours.
 std::string colour_of(int number);
 // A legend's entry for line n.
 std::string legend_entry(int number, const std::string& label);
 
 struct line_data {
-  int number = 0;     // chooses the colour: a rank, or a run's place among several
+  int number = 0;     // selects the colour: a rank, or a run's place among several
   std::string label;  // "rank 3", or a run's name
   const std::vector<point>* points = nullptr;
 };
-// The lines over the steps. What is not finite makes a gap.
+// The lines over the steps. Values that are not finite make a gap.
 std::string line_chart(const std::string& title, const std::vector<line_data>& lines);
 std::string histogram_chart(const std::string& title, const histogram_data& h, int rank);
-// A row for each rank: its label and lengths, whose sum the longest row is measured by.
+// A row for each rank: its label and lengths. The longest row sets the scale.
 std::string stacked_bars(const std::vector<std::pair<std::string, std::vector<double>>>& rows,
                          const std::vector<std::string>& colours);
 

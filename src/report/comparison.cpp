@@ -19,7 +19,7 @@ struct compared_run {
   const run_data* run;
   std::string label;
   std::map<std::string, std::vector<point>> means;     // by series, over the ranks that have it
-  std::map<std::string, std::string> hyperparameters;  // several values where the ranks differ
+  std::map<std::string, std::string> hyperparameters;  // several values if the ranks differ
 };
 
 // At each step over the ranks that have a finite value there.
@@ -55,7 +55,7 @@ std::vector<compared_run> prepared(const std::vector<run_data>& runs) {
   std::vector<compared_run> all;
   for (const run_data& run : runs) {
     compared_run c{&run, run.name, {}, hyperparameters_of(run)};
-    // The directory tells runs of one name apart.
+    // The directory distinguishes runs of one name.
     if (std::ranges::count(runs, run.name, &run_data::name) > 1)
       c.label += " (" + run.directory.string() + ")";
     for (const rank_data& r : run.ranks)

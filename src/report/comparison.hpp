@@ -9,8 +9,8 @@
 
 namespace tutti::report {
 
-// A chart for each series with a line for each run, the mean over its ranks; the hyperparameters in which the
-// runs differ; the last values.
+// A chart for each series, with a line for each run, the mean over its ranks. Then the hyperparameters in
+// which the runs differ, and the last values.
 std::string comparison_of(const std::vector<run_data>& runs);
 
 }  // namespace tutti::report

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// tutti-report RUN...: what the ranks of a run have left, or several runs side by side, as one page and in a
-// few lines.
+// tutti-report RUN...: the records of a run, or several runs side by side, as one page and in a few lines.
 #include "report/comparison.hpp"
 #include "report/page.hpp"
 #include "report/page_file.hpp"
@@ -22,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 using tutti::report::run_data;
 
-// Among several, as from "runs/*", what is no directory is passed over, and a run that is named twice counts
+// Among several, as from "runs/*", paths that are no directory are skipped, and a run named twice counts
 // once.
 std::vector<run_data> read_runs(const std::vector<std::string>& directories) {
   std::vector<run_data> runs;
@@ -40,7 +39,7 @@ std::vector<run_data> read_runs(const std::vector<std::string>& directories) {
   return runs;
 }
 
-// In the run; of several, in the directory that they are all in, or else here.
+// In the run; for several, in their common directory, or else in the current one.
 fs::path usual_page(const std::vector<run_data>& runs) {
   if (runs.size() == 1) return runs.front().directory / "report.html";
   const auto parent = [](const run_data& run) {

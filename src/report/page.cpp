@@ -40,7 +40,7 @@ std::string base64(const std::string& bytes) {
   return out;
 }
 
-// Paths come from a file: nothing outside of the run is read or linked to.
+// Paths come from a file: nothing outside the run is read or linked to.
 bool is_inside(const std::string& path) {
   const std::filesystem::path p(path);
   return !path.empty() && p.is_relative() && std::find(p.begin(), p.end(), "..") == p.end();
@@ -144,7 +144,7 @@ std::string hyperparameters_section(const run_data& run) {
   if (names.empty()) return {};
   std::string out = "<h2>Hyperparameters</h2><table>";
   for (const std::string& name : names) {
-    // Once where all ranks that have it agree.
+    // Shown once if all ranks that have it agree.
     std::map<std::string, std::vector<std::string>> who;
     for (const rank_data& r : run.ranks)
       if (const auto found = r.hyperparameters.find(name); found != r.hyperparameters.end())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run as one HTML page that needs nothing else: no network, no script, no other file (but the artifacts
-// that it links to).
+// A run as one self-contained HTML page: no network, no script, no other file (except the artifacts that it
+// links to).
 #pragma once
 
 #include "report/run_data.hpp"

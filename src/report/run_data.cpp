@@ -36,7 +36,7 @@ std::string end_of(const fs::path& path, std::size_t bytes) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// What is missing, or of another type, is `otherwise`: the file may be of a later version.
+// Missing values, or values of another type, become `otherwise`: the file may be of a later version.
 template <class T>
 T get(const json& object, const char* key, T otherwise) {
   if (!object.is_object()) return otherwise;
@@ -71,7 +71,7 @@ rank_state state_of(const json& status, double heartbeat) {
     return same ? rank_state::running : rank_state::died;
   }
   if (get<std::string>(status, "host", "") == here.host)
-    return rank_state::died;  // the machine has started again since
+    return rank_state::died;  // the machine has been restarted since
   const double patience = std::max(10.0, 5 * get<double>(status, "heartbeat_seconds", 2));
   return track::seconds_since_1970() - heartbeat > patience ? rank_state::unresponsive : rank_state::running;
 }
@@ -121,7 +121,7 @@ void keep_last(std::vector<T>& all, Key key) {
   for (auto& [_, each] : last) all.push_back(std::move(each));
 }
 
-// `inside`: the directory's place in the run, for paths.
+// `inside` is the directory's place in the run, for paths.
 rank_data read_rank(const fs::path& directory, const fs::path& inside, const std::string& name) {
   rank_data r;
   r.rank = rank_in(name, "");
@@ -237,7 +237,7 @@ bool is_machine_series(const std::string& name) {
 std::vector<time_split> times_of(const run_data& run) {
   std::vector<time_split> all(run.ranks.size());
   bool any = false;
-  std::map<double, std::pair<double, std::size_t>> slowest;  // by step: how long, and who
+  std::map<double, std::pair<double, std::size_t>> slowest;  // by step: the time, and the rank
   for (std::size_t i = 0; i < run.ranks.size(); ++i) {
     const auto sum = [&](const char* name) {
       double seconds = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run as its ranks have left it on disk, finished or not.
+// run_data: a run as its ranks have left it on disk, finished or not.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tutti::report {
 
 struct point {
   double step = 0;
-  double value = 0;  // perhaps not a number
+  double value = 0;  // may be not a number
 };
 
 struct histogram_data {
@@ -38,13 +38,13 @@ enum class rank_state {
   finished,
   closed,  // ended without finish()
   running,
-  died,         // it said that it runs, and its process is no more
-  unresponsive  // on another host, and without a sign of life for long
+  died,         // its status says that it runs, and its process is gone
+  unresponsive  // on another host, and without a heartbeat for long
 };
 const char* name_of(rank_state s) noexcept;
 
 struct rank_data {
-  int rank = -1;      // its colour; of labels that are no rank's, a number behind the ranks
+  int rank = -1;      // its colour; for labels other than a rank's, a number after the ranks
   std::string label;  // empty: that of a rank
   std::string key() const { return label.empty() ? std::to_string(rank) : label; }
   std::string name() const { return label.empty() ? "rank " + key() : label; }
@@ -54,7 +54,7 @@ struct rank_data {
   double opened = 0, heartbeat = 0;  // seconds since 1970
   std::uint64_t written = 0, dropped = 0, failed = 0;
   std::string failure;
-  std::uint64_t unreadable_lines = 0;  // one at the end of a rank that was killed is nothing to worry about
+  std::uint64_t unreadable_lines = 0;  // one at the end of a killed rank's file is normal
 
   // Each step once, ascending: after a restart, the later of two.
   std::map<std::string, std::vector<point>> series;
@@ -69,9 +69,9 @@ struct run_data {
   std::filesystem::path directory;
   std::string name, layout, command, working_directory, revision, branch;
   double created = 0;
-  int size = 0;  // ranks that the communicator had; some may have left nothing
+  int size = 0;  // ranks of the communicator; some may have left nothing
   std::vector<std::pair<std::string, std::string>> versions, environment;
-  std::vector<rank_data> ranks;  // those that have left something, ascending; then other labels
+  std::vector<rank_data> ranks;  // ranks that have left something, ascending; then other labels
   // Ranks that have left nothing.
   int absent() const {
     int there = 0;
@@ -80,22 +80,22 @@ struct run_data {
   }
 };
 
-// Throws std::runtime_error that names what is missing when this is no run. What is damaged in it is left out
-// and counted.
+// Throws std::runtime_error, naming what is missing, if this is no run. Damaged parts are left out and
+// counted.
 run_data read_run(const std::filesystem::path& directory);
 
-// Whether a series tells of time and machine rather than of the program's own progress.
+// Whether a series is about time and machine rather than the program's own progress.
 bool is_machine_series(const std::string& name);
 
-// Where the time of a rank went, by its series time/compute, time/communication and time/waiting.
+// How a rank's time was spent, from its series time/compute, time/communication and time/waiting.
 struct time_split {
-  double compute = 0, communication = 0, waiting = 0;  // seconds in all
-  double hidden = 0;  // of communication behind computation, which is none of the above
+  double compute = 0, communication = 0, waiting = 0;  // seconds in total
+  double hidden = 0;  // communication overlapped by computation, not in the above
   std::size_t steps = 0;
   std::size_t slowest = 0;  // steps in which no rank computed longer
   double total() const noexcept { return compute + communication + waiting; }
 };
-// By rank, in the order of run.ranks; empty when nobody has said it.
+// By rank, in the order of run.ranks; empty if no rank recorded it.
 std::vector<time_split> times_of(const run_data& run);
 
 }  // namespace tutti::report

@@ -11,12 +11,12 @@
 namespace tutti::report {
 namespace {
 
-// A terminal obeys what it reads; what ranks have said is text only.
+// Terminals interpret control characters; text of ranks is shown as text only.
 std::string plain(const std::string& text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto byte = static_cast<unsigned char>(text[i]);
-    // Some terminals obey U+0080 to U+009F too.
+    // Some terminals also interpret U+0080 to U+009F.
     const bool second_set =
         byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
     if (second_set) ++i;
@@ -25,7 +25,7 @@ std::string plain(const std::string& text) {
   return out;
 }
 
-// A name that may be long, cut between two characters.
+// Cuts a long name between two characters.
 std::string shortened(std::string text) {
   constexpr std::size_t most = 60;
   if (text.size() <= most) return text;

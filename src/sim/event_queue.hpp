@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is going to happen, by virtual time; what happens at the same time, in the order of its planning or in
-// one that is drawn.
+// event_queue: future events by virtual time. Events of the same time happen in the order of planning, or in
+// a drawn order.
 #pragma once
 
 #include "sim/random_numbers.hpp"
@@ -20,9 +20,9 @@ struct packet;
 struct event {
   enum class what : std::uint8_t {
     step,         // the rank's loop turns
-    established,  // a connection of `rank` to `other`, or it turns out that there is none
+    established,  // a connection of `rank` to `other` is made, or it turns out that there is none
     at_port,      // the packet's last byte has come to the receiver's port
-    arrived,      // ... and is through it
+    arrived,      // ... and has passed it
     deliver,      // the rank's processor has taken its next packet
     death,
     disconnection,

@@ -127,7 +127,7 @@ cancel_result fabric::cancel(sim_link& link, outgoing& o) noexcept {
                     numbers_.happens(options_.noise.unstoppable);
   static_cast<base::list_hook<tutti::transport::outgoing_tag>&>(o).unlink();
   if (!goes) return cancel_result::gone;
-  // As on a stream where it had begun to leave: what its header has promised is finished.
+  // As on a stream after the frame had begun to leave: what its header has promised is finished.
   if (o.head.kind != frame_kind::data) {
     transmit(link, o.head, o.payload, static_cast<std::size_t>(payload_bytes(o.head)));
     return cancel_result::leaves;
@@ -139,7 +139,7 @@ cancel_result fabric::cancel(sim_link& link, outgoing& o) noexcept {
   return o.progress + head.length >= o.head.length ? cancel_result::leaves : cancel_result::gone;
 }
 
-// One frame, or one slice; the frame's owner hears of its end.
+// Sends one frame, or one slice; the frame's owner is told of its end.
 bool fabric::send_front(sim_link& link) {
   outgoing* const o = link.messages_.front() != nullptr ? link.messages_.front() : link.long_data_.front();
   if (o == nullptr) return false;
@@ -273,7 +273,7 @@ void fabric::connect(sim_link& link) {
   const auto [place, is_new] = connections_.try_emplace(key_of(rank, link.peer_), made);
   link.at_ = sim_link::phase::connecting;
   connection& c = place->second;
-  if (!is_new && c.at == connection::phase::connecting) return;  // the peer's attempt will do
+  if (!is_new && c.at == connection::phase::connecting) return;  // the peer's attempt suffices
   c = made;
   event e;
   e.kind = event::what::established;
@@ -302,7 +302,7 @@ void fabric::establish(int rank, int other) {
                               options_.network.silence.count() / 1'000'000)
                 : fmt::format("could not connect to {}: it has ended", mine.describe(peer));
     if (!cut_off && at(peer).left) {
-      // Real ranks have this on record, or have been told: see world::has_left and world::meet_unmet.
+      // Real ranks have this recorded, or have been told: see world::has_left and world::meet_unmet.
       tell_end(*c, alive, errc::peer_left, mine.describe(peer) + " has finished and left");
     } else {
       tell_end(*c, alive, cut_off ? errc::timed_out : errc::peer_failed, text);
@@ -366,7 +366,7 @@ void fabric::bury(int rank, const std::string& text) {
   if (p.transport == nullptr) return;
   for (const auto& link : p.transport->links_) {
     connection* const c = find(rank, link->peer_);
-    if (c == nullptr || c->at != connection::phase::open) continue;  // attempts find nobody
+    if (c == nullptr || c->at != connection::phase::open) continue;  // attempts find no listener
     c->at = connection::phase::ended;
     tell_end(*c, link->peer_, errc::peer_failed, text);
   }
@@ -429,10 +429,10 @@ void fabric::at_port(packet* p) {
   if (to.gone) return;
   const bool local = between(p->from, p->to).local;
   nanoseconds& in_free = to.in_free[local ? 1 : 0];
-  // Never two at once: what comes first through the port stays first.
+  // Never two at once: the first through the port stays first.
   const nanoseconds through = std::max(now_, in_free + std::max<nanoseconds>(p->occupies, 1));
   in_free = through;
-  p->occupies = 0;  // of one in parts, the rest takes no more
+  p->occupies = 0;  // the rest of a frame in parts takes no more time
   if (through == now_) return arrived(p);
   event e;
   e.kind = event::what::arrived;
@@ -469,7 +469,7 @@ void fabric::take_next(int rank) {
 bool fabric::deliver(int rank) {
   port& p = at(rank);
   if (p.gone) return false;
-  if (p.cpu_free > now_) {  // it was made to stand still
+  if (p.cpu_free > now_) {  // it was stalled
     event e;
     e.kind = event::what::deliver;
     e.at = p.cpu_free;
@@ -493,7 +493,7 @@ void fabric::delivered(packet* p) noexcept {
 // ---- time of a rank ----
 
 namespace {
-// Long after the beginning of time, which has a meaning of its own.
+// Long after the clock's zero, which has a meaning of its own.
 constexpr core::time_point beginning{std::chrono::hours(24 * 365)};
 }  // namespace
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network of a simulation: ports, connections, frames on their way, and what goes wrong with them.
+// fabric: the network of a simulation: ports, connections, frames in flight, and faults.
 //
-// LogGP: a frame of b bytes takes its sender's processor for o; leaves when the port is free; keeps it for
-// g + bG; is at the other port after L + bG; passes it at the same rate; and takes the receiver's processor
-// for o.
+// LogGP: a frame of b bytes takes its sender's processor for o. It leaves when the port is free, and keeps
+// the port for g + bG. It is at the other port after L + bG, passes it at the same rate, and takes the
+// receiver's processor for o.
 #pragma once
 
 #include "core/platform.hpp"
@@ -24,7 +24,7 @@ namespace tutti::sim {
 class sim_link;
 class sim_transport;
 
-// A frame on its way, or the end of a connection.
+// A frame in flight, or the end of a connection.
 struct packet {
   int from = 0;
   int to = 0;
@@ -34,8 +34,8 @@ struct packet {
   errc why = errc::success;
   std::string text;
   std::uint64_t number = 0;  // in its direction
-  nanoseconds occupies = 0;  // the receiver's port
-  std::size_t come = 0;      // of the payload, when it comes in parts
+  nanoseconds occupies = 0;  // time at the receiver's port
+  std::size_t come = 0;      // of the payload, if it comes in parts
   bool in_parts = false;
 };
 
@@ -46,7 +46,7 @@ struct connection {
     std::uint64_t sent = 0;
     std::uint64_t delivered = 0;
     std::uint64_t cut_from = ~std::uint64_t{0};  // frames with this number and later ones are lost
-    bool told = false;                           // its receiver has been, or is being told of the end
+    bool told = false;                           // its receiver has been, or is being, told of the end
   };
   enum class phase { connecting, open, ended };
   phase at = phase::connecting;
@@ -57,13 +57,13 @@ struct connection {
   direction& from(int rank) noexcept { return rank == low ? up : down; }
 };
 
-// One rank, as far as the network sees it.
+// One rank as the network sees it.
 struct port {
   sim_transport* transport = nullptr;
   nanoseconds out_free[2] = {};  // of the network, and within the host
   nanoseconds in_free[2] = {};
   nanoseconds cpu_free = 0;
-  nanoseconds step_at = end_of_time;  // the next step that is planned
+  nanoseconds step_at = end_of_time;  // the next planned step
   std::deque<packet*> inbox;          // through the port, waiting for the processor
   bool delivering = false;            // a deliver event is planned
   bool may_deliver = false;           // within a step: one packet is to be handed over
@@ -89,27 +89,27 @@ class fabric {
   const options& settings() const noexcept { return options_; }
   port& at(int rank) noexcept { return ports_[static_cast<std::size_t>(rank)]; }
 
-  // The rank's loop shall turn then, or as soon after it as its processor is free.
+  // Makes the rank's loop turn then, or as soon after it as its processor is free.
   void want_step(int rank, nanoseconds when);
 
   // ---- for links ----
   bool submit(sim_link& link, transport::outgoing& o);
   transport::cancel_result cancel(sim_link& link, transport::outgoing& o) noexcept;
-  // Sends what waits and may leave by now; true when that was anything.
+  // Sends queued frames that may leave by now; returns whether there were any.
   bool send_waiting(sim_transport& of);
   void send_farewell(sim_link& link);
-  // This side lets go of the connection; the other hears it.
+  // Closes this side of the connection; the other is told.
   void hang_up(sim_link& link, errc why, std::string text);
 
   // ---- events ----
   void establish(int rank, int other);
   void at_port(packet* p);
   void arrived(packet* p);
-  // The processor has its next packet: true when a step shall hand it over.
+  // The processor has its next packet: returns true if a step is to hand it over.
   bool deliver(int rank);
   void go_on(int rank);                // with what else has arrived
   void delivered(packet* p) noexcept;  // handed over
-  // The rank has gone without a word: dead, or cut.
+  // The rank has gone without notice: dead, or cut.
   void bury(int rank, const std::string& text);
   void disconnect(const disconnection& d);
   void give_up(const partition& p);
@@ -128,7 +128,7 @@ class fabric {
   void connect(sim_link& link);
   void transmit(sim_link& link, transport::frame head, const std::byte* payload, std::size_t bytes);
   bool send_front(sim_link& link);
-  // The receiver of this direction is told the end behind all that is still under way.
+  // Tells the receiver of this direction the end, behind everything still in flight.
   void tell_end(connection& c, int told, errc why, std::string text);
   void break_off(connection& c, const std::string& text, bool loses);
   bool separated(int a, int b, nanoseconds when, nanoseconds& until) const noexcept;

@@ -47,7 +47,7 @@ faults faults::random(std::uint64_t seed, int ranks, duration within) {
       death d;
       d.rank = ranks_left[which];
       ranks_left.erase(ranks_left.begin() + static_cast<std::ptrdiff_t>(which));
-      // Mostly in the middle of sending, early or late.
+      // Mostly during a send, early or late.
       if (numbers.happens(0.7)) {
         d.frames = 1 + numbers.below(std::uint64_t{1} << numbers.below(9));
       } else {
@@ -68,7 +68,7 @@ faults faults::random(std::uint64_t seed, int ranks, duration within) {
     for (int r = 0; r < ranks; ++r)
       if (numbers.happens(0.5)) p.ranks.push_back(r);
     p.from = moment();
-    // Some heal before anybody gives up, some after, some never.
+    // Some heal before a rank gives up, some after, some never.
     const std::uint64_t dice = numbers.below(3);
     if (dice == 0) p.until = p.from + moment();
     if (dice == 1) p.until = p.from + std::chrono::seconds(5);

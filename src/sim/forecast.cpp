@@ -36,7 +36,7 @@ coll::operation_kind kind_of(pattern p) noexcept {
 
 bool in_blocks(pattern p) noexcept { return p >= pattern::all_gather; }
 
-// The one that the collective would take by itself.
+// The algorithm that the collective would choose.
 algorithm chosen(pattern what, algorithm with, std::size_t bytes, int ranks) {
   if (ranks < 1 || bytes % sizeof(float) != 0)
     throw error(
@@ -105,13 +105,13 @@ class formulas {
   formulas(std::size_t bytes, int ranks, const network& n) noexcept
       : bytes_(static_cast<double>(bytes)), ranks_(ranks), net_(n) {}
 
-  // Of one message, from the call to its end at the receiver.
+  // Time of one message, from the call to its end at the receiver.
   double message(double bytes) const noexcept {
     const double one = frame(bytes);
     return bytes <= static_cast<double>(net_.eager_limit) ? one
                                                           : one + 2 * frame(0);  // announced, and asked for
   }
-  // Between two messages of one sender.
+  // Time between two messages of one sender.
   double interval(double bytes) const noexcept {
     const double through = static_cast<double>(net_.gap.count()) + wire(bytes);
     return std::max(static_cast<double>(net_.overhead.count()), through);
@@ -122,7 +122,7 @@ class formulas {
   double n() const noexcept { return ranks_; }
   double bytes() const noexcept { return bytes_; }
   bool even() const noexcept { return std::has_single_bit(static_cast<unsigned>(ranks_)); }
-  // Rounds with twice as many bytes each time.
+  // Time of rounds with twice as many bytes each time.
   double doubling(double first, double all) const noexcept {
     double t = 0;
     for (double b = first; all > 0; b *= 2) {
@@ -172,13 +172,13 @@ estimate steps_of(pattern what, algorithm with, const formulas& f) {
       if (!in_blocks(what)) return {-1, 0};
       return {(n - 1) * f.message(b), std::min(n - 1, 2.0)};
     case algorithm::scatter_all_gather:
-      // The root hands the blocks out one by one, and they go round meanwhile.
+      // The root sends the blocks one by one, and they go round meanwhile.
       return {(n - 1) * (f.message(b / n) + f.interval(b / n)), n - 1};
     case algorithm::bruck:
       if (what == pattern::all_to_all) return {log * f.message(b * n / 2), std::min(n - 1, 2 * log)};
       return {f.doubling(b, b * (n - 1)), std::min(n - 1, 2 * log)};
     case algorithm::pairwise:
-      // Four steps are under way at a time.
+      // Four steps are in flight at a time.
       return {f.message(b) + (n - 2) * std::max(f.interval(b), n > 5 ? f.message(b) / 4 : 0), n - 1};
     default:
       return {-1, 0};

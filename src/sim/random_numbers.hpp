@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers that a seed draws, the same everywhere, and a hash.
+// Random numbers drawn from a seed, the same everywhere, and a hash.
 #pragma once
 
 #include <cstddef>
@@ -19,13 +19,13 @@ class random_numbers {  // splitmix64
  public:
   explicit random_numbers(std::uint64_t seed) noexcept : state_(seed) {}
   std::uint64_t next() noexcept { return scrambled(state_ += 0x9e3779b97f4a7c15ULL); }
-  // Below `end`; 0 of 0.
+  // A number below `end`; 0 if `end` is 0.
   std::uint64_t below(std::uint64_t end) noexcept { return end == 0 ? 0 : next() % end; }
   std::int64_t up_to(std::int64_t most) noexcept {
     return most <= 0 ? 0 : static_cast<std::int64_t>(below(static_cast<std::uint64_t>(most) + 1));
   }
   double share() noexcept { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  // Draws nothing when it cannot be.
+  // Draws nothing if the probability is 0.
   bool happens(double probability) noexcept { return probability > 0 && share() < probability; }
 
  private:

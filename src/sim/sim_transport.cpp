@@ -41,7 +41,7 @@ std::size_t sim_link::eager_limit() const noexcept { return owner_.fabric_.setti
 void sim_link::receive(packet* p) noexcept {
   fabric& f = owner_.fabric_;
   if (at_ == phase::closed || (muted_ && !p->is_end && p->head.kind != frame_kind::leave)) {
-    // Of one that comes in parts the rest is on its way, and the packet with it.
+    // The rest of a frame in parts is on its way, and its packet with it.
     if (!std::exchange(p->in_parts, false)) f.delivered(p);
     return;
   }
@@ -172,7 +172,7 @@ bool sim_transport::poll() noexcept {
 }
 
 void sim_transport::changed() noexcept {
-  // From the loop, and not from inside a link.
+  // From the loop, not from inside a link.
   if (waiting_) loop_.engine().timers().arm(leave_timer_, loop_.engine().platform().now());
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The simulated network as one rank's transport.
+// sim_transport: the simulated network as one rank's transport.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -38,7 +38,7 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
 
   bool waiting() const noexcept { return !messages_.empty() || !long_data_.empty(); }
   void receive(packet* p) noexcept;
-  // The end of the link has come, from the network.
+  // The end of the link has come from the network.
   void close(errc why, std::string text) noexcept;
   void hand_back() noexcept;
   void forget() noexcept;
@@ -47,10 +47,10 @@ class sim_link final : public transport::link, public base::list_hook<sending_ta
   sim_transport& owner_;
   const int peer_;
   phase at_ = phase::idle;
-  bool muted_ = false;          // nobody above is told anything any more
+  bool muted_ = false;          // the layers above are told nothing any more
   bool said_farewell_ = false;  // nothing follows
   frames messages_;
-  frames long_data_;            // with slices between which messages pass
+  frames long_data_;            // messages pass between their slices
   packet* half_way_ = nullptr;  // the frame of which a part has come
   transport::destination_buffer where_;
 };
@@ -92,10 +92,10 @@ class sim_transport final : public transport::transport, public core::source {
   bool attached_ = false;
   bool leaving_ = false;
   std::unordered_map<int, sim_link*> by_peer_;
-  std::vector<std::unique_ptr<sim_link>> links_;         // in the order of their making
+  std::vector<std::unique_ptr<sim_link>> links_;         // in the order in which they were made
   base::intrusive_list<sim_link, sending_tag> sending_;  // open, and with frames that wait for the port
   std::vector<sim_link*> ended_;                         // with frames to be handed back
-  std::coroutine_handle<> waiting_;                      // leave()
+  std::coroutine_handle<> waiting_;                      // of leave()
   core::timer leave_timer_;
 };
 

@@ -17,10 +17,10 @@
 namespace tutti::sim {
 namespace {
 
-// What a rank may do without time going on; then it has taken a microsecond.
+// What a rank may do without advancing the time; after it a microsecond has passed.
 constexpr int rounds_at_once = 256;
 constexpr nanoseconds busy_step = 1000;
-// Longer ones count as this, which the clock can add up.
+// Longer timeouts count as this, which the clock can add up.
 constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365 * 30);
 
 std::size_t heap_in_use() noexcept {
@@ -65,8 +65,8 @@ struct simulation::member {
 
 namespace {
 
-// `world` goes with the frame, when main's exception has been seen: with main's own handles alone, a rank
-// whose main throws would leave like one that has finished.
+// `world` is destroyed with the frame, after main's exception has been seen. Were main's handles the only
+// ones, a rank whose main throws would leave like one that has finished.
 task<> main_of(tutti::detail::any_main* main, communicator world, int* code) {
   *code = co_await (*main)(world);
 }

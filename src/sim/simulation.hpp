@@ -22,7 +22,7 @@ class simulation {
   struct member;
   void step(member& m);
   void handle(const event& e);
-  // For Asio's own timers and sockets; true when something came of it.
+  // For Asio's own timers and sockets; returns whether anything happened.
   bool wait_for_real_time();
   void measure_memory() noexcept;
   report conclude() const;

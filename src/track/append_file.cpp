@@ -22,7 +22,7 @@ append_file::append_file(const std::filesystem::path& path)
 }
 
 bool append_file::lock() noexcept {
-  // A file system without locks cannot tell of another writer.
+  // A file system without locks cannot report another writer.
   if (::flock(file_.get(), LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
   // The last writer may have written since the file was opened.
   const off_t end = ::lseek(file_.get(), 0, SEEK_END);
@@ -54,7 +54,7 @@ int append_file::append(std::string_view bytes) noexcept {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int code = errno;
-      // Should that fail, too, a reader finds a line that is cut short.
+      // If that fails, too, a reader finds a line that is cut short.
       if (at > 0) {
         [[maybe_unused]] const int undone = ::ftruncate(file_.get(), static_cast<off_t>(size_));
       }

@@ -31,7 +31,7 @@ bool wait_for(pid_t child, std::chrono::steady_clock::time_point deadline) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
     if (left <= 0) return false;
-    // Without a descriptor to wait at (old kernels), look again and again.
+    // Without a descriptor to wait for (old kernels), polls.
     pollfd p{end.get(), POLLIN, 0};
     ::poll(end ? &p : nullptr, end ? 1 : 0, static_cast<int>(end ? left : 1));
   }
@@ -56,10 +56,10 @@ bool console_tee::attach(stream& s, int number, const std::string& file, base::u
   ::posix_spawnattr_init(&attributes);
   ::posix_spawn_file_actions_adddup2(&actions, output.get(), STDIN_FILENO);
   ::posix_spawn_file_actions_adddup2(&actions, s.before.get(), STDOUT_FILENO);
-  // A group of its own: what ends the rank is not to end what writes its last words.
+  // A group of its own: what ends the rank must not end the process that writes its last lines.
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK);
-  // When the reader of the stream has gone, the file still gets its part; when the file may not grow, the
-  // reader.
+  // If the reader of the stream has gone, the file still gets its part; if the file may not grow, the reader
+  // does.
   sigset_t blocked;
   ::sigemptyset(&blocked);
   ::sigaddset(&blocked, SIGPIPE);
@@ -85,7 +85,7 @@ std::unique_ptr<console_tee> console_tee::start(const std::filesystem::path& ste
     return nullptr;
   }
   std::unique_ptr<console_tee> made(new console_tee);
-  // Both before either stream changes: the second tee is to say where it writes to what it was before.
+  // Both before either stream changes: the second tee also writes to the original stream.
   std::array<base::unique_fd, 2> inputs;
   if (!attach(made->streams_[0], STDOUT_FILENO, stem.string() + ".out", inputs[0], why) ||
       !attach(made->streams_[1], STDERR_FILENO, stem.string() + ".err", inputs[1], why))

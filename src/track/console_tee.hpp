@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Standard output and error of this process, to where they went before and to files as well.
+// console_tee: copies standard output and error of this process to files; they also go where they went
+// before.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -14,25 +15,24 @@
 
 namespace tutti::track {
 
-// Each stream goes through a `tee` of its own, a process: it writes what the rank has said also after a crash
-// or a SIGKILL, down to the last word, and nothing in this process has to pass it on. It ends when no writer
-// is left.
+// Each stream goes through a `tee` process of its own. It writes the rank's output even after a crash or
+// SIGKILL, and nothing in this process has to pass it on. It ends when no writer is left.
 class console_tee {
  public:
-  // Appends to <stem>.out and <stem>.err. Null, and `why`: another has the console of this process, or there
-  // is no tee.
+  // Appends to <stem>.out and <stem>.err. Returns null with a reason in `why`: another object has the console
+  // of this process, or there is no tee.
   static std::unique_ptr<console_tee> start(const std::filesystem::path& stem, std::string& why);
   console_tee(const console_tee&) = delete;
   console_tee& operator=(const console_tee&) = delete;
   ~console_tee();  // as finish, with no time
 
-  // Gives the streams back. True: everything is in the files, or written by the deadline.
+  // Restores the streams. Returns true if everything was written to the files by the deadline.
   bool finish(std::chrono::steady_clock::time_point deadline);
 
  private:
   struct stream {
     int number = -1;
-    base::unique_fd before;  // what the number meant
+    base::unique_fd before;  // the original target of the stream
     pid_t tee = -1;
   };
   console_tee() = default;

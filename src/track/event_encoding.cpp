@@ -46,7 +46,7 @@ wire_message metadata(std::string_view plugin, std::string_view content, data_cl
   return wire_message().message(1, data).integer(4, static_cast<int>(kind));
 }
 
-// An Event with a Summary of one Value, which has its tag already.
+// An Event with a Summary of one Value, which already has its tag.
 void put_value(std::string& to, const event_place& at, const wire_message& value) {
   wire_message event;
   event.real(1, at.wall_time);
@@ -58,10 +58,10 @@ wire_message tagged(const event_place& at) { return wire_message().text(1, at.ta
 
 }  // namespace
 
-// TensorBoard's data server drops, of the tag of each event, what has its step or a later one. The Python loader
-// depends on the version. From 2 on it drops at a SessionLog only, and then of all tags: epochs and samples would
-// go, too, whose steps are not those of the training. Below 2 it drops by tag, at an event whose step is less than
-// that of the event before.
+// TensorBoard's data server drops, of the tag of each event, the records of its step or later. The Python
+// loader depends on the version. From 2 on it drops at a SessionLog only, and then of all tags. Epochs and
+// samples would be dropped, too, whose steps are not those of the training. Below 2 it drops by tag, at an
+// event whose step is less than that of the event before.
 void put_version(std::string& to, double wall_time, bool goes_on) {
   put_record(to, wire_message().real(1, wall_time).text(3, goes_on ? "brain.Event:1" : "brain.Event:2"));
 }
@@ -117,7 +117,7 @@ void put_hyperparameters(std::string& to, double wall_time, const hyperparameter
   session.real(5, wall_time);
   const wire_message content = wire_message().integer(1, 0).message(3, session);
   const event_place at{"_hparams_/session_start_info", 0, wall_time};
-  // A tensor of nothing: readers look for one in every value of this kind.
+  // An empty tensor: readers look for one in every value of this kind.
   const wire_message nothing =
       wire_message().integer(1, 1).message(2, wire_message().message(2, wire_message().integer(1, 0)));
   put_value(

@@ -32,7 +32,7 @@ std::optional<std::string> device_of(int local_rank, const std::string& visible,
   std::vector<std::string> entries;
   std::istringstream words(visible);
   for (std::string word; std::getline(words, word, ',');) {
-    if (word.empty() || word == "-1") break;  // what is behind it is not visible to CUDA either
+    if (word.empty() || word == "-1") break;  // entries behind it are not visible to CUDA either
     entries.push_back(word);
   }
   if (entries.empty()) return std::nullopt;

@@ -26,7 +26,7 @@ histogram histogram_of(std::span<const double> values, int buckets) {
     h.min = h.max = 0;
     return h;
   }
-  // Halves, so that the width of the whole range of doubles is one, too.
+  // Halves, so that the width of the whole range of doubles is representable, too.
   const double half_width = h.max / 2 - h.min / 2;
   const int n = half_width > 0 ? buckets : 1;
   for (int i = 1; i < n; ++i) h.limits.push_back(h.min + half_width * (2.0 * i / n));

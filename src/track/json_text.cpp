@@ -8,7 +8,7 @@
 namespace tutti::track {
 namespace {
 
-// Bytes of the UTF-8 character that begins here; 0: none does.
+// Length in bytes of the UTF-8 character that begins here; 0: none does.
 std::size_t character_at(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t first = byte(0);
@@ -20,7 +20,7 @@ std::size_t character_at(std::string_view text) {
   if (n == 0 || text.size() < n) return 0;
   for (std::size_t i = 1; i < n; ++i)
     if ((byte(i) & 0xC0) != 0x80) return 0;
-  // Too long a form, half of a surrogate pair, beyond the last character.
+  // An overlong form, half of a surrogate pair, beyond the last character.
   if ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) >= 0xA0) ||
       (first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90))
     return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writing JSON: one object or array after the other, with no tree in between.
+// Writes JSON: one object or array after the other, without a tree.
 #pragma once
 
 #include <concepts>
@@ -9,9 +9,9 @@
 
 namespace tutti::track {
 
-// In quotes. Bytes that are no UTF-8 become U+FFFD, so that every reader takes the line.
+// In quotes. Bytes that are not UTF-8 become U+FFFD, so that every reader accepts the line.
 std::string json_string(std::string_view text);
-// The shortest text that reads back as the same number; what JSON has no number for is "NaN", "Infinity" or
+// The shortest text that reads back as the same number. Values that JSON lacks become "NaN", "Infinity" or
 // "-Infinity", in quotes.
 std::string json_number(double value);
 

@@ -8,8 +8,8 @@
 
 namespace tutti::track {
 
-// 8 bits per sample; channels 1 (grey), 3 (RGB) or 4 (RGBA). Stored, not compressed: every reader takes that,
-// and it needs no zlib. Empty when the samples are not width x height x channels.
+// 8 bits per sample; channels 1 (grey), 3 (RGB) or 4 (RGBA). Stored, not compressed: every reader accepts
+// that, and it needs no zlib. Empty unless there are width x height x channels samples.
 std::string png_of(int width, int height, int channels, std::span<const std::uint8_t> samples);
 
 }  // namespace tutti::track

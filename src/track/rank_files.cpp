@@ -47,7 +47,7 @@ std::string as_json(const std::vector<double>& numbers) {
   return all.text();
 }
 
-// A name of a series as one of a file.
+// Converts the name of a series to one of a file.
 std::string file_name(std::string name) {
   std::replace_if(
       name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0 && c != '-' && c != '_'; },
@@ -70,8 +70,8 @@ std::string stem_of(const std::string& label) {
   return is_rank ? "rank-" + digits : "label-" + label;
 }
 
-// The folder of a label's event files, which TensorBoard shows as the name of its line. No two labels have one;
-// none is that of another file or folder of the run.
+// The folder of a label's event files, which TensorBoard shows as the name of its line. No two labels share
+// one, and none equals that of another file or folder of the run.
 std::string event_folder_of(const std::string& label) {
   const bool is_taken = label == "artifacts" || label == "console" || label == "images" ||
                         label.starts_with("rank-") || label.starts_with("label-") ||
@@ -91,7 +91,7 @@ double event_file_time(const fs::path& folder, double now) {
   return now;
 }
 
-// The world of the job has the same at each start of it; every other communicator has one of its own.
+// The world of the job has the same id at each start of the job; every other communicator has one of its own.
 std::string default_id(const comm::identity& who, std::uint64_t number, const std::string& name) {
   const char* const job = std::getenv("TUTTI_JOB_ID");
   std::set<std::pair<std::string, std::int64_t>> processes;
@@ -226,7 +226,7 @@ bool rank_files::put_file(const std::string& folder, const std::string& name, st
   std::error_code code;
   fs::create_directories(path.parent_path(), code);
   if (!code && from != nullptr) {
-    // Under another name until it is whole.
+    // Under another name until it is complete.
     const fs::path beside = path.parent_path() / ("." + path.filename().string() + ".new");
     fs::copy_file(*from, beside, fs::copy_options::overwrite_existing, code);
     if (!code) fs::rename(beside, path, code);
@@ -239,7 +239,7 @@ bool rank_files::put_file(const std::string& folder, const std::string& name, st
   return true;
 }
 
-// One line, and one event where TensorBoard has a kind for it.
+// Writes one line, and one event if TensorBoard has a kind for it.
 struct rank_files::putter {
   rank_files& files;
   const record& r;
@@ -285,8 +285,8 @@ struct rank_files::putter {
   }
   bool operator()(const hyperparameter_record& h) const {
     for (const auto& [name, v] : h.values) files.hyperparameters_.insert_or_assign(name, v);
-    // A set of each TensorBoard run would be a row of its own on its page: in a single run, rank 0's.
-    // Outside of a communicator (PyTorch's ranks), rank 0 is the label of that name.
+    // The set of each TensorBoard run would be a row of its own on its page: in a single run, only rank 0's
+    // is written. Without a communicator (PyTorch's ranks), rank 0 is the label of that name.
     const bool is_rank_0 = files.who_.rank == 0 || (files.who_.rank < 0 && files.label_ == "rank_0");
     if (files.options_.ranks != layout::single_run || is_rank_0)
       put_hyperparameters(files.events_, r.wall_time, files.hyperparameters_);

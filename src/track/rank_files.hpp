@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The files of one rank in a run: no other rank writes them.
+// rank_files: the files of one rank in a run: no other rank writes them.
 //
 //   run.json                  what the run is; by whichever rank comes first
-//   rank-3.json               this rank: host, process, and a sign of life; replaced at each heartbeat
-//   rank-3.jsonl              all that it said, one JSON object a line
-//   rank_3/events.out.tfevents.*   the same for TensorBoard, to which each label is a run; one file a start
+//   rank-3.json               this rank: host, process, and heartbeat; replaced at each heartbeat
+//   rank-3.jsonl              all its records, one JSON object per line
+//   rank_3/events.out.tfevents.*   the same for TensorBoard, to which each label is a run; one file per start
 //   console/rank-3.out, .err  what it printed
 //   artifacts/rank-3/, images/rank-3/
 //
-// What is not labelled as a rank has "label-<label>" in place of "rank-3", and "<label>" in place of "rank_3".
+// Labels other than a rank's have "label-<label>" in place of "rank-3", and "<label>" in place of "rank_3".
 // With a run per rank, all of it is in rank-3/, and so are its event files.
 #pragma once
 
@@ -33,25 +33,25 @@ struct progress_counts {
 
 class rank_files {
  public:
-  // Makes them, or goes on in them. `number`: how many runs this rank has opened on this communicator before.
-  // who.rank is -1 in a process outside of a communicator. Throws tutti::error.
+  // Makes the files, or continues them. `number` is how many runs this rank has opened on this communicator
+  // before. who.rank is -1 in a process without a communicator. Throws tutti::error.
   rank_files(const comm::identity& who, const track::options& o, std::uint64_t number);
 
   const std::filesystem::path& directory() const noexcept { return directory_; }
   std::filesystem::path console_stem() const;
-  // When the run was made, in seconds since 1970: the samples of all its ranks and starts lie on one axis.
+  // When the run was made, in seconds since 1970: the samples of all its ranks and starts have one axis.
   double origin() const noexcept { return origin_; }
 
-  // Prepares lines and events for the next flush(); writes what is a file of its own. False: it could not be
-  // written.
+  // Prepares lines and events for the next flush(); writes records that are files of their own. Returns false
+  // if those could not be written.
   bool put(const record& r);
-  // Everything put since the last. False: its lines could not be written. That only its events could not,
-  // failure() tells.
+  // Writes everything put since the last flush. Returns false if its lines could not be written. If only its
+  // events could not, failure() says so.
   bool flush();
   // The text of the last failure, or empty.
   const std::string& failure() const noexcept { return failure_; }
 
-  // `state`: running, finished or closed. `console`: captured, or why not.
+  // `state` is running, finished or closed. `console`: captured, or why not.
   void put_status(std::string_view state, const progress_counts& counts, std::string_view console);
 
  private:
@@ -73,13 +73,13 @@ class rank_files {
   std::filesystem::path directory_;
   append_file lines_file_, events_file_;
   std::string lines_, events_;               // not yet written
-  bool goes_on_ = false;                     // what another start has written
-  std::set<std::string, std::less<>> tags_;  // of this start, where it goes on
+  bool goes_on_ = false;                     // another start has written here
+  std::set<std::string, std::less<>> tags_;  // of this start, if it continues a run
   track::hyperparameter_map hyperparameters_;
   std::string failure_;
 };
 
-// Whether a file of this name stays inside of its folder.
+// Whether a file of this name stays inside its folder.
 bool is_inside(std::string_view name);
 
 }  // namespace tutti::track

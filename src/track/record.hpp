@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One thing that a rank has said, on its way to the disk.
+// record: one measurement, text or file of a rank, on its way to the disk.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ struct record {
       said;
 };
 
-// What it takes of the queue's memory.
+// Its share of the queue's memory.
 inline std::size_t bytes_of(const record& r) noexcept {
   struct size_of {
     std::size_t operator()(double) const noexcept { return 0; }

@@ -53,7 +53,7 @@ void record_queue::wait(time_point until, std::chrono::milliseconds linger) {
 std::vector<record> record_queue::take(std::size_t most_bytes) {
   std::vector<record> some;
   const std::lock_guard lock(mutex_);
-  // The other half is for what is said meanwhile.
+  // The other half is for records made meanwhile.
   most_bytes = std::min(most_bytes, bound_bytes_ / 2);
   taken_bytes_ = 0;
   while (!records_.empty() && taken_bytes_ < most_bytes) {

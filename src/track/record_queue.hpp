@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From those who say something to the thread that writes it: bounded memory, nobody waits.
+// record_queue: from threads that make records to the thread that writes them: bounded memory, no thread
+// waits.
 #pragma once
 
 #include "track/record.hpp"
@@ -19,24 +20,24 @@ class record_queue {
 
   record_queue(std::size_t bound_bytes, track::when_full full) : bound_bytes_(bound_bytes), full_(full) {}
 
-  // Takes it, or counts what it dropped for it. After close(): neither. From any thread; the lock is held for
-  // moments.
+  // Takes a record, or counts what it dropped for it; after close() neither. Any thread may call it; the lock
+  // is held for moments.
   void push(record r);
-  void count_dropped() noexcept;  // one that could not even be made
+  void count_dropped() noexcept;  // a record that could not even be made
 
-  // One thread takes. Sleeps until something is there, the queue is closed, or `until`; then for `linger`
-  // more, so that much is written at once, unless there is much already.
+  // For the one thread that takes. Sleeps until there is a record, the queue is closed, or `until`. Then it
+  // waits for `linger` more, so that much is written at once, unless there is much already.
   void wait(time_point until, std::chrono::milliseconds linger);
-  // Some of the oldest, about `most_bytes`, at most half of all; they count as queued until release(). Empty:
-  // there is nothing.
+  // Takes some of the oldest, about `most_bytes`, at most half of all; they count as queued until release().
+  // Empty: there are none.
   std::vector<record> take(std::size_t most_bytes);
   void release() noexcept;
 
-  // Nothing is taken any more; what is in it can still be had.
+  // Takes no more records; those in the queue can still be taken.
   void close() noexcept;
   bool closed() const;
   bool empty() const;
-  std::size_t bytes() const;  // with what was taken last
+  std::size_t bytes() const;  // including those taken last
   bool has_room() const { return 2 * bytes() <= bound_bytes_; }
   std::uint64_t dropped() const;
 
@@ -55,7 +56,7 @@ class record_queue {
   std::size_t taken_bytes_ = 0;
   std::uint64_t dropped_ = 0;
   bool closed_ = false;
-  bool sleeps_ = false;   // until something is there
+  bool sleeps_ = false;   // until there is a record
   bool lingers_ = false;  // until there is much
 };
 

@@ -18,14 +18,14 @@
 namespace tutti::track {
 namespace {
 
-// How long records are collected before they are written together: also the most that a SIGKILL takes away.
+// How long records are collected before they are written together: also the most that a SIGKILL loses.
 constexpr std::chrono::milliseconds linger{50};
 constexpr std::size_t most_at_once_bytes = std::size_t{1} << 20;
 
 }  // namespace
 
 void record_writer::start() {
-  // Signals are the program's own threads'.
+  // Signals are for the program's own threads.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -99,7 +99,7 @@ void record_writer::notify() noexcept {
     try {
       boost::asio::post(timer->get_executor(), [timer] { timer->cancel(); });
     } catch (...) {
-      // No memory: the watcher looks again at its deadline.
+      // No memory: the watcher checks again at its deadline.
     }
   }
 }
@@ -122,13 +122,13 @@ void record_writer::run() noexcept {
     failure_ = make_error_code(errc::system);
     failure_text_ = e.what();
   }
-  // Whoever sees that this log has ended may open its label again.
+  // Once this log is seen to have ended, its label may be opened again.
   files_.reset();
   queue.close();
   {
     const std::lock_guard lock(mutex_);
     opened_ = ended_ = true;
-    // Under the lock: whoever waits may end the process right after.
+    // Under the lock: a waiting thread may end the process right after.
     ended_changed_.notify_all();
   }
   notify();
@@ -154,7 +154,7 @@ void record_writer::record_all() {
   using std::chrono::steady_clock;
   const bool samples = options_.system_metrics.count() > 0;
   process_sampler process;
-  std::optional<gpu_sampler> gpu;  // made when it is first asked: that may take long
+  std::optional<gpu_sampler> gpu;  // made on first use: that may take long
   const auto sample_now = [&] {
     if (!gpu) gpu.emplace(local_rank());
     sample(process, *gpu);

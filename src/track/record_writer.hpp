@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread that writes what one rank says, and how others wait for it without waiting in the kernel.
+// record_writer: the thread that writes one rank's records, and how others wait for it without blocking.
 #pragma once
 
 #include "comm/identity.hpp"
@@ -25,23 +25,23 @@ class console_tee;
 class gpu_sampler;
 class process_sampler;
 
-// Shared by the log and the thread, which nobody joins: a disk that hangs holds up the thread only.
+// Shared by the log and the thread, which is never joined: a disk that hangs holds up the thread only.
 class record_writer : public std::enable_shared_from_this<record_writer> {
  public:
   using time_point = std::chrono::steady_clock::time_point;
 
   record_writer(comm::identity who, track::options o, std::uint64_t number)
       : queue(o.buffer_bytes, o.full), who_(std::move(who)), options_(std::move(o)), number_(number) {}
-  // Once. Throws errc::resources when there is no thread.
+  // Call it once. Throws errc::resources if there is no thread.
   void start();
 
   record_queue queue;
 
-  // Nothing more comes: `state` is "finished" or "closed". What follows is over by `deadline`, if the disk
-  // lets it.
+  // No more records come: `state` is "finished" or "closed". The rest is done by `deadline`, if the disk
+  // allows.
   void close(const char* state, time_point deadline);
 
-  // By any thread.
+  // Any thread may call these.
   bool opened() const;  // or failed to
   bool ended() const;
   track::totals totals() const;
@@ -50,7 +50,7 @@ class record_writer : public std::enable_shared_from_this<record_writer> {
   void rethrow_failure() const;
   const track::options& options() const noexcept { return options_; }
 
-  // A timer that is cancelled whenever something that may be waited for has happened, and by `deadline`. On
+  // A timer that is cancelled whenever something that may be awaited has happened, and by `deadline`. Used on
   // the executor's thread; forget() it before the executor ends.
   using timer_ref = std::shared_ptr<boost::asio::steady_timer>;
   timer_ref watch(boost::asio::any_io_executor executor, time_point deadline);

@@ -57,8 +57,8 @@ bool write_file(const std::filesystem::path& path, const std::string& content) n
 
 }  // namespace
 
-// Two kinds of symbolic links, whose making is atomic also on network file systems: which name an identity
-// has, and, before there is a directory of a name, whose it is. A directory that has no owner is not of a
+// Two kinds of symbolic links, which even network file systems make atomically: which name an identity has,
+// and, before there is a directory of a name, whose it is. A directory without an owner does not belong to a
 // run: its name is taken.
 std::filesystem::path claim_run_directory(const std::filesystem::path& parent, const std::string& identity,
                                           const std::string& wanted) {
@@ -81,7 +81,7 @@ std::filesystem::path claim_run_directory(const std::filesystem::path& parent, c
     }
     if (owner.empty() && ::symlink(identity.c_str(), owner_link.c_str()) != 0) {
       if (errno != EEXIST) fail("make", owner_link, errno);
-      continue;  // of another rank, or of another run: look again
+      continue;  // of another rank, or of another run: check again
     }
     if (::mkdir(made.c_str(), 0777) != 0 && errno != EEXIST) fail("make", made, errno);
     if (::symlink(name.c_str(), link.c_str()) == 0) return made;
@@ -94,7 +94,7 @@ std::filesystem::path claim_run_directory(const std::filesystem::path& parent, c
   }
 }
 
-// A symbolic link names the start that made the run: of several that come at once, one.
+// A symbolic link names the start that made the run: one of several simultaneous ones.
 void check_resume(const std::filesystem::path& parent, const std::string& identity, const std::string& start,
                   track::resume rule, const std::string& id) {
   const std::filesystem::path links = parent / ".tutti", maker = links / ("made-" + identity);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The directory of a run, on which ranks agree without a word to each other: who comes first makes it and
-// leaves symbolic links by its name and by the run's identity, which can be made only once; the others follow
-// them. Works wherever they share the file system.
+// run_directory: ranks agree on the directory of a run without messages. The first one makes it, and leaves
+// symbolic links under its name and the run's identity, which can be made only once; the others follow them.
+// Works wherever they share the file system.
 #pragma once
 
 #include <filesystem>
@@ -10,29 +10,30 @@
 
 namespace tutti::track {
 
-// `identity` is the same on all ranks of the run, and no other's. `wanted`: its name if that is free, else
-// "-2", "-3", ... behind it. Throws tutti::error (errc::system) that names the path.
+// `identity` is the same on all ranks of the run, and differs for all other runs. `wanted` is its name if
+// that is free; otherwise "-2", "-3", ... is appended. Throws tutti::error (errc::system) that names the
+// path.
 std::filesystem::path claim_run_directory(const std::filesystem::path& parent, const std::string& identity,
                                           const std::string& wanted);
 
-// Checks, before it is claimed, whether a run of this identity may be opened. `start` is the same on all ranks
-// that open it together, and differs for each other start. Throws errc::invalid_argument, and errc::system like
-// claim_run_directory.
+// Checks, before it is claimed, whether a run of this identity may be opened. `start` is the same on all
+// ranks that open it together, and differs for each other start. Throws errc::invalid_argument, and
+// errc::system like claim_run_directory.
 void check_resume(const std::filesystem::path& parent, const std::string& identity, const std::string& start,
                   track::resume rule, const std::string& id);
 
 // Local time as a name: "2026-01-31_23-59-59".
 std::string name_of_now();
 
-// Throws errc::invalid_argument for a name that leaves its directory or hides in it.
+// Throws errc::invalid_argument for a name that leaves its directory or is hidden in it.
 void check_run_name(const std::string& name);
 // The same for options::id and options::label, which `what` names; at most 100 bytes, all printable.
 void check_word(const char* what, const std::string& word);
 
-// A file as a whole or not at all, also for who reads meanwhile: written beside, then renamed. False: errno
-// says why.
+// Replaces a file as a whole or not at all, also for concurrent readers: written beside it, then renamed.
+// Returns false with errno.
 bool replace_file(const std::filesystem::path& path, const std::string& content) noexcept;
-// The same, unless there is one already: that is then left, and true returned.
+// The same, unless the file exists: it is then left, and true returned.
 bool create_file_once(const std::filesystem::path& path, const std::string& content,
                       const std::string& writer) noexcept;
 

@@ -106,7 +106,7 @@ std::vector<std::string> command_line() {
 
 std::map<std::string, std::string> environment() {
   std::map<std::string, std::string> all;
-  // As of the start of the process: `environ` may be changed by other threads while it is read.
+  // As of the start of the process: other threads may change `environ` while it is read.
   std::istringstream entries(contents("/proc/self/environ"));
   for (std::string entry; std::getline(entries, entry, '\0');) {
     const std::size_t equals = entry.find('=');
@@ -126,7 +126,7 @@ git_state git_of(const fs::path& directory) {
       if (at == at.parent_path()) break;
       continue;
     }
-    // Of a further working tree, or a submodule: a file that names the directory.
+    // For an additional working tree, or a submodule: a file that names the directory.
     if (fs::is_regular_file(git, code)) {
       const std::string line = first_line(git);
       if (!line.starts_with("gitdir: ")) break;

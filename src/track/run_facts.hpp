@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a process can say of itself, so that a run can be understood, and repeated, later.
+// What a process can say about itself, so that a run can be understood and repeated later.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace tutti::track {
 
 inline constexpr std::string_view removed = "(removed)";
 
-// A process, so that nobody takes another that later has the same number for it.
+// Identifies a process, also after its number has been reused.
 struct process_identity {
   std::string host;
   std::string boot;  // differs for each start of each kernel
@@ -22,10 +22,10 @@ struct process_identity {
   std::uint64_t started_ticks = 0;  // since the boot
 };
 process_identity this_process();
-std::uint64_t started_ticks_of(
-    std::int64_t pid);  // 0: there is no such process, or it has ended and nobody has asked how
+// 0: there is no such process, or it has ended and was not reaped.
+std::uint64_t started_ticks_of(std::int64_t pid);
 
-// Without what could be secret: variables and arguments whose names say so, and passwords in URLs.
+// Without possible secrets: variables and arguments whose names suggest them, and passwords in URLs.
 std::vector<std::string> command_line();
 std::map<std::string, std::string> environment();
 
@@ -33,7 +33,7 @@ bool names_a_secret(std::string_view name);
 std::string without_passwords(std::string_view text);                      // scheme://user:password@host
 std::vector<std::string> without_secrets(std::vector<std::string> words);  // --token=x, --token x
 
-// Of the git checkout around `directory`, read from its files; empty: there is none.
+// The git checkout around `directory`, read from its files; empty if there is none.
 struct git_state {
   std::string revision;
   std::string branch;

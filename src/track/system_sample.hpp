@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process takes of its machine.
+// system_sample: this process's use of its machine.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -17,7 +17,7 @@ struct process_sample {
 class process_sampler {
  public:
   process_sampler();
-  // Two system calls, some microseconds. Nothing: /proc cannot be read.
+  // Two system calls, some microseconds. Empty if /proc cannot be read.
   std::optional<process_sample> take();
 
  private:
@@ -26,7 +26,7 @@ class process_sampler {
   std::chrono::steady_clock::time_point at_;
 };
 
-// Runnable processes of the machine, as of the last minute.
+// Runnable processes of the machine, over the last minute.
 std::optional<double> machine_load();
 
 }  // namespace tutti::track

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The face of tracking: from a user's call to a record in the queue.
+// The public functions of tracking: from a user's call to a record in the queue.
 #include <tutti/track.hpp>
 
 #include "comm/identity.hpp"
@@ -73,7 +73,7 @@ class owner {
     sample_messages();
   }
 
-  // Since the last call; nothing where it is not wanted.
+  // Since the last call; empty if not wanted.
   std::optional<process_sample> sample_process() {
     if (writer->options().system_metrics.count() == 0) return std::nullopt;
     const std::lock_guard lock(process_mutex_);
@@ -81,12 +81,12 @@ class owner {
   }
 
   const std::shared_ptr<record_writer> writer;
-  communicator world;  // empty once finishing, and outside of a communicator; on the loop thread only
+  communicator world;  // empty once finishing, and without a communicator; used on the loop thread only
   const boost::asio::io_context::executor_type executor;
   bool finishing = false;  // likewise
   const bool samples_only;
 
-  // A rank's counters can be read on its loop thread only: along with what it says there.
+  // A rank's counters can be read only on its loop thread: together with the rank's records there.
   void sample_messages() {
     const auto interval = writer->options().system_metrics;
     if (std::this_thread::get_id() != loop_thread_ || interval.count() == 0 || !world) return;
@@ -121,7 +121,8 @@ class owner {
 
 namespace {
 
-// Number of this run on this rank of this communicator, from 0: the same on ranks that open runs in the same order.
+// Number of this run on this rank of this communicator, from 0: the same on ranks that open runs in the same
+// order.
 std::uint64_t number_of_this_run(const comm::identity& who, const std::string& name) {
   static std::mutex mutex;
   static auto& opened =
@@ -137,7 +138,7 @@ struct watched {
   ~watched() { of.forget(timer); }
 };
 
-// Completes when `done` holds, or at the deadline; whether it holds.
+// Completes when `done` returns true, or at the deadline; returns its value.
 task<bool> wait_until(std::shared_ptr<record_writer> r, boost::asio::io_context::executor_type executor,
                       bool (*done)(const record_writer&), steady_clock::time_point deadline) {
   const watched w{*r, r->watch(executor, deadline)};
@@ -155,7 +156,7 @@ task<bool> wait_until(std::shared_ptr<record_writer> r, boost::asio::io_context:
   co_return done(*r);
 }
 
-// Tracking does not end a training: what there is no memory for is counted.
+// Tracking does not end a training: records without memory are counted.
 template <class F>
 void say(const std::shared_ptr<detail::owner>& owner, F said) noexcept {
   if (!owner) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The wire format of Protocol Buffers, as far as TensorBoard's messages need it. By hand, because a second
+// The wire format of Protocol Buffers, as far as TensorBoard's messages need it. Written by hand: a second
 // libprotobuf in a process that has one (as with TensorFlow or ONNX) ends that process at its start.
 #pragma once
 

@@ -23,8 +23,10 @@ namespace {
 
 double in_seconds(clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-// What ranks say at the start of each uneven step: the sum over the ranks tells how to weigh, and whether
-// anybody has batches left.
+// What ranks reduce at the start of each uneven step: (weight, 1), or (0, 0) without batches. The sum tells
+// the weights, and whether any rank has batches left. It is read only after the buckets, so it costs no wait.
+// A rank without batches adds zeros and gets the average like the others. So its replica stays the same, and
+// no final broadcast is needed.
 struct step_header {
   std::array<double, 2> weight_and_active{};
   double weight() const { return weight_and_active[0]; }
@@ -45,8 +47,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
         options(std::move(o)),
         buckets(std::move(g), options.first_bucket_bytes, options.bucket_bytes) {}
 
-  // On the loop thread. Starts every bucket whose turn it is. What keeps one from being started ends the
-  // step.
+  // Starts every bucket whose turn it is, on the loop thread. A bucket that cannot be started ends the step.
   void launch() noexcept {
     if (failed || trouble) return;
     try {
@@ -71,7 +72,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     header_sum = start(world.all_reduce(header.weight_and_active, tutti::sum));
   }
 
-  // All bucket tasks, and the header's sum.
+  // Waits for all bucket tasks, and the header's sum.
   task<> finish() {
     if (trouble) std::rethrow_exception(trouble);
     co_await reductions->join();
@@ -80,7 +81,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
     if (options.uneven) {
       const double sum_of_weights = header.weight();
       factor = options.sum || sum_of_weights <= 0 ? 1 : 1 / sum_of_weights;
-      // Hooks average over all ranks, also over those that had nothing.
+      // Hooks average over all ranks, including those without batches.
       if (options.hook) factor *= world.size();
     } else if (options.hook && options.sum) {
       factor = world.size();
@@ -112,7 +113,7 @@ struct data_parallel::state : std::enable_shared_from_this<state> {
   request header_sum;
   std::size_t next = 0;  // the first bucket that has not started
   bool begun = false;
-  double scale = 1;  // what this rank's gradients are multiplied by before they travel
+  double scale = 1;  // factor of this rank's gradients before they are sent
   clock::time_point first_start, last_end;
   averaging_times times;
 };

@@ -43,7 +43,7 @@ gradient_bucket bucket::view(std::size_t index) const noexcept {
 }
 
 bool bucket::count() noexcept {
-  // Releases what this gradient's thread has written, and the last acquires what all others have.
+  // Releases what this gradient's thread has written; the last acquires what all others have.
   if (missing_.fetch_sub(1, std::memory_order_acq_rel) != 1) return false;
   pack();
   complete_.store(true, std::memory_order_release);
@@ -84,7 +84,7 @@ gradient_buckets::gradient_buckets(std::vector<gradient_view> gradients, std::si
     const std::size_t limit = buckets_.empty() ? first_bytes : bytes;
     std::size_t begin = end, size = 0;
     while (begin > 0 && (begin == end || size < limit)) size += gradients[--begin].values.size_bytes();
-    // In the order of registration: those that lie together in memory are reduced where they are.
+    // In the order of registration: gradients that are adjacent in memory are reduced in place.
     buckets_.emplace_back(std::vector<gradient_view>(gradients.begin() + static_cast<std::ptrdiff_t>(begin),
                                                      gradients.begin() + static_cast<std::ptrdiff_t>(end)));
     for (std::size_t i = begin; i < end; ++i) bucket_of_[i] = buckets_.size() - 1;

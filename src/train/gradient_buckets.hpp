@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which gradients travel together, and which of them are complete.
+// gradient_buckets: which gradients are averaged together, and which are complete.
 #pragma once
 
 #include <atomic>
@@ -24,10 +24,10 @@ class bucket {
   gradient_bucket view(std::size_t index) const noexcept;
   bool is_in_place() const noexcept { return packed_.empty(); }
 
-  // One gradient more is complete: true for the last of them. By any thread.
+  // Counts one more complete gradient; returns true for the last. Any thread may call it.
   bool count() noexcept;
   bool is_complete() const noexcept { return complete_.load(std::memory_order_acquire); }
-  // From the gradients' own memory, by whichever thread completes the bucket; and back, times `factor`.
+  // Packs from the gradients' own memory, on the thread that completes the bucket; and back, times `factor`.
   void pack() noexcept;
   void unpack(float factor) noexcept;
   void multiply(float factor) noexcept;
@@ -45,13 +45,14 @@ class bucket {
 
 class gradient_buckets {
  public:
-  // From the last gradient to the first. Throws errc::invalid_argument.
+  // Makes buckets from the last gradient to the first. Throws errc::invalid_argument.
   gradient_buckets(std::vector<gradient_view> gradients, std::size_t first_bytes, std::size_t bytes);
 
   std::size_t size() const noexcept { return buckets_.size(); }
   std::size_t bytes() const noexcept { return bytes_; }
   bucket& operator[](std::size_t i) noexcept { return buckets_[i]; }
-  // Gradient i is complete: true when its bucket is, too. By any thread. Throws errc::invalid_argument.
+  // Marks gradient i complete; returns true if its bucket now is, too. Any thread may call it. Throws
+  // errc::invalid_argument.
   bool mark(std::size_t i);
   void complete_all();
   void clear() noexcept;
@@ -64,7 +65,7 @@ class gradient_buckets {
   std::size_t bytes_ = 0;
 };
 
-// Equal where the same buckets are made. Throws errc::invalid_argument.
+// Equal for equal buckets. Throws errc::invalid_argument.
 std::uint64_t layout_of(std::span<const gradient_view> gradients, std::size_t first_bytes, std::size_t bytes);
 
 }  // namespace tutti::train

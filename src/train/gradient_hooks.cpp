@@ -33,7 +33,7 @@ class compressed final : public gradient_hook {
 
  private:
   std::map<std::size_t, shared_vector<Half>>
-      memory_;  // of each bucket; a node does not move when others come
+      memory_;  // of each bucket; a node does not move when others are added
 };
 
 // What one bucket keeps from step to step.
@@ -41,14 +41,14 @@ struct thin_bucket {
   struct matrix {
     std::span<float> values;
     std::size_t rows = 0, columns = 0;
-    std::size_t left = 0;  // where its factors begin
+    std::size_t left = 0;  // the start of its factors
     std::size_t right = 0;
     std::vector<float> error;
   };
   std::vector<matrix> matrices;
-  std::vector<std::span<float>> exact;  // what is not approximated
-  std::size_t lefts = 0;                // elements of all left factors; behind them, what is exact
-  shared_vector<float> first, right;    // what travels first, and then
+  std::vector<std::span<float>> exact;  // not approximated
+  std::size_t lefts = 0;                // elements of all left factors; the exact part follows
+  shared_vector<float> first, right;    // what is reduced first, and second
   std::uint64_t steps = 0;
 };
 
@@ -75,7 +75,7 @@ class low_rank final : public gradient_hook {
   }
 
  private:
-  // Where things lie; the gradients themselves may be elsewhere in each step.
+  // Computes the layout; the gradients themselves may be elsewhere in each step.
   void lay_out(thin_bucket& b, const gradient_bucket& bucket) const {
     const bool first_time = b.first.empty();
     std::size_t lefts = 0, rights = 0, others = 0, m = 0;

@@ -9,7 +9,7 @@
 namespace tutti::train {
 namespace {
 
-// In eight sums, so that it is vectorised without leave to reorder.
+// In eight sums, so that the compiler may vectorise it without reordering.
 float dot(const float* a, const float* b, std::size_t n) {
   std::array<float, 8> sums{};
   std::size_t i = 0;
@@ -58,8 +58,8 @@ void orthonormalise(std::span<float> factor, std::size_t rank, std::uint64_t see
   random_bits bits(seed);
   for (std::size_t k = 0; k < rank; ++k) {
     float* const column = factor.data() + k * n;
-    // At most a few times: a random column depends on the others only where there are as many as elements,
-    // and then stays zero.
+    // A few times at most. A random column depends on the others only if there are as many as elements; it
+    // then stays zero.
     for (int attempt = 0; attempt < 3; ++attempt) {
       const float before = std::sqrt(dot(column, column, n));
       // Twice, because once leaves the rounding errors of a difference of nearly equal vectors.
@@ -71,7 +71,7 @@ void orthonormalise(std::span<float> factor, std::size_t rank, std::uint64_t see
         for (std::size_t i = 0; i < n; ++i) column[i] /= length;
         break;
       }
-      if (!std::isfinite(before)) break;  // stays what it is, so that it is seen
+      if (!std::isfinite(before)) break;  // stays as it is, so that it is noticed
       for (std::size_t i = 0; i < n; ++i)
         column[i] = attempt == 2 ? 0.0F : static_cast<float>(2 * bits.uniform() - 1);
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A matrix as the product of two thin ones, in the steps between which ranks average.
+// A matrix as the product of two thin ones, in steps between which ranks average.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 
 namespace tutti::train {
 
-// `m` has rows x columns elements, row by row. A thin factor is kept by its columns, one behind the other:
+// `m` has rows x columns elements, row by row. A thin factor is stored by its columns, one behind the other:
 // `left` has rank columns of `rows` elements, `right` rank columns of `columns` elements.
 
 // left = m * right
@@ -20,8 +20,8 @@ void multiply_transposed(std::span<const float> m, std::size_t rows, std::span<c
 // m = left * transposed right
 void expand(std::span<const float> left, std::span<const float> right, std::size_t rank, std::size_t rows,
             std::span<float> m);
-// Columns of length 1 that are orthogonal to each other; those that depend on the ones before are taken from
-// `seed`.
+// Makes the columns orthogonal and of length 1. Columns that depend on earlier ones are replaced by random
+// ones from `seed`.
 void orthonormalise(std::span<float> factor, std::size_t rank, std::uint64_t seed);
 
 }  // namespace tutti::train

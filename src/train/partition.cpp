@@ -30,7 +30,7 @@ std::vector<sample_index> shuffled(std::size_t samples, std::uint64_t seed) {
 
 data_partitioner::data_partitioner(std::size_t samples, std::span<const double> fractions, std::uint64_t seed)
     : order_(shuffled(samples, seed)) {
-  // Tenths do not add up to one exactly.
+  // Tenths do not add up to exactly one.
   constexpr double nearly = 1e-9;
   double sum = 0;
   for (const double fraction : fractions) {

@@ -11,7 +11,7 @@
 
 namespace tutti {
 
-// FNV-1a, by words of eight bytes: by bytes it takes longer than the step whose result it checks.
+// FNV-1a, by words of eight bytes: byte by byte it takes longer than the step whose result it checks.
 std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) noexcept {
   constexpr std::uint64_t prime = 0x100000001b3U;
   std::uint64_t hash = before;
@@ -40,7 +40,7 @@ task<replica_check> compare_hashes(communicator c, std::uint64_t hash) {
   co_await c.all_gather(check.hash, all);
   std::map<std::uint64_t, int> times;
   for (const std::uint64_t of_rank : all) ++times[of_rank];
-  // Of as many times the first rank's, so that all ranks say the same.
+  // Ties go to the first rank's hash, so that all ranks agree.
   std::uint64_t most = all.front();
   for (const std::uint64_t of_rank : all)
     if (times[of_rank] > times[most]) most = of_rank;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// An emulated device: streams, events, words and gates as a GPU has them, carried out by threads of this
-// process. For programs on machines without a GPU, and for tests: it can be slow, reorder what may be
+// The emulated device: streams, events, words and gates as a GPU has them, executed by threads of this
+// process. For programs on machines without a GPU, and for tests: it can be slow, reorder whatever may be
 // reordered, and fail on demand.
 #pragma once
 
@@ -22,25 +22,31 @@ class runtime;
 
 namespace emulated {
 
+// How an emulated device behaves.
 struct options {
   options() noexcept {}
+  // Size of the device's memory.
   std::size_t memory_bytes = std::size_t{256} << 20;
-  int workers = 2;                     // threads; kernels of different streams run on them at a time
-  std::chrono::microseconds delay{0};  // before every piece of work
-  std::uint64_t adversary =
-      0;                      // not 0: a seed; streams take turns and pause as is worst, within what is legal
-  std::uint64_t fail_at = 0;  // not 0: the n-th copy, fill or kernel fails, and with it the device
-  bool timeline = true;       // as capabilities has them
+  // Threads; kernels of different streams run on them at the same time.
+  int workers = 2;
+  // Delay before each piece of work.
+  std::chrono::microseconds delay{0};
+  // If not 0, a seed: streams take turns and pause in the worst legal order.
+  std::uint64_t adversary = 0;
+  // If not 0, the n-th copy, fill or kernel fails, and the device with it.
+  std::uint64_t fail_at = 0;
+  // The next four switch the capabilities of the same names.
+  bool timeline = true;
   bool host_call = true;
   bool gate = true;
   bool kernels = true;
 };
 
-// What an access of the emulated device throws: an address that is not allocated, memory of the host's that
-// is not pinned. The device has failed then, as a GPU would.
+// An access to device memory from a kernel. It throws for an address that is not allocated, and for host
+// memory that is not pinned. The device has then failed, as a GPU would.
 class access;
 
-// An emulated device, which the ranks of one process may share as they would a GPU. Thread-safe.
+// An emulated device, which the ranks of one process may share like a GPU. Thread-safe.
 class emulated_device {
  public:
   explicit emulated_device(options how = options());
@@ -48,12 +54,15 @@ class emulated_device {
   emulated_device& operator=(const emulated_device&) = delete;
   ~emulated_device();
 
-  // From now on: the n-th piece of work from here fails.
+  // Makes the n-th piece of work from now on fail.
   void fail_after(std::uint64_t n, std::string why = "injected fault");
+  // Whether the device has failed.
   bool failed() const noexcept;
-  std::uint64_t executed() const noexcept;   // pieces of work
-  std::size_t allocations() const noexcept;  // that are live, of device memory
-  // While it is true, nothing begins: what is enqueued stays pending.
+  // Pieces of work executed.
+  std::uint64_t executed() const noexcept;
+  // Live allocations of device memory.
+  std::size_t allocations() const noexcept;
+  // While paused, nothing starts: enqueued work stays pending.
   void pause(bool on) noexcept;
 
   struct impl;
@@ -63,8 +72,8 @@ class emulated_device {
   std::unique_ptr<impl> impl_;
 };
 
-// The emulated device that stands for device `ordinal` of this process; made on first use, with `options`
-// from then.
+// Returns the emulated device that stands for device `ordinal` of this process. It is made on first use, with
+// default `options`.
 std::shared_ptr<emulated_device> default_device(int ordinal = 0);
 
 using chip [[deprecated("write emulated_device")]] = emulated_device;
@@ -72,16 +81,16 @@ using chip [[deprecated("write emulated_device")]] = emulated_device;
   return default_device(ordinal);
 }
 
-// The device on the loop of a communicator or a runtime. An emulated device is closed with the last device on
-// it.
+// Opens the device on the loop of a communicator or a runtime. An emulated device is closed with the last
+// device on it.
 gpu::device open(const communicator& of, std::shared_ptr<emulated_device> on = default_device());
 gpu::device open(runtime& rt, std::shared_ptr<emulated_device> on = default_device());
 
-// What a kernel sees: memory of the device behind its addresses.
+// A kernel's view of device memory.
 class access {
  public:
   explicit access(const emulated_device::impl& on) noexcept : device_(on) {}
-  // Elements that the kernel may touch.
+  // Returns the elements at an address that the kernel may touch.
   template <class T>
   T* at(gpu::device_span<T> s) const {
     return static_cast<T*>(const_cast<void*>(find(s.data(), s.bytes())));
@@ -96,12 +105,13 @@ class access {
   const emulated_device::impl& device_;
 };
 
-// A kernel of the program's own: f(access) runs on a thread of the emulated device when the stream gets to
-// it. It is copied; buffers that it uses must live until then. errc::invalid_argument for a stream of another
-// kind of device.
+// Enqueues a kernel of the program: f(access) runs on a thread of the emulated device when the stream reaches
+// it.
+// Buffers: `f` is copied; buffers that it uses must live until it has run.
+// Errors: throws errc::invalid_argument for a stream of another kind of device.
 void launch(const gpu::stream& in, std::function<void(access)> f);
 
-// A stream is being captured: for tests of what depends on that.
+// Marks a stream as being captured, for tests of code that depends on it.
 void set_capturing(const gpu::stream& s, bool on);
 
 }  // namespace emulated

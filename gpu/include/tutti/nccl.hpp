@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NCCL, by which collectives on memory of CUDA devices go where it can serve them (tutti/gpu/open.hpp): whether it
-// is there, and what it has beyond tutti's operations. libnccl is opened at run time (2.18 or later).
+// NCCL, which serves collectives on CUDA memory where it can (tutti/gpu/open.hpp): availability, and features
+// beyond tutti's operations. libnccl is opened at run time (2.18 or later).
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -14,20 +14,22 @@
 
 namespace tutti::nccl {
 
-// Why NCCL cannot be used; empty: it can. (Whether it works with the GPUs here shows in the first collective.)
+// Says why NCCL cannot be used; empty if it can. (Whether it works with the GPUs here shows in the first
+// collective.)
 std::string why_not();
-// 22809 for 2.28.9; 0 without.
+// NCCL's version: 22809 for 2.28.9; 0 without NCCL.
 int version() noexcept;
 
-// Messages of one rank that begin together, so that rings and exchanges need no order among them.
+// Messages of one rank that start together, so that rings and exchanges need no order among them.
 class batch {
  public:
+  // Adds a send.
   template <gpu::DeviceMemory B>
   batch& send(const B& data, int dest) {
     parts_.push_back({true, gpu::detail::view_of(data), dest});
     return *this;
   }
-  // Takes exactly what is sent.
+  // Adds a receive. Its count must equal that of the send.
   template <gpu::WritableDeviceMemory B>
   batch& recv(const B& data, int source) {
     parts_.push_back({false, gpu::detail::view_of(data), source});
@@ -44,14 +46,15 @@ class batch {
   std::vector<part> parts_;
 };
 
-// Moves the messages of all ranks by NCCL, without the host. A collective, in order with the others on `on`: every
-// rank calls it, with an empty batch where it has no message. Completes when this rank's messages have been moved. A
-// message that nobody receives keeps it waiting until its deadline. Errors: errc::not_supported where NCCL cannot be
-// used on all ranks (gpu::backend_for says why).
+// Exchanges the messages of all ranks by NCCL, without the host. A collective, in order with the others on
+// `on`. Every rank calls it, with an empty batch if it has no message.
+// Completes: when this rank's messages have been moved. A message that no rank receives keeps it waiting
+// until its deadline.
+// Errors: errc::not_supported if NCCL cannot be used on all ranks (gpu::backend_for says why).
 operation<> exchange(const tutti::communicator& on, batch messages, const tutti::detail::on_stream& after);
 
-// Memory that NCCL knows: collectives on registered buffers of all ranks go without copies, where NCCL can.
-// Ends with the last handle, on the submit thread.
+// Memory registered with NCCL. Collectives on registered buffers of all ranks avoid copies where NCCL can.
+// The registration ends with its last handle, on the submit thread.
 class registration {
  public:
   registration() noexcept = default;
@@ -67,13 +70,15 @@ task<registration> register_view(tutti::communicator on, gpu::detail::view memor
 task<std::pair<registration, void*>> allocate_bytes(tutti::communicator on, std::size_t bytes);
 }  // namespace detail
 
-// For the collectives of `on`. Every rank of `on` calls it: NCCL is connected, where it was not yet. Errors:
-// errc::not_supported before NCCL 2.19, and where it cannot be used.
+// Registers memory for the collectives of `on`. Every rank of `on` calls it. Connects NCCL if it is not yet
+// connected.
+// Errors: errc::not_supported before NCCL 2.19, and if NCCL cannot be used.
 template <gpu::DeviceMemory B>
 task<registration> register_memory(const tutti::communicator& on, const B& memory) {
   return detail::register_view(on, gpu::detail::view_of(memory));
 }
-// Memory as NCCL likes it best (ncclMemAlloc), on this rank's device; a span of T, until the last handle goes.
+// Allocates memory by ncclMemAlloc, which NCCL uses best, on this rank's device: a span of `size` elements of
+// T. It is freed with the last handle.
 template <class T>
 task<std::pair<registration, gpu::device_span<T>>> allocate(tutti::communicator on, std::size_t size) {
   auto made = co_await detail::allocate_bytes(std::move(on), size * sizeof(T));

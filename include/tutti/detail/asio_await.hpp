@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Awaiting an Asio operation (what `async_xxx(..., boost::asio::deferred)` returns) inside a tutti::task.
+// Awaits an Asio operation (the result of `async_xxx(..., boost::asio::deferred)`) inside a tutti::task.
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
@@ -24,7 +24,7 @@ namespace tutti::detail {
 
 namespace asio = boost::asio;
 
-// Types that a compiler's own co_await rules accept; those are left alone.
+// Types that co_await accepts by itself; these are left alone.
 template <class A>
 concept directly_awaitable = requires(A&& a) { std::forward<A>(a).operator co_await(); } ||
                              requires(A&& a) { operator co_await(std::forward<A>(a)); } || requires(A& a) {
@@ -34,7 +34,8 @@ concept directly_awaitable = requires(A&& a) { std::forward<A>(a).operator co_aw
 template <class A>
 concept asio_operation = !directly_awaitable<A> && asio::is_async_operation<std::remove_cvref_t<A>>::value;
 
-// What an Asio completion signature gives: a leading error_code or exception_ptr throws, the rest are values.
+// The result of an Asio completion signature: a leading error_code or exception_ptr is thrown, the rest are
+// values.
 template <class Signature>
 struct asio_result;
 
@@ -75,18 +76,18 @@ struct asio_result<void(Values...)> {
   }
 };
 
-// resume_bounded from a handler of Asio's, with a look at how long it keeps the loop thread.
+// resume_bounded from a handler of Asio. Also measures how long the coroutine keeps the loop thread.
 void resume_from_asio(std::coroutine_handle<> h);
 
-// What a pending Asio operation is cancelled through. It lives as long as the operation's handler, which may
-// outlive the awaiting coroutine: composed operations keep their state in it.
+// Cancels a pending Asio operation. Lives as long as the operation's handler, which may outlive the awaiting
+// coroutine: composed operations keep their state in it.
 class asio_stop {
  public:
   static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
   static void operator delete(void* memory, std::size_t bytes) noexcept { release_frame(memory, bytes); }
 
   asio::cancellation_slot slot() noexcept { return signal_.slot(); }
-  // The handler may be called, and let go of this, meanwhile.
+  // The handler may be called meanwhile and release this object.
   void emit() {
     ++users_;
     signal_.emit(asio::cancellation_type::all);
@@ -101,11 +102,11 @@ class asio_stop {
   int users_ = 1;
 };
 
-// Holds the operation, the result and the waiting coroutine in the awaiting frame. Destroying the frame while
-// the Asio operation is pending is safe: the handler finds that its awaiter has gone and does nothing; the
-// Asio operation itself ends with its I/O object, as Asio's rules have it. When the coroutine's scope is
-// stopped, the operation is cancelled through its cancellation slot (all types) and its handler says how it
-// ended.
+// Holds the operation, the result and the waiting coroutine in the awaiting frame. The frame may be destroyed
+// while the Asio operation is pending: the handler finds no awaiter and does nothing. The Asio operation
+// itself ends with its I/O object, as Asio's rules say.
+// Cancellation: stopping the coroutine's scope cancels the operation through its cancellation slot (all
+// types). The handler then reports how it ended.
 template <class Operation>
 class asio_awaiter : stop_node {
   using signature = typename asio::completion_signature_of<Operation>::type;
@@ -115,7 +116,7 @@ class asio_awaiter : stop_node {
     using cancellation_slot_type = asio::cancellation_slot;
 
     asio_awaiter* owner;
-    asio_stop* cancel;  // null: in no scope
+    asio_stop* cancel;  // null outside a scope
     handler(asio_awaiter* o, asio_stop* c) noexcept : owner(o), cancel(c) { o->handler_ = this; }
     handler(handler&& other) noexcept
         : owner(std::exchange(other.owner, nullptr)), cancel(std::exchange(other.cancel, nullptr)) {
@@ -135,7 +136,7 @@ class asio_awaiter : stop_node {
       if (o == nullptr) return;
       o->handler_ = nullptr;
       o->values_.emplace(std::forward<Values>(values)...);
-      if (o->initiating_) return;  // completed inside its own initiation: await_suspend goes on
+      if (o->initiating_) return;  // completed inside its own initiation: await_suspend continues
       resume_from_asio(o->waiting_);
     }
   };

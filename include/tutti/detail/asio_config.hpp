@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How Asio is compiled: the library and its users must agree, for they share Asio's inline code. Included
-// before Asio.
+// How Asio is compiled. The library and its users must agree, because they share Asio's inline code. Include
+// it before Asio.
 #pragma once
 
-// Blocks that a thread keeps for the next operations. Two, Asio's own number, are too few where several
+// Number of blocks that a thread keeps for its next operations. Asio's default of two is too few when several
 // operations of a rank are in flight: each would allocate.
 #ifndef BOOST_ASIO_RECYCLING_ALLOCATOR_CACHE_SIZE
 #define BOOST_ASIO_RECYCLING_ALLOCATOR_CACHE_SIZE 8

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The branches of when_all and when_any: each awaits one thing and keeps its result or its exception.
+// The branches of when_all and when_any. Each awaits one awaitable and keeps its result or exception.
 #pragma once
 
 #include <tutti/detail/stop_scope.hpp>
@@ -24,19 +24,19 @@ decltype(auto) awaiter_of(A&& a) {
   }
 }
 
-// As a branch awaits it, Asio operations included.
+// The result of awaiting A in a branch, also for Asio operations.
 template <class A>
 using await_result_t =
     decltype(awaiter_of(std::declval<task_promise_base&>().await_transform(std::declval<A>()))
                  .await_resume());
 
-// Who waits for branches.
+// Counts the branches that have not ended, and knows the coroutine that waits for them.
 struct join_counter {
   std::size_t left = 0;
   std::coroutine_handle<> parent;
-  // Called with the index of a branch that has ended.
+  // Called with the index of each branch that ends.
   void (*on_end)(join_counter&, std::size_t index) noexcept = nullptr;
-  // The last one to arrive resumes the parent.
+  // Reports the end of a branch. The last one resumes the parent.
   void arrive(std::size_t index) {
     if (on_end != nullptr) on_end(*this, index);
     if (--left == 0 && parent) resume_bounded(parent);
@@ -46,7 +46,7 @@ struct join_counter {
 template <class T>
 using slot_of = std::optional<std::conditional_t<std::is_void_v<T>, std::monostate, T>>;
 
-// One branch: awaits its part and keeps the result or the exception.
+// One branch: awaits its awaitable and keeps the result or the exception.
 template <class A>
 class join_branch {
  public:

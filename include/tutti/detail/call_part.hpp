@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What calls have beside those on memory of the host that the program keeps: of memory of devices, of tensors. And what
-// tutti::gpu keeps with communicators.
+// The extra data of calls on device memory and on tensors, and the data that tutti::gpu attaches to
+// communicators.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -35,7 +35,8 @@ class communicator_ref;
 class call_part;
 class operation_state;
 
-// Counted. One word, which costs calls on memory of the host a comparison.
+// A counted reference to a call_part. It has the size of a pointer; calls on host memory pay one comparison
+// for it.
 class part_ref {
  public:
   part_ref() noexcept = default;
@@ -60,14 +61,14 @@ class part_ref {
   call_part* part_ = nullptr;
 };
 
-// Of a call on memory of a device: the stream that it comes after, and what carries it out. Of one on tensors: the
-// tensors, which it keeps.
+// The extra part of a call. For device memory: the stream that the operation follows, and the code that
+// carries it out. For tensors: the tensors, which it keeps alive.
 class call_part {
  public:
   explicit call_part(bool on_device = true) noexcept : on_device_(on_device) {}
   virtual ~call_part() = default;
   bool on_device() const noexcept { return on_device_; }
-  // Why the call is invalid, or empty.
+  // Says why the call is invalid; empty if it is valid.
   virtual std::string bad_argument(const call&) const { return {}; }
   static void* operator new(std::size_t bytes) { return allocate_frame(bytes); }
   static void operator delete(void* part, std::size_t bytes) noexcept { release_frame(part, bytes); }
@@ -78,35 +79,34 @@ class call_part {
   const bool on_device_;
 };
 
-// Of a call of a communicator.
+// The part of a call on a communicator.
 class communicator_part : public call_part {
  public:
-  // Carries the operation out: done when the device has passed it. Destroying the frame ends it.
+  // Carries out the operation. Completes when the device has finished it. Destroying the frame ends it.
   virtual task<void> execute(operation_state& op) = 0;
-  // For another operation that runs beside this one.
+  // Makes an equal part for another operation beside this one.
   virtual part_ref again() const = 0;
 };
 
-// Of a call of family::stream, which has no communicator.
+// The part of a call of family::stream, which has no communicator.
 class stream_part : public call_part {
  public:
-  // As operation_state has them.
+  // The functions of the same names of operation_state call these.
   virtual bool start(operation_state& op) = 0;
   virtual void stop(operation_state& op, errc why, const std::string& text) noexcept = 0;
   virtual void abandon(void* running) noexcept = 0;
   virtual boost::asio::io_context::executor_type executor() const noexcept = 0;
 };
 
-// The last argument of operations on memory of devices: the stream that the operation comes after, and the place
-// that it is called from.
+// The last argument of operations on device memory: the stream that the operation follows, and the call site.
 struct on_stream {
   on_stream(const gpu::stream& s, call_site w = call_site::current()) noexcept : after(s), where(w) {}
   on_stream(call_site) = delete;  // memory of a device needs a stream: name it last
-  const gpu::stream& after;       // until the operation is made
+  const gpu::stream& after;       // needed until the operation is made
   call_site where;
 };
 
-// gpu::stream and what derives from it.
+// gpu::stream and types derived from it.
 template <class S>
 concept Stream = std::is_convertible_v<const S&, on_stream>;
 
@@ -116,20 +116,20 @@ using origin_of = std::conditional_t<device_memory<B>, on_stream, call_site>;
 inline call_site place_of(const call_site& where) noexcept { return where; }
 inline call_site place_of(const on_stream& from) noexcept { return from.where; }
 
-// What tutti::gpu keeps with a communicator until its last handle goes, and with a world until the last of its
-// communicators goes; either until the runtime ends.
+// Data that tutti::gpu attaches to a communicator or a world. It lives until the last handle of the
+// communicator is destroyed, or the last communicator of the world, or the runtime ends.
 class device_side {
  public:
   virtual ~device_side() = default;
 };
-// Of a communicator that is not empty.
+// Requires a communicator that is not empty.
 std::shared_ptr<device_side>& device_side_of(const communicator& c) noexcept;
 std::shared_ptr<device_side>& device_side_of_world(const communicator& c) noexcept;
 
-// What is behind the handle, also an empty one: for calls that are not made by its verbs.
+// The state behind a handle, also behind an empty one: for calls not made by its member functions.
 communicator_ref reference_to(const communicator& c) noexcept;
 
-// Which communicator it is: the same on all its ranks, different for all others.
+// Identifies a communicator: the same on all its ranks, different from all others.
 struct communicator_number {
   std::uint64_t world = 0;
   std::uint32_t within = 0;
@@ -137,17 +137,17 @@ struct communicator_number {
 communicator_number number_of(const communicator& c) noexcept;
 const std::vector<int>& world_ranks_of(const communicator& c) noexcept;
 
-// Fails it on all ranks.
+// Fails the communicator on all ranks.
 void fail(const communicator& c, errc why, const std::string& text) noexcept;
-// errc::success: it has not failed.
+// Why a communicator has failed; errc::success if it has not.
 struct communicator_failure {
   errc why = errc::success;
   std::string text;
 };
 communicator_failure failure_of(const communicator& c);
 
-// A communicator of the same ranks for the library's own messages, made without a word to the others. It fails with
-// `c`. `which`: 0 to 6; each once, the same on all ranks.
+// Makes a communicator of the same ranks for the library's own messages, without communication. It fails
+// together with `c`. `which` is 0 to 6; use each number once, the same on all ranks.
 communicator beside(const communicator& c, int which);
 
 }  // namespace detail

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A time at which a scope is stopped.
+// deadline: a time at which a scope is stopped.
 #pragma once
 
 #include <tutti/detail/stop_scope.hpp>
@@ -10,16 +10,16 @@
 
 namespace tutti::detail {
 
-// `d` in the clock's unit. What is too long for that becomes the longest duration.
+// Converts `d` to the clock's unit. A duration that is too long becomes the longest one.
 template <class Rep, class Period>
 constexpr std::chrono::steady_clock::duration saturated(std::chrono::duration<Rep, Period> d) noexcept {
   using target = std::chrono::steady_clock::duration;
   const std::chrono::duration<long double, target::period> wide(d);
-  if (!(wide < target::max())) return target::max();  // nor is what is no number
+  if (!(wide < target::max())) return target::max();  // also for NaN
   if (wide <= target::min()) return target::min();
   return std::chrono::duration_cast<target>(d);
 }
-// `d` after `t`; the end of time, which never comes, where the clock cannot say it.
+// Returns `t` plus `d`, or the largest time point, which never comes, if the clock cannot represent the sum.
 template <class Rep, class Period>
 constexpr std::chrono::steady_clock::time_point after(std::chrono::steady_clock::time_point t,
                                                       std::chrono::duration<Rep, Period> d) noexcept {
@@ -28,13 +28,14 @@ constexpr std::chrono::steady_clock::time_point after(std::chrono::steady_clock:
   return by > by.zero() && t > time_point::max() - by ? time_point::max() : t + by;
 }
 
-// The time by which this thread's runtime goes: steady_clock's, but in a simulation; without a runtime,
-// steady_clock's.
+// The time of this thread's runtime: that of steady_clock, or virtual time in a simulation. Without a
+// runtime, that of steady_clock.
 std::chrono::steady_clock::time_point loop_time() noexcept;
 
-// Stops `scope` with errc::timed_out at `when`, unless it is destroyed before. `asked`: the time that the
-// user gave, for the text; nothing where it was a point in time. On the loop of this thread's runtime, which
-// it keeps going; throws errc::wrong_thread where there is none.
+// Stops `scope` with errc::timed_out at `when`, unless it is destroyed first. It uses the loop of this
+// thread's runtime and keeps it running. `asked` is the duration that the user gave, for the error text;
+// empty if the user gave a time point.
+// Errors: throws errc::wrong_thread on a thread without a runtime.
 class deadline {
  public:
   deadline(stop_scope& scope, std::chrono::steady_clock::time_point when,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How coroutines are resumed: nested a bounded number of calls deep, then from a list.
+// How coroutines are resumed: by nested calls up to a fixed depth, then from a list.
 //
-// Symmetric transfer needs a tail call, which g++ makes neither at -O0 nor under AddressSanitizer: a long
-// chain of awaits then overflows the stack. Here a child is resumed by an ordinary call from its parent's
-// await_suspend (which answers false when the child finished at once), and past `depth_limit` calls the
-// handle goes to a list that the outermost call works off. Stack use is bounded whatever the length or the
-// depth of the chain.
+// Symmetric transfer needs a tail call, which g++ makes neither at -O0 nor under AddressSanitizer. A long
+// chain of awaits would overflow the stack. So the parent's await_suspend resumes the child by an ordinary
+// call, and returns false if the child finished at once. Beyond `depth_limit` nested calls the handle goes to
+// a list, which the outermost call resumes. Stack use is therefore bounded for chains of any length and
+// depth.
 #pragma once
 
 #include <coroutine>
@@ -19,19 +19,19 @@ namespace tutti::detail {
 struct flow {
   static constexpr unsigned depth_limit = 48;
 
-  const void* starting = nullptr;  // the promise being run inline by its parent's await_suspend
+  const void* starting = nullptr;  // the promise whose coroutine its parent's await_suspend is running
   unsigned depth = 0;
   std::vector<std::coroutine_handle<>>* deferred = nullptr;
 };
 
-// This thread's flow. One per thread: coroutines that resume each other are on one thread.
+// The flow of this thread. One per thread suffices: coroutines that resume each other run on one thread.
 inline flow& this_flow() noexcept {
   static constinit thread_local flow instance;
   return instance;
 }
 
-// Puts `h` on the list of those that wait for the outermost call of this thread. False: there is no memory
-// for that, and it is to be resumed here, however deep.
+// Puts `h` on this thread's list for the outermost call. Returns false if there is no memory for it: the
+// caller then resumes `h` at any depth.
 bool defer(flow& f, std::coroutine_handle<> h) noexcept;
 
 inline void run_deferred(flow& f) {
@@ -42,8 +42,8 @@ inline void run_deferred(flow& f) {
   }
 }
 
-// Resumes `h`, now or, when this thread is many calls deep already, as soon as it is back at the outermost
-// one. The caller must not touch anything that `h` may destroy after this call.
+// Resumes `h` now, or from the outermost call if this thread is too deep. The caller must not touch anything
+// afterwards that `h` may destroy.
 inline void resume_bounded(std::coroutine_handle<> h) {
   flow& f = this_flow();
   if (f.depth >= flow::depth_limit && defer(f, h)) return;
@@ -55,7 +55,7 @@ inline void resume_bounded(std::coroutine_handle<> h) {
   f.starting = outer;
 }
 
-// Destroys the frame of `h`, which may be among the handles that wait for the outermost call.
+// Destroys the frame of `h`, also if `h` is on the list.
 inline void destroy_frame(std::coroutine_handle<> h) noexcept {
   if (!h.done()) {
     const flow& f = this_flow();
@@ -64,8 +64,8 @@ inline void destroy_frame(std::coroutine_handle<> h) noexcept {
   h.destroy();
 }
 
-// Runs the child coroutine `h`, whose promise is at `promise`, on behalf of its awaiting parent. True: it has
-// finished already, and the parent goes on without having been suspended.
+// Runs the child coroutine `h` with the promise at `promise` for its awaiting parent. Returns true if the
+// child has finished, so that the parent continues without being suspended.
 inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   flow& f = this_flow();
   if (f.depth >= flow::depth_limit && defer(f, h)) return false;
@@ -73,15 +73,15 @@ inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   ++f.depth;
   h.resume();
   const bool finished = f.starting == nullptr;
-  f.starting = nullptr;  // what the list resumes is no longer inline in the parent
+  f.starting = nullptr;  // coroutines resumed from the list do not run inline in the parent
   if (f.depth == 1) run_deferred(f);
   --f.depth;
   f.starting = outer;
   return finished;
 }
 
-// Called when the coroutine with this promise has finished: true when its parent is in run_child above us on
-// the stack and so must not be resumed.
+// Called when the coroutine with this promise has finished. Returns true if its parent is in run_child
+// further up the stack, and so must not be resumed.
 inline bool finished_inline(const void* promise) noexcept {
   flow& f = this_flow();
   if (f.starting != promise) return false;
@@ -89,11 +89,11 @@ inline bool finished_inline(const void* promise) noexcept {
   return true;
 }
 
-// Coroutine frames from size-classed lists of this thread: no heap allocation in steady state.
+// Allocates coroutine frames from size-classed lists of this thread: no heap allocation in steady state.
 void* allocate_frame(std::size_t bytes);
 void release_frame(void* frame, std::size_t bytes) noexcept;
 
-// The same memory for what else is made again and again.
+// An allocator of the same memory for other objects that are made again and again.
 template <class T>
 struct frame_allocator {
   static_assert(alignof(T) <= alignof(std::max_align_t));

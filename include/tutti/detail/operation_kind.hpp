@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kinds of operations, and a row for each that says all that differs between them. Argument checks, overlap
-// of buffers, fingerprints, the choice of algorithms, records and explanations read the row.
+// The kinds of operations, and one row for each with all properties that differ between them. Argument
+// checks, overlap of buffers, fingerprints, the choice of algorithms, records and explanations read the row.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,8 @@ enum class operation_kind : std::uint8_t {
   batch
 };
 
-// What a buffer holds. `blocks`: one block for each rank, by rank. The one buffer of broadcast is a result.
+// The contents of a buffer. `blocks`: one block per rank, in rank order. The single buffer of broadcast
+// counts as a result.
 enum class shape : std::uint8_t { nothing, vector, block, blocks };
 
 enum class side : std::uint8_t { in, out };
@@ -55,8 +56,8 @@ constexpr bool includes(ranks_that which, bool is_root) noexcept {
   return which == ranks_that::all || which == (is_root ? ranks_that::root : ranks_that::all_but_root);
 }
 
-// `set_up`: collectives whose call has no buffers (a batch keeps its messages by itself). `stream`: of one device,
-// without a communicator.
+// `set_up`: collectives whose call has no buffers (a batch keeps its messages itself). `stream`: operations
+// of one device, without a communicator.
 enum class family : std::uint8_t { message, collective, set_up, repair, stream };
 
 struct operation_row {
@@ -64,10 +65,11 @@ struct operation_row {
   const char* name;
   family of;
   bool rooted;
-  operation_kind even;  // its form with blocks of equal size: itself, unless `in_counts` or `out_counts`
+  operation_kind even;  // the form with blocks of equal size: itself, unless `in_counts` or `out_counts`
   shape in, out;
   ranks_that reads, writes;
-  // The buffer that all ranks have: its type, and its count where blocks are even, must be the same on all.
+  // The buffer that all ranks have. Its type must be the same on all ranks, and its count too where blocks
+  // are even.
   side agreed;
   bool reduces;
 
@@ -135,12 +137,12 @@ constexpr const operation_row& row_of(operation_kind kind) noexcept {
   return operation_rows[static_cast<std::size_t>(kind)];
 }
 
-// Not so of what a damaged record says.
+// False for the kind in a damaged record.
 constexpr bool is_known(operation_kind kind) noexcept {
   return static_cast<std::size_t>(kind) < std::size(operation_rows);
 }
 
-// "all_reduce", or "?".
+// "all_reduce", or "?" for an unknown kind.
 constexpr const char* name_of(operation_kind kind) noexcept {
   return is_known(kind) ? row_of(kind).name : "?";
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one operation, and the three things that can be done with it. Everything behind it compiles
-// once, in src/.
+// The state of one operation, and the three functions that start, stop and abandon it. The code behind them
+// compiles once, in src/.
 #pragma once
 
 #include <tutti/algorithm.hpp>
@@ -32,7 +32,7 @@ using tutti::comm::communicator_state;
 void add_reference(communicator_state& state) noexcept;
 void release_reference(communicator_state& state) noexcept;
 
-// Counted reference to what all handles of one communicator share on this rank.
+// A counted reference to the state that all handles of one communicator share on this rank.
 class communicator_ref {
  public:
   communicator_ref() noexcept = default;
@@ -57,7 +57,7 @@ class communicator_ref {
   communicator_state* state_ = nullptr;
 };
 
-// Elements per rank, of the uneven forms.
+// Elements per rank, for the uneven forms.
 struct counts_view {
   const std::size_t* data = nullptr;
   std::size_t size = 0;
@@ -65,24 +65,24 @@ struct counts_view {
 
 // A list of buffers that one operation treats as one.
 struct buffer_list {
-  buffer_view (*at)(const void* list, std::size_t i) noexcept = nullptr;  // null: there is no list
+  buffer_view (*at)(const void* list, std::size_t i) noexcept = nullptr;  // null: no list
   const void* list = nullptr;
   std::size_t size = 0;
 };
 
 struct prepared_call;
 
-// What the user asked for: values only, so that a completion token may store and move it.
+// The arguments of an operation: values only, so that a completion token may store and move them.
 struct call {
   call(operation_kind k, communicator_ref c, call_site w = call_site::current()) noexcept
       : kind(k), comm(std::move(c)), where(w) {}
-  // With one buffer and a peer, or root.
+  // A call with one buffer and a peer or root.
   call(operation_kind k, const communicator_ref& c, buffer_view data, int p, int t, call_site w) noexcept
       : kind(k), comm(c), in(data), out(data), peer(p), tag(t), where(w) {}
 
   operation_kind kind;
   communicator_ref comm;
-  buffer_view in;         // read; of group: in.count ranks, as int
+  buffer_view in;         // read; for group: in.count ranks, as int
   buffer_view out;        // written; the same memory as `in` for in-place forms
   int peer = any_source;  // destination, source or root
   int tag = any_tag;
@@ -91,15 +91,15 @@ struct call {
   counts_view in_counts;
   counts_view out_counts;
   buffer_list list;  // of all_reduce, in place; `out` then has the element type and the total count
-  prepared_call* prepared = nullptr;  // of a collective that was, or is being, prepared (ops/prepared.hpp)
-  part_ref part;                      // empty: of memory of the host that the program keeps
+  prepared_call* prepared = nullptr;  // of a collective that is prepared or being prepared (ops/prepared.hpp)
+  part_ref part;                      // empty: host memory that the program keeps
   call_site where;                    // of the call, in the user's program
 
   bool on_device() const noexcept { return part && part.get()->on_device(); }
 };
 
 inline bool is_of_stream(const call& what) noexcept { return row_of(what.kind).of == family::stream; }
-// Not so of a call of an empty communicator.
+// False for a call of an empty communicator.
 inline bool has_loop(const call& what) noexcept { return what.comm || is_of_stream(what); }
 inline communicator_part& communicator_part_of(const call& what) noexcept {
   return static_cast<communicator_part&>(*what.part.get());
@@ -123,22 +123,24 @@ class operation_state {
     if (running_ != nullptr || late_) abandon();
   }
 
-  // Starts the operation. True: it is complete already and `on_complete` is not called. False: `on_complete`
-  // is called once, later, from the loop, with no library code on the stack that the callee could disturb.
+  // Starts the operation. Returns true if it completed at once; `on_complete` is then not called. Otherwise
+  // the loop calls `on_complete` once, later, with no library code on the stack that the callee could
+  // disturb.
   bool start(completion on_complete, void* owner) noexcept;
-  // Asks for a cancellation; the completion comes as usual and says what really happened. `text`: who asked.
+  // Asks the operation to end early. It still completes as usual and reports how it ended. `text` names the
+  // requester.
   void stop(errc why, const std::string& text) noexcept;
   void cancel() noexcept { stop(errc::cancelled, "cancelled"); }
-  // Ends the operation here and now: on return the library has let go of the buffers; `on_complete` is not
-  // called.
+  // Ends the operation now, without calling `on_complete`. On return the library holds no pointer to the
+  // buffers.
   void abandon() noexcept;
 
   const call& what() const noexcept { return what_; }
   void* owner() const noexcept { return owner_; }
   errc failure() const noexcept { return failure_; }
   const status& result() const noexcept { return result_; }
-  // The result as T: a status, or the handle of a new communicator (empty after a failure, and where this
-  // rank is no member). To be taken once.
+  // Takes the result as T: a status, or the handle of a new communicator. The handle is empty after a
+  // failure, and on a rank that is not a member. Call it once.
   template <class T>
   T value() {
     if constexpr (std::is_same_v<T, status>) {
@@ -147,15 +149,15 @@ class operation_state {
       return T(std::move(made_));
     }
   }
-  const std::string& failure_text() const noexcept;  // where there is a failure
-  // Throws tutti::error when the operation failed.
+  const std::string& failure_text() const noexcept;  // requires a failure
+  // Throws tutti::error if the operation failed.
   void rethrow() const {
     if (failure_ != errc::success) throw_failure();
   }
-  // The failure in Asio's terms: cancellation is boost::asio::error::operation_aborted.
+  // The failure as Asio reports it: cancellation is boost::asio::error::operation_aborted.
   boost::system::error_code asio_code() const noexcept;
 
-  // For src/: where the operation state that carries out the operation lives, and how it reports.
+  // For src/: storage for the operation state of the kind, and the functions by which it reports.
   static constexpr std::size_t running_bytes = 320;
   void* running_storage() noexcept { return storage_; }
   void set_running(void* running) noexcept { running_ = running; }
@@ -163,20 +165,21 @@ class operation_state {
   void set_result(const status& result) noexcept { result_ = result; }
   void set_made(communicator_ref made) noexcept { made_ = std::move(made); }
   communicator_ref take_made() noexcept { return std::move(made_); }
-  // The failure stands even where there is no memory for its text.
+  // Records a failure. The code is kept even if there is no memory for the text.
   void fail(errc code, std::string&& text) noexcept;
   void fail(errc code, const std::string& text) noexcept;
   void complete() noexcept {
     if (noted_) forget_notes();
     on_complete_(*this);
   }
-  // It waits until its scope's deadline, and not under its communicator's timeout.
+  // Whether it waits until its scope's deadline, instead of its communicator's timeout.
   bool has_deadline() const noexcept { return has_deadline_; }
   void set_deadline() noexcept { has_deadline_ = true; }
   void set_late(bool late) noexcept {
     late_ = late;
-  }  // complete, and its completion is queued in the operation state's place
-  // When it has ended: the device's loop may end before whoever keeps this.
+  }  // complete; its completion is queued in the storage of the operation state
+  // Releases the device part when the operation has ended: the device's loop may end before the owner of
+  // this.
   void release_device() noexcept {
     if (what_.part) what_.part = {};
   }
@@ -194,7 +197,8 @@ class operation_state {
   void* running_ = nullptr;  // null while nothing is pending
   bool late_ = false;
   bool has_deadline_ = false;
-  bool noted_ = false;  // its buffers are on record (ops/buffer_check.hpp), or a prepared call as in use
+  // its buffers are on record (ops/buffer_check.hpp), or a prepared call is marked as in use
+  bool noted_ = false;
   errc failure_ = errc::success;
   status result_;
   communicator_ref made_;  // of group, split, duplicate and shrink
@@ -206,8 +210,8 @@ class operation_state {
 class operation_stop : stop_node {
  public:
   explicit operation_stop(operation_state& state) noexcept : stop_node(&ask), state_(state) {}
-  // operation_state::start. In a scope that was stopped before, a message is not started and ends with the
-  // scope's reason; a collective is started and stopped: the other ranks must hear why it is not to be.
+  // Calls operation_state::start. If the scope is already stopped, a message is not started and ends with the
+  // scope's reason. A collective is started and stopped, so that the other ranks learn the reason.
   bool start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept;
 
  private:
@@ -216,10 +220,10 @@ class operation_stop : stop_node {
   stop_scope* scope_ = nullptr;
 };
 
-// Delivers `state`'s completion from the loop's next turn although it was complete at once: Asio's rule that
-// a handler is never called inside its initiation.
+// Delivers the completion of `state` in the loop's next turn although it completed at once. Asio requires
+// that a handler is never called inside its initiation.
 void complete_later(operation_state& state) noexcept;
-// Calls f(owner) from the loop of `state`, not from here.
+// Calls f(owner) later, from the loop of `state`.
 void post_to_loop(const operation_state& state, void (*f)(void*) noexcept, void* owner);
 // The executor of the loop.
 boost::asio::io_context::executor_type executor_of(const communicator_state& state) noexcept;

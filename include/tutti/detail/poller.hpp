@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loop's entry for what is no communicator: libraries beside this one (devices) let a rank's loop poll
-// their work, wake it, and get the completions delivered as the loop delivers its own.
+// poller: lets a library beside this one (devices) use a rank's loop. The loop polls the library's work, can
+// be woken by it, and delivers its completions as it delivers its own.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -16,15 +16,15 @@ class runtime;
 
 namespace detail {
 
-// Polled by the loop that it was made for. Everything happens on the loop's thread, notify() aside.
+// A source of work that a loop polls. All calls happen on the loop thread, except notify().
 class poller {
  public:
   using executor_type = boost::asio::io_context::executor_type;
   using duration = std::chrono::steady_clock::duration;
 
-  // On the loop thread, which this becomes when none has been yet. Throws tutti::error:
-  // errc::invalid_argument (an empty communicator), errc::wrong_thread, errc::shut_down. The runtime outlives
-  // the poller; until it is destroyed, the io_context has work.
+  // Adds the poller to a loop. Call it on the loop thread; if there is none yet, this thread becomes it. The
+  // runtime outlives the poller. Until the poller is destroyed, the io_context has work.
+  // Errors: throws errc::invalid_argument (an empty communicator), errc::wrong_thread or errc::shut_down.
   explicit poller(runtime& rt);
   explicit poller(const communicator& of);
   poller(const poller&) = delete;
@@ -32,34 +32,33 @@ class poller {
   virtual ~poller();
 
   executor_type get_executor() const noexcept;
-  // The time limit of operations on the communicator that this was made with; of a runtime, that of
-  // init_options.
+  // The timeout of operations on the communicator of the constructor; for a runtime, that of init_options.
   std::chrono::milliseconds timeout() const noexcept;
   bool on_loop_thread() const noexcept;
 
-  // Makes the loop get up and poll, from any thread, also from a handler of signals: one system call when it
-  // sleeps or not.
+  // Wakes the loop so that it polls. Call it from any thread or from a signal handler.
+  // Cost: one system call, whether or not the loop sleeps.
   void notify() noexcept;
-  // What notify() writes to: 8 bytes, a one.
+  // The descriptor that notify() writes the 8-byte number one to.
   int doorbell() const noexcept;
 
  protected:
-  // Does what can be done without blocking; true when that was anything.
+  // Does all work that needs no blocking. Returns whether there was any.
   virtual bool poll() noexcept = 0;
-  // The loop is about to sleep: from now on a change must be reported by notify(). True: something has
-  // changed, stay up.
+  // Called before the loop sleeps: from now on each change must be reported by notify(). Returns true if
+  // something has already changed, so that the loop stays awake.
   virtual bool arm() noexcept = 0;
   virtual void disarm() noexcept = 0;
-  // The time asked for by arm_timer() has come.
+  // Called at the time set by arm_timer().
   virtual void timer_fired() noexcept = 0;
-  // Asked for by deliver_soon(): no code of the loop's sources is on the stack. May destroy the poller.
+  // Called after deliver_soon(), with no code of the loop's sources on the stack. May destroy the poller.
   virtual void deliver() noexcept = 0;
 
-  // Between the two, something is waited for: the loop spins within its budget before it sleeps.
+  // Mark that something is awaited. Between the two calls the loop spins for its budget before it sleeps.
   void begin_wait() noexcept;
   void end_wait() noexcept;
   void deliver_soon() noexcept;
-  void arm_timer(duration from_now) noexcept;  // replaces an earlier wish
+  void arm_timer(duration from_now) noexcept;  // replaces an earlier time
   void cancel_timer() noexcept;
 
  private:

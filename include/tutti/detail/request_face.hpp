@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The slots that requests live in, and the face of a request towards Asio's completion tokens.
+// The slots that requests live in, and the adapter from requests to Asio's completion tokens.
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
@@ -18,30 +18,31 @@
 namespace tutti::detail {
 
 struct request_slot;
-// A started operation in a slot from this thread's pool: no heap allocation in steady state.
+// Starts an operation in a slot from this thread's pool: no heap allocation in steady state.
 request_slot* start_request(call&& what);
-// The same of a message, whose call is made in the slot.
+// Starts a message, constructing its call in the slot.
 request_slot* start_request(operation_kind kind, const communicator_ref& comm, buffer_view data, int peer,
                             int tag, call_site where);
 bool request_done(const request_slot& slot) noexcept;
 operation_state& request_state(request_slot& slot) noexcept;
-// f(owner) is called, once, when the operation completes. To be set before that, on a slot that is not done.
-// False: one waits already.
+// Sets the function to call once when the operation completes: f(owner). Requires a slot that is not done.
+// Returns false if another coroutine already waits.
 bool set_request_waiter(request_slot& slot, void (*f)(void*) noexcept, void* owner) noexcept;
-// `owner` waits no longer, if it did.
+// Removes `owner` as the waiter, if it is.
 void clear_request_waiter(request_slot& slot, const void* owner) noexcept;
-// Cancels what is pending; on return no buffer is referenced; the slot goes back to the pool.
+// Cancels a pending operation and returns the slot to the pool. On return the library holds no pointer to the
+// buffer.
 void drop_request(request_slot* slot) noexcept;
 void cancel_request(request_slot& slot) noexcept;
 
 struct request_dropper {
   void operator()(request_slot* slot) const noexcept { drop_request(slot); }
 };
-// Not a raw pointer where a token may keep it: one that never begins must free the buffer too.
+// An owner rather than a raw pointer for completion tokens: one that never starts must free the buffer too.
 using owned_request_slot = std::unique_ptr<request_slot, request_dropper>;
 
-// Hands the result of a started operation to a completion handler; in memory of the handler's associated
-// allocator.
+// Passes the result of a started operation to a completion handler. Lives in memory of the handler's
+// associated allocator.
 template <class T, class Handler>
 class request_handler : waiting_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
@@ -73,7 +74,7 @@ class request_handler : waiting_handler {
   static allocator allocator_for(const Handler& handler) {
     return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
   }
-  // Gives the memory back, and the handler.
+  // Frees the memory and returns the handler.
   static Handler release(request_handler* self) noexcept {
     disconnect_cancellation(self->handler_);
     Handler handler(std::move(self->handler_));
@@ -85,7 +86,7 @@ class request_handler : waiting_handler {
   static void discard(waiting_handler& h) noexcept {
     static_cast<void>(release(&static_cast<request_handler&>(h)));
   }
-  // Everything is taken out and given back before the handler runs: it may start the next request.
+  // The memory is freed before the handler runs: the handler may start the next request.
   static void done(void* address) noexcept {
     auto* self = static_cast<request_handler*>(address);
     operation_state& state = request_state(*self->slot_);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A part of a program that may be asked to end early: what is awaited inside of it, directly or through
-// tasks, hears of it.
+// stop_scope: a part of a program that can be asked to end early, with everything awaited inside it.
 //
-// A coroutine's promise points to the scope it runs in, and hands it on to the tasks that it awaits. What
-// waits joins the scope with a node in its own frame: nothing is allocated, and a program without scopes pays
-// one comparison an await.
+// A coroutine's promise points to its scope and passes it on to the tasks that it awaits. A waiting operation
+// joins the scope with a node in its own frame. So nothing is allocated, and a program without scopes pays
+// one comparison per await.
 #pragma once
 
 #include <tutti/error.hpp>
@@ -20,10 +19,10 @@ namespace tutti::detail {
 
 class stop_scope;
 
-// Something that waits within a scope. Leaves it when destroyed.
+// A member of a scope that waits. Leaves the scope when destroyed.
 class stop_node {
  public:
-  // Called once, when the scope is stopped, after the node has left it; may destroy the node.
+  // Called once when the scope is stopped, after the node has left it. May destroy the node.
   using function = void (*)(stop_node&) noexcept;
 
   explicit stop_node(function on_stop) noexcept : on_stop_(on_stop) {}
@@ -57,7 +56,8 @@ class stop_scope {
     while (first_ != nullptr) first_->leave();
   }
 
-  // From now on it ends with `outer` (null: with none), at once when that has been stopped.
+  // Makes this scope end together with `outer`, and at once if `outer` has been stopped. Null: no outer
+  // scope.
   void inside(stop_scope* outer) noexcept {
     if (outer == nullptr) return;
     outer_.scope = outer;
@@ -73,18 +73,18 @@ class stop_scope {
   bool stopped() const noexcept { return why_ != errc::success; }
   errc why() const noexcept { return why_; }
   const std::string& text() const noexcept { return text_; }
-  // Whether it ends by a deadline of its own, in place of the communicators' default timeout.
+  // Whether it has a deadline of its own, which replaces the communicators' default timeout.
   bool has_deadline() const noexcept { return has_deadline_; }
   void set_deadline() noexcept { has_deadline_ = true; }
 
-  // Asks everything in it to end. The first reason stays. What ends at once may destroy the scope.
+  // Asks all members to end. The first reason is kept. A member that ends at once may destroy the scope.
   void stop(errc why, std::string_view text) noexcept {
     if (stopped()) return;
     why_ = why;
     try {
       text_ = text;
     } catch (const std::exception&) {
-      text_ = "(no memory)";  // which needs none
+      text_ = "(no memory)";  // short enough to need no memory
     }
     bool gone = false;
     gone_ = &gone;
@@ -113,7 +113,7 @@ class stop_scope {
   link outer_;
   errc why_ = errc::success;
   bool has_deadline_ = false;
-  bool* gone_ = nullptr;  // while stop() runs
+  bool* gone_ = nullptr;  // set while stop() runs
   std::string text_;
 };
 
@@ -130,7 +130,7 @@ struct scoped_promise {
   stop_scope* scope = nullptr;
 };
 
-// The scope of the coroutine behind `h`; null where it has none, or is none of ours.
+// The scope of the coroutine behind `h`; null if it has none, or is no coroutine of tutti.
 template <class Promise>
 stop_scope* scope_of(std::coroutine_handle<Promise> h) noexcept {
   if constexpr (std::is_base_of_v<scoped_promise, Promise>) {

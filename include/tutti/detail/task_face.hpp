@@ -32,7 +32,8 @@ struct task_signature<void> {
   using type = void(std::exception_ptr);
 };
 
-// The executor of this thread's runtime; throws errc::wrong_thread where there is none.
+// Returns the executor of this thread's runtime.
+// Errors: throws errc::wrong_thread on a thread without a runtime.
 asio::io_context::executor_type executor_of_this_thread();
 
 // Whether handlers of this type name the executor that they run on.
@@ -56,8 +57,9 @@ void post_outcome(const Executor& executor, Handler handler, std::exception_ptr 
   }
 }
 
-// The executor of this thread's runtime. Where there is none: a handler with an executor of its own, such as
-// an awaitable's, gets errc::wrong_thread there, and nothing is returned; otherwise throws that.
+// Returns the executor of this thread's runtime. On a thread without a runtime, a handler with an executor of
+// its own, such as an awaitable's, receives errc::wrong_thread there, and this returns nothing. For other
+// handlers it throws errc::wrong_thread.
 template <class T, class Handler>
 std::optional<asio::io_context::executor_type> executor_for_task(Handler& handler) {
   if constexpr (has_executor<Handler>) {
@@ -75,7 +77,7 @@ std::optional<asio::io_context::executor_type> executor_for_task(Handler& handle
   }
 }
 
-// A coroutine that frees itself at its end.
+// A coroutine that destroys itself at its end.
 template <class Promise>
 struct self_owned {
   struct promise_type : Promise {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The faces of an operation towards Asio's completion tokens and towards senders and receivers.
+// Adapters from operations to Asio's completion tokens and to senders and receivers.
 #pragma once
 
 #include <tutti/detail/asio_config.hpp>
@@ -42,7 +42,7 @@ inline constexpr bool is_direct_await = false;
 template <class Signature, class Executor>
 inline constexpr bool is_direct_await<asio::detail::awaitable_async_op_handler<Signature, Executor>> = true;
 
-// What an operation of T hands to its handler.
+// The result of an operation of T, as its handler receives it.
 template <class T>
 struct outcome {
   explicit outcome(operation_state& s) : value(s.value<T>()) {}
@@ -77,8 +77,8 @@ void disconnect_cancellation(const Handler& handler) {
   if (slot.is_connected()) slot.clear();
 }
 
-// A handler that waits for an operation. When the runtime ends before that it is destroyed and not called, as a handler
-// of Asio's is when its io_context goes.
+// A handler that waits for an operation. If the runtime ends first, the handler is destroyed without being
+// called, as Asio does when an io_context is destroyed.
 class waiting_handler {
  public:
   waiting_handler(const waiting_handler&) = delete;
@@ -88,7 +88,7 @@ class waiting_handler {
   using discarder = void (*)(waiting_handler&) noexcept;
   waiting_handler(const operation_state& of, discarder discard) noexcept : of_(of), discard_(discard) {}
   ~waiting_handler();
-  void join() noexcept;  // on the loop thread, when the operation is pending
+  void join() noexcept;  // call on the loop thread while the operation is pending
 
  private:
   friend void discard_handlers(const asio::io_context& loop) noexcept;
@@ -98,10 +98,12 @@ class waiting_handler {
   waiting_handler* previous_ = nullptr;
   bool joined_ = false;
 };
-// Of this thread, those of communicators that are detached, and of streams of this loop.
+// Destroys the waiting handlers of this thread whose communicators are detached, or whose streams belong to
+// this loop.
 void discard_handlers(const asio::io_context& loop) noexcept;
 
-// State of an operation that ends in a completion handler, in memory of the handler's associated allocator.
+// The state of an operation that ends in a completion handler, in memory of the handler's associated
+// allocator.
 template <class T, class Handler>
 class handler_state : waiting_handler {
   using base_allocator = asio::associated_allocator_t<Handler, asio::recycling_allocator<void>>;
@@ -129,7 +131,7 @@ class handler_state : waiting_handler {
   static allocator allocator_for(const Handler& handler) {
     return allocator(asio::get_associated_allocator(handler, asio::recycling_allocator<void>()));
   }
-  // Gives the memory back, and the handler.
+  // Frees the memory and returns the handler.
   static Handler release(handler_state* self) noexcept {
     disconnect_cancellation(self->handler_);
     Handler handler(std::move(self->handler_));
@@ -141,8 +143,7 @@ class handler_state : waiting_handler {
   static void discard(waiting_handler& h) noexcept {
     static_cast<void>(release(&static_cast<handler_state&>(h)));
   }
-  // Everything is taken out and the memory given back before the handler runs: it may start the next
-  // operation.
+  // The memory is freed before the handler runs: the handler may start the next operation.
   static void done(operation_state& s) noexcept {
     auto* self = static_cast<handler_state*>(s.owner());
     const boost::system::error_code code = s.asio_code();
@@ -161,7 +162,7 @@ class handler_state : waiting_handler {
   asio::executor_work_guard<handler_executor> work_;
 };
 
-// What async_initiate is given. Values only: `deferred` and `parallel_group` keep it and move it about.
+// The initiation passed to async_initiate. Values only: `deferred` and `parallel_group` store and move it.
 template <class T>
 class initiation {
  public:
@@ -187,7 +188,7 @@ class direct_handler {
     kept(direct_handler& d, const operation_state& of, H&& h) noexcept
         : waiting_handler(of, &discard), in(d), handler(std::move(h)) {}
     using waiting_handler::join;
-    // The frame that all this is in goes with its handler.
+    // Destroying the handler destroys the frame that contains this object.
     static void discard(waiting_handler& w) noexcept {
       const H moved = static_cast<kept&>(w).in.template take<H>();
     }
@@ -236,7 +237,7 @@ class direct_handler {
     if (state.what().comm && state.failure() != errc::wrong_thread) {
       complete_later(state);
     } else {
-      // There is no loop, or it is not the one of this coroutine, which goes on by its own executor.
+      // There is no loop, or another one than this coroutine's, which resumes on its own executor.
       const auto executor = asio::get_associated_executor(*h);
       H moved = take<H>();
       asio::post(executor,
@@ -251,8 +252,8 @@ class direct_handler {
   alignas(std::max_align_t) std::byte storage_[capacity];
 };
 
-// Operation state of the sender shape: start() begins, then exactly one of the receiver's three functions is
-// called, from the loop or, when the operation is complete at once, inside start().
+// The operation state of the sender protocol. start() begins; then exactly one of the receiver's three
+// functions is called, from the loop, or inside start() if the operation completes at once.
 template <class T, class Receiver>
 class connected {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// torch::data_parallel: what torch.nn.parallel.DistributedDataParallel is in Python, for modules of PyTorch's C++
-// library. Part of tutti/torch.hpp. Link with tutti::torch.
+// torch::data_parallel: what torch.nn.parallel.DistributedDataParallel is in Python, for modules of PyTorch's
+// C++ library. Part of tutti/torch.hpp. Link with tutti::torch.
 #pragma once
 
 #include <tutti/torch/tensor.hpp>
@@ -23,7 +23,7 @@
 
 namespace tutti::torch {
 
-// A module whose gradients are averaged over the ranks while its backward pass still computes the rest of them.
+// A module whose gradients are averaged over the ranks while its backward pass computes the remaining ones.
 //
 //   auto ddp = co_await tutti::torch::data_parallel::create(world, network);
 //   for (each batch) {
@@ -34,18 +34,18 @@ namespace tutti::torch {
 //     optimizer.step();
 //   }
 //
-// Each parameter's gradient lies in memory of this; one that was set to none is put there again, at the cost of a
-// copy. A gradient that a backward pass has not reached counts as it is, and as zero where there is none. So
-// parameters may be unused, on some ranks or on all.
+// Each parameter's gradient lies in memory of this object. A gradient that the program has reset to none is
+// put back there, which costs a copy. A gradient that a backward pass has not reached counts as it is, and as
+// zero if there is none. So parameters may be unused on some ranks or on all.
 //
-// Belongs to the loop thread of its communicator; the backward pass may run on any thread, one at a time. Move-only.
-// Keeps the parameters and buffers, not the module.
+// Belongs to the loop thread of its communicator. The backward pass may run on any thread, one pass at a
+// time. Move-only. Keeps the parameters and buffers, not the module.
 class data_parallel {
  public:
-  // Collective over `c`. Completes when parameters and buffers of every rank are those of rank 0. `module`: a
-  // torch::nn::Module, a shared_ptr of one, or its holder. Errors: errc::invalid_argument (no parameter that
-  // requires a gradient, or one that is not of float on the CPU, by name), errc::mismatch on all ranks when they
-  // have different parameters.
+  // Registers the module and copies the parameters and buffers of rank 0 to every rank. Collective over `c`.
+  // `module` is a torch::nn::Module, a shared_ptr of one, or its holder.
+  // Errors: errc::invalid_argument if no parameter requires a gradient, or one is not of float on the CPU;
+  // the text names it. errc::mismatch on all ranks if they have different parameters.
   template <class Module>
   static task<data_parallel> create(communicator c, const Module& module, data_parallel_options o = {}) {
     if constexpr (requires { module.parameters(); }) {
@@ -57,16 +57,17 @@ class data_parallel {
     }
   }
 
-  // Collective. Completes when every gradient is the average (or sum). Errors and cancellation:
-  // tutti::data_parallel::reduced().
+  // Waits until every gradient holds the average (or sum). Collective.
+  // Errors: those of tutti::data_parallel::reduced().
+  // Cancellation: as tutti::data_parallel::reduced().
   task<> reduced() {
     state_->adopt_all();
     return state_->averaging.reduced();
   }
-  // Collective. The buffers of `root`, such as the running means of a batch norm, to all ranks.
+  // Copies the buffers of `root`, such as the running means of a batch norm, to all ranks. Collective.
   task<> broadcast_buffers(int root = 0) const { return broadcast(state_->world, state_->buffers, root); }
 
-  // As tutti::data_parallel has them.
+  // As in tutti::data_parallel.
   auto no_sync() noexcept { return state_->averaging.no_sync(); }
   void begin_step(double weight) { state_->averaging.begin_step(weight); }
   task<bool> join_step() {
@@ -88,7 +89,8 @@ class data_parallel {
     ~state() {
       for (std::size_t i = 0; i < hooks.size(); ++i) accumulators[i]->del_post_hook(hooks[i]);
     }
-    // One behind the other, so that they are averaged in place. Not views, which optimisers cannot detach.
+    // Lays the gradients out one behind the other, so that they are averaged in place. They are not views,
+    // which optimisers cannot detach.
     void lay_out(std::int64_t count) {
       const at::Tensor memory = at::zeros({count}, at::kFloat);
       std::int64_t begin = 0;
@@ -99,7 +101,7 @@ class data_parallel {
         begin += p.numel();
       }
     }
-    // When a backward pass has added to gradient i, it is ready.
+    // Marks gradient i ready when a backward pass has added to it.
     void hook(std::size_t i) {
       using variables = std::vector<at::Tensor>;
       accumulators.push_back(::torch::autograd::impl::grad_accumulator(parameters[i]));
@@ -111,7 +113,7 @@ class data_parallel {
                 return outputs;
               })));
     }
-    // Gradient i to where it is averaged, if it is not there.
+    // Moves gradient i to where it is averaged, if it is not there.
     void adopt(std::size_t i) {
       at::Tensor& gradient = parameters[i].mutable_grad();
       if (gradient.defined() && gradient.is_same(gradients[i])) return;
@@ -138,7 +140,7 @@ class data_parallel {
   template <class Named>
   static std::vector<named_tensor> named(const Named& all) {
     std::vector<named_tensor> list;
-    std::unordered_set<const void*> seen;  // of tied weights, one
+    std::unordered_set<const void*> seen;  // tied weights count once
     for (const auto& item : all)
       if (item.value().defined() && seen.insert(item.value().unsafeGetTensorImpl()).second)
         list.push_back({item.key(), item.value()});

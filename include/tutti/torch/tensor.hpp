@@ -17,8 +17,8 @@
 
 namespace tutti::detail {
 
-// Calls f(std::type_identity<T>{}) with the type of the elements; of types without arithmetic (float8 and others)
-// with any_element.
+// Calls f(std::type_identity<T>{}) with the element type T; with any_element for types without arithmetic
+// (float8 and others).
 template <class F>
 decltype(auto) with_type_of(at::ScalarType type, F f) {
   switch (type) {
@@ -64,7 +64,7 @@ inline element_type type_of(at::ScalarType type) noexcept {
 inline buffer_view view_of_tensor(const at::Tensor& t) noexcept {
   buffer_view view;
   if (!t.defined() || !t.device().is_cpu() || t.layout() != at::kStrided)
-    return view;  // refused by its tensor_part
+    return view;  // rejected by its tensor_part
   view.data = t.mutable_data_ptr();
   view.count = static_cast<std::size_t>(t.numel());
   view.element_bytes = static_cast<std::uint32_t>(t.element_size());
@@ -72,14 +72,14 @@ inline buffer_view view_of_tensor(const at::Tensor& t) noexcept {
   return view;
 }
 
-// Whether elements of this type are reduced so.
+// Whether this reduction is defined for elements of this type.
 inline bool fits(reduce_kind kind, element_type type) noexcept {
   const reduction_row& row = row_of(kind);
   return (row.integers && is_integer(type)) || (row.floating && is_floating(type)) ||
          (row.complex && is_complex(type)) || (row.boolean && type == element_type::boolean);
 }
 
-// What a call on tensors has beside the plain one: the tensors, until the operation has ended.
+// The part of a call on tensors: keeps them alive until the operation has ended.
 class tensor_part final : public call_part {
  public:
   explicit tensor_part(std::vector<at::Tensor> kept) : call_part(false), kept_(std::move(kept)) {}
@@ -102,7 +102,7 @@ struct tensor_access<at::Tensor> {
     return part_ref(
         new tensor_part(std::vector<at::Tensor>(std::ranges::begin(list), std::ranges::end(list))));
   }
-  // One that does not fit is refused when the operation starts.
+  // A reduction that does not fit is rejected when the operation starts.
   template <class Op>
   static tutti::detail::reduction reduction(const Op& op, element_type type) {
     static_assert(built_in<Op>,

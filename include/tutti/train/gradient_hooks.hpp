@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data_parallel averages a bucket of gradients: exactly, in half the bytes, or by matrices of low rank.
+// Gradient hooks: how data_parallel averages a bucket: exactly, in half the bytes, or by low-rank matrices.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -12,8 +12,7 @@
 
 namespace tutti {
 
-// The gradient of one parameter, borrowed: a matrix of `rows` rows, one behind the other, or (with one row) a
-// vector.
+// The gradient of one parameter, borrowed: a matrix of `rows` consecutive rows, or a vector (one row).
 struct gradient_view {
   gradient_view() noexcept = default;
   gradient_view(std::span<float> v, std::size_t r = 1) noexcept : values(v), rows(r) {}
@@ -22,45 +21,54 @@ struct gradient_view {
   std::size_t rows = 1;
 };
 
-// Gradients that travel together.
+// Gradients that are averaged together.
 struct gradient_bucket {
-  std::size_t index = 0;                     // in the order in which buckets start
-  std::span<float> data;                     // all of them, one behind the other
-  std::span<const gradient_view> gradients;  // each, inside of data
+  // Position in the order in which buckets start.
+  std::size_t index = 0;
+  // All gradients of the bucket, one behind the other.
+  std::span<float> data;
+  // Each gradient, inside `data`.
+  std::span<const gradient_view> gradients;
 };
 
-// Derive from it for a way of your own.
+// Averages buckets. Derive from it to write a hook of your own.
 class gradient_hook {
  public:
   virtual ~gradient_hook() = default;
-  // Makes bucket.data the average over the ranks of `c`, exactly or nearly, the same bits on all of them.
-  // Called on the loop thread, once for each bucket and step, for several buckets at once; `c` is the
-  // bucket's own, so that its collectives keep their order. What bucket points to stays until the task has
-  // ended.
+  // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on
+  // all ranks. Called on the loop thread, once per bucket and step, for several buckets at once. `c` belongs
+  // to the bucket, so collectives of several buckets keep their order.
+  // Buffers: those of `bucket` stay valid until the task has ended.
   virtual task<> reduce(communicator c, gradient_bucket bucket) = 0;
 };
 
-// all_reduce(avg): what data_parallel does without a hook.
+// Averages by all_reduce(avg), as data_parallel does without a hook.
 std::shared_ptr<gradient_hook> identity_hook();
 
-// Half the bytes. Each rank's part is divided by the number of ranks first, so that no sum is too large for a
-// float16 where the gradients are not. float16 keeps 11 bits of each number and loses what is below 6e-8;
+// Average in half the bytes. Each rank's part is first divided by the number of ranks, so that sums do not
+// overflow float16 unless the gradients do. float16 keeps 11 bits of each number and loses values below 6e-8.
 // bfloat16 keeps 8 bits and the range of float.
 std::shared_ptr<gradient_hook> float16_hook();
 std::shared_ptr<gradient_hook> bfloat16_hook();
 
+// Options of low_rank_hook().
 struct low_rank_options {
-  std::size_t rank = 2;          // of the approximation
-  std::size_t exact_steps = 10;  // at first, while gradients change most
-  double least_compression =
-      2;                       // matrices that would not shrink so much are averaged exactly, as vectors are
-  bool error_feedback = true;  // what an approximation leaves out is added to the next gradient
-  bool warm_start = true;      // begin from the last approximation
+  // Rank of the approximation.
+  std::size_t rank = 2;
+  // First steps that are averaged exactly, while gradients change most.
+  std::size_t exact_steps = 10;
+  // Matrices that would shrink by a smaller factor are averaged exactly, like vectors.
+  double least_compression = 2;
+  // Adds what an approximation left out to the next gradient.
+  bool error_feedback = true;
+  // Starts from the last approximation.
+  bool warm_start = true;
   std::uint64_t seed = 1;
 };
-// PowerSGD (Vogels, Karimireddy, Jaggi 2019): each matrix as a product of two thin ones, of which rows * rank
-// and columns * rank numbers travel. Costs three passes over each matrix for each unit of rank, on the loop
-// thread, and (for the error) a copy of it.
+// PowerSGD (Vogels, Karimireddy, Jaggi 2019): approximates each matrix by a product of two thin ones. Ranks
+// exchange rows * rank and columns * rank numbers.
+// Cost: per unit of rank, three passes over each matrix on the loop thread. With error feedback, also a copy
+// of it.
 std::shared_ptr<gradient_hook> low_rank_hook(low_rank_options o = {});
 
 }  // namespace tutti

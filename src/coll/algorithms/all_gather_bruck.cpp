@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bruck's: in round k every rank hands all blocks it has to the rank 2^k behind it. ceil(log2 P) rounds for
-// any P, with one copy at the end that turns the blocks into place: for small even blocks. (Bruck et al.
-// 1997.)
+// Bruck's algorithm: in round k every rank sends all blocks it has to the rank 2^k behind it. ceil(log2 P)
+// rounds for any P, and one copy at the end that puts the blocks in place. For small even blocks. (Bruck et
+// al. 1997.)
 #include "coll/algorithms.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ task<> all_gather_bruck(collective c, const void* block, void* data, blocks part
   char* const all = static_cast<char*>(data);
   const auto at = [&](int n) { return static_cast<std::size_t>(n) * block_bytes; };
   auto lease = c.scratch().take(at(size));
-  std::byte* const turned = lease.data();  // the own block first, then those of the ranks that follow
+  std::byte* const turned = lease.data();  // the own block first, then those of the following ranks
   if (block_bytes > 0) std::memcpy(turned, block, block_bytes);
   for (int have = 1; have < size; have *= 2) {
     const int wanted = std::min(have, size - have);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ring: every block goes round. P-1 steps; every rank sends and receives (P-1)/P of the result, the least
-// there is. Blocks may be uneven. The blocks that come next are awaited beforehand, so that what a neighbour
-// sends early goes to its place at once.
+// Ring: every block goes round. P-1 steps; every rank sends and receives (P-1)/P of the result, which is the
+// minimum. Blocks may be uneven. Receives for the next blocks are posted ahead, so that early data go to
+// their place at once.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 

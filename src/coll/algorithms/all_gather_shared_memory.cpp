@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a collective segment: everyone writes its block and reads those of the others, long ones in rounds
+// On a collective segment: every rank writes its block and reads those of the others, long ones in rounds
 // (coll/segment_copy.hpp). n/P bytes written, (P-1)/P n read, one wait.
 #include "base/shared_memory.hpp"
 #include "coll/algorithms.hpp"
@@ -15,7 +15,7 @@ task<> all_gather_shared_memory(collective c, const void* block, void* data, blo
   const auto* const given = static_cast<const std::byte*>(block);
   std::byte* const own = all + parts.begin(c.rank());
   const std::size_t own_bytes = parts.bytes(c.rank());
-  // Where the results can be read by all, this rank's block is given from there.
+  // If all ranks can read the results, this rank's block is given from there.
   const bool later = longest > most_in_one_posting &&
                      !overlap(given, own_bytes, all, parts.begin(c.size())) &&
                      !base::find_shared(own, own_bytes);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several hosts, small n: the ranks of a host reduce to their leader, the leaders reduce among themselves,
-// and each tells its host. Between hosts log2 H rounds of n bytes, and one message at a time per host on the
-// network.
+// and each leader broadcasts on its host. Between hosts log2 H rounds of n bytes, with one message at a time
+// per host on the network.
 #include "coll/algorithms.hpp"
 
 namespace tutti::coll {

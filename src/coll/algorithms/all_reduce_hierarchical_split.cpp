@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several hosts with the same number L of ranks, large n: the ranks of a host reduce one slice each, every
-// slice is reduced between the hosts by the ranks that have it, and the slices are put together on each host.
-// Between hosts 2 (H-1)/H n/L bytes per rank: all ranks of a host use the network at once. (DPML: Bayatpour
-// et al., SC 2017.)
+// Several hosts with the same number L of ranks, large n. Each rank of a host reduces one slice, the ranks
+// with the same slice reduce it between the hosts, and each host gathers the slices. Between hosts 2 (H-1)/H
+// n/L bytes per rank: all ranks of a host use the network at once. (DPML: Bayatpour et al., SC 2017.)
 #include "coll/algorithms.hpp"
 
 namespace tutti::coll {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rabenseifner's: recursive halving leaves every rank one reduced block, recursive doubling puts the blocks
-// together. 2 log2 P rounds, 2 (P-1)/P n bytes each way: the ring's traffic in a tree's rounds, for medium n.
-// Ranks beyond the largest power of two first hand their data to a neighbour and get the result from it.
-// (Rabenseifner 2004.) The block of the lower ranks is always the left operand; every block is reduced in one
-// place.
+// Rabenseifner's algorithm: recursive halving leaves every rank one reduced block, recursive doubling gathers
+// the blocks. 2 log2 P rounds, 2 (P-1)/P n bytes each way: the ring's traffic in a tree's number of rounds,
+// for medium n. Ranks beyond the largest power of two first send their data to a neighbour, and receive the
+// result from it. (Rabenseifner 2004.) The block of the lower ranks is always the left operand; every block
+// is reduced in one place.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
@@ -37,7 +37,7 @@ task<> all_reduce_rabenseifner(collective c, reduce_call r) {
   const auto rank_of = [extra](int n) { return n < extra ? n * 2 : n + extra; };
   const blocks parts = blocks::split(r.count, power, r.element_bytes);
 
-  // Blocks first to last - 1 are still this rank's concern.
+  // This rank still works on blocks first to last - 1.
   int first = 0;
   int last = power;
   for (int mask = power / 2; mask > 0; mask /= 2) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recursive doubling: in round k, ranks that differ in bit k exchange everything they have and both reduce
+// Recursive doubling: in round k, ranks that differ in bit k exchange everything they have, and both reduce
 // it. ceil(log2 P) rounds of n bytes each way: few steps, for small n. Ranks beyond the largest power of two
-// first hand their data to a neighbour and get the result from it: two steps more for them. The block of the
-// lower ranks is always the left operand, so both sides of an exchange compute the same bits.
+// first send their data to a neighbour and receive the result from it: two more steps for them. The block of
+// the lower ranks is always the left operand, so both sides of an exchange compute the same bits.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
@@ -32,7 +32,7 @@ task<> all_reduce_recursive_doubling(collective c, reduce_call r) {
     co_await getting;
     combine(r.op, r.type, mine, theirs, mine, r.count);
   }
-  // Numbers among those that remain keep the order of the ranks.
+  // Numbers of the remaining ranks keep the order of the ranks.
   const int number = rank < 2 * extra ? rank / 2 : rank - extra;
   for (int mask = 1; mask < power; mask *= 2) {
     const int other_number = number ^ mask;

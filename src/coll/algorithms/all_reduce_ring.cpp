@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chunked ring: P-1 steps of reduce-scatter, in which chunk after chunk collects the contributions on its way
-// round, then P-1 steps of all-gather. Every rank sends and receives 2 (P-1)/P n bytes, the least there is:
-// for large n. Each chunk is reduced along one path, so the result is the same bits on all ranks. (Patarasuk,
+// Chunked ring: P-1 steps of reduce-scatter, in which each chunk collects the contributions on its way round,
+// then P-1 steps of all-gather. Every rank sends and receives 2 (P-1)/P n bytes, which is the minimum: for
+// large n. Each chunk is reduced along one path, so the result has the same bits on all ranks. (Patarasuk,
 // Yuan 2009.)
 //
-// Chunks travel in pieces that fit in a core's cache: a piece is reduced while it is still there, the next
-// ones are on their way meanwhile, and the loop gets its turn between them. The input is read where it lies
-// and may be apart from the result.
+// Chunks travel in pieces that fit in a core's cache. A piece is reduced while it is in cache and the next
+// ones are in flight; the loop gets its turn between pieces. The input is read in place and may be separate
+// from the result.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 #include "coll/reduce.hpp"
@@ -35,7 +35,7 @@ task<> all_reduce_ring(collective c, reduce_call r) {
   const std::size_t piece = std::max<std::size_t>(1, piece_bytes / r.element_bytes) * r.element_bytes;
   const std::size_t pieces = (chunks.longest(size) + piece - 1) / piece;  // of the longest chunk
   const std::size_t all = pieces * static_cast<std::size_t>(size - 1);
-  // Number i of all pieces: where it begins in a chunk, and how long it is; of shorter chunks the last may be
+  // For piece i of all: its offset in a chunk, and its length. The last piece of a shorter chunk may be
   // empty.
   const auto offset = [=](std::size_t i) { return i % pieces * piece; };
   const auto length = [=](int chunk, std::size_t i) {

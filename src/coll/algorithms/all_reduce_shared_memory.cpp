@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a collective segment. Short vectors: everyone writes its own, and reduces those of all: n bytes written,
-// (P-1) n read, one wait. Long ones in rounds (coll/segment_reduction.hpp): each rank reduces a slice from
-// all ranks' parts, then all collect the slices: n bytes written and 2 (P-1)/P n read, each once and while in
-// cache. Either way one rank's order of operands is everyone's: the same bits on all ranks.
+// On a collective segment. Short vectors: every rank writes its own and reduces those of all: n bytes
+// written, (P-1) n read, one wait. Long vectors in rounds (coll/segment_reduction.hpp): each rank reduces a
+// slice from all ranks' parts, then all collect the slices. n bytes written and 2 (P-1)/P n read, each once
+// and while in cache. Either way all ranks use the same order of operands, and get the same bits.
 #include "coll/algorithms.hpp"
 #include "coll/segment_publish.hpp"
 #include "coll/segment_reduction.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bruck's: blocks are sorted by how far they go; in round k all whose distance has bit k set travel 2^k ranks
-// together. ceil(log2 P) rounds of n/2 bytes instead of P-1 messages: for small even blocks. (Bruck et
-// al. 1997.)
+// Bruck's algorithm: blocks are sorted by their distance to go. In round k all blocks whose distance has bit
+// k set travel 2^k ranks together. ceil(log2 P) rounds of n/2 bytes instead of P-1 messages: for small even
+// blocks. (Bruck et al. 1997.)
 #include "coll/algorithms.hpp"
 
 #include <cstring>
@@ -33,7 +33,7 @@ task<> all_to_all_bruck(collective c, const void* data, blocks parts, void* resu
     for (int d = 1; d < size; ++d)
       if ((d & mask) != 0) std::memcpy(sorted + at(d), in + at(n++), block_bytes);
   }
-  // What has come d ranks far is from the rank d behind.
+  // A block that has travelled d ranks comes from the rank d behind.
   char* const all = static_cast<char*>(result);
   for (int d = 0; d < size; ++d) std::memcpy(all + at((rank - d + size) % size), sorted + at(d), block_bytes);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every block goes straight to its rank: in step k to the rank k ahead, while that of the rank k behind
-// comes, a few steps at a time. P-1 messages, no copy on the way. Blocks may be uneven.
+// Pairwise: every block goes directly to its rank. In step k a rank sends to the rank k ahead and receives
+// from the rank k behind, a few steps at a time. P-1 messages, no copy on the way. Blocks may be uneven.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a collective segment: everyone writes its blocks for the others and reads theirs for it, long ones in
+// On a collective segment: every rank writes its blocks for the others and reads theirs for it, long ones in
 // rounds (coll/segment_copy.hpp). (P-1)/P n bytes written, as many read, one wait.
 #include "coll/algorithms.hpp"
 #include "coll/move_bytes.hpp"

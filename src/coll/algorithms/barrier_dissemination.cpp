@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dissemination barrier: in round k every rank tells the rank 2^k ahead and hears from the rank 2^k behind.
-// ceil(log2 P) rounds, each one empty message each way. (Hensgen, Finkel, Manber 1988.)
+// Dissemination barrier: in round k every rank sends to the rank 2^k ahead and receives from the rank 2^k
+// behind. ceil(log2 P) rounds, each one empty message each way. (Hensgen, Finkel, Manber 1988.)
 #include "coll/algorithms.hpp"
 
 namespace tutti::coll {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several hosts: the ranks of a host report to their leader, the leaders meet, and each tells its host.
-// ceil(log2 H) rounds on the network.
+// Several hosts: the ranks of a host report to their leader, the leaders run a barrier, and each leader
+// releases its host. ceil(log2 H) rounds on the network.
 #include "coll/algorithms.hpp"
 
 namespace tutti::coll {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Everyone says on the segment that it has come, and looks for the others: one line written, P-1 read.
+// On a collective segment: every rank publishes that it has arrived, and reads the others' words: one line
+// written, P-1 read.
 #include "coll/algorithms.hpp"
 #include "coll/segment_publish.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial tree: the ranks that have the data double in every round. ceil(log2 P) rounds; every rank receives
-// once and the root sends at most ceil(log2 P) times the whole buffer.
+// Binomial tree: the number of ranks that have the data doubles in every round. ceil(log2 P) rounds; every
+// rank receives once, and the root sends at most ceil(log2 P) times the whole buffer.
 #include "coll/algorithms.hpp"
 
 namespace tutti::coll {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Several hosts: the root tells one rank of every host, which tells the others there. Every host gets the
-// data once over the network.
+// Several hosts: the root sends to one rank of every host, which broadcasts there. Every host gets the data
+// once over the network.
 #include "coll/algorithms.hpp"
 
 #include <algorithm>
@@ -10,7 +10,7 @@ namespace tutti::coll {
 task<> broadcast_hierarchical(collective c, void* data, std::size_t bytes, int root) {
   const comm::topology& places = c.comm().places();
   const auto root_host = static_cast<std::size_t>(places.host_of[static_cast<std::size_t>(root)]);
-  // On its own host the root speaks for itself.
+  // On its own host the root is that rank.
   const bool with_root = static_cast<std::size_t>(places.host) == root_host;
   const int speaker = with_root ? root : places.leaders[static_cast<std::size_t>(places.host)];
   if (c.rank() == speaker) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pipelined ring: the data go from rank to rank in slices, and a rank hands one on while the next ones come.
-// P-2 + n/slice steps; every rank receives n bytes once and sends them once, the least there is: for large n
-// between hosts, where a tree's root sends them log P times. Over loopback it gains nothing, so its row comes
-// after those that are chosen unasked: name it, or let `tutti-perf tune` measure it.
+// Pipelined ring: the data go from rank to rank in slices, and a rank forwards one slice while the next ones
+// arrive. P-2 + n/slice steps; every rank receives n bytes once and sends them once, which is the minimum.
+// For large n between hosts, where a tree's root sends the data log P times. Over loopback it gains nothing,
+// so its row comes after those that are chosen by default: select it by name, or let `tutti-perf tune`
+// measure it.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 

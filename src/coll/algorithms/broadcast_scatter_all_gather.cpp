@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scatter, then ring all-gather: the root gives every rank one block of the data, and the blocks go round.
-// Every rank moves about 2 n bytes instead of the n log P of a tree's root; 2 (P-1) steps: for large n. (van
-// de Geijn 1994.)
+// Scatter, then ring all-gather: the root sends every rank one block of the data, and the blocks go round.
+// Every rank moves about 2 n bytes instead of the n log P of a tree's root, in 2 (P-1) steps: for large n.
+// (van de Geijn 1994.)
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 
@@ -29,7 +29,7 @@ task<> broadcast_scatter_all_gather(collective c, void* data, std::size_t bytes,
   for (int step = 0; step + 1 < size; ++step) {
     const int out = (relative - step + size) % size;
     const int in = (relative - step - 1 + size) % size;
-    // The root has everything: what would come to it stays away, on both sides.
+    // The root has everything: blocks for it are not sent.
     const bool receives = relative != 0;
     const bool sends = (relative + 1) % size != 0;
     if (receives && sends) {

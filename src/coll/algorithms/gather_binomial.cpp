@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial tree: in round k a rank hands all blocks it has collected to the rank 2^k nearer to the root.
-// ceil(log2 P) rounds instead of P-1 messages at the root, every block copied on the way: for small even
-// blocks of many ranks.
+// Binomial tree: in round k a rank sends all blocks it has collected to the rank 2^k nearer to the root.
+// ceil(log2 P) rounds instead of P-1 messages at the root, but every block is copied on the way: for small
+// even blocks of many ranks.
 #include "coll/algorithms.hpp"
 
 #include <algorithm>

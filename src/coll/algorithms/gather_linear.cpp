@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank sends its block to the root, which receives a few at a time. One step, P-1 messages at the root,
-// no copy on the way. Blocks may be uneven.
+// Linear: every rank sends its block to the root, which receives a few at a time. One step, P-1 messages at
+// the root, no copy on the way. Blocks may be uneven.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 

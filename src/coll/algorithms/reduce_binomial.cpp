@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial tree towards the root: in round k the ranks that still have something to give hand all of it to
-// the rank 2^k nearer to the root, which adds it. ceil(log2 P) rounds of n bytes: for small n.
+// Binomial tree towards the root: in round k the ranks that still have data send all of it to the rank 2^k
+// nearer to the root, which reduces it. ceil(log2 P) rounds of n bytes: for small n.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduce by ring reduce-scatter, then gather: every rank reduces one slice, and the root collects them. P
+// Reduces by ring reduce-scatter, then gather: every rank reduces one slice, and the root collects them. P
 // steps, about 2 n bytes at the root and n elsewhere, against the n log P of a tree: for large n. The input
-// stays as it was, but on the root, where it may be the result.
+// stays unchanged, except on the root, where it may be the result.
 #include "coll/algorithms.hpp"
 
 namespace tutti::coll {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rank gives every other its contribution to that rank's block, and reduces its own block from all
-// contributions in the order of the ranks. One step of P-1 messages, (P-1)/P n bytes each way, and memory for
-// P blocks: for small and medium n.
+// Direct: every rank sends every other one its contribution to that rank's block, and reduces its own block
+// from all contributions in rank order. One step of P-1 messages, (P-1)/P n bytes each way, and memory for P
+// blocks: for small and medium n.
 #include "coll/algorithms.hpp"
 #include "coll/in_flight.hpp"
 #include "coll/reduce.hpp"

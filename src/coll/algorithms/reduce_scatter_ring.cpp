@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ring: the partial result of each block goes round once, and every rank it passes adds its own contribution;
-// it ends where it belongs. P-1 steps; every rank sends and receives (P-1)/P n bytes, the least there is: for
+// Ring: the partial result of each block goes round once, and every rank on the way adds its contribution; it
+// ends at its owner. P-1 steps; every rank sends and receives (P-1)/P n bytes, which is the minimum: for
 // large n.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
@@ -24,7 +24,7 @@ task<> reduce_scatter_ring(collective c, reduce_call r, blocks parts) {
   auto lease = c.scratch().take(2 * longest);
   std::byte* arriving = lease.data();
   std::byte* leaving = lease.data() + longest;
-  // The block that begins here is that of the left neighbour: it has the longest way.
+  // The block that starts here is that of the left neighbour, which has the longest way.
   const void* next = in + parts.begin(left);
   for (int step = 0; step + 1 < size; ++step) {
     const int out_block = (rank - step - 1 + size) % size;

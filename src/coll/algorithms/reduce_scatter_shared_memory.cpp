@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a collective segment. Short vectors: everyone writes its own, and reduces its block of all: n bytes
-// written, (P-1)/P n read. Long ones in rounds (coll/segment_reduction.hpp), the same bytes.
+// On a collective segment. Short vectors: every rank writes its own, and reduces its block of all: n bytes
+// written, (P-1)/P n read. Long vectors in rounds (coll/segment_reduction.hpp), with the same bytes.
 #include "coll/algorithms.hpp"
 #include "coll/segment_publish.hpp"
 #include "coll/segment_reduction.hpp"

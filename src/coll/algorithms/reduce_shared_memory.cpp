@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// On a collective segment. Short vectors: everyone writes its own, and the root reduces them: n bytes written
-// by each, (P-1) n read by the root. Long ones in rounds (coll/segment_reduction.hpp): each rank reduces a
-// slice, and the root collects the slices.
+// On a collective segment. Short vectors: every rank writes its own, and the root reduces them: n bytes
+// written by each, (P-1) n read by the root. Long vectors in rounds (coll/segment_reduction.hpp): each rank
+// reduces a slice, and the root collects the slices.
 #include "coll/algorithms.hpp"
 #include "coll/segment_publish.hpp"
 #include "coll/segment_reduction.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Recursive doubling: after round k a rank has the reduction of itself and the 2^k - 1 ranks before it, and
-// hands it 2^k ranks on. ceil(log2 P) rounds of n bytes. (Hillis, Steele 1986.) Inclusive: `data` becomes the
-// reduction of ranks 0 to this one. Exclusive: of ranks 0 to the one before, written to `before`; rank 0's
-// stays as it was.
+// sends it 2^k ranks on. ceil(log2 P) rounds of n bytes. (Hillis, Steele 1986.) Inclusive: `data` becomes the
+// reduction of ranks 0 to this one. Exclusive: the reduction of ranks 0 to the one before is written to
+// `before`; that of rank 0 keeps its contents.
 #include "coll/algorithms.hpp"
 #include "coll/reduce.hpp"
 
@@ -16,7 +16,7 @@ task<> scan_recursive_doubling(collective c, reduce_call r, void* before) {
   const std::size_t bytes = r.count * r.element_bytes;
   auto lease = c.scratch().take(2 * bytes);
   std::byte* const theirs = lease.data();
-  // What goes out must not change while it does.
+  // Data that are being sent must not change.
   std::byte* const leaving = lease.data() + bytes;
   bool first = true;
   for (int distance = 1; distance < size; distance *= 2) {

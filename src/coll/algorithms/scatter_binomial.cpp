@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Binomial tree: a rank hands on the blocks of those behind it, half of what it has in every round. ceil(log2
-// P) rounds instead of P-1 messages at the root, every block copied on the way: for small even blocks of many
-// ranks.
+// Binomial tree: a rank forwards the blocks of the ranks behind it, half of what it has in every round.
+// ceil(log2 P) rounds instead of P-1 messages at the root, but every block is copied on the way: for small
+// even blocks of many ranks.
 #include "coll/algorithms.hpp"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ task<> scatter_binomial(collective c, const void* data, void* block, blocks, std
                          at(std::min(mask, size - relative - mask)));
     co_await giving;
   }
-  // The root's result may be part of its input: only now.
+  // Only now: the root's result may be part of its input.
   if (block_bytes > 0) std::memmove(block, lease.data(), block_bytes);
 }
 

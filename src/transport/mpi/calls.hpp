@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls of MPI that tutti makes, as a table of plain functions. A module (mpi_module.cpp, built where MPI
-// is installed) fills it in and is opened at run time, so that neither tutti nor a program is linked with
-// MPI; tests fill it in themselves.
+// The MPI calls that tutti makes, as a table of plain functions. A module (mpi_module.cpp, built where MPI is
+// installed) fills it in and is opened at run time, so neither tutti nor a program links MPI. Tests fill it
+// in themselves.
 #pragma once
 
 #include <cstddef>
@@ -9,17 +9,17 @@
 
 namespace tutti::transport::mpi {
 
-// Changes with every change of `calls`: a module of another version is refused.
+// Changes with every change of `calls`: a module of another version is rejected.
 inline constexpr std::uint32_t calls_version = 1;
 inline constexpr const char* calls_symbol = "tutti_mpi_calls";
 
-// MPI's handles are integers in one implementation and pointers in another; here they are words.
+// MPI handles are integers in one implementation and pointers in another; here they are words.
 using communicator_word = std::uint64_t;
 using request_word = std::uint64_t;
 using message_word = std::uint64_t;
 
-// Functions answer MPI's error code, 0 for success. `of` is handed to each of them. None of them blocks but
-// init and finalize; one thread at a time.
+// Functions return MPI's error code, 0 for success. `of` is passed to each of them. Only init and finalize
+// block. One thread calls at a time.
 struct calls {
   std::uint32_t version = calls_version;
   void* of = nullptr;
@@ -28,33 +28,35 @@ struct calls {
   void (*describe)(void* of, char* into, std::size_t room) = nullptr;
   void (*explain)(void* of, int code, char* into, std::size_t room) = nullptr;
 
-  // Whether MPI has been initialised, by whomever, and whether it has been finalised.
+  // Whether MPI has been initialised, by anybody, and whether it has been finalised.
   int (*state)(void* of, int* initialized, int* finalized) = nullptr;
-  // Initialises it. `usable`: this thread and others may call MPI, one at a time.
+  // Initialises MPI. `usable`: this thread and others may call it, one at a time.
   int (*init)(void* of, int* usable) = nullptr;
-  // Of an MPI that the program has initialised. `usable`: the calling thread may call it although others run.
+  // For an MPI that the program has initialised. `usable`: the calling thread may call it although others
+  // run.
   int (*joined)(void* of, int* usable) = nullptr;
   int (*finalize)(void* of) = nullptr;
   void (*abort)(void* of, int code) = nullptr;
   int (*place)(void* of, int* rank, int* size) = nullptr;
 
-  // A duplicate of all processes' communicator, which returns errors; `made` is valid when the request has
-  // ended.
+  // Duplicates the communicator of all processes; the duplicate returns errors. `made` is valid when the
+  // request has ended.
   int (*start_duplicate)(void* of, communicator_word* made, request_word* request) = nullptr;
   int (*return_errors)(void* of, communicator_word on) = nullptr;
-  // `bytes` from each process, by rank, into `all`.
+  // Gathers `bytes` from each process, by rank, into `all`.
   int (*start_all_gather)(void* of, communicator_word on, const void* mine, int bytes, void* all,
                           request_word* request) = nullptr;
   int (*start_barrier)(void* of, request_word* request) = nullptr;  // of all processes
 
   int (*start_send)(void* of, communicator_word on, const void* from, int bytes, int peer, int tag,
                     request_word* request) = nullptr;
-  // The next message from anybody, in each sender's order; from then on only start_receive() gets it.
+  // Finds the next message from any process, in each sender's order. From then on only start_receive() gets
+  // it.
   int (*find_message)(void* of, communicator_word on, int* found, int* peer, int* tag, int* bytes,
                       message_word* message) = nullptr;
   int (*start_receive)(void* of, message_word* message, void* into, int bytes,
                        request_word* request) = nullptr;
-  // Lets everything go on. When the request has ended it is gone.
+  // Lets all requests progress. A request that has ended is gone.
   int (*test)(void* of, request_word* request, int* ended) = nullptr;
 };
 

@@ -20,15 +20,15 @@ namespace fs = std::filesystem;
 
 std::vector<std::string> module_names() {
   std::vector<std::string> names{"libtutti_mpi_openmpi.so", "libtutti_mpi_mpich.so", "libtutti_mpi_other.so"};
-  // Hydra, MPICH's mpirun, speaks PMI; Open MPI's sets variables of its own.
+  // Hydra, MPICH's mpirun, uses PMI; Open MPI's sets variables of its own.
   if (base::env_string("PMI_RANK") && !base::env_string("OMPI_COMM_WORLD_RANK"))
     std::swap(names[0], names[1]);
   return names;
 }
 
-// Null when it cannot be opened, and `why` says why.
+// Returns null if it cannot be opened; `why` then says why.
 const calls* open_file(const fs::path& file, std::string& why) {
-  // Global: plug-ins that MPI opens in turn look for its own names.
+  // Global: plug-ins that MPI opens look for MPI's own symbols.
   void* const module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (module == nullptr) {
     why = ::dlerror();

@@ -13,7 +13,7 @@ namespace tutti::transport::mpi {
 namespace {
 
 constexpr std::size_t slice_bytes = parcel_bytes - tcp::header_bytes;
-// Moved in one go before the loop gets its turn.
+// Bytes moved in one go before the loop gets its turn.
 constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
 bool is_long(const outgoing& f) noexcept {
@@ -27,7 +27,8 @@ mpi_link::mpi_link(mpi_transport& owner, int peer) noexcept : owner_(owner), pee
   farewell_.done = [](outgoing&, bool) noexcept {};
 }
 
-// `bytes` of the payload from `progress` on, as one frame. False: MPI did not take it, and the link fails.
+// Sends `bytes` of the payload from `progress` on, as one frame. Returns false if MPI did not take it; the
+// link then fails.
 bool mpi_link::send_piece(outgoing& f, std::size_t bytes) noexcept {
   frame head = f.head;
   if (head.kind == frame_kind::data) {
@@ -47,7 +48,7 @@ bool mpi_link::send_piece(outgoing& f, std::size_t bytes) noexcept {
   return true;
 }
 
-// Slice by slice while there is room; true when all of the frame has left.
+// Sends slice by slice while there is room. Returns true when the whole frame has left.
 bool mpi_link::send_rest(outgoing& f) noexcept {
   const std::uint64_t length = tcp::payload_bytes(f.head);
   std::size_t budget = bytes_per_turn;
@@ -56,7 +57,7 @@ bool mpi_link::send_rest(outgoing& f) noexcept {
     if (!send_piece(f, bytes)) return false;
     if (f.progress == length) return true;
     budget -= std::min(budget, bytes);
-    // What was submitted meanwhile waits for one slice, not for all of them.
+    // Frames submitted meanwhile wait for one slice, not for all of them.
     if (!messages_.empty()) return false;
   }
   return false;
@@ -146,7 +147,7 @@ void mpi_link::hand_back() noexcept {
 void mpi_link::leave() noexcept {
   muted_ = true;
   if (closed_) return;
-  // Behind everything else: the last slice of the last long message must not come after it.
+  // Behind everything else: the last slice of the last long message must not follow it.
   (long_data_.empty() ? messages_ : long_data_).push_back(farewell_);
   owner_.activate(*this);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One peer over MPI: which of its frames leaves next, and how its end is known.
+// mpi_link: one peer over MPI: which of its frames leaves next, and how its end is known.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -21,9 +21,9 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
 
   const char* transport_name() const noexcept override { return "mpi"; }
   bool submit(outgoing& f) noexcept override;
-  // What has left was copied: nothing but the queue knows of the frame.
+  // Frames that have left were copied: only the queue refers to a frame.
   cancel_result cancel(outgoing& f) noexcept override;
-  // Payload lands in the call that says where: no destination buffer is ever left open.
+  // Payload is copied by the call that names its destination: none is ever open.
   bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   // Longer messages wait for their receive, which saves the memory of an unexpected copy.
   std::size_t eager_limit() const noexcept override { return std::size_t{16} * 1024; }
@@ -32,20 +32,21 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   int peer() const noexcept { return peer_; }
   bool has_queue() const noexcept override { return !messages_.empty() || !long_data_.empty(); }
 
-  // Sends what there is room for, and reports the end; true when anything happened. From the loop.
+  // Sends what there is room for, and reports the end. Returns whether anything happened. Called from the
+  // loop.
   bool work() noexcept;
-  // The link is at its end, which is reported from the next work().
+  // Ends the link; the next work() reports it.
   void fail(errc why, std::string text) noexcept;
   void give_up(errc why, std::string text) noexcept override { fail(why, std::move(text)); }
-  // The peer says that nothing more comes from it.
+  // The peer reports that nothing more comes from it.
   void peer_ended(errc why, std::string text) noexcept;
   // The peer has everything that was sent to it.
   void acknowledged() noexcept { acknowledged_ = true; }
-  // Nothing is reported upward any more; the last frame is queued.
+  // Reports nothing upward any more; queues the last frame.
   void leave() noexcept;
-  // Leaving needs nothing more of this link.
+  // Whether leaving needs nothing more of this link.
   bool finished() const noexcept { return closed_ || (acknowledged_ && !has_queue()); }
-  // Closed, and what is queued handed back, or forgotten.
+  // Closes it; queued frames are handed back or forgotten.
   void drop() noexcept;
   void cut() noexcept;
 
@@ -63,7 +64,7 @@ class mpi_link final : public link, public base::list_hook<active_tag> {
   bool muted_ = false;
   bool acknowledged_ = false;
   list messages_;
-  list long_data_;  // of which messages may pass between slices
+  list long_data_;  // messages may pass between their slices
   outgoing farewell_;
   errc failure_ = errc::success;
   std::string failure_text_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of MPI's calls for the MPI that this file is compiled with: libtutti_mpi_*.so. Only MPI's C
+// The table of MPI calls for the MPI that this file is compiled with: libtutti_mpi_*.so. It uses only MPI's C
 // interface, and nothing of tutti but the table.
 #include "transport/mpi/calls.hpp"
 
@@ -29,7 +29,7 @@ Handle from_word(std::uint64_t word) noexcept {
   return handle;
 }
 
-// Calls `start` with a request, and stores that whatever came of it.
+// Calls `start` with a request, and stores the request whatever the result.
 template <class Start>
 int started(request_word* into, Start start) noexcept {
   MPI_Request request = MPI_REQUEST_NULL;
@@ -89,7 +89,7 @@ int place(void*, int* rank, int* size) {
   return code != MPI_SUCCESS ? code : MPI_Comm_size(MPI_COMM_WORLD, size);
 }
 
-// MPI may write the handle as late as when the request ends: into the front of the caller's word.
+// MPI may write the handle only when the request ends: into the front of the caller's word.
 int start_duplicate(void*, communicator_word* made, request_word* request) {
   *made = 0;
   return started(request, [&](MPI_Request* r) {

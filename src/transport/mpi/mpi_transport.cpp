@@ -22,7 +22,7 @@ mpi_transport::mpi_transport(core::loop& loop, wire& through)
     : loop_(loop),
       wire_(through),
       changed_(loop.executor()),
-      // Being awake is all that the timer is for: the loop polls then.
+      // The timer only wakes the loop, which then polls.
       pause_timer_([](void*) noexcept {}, nullptr),
       pause_(shortest_pause) {}
 
@@ -110,7 +110,7 @@ void mpi_transport::arrived(int peer, int tag, std::span<const std::byte> messag
   }
 }
 
-// The payload is there as a whole, so it lands in this one call.
+// The payload is complete, so this one call copies it.
 void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) noexcept {
   if (from.closed()) return;
   const int peer = from.peer();
@@ -118,7 +118,7 @@ void mpi_transport::deliver(mpi_link& from, std::span<const std::byte> message) 
   const char* complaint = "a message too short for a frame";
   if (message.size() >= tcp::header_bytes) {
     const auto* const header = reinterpret_cast<const std::uint8_t*>(message.data());
-    tcp::passage way;  // MPI sees to that
+    tcp::passage way;  // MPI checks the data itself
     complaint =
         tcp::decode(std::span<const std::uint8_t, tcp::header_bytes>(header, tcp::header_bytes), head, way);
     if (complaint == nullptr && tcp::payload_bytes(head) != message.size() - tcp::header_bytes)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// All peers over MPI: `backend = "mpi"`. Frames are MPI messages, the same 64-byte header in front as on TCP;
-// MPI keeps their order. Only non-blocking calls, made by the loop.
+// mpi_transport: all peers over MPI: `backend = "mpi"`. Frames are MPI messages with the same 64-byte header
+// as on TCP; MPI keeps their order. The loop makes only non-blocking calls.
 //
-// MPI has nothing to wait for: no descriptor, no doorbell. While the loop is awake it polls MPI as it polls
-// everything else. When it would sleep, a timer gets it up to look again, after a pause that doubles from 20
-// us to 1 ms while an operation waits, to 20 ms while none does. Measured: 0.3 % of a core while nothing is
-// waited for, 4 to 6 % while something is. A message that comes after a silence may lie for a millisecond;
-// TUTTI_SPIN_US keeps the loop awake longer.
+// MPI offers nothing to wait for: no descriptor, no doorbell. An awake loop polls MPI like everything else. A
+// loop that would sleep is woken by a timer to poll again. The pause doubles from 20 us to 1 ms while an
+// operation waits, and to 20 ms while none does. Measured: 0.3 % of a core while nothing is awaited, 4 to 6 %
+// while something is. A message after a silence may wait for a millisecond; TUTTI_SPIN_US keeps the loop
+// awake longer.
 //
-// The end of a peer: a `leave` frame, answered with an acknowledgement, so that each side knows that the
-// other has everything; a message with cut_tag when the peer's world ends otherwise; or an error that MPI
-// returns. When a process dies, mpirun ends the job, as it does for every MPI program: nobody is left to be
+// A peer ends in one of three ways. It sends a `leave` frame and gets an acknowledgement, so that each side
+// knows that the other has everything. It sends a message with cut_tag if its world ends otherwise. Or MPI
+// returns an error. When a process dies, mpirun ends the job, as for every MPI program: no rank is left to be
 // told.
 #pragma once
 
@@ -27,7 +27,7 @@
 
 namespace tutti::transport::mpi {
 
-// MPI's tags of what travels on a wire.
+// MPI's tags of messages on a wire.
 inline constexpr int frame_tag = 0;
 inline constexpr int cut_tag = 1;          // empty; the sender's world has ended without leaving
 inline constexpr int acknowledge_tag = 2;  // empty; the sender has got the `leave` frame
@@ -57,7 +57,7 @@ class mpi_transport final : public transport, public core::source, private wire:
   wire& through() noexcept { return wire_; }
   inbound& up() noexcept { return *up_; }
   void activate(mpi_link& l) noexcept;
-  // Something has left: an answer may come soon.
+  // Data have left: an answer may come soon.
   void stirred() noexcept;
   void send_failed(mpi_link& l, int code) noexcept;
 

@@ -23,21 +23,21 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-// What a rank that has failed grants the others to hear of it and to end as well.
+// How long a rank that has failed lets the others hear of it and end as well.
 constexpr auto farewell = std::chrono::seconds(5);
 // Of MPI_Finalize, when all processes are about to call it.
 constexpr auto finalize_limit = std::chrono::seconds(10);
 constexpr auto longest_between_polls = std::chrono::milliseconds(1);
 constexpr int longest_record_bytes = 1024 * 1024;
 
-// A boost::asio timer as a pause between two looks.
+// A boost::asio timer as a pause between two polls.
 task<> pause_for(boost::asio::any_io_executor executor, std::chrono::microseconds time) {
   boost::asio::steady_timer timer(executor);
   timer.expires_after(time);
   co_await timer.async_wait(boost::asio::deferred);
 }
 
-// What comes when nobody is left to read it.
+// Drops messages that come when there is no world to read them.
 struct deaf_listener final : wire::listener {
   void arrived(int, int, std::span<const std::byte>) noexcept override {}
   void broke(int, int) noexcept override {}
@@ -51,8 +51,8 @@ std::string explained(const calls& mpi, int code) {
 
 }  // namespace
 
-// The thread that initialises and finalises MPI, and what it shares. Held by both sides: the thread may be
-// stuck in MPI for longer than anybody waits.
+// The thread that initialises and finalises MPI, and the data that it shares. Both sides own it: the thread
+// may be stuck in MPI longer than any caller waits.
 struct process::keeper {
   enum class phase { initialising, ready, failed, finishing, finished };
 
@@ -76,7 +76,7 @@ struct process::keeper {
     changed.notify_all();
   }
 
-  // Nobody else calls MPI now.
+  // No other thread calls MPI now.
   void finish() noexcept {
     base::set_log_rank(rank);
     deaf_listener nobody;
@@ -92,8 +92,7 @@ struct process::keeper {
       }
       int code = 0;
       int met = 0;
-      // Until all of this process's messages are safe it does not say that it has come: others receive them
-      // till then.
+      // This process enters the barrier only when all its messages are safe: others receive them until then.
       if (!in_barrier && !sending) {
         code = mpi.start_barrier(mpi.of, &barrier);
         in_barrier = true;
@@ -141,7 +140,7 @@ struct process::attempt {
 };
 
 process& process::of_this_one() {
-  // Never destroyed: MPI may have its memory until the process has gone.
+  // Never destroyed: MPI may use its memory until the process ends.
   static process* const one = [] {
     auto* const made = new process(open_module());
     made->finishes_at_exit_ = true;
@@ -210,7 +209,8 @@ task<> process::initialise(boost::asio::any_io_executor executor, std::chrono::m
     known = keeper_->at != keeper::phase::initialising;
   }
   if (!keeper_->why.empty()) throw error(errc::not_supported, keeper_->why);
-  // Behind the handlers that MPI and its libraries have registered, so before them when the program ends.
+  // Registered after the handlers of MPI and its libraries, so that it runs before them at the end of the
+  // program.
   if (finishes_at_exit_) std::atexit([] { of_this_one().finish(); });
 }
 
@@ -243,7 +243,7 @@ task<membership> process::join(boost::asio::any_io_executor executor, std::strin
                 "one runtime");
   thread_ = std::this_thread::get_id();
   timeout_ = timeout;
-  failed_ = true;  // until it is joined
+  failed_ = true;  // until it has joined
   attempts_.push_back(std::make_unique<attempt>());
   attempt* const a = attempts_.back().get();
   check(mpi_.start_duplicate(mpi_.of, &a->on, &a->request), "duplicate its communicator");

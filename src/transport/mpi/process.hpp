@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// MPI in this process: initialised once, joined by worlds one after the other or together, finalised when the
-// program ends.
+// process: MPI in this process. It is initialised once, joined by worlds one after the other or together, and
+// finalised when the program ends.
 //
-// MPI_Init and MPI_Finalize may block for ever, because other processes do not come: they are called on a
-// thread made for them, and waited for within a limit. In between, the loop's thread makes all calls
+// MPI_Init and MPI_Finalize may block for ever if other processes do not come. A separate thread calls them,
+// and tutti waits for it within a limit. In between, the loop's thread makes all calls
 // (MPI_THREAD_SERIALIZED).
 //
-// At the end of the program (std::atexit) the processes meet in a barrier, in which each goes on receiving
-// what still comes, so that nobody's sends stay behind; then MPI is finalised. Those that do not come within
-// the limit (the last world's timeout; seconds after a failure) end the job: MPI_Abort, which is also what a
-// program gets that ends while it is in a world. A program that has initialised MPI itself also finalises it,
-// after its worlds have ended.
+// At the end of the program (std::atexit) the processes meet in a barrier. There each goes on receiving, so
+// that no sends stay behind; then MPI is finalised. Processes that do not come within the limit (the last
+// world's timeout; seconds after a failure) end the job by MPI_Abort. So does a program that ends while it is
+// in a world. A program that has initialised MPI itself also finalises it, after its worlds have ended.
 #pragma once
 
 #include "transport/mpi/calls.hpp"
@@ -31,33 +30,32 @@ struct membership {
   int rank = 0;
   int size = 1;
   wire* through = nullptr;
-  std::vector<std::string> records;  // by rank, what each gave
+  std::vector<std::string> records;  // by rank, as each process gave it
 };
 
 class process {
  public:
   // Opens the module on the first call, and finishes when the program ends. Throws errc::not_supported.
   static process& of_this_one();
-  // Tests bring calls of their own, and then call finish().
+  // For tests, which bring calls of their own and then call finish().
   explicit process(const calls& mpi);
   process(const process&) = delete;
   process& operator=(const process&) = delete;
   ~process();
 
-  // Initialises MPI if nobody has.
-  // Throws errc::not_supported when this MPI cannot be used from here, join_failed when it fails or the
-  // deadline passes.
+  // Initialises MPI unless that has been done. Throws errc::not_supported if this MPI cannot be used from
+  // here, and join_failed if it fails or the deadline passes.
   task<> start(boost::asio::any_io_executor executor, std::chrono::milliseconds timeout);
   int rank() const noexcept { return rank_; }
   int size() const noexcept { return size_; }
   // Name and version of the MPI.
   std::string implementation() const;
 
-  // After start(), by all processes in the same order. Throws errc::join_failed.
+  // Joins a world, after start(); all processes call it in the same order. Throws errc::join_failed.
   task<membership> join(boost::asio::any_io_executor executor, std::string record,
                         std::chrono::milliseconds timeout);
 
-  // The end of the program; does nothing unless start() has initialised MPI.
+  // Ends MPI at the end of the program, if start() has initialised it.
   void finish() noexcept;
 
  private:
@@ -69,7 +67,7 @@ class process {
   void check(int code, const char* doing) const;
 
   const calls& mpi_;
-  std::shared_ptr<keeper> keeper_;  // null unless MPI is ours
+  std::shared_ptr<keeper> keeper_;  // null unless start() has initialised MPI
   int rank_ = 0;
   int size_ = 1;
   bool started_ = false;
@@ -77,7 +75,7 @@ class process {
   bool failed_ = false;     // a world could not be joined: the others cannot be expected
   std::thread::id thread_;  // the last to join
   std::chrono::milliseconds timeout_{0};
-  std::vector<std::unique_ptr<attempt>> attempts_;  // MPI may write to them as long as it likes
+  std::vector<std::unique_ptr<attempt>> attempts_;  // MPI may write to them at any later time
   std::vector<std::unique_ptr<wire>> wires_;
 };
 

@@ -8,14 +8,13 @@ namespace tutti::transport::mpi {
 namespace {
 
 constexpr std::size_t small_bytes = 4096;
-// On their way to one peer: enough to keep a fast network busy, little enough to lie in memory for every
-// peer.
+// In flight to one peer: enough to keep a fast network busy, little enough to be kept for every peer.
 constexpr std::size_t most_bytes_per_peer = std::size_t{1024} * 1024;
 constexpr std::size_t most_parcels_per_peer = 64;
-// Half way in, from all peers: the rest waits where MPI keeps it.
+// Partly received, from all peers: the rest waits where MPI keeps it.
 constexpr std::size_t most_receiving = 32;
 constexpr int messages_per_turn = 32;
-// Sends looked at in vain before the others have to wait: each look lets all of MPI go on.
+// Vain polls of sends before the others wait: each poll lets all of MPI progress.
 constexpr int polls_per_turn = 8;
 
 }  // namespace
@@ -76,7 +75,7 @@ bool wire::end_sends(listener& up) noexcept {
     const int code = mpi_.test(mpi_.of, &p->request, &ended);
     outgoing_.pop_front();
     if (code == 0 && ended == 0) {
-      // Those behind it come first next time.
+      // The ones behind it come first next time.
       outgoing_.push_back(*p);
       if (first_in_vain == nullptr) first_in_vain = p;
       ++in_vain;
@@ -121,7 +120,7 @@ bool wire::end_receives(listener& up) noexcept {
   return any;
 }
 
-// False: nothing has come.
+// Returns false if nothing has come.
 bool wire::take_next(listener& up) noexcept {
   int found = 0;
   int peer = 0;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Messages between the processes of one duplicated MPI communicator, each in a parcel of this wire's own
-// memory.
+// wire: messages between the processes of one duplicated MPI communicator, each in a parcel of memory that
+// the wire owns.
 //
-// MPI owns the memory of a send or receive from its start until it ends, which only the peer's progress
-// brings about; cancelling does not help (sends cannot be cancelled in practice). So MPI never gets memory of
-// the users': what is sent is copied into a parcel, what comes is received into one. That costs a copy on
-// either side, and lets the layers above take back a buffer at any moment. A wire outlives its world, until
-// MPI has gone: MPI may still have parcels.
+// MPI owns the memory of a send or receive until the operation ends, which needs progress of the peer.
+// Cancelling does not help (sends cannot be cancelled in practice). So MPI never gets memory of users:
+// messages are copied into parcels, and received into parcels. That costs a copy on either side, and lets the
+// layers above take back a buffer at any moment. A wire outlives its world, until MPI has ended: MPI may
+// still use its parcels.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -20,17 +20,16 @@
 
 namespace tutti::transport::mpi {
 
-// The longest message of which parcels are kept for the next one.
+// The longest message whose parcels are kept for reuse.
 inline constexpr std::size_t parcel_bytes = std::size_t{128} * 1024 + 64;
 
 class wire {
  public:
   class listener {
    public:
-    // The messages of a peer come in the order in which it sent them.
+    // Messages of a peer come in the order in which it sent them.
     virtual void arrived(int peer, int tag, std::span<const std::byte> message) noexcept = 0;
-    // MPI has answered with this error: sending to or receiving from this peer, or (-1) receiving from
-    // anybody.
+    // MPI has returned this error: for sending to or receiving from this peer, or (-1) receiving from any.
     virtual void broke(int peer, int code) noexcept = 0;
 
    protected:
@@ -41,21 +40,21 @@ class wire {
   wire(const wire&) = delete;
   wire& operator=(const wire&) = delete;
 
-  // False: enough is on its way to this peer.
+  // Returns false if enough is in flight to this peer.
   bool has_room(int peer) const noexcept;
-  // Sends `head` and then `payload` as one message; both are copied. Room or not. Answers MPI's error code.
+  // Sends `head` and then `payload` as one message; both are copied. Works without room, too. Returns MPI's
+  // error code.
   int send(int peer, int tag, std::span<const std::byte> head, std::span<const std::byte> payload) noexcept;
-  // Lets sends go on and hands over what has come, a bounded number of messages; true when anything ended or
-  // came.
+  // Lets sends progress and delivers a bounded number of messages. Returns whether any ended or came.
   bool progress(listener& up) noexcept;
 
-  // MPI still has messages that were sent; to this peer.
+  // Whether MPI still has messages that were sent; to this peer.
   bool sending() const noexcept { return !outgoing_.empty(); }
   bool sending_to(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].parcels > 0; }
-  // A message is half way in.
+  // Whether a message is partly received.
   bool receiving() const noexcept { return !incoming_.empty(); }
 
-  // The world that used this wire has ended: in order, or not.
+  // Called when the world that used this wire has ended: in order, or not.
   void close(bool in_order) noexcept {
     open_ = false;
     in_order_ = in_order;
@@ -77,7 +76,7 @@ class wire {
   };
   using list = base::intrusive_list<parcel, parcel_tag>;
   struct peer_queue {       // one peer
-    std::size_t bytes = 0;  // on their way
+    std::size_t bytes = 0;  // in flight
     std::size_t parcels = 0;
     unsigned held_in = 0;  // the round in which a message was found to be incomplete
   };

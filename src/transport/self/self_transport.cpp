@@ -14,7 +14,7 @@ bool self_transport::submit(outgoing& o) noexcept {
 
 bool self_transport::poll() noexcept {
   if (queue_.empty() && why_ == errc::success) return false;
-  // What delivery adds is left for the next round.
+  // Frames added by the delivery wait for the next round.
   base::intrusive_list<outgoing, outgoing_tag> batch;
   batch.splice_back(queue_);
   bool any = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's messages to itself: one copy, from the sent buffer to where the receive wants it.
+// self_transport: a rank's messages to itself: one copy, from the sent buffer to the receive buffer.
 #pragma once
 
 #include "transport/transport.hpp"
@@ -39,10 +39,10 @@ class self_transport final : public transport, public link, public core::source 
     static_cast<base::list_hook<outgoing_tag>&>(o).unlink();
     return cancel_result::gone;
   }
-  // Payload never is half way here: a frame is copied whole inside poll().
+  // Payload is never partly received here: poll() copies a frame whole.
   bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
-  // A small message is copied aside when no receive is posted, a longer one waits for its receive: no second
-  // copy.
+  // A small message is copied aside if no receive is posted. A longer one waits for its receive, without a
+  // second copy.
   std::size_t eager_limit() const noexcept override { return 16 * 1024; }
   bool closed() const noexcept override { return !attached_; }
   void give_up(errc why, std::string text) noexcept override {
@@ -59,7 +59,7 @@ class self_transport final : public transport, public link, public core::source 
   inbound* up_ = nullptr;
   int rank_ = 0;
   bool attached_ = false;
-  errc why_ = errc::success;  // it is at its end, to be reported from poll()
+  errc why_ = errc::success;  // of its end, which poll() reports
   std::string text_;
   base::intrusive_list<outgoing, outgoing_tag> queue_;
 };

@@ -10,7 +10,7 @@ namespace {
 
 constexpr fingerprint_bytes none{};
 
-// Body of all lines but those of eager and fail frames.
+// The body of all lines except those of eager and fail frames.
 struct transfer_ids {
   std::uint64_t length;
   std::uint64_t transfer_id;
@@ -28,7 +28,7 @@ line* channel_writer::free_line() noexcept {
 }
 
 void channel_writer::publish(line* l, std::uint32_t kind_and_flags) noexcept {
-  // Everything of the frame is visible to whoever sees the stamp.
+  // Everything of the frame is visible to a reader that sees the stamp.
   l->stamp.store(stamp_of(position_) | kind_and_flags, std::memory_order_release);
   ++position_;
 }
@@ -75,7 +75,7 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
 bool channel_writer::write_slice(outgoing& o) noexcept {
   line* l = free_line();
   if (l == nullptr) return false;
-  // Short ones in several, too: the reader copies one out while the next is copied in.
+  // Short messages also go in several slices: the reader copies one out while the next is copied in.
   const auto slice = std::clamp<std::uint64_t>(o.head.length / 16, least_slice_bytes, slice_bytes);
   const std::size_t bytes = std::min(slice & ~std::uint64_t{63}, o.head.length - o.progress);
   const std::uint64_t start = bulk_.start_for(bytes, channel_->bulk_bytes);
@@ -97,7 +97,8 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
 bool channel_writer::request_room() noexcept {
   channel_header& h = channel_->header();
   h.wants_room.store(1, std::memory_order_relaxed);
-  // Pairs with the fence in channel_reader::publish: either it sees the wish, or we see what it has read.
+  // Pairs with the fence in channel_reader::publish: either the consumer sees the request, or this side sees
+  // what it has read.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   const std::uint64_t lines = h.lines_read.load(std::memory_order_acquire);
   const std::uint64_t small = h.small_read.load(std::memory_order_acquire);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The two ends of a channel: a writer that turns frames into lines and ring blocks, a reader that turns them
-// back.
+// The two ends of a channel: a writer that turns frames into lines and ring blocks, and a reader that turns
+// them back.
 #pragma once
 
 #include "transport/link.hpp"
@@ -13,7 +13,7 @@
 namespace tutti::transport::shm {
 
 inline constexpr std::size_t eager_limit_bytes = 16 * 1024;
-// Longer messages are read by the receiver in the sender's memory, where that can be mapped.
+// Longer messages are read by the receiver in the sender's memory, if that can be mapped.
 inline constexpr std::size_t copied_twice_bytes = 4 * 1024;
 
 class channel_writer {
@@ -21,11 +21,12 @@ class channel_writer {
   channel_writer() noexcept = default;
   explicit channel_writer(const channel& c) noexcept : channel_(&c) {}
 
-  // Writes a frame other than `data`, with its payload. False: there is no room now.
+  // Writes a frame other than `data`, with its payload. Returns false if there is no room now.
   bool write_message(const frame& head, const std::byte* payload) noexcept;
-  // Writes the next slice of a data frame and moves o.progress on. False: there is no room now.
+  // Writes the next slice of a data frame and advances o.progress. Returns false if there is no room now.
   bool write_slice(outgoing& o) noexcept;
-  // Tells the consumer that the producer waits for room. True: there is some after all, look again.
+  // Tells the consumer that the producer waits for room. Returns true if there is some after all: check
+  // again.
   bool request_room() noexcept;
 
  private:
@@ -42,8 +43,8 @@ class channel_writer {
   std::uint64_t position_ = 0;
   ring_cursor small_;
   ring_cursor bulk_;
-  // The consumer's positions as last seen: reading them costs a cache miss, so only when there seems to be no
-  // room.
+  // The consumer's positions as last seen. Reading them costs a cache miss, so they are read only if there
+  // seems to be no room.
   std::uint64_t lines_seen_ = 0;
   std::uint64_t small_seen_ = 0;
   std::uint64_t bulk_seen_ = 0;
@@ -63,7 +64,7 @@ class channel_reader {
     const line& l = channel_->lines()[position_ % lines_per_channel];
     return (l.stamp.load(std::memory_order_acquire) & ~std::uint32_t{0xff}) == stamp_of(position_);
   }
-  // What was read should be given back now.
+  // Whether room should be returned to the producer now.
   bool is_to_publish() const noexcept {
     const std::uint64_t lines = position_ - published_lines_;
     return lines > 0 &&
@@ -71,11 +72,12 @@ class channel_reader {
             bulk_.position - published_bulk_ >= channel_->bulk_bytes / 8 ||
             channel_->header().wants_room.load(std::memory_order_relaxed) != 0);
   }
-  // The next frame; its payload stays in place until release(). False: nothing there, or (broken) nonsense.
+  // Gets the next frame; its payload stays in place until release(). Returns false if there is none, or
+  // (broken) if the data are invalid.
   bool peek(item& out) noexcept;
-  // Done with the frame that peek() gave.
+  // Ends the use of the frame that peek() returned.
   void release() noexcept;
-  // Lets the producer reuse what was read. True: the producer waits for this.
+  // Returns room to the producer. Returns true if the producer waits for it.
   bool publish() noexcept;
   bool broken() const noexcept { return broken_; }
 

@@ -21,7 +21,7 @@ union control_buffer {
   char bytes[CMSG_SPACE(most_passed * sizeof(int))];
 };
 
-// All of it or nothing: so little goes whole.
+// All or nothing: so few bytes are sent whole.
 bool send_with(int socket, iovec data, std::span<const int> descriptors) noexcept {
   control_buffer control{};
   msghdr message{};
@@ -43,7 +43,7 @@ bool send_with(int socket, iovec data, std::span<const int> descriptors) noexcep
 
 struct arrival {
   ssize_t bytes = 0;     // 0: the peer has hung up, or the socket is broken
-  bool nothing = false;  // nothing is there yet
+  bool nothing = false;  // nothing has come yet
   bool cut_off = false;  // this process may open no more descriptors
   std::size_t count = 0;
   std::array<base::unique_fd, most_passed> descriptors;
@@ -70,7 +70,7 @@ arrival receive_with(int socket, iovec data) noexcept {
     for (std::size_t at = 0; at + CMSG_LEN(sizeof(int)) <= h->cmsg_len; at += sizeof(int)) {
       int received = -1;
       std::memcpy(&received, CMSG_DATA(h) + at, sizeof received);
-      base::unique_fd owned(received);  // those beyond are closed
+      base::unique_fd owned(received);  // additional ones are closed
       if (a.count < most_passed) a.descriptors[a.count++] = std::move(owned);
     }
   }
@@ -106,7 +106,7 @@ region_event receive_region(int socket, region_label& label, base::unique_fd& fd
   arrival a = receive_with(socket, {&label, sizeof label});
   if (a.nothing) return region_event::nothing;
   if (a.bytes == 0) return region_event::hung_up;
-  if (a.count > 0) fd = std::move(a.descriptors[a.count - 1]);  // of several the last; the others are closed
+  if (a.count > 0) fd = std::move(a.descriptors[a.count - 1]);  // the last of several; the others are closed
   return a.bytes == static_cast<ssize_t>(sizeof label) ? region_event::region : region_event::nonsense;
 }
 

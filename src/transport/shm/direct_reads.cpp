@@ -50,8 +50,8 @@ outgoing* direct_reads::step(inbound& up, int peer) noexcept {
   slice.other_transfer_id = r.copied;
   slice.length = std::min<std::uint64_t>(direct_slice_bytes, r.rts.length - r.copied);
 
-  // No owner: the receive has ended, and the message with it, as one that comes through the ring and finds
-  // nobody.
+  // Without an owner the receive has ended, and its message with it, like one that comes through the ring and
+  // finds no receive.
   const destination_buffer where = up.begin(peer, slice);
   const bool wanted = where.owner != nullptr && r.message.still_shown();
   if (wanted) std::memcpy(where.at, r.from + r.copied, std::min<std::size_t>(where.room, slice.length));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages that this rank is reading from one peer's own pages, slice by slice.
+// direct_reads: the messages that this rank is reading from one peer's own pages, slice by slice.
 #pragma once
 
 #include "transport/link.hpp"
@@ -12,30 +12,29 @@
 
 namespace tutti::transport::shm {
 
-// What is copied before the loop gets its turn.
+// Bytes that are copied before the loop gets its turn.
 inline constexpr std::size_t direct_slice_bytes = 256 * 1024;
 
 class direct_reads {
  public:
   direct_reads() noexcept = default;
 
-  // The message `rts`, at `from`, is to arrive as data frames for `transfer_id`. `message` has begun. False:
-  // there is no memory for that.
+  // Makes the message of `rts`, at `from`, arrive as data frames for `transfer_id`. `message` has begun.
+  // Returns false if there is no memory for that.
   bool start(const frame& rts, const shown_message& message, const std::byte* from,
              std::uint64_t transfer_id) noexcept;
   bool full() const noexcept { return reads_.size() - free_.size() >= direct_slots; }
   bool busy() const noexcept { return !active_.empty(); }
 
-  // Copies one slice. When that was the last: the `taken` frame for the sender, which comes back by its
+  // Copies one slice. After the last one, returns the `fin` frame for the sender, which comes back by its
   // `done`.
   outgoing* step(inbound& up, int peer) noexcept;
-  // The message that arrives for `transfer_id` is read no further, and stays with the sender. False: none
-  // does.
+  // Stops reading the message for `transfer_id`, which stays with the sender. Returns false if there is none.
   bool stop(std::uint64_t transfer_id, frame& rts) noexcept;
-  // A cancel frame of the sender has come. If it concerns a message that is being read, that is over, and
-  // the frame gets the receiver's transfer id, by which the upper layer knows the message.
+  // Handles a cancel frame of the sender. If it concerns a message that is being read, reading ends. The
+  // frame then gets the receiver's transfer id, by which the upper layer knows the message.
   void note_cancel(frame& head) noexcept;
-  // Nothing is read any more.
+  // Stops all reading.
   void clear() noexcept;
 
  private:
@@ -51,7 +50,7 @@ class direct_reads {
 
   static read& read_of(outgoing& o) noexcept { return static_cast<read&>(o); }
   outgoing& fin_frame(read& r) noexcept;
-  void recycle(read& r) noexcept { free_.push_back(&r); }  // capacity was reserved by start()
+  void recycle(read& r) noexcept { free_.push_back(&r); }  // start() reserved the capacity
 
   std::vector<std::unique_ptr<read>> reads_;
   std::vector<read*> free_;

@@ -15,8 +15,8 @@ std::uint64_t shown_messages::show(std::uint64_t region, std::uint64_t offset) n
   direct_slot& slot = slots_[index];
   slot.region.store(region, std::memory_order_relaxed);
   slot.offset.store(offset, std::memory_order_relaxed);
-  // Release: with the message's bytes. Not an exchange: a reader of an earlier message finds its generation
-  // gone.
+  // Release: publishes the message's bytes. A plain store suffices: the compare-and-swap of an earlier reader
+  // finds its generation gone.
   slot.word.store(generation | direct_slot::offered, std::memory_order_release);
   *free = generation | index;
   return *free;
@@ -26,9 +26,9 @@ bool shown_messages::hide(std::uint64_t name) noexcept {
   const std::size_t index = name & 0xff;
   if (name == 0 || index >= direct_slots || names_[index] != name) return false;
   names_[index] = 0;
-  // Acquire: a reader that was done has read before what the sender writes next. A reader that was not done
-  // fails in end(), for its word is gone; the fence keeps what the sender writes next from being seen before
-  // that.
+  // Acquire: a reader that finished has read before the sender's next writes. A reader that did not finish
+  // fails in end(), because its word is gone; the fence keeps it from seeing the sender's next writes
+  // earlier.
   const std::uint64_t was =
       slots_[index].word.exchange((name >> 8 << 8) | direct_slot::cancelled, std::memory_order_acq_rel);
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -46,7 +46,7 @@ std::optional<shown_message::place> shown_message::begin() noexcept {
     return std::nullopt;
   const place at{slot_->region.load(std::memory_order_relaxed),
                  slot_->offset.load(std::memory_order_relaxed)};
-  // Taken back and filled for the next message meanwhile: the place would be that one's.
+  // The slot was taken back and filled for the next message meanwhile: the place would be that one's.
   std::atomic_thread_fence(std::memory_order_acquire);
   if (!still_shown()) return std::nullopt;
   return at;
@@ -59,7 +59,7 @@ void shown_message::give_back() noexcept {
 }
 
 bool shown_message::end() noexcept {
-  // Release: all has been read before the sender sees it.
+  // Release: everything has been read before the sender sees it.
   std::uint64_t expected = reading();
   return slot_->word.compare_exchange_strong(expected, generation_ | direct_slot::done,
                                              std::memory_order_acq_rel, std::memory_order_relaxed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hand-off of a message that its receiver reads from the sender's own pages (see direct_slot): which of
-// the two ends it, when the sender may take its buffer back at any moment.
+// The hand-off of a message that its receiver reads from the sender's own pages (see direct_slot): decides
+// which side ends it, although the sender may take its buffer back at any moment.
 #pragma once
 
 #include "transport/shm/segment.hpp"
@@ -18,10 +18,10 @@ class shown_messages {
   shown_messages() noexcept = default;
   explicit shown_messages(channel_header& header) noexcept : slots_(header.direct) {}
 
-  // From now on the peer may read there. Its name, or 0 when every slot is in use.
+  // Lets the peer read there from now on. Returns the name, or 0 if every slot is in use.
   std::uint64_t show(std::uint64_t region, std::uint64_t offset) noexcept;
-  // After return no peer completes its read, so the buffer may be reused. True: a peer had already finished.
-  // Harmless when nothing is shown under that name.
+  // Ends the offer. After return no peer completes its read, so the buffer may be reused. Returns true if a
+  // peer had already finished. Harmless if nothing is shown under that name.
   bool hide(std::uint64_t name) noexcept;
   void hide_all() noexcept;
 
@@ -31,7 +31,7 @@ class shown_messages {
   std::uint64_t generation_ = 0;
 };
 
-// The reader's side: one message. Everything it finds was written by the peer and is to be checked.
+// The reader's side: one message. The peer wrote everything in it, so all of it is checked.
 class shown_message {
  public:
   shown_message() noexcept = default;
@@ -42,14 +42,14 @@ class shown_message {
     std::uint64_t region = 0;
     std::uint64_t offset = 0;
   };
-  // Where it lies; empty when the sender has taken it back.
+  // Starts to read and returns the place; empty if the sender has taken the message back.
   std::optional<place> begin() noexcept;
   // Whether going on is worth it.
   bool still_shown() const noexcept { return slot_->word.load(std::memory_order_relaxed) == reading(); }
-  // Not read any further; it may begin again.
+  // Stops reading; it may be started again.
   void give_back() noexcept;
-  // True: what was read is the message, and the sender will see that it was. False: the sender has taken it
-  // back, and what was read may be anything.
+  // Ends reading. Returns true if the bytes read are the message; the sender then sees that. Returns false if
+  // the sender has taken it back: the bytes may be anything.
   bool end() noexcept;
 
  private:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is in a rank's shared segment. Each rank owns one (a memfd, sealed against shrinking); senders write
-// into it.
+// The layout of a rank's shared segment. Each rank owns one (a memfd, sealed against shrinking); senders
+// write into it.
 //
 //   page 0              segment_header: doorbell word, sizes
 //   channel of rank 0   channel_header | lines | small ring | bulk ring        (page aligned)
 //   channel of rank 1   ...
 // A channel carries frames from one sender to the owner: single producer, single consumer. The segment is
-// sparse: only what is touched takes memory, and a sender maps nothing but the header and its own channel.
+// sparse: only touched pages take memory, and a sender maps only the header and its own channel.
 #pragma once
 
 #include "core/platform.hpp"
@@ -26,8 +26,7 @@ inline constexpr std::size_t small_ring_bytes = 128 * 1024;
 inline constexpr std::size_t slice_bytes = 64 * 1024;  // at most, of a long message in the bulk ring
 inline constexpr std::size_t least_slice_bytes = 16 * 1024;
 
-// Two adjacent lines are fetched together by many processors: words written by different sides keep 128 bytes
-// apart.
+// Many processors fetch two adjacent lines together: words written by different sides are 128 bytes apart.
 inline constexpr std::size_t apart = 128;
 
 struct segment_header {
@@ -37,24 +36,24 @@ struct segment_header {
   std::uint32_t rank;
   std::uint32_t channels;
   std::uint64_t bulk_ring_bytes;
-  // Set by the owner before it sleeps; the one that clears it notifies the owner's eventfd.
+  // Set by the owner before it sleeps. The sender that clears it notifies the owner's eventfd.
   alignas(apart) std::atomic<std::uint32_t> armed;
-  // When the owner last looked at its channels, by the host's clock: while it stands still the owner sleeps,
+  // When the owner last polled its channels, by the host's clock. While it stands still, the owner sleeps,
   // computes or is stopped.
   alignas(apart) std::atomic<core::duration::rep> heartbeat;
 };
 
 // A message that the owner of the channel may read from the sender's own pages. The sender fills a slot and
-// names it in the rts frame; the state goes offered -> reading -> done by the reader's compare-and-swap
-// (and back to offered, when its receive gives the message up), and to `cancelled` by the sender's exchange
-// from any of them. So of a reader that is done and a sender that wants its buffer back exactly one wins.
-// Each use has a generation of its own: a name that is late finds another word.
+// names it in the rts frame. The reader's compare-and-swap moves the state offered -> reading -> done, and
+// back to offered if its receive gives the message up. The sender's exchange moves any of these to
+// `cancelled`. So of a reader that finishes and a sender that wants its buffer back exactly one wins. Each
+// use has a generation of its own: a late name finds another word.
 struct direct_slot {
   enum state : std::uint64_t { unused = 0, offered, reading, done, cancelled };
 
   std::atomic<std::uint64_t> word;    // generation << 8 | state
   std::atomic<std::uint64_t> region;  // of the sender's shared memory
-  std::atomic<std::uint64_t> offset;  // in it
+  std::atomic<std::uint64_t> offset;  // in the region
   std::uint64_t reserved;
 };
 inline constexpr std::size_t direct_slots = 64;
@@ -64,13 +63,13 @@ struct channel_header {
   alignas(apart) std::atomic<std::uint64_t> lines_read;
   std::atomic<std::uint64_t> small_read;
   std::atomic<std::uint64_t> bulk_read;
-  // Written by the producer: it waits for room, and wants the doorbell when the consumer has read on.
+  // Written by the producer: it waits for room, and wants the doorbell when the consumer has read further.
   alignas(apart) std::atomic<std::uint32_t> wants_room;
   alignas(apart) direct_slot direct[direct_slots];
 };
 static_assert(sizeof(channel_header) <= page_bytes);
 
-// One frame. `stamp` is written last, with release: (position + 1) << 8 | flags | kind, so that a line of the
+// One frame. `stamp` is written last, with release: (position + 1) << 8 | flags | kind. So a line of the
 // previous lap is never taken for a new one.
 struct line {
   static constexpr std::uint32_t kind_mask = 0x1f;
@@ -95,21 +94,21 @@ constexpr std::size_t channel_bytes(std::size_t bulk_ring_bytes) noexcept {
   return page_bytes + lines_per_channel * line_bytes + small_ring_bytes + bulk_ring_bytes;
 }
 
-// Smaller rings when many ranks share a host: the pairs grow with the square of their number.
+// Rings are smaller if many ranks share a host, because the pairs grow with the square of their number.
 constexpr std::size_t bulk_ring_for(int local_ranks) noexcept {
   std::size_t bytes = 1024 * 1024;
   for (int ranks = 32; ranks < local_ranks && bytes > 4 * slice_bytes; ranks *= 2) bytes /= 2;
   return bytes;
 }
 
-// Where a block of `bytes` goes in a ring: blocks are contiguous and start at multiples of 64; what would
-// cross the end starts over at the beginning. Producer and consumer compute the same positions from the same
+// Where a block of `bytes` goes in a ring. Blocks are contiguous and start at multiples of 64. A block that
+// would cross the end starts at the beginning. Producer and consumer compute the same positions from the same
 // sizes.
 struct ring_cursor {
   std::uint64_t position = 0;
 
   static constexpr std::size_t padded(std::size_t bytes) noexcept { return (bytes + 63) & ~std::size_t{63}; }
-  // The position the block starts at, from the beginning of time.
+  // The position of the block's start, counted from the beginning.
   std::uint64_t start_for(std::size_t bytes, std::size_t capacity) const noexcept {
     const std::size_t offset = position % capacity;
     return offset + padded(bytes) > capacity ? position + (capacity - offset) : position;

@@ -13,13 +13,13 @@
 namespace tutti::transport::shm {
 namespace {
 
-// As <linux/pidfd.h> has it, of kernels later than most headers: the first version with the exit code.
+// As in <linux/pidfd.h> of kernels later than most headers: the first version with the exit code.
 struct pidfd_info {
   std::uint64_t mask;
   std::uint64_t cgroup;
   std::uint32_t pid, thread_group, parent;
   std::uint32_t users_and_groups[8];
-  std::int32_t exit_code;  // as wait() has it
+  std::int32_t exit_code;  // as from wait()
 };
 static_assert(sizeof(pidfd_info) == 64);
 constexpr std::uint64_t wants_pid = 1, wants_exit = 8;

@@ -14,7 +14,7 @@
 namespace tutti::transport::shm {
 namespace {
 
-// Each region of a peer is half as large as all before it: a peer that has more is up to no good.
+// Each region of a peer is half as large as all before it: a peer with more regions is not honest.
 constexpr std::size_t most_regions = 1024;
 
 bool can_be_read_safely(int fd, std::uint64_t bytes) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory of one rank: its own segment, and its view of a peer's. Anonymous (memfd): nothing is left
-// behind after any end of the process, SIGKILL included.
+// Shared memory of one rank: its own segment, and its view of a peer's. Anonymous (memfd): nothing remains
+// after any end of the process, including SIGKILL.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -18,7 +18,7 @@ enum class access { read_write, read_only };
 class mapping {
  public:
   mapping() noexcept = default;
-  // Throws tutti::error (errc::resources) naming what could not be mapped.
+  // Throws tutti::error (errc::resources), naming what could not be mapped.
   mapping(int fd, std::size_t offset, std::size_t bytes, access may = access::read_write);
   mapping(mapping&& other) noexcept
       : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
@@ -37,7 +37,7 @@ class mapping {
   std::size_t bytes_ = 0;
 };
 
-// One channel, mapped.
+// One mapped channel.
 struct channel {
   mapping memory;
   std::size_t bulk_bytes = 0;
@@ -50,7 +50,7 @@ struct channel {
   std::byte* bulk_ring() const noexcept { return small_ring() + small_ring_bytes; }
 };
 
-// The segment this rank reads from.
+// The segment that this rank reads from.
 class own_segment {
  public:
   own_segment(std::uint64_t world, int rank, int size, int local_ranks);
@@ -60,14 +60,14 @@ class own_segment {
 
  private:
   base::unique_fd fd_;
-  std::size_t bulk_bytes_;  // not as the header says: others can write there
+  std::size_t bulk_bytes_;  // not read from the header, which others can write
   mapping header_;
 };
 
 // The part of a peer's segment that this rank writes to.
 class peer_segment {
  public:
-  // Throws errc::protocol when the descriptor is not the segment of that rank of that world.
+  // Throws errc::protocol if the descriptor is not the segment of that rank of that world.
   peer_segment(base::unique_fd fd, std::uint64_t world, int peer, int my_rank);
   segment_header& header() const noexcept { return *reinterpret_cast<segment_header*>(header_.data()); }
   const channel& mine() const noexcept { return channel_; }

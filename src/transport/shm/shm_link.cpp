@@ -17,9 +17,9 @@ namespace tutti::transport::shm {
 namespace {
 
 constexpr int frames_per_poll = 32;
-// Copied in one go before the loop gets its turn: bounds how late anything else can be.
+// Bytes copied in one go before the loop gets its turn: bounds the delay of everything else.
 constexpr std::size_t copied_per_poll = 4 * slice_bytes;
-// For the parent of a process that has died to take note.
+// For the parent of a dead process to reap it.
 constexpr auto patience_with_parent = std::chrono::milliseconds(5);
 
 std::string end_text(const std::string& who, const std::string& how) {
@@ -50,7 +50,7 @@ bool shm_link::submit(outgoing& o) noexcept {
       }
       messages_.push_back(o);
     }
-    // A parked loop has not asked the peer to say when there is room.
+    // A parked loop has not asked the peer to report room.
     owner_.wake();
     return false;
   }
@@ -102,8 +102,8 @@ bool shm_link::write_message(outgoing& o) noexcept {
   return writer_.write_message(o.head, o.payload);
 }
 
-// Where the message lies in memory that the peer can map, the rts frame says so. If anything is missing it
-// is an rts frame like any other.
+// If the message lies in memory that the peer can map, the rts frame says so. If anything is missing, it is
+// an ordinary rts frame.
 void shm_link::show(outgoing& o) noexcept {
   const auto place = base::find_shared(o.payload, o.head.length);
   if (!place || !offer(place->region, place->region_bytes, place->fd)) return;
@@ -111,8 +111,8 @@ void shm_link::show(outgoing& o) noexcept {
   o.head.other_transfer_id = o.shown;
 }
 
-// Once per region. It is in the peer's socket before the first rts frame that needs it is in the peer's
-// memory.
+// Once per region. The descriptor is in the peer's socket before the first rts frame that needs it is in the
+// peer's memory.
 bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
   if (at_ != phase::open) return false;
   if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
@@ -154,7 +154,7 @@ bool shm_link::fetch(const frame& rts, std::uint64_t transfer_id) noexcept {
   if (at_ != phase::open || owner_.leaving() || rts.other_transfer_id == 0 || reads_.full()) return false;
   shown_message message(inbox_.header(), rts.other_transfer_id);
   const auto place = message.begin();
-  if (!place) return false;  // taken back: the sender says so when it is asked for it
+  if (!place) return false;  // taken back: the sender says so when it is asked for the message
   if (!regions_.knows(place->region)) take_offers();
   const std::byte* from = regions_.find(place->region, place->offset, rts.length);
   if (from == nullptr || !reads_.start(rts, message, from, transfer_id)) {
@@ -179,7 +179,7 @@ void shm_link::attach(peer_resources resources) {
   const auto& info = owner_.info();
   outbox_.emplace(std::move(resources.segment), info.id, peer_, info.rank);
   inbox_ = owner_.own().open_channel(peer_);
-  // Nothing that may fail comes after this.
+  // Nothing that may fail follows.
   watch_ = owner_.backend().watch(resources.socket.get(), *this);
   watched_ = true;
   reader_ = channel_reader(inbox_);
@@ -193,7 +193,8 @@ void shm_link::attach(peer_resources resources) {
 }
 
 void shm_link::notify() noexcept {
-  // Pairs with the fence in shm_transport::arm(): either we see that the peer sleeps, or it sees our line.
+  // Pairs with the fence in shm_transport::arm(): either this side sees that the peer sleeps, or the peer
+  // sees the line.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   auto& armed = outbox_->header().armed;
   if (armed.load(std::memory_order_relaxed) == 0 || armed.exchange(0, std::memory_order_acq_rel) == 0) return;
@@ -222,7 +223,7 @@ bool shm_link::flush() noexcept {
     }
     notify();
     any = true;
-    // Data frames queued before the link was open are among the messages only as their rts frames: all
+    // Of data frames queued before the link was open, only the rts frames are among the messages: all are
     // small.
     messages_.pop_front();
     o->done(*o, true);
@@ -238,7 +239,7 @@ bool shm_link::flush() noexcept {
       any = true;
     }
   }
-  // Once for as long as it lasts.
+  // Counted once per stall.
   if (any || !has_queue()) {
     stalled_ = false;
   } else if (!std::exchange(stalled_, true)) {
@@ -301,7 +302,8 @@ bool shm_link::poll() noexcept {
   return false;
 }
 
-// False: how it has ended is not known yet. A connection closes a moment before its process has ended.
+// Returns false if it is not yet known how the peer ended: a connection closes a moment before its process
+// has ended.
 bool shm_link::end_of_peer() noexcept {
   if (peer_leaves_) {
     end(errc::peer_left,
@@ -344,7 +346,7 @@ peer_health shm_link::examine(const health_check& l) noexcept {
   const core::time_point before = std::exchange(checked_, l.now);
   const bool turned = std::exchange(heartbeat_, heartbeat) != heartbeat;
   if (first || turned || l.again) {
-    // Ranks of one host read one clock; should they not, it was since the last look.
+    // Ranks of one host read one clock. If they do not, it was since the last check.
     const core::time_point said = std::min(core::time_point(core::duration(heartbeat)), l.now);
     heartbeat_at_ = l.again ? l.now : first ? said : std::max(said, before);
   }
@@ -376,8 +378,7 @@ void shm_link::report_end() noexcept {
 void shm_link::disconnect() noexcept {
   if (watched_) owner_.backend().unwatch(watch_);
   watched_ = false;
-  // A peer in the middle of reading must not get to its end any more: who sent will soon have its buffer
-  // back.
+  // A peer that is reading must not complete: the sender will soon have its buffer back.
   shown_.hide_all();
   reads_.clear();
   if (socket_) ::shutdown(socket_.get(), SHUT_RDWR);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared memory towards one peer of the same host.
+// shm_link: the link to one peer of the same host through shared memory.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -25,7 +25,7 @@ class shm_transport;
 
 // What the two sides exchange when they connect.
 struct peer_resources {
-  base::unique_fd socket;    // AF_UNIX; its hang-up is how a peer's end is known at once
+  base::unique_fd socket;    // AF_UNIX; its hang-up shows the peer's end at once
   base::unique_fd doorbell;  // the peer's eventfd
   base::unique_fd segment;
 };
@@ -43,7 +43,7 @@ class shm_link final : public link, public core::watcher {
   bool stop_fetching(std::uint64_t transfer_id, frame& rts) noexcept override {
     return reads_.stop(transfer_id, rts);
   }
-  // Payload never is half way here: a frame is copied whole inside poll().
+  // Payload is never partly received here: poll() copies a frame whole.
   bool redirect_destination(void*, const destination_buffer&) noexcept override { return false; }
   std::size_t eager_limit() const noexcept override { return eager_limit_bytes; }
   bool sends_eagerly(const void* data, std::size_t bytes) const noexcept override;
@@ -54,35 +54,35 @@ class shm_link final : public link, public core::watcher {
   bool open() const noexcept { return at_ == phase::open; }
   bool connecting() const noexcept { return at_ == phase::connecting; }
   bool accepting() const noexcept { return at_ == phase::accepting; }
-  // Tells one attempt to connect from the next.
+  // Distinguishes attempts to connect.
   unsigned attempts() const noexcept { return attempts_; }
-  // A connection of the peer that was declined in favour of our own attempt: kept open while that lasts, so
-  // that the peer sees when we end.
+  // Keeps a connection of the peer open that was declined in favour of this side's attempt, so that the peer
+  // sees when this side ends.
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
-  // The peer's connection was accepted: ours, if one was begun, is not the one that counts.
+  // The peer's connection was accepted: an attempt of this side does not count.
   void begin_accept() noexcept { at_ = phase::accepting; }
-  // The accepted connection came to nothing.
+  // The accepted connection failed.
   void abandon_accept() noexcept;
   bool has_queue() const noexcept override { return !messages_.empty() || !data_.empty(); }
   peer_health examine(const health_check& l) noexcept override;
   void rest() noexcept override { examined_ = false; }
   void give_up(errc why, std::string text) noexcept override { end(why, std::move(text)); }
 
-  // The connection stands: both sides' memory is mapped. Throws tutti::error (errc::resources, protocol), and
-  // then the link is as before.
+  // Completes the connection: both sides' memory is mapped. Throws tutti::error (errc::resources, protocol)
+  // and then leaves the link unchanged.
   void attach(peer_resources resources);
-  // The link is at its end: reported upward, once, from poll().
+  // Ends the link; poll() reports it upward, once.
   void end(errc why, std::string text) noexcept;
   void disconnect() noexcept;
 
-  // Reads what has come and sends what waits, a bounded amount; true when anything happened.
+  // Reads what has come and sends what waits, a bounded amount. Returns whether anything happened.
   bool poll() noexcept;
-  // Before sleeping: true when there is something to do.
+  // Called before sleeping. Returns true if there is work.
   bool prepare_sleep() noexcept;
   void notify() noexcept;
-  // Says, as its last frame, that this side has finished.
+  // Sends the last frame: this side has finished.
   void say_farewell() noexcept;
   void take_back_farewell() noexcept { cancel(farewell_); }
 
@@ -122,7 +122,7 @@ class shm_link final : public link, public core::watcher {
   errc end_reason_ = errc::success;
   std::string end_text_;
   outgoing farewell_;
-  direct_reads reads_;                                     // before the queues: its frames are in them
+  direct_reads reads_;                                     // before the queues, which contain its frames
   base::intrusive_list<outgoing, outgoing_tag> messages_;  // in order
   base::intrusive_list<outgoing, outgoing_tag> data_;
   channel inbox_;
@@ -130,13 +130,13 @@ class shm_link final : public link, public core::watcher {
   channel_reader reader_;
   channel_writer writer_;
   shown_messages shown_;
-  std::vector<std::uint64_t> offered_;  // our regions whose descriptor has been sent
+  std::vector<std::uint64_t> offered_;  // regions of this rank whose descriptor has been sent
   peer_regions regions_;
   base::unique_fd socket_;
   base::unique_fd doorbell_;
   base::unique_fd declined_;
   unsigned attempts_ = 0;
-  bool stalled_ = false;  // since the last look nothing could leave
+  bool stalled_ = false;  // since the last check nothing could leave
   core::backend::handle watch_ = 0;
   bool watched_ = false;
   // For examine().

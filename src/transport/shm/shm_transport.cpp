@@ -23,10 +23,10 @@ namespace asio = boost::asio;
 
 namespace {
 
-// The kernel says whose processes call, so these are this user's: nobody is turned out for others.
+// The kernel says whose processes connect, so these are this user's: none is evicted for others.
 constexpr core::admission::limits pending_limits{256, std::chrono::seconds(10), std::chrono::seconds(10)};
 constexpr auto accept_pause = std::chrono::milliseconds(50);
-// Between attempts to connect to a rank that is short of descriptors for the moment.
+// Between attempts to connect to a rank that lacks descriptors for the moment.
 constexpr auto first_pause = std::chrono::milliseconds(10);
 constexpr auto longest_pause = std::chrono::milliseconds(500);
 
@@ -48,8 +48,7 @@ std::string shm_transport::describe(int peer) const {
 }
 
 void shm_transport::listen(core::endpoint_record& mine, const listen_wish&) {
-  // An abstract name leaves no file. Its random part keeps jobs apart; who may connect is for the handshake
-  // to decide.
+  // An abstract name leaves no file. Its random part separates jobs; the handshake decides who may connect.
   mine.shm_address = fmt::format("tutti-{:016x}{:016x}", loop_.engine().platform().random(),
                                  loop_.engine().platform().random());
   try {
@@ -134,11 +133,11 @@ task<> shm_transport::try_to_connect(shm_link& l, unsigned attempt) {
   setback why;
   for (;;) {
     co_await reach(l, deadline, &why);
-    // The connection stands, or the peer's own has come meanwhile, or came to nothing and another attempt is
-    // on its way.
+    // The connection is complete, or the peer's own has come meanwhile, or failed and another attempt is in
+    // progress.
     if (!l.connecting() || l.attempts() != attempt) co_return;
-    // A rank that takes a connection and lets go of it is there, and short of something. One that has ended
-    // takes none.
+    // A rank that takes a connection and closes it is alive, and short of something. One that has ended takes
+    // none.
     if (!why.ended_early || loop_.engine().platform().now() + pause >= deadline) break;
     co_await core::pause(loop_, pause);
     if (!l.connecting() || l.attempts() != attempt) co_return;
@@ -180,8 +179,8 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
       co_await exchange(l, socket, deadline);
       co_return;
     }
-    // Both sides began at once, and the peer's connection is the one that counts. The peer keeps this one
-    // open until its own stands, or it ends.
+    // Both sides started at once, and the peer's connection counts. The peer keeps this one open until its
+    // own is complete, or until it ends.
     std::array<std::uint8_t, 1> nothing{};
     co_await core::read_some(socket, nothing, deadline);
     why->text = "it was about to connect itself, and ended before";
@@ -227,7 +226,7 @@ task<> shm_transport::accept_all() {
 }
 
 task<> shm_transport::serve(core::stream_socket accepted) {
-  // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
+  // Parameters live as long as the frame, which is freed some time after its end; the connection must not.
   core::stream_socket socket = std::move(accepted);
   const core::admission::pending_connection here(admission_, socket);
   const core::time_point deadline = here.deadline();
@@ -245,10 +244,10 @@ task<> shm_transport::serve(core::stream_socket accepted) {
     } else if (at(peer).closed()) {
       answer = core::verdict::duplicate;
     } else if (at(peer).open() || at(peer).accepting() || (at(peer).connecting() && info_->rank < peer)) {
-      // Of two connections made at once the lower rank's counts; it may even stand already.
+      // Of two connections made at once the lower rank's counts; it may already be complete.
       answer = core::verdict::use_other;
     } else if (leaving_ && at(peer).idle()) {
-      co_return;  // nobody would read it
+      co_return;  // no one would read it
     } else {
       accepted_link = &at(peer);
       accepted_link->begin_accept();
@@ -264,7 +263,7 @@ task<> shm_transport::serve(core::stream_socket accepted) {
   }
 }
 
-// Whatever ends it, the socket is its caller's to close: the peer must not wait for one that has given up.
+// However it ends, its caller closes the socket: the peer must not wait for a side that has given up.
 task<> shm_transport::exchange(shm_link& l, core::stream_socket& socket, core::time_point deadline) {
   core::deadline_guard guard(socket, deadline);
   while (!send_descriptors(socket.native_handle(), own_->fd(), doorbell_.get())) {
@@ -278,8 +277,8 @@ task<> shm_transport::exchange(shm_link& l, core::stream_socket& socket, core::t
   for (;;) {
     auto received = receive_descriptors(socket.native_handle());
     if (received) {
-      // Another connection stands already, or the peer was given up while this one was being made. Then the
-      // peer sees this one end.
+      // Another connection is already complete, or the peer was given up while this one was being made. The
+      // peer then sees this one end.
       if (l.open() || l.closed()) co_return;
       peer_resources resources;
       resources.segment = std::move((*received)[0]);
@@ -304,8 +303,8 @@ bool shm_transport::poll() noexcept {
 
 bool shm_transport::arm() noexcept {
   own_->header().armed.store(1, std::memory_order_relaxed);
-  // Pairs with the fence in shm_link::notify(): whoever wrote before seeing `armed` is seen by the look
-  // below.
+  // Pairs with the fence in shm_link::notify(): the poll below sees everything that was written before
+  // `armed` was seen.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   bool any = false;
   for (shm_link* l : live_) any |= l->prepare_sleep();
@@ -338,13 +337,12 @@ bool shm_transport::has_queue() const noexcept {
 }
 
 task<> shm_transport::leave(core::time_point deadline) {
-  if (!attached_) co_return;  // cut already: what is queued has nowhere to go
+  if (!attached_) co_return;  // already cut: queued frames have nowhere to go
   leaving_ = true;
-  // Half-made connections too: the peer's side may stand already, and must not take our leaving for our
-  // death.
+  // Also half-made connections: the peer's side may already be complete, and must not take leaving for dying.
   for (shm_link* l : live_)
     if (!l->closed() && !l->idle()) l->say_farewell();
-  // What is in a peer's memory is safe there; only what found no room yet must be waited for.
+  // Data in a peer's memory are safe there; only frames without room must be waited for.
   while (has_queue() && loop_.engine().platform().now() < deadline) {
     co_await core::pause(loop_, std::chrono::milliseconds(1));
   }

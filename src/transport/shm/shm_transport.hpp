@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks of one host share memory. Connections are made over AF_UNIX, on demand, and stay open as the sign of
-// life.
+// shm_transport: ranks of one host share memory. Connections are made over AF_UNIX, on demand, and stay open
+// to show the end of a peer.
 #pragma once
 
 #include "core/admission.hpp"
@@ -61,11 +61,11 @@ class shm_transport final : public transport, public core::source, public neighb
 
   task<> accept_all();
   task<> serve(core::stream_socket accepted);
-  // Why connecting has not worked.
+  // Why connecting has failed so far.
   struct setback {
     errc code = errc::peer_failed;
     std::string text;
-    bool ended_early = false;  // the peer took the connection, and let go of it before it stood
+    bool ended_early = false;  // the peer took the connection and closed it before it was complete
   };
   task<> connect(int peer);
   task<> try_to_connect(shm_link& l, unsigned attempt);
@@ -87,7 +87,7 @@ class shm_transport final : public transport, public core::source, public neighb
   std::vector<core::source*> watchers_;
   core::background_tasks tasks_;
   bool shortage_reported_ = false;
-  bool attached_ = false;  // in the engine, holding the loop
+  bool attached_ = false;  // in the engine, keeping the loop alive
   bool leaving_ = false;
 };
 

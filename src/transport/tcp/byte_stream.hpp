@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What frames leave by and come from: the socket itself, or what is put between it and the frames.
+// byte_stream: what frames are written to and read from: the socket itself, or a layer between.
 #pragma once
 
 #include "core/tls.hpp"
@@ -17,14 +17,15 @@ namespace tutti::transport::tcp {
 class byte_stream {
  public:
   virtual ~byte_stream() = default;
-  // Reads into `parts`, in order: how many bytes, 0 at the end of the stream, -1 with errno; EAGAIN: nothing
-  // now. Fewer than there is room for: most likely nothing more has come, and the descriptor tells when it
-  // does.
+  // Reads into `parts`, in order. Returns the number of bytes, 0 at the end of the stream, -1 with errno;
+  // EAGAIN: nothing now. If it returns less than there is room for, probably nothing more has come, and the
+  // descriptor reports when it does.
   virtual ssize_t read(iovec* parts, std::size_t count) noexcept = 0;
-  // Takes bytes from `parts`, in order, which are not looked at again: how many, or -1 with errno; EAGAIN:
-  // none now. Fewer than all: the descriptor tells when it is worth going on.
+  // Takes bytes from `parts`, in order, which are not read again. Returns their number, or -1 with errno;
+  // EAGAIN: none now. If it returns less than all, the descriptor reports when to go on.
   virtual ssize_t write(const iovec* parts, std::size_t count) noexcept = 0;
-  // Sends what write() has taken and the kernel has not: 0 when nothing of it is left, else -1 with errno.
+  // Sends bytes that write() has taken and the kernel has not. Returns 0 when none are left, else -1 with
+  // errno.
   virtual int flush() noexcept { return 0; }
   virtual bool flushed() const noexcept { return true; }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One TCP connection of a link: its socket, what waits to leave through it, and what has come.
+// connection: one TCP connection of a link: its socket, its outbox and its inbox.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -23,15 +23,15 @@ class connection final : public core::watcher {
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
 
-  // It stands. Throws errc::resources or std::bad_alloc, and then it is as before.
+  // Attaches a connected socket. Throws errc::resources or std::bad_alloc, and then leaves this unchanged.
   void attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend);
-  // Closes it; `abort`: what the kernel has not sent is thrown away, and the peer gets a reset.
+  // Closes it. With `abort` the kernel drops unsent data, and the peer gets a reset.
   void shut(bool abort) noexcept;
   bool stands() const noexcept { return static_cast<bool>(fd_); }
   int fd() const noexcept { return fd_.get(); }
   byte_stream& stream() noexcept { return *stream_; }
   bool has_queue() const noexcept { return !out.empty() || !stream_->flushed(); }
-  // Nothing follows in this direction. Once: every call of shutdown() makes the descriptor tell something.
+  // Ends the sending direction. Once: every call of shutdown() causes an event of the descriptor.
   void end_writing() noexcept;
 
   void on_ready(bool readable, bool writable) noexcept override;
@@ -39,9 +39,9 @@ class connection final : public core::watcher {
   outbox out;
   inbox in;
   bool writable = false;
-  int send_error = 0;  // sending has failed; what the peer had sent before is still read
-  bool again = false;  // there is something to do of which the descriptor will not tell
-  // Of a further connection: the peer has it, too, so that it may carry something.
+  int send_error = 0;  // sending has failed; earlier data of the peer are still read
+  bool again = false;  // there is work that the descriptor will not report
+  // For a further connection: the peer has it, too, so that it may carry data.
   bool usable = false;
   bool ended = false;  // the peer has sent all that it will
 

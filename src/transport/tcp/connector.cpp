@@ -26,7 +26,7 @@ namespace asio = boost::asio;
 using namespace std::chrono_literals;
 using phase = tcp_link::phase;
 
-// Taken from the kernel before the loop gets its turn.
+// Connections accepted from the kernel before the loop gets its turn.
 constexpr int accepted_at_a_time = 16;
 
 constexpr auto first_pause = 10ms;  // between attempts to connect
@@ -37,7 +37,7 @@ core::time_point in(std::chrono::milliseconds d) {
   return d.count() > 0 ? core::clock::now() + d : core::time_point::max();
 }
 
-// This endpoint's part of the time that is left.
+// This endpoint's share of the time that is left.
 core::time_point share(core::time_point deadline, std::size_t endpoints_left) {
   if (deadline == core::time_point::max() || endpoints_left <= 1) return deadline;
   const core::time_point now = core::clock::now();
@@ -48,7 +48,7 @@ std::string shortage_text() noexcept {
   return base::error_text([] { return std::string("out of memory while connecting"); });
 }
 
-// The peer has closed the connection already, which it does when it has given up.
+// Whether the peer has already closed the connection, as it does when it has given up.
 bool hung_up(int fd) noexcept {
   char byte;
   const ssize_t got = ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
@@ -73,12 +73,12 @@ core::identity identity_of(const core::world_info& info, core::purpose what) {
 
 }  // namespace
 
-// Why connecting has not worked so far.
+// Why connecting has failed so far.
 struct connector::setback {
   errc code = errc::peer_failed;
   std::string text;
   bool answered = false;     // the peer's host took the connection
-  bool ended_early = false;  // and then the connection ended before the peer had said yes or no
+  bool ended_early = false;  // and then the connection ended before the peer's answer
 };
 
 connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd listener)
@@ -134,8 +134,8 @@ task<> connector::reach(tcp_link& l) {
       co_await await_peer(l, std::move(*declined), deadline);
       co_return;
     }
-    // A peer closes a connection half way through the handshake when we were slow (busy computing), and when
-    // it has just decided to connect itself: worth another try. All else is final.
+    // A peer closes a connection during the handshake if this side was slow (busy computing), or if it has
+    // just decided to connect itself: worth another try. All else is final.
     if (!last.ended_early || core::clock::now() + next_pause >= deadline) {
       give_up(l, last);
       co_return;
@@ -223,7 +223,7 @@ void connector::give_up(tcp_link& l, const setback& last) {
 }
 
 task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::time_point deadline) {
-  // Ended by stop_connecting() when the peer's connection comes. Until then the peer keeps the declined one
+  // stop_connecting() ends this when the peer's connection comes. Until then the peer keeps the declined one
   // open: its end is the peer's.
   core::stream_socket watched = std::move(declined);
   bool gone = false;
@@ -362,15 +362,15 @@ bool connector::accept_some() {
 }
 
 task<> connector::serve(core::stream_socket accepted) {
-  // Parameters live as long as the frame, which is swept up some time after its end; the connection must not.
+  // Parameters live as long as the frame, which is freed some time after its end; the connection must not.
   core::stream_socket socket = std::move(accepted);
   socket.secure_with(owner_.info().tls);
   const core::admission::pending_connection here(admission_, socket);
   try {
     co_await converse(socket, here.deadline());
   } catch (const error& e) {
-    // A connection that ends half way is no unauthenticated peer's: peers do that when both sides connect at
-    // once.
+    // A connection that ends early is not reported as unauthenticated: peers do that when both sides connect
+    // at once.
     if (here.turned_out())
       unauthenticated_.report(here.from(), "it had not proved who it is when there was no room for others");
     else if (e.code() != errc::peer_failed)
@@ -412,7 +412,7 @@ task<> connector::converse(core::stream_socket& socket, core::time_point deadlin
   }
 }
 
-// None: the peer gets no answer.
+// Without a connection to attach it to, the peer gets no answer.
 task<> connector::take_further(core::stream_socket& socket, core::greeting from, core::time_point deadline) {
   const core::world_info& info = owner_.info();
   const int rank = from.peer.rank;

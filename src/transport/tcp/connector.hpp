@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Makes connections between ranks: connects when a link needs it, accepts when a peer does, and settles it
-// when both do so at once: the connection that the lower rank has started stays.
+// connector: makes connections between ranks. It connects when a link needs it and accepts when a peer does.
+// If both do so at once, the connection started by the lower rank stays.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -21,17 +21,18 @@ namespace tutti::transport::tcp {
 
 class connector {
  public:
-  // Accepts from now on. Destroying it ends what is half way, wherever it waits.
+  // Accepts from now on. Destroying it ends unfinished work where it waits.
   connector(core::loop& loop, tcp_transport& owner, base::unique_fd listener);
   connector(const connector&) = delete;
   connector& operator=(const connector&) = delete;
 
-  // Begins to connect an idle link. It ends connected, accepting, or failing.
+  // Starts to connect an idle link. It ends connected, accepting or failing.
   void connect(tcp_link& l) noexcept;
   void stop_connecting(tcp_link& l) noexcept;
-  // Begins to make the further connections of a connected link. What cannot be had is done without.
+  // Starts to make the further connections of a connected link. The link does without those that cannot be
+  // had.
   void connect_further(tcp_link& l) noexcept;
-  // New peers are refused from now on.
+  // Refuses new peers from now on.
   void stop_listening() noexcept;
 
  private:
@@ -60,7 +61,7 @@ class connector {
   tcp_transport& owner_;
   boost::asio::ip::tcp::acceptor acceptor_;
   int family_;
-  core::admission admission_;  // of those whose handshake is in progress
+  core::admission admission_;  // of peers whose handshake is in progress
   core::unauthenticated_log unauthenticated_{"this rank's TCP port"};
   bool shortage_reported_ = false;
   std::vector<std::unique_ptr<core::running_task>> attempts_;  // by peer

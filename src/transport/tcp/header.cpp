@@ -45,7 +45,7 @@ const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, p
     return "a frame header with a wrong checksum";
   if (at[5] < static_cast<std::uint8_t>(frame_kind::eager) ||
       at[5] > static_cast<std::uint8_t>(frame_kind::alive) ||
-      at[5] == static_cast<std::uint8_t>(frame_kind::fin))  // of memory that the peer can read
+      at[5] == static_cast<std::uint8_t>(frame_kind::fin))  // for memory that the peer can read
     return "a frame of an unknown kind";
   way.checked = at[6] == checked_payload;
   way.number = at[7];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A frame's header on the wire: 64 bytes, little endian, with a checksum of its own, so that a stream that
-// has lost its step is noticed before a length is believed.
+// A frame's header on the wire: 64 bytes, little endian, with a checksum of its own. So a stream that is out
+// of step is noticed before a length is trusted.
 //
 //   0 magic   4 version   5 kind   6 flags   7 number   8 context   12 tag   16 length   24 transfer id
 //   32 other transfer id   40 fingerprint (16)   56 CRC-32C of the payload, or 0   60 CRC-32C of bytes 0..59
-// Eager, data, fail and agree frames are followed by `length` bytes of payload, the others by none. The flag
-// 1 says that the payload has a checksum. Frames of a connection are numbered, from 0 to 255 and again, so
-// that one that is lost, or comes twice or too early, is noticed.
+// Eager, data, fail and agree frames are followed by `length` bytes of payload, the others by none. Flag 1
+// says that the payload has a checksum. Frames of a connection are numbered from 0 to 255 and again, so that
+// lost, repeated or early frames are noticed.
 #pragma once
 
 #include "transport/link.hpp"
@@ -33,7 +33,7 @@ inline std::uint64_t payload_bytes(const frame& f) noexcept {
   return carries ? f.length : 0;
 }
 
-// What belongs to a frame's way, not to the frame.
+// Data of a frame's transmission, not of the frame.
 struct passage {
   std::uint8_t number = 0;
   bool checked = false;        // the payload has a checksum,
@@ -41,8 +41,8 @@ struct passage {
 };
 
 void encode(const frame& f, header& into, const passage& way = {}) noexcept;
-// Null when these bytes are a header that a peer of this version may send, and then `f` is that frame.
-// Otherwise what is wrong with them, for people; `f` and `way` are unspecified.
+// Decodes a header. Returns null if a peer of this version may send it; `f` is then that frame. Otherwise
+// returns a text that says what is wrong; `f` and `way` are unspecified.
 const char* decode(std::span<const std::uint8_t, header_bytes> from, frame& f, passage& way) noexcept;
 
 }  // namespace tutti::transport::tcp

@@ -10,14 +10,14 @@ namespace {
 using namespace std::chrono_literals;
 using condition = peer_health::condition;
 
-// Twice that, and the way there and back, is how long a peer that stops goes unnoticed.
+// A stopped peer goes unnoticed for at most twice that, plus the way there and back.
 constexpr core::duration longest_period = 450ms;
-// From whom something has come so recently need not be asked.
+// A peer from which data came this recently need not be asked.
 constexpr core::duration recently = 50ms;
 // The kernel's clock of connections is coarse.
 constexpr core::duration coarse = 20ms;
-// An idle host is asked by keepalive, which goes by whole seconds. Where that is too slow, and only there,
-// the loop is asked again before it has answered; what it does not read must not fill its window.
+// Keepalive asks an idle host, in whole seconds. Only if that is too slow, the loop is asked again before it
+// has answered: frames that it does not read must not fill its window.
 constexpr auto keepalive_will_do = 3000ms;
 constexpr unsigned most_unanswered = 512;
 
@@ -38,9 +38,9 @@ void heartbeat::asked(core::time_point now) noexcept {
 
 peer_health heartbeat::host(const health_check& l, const kernel_view& kernel) noexcept {
   if (limit_.count() == 0) return {};
-  // What left after the last sign of life is a question; what is older has been answered by that sign. Linux
-  // answers probes twice a second at most: of those for room, which begin closer together, one may be passed
-  // over. (What cannot leave although there is room has met a dead interface or route of this host.)
+  // Data that left after the last sign of life ask a question; older data have been answered by that sign.
+  // Linux answers probes twice a second at most: of those for room, which start closer together, one may be
+  // skipped. (Data that cannot leave although there is room have met a dead interface or route of this host.)
   const unsigned enough = kernel.held > 0 && !kernel.room ? 2 : 1;
   const bool owes = kernel.probes >= enough || (kernel.in_flight && kernel.sent_quiet < kernel.quiet);
   if (!owes) {
@@ -59,7 +59,7 @@ peer_health heartbeat::host(const health_check& l, const kernel_view& kernel) no
 peer_health heartbeat::examine(const health_check& l, const kernel_view& kernel,
                                bool waiting_to_leave) noexcept {
   if (!watched_ || l.again) {
-    // Looks begin one period after waiting does.
+    // Checks start one period after the wait.
     began_ = l.now - (watched_ ? core::duration::zero() : std::min(kernel.quiet, period(limit_)));
     watched_ = true;
     owes_ = asked_ = false;
@@ -81,7 +81,7 @@ peer_health heartbeat::examine(const health_check& l, const kernel_view& kernel,
     has_left_ = true;
     arrives_with_ = kernel.acknowledged + kernel.held;
   }
-  // Behind data that a slow network or a slow reader takes, the question is under way for a while.
+  // Behind data for a slow network or a slow reader, the question takes a while to arrive.
   const bool arrived = has_left_ && kernel.acknowledged >= arrives_with_;
   if (!arrived && kernel.acknowledged != before) counted_from_ = l.now;
   to_ask_ = may_ask && limit_.count() > 0 && limit_ < keepalive_will_do && unanswered_ < most_unanswered;

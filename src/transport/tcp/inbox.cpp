@@ -11,8 +11,8 @@ namespace tutti::transport::tcp {
 namespace {
 
 constexpr std::size_t staging_bytes = std::size_t{64} * 1024;
-// Behind a long payload most often comes the next slice of the same message. Taking only its header along,
-// and not 64 KiB of it, keeps that much from being copied twice.
+// A long payload is most often followed by the next slice of the same message. Reading only its header along,
+// not 64 KiB of it, avoids copying that much twice.
 constexpr std::size_t long_payload_bytes = std::size_t{16} * 1024;
 constexpr std::size_t behind_long_payload_bytes = std::size_t{4} * 1024;
 
@@ -120,7 +120,7 @@ void inbox::count_in(const void* payload, std::size_t bytes) noexcept {
     checksum_ = base::crc32c_behind(checksum_, {static_cast<const std::uint8_t*>(payload), bytes});
 }
 
-// False: the payload is not what the peer has sent.
+// Returns false if the payload is not what the peer has sent.
 bool inbox::end_frame() noexcept {
   if (way_.checked && checksum_ != way_.checksum) {
     complaint_ = "a frame whose payload has a wrong checksum";

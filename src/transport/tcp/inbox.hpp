@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames out of a stream: payload straight into the memory that the layer above names, the rest through a
-// staging buffer.
+// inbox: frames from a stream: payload goes directly into the memory that the layer above names, the rest
+// through a staging buffer.
 #pragma once
 
 #include "transport/link.hpp"
@@ -18,8 +18,7 @@ class inbox {
  public:
   enum class outcome {
     empty,         // nothing more to read now
-    nearly_empty,  // there was less than asked for, so probably nothing more; an end of the stream may still
-                   // be behind it
+    nearly_empty,  // less than requested was there, so probably nothing more; an end of the stream may follow
     more,          // the budget is used up
     ended,         // the peer has shut its side down
     broken,        // the stream has an error: see error()
@@ -27,34 +26,34 @@ class inbox {
     stopped        // stop() was called meanwhile
   };
 
-  // `checksums`: all payload comes with a checksum, and is not delivered without the right one.
+  // `checksums`: all payload comes with a checksum, and is delivered only if it matches.
   inbox(int peer, inbound& up, bool checksums = false) noexcept
       : peer_(peer), checksums_(checksums), up_(&up) {}
 
-  // Makes the staging buffer; before the first receive(). Throws std::bad_alloc.
+  // Makes the staging buffer, before the first receive(). Throws std::bad_alloc.
   void open();
-  // Reads about `budget` bytes and delivers what they complete.
+  // Reads about `budget` bytes and delivers the frames that they complete.
   outcome receive(byte_stream& from, std::size_t budget) noexcept;
 
-  // As of link::redirect_destination(). False: the current frame does not go to `owner`, or there is none.
+  // As link::redirect_destination(). Returns false if the current frame, if any, does not go to `owner`.
   bool redirect(void* owner, const destination_buffer& whole) noexcept;
-  // Nothing is delivered any more; what comes is read and dropped.
+  // Delivers nothing any more; data that come are read and dropped.
   void mute() noexcept;
-  // Nothing is read any more either: receive() returns as soon as the call upward that led here has returned.
+  // Also reads nothing any more: receive() returns as soon as the call upward that led here has returned.
   void stop() noexcept;
 
   int error() const noexcept { return error_; }
   const char* complaint() const noexcept { return complaint_; }
   bool heard_leave() const noexcept { return heard_leave_; }
-  // The peer has asked whether this rank's loop turns, since this was last called.
+  // Whether the peer has asked, since the last call of this, if this rank's loop turns.
   bool take_question() noexcept { return std::exchange(asked_, false); }
-  // Much of a frame has not come yet.
+  // Whether much of a frame has not come yet.
   bool amid_long_payload() const noexcept { return in_frame_ && to_come_ >= long_rest_bytes; }
   std::uint64_t received_bytes() const noexcept { return received_bytes_; }
 
  private:
   static constexpr std::size_t long_rest_bytes = std::size_t{8} * 1024;
-  // Takes what is staged apart. False: the stream is malformed, or stop() was called.
+  // Splits the staged bytes into frames. Returns false if the stream is malformed, or stop() was called.
   bool parse() noexcept;
   bool begin_frame(const std::uint8_t* at) noexcept;
   bool end_frame() noexcept;
@@ -73,11 +72,11 @@ class inbox {
   bool in_frame_ = false;
   frame head_;
   destination_buffer where_;
-  std::byte* next_ = nullptr;  // where the next byte of payload lands
-  std::size_t to_store_ = 0;   // payload still to come that lands there
-  std::size_t to_come_ = 0;    // payload still to come in all
+  std::byte* next_ = nullptr;  // where the next byte of payload goes
+  std::size_t to_store_ = 0;   // payload still to come that goes there
+  std::size_t to_come_ = 0;    // payload still to come in total
   passage way_;
-  std::uint32_t checksum_ = 0;  // of what has come of it
+  std::uint32_t checksum_ = 0;  // of the part that has come
   std::uint8_t next_number_ = 0;
 
   int error_ = 0;

@@ -81,7 +81,7 @@ ip::address source_address_towards(const ip::address& to) {
   const base::unique_fd probe(::socket(there.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   ip::tcp::endpoint mine;
   auto length = static_cast<socklen_t>(mine.capacity());
-  // A UDP socket is connected to find out.
+  // Connects a UDP socket to find out.
   if (!probe || ::connect(probe.get(), there.data(), static_cast<socklen_t>(there.size())) != 0 ||
       ::getsockname(probe.get(), mine.data(), &length) != 0)
     return {};
@@ -89,7 +89,7 @@ ip::address source_address_towards(const ip::address& to) {
 }
 
 ip::address outward_address() {
-  // Reserved for documentation: whatever leads there leads to other hosts.
+  // Reserved for documentation: the route there leads to other hosts.
   for (const char* elsewhere : {"192.0.2.1", "2001:db8::1"}) {
     const ip::address source = source_address_towards(ip::make_address(elsewhere));
     if (!source.is_unspecified() && !source.is_loopback()) return source;

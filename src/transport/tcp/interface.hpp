@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network interfaces of this host, as far as choosing an address to listen at needs them.
+// The network interfaces of this host, for the choice of an address to listen at.
 #pragma once
 
 #include <boost/asio/ip/address.hpp>
@@ -13,17 +13,16 @@ struct interface_address {
   boost::asio::ip::address address;
 };
 
-// Of the interfaces that are up, in the kernel's order, without addresses that mean nothing beyond their
+// Addresses of the interfaces that are up, in the kernel's order, without those that are valid only on their
 // link.
 std::vector<interface_address> interface_addresses();
-// An address of one of the interfaces in `names` ("ib0" or "ib0,eth0": the first that has one), an IPv6 one
-// when `prefer_v6`. Throws errc::invalid_argument, which says what there is.
+// Returns an address of one of the interfaces in `names` ("ib0" or "ib0,eth0": the first that has one), an
+// IPv6 one with `prefer_v6`. Throws errc::invalid_argument, which lists the interfaces.
 boost::asio::ip::address address_of_interface(const std::string& names, bool prefer_v6);
-// The address from which packets to other hosts leave, by the default route, else the first that is not
-// loopback; else loopback.
+// Returns the address from which packets to other hosts leave, by the default route; otherwise the first that
+// is not loopback; otherwise loopback.
 boost::asio::ip::address outward_address();
-// The local address of packets to `to`, which may be any; unspecified when nothing leads there. Sends
-// nothing.
+// Returns the local address of packets to `to`; unspecified if nothing leads there. Sends nothing.
 boost::asio::ip::address source_address_towards(const boost::asio::ip::address& to);
 
 }  // namespace tutti::transport::tcp

@@ -20,7 +20,7 @@ constexpr int idle_before_probes_s = 5;
 constexpr int idle_before_probes_watched_s = 1;
 constexpr int between_probes_s = 1;
 constexpr int fewest_unanswered_probes = 3;
-// TCP_RTO_MAX_MS of Linux 6.15; older ones refuse it.
+// TCP_RTO_MAX_MS of Linux 6.15; older kernels refuse it.
 constexpr int longest_retransmission_timeout = 44;
 
 void set(int fd, int level, int option, int value) noexcept {
@@ -58,8 +58,8 @@ void set_up_keepalive(int fd, milliseconds limit) noexcept {
   set(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle_before_probes_s);
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, between_probes_s);
   set(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(fewest_unanswered_probes, seconds));
-  // Otherwise the pauses between its questions to a peer that has not answered, or has no room, grow up to
-  // two minutes, and so does the time until anybody could know that it has gone.
+  // Otherwise the pauses between probes of a silent or full peer grow up to two minutes. So would the time
+  // until its end is known.
   set(fd, IPPROTO_TCP, longest_retransmission_timeout, std::clamp(seconds * 1000 / 3, 1000, 30'000));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel knows of a TCP connection: the peer's kernel acknowledges even while its process computes
-// or is stopped, so this tells a dead host from a busy one.
+// kernel_view: what the kernel knows of a TCP connection. The peer's kernel acknowledges even while its
+// process computes or is stopped, so this tells a dead host from a busy one.
 #pragma once
 
 #include "core/platform.hpp"
@@ -15,21 +15,21 @@ struct kernel_view {
   core::duration data_quiet{};     // since data have
   core::duration sent_quiet{};     // since data last left, the first time or again
   std::uint64_t acknowledged = 0;  // bytes, from the beginning of the connection
-  std::uint64_t held = 0;          // bytes that the kernel has been given and are not acknowledged
+  std::uint64_t held = 0;          // bytes that the kernel has been given and that are not acknowledged
   bool in_flight = false;          // some of those have left
   bool room = false;               // the peer has room for more, as far as is known
-  // Keepalive probes, or questions whether there is room again, in a row, that nobody has answered.
+  // Unanswered keepalive probes, or questions for room, in a row.
   unsigned probes = 0;
 };
 
-// False: the kernel does not say.
+// Returns false if the kernel does not say.
 bool view_kernel(int fd, kernel_view& view) noexcept;
 
-// Makes the kernel ask an idle peer's every second, instead of every five, and back. It asks again twice and
-// more, `limit` in all at least, before it breaks the connection itself.
+// Makes the kernel probe an idle peer's kernel every second instead of every five, or back. It repeats the
+// probe at least twice, for at least `limit` in total, before it breaks the connection itself.
 void watch_closely(int fd, bool closely) noexcept;
 
-// Of a new connection: how it finds out by itself that the other host has gone.
+// Sets up a new connection to find out by itself that the other host has gone.
 void set_up_keepalive(int fd, std::chrono::milliseconds limit) noexcept;
 
 }  // namespace tutti::transport::tcp

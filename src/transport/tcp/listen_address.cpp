@@ -29,7 +29,7 @@ namespace ip = boost::asio::ip;
 
 constexpr int backlog = 4096;  // of connections not yet accepted; the kernel's own limit may be lower
 
-// What is open to other hosts needs proof of who they are.
+// A listener that is open to other hosts needs authentication.
 void check_open(const ip::address& address, const std::string& set_by, bool authenticated) {
   if (authenticated || address.is_loopback()) return;
   throw error(errc::invalid_argument,
@@ -90,7 +90,7 @@ std::string address_towards(const std::string& host) {
     if (source.is_unspecified()) continue;
     if (!source.is_loopback()) return source.to_string();
     if (host == "localhost") return loopback_like(source);
-    // Many a host knows its own name as 127.0.1.1 only, while the others know its real address.
+    // Many hosts know their own name as 127.0.1.1 only, while others know their real address.
     return outward_address().to_string();
   }
   throw error(
@@ -101,7 +101,7 @@ std::string address_towards(const std::string& host) {
           host));
 }
 
-// Whether `name` is one of the comma-separated `list`.
+// Whether `name` is in the comma-separated `list`.
 bool names(std::string_view list, std::string_view name) {
   for (;;) {
     const std::size_t comma = list.find(',');
@@ -194,9 +194,9 @@ bool is_loopback(const std::string& endpoint) noexcept {
 
 namespace {
 
-// The kernel begins with a window of 64 KiB and widens it as the reader needs, which never happens where the
+// The kernel starts with a window of 64 KiB and widens it as the reader needs. That never happens if the
 // reader is quick, as on loopback. Ranks that share a core then wait for each other's turn at every 64 KiB of
-// a message (perf/NOTES.md). From Linux 5.14 on the kernel can be told to go on widening from here.
+// a message (perf/NOTES.md). From Linux 5.14 on the kernel can be told to widen it from here on.
 void set_up_receive_buffer(int fd) noexcept {
   const int bytes = 512 * 1024;
   const int widens = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses of the TCP transport: where a rank listens, how its peers write that down, and how sockets are
-// set up.
+// Addresses of the TCP transport: where a rank listens, how peers write that down, and how sockets are set
+// up.
 #pragma once
 
 #include "base/unique_fd.hpp"
@@ -12,32 +12,32 @@
 
 namespace tutti::transport::tcp {
 
-// The numeric address at which peers can reach this process.
-//   TUTTI_ADDRESS where set; else an address of the interface that TUTTI_INTERFACE names; else loopback where
-//   there is no secret or no other host is wished for; else the address of the interface that leads to where
-//   the ranks meet.
-// Throws errc::invalid_argument, naming the variable: TUTTI_ADDRESS is no numeric address of one interface,
-// there is no interface TUTTI_INTERFACE, they contradict each other, they are not loopback although there is
-// no secret; or nothing leads to the rendezvous point.
+// Returns the numeric address at which peers can reach this process.
+//   TUTTI_ADDRESS if set; else an address of the interface that TUTTI_INTERFACE names; else loopback if there
+//   is no secret or no other host is wanted; else the address of the interface that leads to where the
+//   ranks meet.
+// Throws errc::invalid_argument, naming the variable, if TUTTI_ADDRESS is no numeric address of an interface,
+// TUTTI_INTERFACE does not exist, or the two contradict each other. Also if they are not loopback although
+// there is no secret, or if nothing leads to the rendezvous point.
 std::string listen_address(const listen_wish& wish);
 
 struct listener {
   base::unique_fd fd;    // non-blocking
   std::string endpoint;  // "127.0.0.1:4711", "[::1]:4711"
 };
-// A listener at a free port of `address`. Throws errc::invalid_argument when this host has no such address,
-// else errc::resources or errc::system.
+// Opens a listener at a free port of `address`. Throws errc::invalid_argument if this host has no such
+// address, otherwise errc::resources or errc::system.
 listener open_listener(const std::string& address);
 
-// "127.0.0.1:4711" or "[::1]:4711" as an address to connect to. Throws errc::invalid_argument.
+// Parses "127.0.0.1:4711" or "[::1]:4711" as an address to connect to. Throws errc::invalid_argument.
 core::stream_endpoint parse_endpoint(const std::string& text);
 bool is_loopback(const std::string& endpoint) noexcept;
 
-// Options of a connected socket. No Nagle: frames leave as they are. Keepalive finds out in some 8 s that an
-// idle peer's host has gone, also when nobody waits for it (see heartbeat.hpp for when somebody does).
-// TCP_USER_TIMEOUT stays unset although it would bound the wait for an acknowledgement: it also ends
-// connections to peers that are alive but do not read for that long (measured: a full receive window and a
-// limit of 2 s, ETIMEDOUT after 2.5 s), and a rank that computes may well be slow to read.
+// Sets the options of a connected socket. No Nagle: frames leave at once. Keepalive finds within about 8 s
+// that an idle peer's host has gone, even if no operation waits for it (heartbeat.hpp covers the other case).
+// TCP_USER_TIMEOUT stays unset, although it would bound the wait for an acknowledgement. It also ends
+// connections to live peers that do not read for that long, and a rank that computes may be slow to read.
+// (Measured: a full receive window and a limit of 2 s, ETIMEDOUT after 2.5 s.)
 void set_up_connection(int fd, std::chrono::milliseconds silence_limit) noexcept;
 
 }  // namespace tutti::transport::tcp

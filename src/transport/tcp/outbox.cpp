@@ -12,7 +12,7 @@ namespace tutti::transport::tcp {
 namespace {
 
 constexpr std::size_t pieces_per_call = 16;
-// With checksums less: what the kernel does not take is gone through once more in the next call.
+// Less with checksums: bytes that the kernel does not take are summed again in the next call.
 constexpr std::size_t checked_bytes_per_call = slice_bytes;
 
 }  // namespace
@@ -41,7 +41,7 @@ struct outbox::batch {
     ++parts;
     bytes += length;
   }
-  // The first: the rest of what the call before began.
+  // The first piece: the rest of what the previous call started.
   void add(const piece& p, const header& h) noexcept {
     pieces[count] = p;
     headers[count] = h;
@@ -49,7 +49,7 @@ struct outbox::batch {
     add_part(p.payload, p.payload_left);
     ++count;
   }
-  // The payload of `f` from byte `from`, as much of it as one frame may have.
+  // Adds the payload of `f` from byte `from`, as much of it as one frame may have.
   std::size_t add(outgoing& f, std::uint64_t from) noexcept {
     frame head = f.head;
     std::uint64_t promised = payload_bytes(head);
@@ -134,7 +134,7 @@ outbox::outcome outbox::send(byte_stream& to, std::size_t budget, list& left) no
     const auto bytes = static_cast<std::size_t>(sent);
     sent_bytes_ += bytes;
     settle(b, bytes, left);
-    // A short count means that the kernel met the end of its buffer, and promises an edge as EAGAIN does.
+    // A short count means that the kernel's buffer is full, and promises an event as EAGAIN does.
     if (bytes < b.bytes) return outcome::blocked;
     budget -= std::min(budget, bytes);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames on their way into a stream: which bytes go next, and what of them has left.
+// outbox: frames on their way into a stream: which bytes go next, and what has left.
 //
-// Two queues. Long data frames wait in one and leave slice by slice; everything else waits in the other, in
-// order, and goes first. What the kernel takes in one call is one call: headers and payloads of many frames,
+// There are two queues. Long data frames leave one of them slice by slice. All other frames leave the other
+// first, in order. One call of the kernel takes as much as it can: headers and payloads of many frames,
 // gathered.
 #pragma once
 
@@ -18,11 +18,11 @@
 
 namespace tutti::transport::tcp {
 
-// What one call of the kernel is given at most. With a slice more, sender and reader of a message of 1 MiB on
-// loopback keep each other waiting: 165-200 us, as against 131-150 (perf/NOTES.md).
+// The most that one call of the kernel gets. With one more slice, sender and receiver of a 1 MiB message on
+// loopback keep each other waiting: 165-200 us, against 131-150 (perf/NOTES.md).
 inline constexpr std::size_t bytes_per_call = 3 * slice_bytes;
 
-// Leaves as several frames, between which others may pass.
+// Whether the frame leaves as several frames, between which others may pass.
 inline bool is_long(const outgoing& f) noexcept {
   return f.head.kind == frame_kind::data && f.head.length > slice_bytes;
 }
@@ -42,27 +42,26 @@ class outbox {
 
   bool empty() const noexcept { return cut_short_.left() == 0 && messages_.empty() && long_data_.empty(); }
   void push(outgoing& f) noexcept;
-  // Writes about `budget` bytes. Frames of which the last byte has left go to
-  // `left`, in that order; their `done` is the caller's to call.
+  // Writes about `budget` bytes. Frames whose last byte has left go to `left`, in that order; the caller
+  // calls their `done`.
   outcome send(byte_stream& to, std::size_t budget, list& left) noexcept;
-  // The errno of what broke the stream.
+  // The errno that broke the stream.
   int error() const noexcept { return error_; }
   std::uint64_t sent_bytes() const noexcept { return sent_bytes_; }
-  // On return the payload of `f` is not referenced: nothing more of it is sent, except the rest of what the
-  // peer was promised by a header that has begun to leave, from a copy; `leaves`: that is the end of the
-  // frame. Empty: there is no memory for that, and the stream must be broken off. Harmless when `f` is not
-  // queued.
+  // Takes back `f`; on return its payload is not referenced. Only the rest that an already started header has
+  // promised is still sent, from a copy. `leaves` means that this completes the frame. Empty: there is no
+  // memory for the copy, and the stream must be broken. Harmless if `f` is not queued.
   std::optional<cancel_result> cancel(outgoing& f) noexcept;
-  // Empties the outbox; what had been queued goes to `rest`.
+  // Empties the outbox into `rest`.
   void clear(list& rest) noexcept;
 
  private:
   // A header and the payload that it promises, or what is left of both.
   struct piece {
-    outgoing* of = nullptr;  // null: of a frame that was cancelled
+    outgoing* of = nullptr;  // null: of a cancelled frame
     const std::byte* payload = nullptr;
     std::size_t payload_left = 0;
-    std::size_t promised = 0;  // payload in all
+    std::size_t promised = 0;  // total payload
     std::size_t header_left = 0;
     std::size_t left() const noexcept { return header_left + payload_left; }
   };
@@ -76,8 +75,7 @@ class outbox {
   std::uint8_t next_number_ = 0;  // of the first frame that has not begun to leave
   list messages_;
   list long_data_;
-  // What a call of the kernel has begun and not ended. Its frame, while there is one, is the first of its
-  // queue.
+  // A piece that a call of the kernel has sent in part. Its frame, if any, is the first of its queue.
   piece cut_short_;
   header cut_short_header_{};
   std::unique_ptr<std::byte[]> copy_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Long data frames that leave by several connections at once: each connection carries a stripe, and takes
-// the next one when that has left. To the peer each stripe is a data frame like any other, which says where
+// stripes: long data frames that leave by several connections at once. Each connection carries a stripe, and
+// takes the next one when that has left. For the peer each stripe is an ordinary data frame, which says where
 // in the message it belongs.
 #pragma once
 
@@ -24,20 +24,20 @@ class stripes {
 
   bool empty() const noexcept { return whole_.empty(); }
   bool has(const outgoing& f) const noexcept;
-  // `f`: a data frame of more than one slice.
+  // `f` is a data frame of more than one slice.
   void push(outgoing& f) noexcept;
-  // The next stripe goes to the outbox of connection `by`, if there is one and it carries none. `among`: how
-  // many connections share a frame.
+  // Moves the next stripe to the outbox of connection `by`, if there is one and the connection carries none.
+  // `among` is the number of connections that share a frame.
   bool next(std::size_t by, std::size_t among, outbox& out) noexcept;
-  // As of outbox::cancel(); connection i has `boxes[i]`.
+  // As outbox::cancel(); connection i has `boxes[i]`.
   std::optional<cancel_result> cancel(outgoing& f, std::span<outbox* const> boxes) noexcept;
-  // Before the connections' outboxes are cleared: what had been pushed goes to `rest`.
+  // Called before the connections' outboxes are cleared: pushed frames go to `rest`.
   void clear(outbox::list& rest) noexcept;
 
  private:
   struct stripe : outgoing {
     stripes* owner = nullptr;
-    outgoing* of = nullptr;  // null: none is under way
+    outgoing* of = nullptr;  // null: none in flight
   };
 
   bool under_way(const outgoing& f) const noexcept;

@@ -18,7 +18,7 @@
 namespace tutti::transport::tcp {
 namespace {
 
-// Moved in one go before the loop gets its turn: bounds how late anything else can be.
+// Bytes moved in one go before the loop gets its turn: bounds the delay of everything else.
 constexpr std::size_t bytes_per_turn = std::size_t{1024} * 1024;
 
 }  // namespace
@@ -63,7 +63,7 @@ bool tcp_link::submit(outgoing& f) noexcept {
   }
   outbox::list left;
   send(main_, left);
-  // Nothing else was queued, so if a frame has left it is this one.
+  // Nothing else was queued, so a frame that has left is this one.
   return left.pop_front() != nullptr;
 }
 
@@ -214,7 +214,7 @@ bool tcp_link::work() noexcept {
   switch (at_) {
     case phase::connected: {
       bool any = work(main_);
-      // By number: one more may be expected meanwhile.
+      // By index: one more may be expected meanwhile.
       for (std::size_t i = 0; i < further_.size(); ++i) any |= work(*further_[i]);
       return any;
     }
@@ -238,7 +238,7 @@ bool tcp_link::work(connection& c) noexcept {
 }
 
 bool tcp_link::glance() noexcept {
-  // Not told of by the descriptor: if this leaves anything, the descriptor will still tell.
+  // No event reported this: if anything is left, the descriptor will still report it.
   return at_ == phase::connected && read(main_, false);
 }
 
@@ -258,8 +258,8 @@ bool tcp_link::read(connection& c, bool told) noexcept {
     case inbox::outcome::empty:
       if (c.send_error != 0) broke(c.send_error);
       break;
-    // The descriptor tells of changes only: what is left now, were it the end of the stream, it will not tell
-    // again.
+    // The descriptor reports changes only: it will not report what is left now again, even the end of the
+    // stream.
     case inbox::outcome::nearly_empty:
       if (told) ask_again(c);
       break;
@@ -281,8 +281,8 @@ bool tcp_link::read(connection& c, bool told) noexcept {
 
 void tcp_link::has_ended(connection& c) noexcept {
   c.ended = true;
-  if (&c == &main_) owner_.expect_nothing(*this);  // or every round would find its end once more
-  // A further one ends first, when the peer leaves in order; what is still in the others is to be read.
+  if (&c == &main_) owner_.expect_nothing(*this);  // otherwise every round would find its end again
+  // A further connection ends first when the peer leaves in order; what is still in the others is to be read.
   if (main_.ended && (all_ended() || !main_.in.heard_leave())) broke(0);
 }
 
@@ -337,7 +337,7 @@ void tcp_link::give_up(errc why, std::string text) noexcept {
   fail(why, std::move(text));
 }
 
-// What the stream has taken. False: not all of it has left.
+// Sends what the stream has taken. Returns false if not all of it has left.
 bool tcp_link::flush(connection& c) noexcept {
   if (c.stream().flush() != 0) {
     c.writable = false;
@@ -352,13 +352,13 @@ bool tcp_link::flush(connection& c) noexcept {
 }
 
 void tcp_link::queue_farewell() noexcept {
-  // So that the peer, when it has read the farewell, knows that there is nothing left in them.
+  // So that a peer that has read the farewell knows that the others are empty.
   for (const auto& c : further_) c->end_writing();
   farewell_.queued = true;
   main_.out.push(farewell_);
 }
 
-// Nothing that comes after it can be told apart any more.
+// Later frames can no longer be told apart.
 void tcp_link::corrupt(const char* what) noexcept {
   disconnect(true);
   close(errc::protocol, base::error_text([&] {
@@ -456,7 +456,7 @@ void tcp_link::disconnect(bool abort) noexcept {
   declined_.reset();
   owner_.expect_nothing(*this);
   main_.shut(abort);
-  // Not destroyed: one of them may be what has led here.
+  // Not destroyed: one of them may be the caller.
   for (const auto& c : further_) c->shut(abort);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way to one peer over TCP, from the first frame that waits for it to its end: one connection, and
-// further ones that share the long data frames with it.
+// tcp_link: the link to one peer over TCP, from the first frame that waits for it to its end. It has one
+// connection, and further ones that share the long data frames.
 #pragma once
 
 #include "base/intrusive_list.hpp"
@@ -24,11 +24,11 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
  public:
   enum class phase {
     idle,
-    connecting,  // our own attempt is under way
-    awaiting,    // the peer prefers its attempt to ours
+    connecting,  // an attempt of this side is in progress
+    awaiting,    // the peer prefers its attempt to this side's
     accepting,   // the peer's attempt is being answered
     connected,
-    failing,  // at its end; reported from the next work()
+    failing,  // at its end; the next work() reports it
     closed
   };
 
@@ -51,40 +51,42 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
 
   // For the connector: one of the phases before `connected`.
   void enter(phase p) noexcept { at_ = p; }
-  // A connection of the peer that was declined in favour of our own attempt: kept open while that lasts, so
-  // that the peer sees when we end.
+  // Keeps a connection of the peer open that was declined in favour of this side's attempt, so that the peer
+  // sees when this side ends.
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
-  // Takes the memory that a connection needs, before the peer is told that it stands. Throws std::bad_alloc.
+  // Takes the memory that a connection needs, before the peer is told that it is accepted. Throws
+  // std::bad_alloc.
   void prepare() { main_.in.open(); }
-  // The connection stands. Throws errc::resources, and then the link is as before.
+  // Attaches the connection. Throws errc::resources and then leaves the link unchanged.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
-  // The link is at its end, which is reported from the next work().
+  // Ends the link; the next work() reports it.
   void fail(errc why, std::string text) noexcept;
 
-  // Further connections, which either side may make while the link is connected. Before the peer is told that
-  // it has one more: null, it may not; throws std::bad_alloc. Then attach it, or drop it.
+  // For further connections, which either side may make while the link is connected. Called before the peer
+  // is told that it has one more. Returns null if it may not; throws std::bad_alloc. Then attach the
+  // connection, or drop it.
   connection* expect_further();
-  // `usable`: the peer has it already. Throws errc::resources.
+  // `usable`: the peer already has it. Throws errc::resources.
   void attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls, bool usable);
   void drop_further(connection& c) noexcept;
-  // How many more this side would have for its long frames.
+  // How many more connections this side wants for its long frames.
   std::size_t further_wanted() const noexcept;
-  // That stand.
+  // The number of complete ones.
   std::size_t connections() const noexcept;
 
-  // Reads and writes, a bounded amount, and reports the end; true when anything happened.
+  // Reads and writes, a bounded amount, and reports the end. Returns whether anything happened.
   bool work() noexcept;
-  // Reads what has come, without having been told of it; true when that was anything.
+  // Reads what has come without an event of the descriptor. Returns whether there was anything.
   bool glance() noexcept;
   bool amid_long_payload() const noexcept;
-  // Nothing is delivered upward any more; when the queues have left, says so to the peer, and then drops what
-  // comes until the peer has closed.
+  // Delivers nothing upward any more. When the queues are empty, tells the peer, and then drops what comes
+  // until the peer has closed.
   void leave() noexcept;
-  // Cuts the connection and forgets what is queued, telling nobody here.
+  // Cuts the connection and forgets queued frames, without reporting upward.
   void cut() noexcept;
-  // The same, but hands queued frames back, and lets what the kernel has go on to the peer.
+  // The same, but hands queued frames back, and lets the kernel send what it has.
   void drop() noexcept;
 
   // For the connections.
@@ -96,26 +98,26 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
     explicit farewell(tcp_link& l) noexcept : of(l) {}
     tcp_link& of;
     bool queued = false;
-    bool leaves = false;  // the stream has taken it; when that has sent it, nothing follows
+    bool leaves = false;  // the stream has taken it; when that has been sent, nothing follows
   };
 
   bool work(connection& c) noexcept;
   bool read(connection& c, bool told) noexcept;
-  // Sends from its outbox; what has left comes to `left`. True: nothing more is in it.
+  // Sends from its outbox; frames that have left go to `left`. Returns true if it is then empty.
   bool send(connection& c, outbox::list& left) noexcept;
   bool write(connection& c) noexcept;
-  // `c` is asked to read and write in the next round.
+  // Makes `c` read and write in the next round.
   void ask_again(connection& c) noexcept;
   void ask_all_again() noexcept;
   // Gives `c` its next stripe of a long frame.
   bool share_out(connection& c) noexcept;
-  // The next thing that could be written to `c`, now that its outbox is empty. False: nothing.
+  // Queues the next thing to write to `c`, whose outbox is empty. Returns false if there is none.
   bool refill(connection& c) noexcept;
   // The peer has sent all that it will through `c`.
   void has_ended(connection& c) noexcept;
   bool all_ended() const noexcept;
   bool further_have_queue() const noexcept;
-  // A frame of the link's own, unless it waits to leave already.
+  // Queues a frame of the link's own, unless it already waits to leave.
   void push(outgoing& f) noexcept;
   bool flush(connection& c) noexcept;
   void queue_farewell() noexcept;
@@ -129,16 +131,16 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   tcp_transport& owner_;
   const int peer_;
   phase at_ = phase::idle;
-  bool muted_ = false;  // nobody above is told anything any more
+  bool muted_ = false;  // the layers above are told nothing any more
   bool examined_ = false;
   bool further_asked_for_ = false;
   base::unique_fd declined_;
   connection main_;
   std::vector<std::unique_ptr<connection>> further_;
-  stripes stripes_;  // of long frames, when there are further connections
+  stripes stripes_;  // of long frames, if there are further connections
   farewell farewell_;
   heartbeat heartbeat_;
-  outgoing question_;  // does your loop turn?
+  outgoing question_;  // asks whether the peer's loop turns
   outgoing answer_;
   errc failure_ = errc::success;
   std::string failure_text_;

@@ -14,7 +14,7 @@ namespace {
 
 using phase = tcp_link::phase;
 
-// A round takes from a third of a microsecond up: about as long as a loop spins.
+// A round takes a third of a microsecond or more: this is about as long as a loop spins.
 constexpr unsigned rounds_expected = 200;
 
 }  // namespace
@@ -33,7 +33,7 @@ void tcp_transport::open(const core::world_info& info, inbound& up) {
   info_ = &info;
   up_ = &up;
   links_.resize(static_cast<std::size_t>(info.size));
-  loop_.backend();  // before this in the engine's order: what it finds is followed up in the same round
+  loop_.backend();  // before this in the engine's order: its events are handled in the same round
   loop_.engine().add(*this);
   loop_.hold();
   attached_ = true;
@@ -95,7 +95,7 @@ bool tcp_transport::glance() noexcept {
   for (expected& e : expected_) {
     tcp_link* const l = e.from;
     if (l == nullptr) continue;
-    // The rest of a long payload is better taken in large parts, when there are some.
+    // The rest of a long payload is better read in large parts.
     if (l->amid_long_payload()) {
       loop_.backend().set_glanced_at(false);
       return any;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ranks reached over TCP: a connection per pair, made when it is first needed, and further ones when the
-// first long message is sent.
+// tcp_transport: ranks reached over TCP: a connection per pair, made when it is first needed, and further
+// ones when the first long message is sent.
 #pragma once
 
 #include "core/engine.hpp"
@@ -23,17 +23,16 @@ class tcp_transport final : public transport, public core::source {
   ~tcp_transport() override;
 
   const char* name() const noexcept override { return "tcp"; }
-  // The address is chosen as listen_address() in address.hpp says.
+  // listen_address() in listen_address.hpp chooses the address.
   void listen(core::endpoint_record& mine, const listen_wish& wish) override;
   void open(const core::world_info& info, inbound& up) override;
   bool reaches(const core::endpoint_record& mine, const core::endpoint_record& peer) const noexcept override;
   link& link_to(int peer) override { return at(peer); }
   link* made_link(int peer) noexcept override { return made(peer); }
-  // Nothing is delivered upward any more once this has begun; frames that could not leave in time are handed
-  // back.
+  // From the start of this nothing is delivered upward; frames that could not leave in time are handed back.
   bool has_queue() const noexcept override;
   task<> leave(core::time_point deadline) override;
-  // Nothing is called upward any more: queued frames are forgotten, not handed back.
+  // Calls nothing upward any more: queued frames are forgotten, not handed back.
   void cut() noexcept override;
 
   bool poll() noexcept override;
@@ -45,10 +44,10 @@ class tcp_transport final : public transport, public core::source {
   void connect(tcp_link& l) noexcept { connector_->connect(l); }
   void connect_further(tcp_link& l) noexcept { connector_->connect_further(l); }
   void stop_connecting(tcp_link& l) noexcept { connector_->stop_connecting(l); }
-  // `l` has something to do that no descriptor will tell of: it is asked to work in the next round.
+  // `l` has work that no descriptor will report: it works in the next round.
   void activate(tcp_link& l) noexcept;
-  // Something has come from `l`, and more is likely to: for a while it is read at every round, without
-  // waiting for the descriptor to tell. One call of recv is less than being told and the call.
+  // Data have come from `l`, and more are likely. For a while it is read in every round, without an event of
+  // the descriptor: one recv costs less than an event and the recv.
   void expect_more(tcp_link& l) noexcept;
   void expect_nothing(tcp_link& l) noexcept;
   // A link has closed.
@@ -78,7 +77,7 @@ class tcp_transport final : public transport, public core::source {
   static constexpr std::size_t most_expected = 3;
   std::array<expected, most_expected> expected_;
   std::optional<connector> connector_;
-  bool attached_ = false;  // in the engine, holding the loop
+  bool attached_ = false;  // in the engine, keeping the loop alive
   bool leaving_ = false;
 };
 

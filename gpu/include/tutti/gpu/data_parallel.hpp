@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// data_parallel on devices: gradients that are averaged over the ranks while the device still computes the
-// rest of them.
+// data_parallel on devices: averages gradients over the ranks while the device computes the remaining ones.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -14,20 +13,21 @@
 
 namespace tutti::gpu {
 
+// Options of data_parallel::create().
 struct data_parallel_options {
   data_parallel_options() noexcept {}
 
-  // A bucket is full with the gradient that reaches this size. The first is smaller, so that communication
-  // begins early.
+  // Bytes at which a bucket is full; the gradient that reaches the limit is its last. The first bucket is
+  // smaller, so that communication starts early.
   std::size_t bucket_bytes = std::size_t{25} << 20;
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
-  std::shared_ptr<gradient_hook> hook;  // null: averages without compression
-  // The sum and not the average: for gradients that each rank has divided by the samples of all ranks.
+  // `nullptr` averages without compression.
+  std::shared_ptr<gradient_hook> hook;
+  // Sums instead of averaging: for gradients that each rank has divided by the samples of all ranks.
   bool sum = false;
 };
 
-// The gradients of one model on a device, registered once, averaged over all ranks of a communicator in each
-// step.
+// The gradients of one model on a device, averaged over all ranks of a communicator in each step.
 //
 //   auto device = co_await tutti::gpu::open(world);
 //   auto parallel = co_await tutti::gpu::data_parallel::create(world, gradients);
@@ -41,14 +41,14 @@ struct data_parallel_options {
 //     optimiser_kernels<<<..., compute.get()>>>(...);
 //   }
 //
-// Gradients are put into buckets from the last to the first, those of one element type together. A bucket's
-// all_reduce is started when its last gradient has been said to be ready and the buckets before it have
-// started, so in the same order on all ranks; it begins when what computes those gradients has passed, and
-// goes on beside what comes later. Gradients that lie one behind the other in memory are reduced in place,
-// others are copied into a bucket of the device's memory and back.
+// Gradients are put into buckets from the last to the first; each bucket has one element type. The all_reduce
+// of a bucket is issued when its last gradient is reported ready and all earlier buckets have started. So the
+// order is the same on all ranks. On the device it starts after the work that computes those gradients, and
+// overlaps later work. Gradients that are adjacent in memory are reduced in place. Others are copied into a
+// bucket in device memory and back.
 //
-// Belongs to the loop thread of its device. Move-only. Destroyed with buckets in flight it cancels them, on
-// all ranks.
+// Belongs to the loop thread of its device. Move-only.
+// Cancellation: destroying it with buckets in flight cancels them on all ranks.
 class data_parallel {
  public:
   data_parallel() noexcept;
@@ -56,31 +56,36 @@ class data_parallel {
   data_parallel& operator=(data_parallel&&) noexcept;
   ~data_parallel();
 
-  // Collective over `world`, for whose world gpu::open has opened devices. Averages over a communicator of its
-  // own: the program's collectives go on beside. Gradients that were given as spans stay where they are as long
-  // as this lives. Allocates memory of the device, which may wait for it. Errors: errc::invalid_argument (no
-  // gradients, empty ones, no device), errc::mismatch on all ranks when they register different sizes or types,
-  // naming the ranks.
+  // Registers the gradients. Collective over `world`, after gpu::open(world). It averages over a communicator
+  // of its own, so the program's collectives may run beside it.
+  // Buffers: gradients given as spans stay at their addresses as long as the object lives.
+  // Errors: errc::invalid_argument (no gradients, empty ones, or no device). errc::mismatch on all ranks,
+  // naming them, if they register different sizes or types.
+  // Cost: allocates device memory, which may wait for the device.
   static task<data_parallel> create(communicator world, std::vector<device_values> gradients,
                                     data_parallel_options o = data_parallel_options());
 
-  // Collective. The initial state: what `root` has in each piece, to all ranks; begins after what is on
-  // `after`, and completes when the pieces are there.
+  // Copies the contents of each piece from `root` to all ranks, as the initial state. Collective. It starts
+  // after the work on `after`.
+  // Completes: when the pieces have been copied.
   task<> broadcast(std::vector<device_values> pieces, int root, stream after) const;
 
-  // Gradient i, as registered, is complete when `after` gets to where it is now (or a little later: with its
-  // bucket). Until reduced() its memory belongs to this. During no_sync() it does nothing. Throws
-  // errc::invalid_argument when it was ready.
+  // Reports that gradient i, as registered, is complete when `after` reaches its current position, or with
+  // the rest of its bucket. Does nothing during no_sync().
+  // Buffers: the gradient's memory belongs to this object until reduced().
+  // Errors: throws errc::invalid_argument if the gradient was already ready.
   void ready(std::size_t i, const stream& after);
 
-  // Collective. Completes when all of the step is in the device's hands: what is enqueued on `on` from then
-  // on comes after the averages (or sums) of all gradients. For the host, `co_await on.reached()` then.
-  // Gradients that were not said to be ready are taken as what is on `on` now leaves them. Errors: those of
-  // all_reduce; this is then failed, and says so. Cancelling fails it on all ranks.
+  // Makes work enqueued on `on` from then on wait for the averages (or sums) of all gradients. Collective.
+  // Gradients that were not reported ready are taken as the work now on `on` leaves them. To wait on the
+  // host, `co_await on.reached()` afterwards.
+  // Completes: when all work of the step is enqueued on the device.
+  // Errors: those of all_reduce. The object has then failed, and later calls report that.
+  // Cancellation: fails it on all ranks.
   task<> reduced(stream on);
 
-  // As long as the guard lives, ready() does nothing: several backward passes add up in the gradients, and
-  // the one after is averaged with them.
+  // Makes ready() do nothing as long as the guard lives. Several backward passes add up in the gradients, and
+  // the pass after the guard is averaged with them.
   class [[nodiscard]] unsynchronised {
    public:
     explicit unsynchronised(data_parallel& of) noexcept;
@@ -93,6 +98,7 @@ class data_parallel {
   };
   unsynchronised no_sync() noexcept { return unsynchronised(*this); }
 
+  // The number of buckets.
   std::size_t buckets() const noexcept;
 
  private:
@@ -102,9 +108,9 @@ class data_parallel {
   std::shared_ptr<state> state_;
 };
 
-// Collective: whether the ranks' values are the same, bit for bit. They are hashed by the processor, from
-// copies of a part at a time, in the order of the pieces, after what is on `after`; the hash is that of the
-// same values in the host's memory.
+// Compares the values of all ranks bit for bit. Collective. The processor hashes them after the work on
+// `after`, from copies of one part at a time, in the order of the pieces. The hash equals that of the same
+// values in host memory.
 task<replica_check> compare_replicas(communicator c, std::vector<device_values> pieces, stream after);
 
 }  // namespace tutti::gpu

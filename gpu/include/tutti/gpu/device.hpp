@@ -14,37 +14,45 @@ namespace detail {
 class attachment;
 }
 
-// What a device's driver can do; what it cannot has a way around, or an error that says so.
+// The capabilities of a device's driver. If one is missing, tutti works around it or reports an error that
+// says so.
 struct capabilities {
-  bool timeline = false;   // streams write words that the host polls; without: events are queried
-  bool host_call = false;  // the driver wakes a sleeping loop; without: the loop looks by a timer
-  bool gate = false;       // a stream can wait for the host
-  bool kernels = false;    // the reduction kernels are there: ranks on one device reduce on it
+  // Streams write words that the host polls; without it, events are queried.
+  bool timeline = false;
+  // The driver wakes a sleeping loop; without it, the loop checks by a timer.
+  bool host_call = false;
+  // A stream can wait for the host.
+  bool gate = false;
+  // The reduction kernels are available: ranks that share one device reduce on it.
+  bool kernels = false;
 };
 
-// A cheap handle: copies share what is behind. Belongs to the loop that it was opened for (emulated::open,
-// cuda::open), and is used on its thread. What was started on it is finished, gates are opened, and its
-// memory is freed, when the last of the handles, streams, buffers and operations has gone: waits for the
-// device then, 10 s at most.
-//
-// An error that the device reports ends everything that waits for it with errc::device_failed and the
-// driver's words, and every later call: no operation waits for a device that cannot go on.
+// A device on the loop that it was opened for (emulated::open, cuda::open). A cheap handle: copies share the
+// device. Used on the loop's thread. When the last handle, stream, buffer and operation has gone, gates are
+// opened, started work is finished and memory is freed. That waits for the device, 10 s at most.
+// Errors: an error of the device ends every operation that waits for it with errc::device_failed and the
+// driver's text. So do all later calls; no operation waits for a failed device.
 class device {
  public:
-  device() noexcept = default;  // none
+  // An empty handle.
+  device() noexcept = default;
   explicit device(std::shared_ptr<detail::attachment> state) noexcept : state_(std::move(state)) {}
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
-  std::string name() const;  // "emulated device 0", "cuda device 0 (NVIDIA H200)"
+  // Its name, such as "emulated device 0" or "cuda device 0 (NVIDIA H200)".
+  std::string name() const;
+  // The device's number among those of its kind.
   int ordinal() const noexcept;
+  // The capabilities of the device's driver.
   capabilities can() const noexcept;
+  // Whether the device has reported an error.
   bool failed() const noexcept;
-  // What the driver knows of a pointer; ordinary host memory when it knows nothing.
+  // Returns what the driver knows of a pointer; ordinary host memory if it knows nothing.
   memory_info describe(const void* memory) const noexcept;
 
-  // How many gates of the program's own may be closed at a time (1): streams that share a hardware queue with
-  // a stream that waits at a gate wait with it, and a program that waits for one of those before it opens the
-  // gate waits for ever.
+  // Sets how many gates the program may keep closed at a time; the default is 1. Streams that share a
+  // hardware queue with a stream at a closed gate wait too. A program that waits for one of those before it
+  // opens the gate never continues.
   void set_gate_limit(int gates) noexcept;
 
   detail::attachment& state() const noexcept { return *state_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How data_parallel on devices averages a bucket of gradients: exactly, or in half the bytes.
+// Gradient hooks on devices: how data_parallel averages a bucket: exactly, or in half the bytes.
 #pragma once
 
 #include <tutti/communicator.hpp>
@@ -14,8 +14,8 @@
 
 namespace tutti::gpu {
 
-// Floating-point numbers on a device, of whatever type: a device_span, which is borrowed, or a device_buffer,
-// which is kept.
+// Floating-point numbers of any type on a device: a device_span, which is borrowed, or a device_buffer, which
+// is kept alive.
 class device_values {
  public:
   template <WritableDeviceMemory B>
@@ -34,31 +34,33 @@ class device_values {
   detail::view view_;
 };
 
-// Gradients that travel together, one behind the other.
+// Gradients that are averaged together, one behind the other.
 struct gradient_bucket {
   gradient_bucket(std::size_t i, device_values d) noexcept : index(i), data(std::move(d)) {}
-  std::size_t index;  // in the order in which buckets start
+  // Position in the order in which buckets start.
+  std::size_t index;
   device_values data;
 };
 
-// Derive from it for a way of your own; one object for each data_parallel.
+// Averages buckets. Derive from it to write a hook of your own; each data_parallel needs its own object.
 class gradient_hook {
  public:
   virtual ~gradient_hook() = default;
-  // Makes bucket.data the average over the ranks of `c`, exactly or nearly, the same bits on all of them, in
-  // the order of `in`: what it reads has been written by what is there, and when it completes, everything
-  // that it does is there or `in` waits for it. Called on the loop thread, once for each bucket and step, in
-  // the same order on all ranks, the next when the last has completed; the collectives of `c` are its own
-  // until then. bucket.data stays until the device has passed it.
+  // Replaces bucket.data by the average over the ranks of `c`, exact or approximate, with the same bits on
+  // all ranks. It works in the order of stream `in`: its reads come after the work there. When the task
+  // completes, all of its work is on `in`, or `in` waits for it. Called on the loop thread, once per bucket
+  // and step, in the same order on all ranks. The next call comes when the last has completed, and until then
+  // the hook alone uses the collectives of `c`.
+  // Buffers: bucket.data stays valid until the device has finished.
   virtual task<> reduce(communicator c, gradient_bucket bucket, stream in) = 0;
 };
 
-// all_reduce(avg). What data_parallel does without a hook is the same, and buckets overlap more.
+// Averages by all_reduce(avg). data_parallel without a hook computes the same, and overlaps buckets more.
 std::shared_ptr<gradient_hook> identity_hook();
 
-// Half the bytes of float, a quarter of double; halves travel as they are. Each rank's part is divided by the
-// number of ranks first, so that no sum is too large for a float16 where the gradients are not. Converted by
-// kernels, or, on devices that have none, by the processor.
+// Average in half the bytes of float, a quarter of double; halves are sent as they are. Each rank's part is
+// first divided by the number of ranks, so that sums do not overflow float16 unless the gradients do. Kernels
+// convert, or the processor for devices without kernels.
 std::shared_ptr<gradient_hook> float16_hook();
 std::shared_ptr<gradient_hook> bfloat16_hook();
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of devices: who owns it, what kind it is, and spans of it that no host code can mistake for its own.
+// Memory of devices: its owner, its kind, and spans of it that host code cannot dereference by mistake.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -15,26 +15,36 @@ namespace tutti::gpu {
 
 class device;
 
+// The kind of memory that a pointer points to.
 enum class memory_kind : std::uint8_t {
-  host,     // ordinary memory: copies from and to it pass through pinned memory of the library
-  pinned,   // host memory that the device reads and writes by itself
-  device,   // the host must not touch it
-  managed,  // both may
+  // Ordinary memory: copies from and to it pass through pinned memory of the library.
+  host,
+  // Host memory that the device reads and writes directly.
+  pinned,
+  // Memory that the host must not touch.
+  device,
+  // Memory that both may touch.
+  managed,
   unknown
 };
 const char* name_of(memory_kind kind) noexcept;
 
-// What a pointer is, as the device's driver knows it.
+// What the device's driver knows about a pointer.
 struct memory_info {
   memory_kind kind = memory_kind::host;
-  int device = -1;             // ordinal; -1: of no device
-  const void* base = nullptr;  // of the allocation
-  std::size_t bytes = 0;       // of the allocation
-  bool shareable = false;      // may be opened by another process (legacy IPC)
-  std::uint64_t id = 0;        // of the allocation, never reused; 0: not known
+  // Ordinal; -1: not of a device.
+  int device = -1;
+  // Start of the allocation.
+  const void* base = nullptr;
+  // Size of the allocation.
+  std::size_t bytes = 0;
+  // May be opened by another process (legacy IPC).
+  bool shareable = false;
+  // Number of the allocation, never reused; 0: not known.
+  std::uint64_t id = 0;
 };
 
-// `size` elements that a device can reach. Does not own them, and cannot be dereferenced.
+// A borrowed range of `size` elements that a device can reach. It cannot be dereferenced.
 template <class T>
 class device_span {
  public:
@@ -48,10 +58,12 @@ class device_span {
     requires std::is_convertible_v<U (*)[], T (*)[]>
   constexpr device_span(device_span<U> other) noexcept : data_(other.data()), size_(other.size()) {}
 
-  constexpr T* data() const noexcept { return data_; }  // for kernels
+  // The address, for kernels.
+  constexpr T* data() const noexcept { return data_; }
   constexpr std::size_t size() const noexcept { return size_; }
   constexpr std::size_t bytes() const noexcept { return size_ * sizeof(T); }
   constexpr bool empty() const noexcept { return size_ == 0; }
+  // The `count` elements from `offset` on.
   constexpr device_span subspan(std::size_t offset, std::size_t count) const noexcept {
     return {data_ + offset, count};
   }
@@ -64,21 +76,21 @@ class device_span {
 
 namespace detail {
 
-// Memory of a device or for it. Freed when the last operation that uses it has passed on the device.
+// Memory of or for a device. Freed when the device has finished the last operation that uses it.
 struct allocation {
   void* data = nullptr;
 };
 std::shared_ptr<allocation> allocate(const device& on, std::size_t bytes, memory_kind kind);
 
-// What keeps it alive, where something does.
+// Keeps the memory alive, if it has an owner.
 struct view : tutti::detail::buffer_view {
   std::shared_ptr<const void> keep;
 };
 
 }  // namespace detail
 
-// Owns memory of a device. Operations that are given the buffer (rather than a span of it) keep the memory
-// until the device has passed them, also when the buffer goes and when the operation was cancelled.
+// Owned memory of a device. Operations on the buffer, unlike those on a span of it, keep the memory until the
+// device has finished. That holds even if the buffer is destroyed or the operation is cancelled.
 template <class T>
 class device_buffer {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -88,8 +100,9 @@ class device_buffer {
   using device_span_type = device_span<T>;
 
   device_buffer() noexcept = default;
-  // `size` elements, not initialised. On the loop thread of `on`. Throws errc::resources. Allocating may wait
-  // for the device: not while it works.
+  // Allocates `size` elements, not initialised. Call it on the loop thread of `on`.
+  // Errors: throws errc::resources.
+  // Cost: may wait for the device: do not allocate while it works.
   device_buffer(const device& on, std::size_t size)
       : memory_(detail::allocate(on, size * sizeof(T), memory_kind::device)), size_(size) {}
 
@@ -107,7 +120,7 @@ class device_buffer {
   std::size_t size_ = 0;
 };
 
-// Owns host memory that copies from and to the device go to directly. Ordinary memory to the host.
+// Owned host memory that the device copies to and from directly. Ordinary memory for the host.
 template <class T>
 class pinned_buffer {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -153,9 +166,10 @@ inline constexpr bool is_pinned<pinned_buffer<T>> = true;
 
 }  // namespace detail
 
-// What device operations take: device_span<T>, device_buffer<T>.
+// Buffers of device operations: device_span<T> and device_buffer<T>.
 template <class B>
 concept DeviceMemory = tutti::detail::device_memory<B>;
+// Buffers that device operations may write.
 template <class B>
 concept WritableDeviceMemory = DeviceMemory<B> && WritableBuffer<B>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// stream: a queue of a device, and the ways in which it and the host wait for each other.
+// stream: a queue of work on a device, and the ways in which it and the host wait for each other.
 #pragma once
 
 #include <tutti/buffer.hpp>
@@ -19,8 +19,8 @@ class gate_word;
 class stream_state;
 }  // namespace detail
 
-// A stream stops at a closed gate until it is opened. Opens by itself when it is destroyed, by whatever path,
-// when the device fails and when its last handle goes.
+// A gate that stops a stream until it is opened. It opens by itself when it is destroyed, when the device
+// fails, and when the device's last handle goes.
 class gate {
  public:
   gate() noexcept = default;
@@ -32,62 +32,72 @@ class gate {
     return *this;
   }
   ~gate() { open(); }
-  void open() noexcept;  // from any thread; a second time does nothing
+  // Opens the gate, on any thread. A second call does nothing.
+  void open() noexcept;
+  // Whether the gate has been opened.
   bool is_open() const noexcept;
 
  private:
   std::shared_ptr<detail::gate_word> word_;
 };
 
-// Work on a device, in order. A cheap handle: copies mean the same stream, which is destroyed with the last
-// of them, after it has ended (waits for it). Used on the loop thread of its device.
+// An ordered queue of work on a device. A cheap handle: copies mean the same stream. Destroying the last one
+// waits until the stream has ended. Used on the loop thread of its device.
 class stream {
  public:
   stream() noexcept = default;
-  // A stream of its own. `urgent`: before the work of others, where the device can.
+  // Makes a new stream. `urgent` gives its work priority, if the device supports that.
   explicit stream(const device& on, bool urgent = false);
-  // One that the program has made: CUstream and cudaStream_t. Must outlive the handle. Null is not taken: the
-  // default stream waits for all others.
+  // Wraps a stream of the program (CUstream or cudaStream_t), which must outlive the handle. Null is
+  // rejected: the default stream waits for all others.
   static stream borrow(const device& on, void* native);
   explicit stream(std::shared_ptr<detail::stream_state> state) noexcept : state_(std::move(state)) {}
 
   explicit operator bool() const noexcept { return state_ != nullptr; }
+  // The device of the stream.
   device on() const noexcept;
+  // The driver's handle of the stream.
   void* native() const noexcept;
 
-  // Completes when the stream has got to where it is when the operation starts. Errors: errc::device_failed;
-  // errc::timed_out after init_options::timeout; errc::invalid_argument while the stream is being captured.
-  // Ending it early changes nothing for the stream. Cost: one event record and one word write in the
-  // stream, one load per look of the loop.
+  // Waits until the stream has passed the work on it when the operation starts.
+  // Errors: errc::device_failed. errc::timed_out after init_options::timeout. errc::invalid_argument while
+  // the stream is being captured.
+  // Cancellation: does not affect the stream.
+  // Cost: one event record and one word write in the stream, and one load per poll of the loop.
   tutti::operation<> reached() const {
     return tutti::operation<>(part_of_stream(tutti::detail::operation_kind::reached));
   }
 
-  // What is enqueued from now on waits for the request, and the host goes on: of a copy, or of an operation of a
-  // communicator on memory of a device. When the device has not all of that yet, the stream is closed by a gate that
-  // opens when the operation is done or has failed: errc::not_supported where the device has no gates. Of one that has
-  // failed: throws its error. errc::invalid_argument for a request of memory of the host: await it.
+  // Makes work enqueued from now on wait for the request, while the host goes on. The request is a copy, or
+  // an operation of a communicator on device memory. If that is not yet fully enqueued, a gate closes the
+  // stream until the operation completes or fails.
+  // Errors: throws errc::not_supported if the device has no gates. Throws the request's error if it has
+  // failed. errc::invalid_argument for a request on host memory: await it instead.
   void wait(const request& r) const;
-  // What is enqueued from now on waits for what is in `other` now.
+  // Makes work enqueued from now on wait for the work now in `other`.
   void wait(const stream& other) const;
-  // Closes it here: what is enqueued from now on waits until the gate opens. For streams of one's own, and
-  // what depends on them; nothing that waits for the whole device (allocating, freeing) may come before
-  // open(). errc::not_supported, or errc::resources beyond device::set_gate_limit.
+  // Closes the stream here: work enqueued from now on waits until the gate opens. Use it on streams of your
+  // own and their dependents. Until open(), do not call anything that waits for the whole device (allocating,
+  // freeing).
+  // Errors: throws errc::not_supported, or errc::resources beyond device::set_gate_limit.
   gate close() const;
 
-  // ---- copies: after what is in the stream ----
+  // ---- copies, after the work in the stream ----
   //
-  // The status says how many bytes were moved. One that is ended early (when_any, with_timeout, a request that goes)
-  // the device finishes for nobody; device memory that was given as a span must stay until the device has passed it
-  // (a later reached() tells), buffers stay by themselves.
+  // The status says how many bytes were moved.
+  // Buffers: a pinned_buffer or device_buffer is kept alive. Device memory given as a span must stay valid
+  // until the device has finished, as a later reached() shows.
+  // Cancellation: the device still finishes a copy that is ended early (when_any, with_timeout, a dropped
+  // request).
 
+  // Copies between two places in device memory.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
   tutti::operation<status> copy(const To& to, const From& from) const {
     return transfer(tutti::detail::operation_kind::copy, detail::view_of(to), detail::view_of(from));
   }
-  // Host to device. Pinned buffers directly, everything else through pinned memory of the library: it may be
-  // changed as soon as the operation has started.
+  // Copies from host to device. Pinned buffers are copied directly. Other memory passes through pinned memory
+  // of the library, and may be changed as soon as the operation has started.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && Buffer<From> && !DeviceMemory<From>)
   tutti::operation<status> upload(const To& to, const From& from) const {
@@ -95,7 +105,7 @@ class stream {
         detail::is_pinned<From> ? tutti::detail::operation_kind::copy : tutti::detail::operation_kind::upload,
         detail::view_of(to), host_view(from));
   }
-  // Device to host. Ordinary memory is written when the operation completes, and only then.
+  // Copies from device to host. Ordinary memory is written exactly when the operation completes.
   template <class To, class From>
     requires DeviceMemory<From>
   tutti::operation<status> download(To&& to, const From& from) const {
@@ -106,15 +116,16 @@ class stream {
                                              : tutti::detail::operation_kind::download,
                     host_view(to), detail::view_of(from));
   }
+  // Sets every byte of `to` to `value`.
   template <class To>
     requires WritableDeviceMemory<To>
   tutti::operation<status> fill(const To& to, std::byte value) const {
     return transfer(tutti::detail::operation_kind::fill, detail::view_of(to), detail::view_of(to), value);
   }
 
-  // to[i] = from[i] * factor, by a kernel, between any two of float, double, float16 and bfloat16, each also
-  // to itself, where both may be one place. Rounded once; a NaN becomes the positive quiet one.
-  // errc::not_supported where the device has no kernels.
+  // Sets to[i] = from[i] * factor by a kernel, between any two of float, double, float16 and bfloat16. The
+  // types may be equal, and then also the memory. Rounds once; a NaN becomes the positive quiet NaN.
+  // Errors: errc::not_supported if the device has no kernels.
   template <class To, class From>
     requires(WritableDeviceMemory<To> && DeviceMemory<From>)
   tutti::operation<status> convert(const To& to, const From& from, double factor = 1) const {
@@ -143,9 +154,9 @@ class stream {
 
 using work [[deprecated("write tutti::request")]] = request;
 
-// For tutti::communicator: of an operation after what is in `after`, on this memory.
+// Makes the device part of an operation of tutti::communicator on this memory, after the work in `after`.
 tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in = {},
-                                         std::shared_ptr<const void> out = {});
+                                       std::shared_ptr<const void> out = {});
 template <DeviceMemory I>
 tutti::detail::part_ref device_part_of(const stream& after, const I& in) {
   return device_part_of(after, detail::view_of(in).keep);
