@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/env.hpp"
+#include "base/variables.hpp"
 #include "launch/node_variables.hpp"
 
 namespace tutti::launch {
@@ -29,6 +30,7 @@ constexpr const char* examples =
     "  tutti-run -n 8 --nnodes 1:4 --node-rank 0 --master 10.0.0.1:29500 ./train    nodes may come and go;\n"
     "                                          the others leave --node-rank out\n"
     "\n"
+    "tutti-run --variables lists the environment variables that tutti reads.\n"
     "Nodes may have different numbers of ranks; --on-failure, --max-restarts and --grace are node 0's to "
     "say.\n"
     "The exit code is that of the first rank that failed (128 + signal number for one that a signal ended), "
@@ -37,6 +39,17 @@ constexpr const char* examples =
     "line.\n"
     "Rank 0 reads standard input unless that is a terminal; with -n 1 the program has the terminal to "
     "itself.";
+
+std::string list_of_variables() {
+  std::string list =
+      "Environment variables (a list of values begins with the default, where there is one):\n";
+  std::string_view title;
+  for (const base::variable& v : base::variables()) {
+    if (title != base::title_of(v.group)) list += fmt::format("\n{}:\n", title = base::title_of(v.group));
+    list += fmt::format("  {}{}{}\n      {}\n", v.name, v.values.empty() ? "" : "=", v.values, v.text);
+  }
+  return list;
+}
 
 class help_format : public CLI::Formatter {
  public:
@@ -162,6 +175,9 @@ options parse_options(int argc, const char* const* argv) {
       "tutti-run");
   app.formatter(std::make_shared<help_format>());
   app.footer(examples);
+  app.add_flag_callback(
+      "--variables", [] { throw help_request{list_of_variables()}; },
+      "list the environment variables that tutti reads, and end");
   app.prefix_command();  // whatever follows the program's name belongs to the program
   add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
   app.add_option_function<std::string>(
