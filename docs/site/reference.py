@@ -25,6 +25,7 @@ MARKDOWN_SUPPORT = NO
 QUIET = YES
 WARNINGS = NO
 OUTPUT_DIRECTORY = {output}
+STRIP_FROM_PATH = {root}
 """
 HIDDEN = ("detail", "rows", "base", "comm", "promise_type")   # namespaces and types that are nobody's to name
 # The caller leaves it out: it is the place of the call.
@@ -63,7 +64,7 @@ def is_hidden(name):
 def read_doxygen():
     """All public entries of the headers, in the order of each header."""
     with tempfile.TemporaryDirectory() as folder:
-        doxyfile = DOXYFILE.format(inputs=" ".join(str(ROOT / f) for f in FOLDERS), output=folder)
+        doxyfile = DOXYFILE.format(inputs=" ".join(str(ROOT / f) for f in FOLDERS), output=folder, root=ROOT)
         subprocess.run(["doxygen", "-"], input=doxyfile, text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         trees = [ElementTree.parse(path).getroot() for path in sorted(pathlib.Path(folder, "xml").glob("*.xml"))]
     headers, entries, seen = set(public_headers()), [], set()
@@ -71,7 +72,7 @@ def read_doxygen():
     def add(kind, name, location):
         if location is None or not name.startswith("tutti::"):
             return
-        header = pathlib.Path(location.get("file")).relative_to(ROOT).as_posix()
+        header = (ROOT / location.get("file")).relative_to(ROOT).as_posix()
         name, line = name.removeprefix("tutti::"), int(location.get("line"))
         if header in headers and not is_hidden(name) and (name, header, line) not in seen:
             seen.add((name, header, line))
