@@ -68,9 +68,9 @@ def fences(lines):
 
 
 class Site:
-    def __init__(self, folder):
+    def __init__(self, folder, reference=None):
         self.folder = pathlib.Path(folder)
-        self.reference = Reference()
+        self.reference = reference or Reference()
         self.pages = dict(PAGES)
         for path in sorted((ROOT / "docs").rglob("*.md")):
             name = path.relative_to(ROOT).as_posix()
@@ -81,7 +81,7 @@ class Site:
         self.copies = {}    # images and other files, as they are
         self.written = {}
         unique = {}
-        for name in self.reference.places:
+        for name in {entry.name for entry in self.reference.entries}:
             unique.setdefault(name.split("::")[-1], []).append(name)
         self.unique = {short: min(names, key=len) for short, names in unique.items()
                        if len(names) == 1 or min(names, key=len) == short}

@@ -3,9 +3,12 @@
 import pathlib
 import shutil
 
+from mkdocs.plugins import event_priority
 
+
+@event_priority(-200)   # after the plugin offline, which makes search_index.js of the other
 def on_post_build(config):
     site = pathlib.Path(config.site_dir)
     for path in [*site.rglob("*.map"), *site.glob("sitemap.xml*"), site / "search" / "search_index.json"]:
-        path.unlink(missing_ok=True)   # the offline search reads search_index.js
+        path.unlink(missing_ok=True)
     shutil.rmtree(site / "assets" / "javascripts" / "lunr", ignore_errors=True)   # stemmers of other languages

@@ -119,7 +119,7 @@ def message():
                 p.text(280, y - 2, arrow.strip("-"), "text", "middle", font_weight=600)
                 p.text(280, y + 28, words, "soft", "middle")
             y += 52
-    p.text(440, 163, "the frame waited", "soft", font_size=13)
+    p.text(440, 168, "the frame waited", "soft", font_size=13)
     return p
 
 

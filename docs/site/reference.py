@@ -23,6 +23,7 @@ GENERATE_XML = YES
 XML_PROGRAMLISTING = NO
 MARKDOWN_SUPPORT = NO
 QUIET = YES
+ENABLE_PREPROCESSING = NO
 WARNINGS = NO
 OUTPUT_DIRECTORY = {output}
 STRIP_FROM_PATH = {root}
@@ -62,12 +63,12 @@ def is_hidden(name):
 
 
 def read_doxygen():
-    """All public entries of the headers, in the order of each header."""
+    """All public entries of the headers, in the order of each header, and {enumerator: its enumeration}."""
     with tempfile.TemporaryDirectory() as folder:
         doxyfile = DOXYFILE.format(inputs=" ".join(str(ROOT / f) for f in FOLDERS), output=folder, root=ROOT)
         subprocess.run(["doxygen", "-"], input=doxyfile, text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         trees = [ElementTree.parse(path).getroot() for path in sorted(pathlib.Path(folder, "xml").glob("*.xml"))]
-    headers, entries, seen = set(public_headers()), [], set()
+    headers, entries, values, seen = set(public_headers()), [], {}, set()
 
     def add(kind, name, location):
         if location is None or not name.startswith("tutti::"):
@@ -78,12 +79,14 @@ def read_doxygen():
             seen.add((name, header, line))
             entries.append(Entry(kind, name, header, line))
 
+    private = {compound.findtext("compoundname") + "::" for tree in trees for compound in tree.iter("compounddef")
+               if compound.get("prot") == "private"}
     public = {compound.findtext("compoundname") for tree in trees for compound in tree.iter("compounddef")
               if compound.get("prot") != "private"}
     for tree in trees:
         for compound in tree.iter("compounddef"):
             kind, name = compound.get("kind"), re.sub(r"\s*<.*", "", compound.findtext("compoundname"))
-            if kind not in ("class", "struct", "union", "namespace", "concept") or compound.get("prot") == "private":
+            if kind not in ("class", "struct", "union", "namespace", "concept") or (name + "::").startswith(tuple(private)):
                 continue
             outer = name.rpartition("::")[0]
             if kind != "namespace" and "<" not in compound.findtext("compoundname"):
@@ -96,8 +99,11 @@ def read_doxygen():
                 if own.startswith("~") or own.startswith("@") or "=delete" in (member.findtext("argsstring") or "").replace(" ", ""):
                     continue
                 add(member.get("kind"), f"{name}::{own}", member.find("location"))
+                if member.get("kind") == "enum" and not is_hidden(f"{name}::{own}"):
+                    for value in member.iter("enumvalue"):
+                        values[f"{name}::{own}::{value.findtext('name')}".removeprefix("tutti::")] = f"{name}::{own}".removeprefix("tutti::")
     order = {header: i for i, header in enumerate(public_headers())}
-    return sorted(entries, key=lambda e: (order[e.header], e.line))
+    return sorted(entries, key=lambda e: (order[e.header], e.line)), values
 
 
 # ---- what a header says at a line ----
@@ -156,11 +162,17 @@ LABELS = ("Completes", "Returns", "Buffers", "Errors", "Cancellation", "Cost", "
           "Ownership", "Threads")
 
 
-def escaped(text):
-    """Plain text of a comment: only its `code` stays Markdown."""
+NAME = re.compile(r"(?<![\w./`])((?:[A-Za-z]\w*::)+\w+(?:\(\))?|[A-Za-z]\w*_\w+(?:\(\))?|[a-z]\w+\(\))(?![\w`])")
+
+
+def escaped(text, names=True):
+    """Plain text of a comment as Markdown: what is between `backticks` or looks like a name is code, nothing else is markup."""
     parts = text.split("`")
+    if len(parts) % 2 == 0:
+        parts = [text]
     plain = lambda s: re.sub(r"([*_\[\]~#\\])", r"\\\1", s).replace("<", "&lt;")
-    return "`".join(part if i % 2 else plain(part) for i, part in enumerate(parts)) if len(parts) % 2 else plain(text)
+    marked = lambda s: "".join(f"`{part}`" if i % 2 else plain(part) for i, part in enumerate(NAME.split(s)))
+    return "`".join(part if i % 2 else marked(part) if names else plain(part) for i, part in enumerate(parts))
 
 
 def markdown_of(comment):
@@ -231,13 +243,16 @@ def anchor_of(name):
 
 class Reference:
     def __init__(self):
-        self.entries = read_doxygen()
+        self.entries, values = read_doxygen()
         self.examples = read_examples()
         self.text = {header: (ROOT / header).read_text().split("\n") for header in public_headers()}
         # What prose may link to: the qualified name, and where it is.
         self.places = {}
         for entry in self.entries:
             self.places.setdefault(entry.name, (page_of_header(entry.header), anchor_of(entry.name)))
+        for value, enumeration in values.items():
+            if enumeration in self.places:
+                self.places[value] = self.places[enumeration]
 
     def pages(self):
         """{path below the site: Markdown}"""
@@ -290,13 +305,16 @@ class Reference:
                 groups.append({"names": [entry.name], "declarations": [declaration], "comment": comment, "kind": entry.kind,
                                "outer": entry.name.rpartition("::")[0], "line": at, "entry": entry})
             used = self.end_of_body(lines, last)
-        previous = 0
+        previous, heading = 0, None
         for group in groups:
             for line, title, text in sections:
                 if previous <= line < group["line"]:
                     out.extend(["", f"### {title[0].upper()}{title[1:]}", "", text])
             previous = group["line"]
-            out.extend(self.group(group, lines))
+            # Overloads that stand one after the other share a heading.
+            names = (group["outer"], *dict.fromkeys(group["names"]))
+            out.extend(self.group(group, lines, names != heading))
+            heading = names
         return "\n".join(out) + "\n"
 
     @staticmethod
@@ -310,7 +328,7 @@ class Reference:
             depth += lines[at].count("{") - lines[at].count("}")
         return at
 
-    def group(self, group, lines):
+    def group(self, group, lines, with_heading):
         names = list(dict.fromkeys(group["names"]))
         kind, first = group["kind"], names[0]
         shown = {"class": "class ", "struct": "struct ", "enum": "enum ", "concept": "concept "}.get(kind, "")
@@ -320,8 +338,10 @@ class Reference:
             level = "###"
         if level == "##" and group["outer"]:
             shown += group["outer"] + "::"
-        out = ["", f"{level} {escaped(shown + title)} {{#{anchor_of(first)}}}", ""]
+        out = ["", f"{level} {escaped(shown + title, names=False)} {{#{anchor_of(first)}}}", ""]
         out.extend(f'<a id="{anchor_of(name)}"></a>' for name in names[1:])
+        if not with_heading:
+            out = [""]
         code = [re.sub(r"\bclass (\w+)[^;]*;", r"class \1;", d) if kind == "class" else d for d in group["declarations"]]
         if kind == "enum":
             out.extend(self.enumerators(group, lines))
@@ -330,7 +350,7 @@ class Reference:
         if group["comment"] and kind != "enum":
             out.extend(["", markdown_of(group["comment"])])
         used = list(dict.fromkeys(path for name in names for path in examples_of(name, self.examples)))[:2]
-        if used:
+        if used and with_heading:
             out.extend(["", "Used in " + " and ".join(f"[{path}](/{path})" for path in used) + "."])
         return out
 
