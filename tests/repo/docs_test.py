@@ -50,6 +50,29 @@ def pages_are_as_the_code_has_them(folders):
     return (done.stdout + done.stderr).splitlines() if done.returncode else []
 
 
+def man_pages_and_completion_know_every_option(folders):
+    """what cmake/man_page.awk and cmake/shell/bash_completion make of --help"""
+    wrong = []
+    for program in ("tutti-run", "tutti-report", "tutti-perf"):
+        path = next((pathlib.Path(folder, program) for folder in folders if pathlib.Path(folder, program).is_file()), None)
+        if path is None:
+            return None
+        text = subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout
+        options = re.findall(r"(?<=[ ,])--[a-z][a-z-]*", "\n".join(line for line in text.split("\n") if line.startswith("  -")))
+        page = subprocess.run(["awk", "-v", f"name={program}", "-v", "version=1", "-f", ROOT / "cmake/man_page.awk"], input=text,
+                              capture_output=True, text=True, check=True).stdout.replace("\\-", "-")
+        script = (f"source '{ROOT}/cmake/shell/bash_completion'; COMP_WORDS=({program} --); COMP_CWORD=1; _tutti {program}; "
+                  'echo "${COMPREPLY[@]}"')
+        completed = subprocess.run(["bash", "-c", script], env=dict(os.environ, PATH=f"{path.parent}:{os.environ['PATH']}"),
+                                   capture_output=True, text=True).stdout.split()
+        wrong += [f"{program} {option}: not in its man page" for option in options if not re.search(r"^\.B .*" + option, page, re.M)]
+        wrong += [f"{program} {option}: bash does not complete it" for option in options if option not in completed]
+        if program == "tutti-run" and len(options) < 15:
+            wrong.append("tutti-run --help lists few options")
+        wrong += [f"{program}: its man page has no {part}" for part in ("NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS") if f".SH {part}" not in page]
+    return wrong
+
+
 def pictures_are_as_drawn(folders):
     """docs/images (mend: docs/site/pictures.py)"""
     done = subprocess.run([sys.executable, ROOT / "docs/site/pictures.py", "--check"], capture_output=True, text=True)
@@ -336,7 +359,7 @@ def command_lines_run(folders):
 
 def main():
     folders = [str(pathlib.Path(folder).resolve()) for folder in sys.argv[1:] if folder != "--run"]
-    rules = [pages_are_as_the_code_has_them, pictures_are_as_drawn, variables_of_the_code_are_in_the_table, pages_are_in_the_navigation,
+    rules = [pages_are_as_the_code_has_them, man_pages_and_completion_know_every_option, pictures_are_as_drawn, variables_of_the_code_are_in_the_table, pages_are_in_the_navigation,
              old_words_do_not_come_back, command_lines_are_known]
     of_headers = [public_names_are_in_the_reference, links_lead_somewhere, prose_names_what_exists]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
