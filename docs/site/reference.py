@@ -284,8 +284,9 @@ class Reference:
         entries = [entry for entry in self.entries if entry.header == header]
         target = next((t for t in ("train", "track", "sim", "torch") if name.startswith((f"tutti/{t}.", f"tutti/{t}/"))),
                       "gpu" if header.startswith("gpu/") else "tutti")
+        library = "tutti" if target == "tutti" else f"tutti_{target}"
         out = [f"# {name}", "", self.about(header), "", f"```cpp\n#include <{name}>\n```", "",
-               f"Link with `tutti::{target}`. [Source](/source/{header})", ""]
+               f"Link with `tutti::{target}` (CMake) or `{library}` (pkg-config). [Source](/source/{header})", ""]
         sections, lines = self.sections(header), self.text[header]
         groups, used = [], -1
         for entry in entries:
