@@ -28,6 +28,7 @@ PAGES = {
     "deploy/README.md": "deployment.md",
     "examples/README.md": "examples.md",
     "examples/data/README.md": "digits.md",
+    "gpu/ARCHITECTURE.md": "gpu-architecture.md",
     "gpu/README.md": "gpu-reference.md",
     "perf/NOTES.md": "performance-notes.md",
     "perf/README.md": "measuring.md",

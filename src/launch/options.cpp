@@ -175,9 +175,6 @@ options parse_options(int argc, const char* const* argv) {
       "tutti-run");
   app.formatter(std::make_shared<help_format>());
   app.footer(examples);
-  app.add_flag_callback(
-      "--variables", [] { throw help_request{list_of_variables()}; },
-      "list the environment variables that tutti reads, and end");
   app.prefix_command();  // whatever follows the program's name belongs to the program
   add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
   app.add_option_function<std::string>(
@@ -233,6 +230,9 @@ options parse_options(int argc, const char* const* argv) {
   const CLI::Option* secret_fd = add_number(app, "--secret-fd", o.secret_fd,
                                             "read the secret from this descriptor, not from TUTTI_SECRET")
                                      ->type_name("FD");
+  app.add_flag_callback(
+      "--variables", [] { throw help_request{list_of_variables()}; },
+      "list the environment variables that tutti reads, and end");
 
   try {
     app.parse(argc, argv);
