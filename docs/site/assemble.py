@@ -132,7 +132,7 @@ class Site:
 
     def place_of_code(self, code):
         """The public name that `code` in prose names, and where the reference has it."""
-        text = re.sub(r"<[^<>]*>", "", code)
+        text = re.sub(r"<[^<>]*>", "", code).removeprefix("co_await ")
         text = re.split(r"[({ ]", text)[0].rstrip("…")
         called = "(" in code
         for name in (text.removeprefix("tutti::"), re.sub(r"^(world|group|c)\.", "communicator::", text).replace(".", "::"),
@@ -192,6 +192,8 @@ class Site:
             line = self.rewritten(document, page, line)
             if not line.startswith("#"):
                 line = self.with_reference(page, line)
+            if line.startswith("|"):   # Python-Markdown keeps the backslash of `a\|b`
+                line = re.sub(r"`([^`]*\\\|[^`]*)`", lambda code: "<code>" + html.escape(code[1]).replace("\\|", "&#124;") + "</code>", line)
             # A list that follows a paragraph at once is one for code hosts, and not for Python-Markdown.
             if re.match(r"([-*]|\d+\.) ", line) and out and out[-1].strip() and not re.match(r"\s|([-*]|\d+\.) ", out[-1]):
                 out.append("")

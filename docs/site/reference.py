@@ -162,7 +162,7 @@ LABELS = ("Completes", "Returns", "Buffers", "Errors", "Cancellation", "Cost", "
           "Ownership", "Threads")
 
 
-NAME = re.compile(r"(?<![\w./`])((?:[A-Za-z]\w*::)+\w+(?:\(\))?|[A-Za-z]\w*_\w+(?:\(\))?|[a-z]\w+\(\))(?![\w`])")
+NAME = re.compile(r"(?<![\w./`])([a-z]\w*\.[a-z]\w*\([^()]*\)|(?:[A-Za-z]\w*::)+\w+(?:\(\))?|[A-Za-z]\w*_\w+(?:\(\))?|[a-z]\w+\(\))(?![\w`])")
 
 
 def escaped(text, names=True):
@@ -191,7 +191,7 @@ def markdown_of(comment):
     for line in comment:
         indented = line.startswith("  ") and line.strip()
         if indented and previous_list and not code:
-            out.append(escaped(line.strip()) if not line.strip().startswith('"') else escaped(line.strip()))
+            out.append("  " + escaped(line.strip()))
             continue
         if indented or code and not line.strip():
             code.append(line)
