@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `cmake --install` puts where: headers, the static libraries, tutti-run and tutti-report, and the two ways to find them.
+# What `cmake --install` puts where: headers, the static libraries, tutti-run and tutti-report with their man pages, and the two ways
+# to find them.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
@@ -12,6 +13,7 @@ install(TARGETS tutti ${libraries} EXPORT tuttiTargets
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti ${PROJECT_SOURCE_DIR}/gpu/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.hpp")
 if(TUTTI_BUILD_TOOLS)
   install(TARGETS tutti-run tutti-report RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  tutti_install_help(tutti-run tutti-report)
 endif()
 if(TARGET tutti_tls)
   install(TARGETS tutti_tls LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -24,7 +24,11 @@
 namespace {
 
 const perf::program_names names{
-    .program = "tutti-perf", .launcher = "tutti-run", .has_shared_memory = true, .can_prepare = true};
+    .program = "tutti-perf",
+    .launcher = "tutti-run",
+    .has_shared_memory = true,
+    .can_prepare = true,
+    .also = "tutti-perf tune writes rules for choosing algorithms: tutti-perf tune --help\n"};
 
 constexpr const char* library = "tutti " TUTTI_PERF_VERSION;
 

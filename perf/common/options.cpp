@@ -246,7 +246,7 @@ std::variant<options, int> parse_command_line(int argc, const char* const* argv,
   for (const traits& t : all_traits)
     if (names.knows(t.what)) commands.emplace_back(app.add_subcommand(t.name, t.help), &t);
   // Not before, or each command would have it too.
-  app.footer("Each command has options of its own: " + names.program + " " + name_of(shown) +
+  app.footer(names.also + "Each command has options of its own: " + names.program + " " + name_of(shown) +
              " --help\nThe exit code is 0 when every message was right, 1 when one was wrong, 2 for a wrong "
              "command line.");
   for (const auto& [command, t] : commands) describe(*command, *t, said, names);

@@ -65,6 +65,7 @@ struct program_names {
   std::vector<std::string> algorithms = {};  // of --algorithm; empty: no such option
   bool can_poll = false;                     // overlap knows computing::polled
   bool can_prepare = false;                  // knows --prepared
+  std::string also = {};  // a line of the help, on what the program does beside the commands
 
   bool knows(command what) const noexcept;
   // "tutti-run -n 2 tutti-perf latency", "gloo-perf latency --ranks 2"

@@ -25,7 +25,7 @@ using namespace tutti::python;
 
 namespace {
 
-// Where works knock that have finished; see tutti.aio.
+// The descriptor by which finished works notify; see tutti.aio.
 class door {
  public:
   door() : fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)), shared_(std::make_shared<shared>()) {

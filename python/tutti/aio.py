@@ -24,7 +24,7 @@ _doors = weakref.WeakKeyDictionary()  # by event loop
 
 
 class _Door:
-    """Where finished works knock: one descriptor that the event loop watches."""
+    """Where finished works notify: one descriptor that the event loop watches."""
 
     def __init__(self, loop):
         self.native = _load().Door()

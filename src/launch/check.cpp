@@ -15,9 +15,11 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <string_view>
 
 #include "base/env.hpp"
 #include "base/unique_fd.hpp"
+#include "base/variables.hpp"
 #include "bootstrap/address.hpp"
 #include "launch/store_socket.hpp"
 
@@ -145,10 +147,22 @@ finding limits() {
           ""};
 }
 
+// A misspelt variable changes nothing, and nothing says so.
+void find_unknown_variables(std::vector<finding>& found) {
+  for (char** each = ::environ; *each != nullptr; ++each) {
+    const std::string_view name = std::string_view(*each).substr(0, std::strcspn(*each, "="));
+    const auto has_this_name = [&](const base::variable& v) { return v.name == name; };
+    if (name.starts_with("TUTTI_") && std::ranges::none_of(base::variables(), has_this_name))
+      found.push_back(
+          {fmt::format("variable: tutti reads no {} (tutti-run --variables lists what it reads)", name), ""});
+  }
+}
+
 }  // namespace
 
 std::vector<finding> check_node(const options& o) {
   std::vector<finding> found = {place_of_node(o), secret_of_node(o), shared_memory(), limits()};
+  find_unknown_variables(found);
   if (!o.master) return found;
   if (o.node_rank == 0)
     find_listening(o, found);

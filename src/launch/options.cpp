@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "base/env.hpp"
+#include "base/variables.hpp"
 #include "launch/node_variables.hpp"
 
 namespace tutti::launch {
@@ -29,6 +30,7 @@ constexpr const char* examples =
     "  tutti-run -n 8 --nnodes 1:4 --node-rank 0 --master 10.0.0.1:29500 ./train    nodes may come and go;\n"
     "                                          the others leave --node-rank out\n"
     "\n"
+    "tutti-run --variables lists the environment variables that tutti reads.\n"
     "Nodes may have different numbers of ranks; --on-failure, --max-restarts and --grace are node 0's to "
     "say.\n"
     "The exit code is that of the first rank that failed (128 + signal number for one that a signal ended), "
@@ -37,6 +39,17 @@ constexpr const char* examples =
     "line.\n"
     "Rank 0 reads standard input unless that is a terminal; with -n 1 the program has the terminal to "
     "itself.";
+
+std::string list_of_variables() {
+  std::string list =
+      "Environment variables (a list of values begins with the default, where there is one):\n";
+  std::string_view title;
+  for (const base::variable& v : base::variables()) {
+    if (title != base::title_of(v.group)) list += fmt::format("\n{}:\n", title = base::title_of(v.group));
+    list += fmt::format("  {}{}{}\n      {}\n", v.name, v.values.empty() ? "" : "=", v.values, v.text);
+  }
+  return list;
+}
 
 class help_format : public CLI::Formatter {
  public:
@@ -217,6 +230,9 @@ options parse_options(int argc, const char* const* argv) {
   const CLI::Option* secret_fd = add_number(app, "--secret-fd", o.secret_fd,
                                             "read the secret from this descriptor, not from TUTTI_SECRET")
                                      ->type_name("FD");
+  app.add_flag_callback(
+      "--variables", [] { throw help_request{list_of_variables()}; },
+      "list the environment variables that tutti reads, and end");
 
   try {
     app.parse(argc, argv);

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "base/variables.hpp"
 #include "launch/node_variables.hpp"
 #include "launch/options.hpp"
 #include "support/scratch_directory.hpp"
@@ -110,16 +111,11 @@ std::set<std::string> variables_in(const std::string& text) {
   return names;
 }
 
-// The table of src/launch/node_variables.hpp, and docs/environment.md.
+// The table of src/launch/node_variables.hpp, and that of src/base/variables.cpp.
 std::set<std::string> known_variables() {
   std::set<std::string> names;
   for (const auto& row : tutti::launch::node_variables) names.insert(row.name);
-  const std::string page = content_of(deploy::file("../docs/environment.md"));
-  static const std::regex cell("\n\\|[^|]*\\|"), name("[A-Z][A-Z0-9_]+");
-  for (std::sregex_iterator i(page.begin(), page.end(), cell), end; i != end; ++i) {
-    const std::string first = i->str();
-    for (std::sregex_iterator j(first.begin(), first.end(), name); j != end; ++j) names.insert(j->str());
-  }
+  for (const auto& variable : tutti::base::variables()) names.emplace(variable.name);
   return names;
 }
 

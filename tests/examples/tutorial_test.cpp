@@ -305,3 +305,17 @@ TEST_CASE("tutorial: the three initialisation methods, by processes that are sta
     }
   }
 }
+
+TEST_CASE("tutorial: training goes on when a rank dies, and the run is kept") {
+  const test::scratch_directory folder;
+  const std::string here = "cd " + quoted(folder.path().string()) + " && TUTTI_STALL_WARNING_MS=0 ";
+  const command_result whole =
+      run_shell(here + TUTTI_RUN_PATH " -n 4 --on-failure continue " + program("tutorial_failure"), 240);
+  CHECK(whole.exit_code == 0);
+  CHECK_MESSAGE(whole.says("4 ranks, weight 2.500, run in runs/"), whole.output);
+  const command_result run = run_shell(
+      here + TUTTI_RUN_PATH " -n 4 --on-failure continue " + program("tutorial_failure") + "2 30", 240);
+  CHECK_MESSAGE(run.says("all_reduce #31 on world: rank 2 ("), run.output);
+  CHECK_MESSAGE(run.says("3 ranks, weight 2.333, run in runs/"), run.output);
+  CHECK_MESSAGE(run.says("all of it: yes"), run.output);
+}

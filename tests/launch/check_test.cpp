@@ -23,6 +23,13 @@ std::vector<std::string> check_of(int node, const std::string& master) {
 }  // namespace
 
 TEST_SUITE("launch/check") {
+  TEST_CASE("a variable that tutti does not read is named, and is no problem") {
+    const ending end = testing::launch({"--check"}, {"TUTTI_TIMOUT=60", "TUTTI_TIMEOUT=60"});
+    CHECK(end.exit_code == 0);
+    CHECK(says(end, "variable: tutti reads no TUTTI_TIMOUT ("));
+    CHECK_FALSE(says(end, "TUTTI_TIMEOUT"));
+  }
+
   TEST_CASE("a single node needs no program and no secret") {
     const ending end = testing::launch({"--check"});
     CHECK(says(end, "node: 0 of 1\n"));

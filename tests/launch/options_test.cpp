@@ -181,4 +181,15 @@ TEST_SUITE("launch/options") {
           "--join-timeout", "--node-timeout", "--secret-fd", "--check", "Usage: tutti-run -n RANKS"})
       CHECK(mentions(text, option));
   }
+
+  TEST_CASE("--variables lists what tutti reads, and needs nothing else") {
+    std::string text;
+    try {
+      parse({"--variables"});
+    } catch (const help_request& help) {
+      text = help.text;
+    }
+    CHECK(mentions(text, "Security:\n  TUTTI_SECRET=TEXT\n      the job's secret"));
+    CHECK(mentions(text, "  TUTTI_LOOP=auto|io_uring|epoll\n"));
+  }
 }

@@ -153,9 +153,8 @@ TEST_CASE("the front page has at most 160 lines of at most 100 columns") {
   repo::check_none(wide, "lines of more than 100 columns:");
 }
 
-TEST_CASE("the pages of docs/ and deploy/ and the tutorial wrap at 100 columns, but for tables and code") {
+TEST_CASE("the pages of docs/ and deploy/ wrap at 100 columns, but for tables and code") {
   std::vector<std::string> documents = repo::files_below("docs", {".md"}), wide;
-  documents.push_back("examples/tutorial/README.md");
   documents.push_back("deploy/README.md");
   for (const std::string& document : documents) {
     const std::vector<std::string> lines = prose_of(repo::read(document));
@@ -175,10 +174,9 @@ TEST_CASE("every page of docs/ is in its index") {
   repo::check_none(missing, "pages that docs/README.md does not name:");
 }
 
-TEST_CASE("code of the front page, of docs/ and of the tutorial stands in a file that is built") {
+TEST_CASE("code of the front page and of docs/ stands in a file that is built") {
   std::vector<std::string> documents = repo::files_below("docs", {".md"}), strays;
   documents.push_back("README.md");
-  documents.push_back("examples/tutorial/README.md");
   for (const std::string& document : documents)
     for (const code_block& block : code_blocks_of(repo::read(document))) {
       if (block.language != "cpp" && block.language != "cmake") continue;
@@ -191,13 +189,23 @@ TEST_CASE("code of the front page, of docs/ and of the tutorial stands in a file
   repo::check_none(strays, "code that nothing compiles:");
 }
 
+TEST_CASE("every block says what it is: code, a command line (sh), or output (text)") {
+  std::vector<std::string> documents = repo::files_below("docs", {".md"}), bare;
+  for (const char* document : {"README.md", "deploy/README.md", "gpu/README.md", "perf/README.md"})
+    documents.push_back(document);
+  for (const std::string& document : documents)
+    for (const code_block& block : code_blocks_of(repo::read(document)))
+      if (block.language.empty()) bare.push_back(at(document, block.line));
+  repo::check_none(bare, "blocks without a language:");
+}
+
 TEST_CASE("the tutorial shows code of each of its programs") {
   std::vector<std::string> shown, missing;
-  for (const code_block& block : code_blocks_of(repo::read("examples/tutorial/README.md")))
-    shown.push_back(block.source);
+  for (const std::string& page : repo::files_below("docs/tutorial", {".md"}))
+    for (const code_block& block : code_blocks_of(repo::read(page))) shown.push_back(block.source);
   for (const std::string& program : repo::files_below("examples/tutorial", {".cpp"}))
     if (std::find(shown.begin(), shown.end(), program) == shown.end()) missing.push_back(program);
-  repo::check_none(missing, "programs that examples/tutorial/README.md does not show:");
+  repo::check_none(missing, "programs that docs/tutorial does not show:");
 }
 
 TEST_CASE("documents are read as GitHub shows them") {

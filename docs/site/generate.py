@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The pages that are made from the code: docs/configuration.md, and docs/commands.md where the programs are built.
+
+    docs/site/generate.py [--check] [FOLDER...]     FOLDER: where the programs are; --check: says what differs, and changes nothing
+"""
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGES = {"configuration": ROOT / "docs/configuration.md", "commands": ROOT / "docs/commands.md"}
+BEGIN, END = "<!-- from the code, by docs/site/generate.py -->", "<!-- end -->"
+COMMANDS = [["tutti-run"], ["tutti-report"], ["tutti-perf"], ["tutti-perf", "latency"], ["tutti-perf", "overlap"],
+            ["tutti-perf", "startup"], ["tutti-perf", "tune"]]
+
+
+def read_variables():
+    """[(title of the group, [(name, values, text)])] of the table in src/base/variables.cpp."""
+    source = (ROOT / "src/base/variables.cpp").read_text()
+    titles = dict(re.findall(r'case variable_group::(\w+):\s+return "([^"]*)";', source))
+    titles["internal"] = re.search(r'internal:\s+break;\s+\}\s+return "([^"]*)"', source)[1]
+    groups = {}
+    for group, *row in re.findall(r'\{g::(\w+), "([^"]*)", "([^"]*)", "([^"]*)"\}', source):
+        groups.setdefault(titles[group], []).append(tuple(row))
+    return list(groups.items())
+
+
+def tables_of_variables():
+    cell = lambda text: text.replace("|", "\\|")
+    out = []
+    for title, rows in read_variables():
+        out.extend([f"## {title}", "", "| variable | values | meaning |", "|---|---|---|"])
+        out.extend(f"| `{name}` | {f'`{cell(values)}`' if values else ''} | {cell(text)} |" for name, values, text in rows)
+        out.append("")
+    return "\n".join(out)
+
+
+def help_of(command, folders):
+    program = next((f / command[0] for f in map(pathlib.Path, folders) if (f / command[0]).is_file()), None)
+    if program is None:
+        return None
+    said = subprocess.run([program, *command[1:], "--help"], capture_output=True, text=True, check=True)
+    return said.stdout.replace(str(program), command[0]).strip("\n")
+
+
+def texts_of_commands(folders):
+    """None where a program is missing."""
+    out = []
+    for command in COMMANDS:
+        text = help_of(command, folders)
+        if text is None:
+            return None
+        # Options of one command only have too little to say for a chapter.
+        out.extend([f"## {' '.join(command)}", "", "```text", *[line.rstrip() for line in text.split("\n")], "```", ""])
+    return "\n".join(out)
+
+
+def main():
+    check, folders, differ = "--check" in sys.argv, [a for a in sys.argv[1:] if a != "--check"], []
+    for name, text in (("configuration", tables_of_variables()), ("commands", texts_of_commands(folders))):
+        if text is None:
+            continue
+        page = PAGES[name].read_text()
+        before, _, rest = page.partition(BEGIN)
+        wanted = f"{before}{BEGIN}\n\n{text}\n{END}{rest.partition(END)[2]}"
+        if wanted != page:
+            differ.append(PAGES[name].relative_to(ROOT).as_posix())
+            if not check:
+                PAGES[name].write_text(wanted)
+    if differ:
+        print(("not as the code has it: " if check else "written: ") + ", ".join(differ))
+    return 1 if check and differ else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
