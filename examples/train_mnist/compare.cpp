@@ -27,7 +27,10 @@ tutti::task<> compare_ways(training& t) {
     const std::size_t step = i / 2 % std::max<std::size_t>(t.batches.steps() - 1, 1);
     co_await t.world.barrier();
     const auto start = clock::now();
-    co_await train_step(t, 1, step, when);
+    {
+      const tutti::trace_span span(when == averaging::sequential ? "sequential step" : "overlapped step");
+      co_await train_step(t, 1, step, when);
+    }
     co_await t.world.barrier();
     milliseconds[when == averaging::sequential ? 0 : 1].push_back(1e3 * seconds_since(start));
   }

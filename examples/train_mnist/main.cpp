@@ -61,6 +61,11 @@ int main(int argc, char** argv) {
   app.add_option("--momentum", training.momentum, "share of the last step that goes into the next")
       ->check(CLI::Range(0.0, 0.9999))
       ->capture_default_str();
+  app.add_option("--hidden", training.hidden,
+                 "units of each hidden dense layer: the tutorial's, or more to have more gradients")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 100'000))
+      ->capture_default_str();
   app.add_option("--seed", training.seed, "of the initial weights, the batches and the dropout")
       ->capture_default_str();
   const std::map<std::string, train_mnist::averaging> ways{

@@ -6,6 +6,7 @@
 #include <tutti/train/shuffle.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace train_mnist {
@@ -14,36 +15,37 @@ namespace {
 constexpr int kernel = 5;
 
 constexpr std::size_t conv1_weights = 0, conv1_biases = 250, conv2_weights = 260, conv2_biases = 5260,
-                      fc1_weights = 5280, fc1_biases = 21280, fc2_weights = 21330, fc2_biases = 21830,
-                      all_parameters = 21840;
-
-constexpr std::array<tensor, 8> tensor_layout{{{"conv1.weight", conv1_weights, 250, 10},
-                                               {"conv1.bias", conv1_biases, 10, 1},
-                                               {"conv2.weight", conv2_weights, 5000, 20},
-                                               {"conv2.bias", conv2_biases, 20, 1},
-                                               {"fc1.weight", fc1_weights, 16000, 50},
-                                               {"fc1.bias", fc1_biases, 50, 1},
-                                               {"fc2.weight", fc2_weights, 500, 10},
-                                               {"fc2.bias", fc2_biases, 10, 1}}};
+                      end_of_convolutions = 5280;
+constexpr int convolved = 320;  // 20 channels of 4 x 4
 
 }  // namespace
 
 template <class Scalar>
-const std::array<tensor, network<Scalar>::tensors>& network<Scalar>::layout() noexcept {
-  return tensor_layout;
-}
-
-template <class Scalar>
-network<Scalar>::network(std::uint64_t seed)
-    : parameters_(all_parameters),
-      gradient_(all_parameters),
+network<Scalar>::network(std::uint64_t seed, const std::vector<int>& hidden)
+    : layout_{{"conv1.weight", conv1_weights, 250, 10},
+              {"conv1.bias", conv1_biases, 10, 1},
+              {"conv2.weight", conv2_weights, 5000, 20},
+              {"conv2.bias", conv2_biases, 20, 1}},
       first_{1, image_side, 10, conv1_weights, conv1_biases, {}, {}, {}, {}},
-      second_{10, 12, 20, conv2_weights, conv2_biases, {}, {}, {}, {}},
-      hidden_{320, 50, fc1_weights, fc1_biases, {}, {}},
-      last_{50, classes, fc2_weights, fc2_biases, {}, {}} {
+      second_{10, 12, 20, conv2_weights, conv2_biases, {}, {}, {}, {}} {
+  std::size_t end = end_of_convolutions;
+  int inputs = convolved;
+  std::vector<int> outputs = hidden;
+  outputs.push_back(classes);
+  for (const int units : outputs) {
+    const std::string name = "fc" + std::to_string(dense_.size() + 1);
+    const auto rows = static_cast<std::size_t>(units), weights = rows * static_cast<std::size_t>(inputs);
+    layout_.push_back({name + ".weight", end, weights, rows});
+    layout_.push_back({name + ".bias", end + weights, rows, 1});
+    dense_.push_back({inputs, units, end, end + weights, {}, {}, {}});
+    end += weights + rows;
+    inputs = units;
+  }
+  parameters_.resize(end);
+  gradient_.resize(end);
   tutti::random_bits bits(seed);
-  for (std::size_t i = 0; i < tensor_layout.size(); i += 2) {
-    const tensor &weights = tensor_layout[i], &biases = tensor_layout[i + 1];
+  for (std::size_t i = 0; i < layout_.size(); i += 2) {
+    const tensor &weights = layout_[i], &biases = layout_[i + 1];
     const double limit = 1 / std::sqrt(static_cast<double>(weights.size / weights.rows));
     for (std::size_t k = weights.begin; k < biases.begin + biases.size; ++k)
       parameters_[k] = static_cast<Scalar>(limit * (2 * bits.uniform() - 1));
@@ -67,19 +69,23 @@ auto network<Scalar>::biases_in(std::vector<Scalar>& flat, const Layer& l) -> bi
 
 template <class Scalar>
 void network<Scalar>::draw_masks(const dropout& left_out, Eigen::Index images) {
+  const std::span<dense> hidden(dense_.data(), dense_.size() - 1);
   if (left_out.samples.empty()) {
     second_.masks.resize(0, 0);
-    hidden_mask_.resize(0, 0);
+    for (dense& layer : hidden) layer.mask.resize(0, 0);
     return;
   }
   second_.masks.resize(second_.outputs, images);
-  hidden_mask_.resize(hidden_.outputs, images);
+  for (dense& layer : hidden) layer.mask.resize(layer.outputs, images);
   for (Eigen::Index n = 0; n < images; ++n) {
     // A number of its own for each sample in each epoch.
     tutti::random_bits of_seed(left_out.seed), of_epoch(of_seed.next() ^ left_out.epoch);
     tutti::random_bits bits(of_epoch.next() ^ left_out.samples[static_cast<std::size_t>(n)]);
-    for (matrix* mask : {&second_.masks, &hidden_mask_})
-      for (Scalar& unit : mask->col(n)) unit = (bits.next() >> 63) != 0 ? Scalar(2) : Scalar(0);
+    const auto draw = [&bits, n](matrix& mask) {
+      for (Scalar& unit : mask.col(n)) unit = (bits.next() >> 63) != 0 ? Scalar(2) : Scalar(0);
+    };
+    draw(second_.masks);
+    for (dense& layer : hidden) draw(layer.mask);
   }
 }
 
@@ -132,22 +138,25 @@ template <class Scalar>
 void network<Scalar>::forward(const matrix& images) {
   convolve(first_, images);
   convolve(second_, first_.output);
-  hidden_.output.noalias() = weights_in(parameters_, hidden_).transpose() * second_.output;
-  hidden_.output.colwise() += biases_in(parameters_, hidden_);
-  hidden_.output = hidden_.output.cwiseMax(Scalar(0));
-  if (hidden_mask_.size() > 0) hidden_.output.array() *= hidden_mask_.array();
-  last_.output.noalias() = weights_in(parameters_, last_).transpose() * hidden_.output;
-  last_.output.colwise() += biases_in(parameters_, last_);
+  const matrix* input = &second_.output;
+  for (dense& layer : dense_) {
+    layer.output.noalias() = weights_in(parameters_, layer).transpose() * *input;
+    layer.output.colwise() += biases_in(parameters_, layer);
+    if (&layer != &dense_.back()) layer.output = layer.output.cwiseMax(Scalar(0));
+    if (layer.mask.size() > 0) layer.output.array() *= layer.mask.array();
+    input = &layer.output;
+  }
 }
 
 // The negative log-likelihood of log-softmax; fills the last layer's delta.
 template <class Scalar>
 double network<Scalar>::loss_of(std::span<const std::uint8_t> labels, Scalar weight) {
-  last_.delta.resize(last_.outputs, last_.output.cols());
+  dense& last = dense_.back();
+  last.delta.resize(last.outputs, last.output.cols());
   double loss = 0;
-  for (Eigen::Index n = 0; n < last_.output.cols(); ++n) {
-    const auto scores = last_.output.col(n);
-    auto delta = last_.delta.col(n);
+  for (Eigen::Index n = 0; n < last.output.cols(); ++n) {
+    const auto scores = last.output.col(n);
+    auto delta = last.delta.col(n);
     const Eigen::Index label = labels[static_cast<std::size_t>(n)];
     const Scalar highest = scores.maxCoeff();  // subtracted, so that exp cannot overflow
     delta = (scores.array() - highest).exp().matrix();
@@ -159,11 +168,20 @@ double network<Scalar>::loss_of(std::span<const std::uint8_t> labels, Scalar wei
   return loss;
 }
 
+// The layer's gradient is complete before the error goes on to its input.
 template <class Scalar>
-void network<Scalar>::backward_dense(dense& layer, const matrix& input, matrix* input_delta) {
+void network<Scalar>::backward_dense(std::size_t i, const completion& complete) {
+  dense& layer = dense_[i];
+  const bool has_relu = i + 1 < dense_.size();
+  if (has_relu) layer.delta.array() *= (layer.output.array() > Scalar(0)).template cast<Scalar>();
+  if (layer.mask.size() > 0) layer.delta.array() *= layer.mask.array();
+  const matrix& input = i == 0 ? second_.output : dense_[i - 1].output;
   weights_in(gradient_, layer).noalias() = input * layer.delta.transpose();
   biases_in(gradient_, layer) = layer.delta.rowwise().sum();
-  if (input_delta != nullptr) input_delta->noalias() = weights_in(parameters_, layer) * layer.delta;
+  complete(first_dense + 2 * i + 1);
+  complete(first_dense + 2 * i);
+  matrix& input_delta = i == 0 ? second_.delta : dense_[i - 1].delta;
+  input_delta.noalias() = weights_in(parameters_, layer) * layer.delta;
 }
 
 template <class Scalar>
@@ -205,28 +223,21 @@ void network<Scalar>::backward_convolution(convolution& layer, const matrix& inp
 template <class Scalar>
 double network<Scalar>::backward(const matrix& images, std::span<const std::uint8_t> labels, Scalar weight,
                                  const dropout& left_out, const std::function<void(std::size_t)>& complete) {
-  const auto layer_is_complete = [&complete](std::size_t weights) {
-    complete(weights + 1);
-    complete(weights);
-  };
   if (labels.empty()) {  // the share of a last batch that is smaller than the ranks are many
     std::ranges::fill(gradient_, Scalar(0));
-    for (const std::size_t weights : {6, 4, 2, 0}) layer_is_complete(weights);
+    for (std::size_t i = layout_.size(); i-- > 0;) complete(i);
     return 0;
   }
   draw_masks(left_out, images.cols());
   forward(images);
   const double loss = loss_of(labels, weight);
-  backward_dense(last_, hidden_.output, &hidden_.delta);
-  layer_is_complete(6);
-  hidden_.delta.array() *= (hidden_.output.array() > Scalar(0)).template cast<Scalar>();
-  if (hidden_mask_.size() > 0) hidden_.delta.array() *= hidden_mask_.array();
-  backward_dense(hidden_, second_.output, &second_.delta);
-  layer_is_complete(4);
+  for (std::size_t i = dense_.size(); i-- > 0;) backward_dense(i, complete);
   backward_convolution(second_, first_.output, &first_.delta);
-  layer_is_complete(2);
+  complete(3);
+  complete(2);
   backward_convolution(first_, images, nullptr);
-  layer_is_complete(0);
+  complete(1);
+  complete(0);
   return loss;
 }
 
@@ -238,7 +249,7 @@ std::size_t network<Scalar>::count_correct(const matrix& images, std::span<const
   std::size_t correct = 0;
   for (std::size_t n = 0; n < labels.size(); ++n) {
     Eigen::Index best = 0;
-    last_.output.col(static_cast<Eigen::Index>(n)).maxCoeff(&best);
+    dense_.back().output.col(static_cast<Eigen::Index>(n)).maxCoeff(&best);
     if (best == labels[n]) ++correct;
   }
   return correct;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The network of the PyTorch distributed tutorial: two convolutions of 5 x 5 with pooling, two dense layers,
+// The network of the PyTorch distributed tutorial: two convolutions of 5 x 5 with pooling, dense layers,
 // dropout.
 #pragma once
 
 #include <Eigen/Core>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace train_mnist {
@@ -25,24 +25,25 @@ struct dropout {
 
 // One parameter, in the arrays of all: `rows` units of so many weights each, or a vector of biases.
 struct tensor {
-  const char* name;
+  std::string name;
   std::size_t begin, size, rows;
 };
 
 // conv 1 -> 10, max-pool 2, ReLU; conv 10 -> 20, dropout of channels, max-pool 2, ReLU; 320 -> 50, ReLU,
-// dropout; 50 -> 10, log-softmax. All parameters lie in one array and all gradients in another. Scalar is
-// float; the tests use double to compare gradients with finite differences.
+// dropout; 50 -> 10, log-softmax. Other hidden layers than the tutorial's one of 50 units can be asked for.
+// All parameters lie in one array and all gradients in another. Scalar is float; the tests use double to
+// compare gradients with finite differences.
 template <class Scalar>
 class network {
  public:
   using matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic>;
-  static constexpr std::size_t tensors = 8;
+
+  // As torch.nn initialises: uniform within 1 / sqrt(inputs of a unit), by the seed alone. `hidden`: the
+  // units of each hidden dense layer.
+  explicit network(std::uint64_t seed, const std::vector<int>& hidden = {50});
+
   // From the input to the output; a backward pass completes their gradients from the last to the first.
-  static const std::array<tensor, tensors>& layout() noexcept;
-
-  // As torch.nn initialises: uniform within 1 / sqrt(inputs of a unit), by the seed alone.
-  explicit network(std::uint64_t seed);
-
+  const std::vector<tensor>& layout() const noexcept { return layout_; }
   std::span<Scalar> parameters() noexcept { return parameters_; }
   std::span<Scalar> gradient() noexcept { return gradient_; }
 
@@ -71,7 +72,9 @@ class network {
     Eigen::Index inputs, outputs;
     std::size_t weights, biases;
     matrix output, delta;
+    matrix mask;  // of the units of each image, or empty
   };
+  using completion = std::function<void(std::size_t)>;
   using weight_map = Eigen::Map<matrix>;
   using bias_map = Eigen::Map<Eigen::Matrix<Scalar, Eigen::Dynamic, 1>>;
   template <class Layer>
@@ -83,14 +86,16 @@ class network {
   void forward(const matrix& images);
   void convolve(convolution& layer, const matrix& input);
   double loss_of(std::span<const std::uint8_t> labels, Scalar weight);
-  void backward_dense(dense& layer, const matrix& input, matrix* input_delta);
+  void backward_dense(std::size_t layer, const completion& complete);
   void backward_convolution(convolution& layer, const matrix& input, matrix* input_delta);
   void patches_of(const convolution& layer, const Scalar* input);
 
+  static constexpr std::size_t first_dense = 4;  // the tensors of the convolutions come before
+
+  std::vector<tensor> layout_;
   std::vector<Scalar> parameters_, gradient_;
   convolution first_, second_;
-  dense hidden_, last_;
-  matrix hidden_mask_;                              // of the hidden units of each image, or empty
+  std::vector<dense> dense_;                        // the hidden ones, then that of the classes
   matrix patches_, map_, map_delta_, patch_delta_;  // of one image
 };
 

@@ -48,12 +48,18 @@ bool report_start(training& t) {
   return true;
 }
 
+void report_step(training& t, int epoch, std::size_t step) {
+  t.lines.bar(text("epoch %d", epoch), step + 1, t.batches.steps(),
+              epoch == 1 ? "" : text("test accuracy %.2f %%", t.accuracy_percent));
+}
+
 tutti::task<bool> report_epoch(training& t, int epoch, double loss) {
   std::size_t images = 0;
   for (std::size_t step = 0; step < t.batches.steps(); ++step) images += t.batches.mine(step).size();
-  std::printf("Rank %d, epoch %d: %.4f\n", t.world.rank(), epoch,
-              loss / static_cast<double>(std::max<std::size_t>(images, 1)));
-  std::fflush(stdout);
+  train_digits::progress others(stdout, false);  // than rank 0, which overwrites its bar
+  (t.world.rank() == 0 ? t.lines : others)
+      .line(text("Rank %d, epoch %d: %.4f", t.world.rank(), epoch,
+                 loss / static_cast<double>(std::max<std::size_t>(images, 1))));
   co_await t.world.all_reduce(loss, tutti::sum);
   loss /= static_cast<double>(t.data.training.size());
   co_await measure_accuracy(t, epoch);

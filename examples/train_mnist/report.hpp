@@ -4,10 +4,15 @@
 
 #include "train_mnist/training.hpp"
 
+#include <cstddef>
+
 namespace train_mnist {
 
 // Rank 0 prints what is trained on. False, on all ranks: there are fewer images than ranks.
 bool report_start(training& t);
+
+// Rank 0 draws how far the epoch is, where a person watches.
+void report_step(training& t, int epoch, std::size_t step);
 
 // Collective. `loss`: the sum over this rank's images. Measures the accuracy on the test images, of which each
 // rank reads a share. False, on all ranks: the training has diverged.

@@ -46,6 +46,7 @@ static tutti::task<int> train_all(training& t) {
     for (std::size_t step = 0; step < t.batches.steps(); ++step) {
       const step_result done = co_await train_step(t, epoch, step, t.options.when);
       co_await log_step(t, epoch, step, done);
+      report_step(t, epoch, step);
       loss += done.loss;
     }
     const bool learning = co_await report_epoch(t, epoch, loss);

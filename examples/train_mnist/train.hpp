@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace train_mnist {
 
@@ -19,7 +20,8 @@ struct training_options {
   std::size_t batch = 128;  // images per step, of all ranks together
   float rate = 0.01F;
   float momentum = 0.5F;
-  std::uint64_t seed = 1234;  // of the initial weights, the batches and the dropout
+  std::uint64_t seed = 1234;    // of the initial weights, the batches and the dropout
+  std::vector<int> hidden{50};  // units of each hidden dense layer
   averaging when = averaging::overlapped;
   std::string hook = "exact";  // or float16, bfloat16, low-rank
   std::size_t bucket_kib = 0;  // 0: the defaults of data_parallel_options

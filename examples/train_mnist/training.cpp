@@ -10,10 +10,10 @@ training::training(tutti::communicator all, training_options how, train_digits::
     : world(std::move(all)),
       options(std::move(how)),
       data(std::move(from)),
-      model(options.seed),
+      model(options.seed, options.hidden),
       optimiser(model.parameters().size(), options.rate, options.momentum),
       batches(data.training.size(), options.batch, world.rank(), world.size(), options.seed),
-      lines(world.rank() == 0 ? stdout : nullptr, false) {}
+      lines(world.rank() == 0 ? stdout : nullptr, train_digits::output_is_terminal()) {}
 
 void training::read_batch(const train_digits::dataset& from, std::span<const std::uint32_t> images) {
   gather(from, images, batch);

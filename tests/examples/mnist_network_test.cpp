@@ -12,6 +12,7 @@
 #include <cmath>
 #include <numeric>
 #include <span>
+#include <string>
 #include <vector>
 
 using namespace train_mnist;
@@ -58,11 +59,25 @@ TEST_CASE("mnist network: the tutorial's layers") {
   CHECK(*std::ranges::max_element(first) <= 0.2);
 }
 
+TEST_CASE("mnist network: hidden layers as asked for") {
+  const network<double> n(1, {30, 20});
+  std::string names;
+  for (const tensor& t : n.layout()) names += t.name + "=" + std::to_string(t.size) + " ";
+  CHECK(names ==
+        "conv1.weight=250 conv1.bias=10 conv2.weight=5000 conv2.bias=20 fc1.weight=9600 fc1.bias=30 "
+        "fc2.weight=600 fc2.bias=20 fc3.weight=200 fc3.bias=10 ");
+}
+
 TEST_CASE("mnist network: the gradient is the derivative of the loss, with and without dropout") {
   const samples s = random_samples(5, 3);
-  for (const bool drops : {false, true}) {
+  struct way {
+    bool drops;
+    std::vector<int> hidden;
+  };
+  for (const way& w : {way{false, {50}}, way{true, {50}}, way{true, {30, 20}}}) {
+    const bool drops = w.drops;
     CAPTURE(drops);
-    network<double> n(42);
+    network<double> n(42, w.hidden);
     const dropout left_out{
         9, 2, drops ? std::span<const std::uint32_t>(s.numbers) : std::span<const std::uint32_t>()};
     const double weight = 0.25;
@@ -146,7 +161,7 @@ TEST_CASE("mnist network: gradients are complete from the last to the first, and
   const samples s = random_samples(3, 8);
   network<double> n(1);
   std::vector<std::size_t> order;
-  std::vector<std::vector<double>> then(network<double>::tensors);
+  std::vector<std::vector<double>> then(n.layout().size());
   n.backward(s.images, s.labels, 1, {1, 1, s.numbers}, [&](std::size_t i) {
     order.push_back(i);
     const tensor& t = n.layout()[i];

@@ -121,6 +121,16 @@ TEST_CASE("train_mnist: one rank, three and four learn the same from the same ba
                             std::regex("Rank " + std::to_string(rank) + R"(, epoch 3: \d+\.\d+\n)")));
 }
 
+TEST_CASE(
+    "train_mnist: with other hidden layers, and with several buckets, it learns the same on any ranks") {
+  const shapes data;
+  const std::string arguments = "--epochs 3 --batch 33 --lr 0.05 --hidden 200,100 --bucket-kib 64";
+  const training one = train(1, data.path(), arguments), four = train(4, data.path(), arguments);
+  REQUIRE(one.losses.size() == 3);
+  CHECK(one.losses.back() < one.losses.front());
+  check_agree(one.losses, four.losses);
+}
+
 TEST_CASE("train_mnist: averaging while computing and afterwards give the same bits, in whatever buckets") {
   const shapes data;
   const training overlapped = train(3, data.path(), "--epochs 2"),
@@ -131,6 +141,28 @@ TEST_CASE("train_mnist: averaging while computing and afterwards give the same b
       train(2, data.path(), "--epochs 1 --compare 5").run.output,
       std::regex(
           R"(median step: sequential [\d.]+ ms, overlapped [\d.]+ ms; median gain of 5 pairs [+-][\d.]+ %)")));
+}
+
+TEST_CASE("train_mnist: what overlap gains between two network namespaces, and the picture of its trace") {
+  if (run_shell("ip netns add tutti-try && ip netns del tutti-try && tc -V && python3 -V && taskset -V")
+          .exit_code != 0)
+    TUTTI_SKIP("needs root, network namespaces, tc, taskset and python3");
+  const scratch_directory scratch;
+  const std::string trace = (scratch.path() / "trace.json").string();
+  const command_result run = run_shell(TUTTI_PERF_DIR "/overlapped_training " TUTTI_BINARY_DIR
+                                                      " --rate 10gbit --launches 1 --pairs 1 --trace " +
+                                           quoted(trace),
+                                       200);
+  INFO(run.output);
+  CHECK(run.exit_code == 0);
+  CHECK(std::regex_search(
+      run.output,
+      std::regex(R"(10gbit: gain of the median launch of 1 [+-][\d.]+ % .*: step of [\d.]+ ms sequential)")));
+  const std::string picture = scratch.read(trace + ".svg");
+  CHECK(picture.starts_with("<svg"));
+  for (const char* part : {"averaging after the backward pass: ", "averaging behind the backward pass: ",
+                           ">rank 0<", ">rank 1<", "<title>4.0 MiB, "})
+    CHECK_MESSAGE(picture.find(part) != picture.npos, part);
 }
 
 TEST_CASE("train_mnist: goes on from a checkpoint, on as many ranks or others") {

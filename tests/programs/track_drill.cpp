@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <tutti/track.hpp>
 #include <tutti/tutti.hpp>
@@ -113,25 +114,27 @@ tutti::task<> from_rank_0_only(tutti::communicator world, drill d) {
 }
 
 // Says steps [from, to), and epochs of ten steps, and returns once they are on disk; false if that takes too long.
-tutti::task<bool> say_loss(tutti::track::log log, int from, int to) {
+// `already`: how many records it waits for beside its own.
+tutti::task<bool> say_loss(tutti::track::log log, int from, int to, std::uint64_t already) {
   const double value = from == 0 ? 1 : 2;
   for (int step = from; step < to; ++step) {
     log.scalar("loss", step, value);
     if (step % 10 == 9) log.scalar("accuracy", step / 10, value);
   }
-  const auto said = static_cast<std::uint64_t>((to - from) + (to - from) / 10);
+  const auto said = already + static_cast<std::uint64_t>((to - from) + (to - from) / 10);
   const auto deadline = tutti::now() + std::chrono::seconds(60);
   while (log.so_far().written < said && tutti::now() < deadline)
     co_await tutti::sleep_for(std::chrono::milliseconds(1));
   co_return log.so_far().written >= said;
 }
 
-// The first start says steps 0 to 49 and waits to be killed; each later one goes on from step 30.
+// The first start says steps 0 to 49 and waits to be killed; each later one goes on from step 30. With the number 1
+// there are also hyperparameters, an artifact and the console.
 tutti::task<int> continued(tutti::communicator world, drill d) {
   tutti::track::options o;
   o.directory = d.directory;
   o.system_metrics = std::chrono::milliseconds(0);
-  o.console = false;
+  o.console = d.number == 1;
   if (d.name != "restarted") o.id = "continued";
   const char* const restarts = std::getenv("TUTTI_RESTART_COUNT");
   const bool first =
@@ -143,7 +146,20 @@ tutti::task<int> continued(tutti::communicator world, drill d) {
   } else {
     log = co_await tutti::track::open(world, o);
   }
-  const bool written = co_await say_loss(log, first ? 0 : 30, first ? 50 : 80);
+  const int from = first ? 0 : 30, to = first ? 50 : 80;
+  std::uint64_t others = 0;
+  if (d.number == 1) {
+    tutti::track::hyperparameter_map parameters;
+    parameters.insert_or_assign("rate", 0.5);
+    parameters.insert_or_assign("goes on at", from);
+    log.hyperparameters(parameters);
+    const std::vector<float> weights(10, static_cast<float>(from));
+    log.artifact("weights.bin", std::as_bytes(std::span(weights)));
+    others = 2;
+    std::printf("rank %d of %d: steps %d to %d\n", world.rank(), world.size(), from, to - 1);
+    std::fflush(stdout);
+  }
+  const bool written = co_await say_loss(log, from, to, others);
   if (!written) co_return 9;
   if (first) {
     co_await world.barrier();

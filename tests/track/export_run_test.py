@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python/export_run.py writes a run of three ranks with both SDKs offline; what they have kept is read back.
+"""python/export_run.py writes runs with both SDKs offline; what they have kept is read back: a run of three ranks, and
+one of four ranks that are all killed, go on as two, and are joined by a process outside of the job.
 
-export_run_test.py EXPORT_RUN TUTTI_RUN TRACK_RUN. TUTTI_EXPORT_PYTHON names a python3 that has both SDKs.
+export_run_test.py EXPORT_RUN TUTTI_RUN TRACK_RUN TRACK_DRILL. TUTTI_EXPORT_PYTHON names a python3 that has both SDKs.
 """
 import collections
 import json
@@ -12,7 +13,6 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-RANKS = 3
 NEEDS = "wandb, clearml, PIL"
 # The file of a W&B run: a header of 7 bytes, then blocks of 32 KiB with records in the form of LevelDB's
 # log. The records are the SDK's own messages.
@@ -63,9 +63,10 @@ def call(words, **more):
 
 
 def said_by(run, label):
-    """The scalars of a rank by name and step, and its hyperparameters, straight from its lines."""
+    """The scalars of a label by name and step, and its hyperparameters, straight from its lines."""
     scalars, parameters = collections.defaultdict(dict), {}
-    for line in (run / f"{label.replace('_', '-')}.jsonl").read_text().splitlines():
+    stem = label.replace("_", "-") if label.startswith("rank_") else f"label-{label}"
+    for line in (run / f"{stem}.jsonl").read_text().splitlines():
         record = json.loads(line)
         if record["kind"] == "scalar":
             scalars[record["name"]][str(record["step"])] = record["value"]
@@ -82,10 +83,15 @@ def same(kept, said, digits, what):
             assert abs(kept[name][step] - value) <= digits * max(1, abs(value)), (what, name, step, value)
 
 
-def check_wandb(python, export, run, place, environment):
+def job_type_of(label):
+    return "main" if label == "rank_0" else "worker" if label.startswith("rank_") else label
+
+
+def check_wandb(python, export, run, place, environment, console_of, picture):
+    """`console_of`: some of the console of each label; `picture`: the name of an image of each, or none."""
     call([python, export, "wandb", run, "--dir", place], env=environment)
     files = list(place.glob("wandb/offline-run-*/*.wandb"))
-    assert len(files) == RANKS, files
+    assert len(files) == len(console_of), files
     seen = set()
     for file in files:
         of, scalars, config, artifacts, console, images = json.loads(
@@ -93,17 +99,18 @@ def check_wandb(python, export, run, place, environment):
         label = of["name"]
         seen.add(label)
         said, parameters = said_by(run, label)
-        assert of == {"group": run.name, "job_type": "main" if label == "rank_0" else "worker", "name": label}
+        assert of == {"group": run.name, "job_type": job_type_of(label), "name": label}
         same(scalars, said, 0, f"W&B, {label}")
         assert parameters and {key: config[key] for key in parameters} == parameters, config
-        assert config["tutti"]["rank"] == int(label[5:]) and "environment" not in config["tutti"]
+        rank = int(label[5:]) if label.startswith("rank_") else None
+        assert config["tutti"]["rank"] == rank and "environment" not in config["tutti"]
         assert "weights.bin" in artifacts, artifacts
-        assert f"rank {label[5:]} of {RANKS} tracks in" in console, console
-        assert "weights" in images, images
-    assert seen == {f"rank_{rank}" for rank in range(RANKS)}
+        assert all(text in console for text in console_of[label]), console
+        assert picture is None or picture in images, images
+    assert seen == console_of.keys()
 
 
-def check_clearml(python, export, run, place, environment):
+def check_clearml(python, export, run, place, environment, console_of, picture):
     call([python, export, "clearml", run, "--dir", place], env=environment)
     session, = place.glob("*.zip")
     with zipfile.ZipFile(session) as archive:
@@ -115,7 +122,7 @@ def check_clearml(python, export, run, place, environment):
     for e in events:
         if e["type"] == "training_stats_scalar":
             kept.setdefault(e["variant"], {}).setdefault(e["metric"], {})[str(e["iter"])] = e["value"]
-    labels = {f"rank_{rank}" for rank in range(RANKS)}
+    labels = set(console_of)
     assert kept.keys() == labels and set(task["tags"]) == labels, (kept.keys(), task["tags"])
     for label in labels:
         said, parameters = said_by(run, label)
@@ -125,8 +132,8 @@ def check_clearml(python, export, run, place, environment):
         assert {key: own[key]["value"] for key in parameters} == {k: str(v) for k, v in parameters.items()}, own
         assert any(a["key"] == f"{label}/weights.bin" for a in task["execution"]["artifacts"])
         assert any(label in name and name.endswith("/weights.bin") for name in names), names
-        assert f"[{label}] rank {label[5:]} of {RANKS} tracks in" in console, console
-        assert any(label in name and name.endswith(".png") for name in names), names
+        assert all(f"[{label}] {text}" in console for text in console_of[label]), console
+        assert picture is None or any(label in name and name.endswith(".png") for name in names), names
     assert run.name in task["configuration"]["tutti"]["value"]
 
 
@@ -139,8 +146,22 @@ def check_errors(export, scratch):
         assert done.returncode == 1 and f"pip install {module}" in done.stderr, done.stderr
 
 
+def start_three_times(tutti_run, drill, directory):
+    """Four ranks that are all killed at step 50, two that go on at step 30, and a process outside."""
+    job = subprocess.Popen([tutti_run, "-n", "4", drill, directory, "first", "1"], stdout=subprocess.PIPE, text=True)
+    written = 0
+    while written < 4:
+        line = job.stdout.readline()
+        assert line, "the first start has ended"
+        written += "all is written" in line
+    job.kill()
+    job.communicate(timeout=60)
+    call([tutti_run, "-n", 2, drill, directory, "again", 1])
+    call([drill, directory, "outside", 1])
+
+
 def main():
-    export, tutti_run, track_run = sys.argv[1:]
+    export, tutti_run, track_run, track_drill = sys.argv[1:]
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
         for folder in ("none", "home", "wandb", "clearml"):
@@ -154,13 +175,25 @@ def main():
         if subprocess.run([python, "-c", f"import {NEEDS}"], env=environment, stdout=subprocess.DEVNULL,
                           stderr=subprocess.DEVNULL).returncode != 0:
             print("SKIPPED: no wandb and clearml: pip install wandb clearml, or TUTTI_EXPORT_PYTHON=a python3 "
-                  "that has both\ncases: 1 passed, 0 failed, 2 skipped")
+                  "that has both\ncases: 1 passed, 0 failed, 4 skipped")
             return 77
-        call([tutti_run, "-n", RANKS, track_run, scratch / "runs"])
+        call([tutti_run, "-n", 3, track_run, scratch / "runs"])
         run, = (entry for entry in (scratch / "runs").iterdir() if entry.name[0] != ".")
-        check_wandb(python, export, run, scratch / "wandb", environment)
-        check_clearml(python, export, run, scratch / "clearml", environment)
-    print("cases: 3 passed, 0 failed, 0 skipped")
+        console_of = {f"rank_{rank}": [f"rank {rank} of 3 tracks in"] for rank in range(3)}
+        check_wandb(python, export, run, scratch / "wandb", environment, console_of, "weights")
+        check_clearml(python, export, run, scratch / "clearml", environment, console_of, "weights")
+
+        start_three_times(tutti_run, track_drill, scratch / "continued_runs")
+        run = scratch / "continued_runs" / "continued"
+        console_of = {f"rank_{rank}": [f"rank {rank} of 4: steps 0 to 49\n"] for rank in range(4)}
+        for rank in range(2):
+            console_of[f"rank_{rank}"].append(f"rank {rank} of 2: steps 30 to 79\n")
+        console_of["evaluation"] = ["rank 0 of 1: steps 30 to 79\n"]
+        for label, steps in (("rank_0", 80), ("rank_1", 80), ("rank_2", 50), ("rank_3", 50), ("evaluation", 50)):
+            assert len(said_by(run, label)[0]["loss"]) == steps, label
+        check_wandb(python, export, run, scratch / "wandb_again", environment, console_of, None)
+        check_clearml(python, export, run, scratch / "clearml_again", environment, console_of, None)
+    print("cases: 5 passed, 0 failed, 0 skipped")
     return 0
 
 
