@@ -240,7 +240,7 @@ process_group::process_group(const c10::intrusive_ptr<c10d::Store>& store, int r
   struct outcome {
     core::driver* driver;
     bool ended = false;
-    std::exception_ptr failure;
+    std::exception_ptr failure = nullptr;
   } o{&e.driver()};
   {
     const core::driver::entry here(e.driver());

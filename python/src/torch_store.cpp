@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "torch_store.hpp"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
 #include <exception>
+#include <mutex>
 #include <string>
 #include <tutti/detail/flow.hpp>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 namespace tutti::python {
 namespace {
 
 using bytes = std::vector<std::uint8_t>;
+using store_ref = c10::intrusive_ptr<c10d::Store>;
 
 bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 std::string text_of(const bytes& b) { return {b.begin(), b.end()}; }
@@ -26,6 +32,56 @@ errc code_of(const std::string& text) {
              ? errc::timed_out
              : errc::peer_failed;
 }
+
+// Connections of our own to the stores that groups are made over, which the next group takes: making one asks DNS for
+// names, which may take seconds. Those of a parent are its own.
+struct connections {
+  struct connection {
+    c10::weak_intrusive_ptr<c10d::Store> to;
+    store_ref own;
+  };
+  std::mutex mutex;
+  std::vector<connection> idle;
+  pid_t of = ::getpid();
+
+  static connections& here() {
+    static auto* const all = new connections;
+    return *all;
+  }
+  std::vector<connection>& forget_old() {
+    if (of != ::getpid()) idle.clear();
+    of = ::getpid();
+    std::erase_if(idle, [](const connection& c) { return c.to.expired(); });
+    return idle;
+  }
+  store_ref take(const store_ref& base) {
+    {
+      const std::scoped_lock hold(mutex);
+      auto& all = forget_old();
+      const auto found = std::ranges::find_if(
+          all, [&](const connection& c) { return c.to._unsafe_get_target() == base.get(); });
+      if (found != all.end()) {
+        store_ref own = std::move(found->own);
+        all.erase(found);
+        return own;
+      }
+    }
+    try {
+      return base->clone();
+    } catch (const std::exception&) {
+      return base;
+    }
+  }
+  void give_back(const store_ref& base, store_ref own) {
+    const std::scoped_lock hold(mutex);
+    forget_old().push_back({c10::weak_intrusive_ptr<c10d::Store>(base), std::move(own)});
+  }
+};
+
+// The prefixes of stores in one another.
+struct opened_prefix : c10d::PrefixStore {
+  static const std::string& of(const c10d::PrefixStore& s) { return s.*(&opened_prefix::prefix_); }
+};
 
 }  // namespace
 
@@ -60,11 +116,15 @@ struct torch_store::on_thread {
 
 torch_store::torch_store(const c10::intrusive_ptr<c10d::Store>& base, core::driver& d) : driver_(d) {
   // A blocked call of one user of a connection holds up the others'.
-  try {
-    base_ = base->clone();
-  } catch (const std::exception&) {
-    base_ = base;
+  target_ = base;
+  std::string prefix;
+  while (auto* const outer = dynamic_cast<c10d::PrefixStore*>(target_.get())) {
+    prefix = opened_prefix::of(*outer) + (prefix.empty() ? "" : "/" + prefix);
+    target_ = outer->getUnderlyingStore();
   }
+  own_ = connections::here().take(target_);
+  base_ = own_;
+  if (!prefix.empty()) base_ = c10::make_intrusive<c10d::PrefixStore>(prefix, own_);
   thread_ = std::thread([this] { work(); });
 }
 
@@ -75,6 +135,8 @@ torch_store::~torch_store() {
     changed_.notify_one();
   }
   thread_.join();
+  // One that has failed may be within a call.
+  if (!failed_ && own_ != target_) connections::here().give_back(target_, std::move(own_));
 }
 
 void torch_store::work() {
@@ -91,6 +153,7 @@ void torch_store::work() {
       next->call();
     } catch (...) {
       next->failure = std::current_exception();
+      failed_ = true;
     }
     const core::driver::entry here(driver_);
     tutti::detail::resume_bounded(next->waiting);

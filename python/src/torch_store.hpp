@@ -38,12 +38,15 @@ class torch_store final : public store {
   task<std::size_t> do_append(std::string key, std::string text, milliseconds timeout) override;
   void work();
 
-  c10::intrusive_ptr<c10d::Store> base_;
+  c10::intrusive_ptr<c10d::Store> target_;  // without its prefixes
+  c10::intrusive_ptr<c10d::Store> own_;     // a connection to it
+  c10::intrusive_ptr<c10d::Store> base_;    // that, with the prefixes
   core::driver& driver_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::queue<on_thread*> calls_;
   bool ending_ = false;
+  bool failed_ = false;  // a call; of the thread
   std::thread thread_;
 };
 

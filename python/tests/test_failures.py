@@ -32,6 +32,41 @@ def test_a_killed_rank_is_named(size):
     run(size, killed, method="fork", expected=[-9 if r == 1 else 0 for r in range(size)])
 
 
+def killed_in_a_step(rank, size, folder):
+    """Rank 1 dies while it computes gradients: the others' step fails, and names it."""
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6))), bucket_cap_mb=0.01)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    done = 0
+
+    def die(gradient):
+        if rank == 1 and done == 5:
+            with open(folder + "/died", "w") as f:
+                f.write(str(time.monotonic()))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    model.module[2].weight.register_hook(die)
+
+    def steps():
+        nonlocal done
+        while done < 1000:
+            optimizer.zero_grad()
+            model(torch.ones(8, 64)).square().mean().backward()
+            optimizer.step()
+            done += 1
+
+    raises(RuntimeError, "rank 1", steps)
+    told = time.monotonic()
+    assert done == 5, done
+    with open(folder + "/died") as f:
+        print(f"rank {rank} of {size} was told {(told - float(f.read())) * 1e3:.1f} ms after the death")
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_rank_killed_in_a_step_of_ddp_is_named(size, tmp_path):
+    run(size, killed_in_a_step, str(tmp_path), method="fork", expected=[-9 if r == 1 else 0 for r in range(size)])
+
+
 def differing(rank, size):
     text = raises(RuntimeError, "all_reduce", dist.all_reduce, torch.ones(4 if rank == 0 else 5))
     assert "4" in text and "5" in text, text

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every operation of a process group, on 2 and 4 ranks: results, forms, types, and what is refused."""
 
+import ctypes
 import functools
+import gc
 import os
+import socket
 import time
 import math
 
@@ -248,20 +251,50 @@ def groups(rank, size):
     x = torch.full((2,), float(rank))
     dist.broadcast(x, size - 1, group=everyone)
     assert x[0].item() == size - 1
-    descriptors = None
-    for i in range(30):
+    dist.barrier()
+
+
+class mallinfo2(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks",
+                                                     "uordblks", "fordblks", "keepcost")]
+
+
+def bytes_in_use():
+    gc.collect()
+    libc = ctypes.CDLL(None)
+    libc.mallinfo2.restype = mallinfo2
+    now = libc.mallinfo2()
+    return now.uordblks + now.hblkhd
+
+
+def thousand_groups(rank, size, port):
+    """A group leaves in the background, and nothing of it stays."""
+    os.environ["TORCH_FR_BUFFER_SIZE"] = "0"  # PyTorch's recorder of operations
+    dist.init_process_group("tutti", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+    for i in range(1000):
         g = dist.new_group(list(range(size)))
         dist.all_reduce(torch.ones(1000), group=g)
         dist.destroy_process_group(g)
-        dist.barrier()
-        if i == 9:
-            descriptors = len(os.listdir("/proc/self/fd"))
-    # A group leaves in the background.
+        if i == 199:
+            dist.barrier()
+            descriptors, memory = len(os.listdir("/proc/self/fd")), bytes_in_use()
+    dist.barrier()
     end = time.monotonic() + 30
     while len(os.listdir("/proc/self/fd")) > descriptors and time.monotonic() < end:
         time.sleep(0.01)
     assert len(os.listdir("/proc/self/fd")) <= descriptors
+    # PyTorch keeps the ranks of each group, and in rank 0 what groups write to its store.
+    kept = (bytes_in_use() - memory) / 800
+    print(f"rank {rank}: {kept:.0f} bytes of each group are kept")
+    assert rank == 0 or kept < 1000, kept
     dist.barrier()
+
+
+def test_a_thousand_groups():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    run(2, thousand_groups, port, method="fork", join=False)
 
 
 bodies = [reduce_all, move_all, uneven, shapes, messages, works, groups]
@@ -271,6 +304,23 @@ bodies = [reduce_all, move_all, uneven, shapes, messages, works, groups]
 @pytest.mark.parametrize("body", bodies, ids=lambda b: b.__name__)
 def test_operations(body, size):
     run(size, body, method="fork")
+
+
+def by_device(rank, size, store):
+    """A backend for each kind of device; no GPU is needed to say so."""
+    both = dist.BackendConfig(dist.Backend("cpu:tutti,cuda:nccl"))
+    assert both.get_device_backend_map() == {"cpu": "tutti", "cuda": "nccl"}
+    dist.init_process_group("cpu:tutti,cuda:gloo", init_method="file://" + store, rank=rank, world_size=size)
+    x = torch.ones(3)
+    dist.all_reduce(x)
+    assert (x == size).all()
+    ours = dist.group.WORLD._get_backend(torch.device("cpu"))
+    assert ours.name() == "tutti"
+    raises(ValueError, "the tensor is on meta", ours.allreduce, [torch.ones(3, device="meta")])
+
+
+def test_by_device(tmp_path):
+    run(2, by_device, str(tmp_path / "store"), method="fork", join=False)
 
 
 def test_alone():

@@ -252,8 +252,9 @@ def test_ranks_of_a_group_that_end_without_a_finish(tmp_path, method):
 
 
 slow = """
-import _thread, os, sys, threading, time, tutti.track
+import _thread, os, signal, sys, threading, time, tutti.track
 directory, how = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore
 with tutti.track.open("run-7", label="a", directory=directory, console=False) as log:
     # Which is written and renamed; its open() waits for a reader.
     os.mkfifo(os.path.join(log.directory, ".run.json.label-b"))

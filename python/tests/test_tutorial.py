@@ -169,33 +169,31 @@ def ring_all_reduce(rank, size):
 programs = [blocking, non_blocking, group_all_reduce, collectives, training, ring_all_reduce]
 
 
-def all_programs(rank, size):
-    for program in programs:
-        program(rank, size)
-
-
-@pytest.mark.parametrize("size", [2, 4])
-def test_programs(size):
-    run(size, all_programs, method="fork")
-
-
 def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
 
 
-def initialises(rank, size, way, where):
+def initialised(way, rank, size, ports, folder):
+    """The tutorial's three ways: the environment, TCP, a file that they share."""
     if way == "env":
-        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(where))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(ports[0]))
         dist.init_process_group("tutti", rank=rank, world_size=size)
     else:
+        where = {"tcp": f"tcp://127.0.0.1:{ports[1]}", "file": f"file://{folder}/shared"}[way]
         dist.init_process_group("tutti", init_method=where, rank=rank, world_size=size)
-    collectives(rank, size)
 
 
-@pytest.mark.parametrize("way, method", [("env", "spawn"), ("tcp", "fork"), ("file", "fork")])
-def test_initialisation(way, method, tmp_path):
-    port = free_port()
-    where = {"env": port, "tcp": f"tcp://127.0.0.1:{port}", "file": f"file://{tmp_path}/shared"}[way]
-    run(2, initialises, way, where, method=method, join=False)
+def all_programs(rank, size, *where):
+    for way in ("env", "tcp", "file"):
+        initialised(way, rank, size, *where)
+        for program in programs:
+            program(rank, size)
+        dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_programs(method, size, tmp_path):
+    run(size, all_programs, [free_port(), free_port()], str(tmp_path), method=method, join=False)
