@@ -166,6 +166,21 @@ TEST_CASE("mpi jobs: the same with hosts of two ranks: hierarchical algorithms")
   }
 }
 
+TEST_CASE("mpi jobs: the conformance of collectives, every element type, size, root and shape") {
+  const std::string cases = "'-tc=movement:*,reductions:*,same bits: on all ranks*' --no-intro";
+  FOR_EACH_MPI(m) {
+    for (const char* variables : {"TUTTI_TEST_MPI_RANKS=3", "TUTTI_TEST_MPI_RANKS=4 TUTTI_HOST_ID=a,a,b,b"}) {
+      CAPTURE(m.name);
+      CAPTURE(variables);
+      const int ranks = std::string_view(variables).find("=3") != std::string_view::npos ? 3 : 4;
+      const outcome result = run_ranks(m, ranks, std::string(TUTTI_COLL_TEST_PATH " ") + cases, variables);
+      INFO(result.output);
+      CHECK(result.exit_code == 0);
+      CHECK(result.says("cases: 6 passed, 0 failed, 0 skipped"));
+    }
+  }
+}
+
 #ifdef TUTTI_EXAMPLES_BIN_DIR
 TEST_CASE("mpi jobs: the examples run unchanged") {
   const std::string examples = TUTTI_EXAMPLES_BIN_DIR "/";
