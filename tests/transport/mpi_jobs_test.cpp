@@ -2,6 +2,7 @@
 // Programs with backend "mpi" as jobs of processes, under the mpirun of each MPI that is installed: every
 // operation, the examples unchanged, and the ways in which ranks end. Over the MPIs that tutti has a module for, or,
 // with TUTTI_TEST_MPI=standard_abi, over those with the standard ABI: of ./run setup-rivals and of the system.
+#include "support/instrumented.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 
@@ -48,18 +49,19 @@ struct mpi {
 
 bool by_standard_abi() { return std::getenv("TUTTI_TEST_MPI") != nullptr; }
 
-mpi find_mpi(const std::string& name) {
+// `folder`: where it is installed; empty: where the shell finds it.
+mpi find_mpi(const std::string& name, const std::string& folder = "") {
   mpi m;
   m.name = name;
   m.module = std::string(TUTTI_MPI_MODULES_DIR) + "/libtutti_mpi_" + name + ".so";
-  const std::string debian = "mpirun." + name;
   const std::string_view says = name == "openmpi" ? "Open" : "HYDRA";
-  if (run_command("", debian + " --version").exit_code == 0) {
-    m.launcher = debian;
-  } else if (run_command("", "mpirun --version").says(says)) {
-    m.launcher = "mpirun";
-  }
-  if (m.launcher.empty()) m.missing = "no mpirun of " + name;
+  // The first is Debian's name, where several are installed.
+  for (const std::string& launcher : {"mpirun." + name, std::string("mpirun"), folder + "/bin/mpirun"})
+    if (launcher.starts_with(folder) && run_command("", launcher + " --version").says(says)) {
+      m.launcher = launcher;
+      break;
+    }
+  if (m.launcher.empty()) m.missing = "no mpirun of " + name + (folder.empty() ? "" : " in " + folder);
   if (!std::filesystem::exists(m.module)) m.missing = "tutti was built without " + name;
   if (name == "openmpi") {
     // Root, as in a container; more ranks than cores.
@@ -78,7 +80,9 @@ mpi find_standard_mpi(const std::string& name, const std::string& folder) {
       m.module = std::filesystem::canonical(file);
   for (const char* program : {"/bin/mpiexec.hydra", "/bin/mpirun"})
     if (m.launcher.empty() && std::filesystem::exists(folder + program)) m.launcher = folder + program;
-  if (m.launcher.empty() || m.module.empty()) {
+  if (tutti::test::instrumented) {
+    m.missing = "a sanitizer would look into MPI as well";
+  } else if (m.launcher.empty() || m.module.empty()) {
     m.missing = "no mpirun with libmpi_abi.so.1: " + name;
   } else if (run_command("", m.launcher + " --version").says("Intel")) {
     m.launcher =
@@ -99,7 +103,8 @@ const std::vector<mpi>& all_mpis() {
           ? std::vector<mpi>{find_standard_mpi("MPICH of ./run setup-rivals", TUTTI_RIVALS_DIR "/mpich"),
                              find_standard_mpi("Intel MPI of ./run setup-rivals", TUTTI_RIVALS_DIR "/impi"),
                              find_standard_mpi("the system's", folder_of("mpirun"))}
-          : std::vector<mpi>{find_mpi("openmpi"), find_mpi("mpich")};
+          : std::vector<mpi>{find_mpi("openmpi"), find_mpi("mpich"),
+                             find_mpi("openmpi", TUTTI_RIVALS_DIR "/openmpi")};
   return all;
 }
 

@@ -83,7 +83,11 @@ std::vector<std::string> candidates(const fs::path& launcher) {
 }
 
 // Null when it cannot be opened, and `why` says why.
-const calls* open_file(const std::string& file, std::string& why) {
+const calls* open_file(const std::string& file, const fs::path& launcher, std::string& why) {
+  // Another Open MPI may be in the linker's path: the module takes the one that is loaded.
+  if (fs::path(file).filename() == of_open_mpi)
+    if (const fs::path own = beside_launcher(launcher, "libmpi.so.40"); !own.empty())
+      ::dlopen(own.c_str(), RTLD_NOW | RTLD_GLOBAL);
   // Global: plug-ins that MPI opens in turn look for its own names.
   void* const module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (module == nullptr) {
@@ -103,9 +107,10 @@ const calls* open_file(const std::string& file, std::string& why) {
 }  // namespace
 
 const calls& open_module() {
+  const fs::path launcher = find_launcher();
   std::string why;
   if (const auto named = base::env_string("TUTTI_MPI_MODULE")) {
-    if (const calls* table = open_file(*named, why)) return *table;
+    if (const calls* table = open_file(*named, launcher, why)) return *table;
     refuse(fmt::format(
         "backend \"mpi\": TUTTI_MPI_MODULE={} cannot be used: {}; set it to the libmpi_abi.so.1 of the MPI "
         "whose mpirun starts the program, or to the libtutti_mpi_*.so that was built with this tutti",
@@ -114,10 +119,9 @@ const calls& open_module() {
   const std::vector<fs::path> folders = base::module_folders();
   std::string tried;
   const auto failed = [&tried](const std::string& reason) { tried += (tried.empty() ? "" : "; ") + reason; };
-  const fs::path launcher = find_launcher();
   for (const std::string& candidate : candidates(launcher)) {
     if (!candidate.starts_with("libtutti_")) {
-      if (const calls* table = open_file(candidate, why)) return *table;
+      if (const calls* table = open_file(candidate, launcher, why)) return *table;
       failed(why);
       continue;
     }
@@ -126,10 +130,7 @@ const calls& open_module() {
       std::error_code unreadable;
       if (!fs::exists(folder / candidate, unreadable)) continue;
       found = true;
-      // Open MPI 5 beside another in the linker's path: the module takes the one that is loaded.
-      const fs::path own = candidate == of_open_mpi ? beside_launcher(launcher, "libmpi.so.40") : fs::path();
-      if (!own.empty()) ::dlopen(own.c_str(), RTLD_NOW | RTLD_GLOBAL);
-      if (const calls* table = open_file(folder / candidate, why)) return *table;
+      if (const calls* table = open_file(folder / candidate, launcher, why)) return *table;
       failed(why);
     }
     if (!found) failed("no " + candidate);
