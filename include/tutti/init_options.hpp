@@ -28,10 +28,10 @@ struct init_options {
   // Of joining, and the default of every operation. 10 minutes, unless set; TUTTI_TIMEOUT (in seconds)
   // overrides both.
   std::chrono::milliseconds timeout;
-  // "native": tutti's own transports. "mpi": the processes that mpirun has started, over an installed MPI,
-  // where tutti was built with one; rank and world_size are MPI's, init_method, transports and secret have no
-  // part in it, and all processes call init as often as each other. TUTTI_BACKEND=mpi says the same for a
-  // program that says nothing.
+  // "native": tutti's own transports. "mpi": the processes that mpirun has started, over its MPI: one with the
+  // standard ABI, or one that tutti was built with; rank and world_size are MPI's, init_method, transports and
+  // secret have no part in it, and all processes call init as often as each other. TUTTI_BACKEND=mpi says the
+  // same for a program that says nothing.
   std::string backend = "native";
   // Subset of {"shm", "tcp"}; empty: TUTTI_TRANSPORTS (comma-separated), and without that all that work. When
   // a value is given here and in the environment, they must agree.

@@ -308,6 +308,12 @@ TEST_CASE("mpi jobs: each mpirun is served by its own MPI, with modules for othe
     INFO(result.output);
     CHECK(result.exit_code == 0);
     CHECK(result.output == m.module + "\n");
+    if (!by_standard_abi()) continue;
+    // Without an mpirun: the one of the dynamic linker, not a module.
+    const outcome alone = run_command("TUTTI_BACKEND=mpi I_MPI_FABRICS=shm LD_LIBRARY_PATH=" +
+                                          std::filesystem::path(m.module).parent_path().string(),
+                                      beside.path().string() + "/mpi_ending which");
+    CHECK(alone.output == m.module + "\n");
   }
 }
 
@@ -322,7 +328,7 @@ TEST_CASE("mpi jobs: what is wrong with the start is said, with the cure") {
   INFO(no_mpi.output);
   CHECK(no_mpi.exit_code == 1);
   CHECK(no_mpi.says(
-      "it is no MPI with the standard ABI; set it to the libmpi_abi.so.1 of the MPI whose mpirun"));
+      "so it is no MPI with the standard ABI; set it to the libmpi_abi.so.1 of the MPI whose mpirun"));
   const outcome transports =
       run_command("TUTTI_BACKEND=mpi TUTTI_TRANSPORTS=shm", program("mpi_ending") + " twice");
   CHECK(transports.exit_code == 1);

@@ -89,16 +89,16 @@ const calls* open_file(const std::string& file, const fs::path& launcher, std::s
     if (const fs::path own = beside_launcher(launcher, "libmpi.so.40"); !own.empty())
       ::dlopen(own.c_str(), RTLD_NOW | RTLD_GLOBAL);
   // Global: plug-ins that MPI opens in turn look for its own names.
-  void* const module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (module == nullptr) {
+  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
     why = ::dlerror();
     return nullptr;
   }
-  const auto function = reinterpret_cast<calls_function>(::dlsym(module, calls_symbol));
-  if (function == nullptr) return standard_abi::open(file, why);
-  const calls* const table = function();
+  const auto function = reinterpret_cast<calls_function>(::dlsym(library, calls_symbol));
+  const calls* const table = function != nullptr ? function() : standard_abi::table_of(library, why);
   if (table != nullptr && table->version == calls_version) return table;
-  why = fmt::format("{} was built with another version of tutti", file);
+  why = fmt::format("{}: {}", file, table != nullptr ? "it was built with another version of tutti" : why);
+  ::dlclose(library);
   return nullptr;
 }
 

@@ -18,13 +18,7 @@ using namespace tutti::transport::mpi::standard_abi;
 
 namespace tutti::transport::mpi::standard_abi {
 
-const calls* open(const std::string& file, std::string& why) {
-  // Global: plug-ins that MPI opens in turn look for its own names.
-  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr) {
-    why = ::dlerror();
-    return nullptr;
-  }
+const calls* table_of(void* library, std::string& why) {
   const char* missing = nullptr;
   const auto find = [&](const char* name) {
     void* const found = ::dlsym(library, name);
@@ -35,13 +29,14 @@ const calls* open(const std::string& file, std::string& why) {
   TUTTI_MPI_FUNCTIONS(TUTTI_MPI_FUNCTION)
 #undef TUTTI_MPI_FUNCTION
   if (missing != nullptr) {
-    why = fmt::format("{} has no function {}: it is no MPI with the standard ABI", file, missing);
+    why = fmt::format("it has no function {}, so it is no MPI with the standard ABI", missing);
     return nullptr;
   }
+  // MPICH's other library, libmpi.so.12, has the same functions with another ABI, and says -1.
   int major = 0;
   int minor = 0;
   if (MPI_Abi_get_version(&major, &minor) == MPI_SUCCESS && major == 1) return &call_table;
-  why = fmt::format("{} has version {}.{} of MPI's standard ABI, not 1", file, major, minor);
+  why = fmt::format("it has version {}.{} of MPI's standard ABI, not 1", major, minor);
   return nullptr;
 }
 
