@@ -32,7 +32,7 @@ const calls* table_of(void* library, std::string& why) {
     why = fmt::format("it has no function {}, so it is no MPI with the standard ABI", missing);
     return nullptr;
   }
-  // MPICH's other library, libmpi.so.12, has the same functions with another ABI, and says -1.
+  // An MPI's other library, as MPICH's libmpi.so.12, has the same functions with another ABI, and says -1.
   int major = 0;
   int minor = 0;
   if (MPI_Abi_get_version(&major, &minor) == MPI_SUCCESS && major == 1) return &call_table;

@@ -2,7 +2,7 @@
 // The part of MPI's standard ABI that tutti uses, by declarations of its own, opened at run time. So nothing of
 // an MPI is needed to build, and one binary runs over every MPI that has the ABI: MPICH 5, Intel MPI 2021.19.
 //
-// The types and numbers are those of chapter 20 and appendix A of the MPI standard, version 5.0. A test compares
+// The types and numbers are those of chapter 21 and appendix A of the MPI standard, version 5.0. A test compares
 // them with mpi_abi.h where that is installed.
 #pragma once
 
