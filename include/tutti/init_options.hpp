@@ -29,10 +29,10 @@ struct init_options {
   // Timeout of joining the world, and default timeout of every operation: 10 minutes if not set.
   // TUTTI_TIMEOUT (in seconds) overrides it.
   std::chrono::milliseconds timeout;
-  // "native" uses tutti's own transports. "mpi" uses an installed MPI and the processes that mpirun started,
-  // if tutti was built with an MPI. Rank and world_size then come from MPI; init_method, transports and
-  // secret have no effect. All processes must call init equally often. TUTTI_BACKEND=mpi selects it for a
-  // program that leaves the default.
+  // "native" uses tutti's own transports. "mpi" uses the processes that mpirun started and its MPI: one with
+  // the standard ABI, or one that tutti was built with. Rank and world_size then come from MPI; init_method,
+  // transports and secret have no effect. All processes must call init equally often. TUTTI_BACKEND=mpi
+  // selects it for a program that leaves the default.
   std::string backend = "native";
   // Transports to use, a subset of {"shm", "tcp"}. Empty: TUTTI_TRANSPORTS (comma-separated), or all that
   // work. A value given both here and in the environment must be the same.

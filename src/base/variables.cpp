@@ -20,7 +20,7 @@ constexpr variable table[] = {
   {g::place, "MASTER_PORT", "1..65535", "the port of MASTER_ADDR"},
   {g::place, "TUTTI_MASTER_PORT", "MASTER_PORT + 1|PORT", "under torchrun: the port where the ranks meet, since torchrun's store has MASTER_PORT"},
   {g::place, "TUTTI_BACKEND", "native|mpi", "mpi: the processes that mpirun started communicate over that MPI"},
-  {g::place, "TUTTI_MPI_MODULE", "FILE", "module for TUTTI_BACKEND=mpi; default: libtutti_mpi_openmpi.so or _mpich.so beside the program, in the lib beside its bin, or where tutti is installed"},
+  {g::place, "TUTTI_MPI_MODULE", "FILE", "MPI for TUTTI_BACKEND=mpi: its libmpi_abi.so.1, or libtutti_mpi_openmpi.so or _mpich.so; default: the MPI of the mpirun that started the program"},
   {g::place, "TUTTI_JOB_ID", "TEXT", "the same for all ranks of one start, different for every other: ranks of another start do not join; tutti-run sets it"},
   {g::place, "TUTTI_RESTART_COUNT", "0..", "number of this start: 0, then one more per restart; tutti-run sets it"},
   {g::place, "TUTTI_MAX_RESTARTS", "0..", "the --max-restarts of tutti-run, which sets it"},
@@ -39,7 +39,7 @@ constexpr variable table[] = {
   {g::security, "TUTTI_TLS_CERTIFICATE", "FILE", "this rank's certificate in PEM; %r stands for the rank; one that names URI:tutti:rank:3 is valid for rank 3 only"},
   {g::security, "TUTTI_TLS_KEY", "FILE", "the key of TUTTI_TLS_CERTIFICATE in PEM"},
   {g::security, "TUTTI_TLS_AUTHORITY", "FILE", "the authority in PEM that signed the certificates of all ranks"},
-  {g::security, "TUTTI_TLS_MODULE", "FILE", "module for TLS; default: libtutti_tls.so, searched where the modules for mpi are"},
+  {g::security, "TUTTI_TLS_MODULE", "FILE", "module for TLS; default: libtutti_tls.so beside the program, in the lib beside its bin, or where tutti is installed"},
 
   {g::failure, "TUTTI_TIMEOUT", "600|SECONDS", "time limit of joining, and of every operation without one of its own"},
   {g::failure, "TUTTI_SILENCE_LIMIT", "3|SECONDS|off", "a host that is awaited, is asked and does not answer for so long counts as dead (from 0.5); hosts answer while their ranks compute or are stopped"},

@@ -140,6 +140,19 @@ TEST_CASE("examples under MPICH's mpirun") {
   check_mpirun(mpich());
 }
 
+TEST_CASE("examples under the mpirun of MPICH 5 and Intel MPI") {
+  bool any = false;
+  for (const std::string name : {"mpich", "impi"}) {
+    const std::string folder = TUTTI_RIVALS_DIR "/" + name;
+    if (!fs::exists(folder + "/bin/mpiexec.hydra")) continue;
+    CAPTURE(name);
+    any = true;
+    check_mpirun((name == "impi" ? "env I_MPI_ROOT=" + folder + " " : "") + folder + "/bin/mpiexec.hydra" +
+                 (name == "impi" ? " -bootstrap fork" : ""));
+  }
+  if (!any) TUTTI_SKIP("neither is there (./run setup-rivals)");
+}
+
 TEST_CASE("examples by hand, with four terminals' worth of variables") {
   const clean_start clean;
   const std::string world = "RANK=$rank WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=" + free_port();

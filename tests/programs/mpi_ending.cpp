@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -69,6 +71,17 @@ tutti::task<int> adds(tutti::communicator world) {
   co_return x == world.size() ? 0 : 1;
 }
 
+// Rank 0 names the file of the module or of the library with the standard ABI that it runs over.
+tutti::task<> which(tutti::communicator world) {
+  if (world.rank() != 0) co_return;
+  std::ifstream maps("/proc/self/maps");
+  std::set<std::string> files;
+  for (std::string line; std::getline(maps, line);)
+    if (line.find("/libtutti_mpi_") != line.npos || line.find("/libmpi_abi.") != line.npos)
+      files.insert(line.substr(line.find('/')));
+  for (const std::string& file : files) std::puts(file.c_str());
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -77,10 +90,11 @@ int main(int argc, char** argv) {
   if (how == "early") return tutti::run(early);
   if (how == "exits") return tutti::run(exits);
   if (how == "straggles") return tutti::run(straggles);
+  if (how == "which") return tutti::run(which);
   if (how == "twice") {
     const int first = tutti::run(adds);
     return first != 0 ? first : tutti::run(adds);
   }
-  std::puts("usage: mpi_ending throws|early|exits|straggles|twice");
+  std::puts("usage: mpi_ending throws|early|exits|straggles|which|twice");
   return 2;
 }

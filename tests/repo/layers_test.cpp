@@ -71,6 +71,7 @@ const std::vector<vendor> vendors{
     {"stdexec/", {"tests/comm/senders_test"}},
     {"zlib.h", {"examples/train_digits/", "tests/examples/"}},
     {"mpi.h", {"perf/", "src/transport/mpi/mpi_module", "tests/programs/mpi_by_itself"}},
+    {"mpi_abi.h", {"tests/transport/mpi_abi_test"}},
     {"nlohmann/",
      {"perf/common/", "src/report/", "tests/perf/", "tests/track/", "tests/report/", "tests/launch/"}},
     {"doctest/", {"tests/"}},

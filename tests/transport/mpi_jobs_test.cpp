@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Programs with backend "mpi" as jobs of processes, under the mpirun of each MPI that is installed: every
-// operation, the examples unchanged, and the ways in which ranks end.
+// operation, the examples unchanged, and the ways in which ranks end. Over the MPIs that tutti has a module for, or,
+// with TUTTI_TEST_MPI=standard_abi, over those with the standard ABI: of ./run setup-rivals and of the system.
+#include "support/instrumented.hpp"
 #include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 
@@ -9,6 +11,7 @@
 #include <doctest/doctest.h>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <string>
@@ -40,22 +43,25 @@ outcome run_command(const std::string& variables, const std::string& command) {
 struct mpi {
   std::string name;
   std::string launcher;  // a command; empty: none
-  std::string module;
-  std::string missing;  // empty: nothing
+  std::string module;    // for TUTTI_MPI_MODULE
+  std::string missing;   // empty: nothing
 };
 
-mpi find_mpi(const std::string& name) {
+bool by_standard_abi() { return std::getenv("TUTTI_TEST_MPI") != nullptr; }
+
+// `folder`: where it is installed; empty: where the shell finds it.
+mpi find_mpi(const std::string& name, const std::string& folder = "") {
   mpi m;
   m.name = name;
   m.module = std::string(TUTTI_MPI_MODULES_DIR) + "/libtutti_mpi_" + name + ".so";
-  const std::string debian = "mpirun." + name;
   const std::string_view says = name == "openmpi" ? "Open" : "HYDRA";
-  if (run_command("", debian + " --version").exit_code == 0) {
-    m.launcher = debian;
-  } else if (run_command("", "mpirun --version").says(says)) {
-    m.launcher = "mpirun";
-  }
-  if (m.launcher.empty()) m.missing = "no mpirun of " + name;
+  // The first is Debian's name, where several are installed.
+  for (const std::string& launcher : {"mpirun." + name, std::string("mpirun"), folder + "/bin/mpirun"})
+    if (launcher.starts_with(folder) && run_command("", launcher + " --version").says(says)) {
+      m.launcher = launcher;
+      break;
+    }
+  if (m.launcher.empty()) m.missing = "no mpirun of " + name + (folder.empty() ? "" : " in " + folder);
   if (!std::filesystem::exists(m.module)) m.missing = "tutti was built without " + name;
   if (name == "openmpi") {
     // Root, as in a container; more ranks than cores.
@@ -65,14 +71,66 @@ mpi find_mpi(const std::string& name) {
   return m;
 }
 
+// An MPI that is installed in this folder.
+mpi find_standard_mpi(const std::string& name, const std::string& folder) {
+  mpi m;
+  m.name = name;
+  for (const char* libraries : {"/lib/", "/lib64/"})
+    if (const std::string file = folder + libraries + "libmpi_abi.so.1"; std::filesystem::exists(file))
+      m.module = std::filesystem::canonical(file);
+  for (const char* program : {"/bin/mpiexec.hydra", "/bin/mpirun"})
+    if (m.launcher.empty() && std::filesystem::exists(folder + program)) m.launcher = folder + program;
+  if (tutti::test::instrumented) {
+    m.missing = "a sanitizer would look into MPI as well";
+  } else if (m.launcher.empty() || m.module.empty()) {
+    m.missing = "no mpirun with libmpi_abi.so.1: " + name;
+  } else if (run_command("", m.launcher + " --version").says("Intel")) {
+    m.launcher =
+        "env I_MPI_ROOT=" + folder + " I_MPI_FABRICS=shm I_MPI_PIN=off " + m.launcher + " -bootstrap fork";
+  }
+  return m;
+}
+
+// Where the mpirun of this name is installed, of those that the shell finds.
+std::string folder_of(const std::string& launcher) {
+  std::string program = run_command("", "sh -c 'readlink -f \"$(command -v " + launcher + ")\"'").output;
+  return std::filesystem::path(program).parent_path().parent_path();
+}
+
+const std::vector<mpi>& all_mpis() {
+  static const std::vector<mpi> all =
+      by_standard_abi()
+          ? std::vector<mpi>{find_standard_mpi("MPICH of ./run setup-rivals", TUTTI_RIVALS_DIR "/mpich"),
+                             find_standard_mpi("Intel MPI of ./run setup-rivals", TUTTI_RIVALS_DIR "/impi"),
+                             find_standard_mpi("the system's", folder_of("mpirun"))}
+          : std::vector<mpi>{find_mpi("openmpi"), find_mpi("mpich"),
+                             find_mpi("openmpi", TUTTI_RIVALS_DIR "/openmpi")};
+  return all;
+}
+
+std::vector<mpi> usable_mpis() {
+  std::vector<mpi> usable;
+  for (const mpi& m : all_mpis())
+    if (m.missing.empty()) usable.push_back(m);
+  return usable;
+}
+
+std::string missing_mpis() {
+  std::string all;
+  for (const mpi& m : all_mpis())
+    if (!m.missing.empty()) all += (all.empty() ? "" : ", ") + m.missing;
+  return all;
+}
+
 // The ranks write into a file, not through the launcher: MPICH's may end a job that was aborted before it has
 // read what the ranks said last. And UCX, on which Debian's MPICH is built, leaves the shared memory of an
 // aborted job behind: here it goes with the directory.
+// An MPI with the standard ABI is found by its mpirun.
 outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std::string& variables = "") {
   const tutti::test::scratch_directory scratch;
   const std::string said = scratch.path() / "said";
   outcome result = run_command(
-      "TUTTI_BACKEND=mpi TUTTI_TIMEOUT=60 TUTTI_MPI_MODULE=" + m.module +
+      "TUTTI_BACKEND=mpi TUTTI_TIMEOUT=60 TUTTI_MPI_MODULE=" + (by_standard_abi() ? "" : m.module) +
           " UCX_POSIX_DIR=" + scratch.path().string() + " " + variables,
       m.launcher + " -n " + std::to_string(ranks) + " sh -c 'exec \"$@\" >>" + said + " 2>&1' sh " + program);
   result.output = scratch.read(said) + result.output;
@@ -82,12 +140,10 @@ outcome run_ranks(const mpi& m, int ranks, const std::string& program, const std
 std::string program(const std::string& name) { return TUTTI_MPI_PROGRAMS_DIR "/" + name; }
 
 // Runs the rest of the case for each MPI; a case that no MPI can run is skipped, with why.
-#define FOR_EACH_MPI(m)                                               \
-  const mpi openmpi = find_mpi("openmpi"), mpich = find_mpi("mpich"); \
-  if (!openmpi.missing.empty() && !mpich.missing.empty())             \
-    TUTTI_SKIP(openmpi.missing + ", " + mpich.missing);               \
-  for (const mpi& m : {openmpi, mpich})                               \
-    if (m.missing.empty())
+#define FOR_EACH_MPI(m)                           \
+  const std::vector<mpi> usable = usable_mpis();  \
+  if (usable.empty()) TUTTI_SKIP(missing_mpis()); \
+  for (const mpi& m : usable)
 
 }  // namespace
 
@@ -112,6 +168,21 @@ TEST_CASE("mpi jobs: the same with hosts of two ranks: hierarchical algorithms")
     INFO(result.output);
     CHECK(result.exit_code == 0);
     CHECK(result.says("checks passed"));
+  }
+}
+
+TEST_CASE("mpi jobs: the conformance of collectives, every element type, size, root and shape") {
+  const std::string cases = "'-tc=movement:*,reductions:*,same bits: on all ranks*' --no-intro";
+  FOR_EACH_MPI(m) {
+    for (const char* variables : {"TUTTI_TEST_MPI_RANKS=3", "TUTTI_TEST_MPI_RANKS=4 TUTTI_HOST_ID=a,a,b,b"}) {
+      CAPTURE(m.name);
+      CAPTURE(variables);
+      const int ranks = std::string_view(variables).find("=3") != std::string_view::npos ? 3 : 4;
+      const outcome result = run_ranks(m, ranks, std::string(TUTTI_COLL_TEST_PATH " ") + cases, variables);
+      INFO(result.output);
+      CHECK(result.exit_code == 0);
+      CHECK(result.says("cases: 6 passed, 0 failed, 0 skipped"));
+    }
   }
 }
 
@@ -200,18 +271,50 @@ TEST_CASE("mpi jobs: a rank that does not come to the end is waited for as long 
 }
 
 TEST_CASE("mpi jobs: a program that uses MPI itself") {
-  if (std::string_view(TUTTI_MPI_BY_ITSELF).empty()) TUTTI_SKIP("tutti was built without MPI");
-  const mpi m = find_mpi(TUTTI_MPI_BY_ITSELF);
-  if (!m.missing.empty()) TUTTI_SKIP(m.missing);
-  const outcome shared = run_ranks(m, 3, program("mpi_by_itself") + " funneled");
-  INFO(shared.output);
-  CHECK(shared.exit_code == 0);
-  CHECK(shared.output == "sums 3 and 3\nsums 3 and 3\n");
-  const outcome single = run_ranks(m, 1, program("mpi_by_itself") + " single");
-  INFO(single.output);
-  // Some give more than was asked for.
-  const bool refused = single.exit_code == 1 && single.says("use MPI_Init_thread with MPI_THREAD_SERIALIZED");
-  CHECK((refused || single.output == "sums 0 and 0\nsums 0 and 0\n"));
+  const std::string built = by_standard_abi() ? TUTTI_MPI_ABI_BY_ITSELF : TUTTI_MPI_BY_ITSELF;
+  if (built.empty()) TUTTI_SKIP("there was no mpi.h when tutti was built");
+  bool any = false;
+  FOR_EACH_MPI(m) {
+    if (!by_standard_abi() && m.name != built) continue;
+    any = true;
+    CAPTURE(m.name);
+    // A program without a path of its own to the library.
+    const std::string path = "LD_LIBRARY_PATH=" + std::filesystem::path(m.module).parent_path().string();
+    const std::string by_itself = program(by_standard_abi() ? "mpi_abi_by_itself" : "mpi_by_itself");
+    const outcome shared = run_ranks(m, 3, by_itself + " funneled", path);
+    INFO(shared.output);
+    CHECK(shared.exit_code == 0);
+    CHECK(shared.output == "sums 3 and 3\nsums 3 and 3\n");
+    const outcome single = run_ranks(m, 1, by_itself + " single", path);
+    INFO(single.output);
+    // Some give more than was asked for.
+    const bool refused =
+        single.exit_code == 1 && single.says("use MPI_Init_thread with MPI_THREAD_SERIALIZED");
+    CHECK((refused || single.output == "sums 0 and 0\nsums 0 and 0\n"));
+  }
+  if (!any) TUTTI_SKIP(missing_mpis());
+}
+
+TEST_CASE("mpi jobs: each mpirun is served by its own MPI, with modules for others beside the program") {
+  const tutti::test::scratch_directory beside;
+  std::filesystem::copy_file(program("mpi_ending"), beside.path() / "mpi_ending");
+  std::error_code none;
+  for (const auto& file : std::filesystem::directory_iterator(TUTTI_MPI_MODULES_DIR, none))
+    if (file.path().filename().string().starts_with("libtutti_mpi_"))
+      std::filesystem::create_symlink(file.path(), beside.path() / file.path().filename());
+  FOR_EACH_MPI(m) {
+    CAPTURE(m.name);
+    const outcome result = run_ranks(m, 2, beside.path().string() + "/mpi_ending which", "TUTTI_MPI_MODULE=");
+    INFO(result.output);
+    CHECK(result.exit_code == 0);
+    CHECK(result.output == m.module + "\n");
+    if (!by_standard_abi()) continue;
+    // Without an mpirun: the one of the dynamic linker, not a module.
+    const outcome alone = run_command("TUTTI_BACKEND=mpi I_MPI_FABRICS=shm LD_LIBRARY_PATH=" +
+                                          std::filesystem::path(m.module).parent_path().string(),
+                                      beside.path().string() + "/mpi_ending which");
+    CHECK(alone.output == m.module + "\n");
+  }
 }
 
 TEST_CASE("mpi jobs: what is wrong with the start is said, with the cure") {
@@ -220,6 +323,12 @@ TEST_CASE("mpi jobs: what is wrong with the start is said, with the cure") {
   INFO(no_module.output);
   CHECK(no_module.exit_code == 1);
   CHECK(no_module.says("TUTTI_MPI_MODULE=/nowhere.so cannot be used"));
+  const outcome no_mpi =
+      run_command("TUTTI_BACKEND=mpi TUTTI_MPI_MODULE=libm.so.6", program("mpi_ending") + " twice");
+  INFO(no_mpi.output);
+  CHECK(no_mpi.exit_code == 1);
+  CHECK(no_mpi.says(
+      "so it is no MPI with the standard ABI; set it to the libmpi_abi.so.1 of the MPI whose mpirun"));
   const outcome transports =
       run_command("TUTTI_BACKEND=mpi TUTTI_TRANSPORTS=shm", program("mpi_ending") + " twice");
   CHECK(transports.exit_code == 1);
@@ -239,7 +348,10 @@ TEST_CASE("mpi jobs: what is wrong with the start is said, with the cure") {
 TEST_CASE("mpi jobs: without a module the program says what to install") {
   const outcome result = run_command("TUTTI_BACKEND=mpi", program("mpi_ending") + " twice");
   INFO(result.output);
-  if (result.exit_code == 0) TUTTI_SKIP("tutti is installed with a module for MPI");
+  if (result.exit_code == 0) TUTTI_SKIP("an MPI is installed where tutti finds it");
   CHECK(result.exit_code == 1);
+  CHECK(result.says("libmpi_abi.so.1: cannot open shared object file"));
+  CHECK(
+      result.says("With MPICH 5 or Intel MPI 2021.19 (pip install mpich): start the program by its mpirun"));
   CHECK(result.says("apt-get install libopenmpi-dev openmpi-bin"));
 }

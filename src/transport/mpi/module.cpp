@@ -3,12 +3,18 @@
 
 #include "base/env.hpp"
 #include "base/module_folders.hpp"
+#include "transport/mpi/standard_abi.hpp"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <string_view>
 #include <tutti/error.hpp>
 #include <utility>
 #include <vector>
@@ -18,26 +24,81 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> module_names() {
-  std::vector<std::string> names{"libtutti_mpi_openmpi.so", "libtutti_mpi_mpich.so", "libtutti_mpi_other.so"};
-  // Hydra, MPICH's mpirun, uses PMI; Open MPI's sets variables of its own.
-  if (base::env_string("PMI_RANK") && !base::env_string("OMPI_COMM_WORLD_RANK"))
-    std::swap(names[0], names[1]);
-  return names;
+constexpr const char* of_open_mpi = "libtutti_mpi_openmpi.so";
+constexpr const char* of_mpich = "libtutti_mpi_mpich.so";
+constexpr const char* of_another = "libtutti_mpi_other.so";
+
+bool is_loaded(const char* library) {
+  void* const found = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  if (found != nullptr) ::dlclose(found);
+  return found != nullptr;
 }
 
-// Returns null if it cannot be opened; `why` then says why.
-const calls* open_file(const fs::path& file, std::string& why) {
-  // Global: plug-ins that MPI opens look for MPI's own symbols.
-  void* const module = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (module == nullptr) {
+// 0: none, or it cannot be read.
+pid_t parent_of(pid_t process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  // "42 (any name) S 41 ..."
+  const std::size_t name_ends = text.rfind(')');
+  int parent = 0;
+  if (name_ends != std::string::npos) std::sscanf(text.c_str() + name_ends, ") %*c %d", &parent);
+  return parent;
+}
+
+// The program of an mpirun, or of its process on this host, that this process descends from; empty: none is known.
+fs::path find_launcher() {
+  for (pid_t process = ::getppid(); process > 1; process = parent_of(process)) {
+    std::error_code failed;
+    fs::path program = fs::read_symlink(fmt::format("/proc/{}/exe", process), failed);
+    const std::string name = program.filename();
+    for (const std::string_view prefix : {"hydra_", "mpiexec", "mpirun", "orte", "prte"})
+      if (name.starts_with(prefix)) return program;
+  }
+  return {};
+}
+
+// This library beside the mpirun that started this process; empty: there is none.
+fs::path beside_launcher(const fs::path& launcher, const char* library) {
+  std::error_code failed;
+  for (const char* folder : {"lib", "lib64"})
+    if (fs::path file = launcher.parent_path().parent_path() / folder / library;
+        !launcher.empty() && fs::exists(file, failed))
+      return file;
+  return {};
+}
+
+// Names of modules, and paths or names of libraries, in the order in which to try them.
+std::vector<std::string> candidates(const fs::path& launcher) {
+  if (is_loaded(standard_abi::library_name)) return {standard_abi::library_name};
+  if (is_loaded("libmpi.so.40")) return {of_open_mpi, of_another};
+  if (is_loaded("libmpi.so.12") || is_loaded("libmpich.so.12")) return {of_mpich, of_another};
+
+  std::vector<std::string> all{of_open_mpi, of_mpich, of_another};
+  // Hydra, MPICH's mpirun, speaks PMI; Open MPI's sets variables of its own.
+  if (base::env_string("PMI_RANK") && !base::env_string("OMPI_COMM_WORLD_RANK")) std::swap(all[0], all[1]);
+  all.insert(launcher.empty() ? all.begin() : all.end(), standard_abi::library_name);
+  const fs::path beside = beside_launcher(launcher, standard_abi::library_name);
+  if (!beside.empty()) all.insert(all.begin(), beside);
+  return all;
+}
+
+// Null when it cannot be opened, and `why` says why.
+const calls* open_file(const std::string& file, const fs::path& launcher, std::string& why) {
+  // Another Open MPI may be in the linker's path: the module takes the one that is loaded.
+  if (fs::path(file).filename() == of_open_mpi)
+    if (const fs::path own = beside_launcher(launcher, "libmpi.so.40"); !own.empty())
+      ::dlopen(own.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  // Global: plug-ins that MPI opens in turn look for its own names.
+  void* const library = ::dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
     why = ::dlerror();
     return nullptr;
   }
-  const auto function = reinterpret_cast<calls_function>(::dlsym(module, calls_symbol));
-  const calls* const table = function != nullptr ? function() : nullptr;
+  const auto function = reinterpret_cast<calls_function>(::dlsym(library, calls_symbol));
+  const calls* const table = function != nullptr ? function() : standard_abi::table_of(library, why);
   if (table != nullptr && table->version == calls_version) return table;
-  why = fmt::format("{} was built with another version of tutti", file.string());
+  why = fmt::format("{}: {}", file, table != nullptr ? "it was built with another version of tutti" : why);
+  ::dlclose(library);
   return nullptr;
 }
 
@@ -46,33 +107,41 @@ const calls* open_file(const fs::path& file, std::string& why) {
 }  // namespace
 
 const calls& open_module() {
+  const fs::path launcher = find_launcher();
   std::string why;
   if (const auto named = base::env_string("TUTTI_MPI_MODULE")) {
-    if (const calls* table = open_file(*named, why)) return *table;
+    if (const calls* table = open_file(*named, launcher, why)) return *table;
     refuse(fmt::format(
-        "backend \"mpi\": TUTTI_MPI_MODULE={} cannot be used: {}; set it to the libtutti_mpi_*.so that was "
-        "built with this tutti",
+        "backend \"mpi\": TUTTI_MPI_MODULE={} cannot be used: {}; set it to the libmpi_abi.so.1 of the MPI "
+        "whose mpirun starts the program, or to the libtutti_mpi_*.so that was built with this tutti",
         *named, why));
   }
   const std::vector<fs::path> folders = base::module_folders();
-  for (const std::string& name : module_names())
-    for (const fs::path& folder : folders) {
-      std::error_code failed;
-      if (!fs::exists(folder / name, failed)) continue;
-      if (const calls* table = open_file(folder / name, why)) return *table;
+  std::string tried;
+  const auto failed = [&tried](const std::string& reason) { tried += (tried.empty() ? "" : "; ") + reason; };
+  for (const std::string& candidate : candidates(launcher)) {
+    if (!candidate.starts_with("libtutti_")) {
+      if (const calls* table = open_file(candidate, launcher, why)) return *table;
+      failed(why);
+      continue;
     }
-  if (!why.empty())
-    refuse(fmt::format(
-        "backend \"mpi\": its module cannot be opened: {}; install the MPI that tutti was built with, or "
-        "build tutti again",
-        why));
+    bool found = false;
+    for (const fs::path& folder : folders) {
+      std::error_code unreadable;
+      if (!fs::exists(folder / candidate, unreadable)) continue;
+      found = true;
+      if (const calls* table = open_file(folder / candidate, launcher, why)) return *table;
+      failed(why);
+    }
+    if (!found) failed("no " + candidate);
+  }
   refuse(fmt::format(
-      "backend \"mpi\" needs the module libtutti_mpi_openmpi.so or libtutti_mpi_mpich.so, which is built "
-      "with "
-      "tutti where MPI is installed: apt-get install libopenmpi-dev openmpi-bin (or libmpich-dev mpich), "
-      "configure and build tutti again, and put the module beside the program or set TUTTI_MPI_MODULE to "
-      "its path; looked in {}",
-      base::list_of(folders)));
+      "backend \"mpi\" finds no MPI ({}; modules were looked for in {}). With MPICH 5 or Intel MPI "
+      "2021.19 (pip install mpich): start the program by its mpirun, or set TUTTI_MPI_MODULE to "
+      "the path of its libmpi_abi.so.1. With Open MPI or an older MPICH: apt-get install "
+      "libopenmpi-dev openmpi-bin (or libmpich-dev mpich), configure and build tutti again, and "
+      "put the module beside the program or set TUTTI_MPI_MODULE to its path",
+      tried, base::list_of(folders)));
 }
 
 }  // namespace tutti::transport::mpi

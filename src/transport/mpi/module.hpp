@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and opens the module that calls an installed MPI.
+// Finding and opening the MPI that this process runs under.
 #pragma once
 
 #include "transport/mpi/calls.hpp"
 
 namespace tutti::transport::mpi {
 
-// Returns the table of TUTTI_MPI_MODULE if set. Otherwise that of libtutti_mpi_openmpi.so,
-// libtutti_mpi_mpich.so or libtutti_mpi_other.so, first the one that belongs to the mpirun that started this
-// process. Each is searched beside the program, in the library folder beside the program's `bin`, and where
-// tutti was installed. It stays open until the process ends. Throws errc::not_supported, saying where it
-// searched and what to install.
+// The table of TUTTI_MPI_MODULE, where that is set: a module of tutti, or an MPI's libmpi_abi.so.1. Otherwise of
+// the first of these that can be opened:
+//
+// 1. the MPI that the program is linked with, and no other;
+// 2. libmpi_abi.so.1 in the library folder beside the mpirun that started this process;
+// 3. libtutti_mpi_openmpi.so, libtutti_mpi_mpich.so or libtutti_mpi_other.so, first the one that belongs to that
+//    mpirun; each beside the program, then in the library folder beside the program's `bin`, then where tutti
+//    was installed;
+// 4. the libmpi_abi.so.1 that the dynamic linker finds; before 3 where no mpirun started this process.
+//
+// Open until the process ends. Throws errc::not_supported, saying where was looked and what to install.
 const calls& open_module();
 
 }  // namespace tutti::transport::mpi

@@ -64,6 +64,11 @@ std::vector<algorithm> setting::algorithms(coll::operation_kind kind, bool even_
 const std::vector<setting>& settings() {
   static const std::vector<setting> all = [] {
     std::vector<setting> made;
+    if (const char* ranks = std::getenv("TUTTI_TEST_MPI_RANKS")) {
+      const char* const hosts = std::getenv("TUTTI_HOST_ID");
+      made.push_back({"mpi", std::atoi(ranks), hosts != nullptr ? hosts : ""});
+      return made;
+    }
     for (const std::string& transport : transports)
       for (const int ranks : {1, 2, 3, 4, 5, 8})
         if (!instrumented || ranks == 3 || ranks == 4) made.push_back({transport, ranks, ""});
@@ -113,12 +118,23 @@ std::string outside_address() {
 }
 
 init_options options_for(const setting& where) {
-  if (where.transport != "mixed") return over(where.transport);
   init_options o;
+  if (where.transport == "mpi") {
+    o.backend = "mpi";
+    o.timeout = patience;
+    return o;
+  }
+  if (where.transport != "mixed") return over(where.transport);
   o.transports = {"shm", "tcp"};
   o.timeout = patience;
   o.secret = "known to these threads only";
   return o;
+}
+
+void run_over_mpi(init_options options, detail::any_main main) {
+  runtime rt;
+  if (detail::run_rank(rt, std::move(options), main) != 0)
+    throw std::runtime_error("main has returned an error");
 }
 
 void expect_equal(std::span<const std::byte> got, std::span<const std::byte> wanted, const attempt& what) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The worlds in which collectives are compared with a serial answer: every number of ranks over each
-// transport, and ranks that are spread over several hosts, as far as they can tell.
+// transport, and ranks that are spread over several hosts, as far as they can tell. Or, where an mpirun has
+// started that many processes, with TUTTI_TEST_MPI_RANKS: the world of these, over its MPI.
 #pragma once
 
 #include "coll/choice.hpp"
@@ -18,7 +19,8 @@ namespace tutti::test {
 using bytes = std::vector<std::byte>;
 
 struct setting {
-  std::string transport;  // "shm", "tcp", "mixed": shared memory between ranks of one host, TCP between hosts
+  // "shm", "tcp", "mpi", "mixed": shared memory between ranks of one host, TCP between hosts.
+  std::string transport;
   int ranks = 1;
   std::string hosts;  // "a,a,b,b": by rank; empty: one for all
 
@@ -47,20 +49,23 @@ class scoped_variable {
 };
 
 init_options options_for(const setting& where);
+// This process as one rank of an MPI job; throws its error.
+void run_over_mpi(init_options options, detail::any_main main);
 // Where other hosts would reach this one; empty when it has loopback only.
 std::string outside_address();
 
 // main(communicator, const setting*) on all ranks of each setting.
 template <class F>
 void run_in(const setting& where, F main) {
+  const auto of_rank = [&where, &main](communicator world) { return main(std::move(world), &where); };
+  if (where.transport == "mpi") return run_over_mpi(options_for(where), detail::erase_main(of_rank));
   const bool several_hosts = !where.hosts.empty();
   const std::string address = several_hosts ? outside_address() : "";
   if (several_hosts && address.empty())
     TUTTI_SKIP(where.name() + ": this machine has no address but loopback");
   const scoped_variable hosts("TUTTI_HOST_ID", where.hosts);
   const scoped_variable listening("TUTTI_ADDRESS", address);
-  run_local(where.ranks, options_for(where),
-            [&where, &main](communicator world) { return main(std::move(world), &where); });
+  run_local(where.ranks, options_for(where), of_rank);
 }
 template <class F>
 void run_in_all(F main) {
