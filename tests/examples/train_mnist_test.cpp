@@ -237,7 +237,11 @@ TEST_CASE("train_mnist: what is wrong is said") {
   fs::resize_file(fs::path(damaged.path()) / "train-images-idx3-ubyte", 1000);
   CHECK(train(2, damaged.path(), "", 1).run.says("there are 984: download it again"));
   CHECK(train(2, data.path(), "--epochs 1 --lr 1000 --momentum 0.9", 1).run.says("the training diverged"));
-  CHECK(run_shell(TUTTI_TRAIN_MNIST_PATH " --data x --hook none").exit_code != 0);
+  for (const std::string option : {"--hook none", "--hidden 0", "--hidden 50,x"}) {
+    const command_result run = run_shell(TUTTI_TRAIN_MNIST_PATH " --data x " + option);
+    CHECK(run.exit_code != 0);
+    CHECK_MESSAGE(run.says(option.substr(0, option.find(' ')) + ": "), run.output);
+  }
 }
 
 TEST_CASE(

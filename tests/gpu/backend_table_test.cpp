@@ -8,6 +8,7 @@
 #include <doctest/doctest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <fstream>
@@ -24,7 +25,7 @@ using cells = std::map<std::string, std::string>;  // by row
 
 std::vector<std::string> cells_of(const std::string& line) {
   std::vector<std::string> found;
-  std::istringstream from(line.substr(1));
+  std::istringstream from(line.substr(std::min<std::size_t>(1, line.size())));
   for (std::string cell; std::getline(from, cell, '|');) {
     std::erase(cell, '`');
     const std::size_t first = cell.find_first_not_of(' ');
@@ -76,8 +77,8 @@ void try_column(const std::string& head, const std::vector<way>& ways) {
       cells seen;
       std::istringstream lines(run.output);
       for (std::string line; std::getline(lines, line);)
-        if (const std::size_t colon = line.find(": "); colon != line.npos)
-          seen[line.substr(0, colon)] = line.substr(colon + 2);
+        if (const std::vector<std::string> row = cells_of(line); line.starts_with("| ") && row.size() == 2)
+          seen[row[0]] = row[1];
       for (const auto& [row, cell] : expected) CHECK_MESSAGE(seen[row] == cell, head << ", " << row);
       CHECK(seen.size() == expected.size());
     }
@@ -160,6 +161,8 @@ TEST_CASE("backend table: the real oneCCL") {
   const char* const told = std::getenv("TUTTI_ONECCL_LIBRARY");
   const std::string library = told != nullptr ? told : TUTTI_ONECCL_ROOT "/lib/libccl.so.2";
   if (::access(library.c_str(), R_OK) != 0) TUTTI_SKIP("no " + library + " (./run setup-oneccl)");
-  try_column("oneccl",
-             {{"oneCCL 2022.2", emulated + "TUTTI_ONECCL_LIBRARY=" + library + " " + run + "native oneccl"}});
+  // It does not give back all that its threads take.
+  const std::string without_leaks = "ASAN_OPTIONS=strict_string_checks=1:detect_leaks=0 ";
+  try_column("oneccl", {{"oneCCL 2022.2", without_leaks + emulated + "TUTTI_ONECCL_LIBRARY=" + library + " " +
+                                              run + "native oneccl"}});
 }

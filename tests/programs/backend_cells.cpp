@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A column of the table in docs/backends.md: tries each operation on one kind of memory by one backend, against
-// answers that each rank computes alone. Rank 0 prints a line for each row: yes, staged (through host memory by
+// answers that each rank computes alone. Rank 0 prints each row and its cell: yes, staged (through host memory by
 // the algorithms of the host) or no. A wrong result, or another error than errc::not_supported, ends the program
 // with its description.
 //   tutti-run -n 4 backend_cells native host           or under mpirun: backend_cells mpi host
@@ -97,7 +97,7 @@ task<std::string> attempt(place at, std::string row, std::vector<T> in, std::vec
 }
 
 void print(const place& at, const std::string& row, const std::string& cell) {
-  if (at.world.rank() == 0) std::printf("%s: %s\n", row.c_str(), cell.c_str());
+  if (at.world.rank() == 0) std::printf("| %s | %s |\n", row.c_str(), cell.c_str());
 }
 
 template <class Op>
