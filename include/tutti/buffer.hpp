@@ -24,14 +24,17 @@ template <class B>
 concept device_memory = requires { typename std::remove_cvref_t<B>::device_span_type; };
 
 // What owns memory whose elements have their type at run time: torch::Tensor, for which tutti/torch.hpp specialises
-// this. `view(b)` is what buffer_view has, `keep(b...)` the part of a call that keeps b, or a list of them, and
-// `reduction(op, type)` the reduction of such elements.
+// this. `view(b)` is what buffer_view has, `keep(from, b...)` the part of a call that keeps b, or a list of them,
+// `reduction(op, type)` the reduction of such elements, and `piece(b, offset, n)` some of them.
 template <class T>
 struct tensor_access {};
 template <class B>
 concept tensor =
     requires(const std::remove_cvref_t<B>& b) { tensor_access<std::remove_cvref_t<B>>::view(b); };
 struct any_element {};
+// What may lie in memory of a device.
+template <class B>
+concept of_device = device_memory<B> || tensor<B>;
 
 template <class B>
 concept single_object = !std::ranges::range<B> && std::is_trivially_copyable_v<std::remove_cvref_t<B>> &&
@@ -102,6 +105,10 @@ struct span_of_buffer {
 template <device_memory B>
 struct span_of_buffer<B> {
   using type = typename std::remove_cvref_t<B>::device_span_type;
+};
+template <tensor B>
+struct span_of_buffer<B> {
+  using type = std::remove_cvref_t<B>;
 };
 template <class B>
 using span_of = typename span_of_buffer<B>::type;

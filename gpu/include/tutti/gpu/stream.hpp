@@ -144,11 +144,10 @@ class stream {
 using work [[deprecated("write tutti::request")]] = request;
 
 // For tutti::communicator: of an operation after what is in `after`, on this memory.
-tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in = {},
-                                         std::shared_ptr<const void> out = {});
+inline tutti::detail::part_ref device_part_of(const stream& after) { return device_part_of(after, {}, {}); }
 template <DeviceMemory I>
 tutti::detail::part_ref device_part_of(const stream& after, const I& in) {
-  return device_part_of(after, detail::view_of(in).keep);
+  return device_part_of(after, detail::view_of(in).keep, {});
 }
 template <DeviceMemory I, DeviceMemory B>
 tutti::detail::part_ref device_part_of(const stream& after, const I& in, const B& out) {

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// torch::save and torch::load for all ranks: one file, which rank 0 alone reads and writes. Part of tutti/torch.hpp.
+#pragma once
+
+#include <tutti/communicator.hpp>
+#include <tutti/compute.hpp>
+#include <tutti/objects.hpp>
+#include <tutti/task.hpp>
+
+#include <torch/serialize.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <sstream>
+#include <string>
+#include <system_error>
+#include <utility>
+
+namespace tutti::torch {
+namespace detail {
+
+// On the disk when it returns. Throws std::system_error.
+inline void synchronise(const std::filesystem::path& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const bool done = file >= 0 && ::fsync(file) == 0;
+  const int why = errno;
+  if (file >= 0) ::close(file);
+  if (!done) throw std::system_error(why, std::generic_category(), path.string());
+}
+
+// `content` under this name, or what was there before, however the program ends.
+inline void replace(const std::filesystem::path& path, const std::string& content) {
+  std::filesystem::path beside = path;
+  beside += ".new";
+  try {
+    std::ofstream file(beside, std::ios::binary);
+    file.write(content.data(), static_cast<std::streamsize>(content.size()));
+    file.close();
+    if (!file) throw std::system_error(errno, std::generic_category(), beside.string());
+    synchronise(beside);
+    std::filesystem::rename(beside, path);
+  } catch (...) {
+    std::error_code ignored;
+    std::filesystem::remove(beside, ignored);
+    throw;
+  }
+  synchronise(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
+}
+
+inline std::string content_of(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file.is_open() || file.bad()) throw std::system_error(errno, std::generic_category(), path.string());
+  return content;
+}
+
+// Runs f on rank 0, off the loop, and gives all ranks what it returned. Throws on all what it threw.
+template <class F>
+task<std::string> on_rank_0(communicator c, std::string what, F f) {
+  std::pair<bool, std::string> outcome{true, {}};
+  if (c.rank() == 0) {
+    const auto run = [&] {
+      try {
+        outcome.second = f();
+      } catch (const std::exception& e) {
+        outcome = {false, e.what()};
+      }
+    };
+    co_await compute(run);
+  }
+  outcome = co_await broadcast_object(c, std::move(outcome), 0, std::numeric_limits<std::size_t>::max());
+  if (!outcome.first) throw error(errc::system, what + " on rank 0: " + outcome.second);
+  co_return std::move(outcome.second);
+}
+
+}  // namespace detail
+
+// Collective. Writes what torch::save takes (a module, an optimiser, tensors), rank 0's, to the file `path`. Completes
+// on all ranks when it is on the disk. The file is replaced at once: a program that ends meanwhile leaves the old one.
+// Buffers: `value` must not change, and must stay, until it has completed. Errors, on all ranks: errc::system.
+template <class Value>
+task<> save(communicator c, const Value& value, std::filesystem::path path) {
+  const auto write = [&value, &path]() -> std::string {
+    std::ostringstream content;
+    ::torch::save(value, content);
+    detail::replace(path, std::move(content).str());
+    return {};
+  };
+  co_await detail::on_rank_0(std::move(c), "saving " + path.string(), write);
+}
+
+// Collective. Gives `value` of every rank what rank 0 reads from the file `path`, which the others need not have; it
+// is of the form that was saved. Errors, on all ranks: errc::system; what torch::load throws for a file of another form.
+template <class Value>
+task<> load(communicator c, Value& value, std::filesystem::path path) {
+  const auto read = [&path] { return detail::content_of(path); };
+  std::istringstream content(co_await detail::on_rank_0(std::move(c), "loading " + path.string(), read));
+  ::torch::load(value, content);
+}
+
+}  // namespace tutti::torch
