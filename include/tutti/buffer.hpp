@@ -24,14 +24,18 @@ template <class B>
 concept device_memory = requires { typename std::remove_cvref_t<B>::device_span_type; };
 
 // An owner of memory whose element type is known at run time: torch::Tensor, for which tutti/torch.hpp
-// specialises this. `view(b)` returns a buffer_view. `keep(b...)` returns the part of a call that keeps b, or
-// a list of them, alive. `reduction(op, type)` returns the reduction for such elements.
+// specialises this. `view(b)` returns a buffer_view. `keep(from, b...)` returns the part of a call that keeps
+// b, or a list of them, alive. `reduction(op, type)` returns the reduction for such elements, and
+// `piece(b, offset, n)` a tensor of n of them.
 template <class T>
 struct tensor_access {};
 template <class B>
 concept tensor =
     requires(const std::remove_cvref_t<B>& b) { tensor_access<std::remove_cvref_t<B>>::view(b); };
 struct any_element {};
+// A buffer that may lie in memory of a device.
+template <class B>
+concept of_device = device_memory<B> || tensor<B>;
 
 template <class B>
 concept single_object = !std::ranges::range<B> && std::is_trivially_copyable_v<std::remove_cvref_t<B>> &&
@@ -103,6 +107,10 @@ struct span_of_buffer {
 template <device_memory B>
 struct span_of_buffer<B> {
   using type = typename std::remove_cvref_t<B>::device_span_type;
+};
+template <tensor B>
+struct span_of_buffer<B> {
+  using type = std::remove_cvref_t<B>;
 };
 template <class B>
 using span_of = typename span_of_buffer<B>::type;

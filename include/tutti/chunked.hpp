@@ -27,40 +27,43 @@ class chunked_all_reduce {
  public:
   // Starts the first chunks.
   chunked_all_reduce(detail::call whole, Span data, std::size_t chunk)
-      : whole_(std::move(whole)), data_(data), chunk_(std::max<std::size_t>(1, chunk)) {
+      : whole_(std::move(whole)), data_(std::move(data)), chunk_(std::max<std::size_t>(1, chunk)) {
     for (request& r : requests_) start_next(r);
   }
 
   // Returns the next chunk, or nothing after the last. Await one next() at a time.
   // Errors: those of the chunk's all_reduce.
   task<std::optional<Span>> next() {
-    if (given_ >= data_.size()) co_return std::nullopt;
+    if (given_ >= size()) co_return std::nullopt;
     request& first = requests_[turn_ % in_flight];
     co_await first;
     start_next(first);
     ++turn_;
-    const std::size_t n = std::min(chunk_, data_.size() - given_);
-    const Span chunk = data_.subspan(given_, n);
+    const std::size_t from = given_, n = std::min(chunk_, size() - from);
     given_ += n;
-    co_return chunk;
+    if constexpr (detail::tensor<Span>)
+      co_return detail::tensor_access<Span>::piece(data_, from, n);
+    else
+      co_return data_.subspan(from, n);
   }
   // The number of chunks.
-  std::size_t chunks() const noexcept { return (data_.size() + chunk_ - 1) / chunk_; }
+  std::size_t chunks() const noexcept { return (size() + chunk_ - 1) / chunk_; }
 
   // The default chunk size in elements for a buffer of `count` elements. Several chunks fit in flight, and
   // none is so small that its latency dominates.
-  static std::size_t default_chunk(std::size_t count) noexcept {
-    constexpr std::size_t least = std::max<std::size_t>(1, 64 * 1024 / sizeof(T));
-    constexpr std::size_t most = std::max<std::size_t>(1, 1024 * 1024 / sizeof(T));
+  static std::size_t default_chunk(std::size_t count, std::size_t element_bytes = sizeof(T)) noexcept {
+    const std::size_t least = std::max<std::size_t>(1, 64 * 1024 / element_bytes);
+    const std::size_t most = std::max<std::size_t>(1, 1024 * 1024 / element_bytes);
     return std::clamp(count / 8, least, most);
   }
 
  private:
+  std::size_t size() const noexcept { return whole_.out.count; }
   void start_next(request& place) {
-    if (started_ >= data_.size()) return;
-    const std::size_t n = std::min(chunk_, data_.size() - started_);
+    if (started_ >= size()) return;
+    const std::size_t n = std::min(chunk_, size() - started_);
     detail::call what = whole_;
-    what.out.data = data_.data() + started_;
+    what.out.data = static_cast<std::byte*>(whole_.out.data) + started_ * whole_.out.element_bytes;
     what.out.count = n;
     what.in = what.out;
     if (what.on_device()) what.part = detail::communicator_part_of(what).again();

@@ -62,11 +62,11 @@ struct communicator_access;
 // it.
 //
 // Memory of devices (tutti/gpu.hpp): every operation that takes a buffer also takes a gpu::device_buffer or
-// gpu::device_span. The last argument is then the stream that the operation follows:
-// `world.all_reduce(x, sum, stream)`. The operation accesses no buffer before the stream has passed the work
-// enqueued on it when the operation starts. It completes when the device has done it; see tutti/gpu/open.hpp.
-// A collective takes device memory on all ranks or on none. A message sent from device memory is received
-// into device memory.
+// gpu::device_span, or a tensor on a device (tutti/torch.hpp). The last argument is then the stream that the
+// operation follows: `world.all_reduce(x, sum, stream)`. The operation accesses no buffer before the stream
+// has passed the work enqueued on it when the operation starts. It completes when the device has done it; see
+// tutti/gpu/open.hpp. A collective takes device memory on all ranks or on none. A message sent from device
+// memory is received into device memory.
 class communicator {
  public:
   using executor_type = boost::asio::io_context::executor_type;
@@ -100,9 +100,9 @@ class communicator {
                        detail::origin_of<B> from = call_site::current()) const {
     return message<operation_on<B>>(detail::operation_kind::send, data, dest, tag, from);
   }
-  template <detail::device_memory B>
-  operation<> send(const B& data, int dest, detail::on_stream from) const {
-    return send(data, dest, 0, from);
+  template <detail::of_device B, detail::Stream S>
+  operation<> send(const B& data, int dest, const S& after, call_site where = call_site::current()) const {
+    return send(data, dest, 0, {after, where});
   }
   // Receives one message from `source` (or any_source) with `tag` (or any_tag) into `data`. The message may
   // be shorter than `data`: status.bytes is its length in bytes.
@@ -116,9 +116,10 @@ class communicator {
                   "recv needs a writable buffer that outlives the operation: an lvalue, or a span");
     return message<operation<status>>(detail::operation_kind::receive, data, source, tag, from);
   }
-  template <detail::device_memory B>
-  operation<status> recv(const B& data, int source, detail::on_stream from) const {
-    return recv(data, source, any_tag, from);
+  template <detail::of_device B, detail::Stream S>
+  operation<status> recv(const B& data, int source, const S& after,
+                         call_site where = call_site::current()) const {
+    return recv(data, source, any_tag, {after, where});
   }
   // Starts a send before it returns; see request.
   template <Buffer B>
@@ -134,13 +135,13 @@ class communicator {
                   "irecv needs a writable buffer that outlives the request: an lvalue, or a span");
     return message<request>(detail::operation_kind::receive, data, source, tag, from);
   }
-  template <detail::device_memory B>
-  request isend(const B& data, int dest, detail::on_stream from) const {
-    return isend(data, dest, 0, from);
+  template <detail::of_device B, detail::Stream S>
+  request isend(const B& data, int dest, const S& after, call_site where = call_site::current()) const {
+    return isend(data, dest, 0, {after, where});
   }
-  template <detail::device_memory B>
-  request irecv(const B& data, int source, detail::on_stream from) const {
-    return irecv(data, source, any_tag, from);
+  template <detail::of_device B, detail::Stream S>
+  request irecv(const B& data, int source, const S& after, call_site where = call_site::current()) const {
+    return irecv(data, source, any_tag, {after, where});
   }
 
   // Waits for a message from `source` (or any_source) with `tag` (or any_tag) and returns its status. The
@@ -235,7 +236,7 @@ class communicator {
       return detail::view_of(const_cast<span&>(static_cast<const span*>(first)[i]));
     };
     if constexpr (detail::device_memory<span>) what.part = device_part_of(from.after);
-    if constexpr (detail::tensor<span>) what.part = detail::tensor_access<span>::keep(list);
+    if constexpr (detail::tensor<span>) what.part = detail::tensor_access<span>::keep(from, list);
     return operation<>(std::move(what));
   }
 
@@ -253,8 +254,12 @@ class communicator {
     using chunks = chunked_all_reduce<element_of_t<B>, detail::span_of<B>>;
     detail::call what = reduction_call<B, B>(detail::operation_kind::all_reduce, inout, inout, op, 0, from);
     const detail::buffer_view all = what.out;
-    const std::size_t n = chunk != 0 ? chunk : chunks::default_chunk(all.count);
-    return chunks(std::move(what), detail::span_of<B>(static_cast<element_of_t<B>*>(all.data), all.count), n);
+    const std::size_t n = chunk != 0 ? chunk : chunks::default_chunk(all.count, all.element_bytes);
+    if constexpr (detail::tensor<B>)
+      return chunks(std::move(what), inout, n);
+    else
+      return chunks(std::move(what), detail::span_of<B>(static_cast<element_of_t<B>*>(all.data), all.count),
+                    n);
   }
 
   // Reduces `in` of all ranks into `out` of `root`. On other ranks `out` is not touched and may be empty.
@@ -483,7 +488,7 @@ class communicator {
     if constexpr (detail::device_memory<B>)
       return device_part_of(from.after, buffer, more...);
     else
-      return detail::tensor_access<B>::keep(buffer, more...);
+      return detail::tensor_access<B>::keep(from, buffer, more...);
   }
   template <class B, class Op>
   static detail::reduction reduction_of(const Op& op, const detail::buffer_view& data) {

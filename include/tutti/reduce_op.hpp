@@ -170,6 +170,13 @@ struct reduction {
   std::array<std::byte, 16> state{};  // the user's callable, or premul_sum's factor as `factor_of` has it
 };
 
+// Whether elements of this type are reduced so. Not of a user's reduction, which has its own type.
+constexpr bool fits(reduce_kind kind, element_type type) noexcept {
+  const reduction_row& row = row_of(kind);
+  return (row.integers && is_integer(type)) || (row.floating && is_floating(type)) ||
+         (row.complex && is_complex(type)) || (row.boolean && type == element_type::boolean);
+}
+
 template <reduce_kind Kind>
 struct built_in_op {
   static constexpr reduce_kind kind = Kind;
@@ -196,11 +203,9 @@ template <class Op, class T>
 consteval bool reduces() {
   constexpr element_type type = element_type_of<T>();
   if constexpr (built_in<Op>) {
-    constexpr reduction_row row = row_of(Op::kind);
     if constexpr (requires(Op op) { op.factor; })
       if (is_integer(type) && !std::is_integral_v<decltype(Op::factor)>) return false;
-    return (row.integers && is_integer(type)) || (row.floating && is_floating(type)) ||
-           (row.complex && is_complex(type)) || (row.boolean && type == element_type::boolean);
+    return fits(Op::kind, type);
   } else {
     return user_op<Op, T>;
   }

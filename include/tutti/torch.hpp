@@ -5,14 +5,20 @@
 //
 //   co_await world.all_reduce(tensor, tutti::sum);
 //
-// A list of tensors is reduced as one buffer. Elements without arithmetic (float8) can be sent but not
-// reduced. all_reduce_chunks and callables need the element type at compile time:
-// `std::span<T>(t.data_ptr<T>(), t.numel())`.
+// A list of tensors is reduced as one buffer. all_reduce_chunks gives pieces of the tensor. A callable that
+// reduces names its type: `[](float a, float b) { ... }`. Elements without arithmetic (float8) can be sent but
+// not reduced.
 // Buffers: the operation keeps the tensor alive until it has ended, so a temporary may be passed.
-// Errors: errc::invalid_argument for a tensor that is not contiguous, not on the CPU, sparse, or of a type
-// without this reduction. The text says what to write instead.
+// Errors: errc::invalid_argument for a tensor that is not contiguous, is sparse, or is of a type without this
+// reduction. The text says what to write instead.
+//
+// A tensor on a device takes a stream, after gpu::open on all ranks (tutti/gpu.hpp; link tutti::gpu too):
+//
+//   auto stream = tutti::gpu::stream::borrow(device, c10::cuda::getStreamFromPool().stream());
+//   co_await world.all_reduce(tensor, tutti::sum, stream);
 #pragma once
 
+#include <tutti/torch/checkpoint.hpp>
 #include <tutti/torch/data_parallel.hpp>
 #include <tutti/torch/tensor.hpp>
 #include <tutti/tutti.hpp>

@@ -2,15 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """tutti beside Gloo in torch.distributed: the same script, in turns, on the same machine.
 
-    build/torch-venv/bin/python perf/torch/bench.py [--ranks 2,4] [--launches 5] [--quick] [--only NAME] > table.md
+    build/torch-venv/bin/python perf/torch/bench.py [--ranks 2,4] [--start spawn,torchrun] [--launches 5] [--quick]
+        [--only NAME] [--unpinned] [--picture FILE.svg] > table.md
 
 Each launch starts both backends one after the other, and measures every row; of a row's operations in one launch the
 median and the ninth decile are taken, of the launches the median. Time is that of rank 0, CPU that of all ranks. Each
-rank has a core to itself, or shares it where there are more ranks.
+rank has a core to itself, or shares it where there are more ranks. With --unpinned the kernel places the ranks, and a
+column says in how many of the operations the ranks of two had one core.
 """
 
 import argparse
+import ctypes
+import html
 import json
+import math
 import os
 import resource
 import socket
@@ -28,7 +33,7 @@ def cases(quick):
     rows += [("ping-pong", n) for n in (8, MiB)]
     rows += [("barrier", 0)]
     for name in ("broadcast", "all_gather_into_tensor", "reduce", "reduce_scatter_tensor", "all_to_all_single"):
-        rows += [(name, n) for n in ((64 * KiB, MiB) if quick else (4 * KiB, 64 * KiB, MiB, 16 * MiB))]
+        rows += [(name, n) for n in ((64 * KiB, MiB) if quick else (4 * KiB, 64 * KiB, MiB, 16 * MiB, 64 * MiB))]
     rows += [("8 all_reduces at once", n) for n in (4 * KiB, MiB)]
     rows += [("DDP step, CNN of 1.0 M", 0), ("DDP step, MLP of 25 M", 0)]
     return rows
@@ -108,16 +113,18 @@ def cpu():
     return used.ru_utime + used.ru_stime
 
 
-def measure(backend, rows):
+def measure(backend, rows, pinned):
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     # Otherwise the kernel may leave two ranks on one core for as long as they live, which decides every row.
     cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[int(os.environ["RANK"]) % len(cores)]})
+    if pinned:
+        os.sched_setaffinity(0, {cores[int(os.environ["RANK"]) % len(cores)]})
+    core = ctypes.CDLL(None).sched_getcpu if not pinned else lambda: 0
     dist.init_process_group(backend)
-    rank = dist.get_rank()
+    rank, size = dist.get_rank(), dist.get_world_size()
     results = {}
     for name, n in rows:
         once = operation(name, n)
@@ -132,21 +139,30 @@ def measure(backend, rows):
             dist.broadcast(each, 0)
             repeats = int(min(2000, max(8, 0.4 / each.item())))
             dist.barrier()
-            used, times = cpu(), []
+            used, times, places = cpu(), [], []
             for _ in range(repeats):
                 at = time.perf_counter()
                 f()
                 times.append(time.perf_counter() - at)
+                places.append(core())
             used = torch.tensor([(cpu() - used) / repeats], dtype=torch.float64)
             dist.all_reduce(used)
+            everywhere = [torch.empty(repeats, dtype=torch.int32) for _ in range(size)]
+            dist.all_gather(everywhere, torch.tensor(places, dtype=torch.int32))
+            together = (everywhere[0] == everywhere[-1]).double().mean().item()
             times.sort()
-            results[key] = (times[len(times) // 2], times[len(times) * 9 // 10], used.item())
+            results[key] = (times[len(times) // 2], times[len(times) * 9 // 10], used.item(), together)
     if rank == 0:
         print("RESULT " + json.dumps(results), flush=True)
     dist.destroy_process_group()
 
 
-def launch(backend, ranks, arguments):
+def launch(backend, ranks, start, arguments):
+    if start == "torchrun":
+        out = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks),
+                              __file__, "--backend", backend, *arguments], env=dict(os.environ, OMP_NUM_THREADS="1"),
+                             stdout=subprocess.PIPE, text=True, timeout=2400).stdout
+        return result_in(out, backend, ranks)
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
@@ -156,9 +172,13 @@ def launch(backend, ranks, arguments):
                            MASTER_PORT=str(port), OMP_NUM_THREADS="1")
         processes.append(subprocess.Popen([sys.executable, __file__, "--backend", backend, *arguments], env=environment,
                                           stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL, text=True))
-    out, _ = processes[0].communicate(timeout=1200)
+    out, _ = processes[0].communicate(timeout=2400)
     for p in processes:
         p.wait(60)
+    return result_in(out, backend, ranks)
+
+
+def result_in(out, backend, ranks):
     line = next((l for l in out.splitlines() if l.startswith("RESULT ")), None)
     if line is None:
         raise SystemExit(f"{backend} on {ranks} ranks gave no result")
@@ -174,31 +194,81 @@ def time_text(seconds):
     return f"{us:.1f} us" if us < 100 else f"{us:.0f} us" if us < 10_000 else f"{us / 1000:.1f} ms"
 
 
+STYLE = """
+  .page { fill: #ffffff } .text { fill: #1f2328 } .soft { fill: #59636e } .bar { fill: #8250df } .one { stroke: #1f2328 }
+  @media (prefers-color-scheme: dark) {
+    .page { fill: #0d1117 } .text { fill: #f0f6fc } .soft { fill: #9198a1 } .bar { fill: #ab7df8 } .one { stroke: #f0f6fc }
+  }
+"""
+
+
+def drawn(sections):
+    """Gloo's time as so many times tutti's, a panel for each of [(title, [(label, tutti's seconds, ratio)])]."""
+    labels, bars, line, top = 210, 190, 18, 62
+    panel = labels + bars + 50
+    last = max([1] + [math.log2(ratio) for _, rows in sections for _, _, ratio in rows])
+    height = top + line * max(len(rows) for _, rows in sections) + 40
+    out = []
+
+    def text(x, y, words, style="text", anchor="start"):
+        out.append(f'<text class="{style}" x="{x:.1f}" y="{y}" text-anchor="{anchor}">{html.escape(words)}</text>')
+
+    text(16, 24, "torch.distributed: Gloo's time, as so many times that of tutti")
+    for number, (title, rows) in enumerate(sections):
+        left = 16 + number * panel
+        text(left, 46, title)
+        for i, (label, seconds, ratio) in enumerate(rows):
+            y = top + i * line
+            width = max(1, bars * max(0, math.log2(ratio)) / last)
+            text(left, y + 11, label)
+            text(left + labels - 6, y + 11, time_text(seconds), "soft", "end")
+            out.append(f'<rect class="bar" x="{left + labels}" y="{y}" width="{width:.1f}" height="{line - 5}" rx="2"/>')
+            text(left + labels + width + 4, y + 11, f"{ratio:.{1 if ratio < 10 else 0}f}×", "soft")
+        out.append(f'<path class="one" d="M{left + labels} {top - 6}V{top + line * len(rows)}"/>')
+    text(16, height - 12, "Logarithmic scale; beside each name the time of tutti.", "soft")
+    width = 16 + panel * len(sections)
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="system-ui, sans-serif" '
+            f'font-size="11">\n<style>{STYLE}</style>\n<rect class="page" width="{width}" height="{height}" rx="8"/>\n'
+            + "\n".join(out) + "\n</svg>\n")
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--ranks", default="2,4")
     options.add_argument("--launches", type=int, default=5)
     options.add_argument("--quick", action="store_true")
     options.add_argument("--only", default="")
+    options.add_argument("--start", default="spawn", help="spawn, torchrun, or both with a comma")
+    options.add_argument("--unpinned", action="store_true")
+    options.add_argument("--picture", help="an SVG of the ratios")
     options.add_argument("--backend", help=argparse.SUPPRESS)
     given = options.parse_args()
     rows = [row for row in cases(given.quick) if given.only in row[0]]
     if given.backend:
-        return measure(given.backend, rows)
-    passed = (["--quick"] if given.quick else []) + (["--only", given.only] if given.only else [])
-    for ranks in map(int, given.ranks.split(",")):
+        return measure(given.backend, rows, not given.unpinned)
+    passed = ["--quick"] * given.quick + ["--unpinned"] * given.unpinned + ["--only", given.only]
+    sections = []
+    for ranks, start in ((int(r), s) for r in given.ranks.split(",") for s in given.start.split(",")):
         seen = {"tutti": [], "gloo": []}
         for number in range(given.launches):
             for backend in ("tutti", "gloo") if number % 2 == 0 else ("gloo", "tutti"):
-                seen[backend].append(launch(backend, ranks, passed))
-                print(f"{ranks} ranks, launch {number + 1}, {backend}", file=sys.stderr, flush=True)
-        print(f"\n### {ranks} ranks\n\n| operation | | tutti | p90 | Gloo | p90 | time, ratio | CPU, ratio |\n|---|---|---|---|---|---|---|---|")
+                seen[backend].append(launch(backend, ranks, start, passed))
+                print(f"{ranks} ranks by {start}, launch {number + 1}, {backend}", file=sys.stderr, flush=True)
+        columns = ["operation", "", "tutti", "p90", "Gloo", "p90", "time, ratio", "CPU, ratio"]
+        columns += ["one core, tutti", "one core, Gloo"] * given.unpinned
+        print(f"\n### {ranks} ranks by {start}\n\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+        sections.append((f"{ranks} ranks by {start}", []))
         for key in seen["tutti"][0]:
             name, n = key.split("|")
-            middle = {b: [statistics.median(r[key][i] for r in seen[b]) for i in range(3)] for b in seen}
-            t, g = middle["tutti"], middle["gloo"]
-            print(f"| {name} | {readable(int(n))} | {time_text(t[0])} | {time_text(t[1])} | {time_text(g[0])} | {time_text(g[1])} | "
-                  f"{t[0] / g[0]:.3f} | {t[2] / g[2]:.2f} |", flush=True)
+            t, g = ([statistics.median(r[key][i] for r in seen[b]) for i in range(4)] for b in ("tutti", "gloo"))
+            cells = [name, readable(int(n)), *map(time_text, (t[0], t[1], g[0], g[1])), f"{t[0] / g[0]:.3f}", f"{t[2] / g[2]:.2f}"]
+            cells += [f"{b[3]:.0%}" for b in (t, g)] * given.unpinned
+            print(f"| {' | '.join(cells)} |", flush=True)
+            if "without" not in name:
+                sections[-1][1].append((f"{name} {readable(int(n))}", t[0], g[0] / t[0]))
+    if given.picture:
+        with open(given.picture, "w") as file:
+            file.write(drawn(sections))
 
 
 if __name__ == "__main__":

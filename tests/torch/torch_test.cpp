@@ -3,11 +3,16 @@
 #include <torch/torch.h>
 #undef CHECK  // c10's
 #include "support/local_world.hpp"
+#include "support/scratch_directory.hpp"
 
 #include <doctest/doctest.h>
 #include <cstdint>
+#include <filesystem>
+#include <optional>
 #include <stdexcept>
 #include <string>
+#include <tutti/emulated.hpp>
+#include <tutti/gpu.hpp>
 #include <tutti/torch.hpp>
 #include <vector>
 
@@ -61,6 +66,101 @@ task<> every_verb(communicator world) {
   for (int i = 0; i < 3; ++i) co_await again();
 }
 
+task<> pieces_and_callables(communicator world) {
+  const int me = world.rank(), n = world.size();
+  at::Tensor x = at::arange(24, at::kDouble).view({4, 6}).add(me);
+  auto chunks = world.all_reduce_chunks(x, sum, 7);
+  TUTTI_EXPECT(chunks.chunks() == 4);
+  std::int64_t seen = 0;
+  for (;;) {
+    const auto piece = co_await chunks.next();
+    if (!piece) break;
+    const at::Tensor numbers = at::arange(seen, seen + piece->numel(), at::kDouble);
+    TUTTI_EXPECT(piece->equal(numbers.mul(n).add(n * (n - 1) / 2.0)));
+    seen += piece->numel();
+  }
+  TUTTI_EXPECT(seen == 24);
+  auto whole = world.all_reduce_chunks(x, max);
+  TUTTI_EXPECT(whole.chunks() == 1);
+  co_await whole.next();
+
+  const auto larger = [](float a, float b) { return a < b ? b : a; };
+  at::Tensor mine = at::full({5}, me, at::kFloat);
+  co_await world.all_reduce(mine, larger);
+  TUTTI_EXPECT(mine.equal(at::full({5}, n - 1.0)));
+  at::Tensor counts = at::full({2}, me, at::kLong), of_root = at::empty_like(counts);
+  std::int64_t (*const add)(std::int64_t, std::int64_t) = [](std::int64_t a, std::int64_t b) {
+    return a + b;
+  };
+  co_await world.reduce(counts, of_root, add, 0);
+  if (me == 0) TUTTI_EXPECT(of_root[1].item<int>() == n * (n - 1) / 2);
+  const auto wrong = co_await as_result(world.all_reduce(counts, larger));
+  TUTTI_EXPECT(wrong.error == errc::invalid_argument);
+  TUTTI_EXPECT(wrong.message.find("a callable its own type") != std::string::npos);
+}
+
+// PyTorch's view of memory that a device of ours has: there is no GPU here. Whatever computes would call CUDA.
+at::Tensor tensor_on(const gpu::device_buffer<float>& memory) {
+  c10::Storage storage(c10::Storage::use_byte_size_t(), memory.bytes(),
+                       at::DataPtr(memory.data(), at::Device(at::kCUDA, 0)));
+  auto t = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), caffe2::TypeMeta::Make<float>());
+  t.unsafeGetTensorImpl()->set_sizes_contiguous({static_cast<std::int64_t>(memory.size())});
+  return t;
+}
+
+task<std::string> refusal_of(operation<> wrong) {
+  const auto r = co_await as_result(std::move(wrong));
+  TUTTI_EXPECT(r.error == errc::invalid_argument);
+  co_return r.message;
+}
+
+task<> on_a_device(communicator world) {
+  const int me = world.rank(), n = world.size();
+  gpu::open_options how;
+  how.kind = gpu::device_kind::emulated;
+  const gpu::device device = co_await gpu::open(world, how);
+  const gpu::stream stream(device);
+  const std::size_t count = 3000;
+  gpu::device_buffer<float> memory(device, count), other(device, count * static_cast<std::size_t>(n));
+  std::vector<float> values(count, static_cast<float>(me + 1)), all(other.size());
+  co_await stream.upload(memory, values);
+  at::Tensor x = tensor_on(memory), gathered = tensor_on(other);
+  TUTTI_EXPECT(gpu::backend_for(world.all_reduce(x, sum, stream)).with == gpu::backend::one_device);
+
+  request reducing = start(world.all_reduce(x, sum, stream));
+  stream.wait(reducing);
+  x.reset();  // the operation keeps it
+  co_await stream.download(values, memory);
+  TUTTI_EXPECT(values[count - 1] == static_cast<float>(n * (n + 1)) / 2);
+  co_await reducing;
+  x = tensor_on(memory);
+  co_await world.all_gather(x, gathered, stream);
+  co_await stream.download(all, other);
+  TUTTI_EXPECT(all.back() == values[0]);
+  if (me < 2) {  // sent by 0, received by 1
+    if (me == 0) co_await world.send(x, 1, stream);
+    if (me == 1) co_await world.recv(x, 0, 0, stream);
+  }
+  std::vector<at::Tensor> list{x};
+  co_await world.all_reduce(list, max, stream);
+  auto chunks = world.all_reduce_chunks(x, sum, 1000, stream);
+  for (;;) {
+    const auto piece = co_await chunks.next();
+    if (!piece) break;
+    TUTTI_EXPECT(piece->numel() == 1000);
+  }
+
+  const std::string without = co_await refusal_of(world.all_reduce(x, sum));
+  TUTTI_EXPECT(without.find("cuda:0: name last the stream") != std::string::npos);
+  const at::Tensor here = at::ones({4});
+  const std::string with = co_await refusal_of(world.all_reduce(here, sum, stream));
+  TUTTI_EXPECT(with.find("takes no stream") != std::string::npos);
+  const std::string bits = co_await refusal_of(world.all_reduce(x, bor, stream));
+  TUTTI_EXPECT(bits.find("not defined for elements") != std::string::npos);
+  co_await world.barrier();
+}
+
 // Whatever the program does with its own handles.
 task<> kept_until_the_end(communicator world) {
   const int other = 1 - world.rank();
@@ -73,12 +173,6 @@ task<> kept_until_the_end(communicator world) {
   co_await receiving;
   co_await sending;
   TUTTI_EXPECT(looked_at.equal(at::full({n}, other + 1.0)));
-}
-
-task<std::string> refusal_of(operation<> wrong) {
-  const auto r = co_await as_result(std::move(wrong));
-  TUTTI_EXPECT(r.error == errc::invalid_argument);
-  co_return r.message;
 }
 
 task<> refused(communicator world) {
@@ -172,11 +266,51 @@ task<> refuses_other_types(communicator world) {
   TUTTI_EXPECT(text.find("weight") != std::string::npos);
 }
 
+// What rank 0 has saved, all ranks have after loading, and a save that fails leaves it.
+task<> saved_and_loaded(communicator world) {
+  const int me = world.rank();
+  std::optional<scratch_directory> scratch;
+  std::string name;
+  if (me == 0) name = scratch.emplace().path();
+  const std::filesystem::path folder = co_await broadcast_object(world, name, 0);
+  const std::filesystem::path path = folder / "model.pt";
+  network mine;
+  {
+    const at::NoGradGuard plain;
+    for (at::Tensor& p : mine.parameters()) p.add_(me + 1);
+  }
+  const auto model = std::make_shared<network>(mine);
+  const at::Tensor before = model->first->weight.clone();
+  co_await tutti::torch::save(world, model, path);
+  TUTTI_EXPECT(std::distance(std::filesystem::directory_iterator(folder), {}) == 1);
+  {
+    const at::NoGradGuard plain;
+    for (at::Tensor& p : model->parameters()) p.zero_();
+  }
+  co_await tutti::torch::load(world, model, path);
+  at::Tensor of_0 = model->first->weight.detach().clone();
+  co_await world.broadcast(of_0, 0);
+  TUTTI_EXPECT(of_0.equal(model->first->weight));
+  if (me == 0) TUTTI_EXPECT(of_0.equal(before));
+
+  const auto not_there = co_await as_result(tutti::torch::load(world, model, folder / "none.pt"));
+  TUTTI_EXPECT(not_there.error == errc::system);
+  TUTTI_EXPECT(not_there.message.find("none.pt on rank 0: ") != std::string::npos);
+  if (me == 0) std::filesystem::create_directory(folder / "model.pt.new");  // where it writes
+  const auto failed = co_await as_result(tutti::torch::save(world, model, path));
+  TUTTI_EXPECT(failed.error == errc::system);
+  co_await tutti::torch::load(world, model, path);
+  co_await world.barrier();
+}
+
 }  // namespace
 
 TEST_CASE("every operation takes tensors") {
   for (const int ranks : {2, 3}) run_on(ranks, every_verb);
 }
+TEST_CASE("chunks of a tensor, and callables of one type") { run_on(3, pieces_and_callables); }
+TEST_CASE("a tensor on a device is given with a stream") { run_on(2, on_a_device); }
+TEST_CASE("a module is saved by rank 0 and loaded by all") { run_on(3, saved_and_loaded); }
 TEST_CASE("an operation keeps its tensors until it has ended") { run_on(2, kept_until_the_end); }
 TEST_CASE("a tensor that cannot travel is refused with what to write instead") { run_on(2, refused); }
 TEST_CASE("a module on several ranks learns what it learns on one") {

@@ -15,7 +15,7 @@
 namespace tutti::gpu {
 
 tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
-                                         std::shared_ptr<const void> out) {
+                                       std::shared_ptr<const void> out) {
   return tutti::detail::part_ref(new detail::device_call(after.state(), std::move(in), std::move(out)));
 }
 
@@ -221,6 +221,10 @@ std::string device_call::bad_stream(const tutti::detail::call& what) const {
 std::string device_call::bad_argument(const tutti::detail::call& what) const {
   std::string wrong = bad_stream(what);
   if (!wrong.empty()) return wrong;
+  // Tensors have their type at run time.
+  if (tutti::detail::row_of(what.kind).reduces && what.op.kind != reduce_kind::user &&
+      !tutti::detail::fits(what.op.kind, what.out.type))
+    return "this reduction is not defined for elements of this type";
   communicator_devices& side = communicator_devices::of(communicator(what.comm));
   if (!side.looks_for_window()) static_cast<void>(side.pick(made(what)));
   return {};

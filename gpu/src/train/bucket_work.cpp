@@ -18,7 +18,7 @@ request in_place(tutti::detail::operation_kind kind, const communicator& c, cons
   what.in = what.out = inout.view();
   what.peer = root;
   what.op.kind = op;
-  what.part = device_part_of(after, inout.view().keep);
+  what.part = device_part_of(after, inout.view().keep, {});
   return request(std::move(what));
 }
 

@@ -24,9 +24,16 @@ namespace tutti {
 class communicator;
 template <class T>
 class task;
+namespace detail {
+class part_ref;
+}
 namespace gpu {
 class stream;
-}
+// Makes the device part of an operation that follows the work in `after`, on memory that `in` and `out` keep.
+// Defined in the library tutti::gpu.
+tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
+                                       std::shared_ptr<const void> out);
+}  // namespace gpu
 
 namespace detail {
 
@@ -110,11 +117,25 @@ struct on_stream {
 template <class S>
 concept Stream = std::is_convertible_v<const S&, on_stream>;
 
+// The last argument of an operation on tensors: a stream for tensors in memory of a device.
+struct on_tensor {
+  on_tensor(call_site w) noexcept : where(w) {}
+  template <Stream S>
+  on_tensor(const S& s, call_site w = call_site::current()) noexcept
+      : where(w), after(&static_cast<const gpu::stream&>(s)), part(gpu::device_part_of) {}
+  call_site where;
+  const gpu::stream* after = nullptr;  // until the operation is made
+  // Only where there is a stream: other programs do not link the library tutti::gpu.
+  decltype(&gpu::device_part_of) part = nullptr;
+};
+
 template <class B>
-using origin_of = std::conditional_t<device_memory<B>, on_stream, call_site>;
+using origin_of =
+    std::conditional_t<device_memory<B>, on_stream, std::conditional_t<tensor<B>, on_tensor, call_site>>;
 
 inline call_site place_of(const call_site& where) noexcept { return where; }
 inline call_site place_of(const on_stream& from) noexcept { return from.where; }
+inline call_site place_of(const on_tensor& from) noexcept { return from.where; }
 
 // Data that tutti::gpu attaches to a communicator or a world. It lives until the last handle of the
 // communicator is destroyed, or the last communicator of the world, or the runtime ends.

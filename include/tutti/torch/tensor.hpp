@@ -10,6 +10,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -61,10 +62,13 @@ inline element_type type_of(at::ScalarType type) noexcept {
   return with_type_of(type, []<class T>(std::type_identity<T>) { return element_type_of<T>(); });
 }
 
+// Whether its memory is a device's that gpu::open opens.
+inline bool is_on_device(const at::Tensor& t) noexcept { return t.is_cuda() || t.is_xpu(); }
+
 inline buffer_view view_of_tensor(const at::Tensor& t) noexcept {
   buffer_view view;
-  if (!t.defined() || !t.device().is_cpu() || t.layout() != at::kStrided)
-    return view;  // rejected by its tensor_part
+  if (!t.defined() || !(t.is_cpu() || is_on_device(t)) || t.layout() != at::kStrided)
+    return view;  // refused by why_not
   view.data = t.mutable_data_ptr();
   view.count = static_cast<std::size_t>(t.numel());
   view.element_bytes = static_cast<std::uint32_t>(t.element_size());
@@ -72,44 +76,85 @@ inline buffer_view view_of_tensor(const at::Tensor& t) noexcept {
   return view;
 }
 
-// Whether this reduction is defined for elements of this type.
-inline bool fits(reduce_kind kind, element_type type) noexcept {
-  const reduction_row& row = row_of(kind);
-  return (row.integers && is_integer(type)) || (row.floating && is_floating(type)) ||
-         (row.complex && is_complex(type)) || (row.boolean && type == element_type::boolean);
+// Why these cannot be buffers of one operation, or empty.
+inline std::string why_not(const std::vector<at::Tensor>& all, bool with_stream) {
+  for (const at::Tensor& t : all) {
+    if (!t.defined()) return "a tensor is undefined; give it memory, such as torch::empty(...)";
+    if (t.layout() != at::kStrided) return "a tensor is sparse; t.to_dense() is one that can be sent";
+    if (t.device() != all.front().device())
+      return "tensors are on different devices, " + all.front().device().str() + " and " + t.device().str();
+    if (with_stream && t.is_cpu()) return "a tensor is on the CPU, and its operation takes no stream";
+    if (!t.is_cpu() && !is_on_device(t))
+      return "a tensor is on " + t.device().str() + ", which tutti::gpu does not open; send t.cpu()";
+    if (!t.is_cpu() && !with_stream)
+      return "a tensor is on " + t.device().str() +
+             ": name last the stream that the operation comes after, of gpu::open's device, or send t.cpu()";
+    if (!t.is_contiguous()) return "a tensor is not contiguous; t.contiguous() is a copy that is";
+    if (t.is_conj() || t.is_neg()) return "a tensor is a lazy conjugate; t.resolve_conj() is its values";
+    if (t.scalar_type() != all.front().scalar_type())
+      return std::string("tensors are of different types, ") + c10::toString(all.front().scalar_type()) +
+             " and " + c10::toString(t.scalar_type()) + "; t.to(type) converts one";
+  }
+  return {};
 }
 
 // The part of a call on tensors: keeps them alive until the operation has ended.
 class tensor_part final : public call_part {
  public:
-  explicit tensor_part(std::vector<at::Tensor> kept) : call_part(false), kept_(std::move(kept)) {}
+  tensor_part(std::vector<at::Tensor> kept, std::string wrong)
+      : call_part(false), kept_(std::move(kept)), wrong_(std::move(wrong)) {}
   std::string bad_argument(const call& what) const override;
 
  private:
   std::vector<at::Tensor> kept_;
+  std::string wrong_;
 };
+
+// Those on a device are kept until the device has passed the operation.
+inline part_ref part_of_tensors(const on_tensor& from, std::vector<at::Tensor> all) {
+  std::string wrong = why_not(all, from.after != nullptr);
+  if (from.after == nullptr || !wrong.empty())
+    return part_ref(new tensor_part(std::move(all), std::move(wrong)));
+  return from.part(*from.after, std::make_shared<const std::vector<at::Tensor>>(std::move(all)), {});
+}
+
+// T of a callable T(T, T).
+template <class T, class... Arguments>
+std::type_identity<T> result_of(T (*)(Arguments...));
+template <class T, class Callable, class... Arguments>
+std::type_identity<T> result_of(T (Callable::*)(Arguments...) const);
+template <class Op>
+auto reduced_by(const Op& op) {
+  if constexpr (requires { result_of(op); })
+    return decltype(result_of(op)){};
+  else if constexpr (requires { result_of(&Op::operator()); })
+    return decltype(result_of(&Op::operator())){};
+  else
+    static_assert(
+        sizeof(Op) == 0,
+        "tutti: a callable that reduces tensors names its type, such as [](float a, float b) { ... }");
+}
 
 template <>
 struct tensor_access<at::Tensor> {
   static buffer_view view(const at::Tensor& t) noexcept { return view_of_tensor(t); }
   template <class... More>
     requires(std::same_as<More, at::Tensor> && ...)
-  static part_ref keep(const at::Tensor& first, const More&... more) {
-    return part_ref(new tensor_part({first, more...}));
+  static part_ref keep(const on_tensor& from, const at::Tensor& first, const More&... more) {
+    return part_of_tensors(from, {first, more...});
   }
   template <buffer_range List>
-  static part_ref keep(const List& list) {
-    return part_ref(
-        new tensor_part(std::vector<at::Tensor>(std::ranges::begin(list), std::ranges::end(list))));
+  static part_ref keep(const on_tensor& from, const List& list) {
+    return part_of_tensors(from, std::vector<at::Tensor>(std::ranges::begin(list), std::ranges::end(list)));
   }
   // A reduction that does not fit is rejected when the operation starts.
   template <class Op>
   static tutti::detail::reduction reduction(const Op& op, element_type type) {
-    static_assert(built_in<Op>,
-                  "tutti: a callable needs the type of the elements: reduce std::span<T>(t.data_ptr<T>(), "
-                  "t.numel()) with it");
     tutti::detail::reduction r;
-    if constexpr (Op::kind != reduce_kind::premul_sum) {
+    if constexpr (!built_in<Op>) {
+      using T = typename decltype(reduced_by(op))::type;
+      if (element_type_of<T>() == type) r = make_reduction<Op, T>(op);
+    } else if constexpr (Op::kind != reduce_kind::premul_sum) {
       r.kind = Op::kind;
     } else {
       for (const at::ScalarType s :
@@ -122,24 +167,19 @@ struct tensor_access<at::Tensor> {
     }
     return r;
   }
+  // Elements of a contiguous tensor, by their number.
+  static at::Tensor piece(const at::Tensor& t, std::size_t offset, std::size_t n) {
+    return t.view({-1}).narrow(0, static_cast<std::int64_t>(offset), static_cast<std::int64_t>(n));
+  }
 };
 
 inline std::string tensor_part::bad_argument(const call& what) const {
-  for (const at::Tensor& t : kept_) {
-    if (!t.defined()) return "a tensor is undefined; give it memory, such as torch::empty(...)";
-    if (!t.device().is_cpu())
-      return "a tensor is on " + t.device().str() + "; operations on tensors take those of the CPU: t.cpu()";
-    if (t.layout() != at::kStrided) return "a tensor is sparse; t.to_dense() is one that can be sent";
-    if (!t.is_contiguous()) return "a tensor is not contiguous; t.contiguous() is a copy that is";
-    if (t.is_conj() || t.is_neg()) return "a tensor is a lazy conjugate; t.resolve_conj() is its values";
-    if (t.scalar_type() != kept_.front().scalar_type())
-      return std::string("tensors are of different types, ") + c10::toString(kept_.front().scalar_type()) +
-             " and " + c10::toString(t.scalar_type()) + "; t.to(type) converts one";
-  }
-  if (row_of(what.kind).reduces && !fits(what.op.kind, what.out.type))
+  if (!wrong_.empty()) return wrong_;
+  if (row_of(what.kind).reduces && what.op.kind != reduce_kind::user && !fits(what.op.kind, what.out.type))
     return std::string("this reduction is not defined for elements of ") +
            c10::toString(kept_.front().scalar_type()) +
-           " (premul_sum of integers takes an integer factor); t.to(torch::kFloat) converts them";
+           " (premul_sum of integers takes an integer factor, a callable its own type); t.to(torch::kFloat) "
+           "converts them";
   return {};
 }
 

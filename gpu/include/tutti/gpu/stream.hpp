@@ -155,11 +155,10 @@ class stream {
 using work [[deprecated("write tutti::request")]] = request;
 
 // Makes the device part of an operation of tutti::communicator on this memory, after the work in `after`.
-tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in = {},
-                                       std::shared_ptr<const void> out = {});
+inline tutti::detail::part_ref device_part_of(const stream& after) { return device_part_of(after, {}, {}); }
 template <DeviceMemory I>
 tutti::detail::part_ref device_part_of(const stream& after, const I& in) {
-  return device_part_of(after, detail::view_of(in).keep);
+  return device_part_of(after, detail::view_of(in).keep, {});
 }
 template <DeviceMemory I, DeviceMemory B>
 tutti::detail::part_ref device_part_of(const stream& after, const I& in, const B& out) {
