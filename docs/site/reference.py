@@ -146,6 +146,8 @@ def declaration_from(lines, at):
             depth -= c in ")]"
             if depth == 0 and c in ";{" and not code[:i].rstrip().endswith("="):
                 return text + code[:i].rstrip() + ";", number
+            if depth == 0 and c == ":" and not code[:i].strip() and code[i + 1:i + 2] == " ":   # what a constructor sets
+                return text.rstrip() + ";", number
             if depth == 0 and c == ":" and text + code[:i] and code[:i].rstrip().endswith((")", "noexcept")) and code[i + 1:i + 2] == " ":
                 return text + code[:i].rstrip() + ";", number
         text += code + "\n"
@@ -365,7 +367,10 @@ class Reference:
         out.extend(f'<a id="{anchor_of(name)}"></a>' for name in names[1:])
         if not with_heading:
             out = [""]
-        code = [re.sub(r"\bclass (\w+)[^;]*;", r"class \1;", d) if kind == "class" else d for d in group["declarations"]]
+        code = group["declarations"]
+        if kind in ("class", "struct"):
+            short = re.escape(first.split("::")[-1])
+            code = [re.sub(r"\b(class|struct)\s+(?:\[\[.*?\]\]\s*)?(%s)\b[^;]*;" % short, r"\1 \2;", d, flags=re.S) for d in code]
         if kind == "enum":
             out.extend(self.enumerators(group, lines))
         else:
