@@ -46,6 +46,13 @@ def page_of_header(header):
     return "reference/" + name_of_header(header).removeprefix("tutti/").removesuffix(".hpp") + ".md"
 
 
+def target_of(header):
+    """The target that a program links for this header."""
+    name = name_of_header(header)
+    return "gpu" if header.startswith("gpu/") else next(
+        (t for t in ("train", "track", "sim", "torch") if name.startswith((f"tutti/{t}.", f"tutti/{t}/"))), "tutti")
+
+
 class Entry:
     """One declaration: `name` is qualified, below `tutti::`."""
 
@@ -139,6 +146,8 @@ def declaration_from(lines, at):
             depth -= c in ")]"
             if depth == 0 and c in ";{" and not code[:i].rstrip().endswith("="):
                 return text + code[:i].rstrip() + ";", number
+            if depth == 0 and c == ":" and not code[:i].strip() and code[i + 1:i + 2] == " ":   # what a constructor sets
+                return text.rstrip() + ";", number
             if depth == 0 and c == ":" and text + code[:i] and code[:i].rstrip().endswith((")", "noexcept")) and code[i + 1:i + 2] == " ":
                 return text + code[:i].rstrip() + ";", number
         text += code + "\n"
@@ -147,7 +156,13 @@ def declaration_from(lines, at):
 
 def trailing_comment(lines, at):
     found = re.search(r"\S.*?\s//\s(.*)", lines[at])
-    return [found[1]] if found and "NOLINT" not in found[1] else []
+    return [sentence(found[1])] if found and "NOLINT" not in found[1] else []
+
+
+def sentence(text):
+    """What a comment behind a declaration says, as a sentence."""
+    text = text[0].upper() + text[1:] if re.match(r"[a-z]+(?:[ ;,.]|:(?!:)|$)", text) else text
+    return text if text.endswith((".", ":", "?")) else text + "."
 
 
 def dedent(text):
@@ -175,9 +190,16 @@ def escaped(text, names=True):
     return "`".join(part if i % 2 else marked(part) if names else plain(part) for i, part in enumerate(parts))
 
 
-def markdown_of(comment):
+def markdown_of(comment, labels=True):
     """Paragraphs, lists and indented code of a comment."""
     out, code = [], []
+    whole = []   # with `code` that goes over the end of a line in one line
+    for line in comment:
+        if whole and whole[-1].count("`") % 2 and not whole[-1].startswith("  "):
+            whole[-1] += " " + line.strip()
+        else:
+            whole.append(line)
+    comment = whole
 
     def end_code():
         if code:
@@ -197,7 +219,7 @@ def markdown_of(comment):
             code.append(line)
             continue
         end_code()
-        label = re.match(r"(%s): " % "|".join(LABELS), line)
+        label = labels and re.match(r"(%s): " % "|".join(LABELS), line)
         if label:
             out.extend(["", f"**{label[1]}:** {escaped(line[label.end():])}"])
         elif re.match(r"[-*] ", line):
@@ -263,7 +285,7 @@ class Reference:
     def about(self, header):
         lines = self.text[header]
         end = next(i for i, line in enumerate(lines) if line.startswith("#"))
-        return markdown_of([re.sub(r"^// ?", "", line) for line in lines[1:end] if is_comment(line)])
+        return markdown_of([re.sub(r"^// ?", "", line) for line in lines[1:end] if is_comment(line)], labels=False)
 
     def sections(self, header):
         """(line, title, text) of each `// ---- title ----`."""
@@ -282,8 +304,7 @@ class Reference:
     def page(self, header):
         name = name_of_header(header)
         entries = [entry for entry in self.entries if entry.header == header]
-        target = next((t for t in ("train", "track", "sim", "torch") if name.startswith((f"tutti/{t}.", f"tutti/{t}/"))),
-                      "gpu" if header.startswith("gpu/") else "tutti")
+        target = target_of(header)
         library = "tutti" if target == "tutti" else f"tutti_{target}"
         out = [f"# {name}", "", self.about(header), "", f"```cpp\n#include <{name}>\n```", "",
                f"Link with `tutti::{target}` (CMake) or `{library}` (pkg-config). [Source](/source/{header})", ""]
@@ -299,6 +320,9 @@ class Reference:
                 and entry.kind not in ("class", "struct", "concept", "enum") and groups[-1]["kind"] not in ("class", "struct", "enum") \
                 and groups[-1]["outer"] == entry.name.rpartition("::")[0]
             declaration = CALL_SITE.sub("", dedent(declaration))
+            if entry.kind == "variable":   # a comment above is that of all members that follow, if they are of one type
+                declaration = re.sub(r"\s+", " ", declaration)
+                joined = joined and (not groups[-1]["comment"] or declaration.split()[0] == groups[-1]["declarations"][-1].split()[0])
             if joined:
                 groups[-1]["names"].append(entry.name)
                 groups[-1]["declarations"].append(declaration)
@@ -343,34 +367,57 @@ class Reference:
         out.extend(f'<a id="{anchor_of(name)}"></a>' for name in names[1:])
         if not with_heading:
             out = [""]
-        code = [re.sub(r"\bclass (\w+)[^;]*;", r"class \1;", d) if kind == "class" else d for d in group["declarations"]]
+        code = group["declarations"]
+        if kind in ("class", "struct"):
+            short = re.escape(first.split("::")[-1])
+            code = [re.sub(r"\b(class|struct)\s+(?:\[\[.*?\]\]\s*)?(%s)\b[^;]*;" % short, r"\1 \2;", d, flags=re.S) for d in code]
         if kind == "enum":
             out.extend(self.enumerators(group, lines))
         else:
             out.extend(["", "```cpp", *code, "```"])
         if group["comment"] and kind != "enum":
             out.extend(["", markdown_of(group["comment"])])
-        used = list(dict.fromkeys(path for name in names for path in examples_of(name, self.examples)))[:2]
+        used = [] if kind == "variable" and group["outer"] else list(dict.fromkeys(path for name in names for path in examples_of(name, self.examples)))[:2]
         if used and with_heading:
             out.extend(["", "Used in " + " and ".join(f"[{path}](/{path})" for path in used) + "."])
         return out
 
     def enumerators(self, group, lines):
+        """A table of the values that have a comment, or the declaration where none has."""
         end = group["line"]
         while "};" not in lines[end]:
             end += 1
-        body = "\n".join(re.sub(r"\s+$", "", line) for line in lines[group["line"]:end + 1])
-        return ["", markdown_of(group["comment"]), "", "```cpp", dedent(body), "```"]
+        rows, above = [], []
+        for line in lines[group["line"] + 1:end]:
+            code, _, behind = line.partition("//")
+            if not code.strip():
+                above.append(behind.strip())
+                continue
+            names = [name.split("=")[0].split("[[")[0].strip() for name in re.sub(r"\[\[.*?\]\]", "", code).split(",")]
+            text = " ".join(above + [behind.strip()]).strip()
+            rows.extend((name, text) for name in names if name)
+            above = []
+        out = ["", markdown_of(group["comment"]), ""]
+        if not any(text for _, text in rows):
+            body = "\n".join(line.rstrip() for line in lines[group["line"]:end + 1])
+            return [*out, "```cpp", dedent(body), "```"]
+        out.extend(["| value | |", "|---|---|"])
+        out.extend(f"| `{name}` | {escaped(sentence(text)).replace('|', chr(92) + '|') if text else ''} |" for name, text in rows)
+        return out
 
     def index(self):
         out = ["# Reference", "",
                "One page for each public header, made from the header. A program includes the header of a target:",
                "`tutti/tutti.hpp`, `tutti/train.hpp`, `tutti/track.hpp`, `tutti/sim.hpp`, `tutti/gpu.hpp` or `tutti/torch.hpp`.", "",
-               "## Headers", "", "| header | what |", "|---|---|"]
-        for header in public_headers():
-            what = self.about(header).split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
-            what = re.split(r"(?<=[.;]) ", what)[0]
-            out.append(f"| [{name_of_header(header)}]({page_of_header(header).removeprefix('reference/')}) | {what} |")
+               ]
+        groups = {"tutti": "Runtime"} | {"train": "Training", "track": "Tracking", "sim": "Simulator", "gpu": "Devices", "torch": "PyTorch in C++"}
+        for target, title in groups.items():
+            out.extend(["", f"## {title}", "", "| header | what |", "|---|---|"])
+            for header in public_headers():
+                if target_of(header) == target:
+                    what = self.about(header).split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+                    what = re.split(r"(?<=[.;]) ", what)[0]
+                    out.append(f"| [{name_of_header(header)}]({page_of_header(header).removeprefix('reference/')}) | {what} |")
         out.extend(["", "## Names", ""])
         letters = {}
         for name in self.places:

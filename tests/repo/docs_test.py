@@ -4,6 +4,7 @@
 
     docs_test.py [--run] [FOLDER...]    --run: runs the command lines; the folders are those of tutti-run, tutti-perf and the examples
 """
+import ast
 import functools
 import os
 import pathlib
@@ -268,6 +269,19 @@ def pages_are_in_the_navigation(folders):
     return [f"{page} is not in the navigation" for page in sorted(pages - named)]
 
 
+def python_blocks_parse(folders):
+    """`python` blocks of the documents"""
+    wrong = []
+    for path in documents():
+        text = path.read_text()
+        for block in re.finditer(r"^```python\n(.*?)^```", text, re.M | re.S):
+            try:
+                compile(block[1], "block", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+            except SyntaxError as error:
+                wrong.append(f"{name_of(path)}:{text.count(chr(10), 0, block.start()) + 1}: {error}")
+    return wrong
+
+
 # ---- words ----
 
 def old_words_do_not_come_back(folders):
@@ -360,7 +374,7 @@ def command_lines_run(folders):
 def main():
     folders = [str(pathlib.Path(folder).resolve()) for folder in sys.argv[1:] if folder != "--run"]
     rules = [pages_are_as_the_code_has_them, man_pages_and_completion_know_every_option, pictures_are_as_drawn, variables_of_the_code_are_in_the_table, pages_are_in_the_navigation,
-             old_words_do_not_come_back, command_lines_are_known]
+             python_blocks_parse, old_words_do_not_come_back, command_lines_are_known]
     of_headers = [public_names_are_in_the_reference, links_lead_somewhere, prose_names_what_exists]
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     for rule in [command_lines_run] if "--run" in sys.argv else rules + of_headers:
