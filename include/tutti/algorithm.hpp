@@ -3,7 +3,7 @@
 //
 // A program's own algorithm needs no registration: it is a coroutine on send() and recv(). It runs on a
 // communicator that duplicate() made for it, so its messages meet no others. See
-// examples/ring_all_reduce.cpp.
+// examples/tutorial/ring_all_reduce.cpp.
 #pragma once
 
 #include <cstdint>

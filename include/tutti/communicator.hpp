@@ -392,11 +392,10 @@ class communicator {
   // ---- failure ----
 
   // Fails the communicator on all its ranks. Returns without waiting: this rank sends each member one
-  // message.
-  // On the other ranks pending operations and the next call end with errc::cancelled and a text that names
-  // this rank. Later calls end with errc::communicator_failed. Collectives that this rank has completed still
-  // complete elsewhere. Communicators made from this one fail with it. The communicator that this one was
-  // made from stays usable.
+  // message. Pending operations end with errc::cancelled and a text that names this rank, on all ranks. On
+  // another rank without pending ones, the next call ends so. Later calls end with errc::communicator_failed.
+  // Collectives that this rank has completed still complete elsewhere. Communicators made from this one fail
+  // with it. The communicator that this one was made from stays usable.
   void abort();
   // Returns the ranks that this rank knows to have failed, in ascending order. It knows from a lost
   // connection, from another member's message, or from the agreement in shrink(). When an operation throws

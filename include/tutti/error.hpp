@@ -21,7 +21,7 @@ enum class errc {
   truncated,
   // The deadline passed; the text names the ranks that had not arrived, where known.
   timed_out,
-  // Ended by a cancellation slot, a dropped request, a stopped scope, or abort() on another rank.
+  // Ended by a cancellation slot, a dropped request or a stopped scope, here or on a peer; or by abort().
   cancelled,
   // A peer died or its connection broke.
   peer_failed,
