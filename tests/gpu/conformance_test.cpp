@@ -3,14 +3,12 @@
 #include "coll/conformance/movement.hpp"
 #include "coll/conformance/reductions.hpp"
 #include "gpu/backends.hpp"
+#include "gpu/device_memory.hpp"
 
 #include <doctest/doctest.h>
-#include <array>
 #include <atomic>
-#include <cstddef>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <tutti/cuda.hpp>
 #include <tutti/emulated.hpp>
@@ -24,71 +22,6 @@ using namespace tutti::test;
 using tutti::communicator;
 using tutti::task;
 namespace gpu = tutti::gpu;
-
-class device_memory {
- public:
-  static constexpr std::size_t largest = 2 * 1024 * KiB;  // the devices of tests are small
-
-  // `third`: of the reductions; -1: all.
-  device_memory(const place& at, int third)
-      : third_(third), device_(at.device), streams_{at.stream, gpu::stream(at.device)} {}
-
-  class buffers {
-   public:
-    buffers(const device_memory& on, field& in, field& out)
-        : on_(on), stream_(on.streams_[on.calls_++ % 2]), in_(on, stream_, in), out_(on, stream_, out) {}
-    template <class T>
-    gpu::device_span<T> as(std::span<std::byte> part) const {
-      if (part.data() == nullptr) return {};
-      return {reinterpret_cast<T*>((in_.holds(part) ? in_ : out_).at(part)), part.size() / sizeof(T)};
-    }
-    template <class F>
-    auto call(F f) const {
-      return f(stream_);
-    }
-    tutti::request start(tutti::operation<> op, tutti::algorithm) const {
-      const gpu::backend by = gpu::backend_for(op).with;
-      ++on_.served_[static_cast<std::size_t>(by)];
-      return by == gpu::backend::automatic ? tutti::request() : tutti::start(std::move(op));
-    }
-    task<> fetch() const {
-      co_await stream_.download(in_.of, in_.there);
-      co_await stream_.download(out_.of, out_.there);
-    }
-
-   private:
-    struct copy {
-      copy(const device_memory& on, const gpu::stream& s, field& f)
-          : of(f.with_margins()), there(on.device_, of.size()), coming(tutti::start(s.upload(there, of))) {}
-      bool holds(std::span<std::byte> part) const {
-        return part.data() >= of.data() && part.data() < of.data() + of.size();
-      }
-      std::byte* at(std::span<std::byte> part) const { return there.data() + (part.data() - of.data()); }
-      std::span<std::byte> of;
-      gpu::device_buffer<std::byte> there;
-      tutti::request coming;
-    };
-    const device_memory& on_;
-    const gpu::stream stream_;
-    const copy in_, out_;
-  };
-
-  // Which of the host's algorithms: it is staged by that of its choice.
-  std::vector<tutti::algorithm> algorithms(const setting&, tutti::coll::operation_kind, bool = true) const {
-    return {tutti::algorithm::automatic};
-  }
-  bool takes(const setting&, std::size_t reduction) const {
-    return third_ < 0 || static_cast<int>(reduction % 3) == third_;
-  }
-  std::size_t served_by(gpu::backend b) const { return served_[static_cast<std::size_t>(b)]; }
-
- private:
-  const int third_;
-  const gpu::device device_;
-  const std::vector<gpu::stream> streams_;
-  mutable std::array<std::size_t, 5> served_{};
-  mutable std::size_t calls_ = 0;
-};
 
 // Where the suite runs.
 struct stage {
@@ -150,7 +83,7 @@ using program = std::function<task<>(communicator, const setting*, const device_
 task<> perform_on(communicator world, const stage* s, const bench* on, const program* p, bool chosen) {
   const gpu::device device = on->open(world);
   const place at = co_await open_on(world, device, s->how);
-  const device_memory memory(at, s->third);
+  const device_memory memory(at.device, s->third);
   co_await (*p)(world, &s->where, &memory);
   if (s->by == gpu::backend::one_device) chosen = chosen && device.can().kernels;
   TUTTI_EXPECT(!chosen || memory.served_by(s->by) > 0);
