@@ -87,6 +87,11 @@ class communicator_state final : public p2p::context_owner {
   bool detached() const noexcept { return world_ == nullptr; }
   std::uint32_t message_context() const noexcept { return 2 * id_; }
   std::uint32_t collective_context() const noexcept { return 2 * id_ + 1; }
+  // Of a communicator of the same ranks for the library's own messages (detail::beside), and the context of one.
+  std::uint32_t id_beside(int which) const noexcept {
+    return id_ | static_cast<std::uint32_t>(which + 1) << communicator_id_bits;
+  }
+  std::uint32_t announcements_context() const noexcept { return 2 * id_beside(detail::beside_announcements); }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
   // Only while no operation waits under it.
   void set_timeout(std::chrono::milliseconds timeout) noexcept {
@@ -157,7 +162,7 @@ class communicator_state final : public p2p::context_owner {
 
   // The ranks whose link has failed here, and those that other members have told of or agreed on; ascending.
   std::vector<int> failed_ranks() const;
-  // The same as ranks of the world; empty also when memory has run out.
+  // The same as ranks of the world.
   std::vector<int> failed_members() const noexcept;
   // Ignores ranks of the world that are no members.
   void add_failed(std::span<const int> world_ranks) noexcept;
@@ -246,8 +251,6 @@ class communicator_state final : public p2p::context_owner {
   topology where_;
   std::chrono::milliseconds timeout_;
   std::atomic<int> references_{0};
-  // Memory of the handler `goodbye`.
-  const std::shared_ptr<core::reserved_block> goodbye_block_ = std::make_shared<core::reserved_block>();
   // Held while the last one goes on another thread, and while the runtime ends: world_ and loop_ stay.
   std::mutex ending_;
   const std::uint64_t serial_;

@@ -114,8 +114,6 @@ class world final : public p2p::router {
 
   // Called when the last communicator has gone, from the loop.
   std::function<void(world&)> on_idle;
-  // For whoever on_idle tells.
-  const std::shared_ptr<core::reserved_block> idle_block = std::make_shared<core::reserved_block>();
   core::time_point leave_by{};  // of one that is being left
   bool failing = false;         // it is cut, when it has had the time to say why
   bool flushed = false;

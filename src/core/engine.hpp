@@ -32,9 +32,7 @@ class completion : public base::list_hook<ready_tag>, public base::list_hook<wai
   completion(const completion&) = delete;
   completion& operator=(const completion&) = delete;
 
-  // The failure stands even where there is no memory for its text.
-  void set_failure(errc code, std::string&& text) noexcept;
-  void set_failure(errc code, const std::string& text) noexcept;
+  void set_failure(errc code, std::string text) noexcept;
   errc failure() const noexcept { return failure_; }
   std::string take_text() noexcept;
 

@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <tutti/detail/asio_await.hpp>
 #include <tutti/error.hpp>
 #include <utility>
@@ -438,14 +437,7 @@ void loop::park() {
     schedule();
     return;
   }
-  try {
-    watch_and_set_alarm();
-  } catch (const std::bad_alloc&) {
-    // Nothing to be woken by: it stays up, and tries again at the end of the next turn.
-    engine_.disarm();
-    schedule();
-    return;
-  }
+  watch_and_set_alarm();
   ++counters_.parks;
   stall_watch_.pause();
   if (recorder_ != nullptr) recorder_->fell_asleep();

@@ -104,7 +104,6 @@ class loop {
   // Computation on the loop thread, seen while the loop is awake or in coroutines that Asio's handlers
   // resume. What a handler of the user's own computes while the loop sleeps is not seen.
   const stall_counters& stalls() const noexcept { return stall_watch_.counters(); }
-  stall_watch& stall_watcher() noexcept { return stall_watch_; }
 
  private:
   struct turn_handler;

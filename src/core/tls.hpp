@@ -58,7 +58,7 @@ class tls_context : public std::enable_shared_from_this<tls_context> {
   tls_context(const tls_context&) = delete;
   tls_context& operator=(const tls_context&) = delete;
   virtual ~tls_context() = default;
-  // Over a connected socket, which outlives the session. Throws std::bad_alloc.
+  // Over a connected socket, which outlives the session.
   virtual std::unique_ptr<tls_session> open(int fd, tls_session::side s) const = 0;
 };
 

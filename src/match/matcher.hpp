@@ -64,7 +64,7 @@ class matcher {
 
   // Makes the queues of a context whose sources are 0 to size - 1; messages kept for it before come in, in
   // order of arrival. The context is not open yet, or this aborts. O(size + messages kept outside all
-  // contexts). std::bad_alloc leaves everything as it was.
+  // contexts).
   void open_context(std::uint32_t context, int size);
   // The context is open and was emptied by take_posted and take_unexpected, or this aborts. Messages that
   // come later are kept as for a context that is not open yet: take_unexpected finds them, and so does
@@ -88,6 +88,9 @@ class matcher {
   // The message that post() would take for such a receive, left in its place; nullptr also when the context
   // is not open. Cost as post().
   unexpected_message* find(const envelope& wanted) noexcept;
+  // The oldest message from `source` that is kept for a context that is not open; nullptr: there is none. O(messages
+  // kept outside all contexts).
+  const unexpected_message* find_outside(std::uint32_t context, std::int32_t source) const noexcept;
 
   // A message that was given to a receive and has not been delivered comes back; `m.arrival` is what that
   // receive had in its `arrival`. Takes out the receive that gets it now, the one posted first among those

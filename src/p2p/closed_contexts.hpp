@@ -22,7 +22,6 @@ class closed_contexts {
     return above != ranges_.begin() && std::prev(above)->second >= key;
   }
 
-  // Throws std::bad_alloc, and then nothing has changed.
   void add(std::uint32_t context) {
     const std::uint64_t key = key_of(context);
     if (contains(context)) return;

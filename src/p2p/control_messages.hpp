@@ -69,7 +69,7 @@ transport::frame progress_frame(std::uint32_t context, std::uint32_t sequence,
 // so much more may be sent eagerly: nothing, of a frame that is only to be noticed.
 transport::frame credit_frame(std::uint64_t bytes) noexcept;
 
-// `ranks`: of the world. Without memory the ranks that failed are left out, or the text.
+// `ranks`: of the world.
 told_failure failure_of(const transport::frame& head, std::span<const std::byte> payload,
                         std::size_t ranks) noexcept;
 std::optional<collective_progress> progress_of(const transport::frame& head, std::size_t ranks) noexcept;

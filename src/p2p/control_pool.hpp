@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that belong to no send and no receive, each kept until its link has let go of it. Some are kept ahead
-// of need, so that they can leave when memory has run out.
+// Frames that belong to no send and no receive, each kept until its link has let go of it.
 #pragma once
 
 #include "transport/link.hpp"
@@ -13,11 +12,11 @@ namespace tutti::p2p {
 
 class control_pool {
  public:
-  control_pool();
+  control_pool() = default;
   control_pool(const control_pool&) = delete;
 
-  // With all of `payload`. False: there is no memory for it.
-  bool post(transport::link& to, const transport::frame& head, std::vector<std::byte> payload) noexcept;
+  // With all of `payload`.
+  void post(transport::link& to, const transport::frame& head, std::vector<std::byte> payload) noexcept;
   std::size_t in_use() const noexcept { return all_.size() - free_.size(); }
 
  private:
@@ -25,8 +24,6 @@ class control_pool {
     control_pool* owner = nullptr;
     std::vector<std::byte> payload_bytes;
   };
-  bool add_one() noexcept;
-
   std::vector<std::unique_ptr<control>> all_;
   std::vector<control*> free_;
 };

@@ -125,7 +125,7 @@ class endpoint final : public transport::inbound {
   endpoint& operator=(const endpoint&) = delete;
   ~endpoint();
 
-  void open_context(std::uint32_t context, context_owner& owner);
+  void open_context(std::uint32_t context, context_owner& owner) noexcept;
   void close_context(std::uint32_t context) noexcept;
   // It will not be opened here, although others count on it: as if it had been closed.
   void renounce_context(std::uint32_t context) noexcept;
@@ -230,7 +230,6 @@ class endpoint final : public transport::inbound {
     return peer_gone(peer) && peers_[static_cast<std::size_t>(peer)].why != errc::peer_left;
   }
   // Why there is no link to `peer` any more, of one that has gone.
-  errc reason_of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why; }
   const std::string& text_of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].text; }
   // Whether anything was sent to `peer`, or came from it.
   bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
@@ -290,7 +289,6 @@ class endpoint final : public transport::inbound {
   int gone_of_any(std::uint32_t context) noexcept;
   void drop_arriving(int peer) noexcept;
   void drop_unexpected(std::uint32_t context) noexcept;
-  void remember_closed(std::uint32_t context) noexcept;
   transport::outgoing* returned_of(int peer) noexcept;
 
   // receive_cancellation.cpp

@@ -4,14 +4,12 @@
 // Whoever ends one has its buffer back at once. A message loses its receive by that, but is not lost itself:
 // what has come of it is kept as if it had come before its receive, in its place among the others, and the
 // next receive that accepts it goes on from there.
-#include "base/text.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace tutti::p2p {
@@ -127,12 +125,10 @@ void endpoint::end_early(receive& r, errc code, const std::string& text, bool ke
   unexpected* const back = detach(r, keep, r.lost);
   if (r.lost) {
     r.set_failure(
-        errc::resources, base::error_text([&] {
-          return fmt::format(
-              "a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
-              "had begun to arrive, and there is no memory to keep it in",
-              r.result.bytes, routes_.describe(r.peer), r.result.tag, text);
-        }));
+        errc::resources,
+        fmt::format("a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
+                    "had begun to arrive, and there is no memory to keep it in",
+                    r.result.bytes, routes_.describe(r.peer), r.result.tag, text));
   } else if (!too_long) {
     r.set_failure(code, text);
   }
@@ -301,9 +297,8 @@ void endpoint::end_cancel(int peer, const frame& head) noexcept {
     wait_again(*r);
     return;
   }
-  end_early(*r, errc::cancelled, base::error_text([&] {
-    return fmt::format("{} took back the message while it was being received", routes_.describe(peer));
-  }),
+  end_early(*r, errc::cancelled,
+            fmt::format("{} took back the message while it was being received", routes_.describe(peer)),
             false);
 }
 

@@ -15,7 +15,7 @@
 namespace tutti::gpu {
 
 tutti::detail::part_ref device_part_of(const stream& after, std::shared_ptr<const void> in,
-                                         std::shared_ptr<const void> out) {
+                                       std::shared_ptr<const void> out) {
   return tutti::detail::part_ref(new detail::device_call(after.state(), std::move(in), std::move(out)));
 }
 
@@ -42,7 +42,14 @@ world_devices& world_devices::of(const communicator& c) {
 
 namespace {
 
-enum : int { for_chunks, for_heads, for_payload, for_notes, for_nccl, for_oneccl };
+enum : int {
+  for_chunks,
+  for_heads = tutti::detail::beside_announcements,
+  for_payload,
+  for_notes,
+  for_nccl,
+  for_oneccl
+};
 
 }  // namespace
 

@@ -149,6 +149,8 @@ communicator_failure failure_of(const communicator& c);
 // A communicator of the same ranks for the library's own messages, made without a word to the others. It fails with
 // `c`. `which`: 0 to 6; each once, the same on all ranks.
 communicator beside(const communicator& c, int which);
+// The one that announces messages of devices: a receive that ends in vain looks there for what it might have meant.
+inline constexpr int beside_announcements = 1;
 
 }  // namespace detail
 }  // namespace tutti

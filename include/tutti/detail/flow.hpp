@@ -30,9 +30,8 @@ inline flow& this_flow() noexcept {
   return instance;
 }
 
-// Puts `h` on the list of those that wait for the outermost call of this thread. False: there is no memory
-// for that, and it is to be resumed here, however deep.
-bool defer(flow& f, std::coroutine_handle<> h) noexcept;
+// Puts `h` on the list of those that wait for the outermost call of this thread.
+void defer(flow& f, std::coroutine_handle<> h) noexcept;
 
 inline void run_deferred(flow& f) {
   while (f.deferred != nullptr && !f.deferred->empty()) {
@@ -46,7 +45,7 @@ inline void run_deferred(flow& f) {
 // one. The caller must not touch anything that `h` may destroy after this call.
 inline void resume_bounded(std::coroutine_handle<> h) {
   flow& f = this_flow();
-  if (f.depth >= flow::depth_limit && defer(f, h)) return;
+  if (f.depth >= flow::depth_limit) return defer(f, h);
   const void* outer = std::exchange(f.starting, nullptr);
   ++f.depth;
   h.resume();
@@ -68,7 +67,10 @@ inline void destroy_frame(std::coroutine_handle<> h) noexcept {
 // finished already, and the parent goes on without having been suspended.
 inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   flow& f = this_flow();
-  if (f.depth >= flow::depth_limit && defer(f, h)) return false;
+  if (f.depth >= flow::depth_limit) {
+    defer(f, h);
+    return false;
+  }
   const void* outer = std::exchange(f.starting, promise);
   ++f.depth;
   h.resume();

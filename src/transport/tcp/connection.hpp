@@ -23,7 +23,7 @@ class connection final : public core::watcher {
   connection(const connection&) = delete;
   connection& operator=(const connection&) = delete;
 
-  // It stands. Throws errc::resources or std::bad_alloc, and then it is as before.
+  // It stands. Throws errc::resources, and then it is as before.
   void attach(base::unique_fd fd, std::unique_ptr<core::tls_session> tls, core::backend& backend);
   // Closes it; `abort`: what the kernel has not sent is thrown away, and the peer gets a reset.
   void shut(bool abort) noexcept;

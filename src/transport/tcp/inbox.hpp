@@ -31,7 +31,7 @@ class inbox {
   inbox(int peer, inbound& up, bool checksums = false) noexcept
       : peer_(peer), checksums_(checksums), up_(&up) {}
 
-  // Makes the staging buffer; before the first receive(). Throws std::bad_alloc.
+  // Makes the staging buffer; before the first receive().
   void open();
   // Reads about `budget` bytes and delivers what they complete.
   outcome receive(byte_stream& from, std::size_t budget) noexcept;

@@ -56,7 +56,7 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   void keep_declined(base::unique_fd connection) noexcept {
     if (at_ == phase::connecting) declined_ = std::move(connection);
   }
-  // Takes the memory that a connection needs, before the peer is told that it stands. Throws std::bad_alloc.
+  // Takes the memory that a connection needs, before the peer is told that it stands.
   void prepare() { main_.in.open(); }
   // The connection stands. Throws errc::resources, and then the link is as before.
   void attach(base::unique_fd connection, std::unique_ptr<core::tls_session> tls);
@@ -64,7 +64,7 @@ class tcp_link final : public link, public base::list_hook<active_tag> {
   void fail(errc why, std::string text) noexcept;
 
   // Further connections, which either side may make while the link is connected. Before the peer is told that
-  // it has one more: null, it may not; throws std::bad_alloc. Then attach it, or drop it.
+  // it has one more: null, it may not. Then attach it, or drop it.
   connection* expect_further();
   // `usable`: the peer has it already. Throws errc::resources.
   void attach_further(connection& c, base::unique_fd fd, std::unique_ptr<core::tls_session> tls, bool usable);

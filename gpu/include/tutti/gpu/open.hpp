@@ -55,7 +55,8 @@ struct open_options {
 //   wait for it: await it, or let the stream wait for the request (stream::wait).
 // - It completes when the device has done it. Memory given as a device_span must stay until then, also when the
 //   operation is ended early: the device may be in it. A device_buffer keeps its memory.
-// - Messages from memory of devices are received, and probed, by calls with a stream.
+// - Messages from memory of devices are received, and probed, by calls with a stream, and by no others: a receive of the
+//   wrong kind ends by its timeout, and its error says so.
 // - Errors: errc::device_failed, too; errc::not_supported where a forced backend cannot serve the call.
 // - with(algorithm) is of the host; the backend of collectives is chosen by open_options::backend. Messages are
 //   staged, by chunks, with tags and any_source as on the host.
