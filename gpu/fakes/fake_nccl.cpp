@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -580,34 +581,27 @@ TUTTI_EXPORT result ncclGroupStart() {
 }
 TUTTI_EXPORT result ncclGroupEnd() { return --group_depth == 0 ? end_group() : success; }
 TUTTI_EXPORT result ncclRedOpCreatePreMulSum(int* op, void* scalar, int type, int, communicator* c) {
-  double factor = 0;
-  const auto as = [&]<class T>(T value) {
+  std::optional<double> factor;
+  const auto as = [&]<class T>(int which, T value) {
+    if (type != which) return;
     std::memcpy(&value, scalar, sizeof value);
     factor = static_cast<double>(value);
   };
-  switch (type) {
-    case float32:
-      as(0.0F);
-      break;
-    case float64:
-      as(0.0);
-      break;
-    case int32:
-      as(std::int32_t{});
-      break;
-    case bfloat16: {
-      std::uint16_t bits = 0;
-      std::memcpy(&bits, scalar, sizeof bits);
-      factor = tutti::bfloat16::from_bits(bits);
-      break;
-    }
-    default:
-      return invalid_argument;
-  }
+  as(int8, std::int8_t{});
+  as(uint8, std::uint8_t{});
+  as(int32, std::int32_t{});
+  as(uint32, std::uint32_t{});
+  as(int64, std::int64_t{});
+  as(uint64, std::uint64_t{});
+  as(float16, tutti::float16{});
+  as(float32, float{});
+  as(float64, double{});
+  as(bfloat16, tutti::bfloat16{});
+  if (!factor) return invalid_argument;
   const std::lock_guard lock(lib().mutex);
   use(c);
   *op = 100 + static_cast<int>(c->operations.size());
-  c->operations[*op] = {factor};
+  c->operations[*op] = {*factor};
   return success;
 }
 TUTTI_EXPORT result ncclRedOpDestroy(int, communicator* c) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operation state of a collective: from the operation to the coroutine that carries it out, and its end
 // on every path.
-#include "base/text.hpp"
 #include "coll/choice.hpp"
 #include "coll/execution.hpp"
 #include "coll/segment_publish.hpp"
@@ -54,11 +53,10 @@ class collective_operation_state final : public core::completion, public comm::r
     on_expire = [](core::completion& a) noexcept {
       auto& self = *static_cast<collective_operation_state*>(a.user);
       comm::report_hang(self.comm_.of_world());
-      self.comm_.explain_and_fail(self.sequence_, errc::timed_out, base::error_text([&self] {
-                                    return fmt::format("{} on {}: {} on {}", self.describe(),
-                                                       self.comm_.name(), timeout_text(self.comm_),
-                                                       self.comm_.describe(self.comm_.rank()));
-                                  }));
+      self.comm_.explain_and_fail(
+          self.sequence_, errc::timed_out,
+          fmt::format("{} on {}: {} on {}", self.describe(), self.comm_.name(), timeout_text(self.comm_),
+                      self.comm_.describe(self.comm_.rank())));
     };
   }
 
@@ -113,7 +111,7 @@ class collective_operation_state final : public core::completion, public comm::r
       std::string text = take_text();
       // A failure found first by this rank fails the collective on all ranks.
       if (!comm_.ends(sequence_)) {
-        text = base::error_text([&] { return fmt::format("{} on {}: {}", describe(), comm_.name(), text); });
+        text = fmt::format("{} on {}: {}", describe(), comm_.name(), text);
         comm_.fail(why, text, true, p2p::extent::one, comm_.first_open(sequence_));
       }
       state.fail(why, std::move(text));
@@ -234,11 +232,10 @@ bool start_collective(operation_state& state) {
 void stop_collective(operation_state& state, errc why, const std::string& text) noexcept {
   auto& m = *static_cast<collective_operation_state*>(state.running());
   if (m.ended()) return;
-  std::string failure_text = base::error_text([&] {
-    return fmt::format("{} on {} was {} on {}{}{}", m.describe(), m.comm().name(),
-                       why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()),
-                       text == "cancelled" ? "" : ": ", text == "cancelled" ? "" : text);
-  });
+  std::string failure_text =
+      fmt::format("{} on {} was {} on {}{}{}", m.describe(), m.comm().name(),
+                  why == errc::cancelled ? "cancelled" : "ended", m.comm().describe(m.comm().rank()),
+                  text == "cancelled" ? "" : ": ", text == "cancelled" ? "" : text);
   if (why == errc::timed_out) {
     m.comm().explain_and_fail(m.sequence(), why, std::move(failure_text));
   } else {
@@ -249,10 +246,8 @@ void stop_collective(operation_state& state, errc why, const std::string& text) 
 void abandon_collective(operation_state&, void* which) noexcept {
   auto* m = static_cast<collective_operation_state*>(which);
   const bool complete = m->ended() && m->failure() == errc::success;
-  const std::string text = base::error_text([m] {
-    return fmt::format("{} on {} was dropped before its end on {}", m->describe(), m->comm().name(),
-                       m->comm().describe(m->comm().rank()));
-  });
+  const std::string text = fmt::format("{} on {} was dropped before its end on {}", m->describe(),
+                                       m->comm().name(), m->comm().describe(m->comm().rank()));
   communicator_state& c = m->comm();
   if (!c.detached()) c.recorder().end(m->record, flight::state::cancelled);
   const std::uint32_t sequence = m->sequence(), first = c.first_open(sequence);

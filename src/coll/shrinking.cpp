@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The operation state of shrink: from the operation to the agreement on who goes on, and to their new
 // communicator.
-#include "base/text.hpp"
 #include "comm/agreement.hpp"
 #include "comm/world.hpp"
 #include "ops/arguments.hpp"
@@ -62,22 +61,14 @@ class shrink_operation_state final : public core::completion, public comm::agree
     operation_state& state = operation_;
     comm_.recorder().end(record_, state_of(failure()));
     if (failure() == errc::success) {
-      try {
-        comm_.add_failed(failed_);
-        // The new communicator takes the place of the old one: it has the same parent.
-        communicator_state& made =
-            comm_.of_world().make_communicator(id_, comm_.parent() == comm_.id() ? id_ : comm_.parent(),
-                                               shrunk_name(comm_.name(), id_), members_);
-        state.set_made(detail::communicator_ref(&made));
-      } catch (const std::exception& e) {
-        set_failure(errc::resources, base::error_text([&e] { return std::string(e.what()); }));
-        tell_not_made();
-      }
+      comm_.add_failed(failed_);
+      // Made from what the old one was made from: it takes its place.
+      communicator_state& made = comm_.of_world().make_communicator(
+          id_, comm_.parent() == comm_.id() ? id_ : comm_.parent(), shrunk_name(comm_.name(), id_), members_);
+      state.set_made(detail::communicator_ref(&made));
+    } else {
+      state.fail(failure(), fmt::format("{}: {}", title(comm_, state.what()), take_text()));
     }
-    if (failure() != errc::success)
-      state.fail(failure(), base::error_text([&] {
-                   return fmt::format("{}: {}", title(comm_, state.what()), take_text());
-                 }));
     state.set_running(nullptr);
     this->~shrink_operation_state();
   }
@@ -85,13 +76,13 @@ class shrink_operation_state final : public core::completion, public comm::agree
   void drop() noexcept {
     comm_.recorder().end(record_, flight::state::cancelled);
     if (waits_) {
-      comm_.of_world().survivors().abandon(*this, base::error_text([this] {
-        return fmt::format("shrink on {} was dropped before its end on {}", comm_.name(),
-                           comm_.describe(comm_.rank()));
-      }));
+      comm_.of_world().survivors().abandon(*this, fmt::format("shrink on {} was dropped before its end on {}",
+                                                              comm_.name(), comm_.describe(comm_.rank())));
       comm_.engine().end_wait();
     } else if (failure() == errc::success) {
-      tell_not_made();
+      const std::string text =
+          fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank()));
+      comm_.of_world().survivors().decline(id_, members_, text);
     }
   }
 
@@ -100,12 +91,6 @@ class shrink_operation_state final : public core::completion, public comm::agree
     waits_ = false;
     comm_.engine().end_wait();
     comm_.engine().complete(*this);
-  }
-  void tell_not_made() noexcept {
-    const std::string text = base::error_text([this] {
-      return fmt::format("{} did not take up what shrink gave it", comm_.describe(comm_.rank()));
-    });
-    comm_.of_world().survivors().decline(id_, members_, text);
   }
 
   operation_state& operation_;
@@ -130,11 +115,7 @@ bool start_shrink(operation_state& state) {
   }
   auto* const running = new (state.running_storage()) shrink_operation_state(state, c);
   state.set_running(running);
-  try {
-    c.of_world().survivors().join(c, *running, state.has_deadline());
-  } catch (const std::exception& e) {
-    running->refused(errc::resources, base::error_text([&e] { return std::string(e.what()); }));
-  }
+  c.of_world().survivors().join(c, *running, state.has_deadline());
   return false;
 }
 
@@ -142,10 +123,9 @@ void stop_shrink(operation_state& state, errc why, const std::string& text) noex
   communicator_state& c = *state.what().comm;
   auto& m = *static_cast<shrink_operation_state*>(state.running());
   c.of_world().survivors().give_up(
-      m, why, base::error_text([&] {
-        return fmt::format("shrink was {} on {}{}", why == errc::cancelled ? "cancelled" : "ended",
-                           c.describe(c.rank()), text == "cancelled" ? "" : ": " + text);
-      }));
+      m, why,
+      fmt::format("shrink was {} on {}{}", why == errc::cancelled ? "cancelled" : "ended",
+                  c.describe(c.rank()), text == "cancelled" ? "" : ": " + text));
 }
 
 void abandon_shrink(operation_state& state, void* which) noexcept {

@@ -2,14 +2,12 @@
 #include "comm/agreement.hpp"
 
 #include "base/little_endian.hpp"
-#include "base/text.hpp"
 #include "comm/world.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 namespace tutti::comm {
 namespace {
@@ -77,7 +75,7 @@ struct agreement::round {
   static void decide(void* self) noexcept {
     auto& r = *static_cast<round*>(self);
     r.doubts_over = true;
-    r.of.guarded([&r] { r.of.advance(r); });
+    r.of.advance(r);
   }
 
   agreement& of;
@@ -100,13 +98,12 @@ struct agreement::round {
   bool leaving = false;  // it stops waiting, for this reason
   errc why = errc::success;
   std::string text;
-  bytes outcome;      // as it is told to others; empty: none yet
-  bool lost = false;  // there was no memory to go on with it
+  bytes outcome;  // as it is told to others; empty: none yet
   core::timer timer;
   core::timer doubts;
   bool doubts_over = false;
 
-  bool open() const noexcept { return outcome.empty() && !lost; }
+  bool open() const noexcept { return outcome.empty(); }
   bool called() const noexcept { return who != nullptr || abandoned; }
 };
 
@@ -160,7 +157,6 @@ bool agreement::gathers(const round& r) const noexcept {
 
 void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   round& r = at(c.message_context(), c.next_round());
-  if (r.lost) throw std::bad_alloc();
   r.members = c.members();
   r.title = fmt::format("shrink on {}", c.name());
   r.timeout_text = fmt::format("timed out after {} s", std::chrono::duration<double>(c.timeout()).count());
@@ -171,38 +167,10 @@ void agreement::join(communicator_state& c, caller& who, bool has_deadline) {
   cause.insert(cause.end(), reason.begin(), reason.end());
   r.cause = std::move(cause);
   r.who = &who;
-  guarded([&] {
-    if (!r.open()) return tell_caller(r);
-    core::engine& engine = world_.loop().engine();
-    if (!has_deadline) engine.timers().arm(r.timer, engine.platform().now() + c.timeout());
-    advance(r);
-  });
-}
-
-template <class F>
-void agreement::guarded(const F& f) noexcept {
-  try {
-    f();
-  } catch (const std::bad_alloc&) {
-    out_of_memory();
-  }
-}
-
-// This rank cannot repeat to others what it told some: make sure that no member waits for it any longer.
-void agreement::out_of_memory() noexcept {
-  for (const auto& [k, r] : rounds_) {
-    if (!r->open() && !r->called()) continue;
-    r->lost = true;
-    r->timer.cancel();
-    r->doubts.cancel();
-    r->abandoned = false;
-    if (caller* const who = std::exchange(r->who, nullptr))
-      who->refused(errc::resources, base::error_text([] {
-                     return std::string("out of memory while agreeing on who is left");
-                   }));
-  }
-  for (int peer = 0; peer < world_.info().size; ++peer)
-    if (peer != world_.info().rank) world_.endpoint().lose(peer, "agreeing on who is left");
+  if (!r.open()) return tell_caller(r);
+  core::engine& engine = world_.loop().engine();
+  if (!has_deadline) engine.timers().arm(r.timer, engine.platform().now() + c.timeout());
+  advance(r);
 }
 
 // Called when a member has gone or joined.
@@ -315,7 +283,7 @@ void agreement::tell_caller(round& r) {
   r.timer.cancel();
   if (static_cast<word>(r.outcome[0]) == word::refused) {
     if (caller* const who = std::exchange(r.who, nullptr))
-      who->refused(reason_in(r.outcome), base::error_text([&r] { return text_in(r.outcome); }));
+      who->refused(reason_in(r.outcome), text_in(r.outcome));
     return;
   }
   const auto id = get<std::uint32_t>(r.outcome.data() + settled_id_at);
@@ -339,18 +307,17 @@ void agreement::tell_caller(round& r) {
   if (here) return who->settled(id, std::move(members), std::move(dead));
   if (communicator_state* const c = world_.find(r.name.first)) c->add_failed(dead);
   who->refused(
-      errc::peer_failed, base::error_text([this] {
-        return fmt::format(
-            "the others go on without {}, which is this rank: the connection between it and one of them is "
-            "broken",
-            world_.describe(world_.info().rank));
-      }));
+      errc::peer_failed,
+      fmt::format(
+          "the others go on without {}, which is this rank: the connection between it and one of them is "
+          "broken",
+          world_.describe(world_.info().rank)));
 }
 
 // ---- giving up ----
 
 void agreement::give_up(caller& who, errc why, const std::string& text) noexcept {
-  if (round* const r = round_of(who)) guarded([&] { leave_round(*r, why, text); });
+  if (round* const r = round_of(who)) leave_round(*r, why, text);
 }
 
 void agreement::abandon(caller& who, const std::string& text) noexcept {
@@ -358,7 +325,7 @@ void agreement::abandon(caller& who, const std::string& text) noexcept {
   if (r == nullptr) return;
   r->who = nullptr;
   r->abandoned = true;
-  guarded([&] { leave_round(*r, errc::cancelled, text); });
+  leave_round(*r, errc::cancelled, text);
 }
 
 void agreement::decline(std::uint32_t id, const std::vector<int>& members, const std::string& text) noexcept {
@@ -385,15 +352,13 @@ void agreement::leave_round(round& r, errc why, const std::string& text) {
 void agreement::expire(void* self) noexcept {
   auto& r = *static_cast<round*>(self);
   agreement& a = r.of;
-  a.guarded([&] {
-    if (!r.leaving)
-      return a.leave_round(r, errc::timed_out,
-                           fmt::format("{} on {}", r.timeout_text, a.world_.describe(a.world_.info().rank)));
-    if (r.gatherer >= 0)
-      r.text += fmt::format("; {}, which gathers the answers, does not say anything: {}",
-                            a.world_.describe(r.gatherer), why_silent);
-    a.settle(r, bytes());
-  });
+  if (!r.leaving)
+    return a.leave_round(r, errc::timed_out,
+                         fmt::format("{} on {}", r.timeout_text, a.world_.describe(a.world_.info().rank)));
+  if (r.gatherer >= 0)
+    r.text += fmt::format("; {}, which gathers the answers, does not say anything: {}",
+                          a.world_.describe(r.gatherer), why_silent);
+  a.settle(r, bytes());
 }
 
 // Names the members that kept a round open, as far as this rank can know.
@@ -430,11 +395,6 @@ void agreement::mark_waited_for(std::vector<p2p::waits>& by_peer) const noexcept
 
 void agreement::received(int peer, std::uint32_t context, std::uint32_t number,
                          std::span<const std::byte> payload) noexcept {
-  guarded([&] { handle(peer, context, number, payload); });
-}
-
-void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
-                       std::span<const std::byte> payload) {
   if (payload.empty()) return;
   const auto what = static_cast<word>(payload[0]);
   if (what == word::obituary) {
@@ -451,7 +411,6 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
     return;
   }
   round& r = at(context, number);
-  if (r.lost) return;
   const auto answer = [&] { world_.endpoint().agree(context, peer, number, r.outcome); };
   const std::size_t n = !r.members.empty() ? r.members.size() : c != nullptr ? c->members().size() : 0;
   switch (what) {
@@ -513,14 +472,12 @@ void agreement::handle(int peer, std::uint32_t context, std::uint32_t number,
 }
 
 void agreement::peer_closed(int peer) noexcept {
-  guarded([&] {
-    for (const auto& [k, r] : rounds_) {
-      r->joined.erase(peer);
-      r->asked.erase(peer);
-      advance(*r);
-    }
-    if (world_.endpoint().peer_failed(peer)) spread(peer);
-  });
+  for (const auto& [k, r] : rounds_) {
+    r->joined.erase(peer);
+    r->asked.erase(peer);
+    advance(*r);
+  }
+  if (world_.endpoint().peer_failed(peer)) spread(peer);
 }
 
 // Ranks without a connection to the dead one would not hear of its death. They check for themselves.
@@ -544,10 +501,8 @@ void agreement::stay_out(std::uint32_t context) noexcept {
       ++at_round;
       continue;
     }
-    guarded([&] {
-      for (const auto& [peer, gone] : r.joined) send(r, peer, word::absent);
-      for (const int peer : r.asked) send(r, peer, word::absent);
-    });
+    for (const auto& [peer, gone] : r.joined) send(r, peer, word::absent);
+    for (const int peer : r.asked) send(r, peer, word::absent);
     at_round = rounds_.erase(at_round);
   }
 }
@@ -555,7 +510,7 @@ void agreement::stay_out(std::uint32_t context) noexcept {
 void agreement::end() noexcept {
   for (const auto& [k, r] : rounds_)
     if (caller* const who = std::exchange(r->who, nullptr))
-      who->refused(errc::shut_down, base::error_text([] { return std::string("the runtime has ended"); }));
+      who->refused(errc::shut_down, "the runtime has ended");
   rounds_.clear();
   settled_order_.clear();
 }

@@ -86,10 +86,6 @@ class agreement {
   void settle(round& r, bytes outcome);
   void tell_caller(round& r);
   void leave_round(round& r, errc why, const std::string& text);
-  void handle(int peer, std::uint32_t context, std::uint32_t round, std::span<const std::byte> payload);
-  template <class F>
-  void guarded(const F& f) noexcept;
-  void out_of_memory() noexcept;
   void stay_out(std::uint32_t context) noexcept;
   bool has_gone(const round& r, int member) const noexcept;
   bool gathers(const round& r) const noexcept;

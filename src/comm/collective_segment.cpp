@@ -3,7 +3,6 @@
 
 #include "base/relax.hpp"
 #include "base/shared_memory.hpp"
-#include "base/text.hpp"
 
 #include <bit>
 #include <cstring>
@@ -219,7 +218,7 @@ void collective_segment::rank_gone(int rank, errc why, const std::string& text) 
   departure& known = departed_[static_cast<std::size_t>(rank)];
   if (known.why == errc::success) {
     known.why = why;
-    base::copy_error_text(known.text, text);
+    known.text = text;
   }
   loop_.wake();
 }

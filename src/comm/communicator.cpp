@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/text.hpp"
 #include "comm/communicator_state.hpp"
 
 #include <fmt/format.h>
@@ -22,8 +21,7 @@ void communicator::abort() {
                 fmt::format("abort on {}: called outside the communicator's loop thread; use "
                             "boost::asio::post on communicator::get_executor()",
                             name()));
-  const std::string why = base::error_text(
-      [this] { return fmt::format("{} was aborted by {}", name(), state_->describe(rank())); });
+  const std::string why = fmt::format("{} was aborted by {}", name(), state_->describe(rank()));
   state_->fail(errc::cancelled, why, true, p2p::extent::children);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "comm/communicator_state.hpp"
 
-#include "base/text.hpp"
 #include "comm/world.hpp"
 #include "flight/recorder.hpp"
 
@@ -102,18 +101,8 @@ communicator_state::communicator_state(world& w, std::uint32_t id, std::uint32_t
   if (transport::neighbours* const near = w.memory_of(members_))
     segment_ = std::make_unique<comm::collective_segment>(loop_, *near, members_, rank_);
   record_place_ = recorder_->open_communicator(id_, rank_, size(), name_);
-  try {
-    endpoint_->open_context(message_context(), *this);
-    try {
-      endpoint_->open_context(collective_context(), *this);
-    } catch (...) {
-      endpoint_->close_context(message_context());
-      throw;
-    }
-  } catch (...) {
-    recorder_->close_communicator(record_place_);
-    throw;
-  }
+  endpoint_->open_context(message_context(), *this);
+  endpoint_->open_context(collective_context(), *this);
   endpoint_->tell_early_failure(message_context(), *this);
 }
 
@@ -171,8 +160,8 @@ std::string communicator_state::mismatch_text(int peer, std::uint32_t sequence, 
 
 void communicator_state::mismatch(int peer, std::uint32_t sequence, const p2p::fingerprint& mine,
                                   const p2p::fingerprint& theirs) noexcept {
-  fail(errc::mismatch, base::error_text([&] { return mismatch_text(peer, sequence, mine, theirs); }), true,
-       p2p::extent::one, first_open(sequence));
+  fail(errc::mismatch, mismatch_text(peer, sequence, mine, theirs), true, p2p::extent::one,
+       first_open(sequence));
 }
 
 void communicator_state::add(running_collective& c) noexcept {
@@ -244,21 +233,15 @@ void communicator_state::explain_and_fail(std::uint32_t sequence, errc why, std:
   const auto is_asked = [this](int member) {
     return member != world_rank(rank_) && !endpoint_->peer_gone(member);
   };
-  try {
-    if (inquiry_) {
-      later_.reserve(later_.size() + 1);
-      later_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
-      return;
-    }
-    auto made = std::make_unique<inquiry>();
-    made->answers.resize(members_.size());
-    made->sequence = sequence;
-    made->why = why;
-    made->text = std::move(text);
-    inquiry_ = std::move(made);
-  } catch (const std::bad_alloc&) {
-    return fail(why, text, true);  // without asking
+  if (inquiry_) {
+    later_.push_back(inquiry{sequence, why, std::move(text), {}, 0});
+    return;
   }
+  inquiry_ = std::make_unique<inquiry>();
+  inquiry_->answers.resize(members_.size());
+  inquiry_->sequence = sequence;
+  inquiry_->why = why;
+  inquiry_->text = std::move(text);
   inquiry_->missing = static_cast<std::size_t>(std::count_if(members_.begin(), members_.end(), is_asked));
   if (inquiry_->missing == 0) return end_inquiry();
   engine().timers().arm(inquiry_timer_, engine().platform().now() + patience_with_answers);
@@ -280,8 +263,7 @@ void communicator_state::told(int peer, std::uint32_t sequence,
 void communicator_state::end_inquiry() noexcept {
   inquiry_timer_.cancel();
   const std::unique_ptr<inquiry> all = std::move(inquiry_);
-  if (is_running(all->sequence))
-    fail(all->why, base::error_text([&] { return all->text + "; " + findings(*all); }), true);
+  if (is_running(all->sequence)) fail(all->why, all->text + "; " + findings(*all), true);
   // The collective ended meanwhile. Another one that took too long may still wait for its end.
   while (!inquiry_ && !later_.empty()) {
     inquiry next = std::move(later_.front());
@@ -350,7 +332,7 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
   }
   if (!failed()) {
     failure_ = why;
-    base::copy_error_text(failure_text_, text);
+    failure_text_ = text;
     recorder_->communicator_failed(record_place_);
   }
   first_failed_ = first;
@@ -361,7 +343,7 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
     c = world_->find(2 * c->parent_);
     if (c == nullptr) continue;
     c->add_failed(known);
-    if (c->dead_member_.empty()) base::copy_error_text(c->dead_member_, text);
+    if (c->dead_member_.empty()) c->dead_member_ = text;
   }
   if (tell)
     for (int r = 0; r < size(); ++r)
@@ -431,18 +413,16 @@ void communicator_state::peer_closed(int peer, errc why, const std::string& text
   // After a failure only collectives remain for which the rank that failed it said that it needs nothing
   // more. Those that need something from `peer` end by that.
   if (why == errc::peer_left || failed()) return;
-  base::copy_error_text(dead_member_, text);
+  dead_member_ = text;
   // No collective can succeed without all members. Point to point between the others goes on.
   if (running_collective* c = running_.front())
-    fail(why, base::error_text([&] { return fmt::format("{} on {}: {}", c->describe(), name_, text); }), true,
-         p2p::extent::one, 0);
+    fail(why, fmt::format("{} on {}: {}", c->describe(), name_, text), true, p2p::extent::one, 0);
 }
 
 void communicator_state::closed_remotely(int peer) noexcept {
   const int rank = rank_of(peer);
   if (rank < 0) return;
-  if (segment_ != nullptr)
-    segment_->rank_gone(rank, errc::peer_left, base::error_text([&] { return closed_text(peer); }));
+  if (segment_ != nullptr) segment_->rank_gone(rank, errc::peer_left, closed_text(peer));
   endpoint_->closed_by(message_context(), peer);
   endpoint_->closed_by(collective_context(), peer);
 }
@@ -462,13 +442,9 @@ std::vector<int> communicator_state::failed_ranks() const {
 }
 
 std::vector<int> communicator_state::failed_members() const noexcept {
-  try {
-    std::vector<int> failed = failed_ranks();
-    for (int& r : failed) r = world_rank(r);
-    return failed;
-  } catch (const std::bad_alloc&) {
-    return {};
-  }
+  std::vector<int> failed = failed_ranks();
+  for (int& r : failed) r = world_rank(r);
+  return failed;
 }
 
 void communicator_state::add_failed(std::span<const int> world_ranks) noexcept {
@@ -582,7 +558,7 @@ void communicator_state::release_reference() noexcept {
     // (world::fail) before it closes it, so that the others hear of the failure first.
     const bool unwinds = std::uncaught_exceptions() > 0;
     if (world_ != nullptr && (unwinds || !loop_.on_this_thread())) {
-      boost::asio::post(loop_.executor(), core::reserved_handler<goodbye>(goodbye_block_, goodbye(*this)));
+      boost::asio::post(loop_.executor(), goodbye(*this));
       return;
     }
   }
@@ -617,8 +593,7 @@ void communicator_state::last_reference_gone() noexcept {
 
 void communicator_state::detach() noexcept {
   const bool failed_before = failed();
-  fail(errc::shut_down, base::error_text([] { return std::string("the runtime has ended"); }), false,
-       p2p::extent::one, 0);
+  fail(errc::shut_down, "the runtime has ended", false, p2p::extent::one, 0);
   world_->retire(std::move(segment_), failed_before);
   timer_.cancel();
   notice_timer_.cancel();

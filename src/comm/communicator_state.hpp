@@ -87,6 +87,11 @@ class communicator_state final : public p2p::context_owner {
   bool detached() const noexcept { return world_ == nullptr; }
   std::uint32_t message_context() const noexcept { return 2 * id_; }
   std::uint32_t collective_context() const noexcept { return 2 * id_ + 1; }
+  // Of a communicator of the same ranks for the library's own messages (detail::beside), and the context of one.
+  std::uint32_t id_beside(int which) const noexcept {
+    return id_ | static_cast<std::uint32_t>(which + 1) << communicator_id_bits;
+  }
+  std::uint32_t announcements_context() const noexcept { return 2 * id_beside(detail::beside_announcements); }
   std::chrono::milliseconds timeout() const noexcept { return timeout_; }
   // Call it only while no operation waits under it.
   void set_timeout(std::chrono::milliseconds timeout) noexcept {
@@ -251,8 +256,6 @@ class communicator_state final : public p2p::context_owner {
   topology where_;
   std::chrono::milliseconds timeout_;
   std::atomic<int> references_{0};
-  // Memory of the handler `goodbye`.
-  const std::shared_ptr<core::reserved_block> goodbye_block_ = std::make_shared<core::reserved_block>();
   // Held while the last handle goes on another thread, and while the runtime ends, so that world_ and loop_
   // stay valid.
   std::mutex ending_;

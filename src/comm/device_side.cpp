@@ -49,9 +49,8 @@ communicator_failure failure_of(const communicator& c) {
 
 communicator beside(const communicator& c, int which) {
   communicator_state& of = state_behind(c);
-  const std::uint32_t id = of.id() | static_cast<std::uint32_t>(which + 1) << comm::communicator_id_bits;
-  communicator_state& made =
-      of.of_world().make_communicator(id, of.id(), fmt::format("{} (devices)", of.name()), of.members());
+  communicator_state& made = of.of_world().make_communicator(
+      of.id_beside(which), of.id(), fmt::format("{} (devices)", of.name()), of.members());
   // An operation that uses it ends by its own communicator's timeout.
   made.set_timeout(2 * of.timeout());
   return communicator(communicator_ref(&made));

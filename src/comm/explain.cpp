@@ -58,29 +58,20 @@ std::string explain_world(std::uint64_t world, int size) {
 }
 
 void report_hang(world& w) noexcept {
-  try {
-    // Timeouts under simulated time do not interest a person.
-    if (&w.loop().engine().platform() != &core::platform::real()) return;
-    if (!base::log_enabled(base::log_level::warning)) return;
-    const flight::recordings* const node = w.loop().recorder_slot().node();
-    flight::report_turn& turn = node != nullptr ? node->reports() : of_process;
-    if (!turn.take(quiet_ns)) {
-      for (int i = 0; i < most_waits && turn.being_read(); ++i)
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      return;
-    }
-    std::string text;
-    try {
-      text = fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", w.info().rank,
-                         explain_world(w.info().id, w.info().size));
-    } catch (const std::exception&) {
-      // No memory for it: continue without.
-    }
-    turn.has_read();
-    [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text.data(), text.size());
-  } catch (const std::exception&) {
-    // No memory for the text.
+  // Under simulated time a timeout does not interest a person.
+  if (&w.loop().engine().platform() != &core::platform::real()) return;
+  if (!base::log_enabled(base::log_level::warning)) return;
+  const flight::recordings* const node = w.loop().recorder_slot().node();
+  flight::report_turn& turn = node != nullptr ? node->reports() : of_process;
+  if (!turn.take(quiet_ns)) {
+    for (int i = 0; i < most_waits && turn.being_read(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return;
   }
+  const std::string text = fmt::format("tutti[{}] warning: a timeout; who waits for whom:\n{}", w.info().rank,
+                                       explain_world(w.info().id, w.info().size));
+  turn.has_read();
+  [[maybe_unused]] const auto ignored = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
 }  // namespace tutti::comm

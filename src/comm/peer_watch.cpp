@@ -62,11 +62,7 @@ bool peer_watch::arm() noexcept {
 
 void peer_watch::fire(void* self) noexcept {
   auto& watch = *static_cast<peer_watch*>(self);
-  try {
-    watch.check_all();
-  } catch (const std::exception&) {
-    // Without memory there is no line this time.
-  }
+  watch.check_all();
   // A loop that spins longer than this does not call arm() in between.
   core::loop& loop = watch.world_.loop();
   if (loop.engine().waiting() || loop.spin().budget >= watch.period_)

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The public runtime, joining, and the ways to start a program.
 #include "base/log.hpp"
-#include "base/text.hpp"
 #include "bootstrap/environment.hpp"
 #include "bootstrap/rendezvous.hpp"
 #include "comm/runtime_state.hpp"
@@ -11,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include <cstdlib>
+#include <exception>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -19,10 +20,36 @@
 
 namespace tutti {
 
+namespace {
+
+// Memory for what the user decides the size of is refused with an error. Where there is none for anything else, an
+// exception meets a function that has none, and the process ends with this line. The others see it die.
+void say_that_memory_ran_out() {
+  static const std::terminate_handler before = std::set_terminate([] {
+    try {
+      if (const std::exception_ptr why = std::current_exception()) std::rethrow_exception(why);
+    } catch (const std::bad_alloc&) {
+      base::log_error(
+          "out of memory: this rank cannot go on, and its process ends; raise its limit (ulimit -v, "
+          "memory.max of its cgroup), or start fewer ranks on this host");
+    } catch (...) {
+    }
+    before();
+    std::abort();
+  });
+  static_cast<void>(before);
+}
+
+}  // namespace
+
 runtime::runtime()
     : own_(std::make_unique<boost::asio::io_context>(1)),
-      state_(std::make_unique<comm::runtime_state>(*own_)) {}
-runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {}
+      state_(std::make_unique<comm::runtime_state>(*own_)) {
+  say_that_memory_ran_out();
+}
+runtime::runtime(boost::asio::io_context& context) : state_(std::make_unique<comm::runtime_state>(context)) {
+  say_that_memory_ran_out();
+}
 runtime::~runtime() = default;
 
 boost::asio::io_context& runtime::context() noexcept { return state_->loop().context(); }
@@ -142,22 +169,16 @@ task<int> join_threads(runtime& rt, bootstrap::job job, const memory_store* shar
 // Tells the ranks that wait for a rank that will not come. Harmless after they have met.
 void call_off(boost::asio::io_context& context, const memory_store& shared, int rank,
               const std::exception_ptr& failure) noexcept {
-  const std::string why = base::error_text([&]() -> std::string {
-    try {
-      std::rethrow_exception(failure);
-    } catch (const std::exception& e) {
-      return fmt::format("rank {} has failed: {}", rank, e.what());
-    } catch (...) {
-      return fmt::format("rank {} has failed", rank);
-    }
-  });
+  std::string why = fmt::format("rank {} has failed", rank);
   try {
-    memory_store through(context.get_executor(), shared);
-    core::running_task telling;  // a store in memory keeps nobody waiting
-    telling.start(bootstrap::call_off(through, why), [](void*, std::exception_ptr) noexcept {}, nullptr);
-  } catch (const std::bad_alloc&) {
-    // They then wait until their timeout.
+    std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    why += fmt::format(": {}", e.what());
+  } catch (...) {
   }
+  memory_store through(context.get_executor(), shared);
+  core::running_task telling;  // a store in memory keeps nobody waiting
+  telling.start(bootstrap::call_off(through, why), [](void*, std::exception_ptr) noexcept {}, nullptr);
 }
 
 }  // namespace

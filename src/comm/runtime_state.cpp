@@ -2,7 +2,6 @@
 #include "comm/runtime_state.hpp"
 
 #include "base/log.hpp"
-#include "base/text.hpp"
 #include "bootstrap/elastic_rendezvous.hpp"
 #include "bootstrap/elastic_store.hpp"
 #include "bootstrap/file_rendezvous.hpp"
@@ -20,7 +19,6 @@
 #include <algorithm>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/post.hpp>
-#include <new>
 #include <tutti/as_result.hpp>
 #include <tutti/detail/token_face.hpp>
 
@@ -31,13 +29,6 @@ namespace {
 constexpr auto linger = std::chrono::seconds(5);
 // How long a rank that has failed tries to say why.
 constexpr auto farewell = std::chrono::seconds(1);
-// Between attempts to leave, while there is no memory for it.
-constexpr auto shortage_pause = std::chrono::milliseconds(1);
-
-template <class F>
-void post_reserved(core::loop& loop, const std::shared_ptr<core::reserved_block>& block, F f) {
-  boost::asio::post(loop.context(), core::reserved_handler<F>(block, std::move(f)));
-}
 
 using transports = std::vector<std::unique_ptr<transport::transport>>;
 
@@ -211,38 +202,21 @@ communicator runtime_state::enter(core::world_info info, transports ways,
     ++leaving_;
     idle.leave_by = loop_.engine().platform().now() + linger;
     // Called from the loop, not from inside the code that dropped the last handle.
-    post_reserved(loop_, idle.idle_block, [this, &idle] { begin_to_leave(idle); });
+    boost::asio::post(loop_.context(), [this, &idle] { tasks_.start(leave(&idle)); });
   };
   worlds_.push_back(std::move(joined));
   return communicator(detail::communicator_ref(&w->world_communicator()));
 }
 
-void runtime_state::begin_to_leave(world& w) noexcept {
-  try {
-    tasks_.start(leave(&w));
-  } catch (const std::bad_alloc&) {
-    // Messages of this rank may still be on their way: it waits for memory to leave in order.
-    if (loop_.engine().platform().now() >= w.leave_by) return gone(&w);
-    post_reserved(loop_, w.idle_block, [this, &w] { begin_to_leave(w); });
-  }
-}
-
 task<> runtime_state::leave(world* w) {
-  const core::time_point deadline = w->leave_by;
   // Recorded before the first listener closes: a rank that finds it closed asks here (p2p::router::has_left).
   // A failed phase stays recorded as failed.
   if (worlds_.size() == 1 && !w->failing) loop_.recorder().ended(flight::phase::leaving, "");
-  for (bool again = true; again;) {
-    again = false;
-    try {
-      co_await w->leave(deadline);
-      if (epoch_server_ && worlds_.size() == 1) co_await epoch_server_->drain(linger);
-    } catch (const std::bad_alloc&) {
-      again = loop_.engine().platform().now() < deadline;
-    } catch (const std::exception& e) {
-      base::log_warning(base::error_text([&e] { return fmt::format("leaving the world: {}", e.what()); }));
-    }
-    if (again) co_await core::pause(loop_, shortage_pause);
+  try {
+    co_await w->leave(w->leave_by);
+    if (epoch_server_ && worlds_.size() == 1) co_await epoch_server_->drain(linger);
+  } catch (const std::exception& e) {
+    base::log_warning(fmt::format("leaving the world: {}", e.what()));
   }
   gone(w);
 }
@@ -262,32 +236,19 @@ void runtime_state::tell() noexcept {
   try {
     std::rethrow_exception(main_failure_);
   } catch (const std::exception& e) {
-    base::copy_error_text(failure_text, e.what());
+    failure_text = e.what();
   } catch (...) {
-    base::copy_error_text(failure_text, "an exception that is no std::exception");
+    failure_text = "an exception that is no std::exception";
   }
-  try {
-    loop_.recorder().ended(flight::phase::failed, failure_text);
-  } catch (const std::exception&) {
-    // There was no memory for a recorder: it had failed before it had one.
-  }
+  loop_.recorder().ended(flight::phase::failed, failure_text);
   for (const auto& w : worlds_) {
     w->failing = w->has_communicators();  // the others are already being left
     if (!w->failing) continue;
-    w->fail(base::error_text(
-        [&] { return fmt::format("{} failed: {}", w->describe(w->info().rank), failure_text); }));
+    w->fail(fmt::format("{} failed: {}", w->describe(w->info().rank), failure_text));
   }
 }
 
 // Peers that do not read in time see the connections hang up.
-void runtime_state::begin_to_cut() noexcept {
-  try {
-    tasks_.start(flush_and_cut());
-  } catch (const std::bad_alloc&) {
-    cut();
-  }
-}
-
 task<> runtime_state::flush_and_cut() {
   const core::time_point deadline = loop_.engine().platform().now() + farewell;
   for (;;) {
@@ -296,11 +257,7 @@ task<> runtime_state::flush_and_cut() {
     if (next == worlds_.end()) break;
     world& w = **next;
     w.flushed = true;
-    try {
-      co_await w.flush(deadline);
-    } catch (const std::bad_alloc&) {
-      // They then see the connections end, but not why.
-    }
+    co_await w.flush(deadline);
   }
   cut();
 }
@@ -334,11 +291,11 @@ void runtime_state::start(task<> main) {
       self.failing_ = true;
       ++self.leaving_;
       self.tell();
-      post_reserved(self.loop_, self.failure_block_, [&self] { self.begin_to_cut(); });
+      boost::asio::post(self.loop_.context(), [&self] { self.tasks_.start(self.flush_and_cut()); });
     }
     // The parameters of main, handles among them, are destroyed with its frame, which must not happen from
     // inside it.
-    post_reserved(self.loop_, self.end_block_, [&self] {
+    boost::asio::post(self.loop_.context(), [&self] {
       self.main_.stop();
       self.main_ended_ = true;
       self.check_end();

@@ -61,11 +61,9 @@ class runtime_state {
   const std::vector<std::unique_ptr<world>>& worlds() const noexcept { return worlds_; }
 
  private:
-  void begin_to_leave(world& w) noexcept;
   task<> leave(world* w);
   void gone(world* w) noexcept;
   void tell() noexcept;
-  void begin_to_cut() noexcept;
   task<> flush_and_cut();
   void cut() noexcept;
   void check_end() noexcept;
@@ -80,9 +78,6 @@ class runtime_state {
   std::optional<task<>> first_step_;  // main before it has started
   core::running_task main_;
   std::exception_ptr main_failure_;
-  // Memory for the handlers that the end of main posts, which must not fail.
-  const std::shared_ptr<core::reserved_block> end_block_ = std::make_shared<core::reserved_block>();
-  const std::shared_ptr<core::reserved_block> failure_block_ = std::make_shared<core::reserved_block>();
   int leaving_ = 0;
   bool running_ = false;
   bool main_ended_ = false;

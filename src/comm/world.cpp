@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
 #include <numeric>
 #include <utility>
 
@@ -110,13 +109,7 @@ transport::neighbours* world::memory_of(const std::vector<int>& members) const n
 
 void world::retire(std::unique_ptr<collective_segment> b, bool failed) noexcept {
   std::erase_if(retired_, [](const std::unique_ptr<collective_segment>& old) { return old->can_go(); });
-  if (b == nullptr) return;
-  try {
-    (failed ? failed_segments_ : retired_).push_back(std::move(b));
-  } catch (const std::bad_alloc&) {
-    // Others may still read it: its memory is never returned.
-    b->keep_part();
-  }
+  if (b != nullptr) (failed ? failed_segments_ : retired_).push_back(std::move(b));
 }
 
 std::string world::describe(int peer) const {
@@ -198,17 +191,13 @@ task<> world::leave(core::time_point deadline) {
 void world::fail(const std::string& text) noexcept {
   for_each([this](communicator_state& c) { c.add_failed({&info_.rank, 1}); });
   // If this rank did not survive the failure of others, the text names them, too.
-  try {
-    std::vector<bool> known(info_.peers.size());
-    for (const communicator_state* c : communicators_)
-      for (const int member : c->failed_members()) known[static_cast<std::size_t>(member)] = true;
-    std::vector<int> failed;
-    for (int r = 0; r < info_.size; ++r)
-      if (known[static_cast<std::size_t>(r)]) failed.push_back(r);
-    for_each([&failed](communicator_state& c) { c.add_failed(failed); });
-  } catch (const std::bad_alloc&) {
-    // There was no memory for such a text.
-  }
+  std::vector<bool> known(info_.peers.size());
+  for (const communicator_state* c : communicators_)
+    for (const int member : c->failed_members()) known[static_cast<std::size_t>(member)] = true;
+  std::vector<int> failed;
+  for (int r = 0; r < info_.size; ++r)
+    if (known[static_cast<std::size_t>(r)]) failed.push_back(r);
+  for_each([&failed](communicator_state& c) { c.add_failed(failed); });
   for_each([&text](communicator_state& c) { c.fail(errc::peer_failed, text, true); });
 }
 

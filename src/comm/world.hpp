@@ -113,8 +113,6 @@ class world final : public p2p::router {
 
   // Called from the loop when the last communicator has gone.
   std::function<void(world&)> on_idle;
-  // Memory for the handler that on_idle posts.
-  const std::shared_ptr<core::reserved_block> idle_block = std::make_shared<core::reserved_block>();
   core::time_point leave_by{};  // set while it is being left
   bool failing = false;         // it is cut once it has had the time to say why
   bool flushed = false;

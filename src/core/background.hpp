@@ -4,11 +4,12 @@
 #pragma once
 
 #include "base/log.hpp"
-#include "base/text.hpp"
 #include "core/running_task.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -30,9 +31,10 @@ class background_tasks {
     if (!failure) return;
     try {
       std::rethrow_exception(failure);
+    } catch (const std::bad_alloc&) {
+      std::terminate();
     } catch (const std::exception& e) {
-      base::log_error(
-          base::error_text([&e] { return std::string("a background task failed: ") + e.what(); }));
+      base::log_error(std::string("a background task failed: ") + e.what());
     } catch (...) {
       base::log_error("a background task failed");
     }

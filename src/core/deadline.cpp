@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "base/text.hpp"
 #include "core/loop.hpp"
 
 #include <fmt/format.h>
@@ -38,10 +37,8 @@ deadline::deadline(stop_scope& scope, std::chrono::steady_clock::time_point when
         if (!d.asked_)
           d.scope_.stop(errc::timed_out, "the deadline of with_deadline has passed");
         else
-          d.scope_.stop(errc::timed_out, base::error_text([&d] {
-                          return fmt::format("not done within {} (with_timeout)",
-                                             duration_in_text(*d.asked_));
-                        }));
+          d.scope_.stop(errc::timed_out,
+                        fmt::format("not done within {} (with_timeout)", duration_in_text(*d.asked_)));
       },
       this);
   loop.engine().timers().arm(*timer, when);

@@ -2,10 +2,8 @@
 #include "core/engine.hpp"
 
 #include "base/cycles.hpp"
-#include "base/text.hpp"
 
 #include <algorithm>
-#include <new>
 
 namespace tutti::core {
 namespace {
@@ -19,25 +17,12 @@ constexpr std::uint64_t cycles_that_do_not_matter = 80'000;  // less than age_of
 
 }  // namespace
 
-void completion::set_failure(errc code, std::string&& text) noexcept {
+void completion::set_failure(errc code, std::string text) noexcept {
   failure_ = code;
-  text_.reset();
-  try {
-    text_ = std::make_unique<std::string>(std::move(text));
-  } catch (const std::bad_alloc&) {
-  }
+  text_ = std::make_unique<std::string>(std::move(text));
 }
 
-void completion::set_failure(errc code, const std::string& text) noexcept {
-  std::string copy;
-  base::copy_error_text(copy, text);
-  set_failure(code, std::move(copy));
-}
-
-std::string completion::take_text() noexcept {
-  if (text_) return std::move(*text_);
-  return failure_ == errc::success ? "" : base::no_error_text;
-}
+std::string completion::take_text() noexcept { return text_ ? std::move(*text_) : std::string(); }
 
 void engine::remove(source& s) noexcept {
   std::erase(sources_, &s);

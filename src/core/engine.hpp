@@ -31,9 +31,7 @@ class completion : public base::list_hook<ready_tag>, public base::list_hook<wai
   completion(const completion&) = delete;
   completion& operator=(const completion&) = delete;
 
-  // Records a failure. The code is kept even if there is no memory for the text.
-  void set_failure(errc code, std::string&& text) noexcept;
-  void set_failure(errc code, const std::string& text) noexcept;
+  void set_failure(errc code, std::string text) noexcept;
   errc failure() const noexcept { return failure_; }
   std::string take_text() noexcept;
 

@@ -50,7 +50,7 @@ frame_lists* make_lists() {
 
 }  // namespace
 
-bool defer(flow& f, std::coroutine_handle<> h) noexcept {
+void defer(flow& f, std::coroutine_handle<> h) noexcept {
   // Made on first use, freed at the thread's exit.
   struct owner {
     flow& of;
@@ -61,12 +61,7 @@ bool defer(flow& f, std::coroutine_handle<> h) noexcept {
     static thread_local owner o{f, {}};
     f.deferred = &o.handles;
   }
-  try {
-    f.deferred->push_back(h);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
-  return true;
+  f.deferred->push_back(h);
 }
 
 void* allocate_frame(std::size_t bytes) {

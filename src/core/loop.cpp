@@ -21,7 +21,6 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
-#include <new>
 #include <tutti/detail/asio_await.hpp>
 #include <tutti/error.hpp>
 #include <utility>
@@ -440,14 +439,7 @@ void loop::park() {
     schedule();
     return;
   }
-  try {
-    watch_and_set_alarm();
-  } catch (const std::bad_alloc&) {
-    // Nothing can wake it: it stays awake, and tries again at the end of the next turn.
-    engine_.disarm();
-    schedule();
-    return;
-  }
+  watch_and_set_alarm();
   ++counters_.parks;
   stall_watch_.pause();
   if (recorder_ != nullptr) recorder_->fell_asleep();

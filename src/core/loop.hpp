@@ -105,7 +105,6 @@ class loop {
   // Computation on the loop thread. It is seen while the loop is awake, or in coroutines that Asio's handlers
   // resume. It is not seen in handlers of the user while the loop sleeps.
   const stall_counters& stalls() const noexcept { return stall_watch_.counters(); }
-  stall_watch& stall_watcher() noexcept { return stall_watch_; }
 
  private:
   struct turn_handler;

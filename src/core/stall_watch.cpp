@@ -3,7 +3,6 @@
 
 #include "base/env.hpp"
 #include "base/log.hpp"
-#include "base/text.hpp"
 
 #include <fmt/format.h>
 
@@ -42,15 +41,13 @@ void stall_watch::note(time_point from, time_point to, duration used, bool waiti
   counters_.longest = std::max(counters_.longest, stall);
   if (!waiting || warn_at_ == duration::zero() || stall < warn_at_) return;
   warn_at_ = 4 * stall;  // each line reports a worse stall than the last
-  base::log_warning(base::error_text([stall] {
-    return fmt::format(
-        "what a coroutine or handler computed on the loop thread kept it from communicating for {} ms while "
-        "operations "
-        "were waiting; co_await tutti::compute(...) moves such work to the compute pool "
-        "(TUTTI_STALL_WARNING_MS: from "
-        "how long on this is said, 0 for never)",
-        std::chrono::duration_cast<std::chrono::milliseconds>(stall).count());
-  }));
+  base::log_warning(fmt::format(
+      "what a coroutine or handler computed on the loop thread kept it from communicating for {} ms while "
+      "operations "
+      "were waiting; co_await tutti::compute(...) moves such work to the compute pool "
+      "(TUTTI_STALL_WARNING_MS: from "
+      "how long on this is said, 0 for never)",
+      std::chrono::duration_cast<std::chrono::milliseconds>(stall).count()));
 }
 
 }  // namespace tutti::core

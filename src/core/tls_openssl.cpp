@@ -191,12 +191,7 @@ struct tls_bio {
   }
   static int write(BIO* bio, const char* from, std::size_t bytes, std::size_t* taken) noexcept {
     auto& s = *static_cast<openssl_session*>(::BIO_get_data(bio));
-    try {
-      s.out_.insert(s.out_.end(), from, from + bytes);
-    } catch (const std::bad_alloc&) {
-      s.socket_error_ = ENOMEM;
-      return 0;
-    }
+    s.out_.insert(s.out_.end(), from, from + bytes);
     *taken = bytes;
     return 1;
   }
@@ -308,12 +303,7 @@ ssize_t openssl_session::read_some(void* into, std::size_t bytes) noexcept {
   }
   // The end without TLS's own farewell: frames have one that says more.
   if (ended_) return 0;
-  if (socket_error_ == 0) {
-    try {
-      note_complaint();
-    } catch (const std::bad_alloc&) {
-    }
-  }
+  if (socket_error_ == 0) note_complaint();
   errno = socket_error_ != 0 ? socket_error_ : EBADMSG;
   return -1;
 }

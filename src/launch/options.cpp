@@ -151,53 +151,46 @@ void check_restarts(options& o, bool policy_given, bool number_given) {
   if (!number_given && restarts) o.max_restarts = usual_restarts;
 }
 
-}  // namespace
-
-options parse_options(int argc, const char* const* argv) {
-  options o;
+// Options as they are written.
+struct written {
   std::string master;
+  std::string policy = "stop";
+  std::string tag = "auto";
   double timeout_seconds = 0;
   double explain_seconds = 0;
   double grace_seconds = 5;
   double join_seconds = 600;
   double silence_seconds = 10;
-  const std::map<std::string, failure_policy> policies = {{"stop", failure_policy::stop},
-                                                          {"continue", failure_policy::go_on},
-                                                          {"restart", failure_policy::restart_rank},
-                                                          {"restart-all", failure_policy::restart_all}};
-  const std::map<std::string, tag_policy> tags = {
-      {"auto", tag_policy::automatic}, {"always", tag_policy::always}, {"never", tag_policy::never}};
-  std::string policy = "stop";
-  std::string tag = "auto";
+};
 
-  CLI::App app(
-      "Starts N copies of a program, the ranks of one tutti job, and looks after them until all have ended.",
-      "tutti-run");
-  app.formatter(std::make_shared<help_format>());
-  app.footer(examples);
-  app.prefix_command();  // what follows the program's name belongs to the program
+const std::map<std::string, failure_policy> policies = {{"stop", failure_policy::stop},
+                                                        {"continue", failure_policy::go_on},
+                                                        {"restart", failure_policy::restart_rank},
+                                                        {"restart-all", failure_policy::restart_all}};
+const std::map<std::string, tag_policy> tags = {
+    {"auto", tag_policy::automatic}, {"always", tag_policy::always}, {"never", tag_policy::never}};
+
+void add_options(CLI::App& app, options& o, written& g) {
   add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
   app.add_option_function<std::string>(
          "--nnodes", [&o](const std::string& given) { parse_nodes(given, "--nnodes " + given, o); },
          "nodes of the job; tutti-run is started once on each. MIN:MAX: nodes may come and go")
       ->type_name("NODES");
-  const CLI::Option* node_rank =
-      add_number(app, "--node-rank", o.node_rank,
-                 "this node, 0 to NODES-1; with MIN:MAX only node 0 needs to say so")
-          ->type_name("R");
-  app.add_option("--master", master, "where the nodes meet: an address of node 0 and a free port there")
+  add_number(app, "--node-rank", o.node_rank,
+             "this node, 0 to NODES-1; with MIN:MAX only node 0 needs to say so")
+      ->type_name("R");
+  app.add_option("--master", g.master, "where the nodes meet: an address of node 0 and a free port there")
       ->type_name("HOST:PORT");
   app.add_option(
-         "--on-failure", policy,
+         "--on-failure", g.policy,
          "what a failing rank does to the others: stop (the default); continue; restart: it alone is started "
          "anew, and joins the others when they rejoin; restart-all: all stop and are started again")
       ->check(CLI::IsMember(policies))
       ->type_name("WHAT");
-  const CLI::Option* restarts =
-      add_number(app, "--max-restarts", o.max_restarts,
-                 "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
-                 "restart-all is meant")
-          ->type_name("K");
+  add_number(app, "--max-restarts", o.max_restarts,
+             "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
+             "restart-all is meant")
+      ->type_name("K");
   app.add_option("--log-dir", o.log_dir,
                  "also write each rank's output to DIR/rank-<r>.out and .err, after a restart to "
                  "DIR/rank-<r>.restart-<k>.out and .err")
@@ -206,7 +199,7 @@ options parse_options(int argc, const char* const* argv) {
                "start nothing: say where this node and node 0 are, and what would stop a job, with its cure");
   app.add_flag("--quiet", o.quiet, "print no output of the ranks: it is in --log-dir");
   app.add_option(
-         "--tag-output", tag,
+         "--tag-output", g.tag,
          "begin output lines with [rank]: always, never, or auto (the default: once a second rank speaks)")
       ->check(CLI::IsMember(tags))
       ->type_name("WHEN");
@@ -214,26 +207,27 @@ options parse_options(int argc, const char* const* argv) {
                  "write a time line of all ranks' operations, computations and spans, for Perfetto or "
                  "chrome://tracing; node K of several writes FILE.node-K")
       ->type_name("FILE");
-  add_number(app, "--explain-after", explain_seconds,
+  add_number(app, "--explain-after", g.explain_seconds,
              "say who waits for whom when no rank has begun or ended an operation for so long (default 0: "
              "only at Ctrl-\\, that is SIGQUIT)")
       ->type_name("SECONDS");
-  add_number(app, "--timeout", timeout_seconds, "stop the job after so many seconds (default 0: never)")
+  add_number(app, "--timeout", g.timeout_seconds, "stop the job after so many seconds (default 0: never)")
       ->type_name("SECONDS");
-  add_number(app, "--grace", grace_seconds, "time between asking a rank to end and killing it (default 5)")
+  add_number(app, "--grace", g.grace_seconds, "time between asking a rank to end and killing it (default 5)")
       ->type_name("SECONDS");
-  add_number(app, "--join-timeout", join_seconds, "for all nodes to come together (default 600)")
+  add_number(app, "--join-timeout", g.join_seconds, "for all nodes to come together (default 600)")
       ->type_name("SECONDS");
-  add_number(app, "--node-timeout", silence_seconds,
+  add_number(app, "--node-timeout", g.silence_seconds,
              "how long another node may be out of reach before it counts as lost (default 10)")
       ->type_name("SECONDS");
-  const CLI::Option* secret_fd = add_number(app, "--secret-fd", o.secret_fd,
-                                            "read the secret from this descriptor, not from TUTTI_SECRET")
-                                     ->type_name("FD");
+  add_number(app, "--secret-fd", o.secret_fd, "read the secret from this descriptor, not from TUTTI_SECRET")
+      ->type_name("FD");
   app.add_flag_callback(
       "--variables", [] { throw help_request{list_of_variables()}; },
       "list the environment variables that tutti reads, and end");
+}
 
+void parse(CLI::App& app, int argc, const char* const* argv, options& o) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -247,9 +241,34 @@ options parse_options(int argc, const char* const* argv) {
     o.program.erase(o.program.begin());
   else if (!o.program.empty() && o.program.front().starts_with('-'))
     throw usage_error(fmt::format("there is no option {}", o.program.front()));
+}
 
-  given_options given{app.count("-n") > 0, app.count("--nnodes") > 0, node_rank->count() > 0,
-                      !master.empty()};
+void take_times(options& o, const written& g) {
+  o.timeout = milliseconds_of("--timeout", g.timeout_seconds);
+  o.explain_after = milliseconds_of("--explain-after", g.explain_seconds);
+  o.grace = milliseconds_of("--grace", g.grace_seconds);
+  o.join_timeout = milliseconds_of("--join-timeout", g.join_seconds);
+  o.node_timeout = milliseconds_of("--node-timeout", g.silence_seconds);
+  if (o.node_timeout < std::chrono::seconds(1) || o.node_timeout > std::chrono::hours(1))
+    throw usage_error(fmt::format("--node-timeout {:g}: give from 1 to 3600 seconds", g.silence_seconds));
+}
+
+}  // namespace
+
+options parse_options(int argc, const char* const* argv) {
+  options o;
+  written g;
+  CLI::App app(
+      "Starts N copies of a program, the ranks of one tutti job, and looks after them until all have ended.",
+      "tutti-run");
+  app.formatter(std::make_shared<help_format>());
+  app.footer(examples);
+  app.prefix_command();  // whatever follows the program's name belongs to the program
+  add_options(app, o, g);
+  parse(app, argc, argv, o);
+
+  given_options given{app.count("-n") > 0, app.count("--nnodes") > 0, app.count("--node-rank") > 0,
+                      !g.master.empty()};
   take_node_variables(o, given);
   if (o.check && !given.ranks) {
     o.ranks = 1;
@@ -262,34 +281,28 @@ options parse_options(int argc, const char* const* argv) {
   if (!o.check && (o.program.empty() || o.program.front().empty()))
     throw usage_error(
         "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
-  o.on_failure = policies.at(policy);
+  o.on_failure = policies.at(g.policy);
   if (o.elastic) check_elastic(o, given.node_rank, given.master, app.count("--on-failure") > 0);
   check_nodes(o, given.node_rank, given.master);
-  if (!master.empty()) {
-    o.master = parse_address(master);
+  if (!g.master.empty()) {
+    o.master = parse_address(g.master);
     if (!o.master)
       throw usage_error(
           fmt::format("--master {}: give HOST:PORT with a port from 1 to 65535, for example 10.0.0.1:29500 "
                       "or [fd00::1]:29500",
-                      master));
+                      g.master));
   }
-  check_restarts(o, o.elastic || app.count("--on-failure") > 0, restarts->count() > 0);
+  check_restarts(o, o.elastic || app.count("--on-failure") > 0, app.count("--max-restarts") > 0);
   if (o.quiet && o.log_dir.empty())
     throw usage_error("--quiet would lose the output of the ranks: add --log-dir DIR, or use >/dev/null");
-  if (secret_fd->count() > 0 && o.secret_fd < 0)
+  if (app.count("--secret-fd") > 0 && o.secret_fd < 0)
     throw usage_error(
         "--secret-fd: give the number of an open descriptor, as in --secret-fd 3 3<secret-file");
-  o.tag_output = tags.at(tag);
-  o.timeout = milliseconds_of("--timeout", timeout_seconds);
+  o.tag_output = tags.at(g.tag);
+  take_times(o, g);
   if (o.trace.empty()) o.trace = base::env_string("TUTTI_TRACE").value_or("");
   if (!o.trace.empty() && o.node_rank < 0)
     throw usage_error("--trace names the file by the node: give --node-rank as well");
-  o.explain_after = milliseconds_of("--explain-after", explain_seconds);
-  o.grace = milliseconds_of("--grace", grace_seconds);
-  o.join_timeout = milliseconds_of("--join-timeout", join_seconds);
-  o.node_timeout = milliseconds_of("--node-timeout", silence_seconds);
-  if (o.node_timeout < std::chrono::seconds(1) || o.node_timeout > std::chrono::hours(1))
-    throw usage_error(fmt::format("--node-timeout {:g}: give from 1 to 3600 seconds", silence_seconds));
   return o;
 }
 

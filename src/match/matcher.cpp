@@ -116,6 +116,13 @@ unexpected_message* matcher::find(const envelope& wanted) noexcept {
   return c->has(wanted.source) ? first_accepted(c->from(wanted.source).unexpected, wanted.tag) : nullptr;
 }
 
+const unexpected_message* matcher::find_outside(std::uint32_t context, std::int32_t source) const noexcept {
+  const unexpected_message* m = outside_.front();
+  while (m != nullptr && (m->from.context != context || (source != any_source && m->from.source != source)))
+    m = outside_.after(*m);
+  return m;
+}
+
 void matcher::refuse(const context_queues* c, const envelope& wanted) noexcept {
   if (c == nullptr) broken(wanted.context, "is not open and a receive is posted on it");
   broken(wanted.context, fmt::format("has the sources 0 to {}, and a receive from {} is posted on it",

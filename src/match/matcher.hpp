@@ -87,6 +87,9 @@ class matcher {
   // Returns the message that post() would take for such a receive, and leaves it in place. Returns nullptr
   // also if the context is not open. Cost as post().
   unexpected_message* find(const envelope& wanted) noexcept;
+  // The oldest message from `source` that is kept for a context that is not open; nullptr: there is none. O(messages
+  // kept outside all contexts).
+  const unexpected_message* find_outside(std::uint32_t context, std::int32_t source) const noexcept;
 
   // Returns a message that was given to a receive and has not been delivered; `m.arrival` is the `arrival` of
   // that receive. Takes out the receive that gets it now, the first posted one that accepts it. nullptr: none

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages on device memory: a coroutine of tutti::gpu carries out each.
-#include "base/text.hpp"
 #include "comm/communicator_state.hpp"
 #include "comm/explain.hpp"
 #include "core/running_task.hpp"
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
+#include "ops/messages.hpp"
 #include "ops/on_record.hpp"
 #include "ops/task_failure.hpp"
 
@@ -35,7 +35,8 @@ class device_message final : public core::completion {
       auto& self = *static_cast<device_message*>(a.user);
       if (self.comm_.failed()) return self.end(self.comm_.failure(), self.comm_.failure_text());
       comm::report_hang(self.comm_.of_world());
-      self.end(errc::timed_out, base::error_text([&self] { return timeout_text(self.comm_); }));
+      self.end(errc::timed_out,
+               timeout_text(self.comm_) + why_nothing_came(self.comm_, self.operation_.what()));
     };
   }
 
@@ -67,9 +68,7 @@ class device_message final : public core::completion {
     leave();
     if (!comm_.detached()) comm_.recorder().end(record_, state_of(failure()));
     if (failure() != errc::success)
-      state.fail(failure(), base::error_text([this] {
-                   return fmt::format("{}: {}", title(comm_, operation_.what()), take_text());
-                 }));
+      state.fail(failure(), fmt::format("{}: {}", title(comm_, operation_.what()), take_text()));
     state.set_running(nullptr);
     this->~device_message();
     state.release_device();
@@ -114,7 +113,9 @@ bool start_device_message(operation_state& state) {
 }
 
 void stop_device_message(operation_state& state, errc why, const std::string& text) noexcept {
-  static_cast<device_message*>(state.running())->end(why, text);
+  const std::string nothing =
+      why == errc::timed_out ? why_nothing_came(*state.what().comm, state.what()) : "";
+  static_cast<device_message*>(state.running())->end(why, text + nothing);
 }
 
 void abandon_device_message(operation_state&, void* running) noexcept {

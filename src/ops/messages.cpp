@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ops/messages.hpp"
 
-#include "base/text.hpp"
-#include "comm/communicator_state.hpp"
 #include "comm/explain.hpp"
 #include "ops/arguments.hpp"
 #include "ops/backend.hpp"
@@ -13,7 +11,6 @@
 #include <new>
 
 namespace tutti::ops {
-namespace {
 
 using comm::communicator_state;
 using detail::call;
@@ -22,15 +19,29 @@ using detail::operation_state;
 
 std::string why_nothing_came(const communicator_state& c, const call& what) {
   if (what.kind == operation_kind::send) return ": no receive that matches was posted there";
-  status other;
+  const bool on_device = what.part && what.part.get()->on_device();
   const int source = what.peer == any_source ? any_source : c.world_rank(what.peer);
-  if (c.endpoint().waiting_message(c.message_context(), source, other))
+  status other;
+  const auto waits = [&](bool of_device) {
+    return c.endpoint().waiting_message(of_device ? c.announcements_context() : c.message_context(), source,
+                                        other);
+  };
+  if (waits(on_device))
     return fmt::format(
-        ": no message that matches has come, but one of {} bytes from {} with tag {} waits for its receive; "
-        "which tag is meant?",
-        other.bytes, c.describe(c.rank_of(other.source)), other.tag);
+        ": no message that matches has come, but one{} from {} with tag {} waits for its receive; which tag "
+        "is meant?",
+        on_device ? "" : fmt::format(" of {} bytes", other.bytes), c.describe(c.rank_of(other.source)),
+        other.tag);
+  if (waits(!on_device))
+    return fmt::format(
+        ": no message that matches has come, but one from memory of {} from {} with tag {}: receive it {} a "
+        "stream",
+        on_device ? "the host" : "a device", c.describe(c.rank_of(other.source)), other.tag,
+        on_device ? "without" : "with");
   return ": no message that matches has come; does the other side send with this tag, on this communicator?";
 }
+
+namespace {
 
 void say_sent(operation_state& state) noexcept {
   const call& what = state.what();
@@ -39,9 +50,7 @@ void say_sent(operation_state& state) noexcept {
 
 [[gnu::noinline]] void tell_failure(operation_state& state, core::completion& of) noexcept {
   const call& what = state.what();
-  state.fail(of.failure(), base::error_text([&] {
-               return fmt::format("{}: {}", title(*what.comm, what), of.take_text());
-             }));
+  state.fail(of.failure(), fmt::format("{}: {}", title(*what.comm, what), of.take_text()));
 }
 
 template <class Transfer>
@@ -66,9 +75,7 @@ struct transfer_operation_state {
         self.end(c.failure(), c.failure_text());
       } else {
         comm::report_hang(c.of_world());
-        self.end(errc::timed_out, base::error_text([&] {
-                   return timeout_text(c) + why_nothing_came(c, self.operation.what());
-                 }));
+        self.end(errc::timed_out, timeout_text(c) + why_nothing_came(c, self.operation.what()));
       }
     };
   }
@@ -159,7 +166,7 @@ void stop_message(operation_state& state, errc why, const std::string& text) noe
   const call& what = state.what();
   with_operation_state(what.kind, state.running(), [&](auto& m) {
     if (why != errc::timed_out) return m.end(why, text);
-    m.end(why, base::error_text([&] { return text + why_nothing_came(*what.comm, what); }));
+    m.end(why, text + why_nothing_came(*what.comm, what));
   });
 }
 

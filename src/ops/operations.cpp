@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // operation_state: from a call to the operation state that carries it out, and back to a result or an error
 // text.
-#include "base/text.hpp"
 #include "comm/communicator_state.hpp"
 #include "core/forked.hpp"
 #include "ops/arguments.hpp"
@@ -50,10 +49,8 @@ bool operation_state::start(completion on_complete, void* owner) noexcept {
   on_complete_ = on_complete;
   owner_ = owner;
   const auto fail_with = [this](errc code, const std::exception& e) noexcept {
-    fail(code, base::error_text([&] {
-           return fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind),
-                              e.what());
-         }));
+    fail(code,
+         fmt::format("{}: {}", what_.comm ? ops::title(*what_.comm, what_) : name_of(what_.kind), e.what()));
   };
   try {
     const bool complete = begin();
@@ -136,9 +133,8 @@ void operation_state::stop(errc why, const std::string& text) noexcept {
 
 bool operation_stop::start(stop_scope& scope, operation_state::completion on_complete, void* owner) noexcept {
   if (scope.stopped() && is_message(state_.what().kind)) {
-    state_.fail(scope.why(), base::error_text([&] {
-                  return fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text());
-                }));
+    state_.fail(scope.why(),
+                fmt::format("{} was not started: {}", name_of(state_.what().kind), scope.text()));
     return true;
   }
   scope_ = &scope;
@@ -169,24 +165,9 @@ void operation_state::abandon() noexcept {
   if (running != nullptr) ops::backend_of(what_).abandon(*this, running);
 }
 
-void operation_state::fail(errc code, std::string&& text) noexcept {
+void operation_state::fail(errc code, std::string text) noexcept {
   failure_ = code;
-  text_.reset();
-  try {
-    text_ = std::make_unique<std::string>(std::move(text));
-  } catch (const std::bad_alloc&) {
-  }
-}
-
-void operation_state::fail(errc code, const std::string& text) noexcept {
-  std::string copy;
-  base::copy_error_text(copy, text);
-  fail(code, std::move(copy));
-}
-
-const std::string& operation_state::failure_text() const noexcept {
-  static const std::string none = base::no_error_text;
-  return text_ ? *text_ : none;
+  text_ = std::make_unique<std::string>(std::move(text));
 }
 
 void operation_state::throw_failure() const { throw error(failure_, failure_text()); }

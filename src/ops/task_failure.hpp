@@ -2,7 +2,6 @@
 // Converts an exception that ends an operation's coroutine to the failure of the operation.
 #pragma once
 
-#include "base/text.hpp"
 #include "core/engine.hpp"
 
 #include <exception>
@@ -16,15 +15,13 @@ inline void set_failure_of(core::completion& of, const std::exception_ptr& throw
   try {
     std::rethrow_exception(thrown);
   } catch (const error& e) {
-    of.set_failure(static_cast<errc>(e.code().value()),
-                   base::error_text([&e] { return std::string(e.what()); }));
+    of.set_failure(static_cast<errc>(e.code().value()), e.what());
   } catch (const std::bad_alloc&) {
     of.set_failure(errc::resources, "out of memory");
   } catch (const std::exception& e) {
-    of.set_failure(errc::system, base::error_text([&e] { return std::string(e.what()); }));
+    of.set_failure(errc::system, e.what());
   } catch (...) {
-    of.set_failure(errc::system,
-                   base::error_text([] { return std::string("an exception that is no std::exception"); }));
+    of.set_failure(errc::system, "an exception that is no std::exception");
   }
 }
 

@@ -2,11 +2,9 @@
 #include "p2p/control_messages.hpp"
 
 #include "base/little_endian.hpp"
-#include "base/text.hpp"
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 namespace tutti::p2p {
 namespace {
@@ -51,7 +49,7 @@ std::vector<std::byte> payload_of(const failure_notice& what) {
 
 told_failure failure_of(const frame& head, std::span<const std::byte> payload, std::size_t ranks) noexcept {
   told_failure told{static_cast<errc>(head.tag & ~reaches_children),
-                    base::no_error_text,
+                    {},
                     (head.tag & reaches_children) != 0 ? extent::children : extent::one,
                     {},
                     0};
@@ -63,14 +61,10 @@ told_failure failure_of(const frame& head, std::span<const std::byte> payload, s
   const std::size_t words = payload.size() / 4;
   const std::size_t count = words < 2 ? 0 : std::min<std::size_t>(number(1), words - 2);
   if (words >= 2) told.first = number(0);
-  try {
-    for (std::size_t i = 2; i < 2 + count; ++i)
-      if (number(i) < ranks) told.failed.push_back(static_cast<int>(number(i)));
-  } catch (const std::bad_alloc&) {
-    // There is no memory for a text that names them, either.
-  }
+  for (std::size_t i = 2; i < 2 + count; ++i)
+    if (number(i) < ranks) told.failed.push_back(static_cast<int>(number(i)));
   const std::span<const std::byte> text = payload.subspan(words < 2 ? 0 : 4 * (2 + count));
-  base::copy_error_text(told.text, {reinterpret_cast<const char*>(text.data()), text.size()});
+  told.text.assign(reinterpret_cast<const char*>(text.data()), text.size());
   return told;
 }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The endpoint's control plane: failures, agreements, inquiries and notices.
-#include "base/text.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace tutti::p2p {
@@ -17,38 +15,21 @@ using transport::frame;
 void endpoint::post_control(int peer, const frame& head, std::vector<std::byte> payload) noexcept {
   peer_state& to = state_of(peer);
   if (to.why != errc::success || to.lost) return;
-  transport::link* link = nullptr;
-  try {
-    link = &routes_.link_to(peer);
-  } catch (const std::bad_alloc&) {
-    return;  // nothing has been exchanged with it yet, and nothing depends on this
-  }
   to.in_touch = true;
-  if (!controls_.post(*link, head, std::move(payload))) lose(peer, "a frame of the protocol");
+  controls_.post(routes_.link_to(peer), head, std::move(payload));
 }
 
 void endpoint::lose(int peer, const char* what) noexcept {
   peer_state& s = state_of(peer);
   if (s.why != errc::success || std::exchange(s.lost, true)) return;
-  std::string text = base::error_text([&] {
-    return fmt::format("out of memory for {}, so the connection to {} was broken off", what,
-                       routes_.describe(peer));
-  });
-  try {
-    routes_.link_to(peer).give_up(errc::resources, std::move(text));
-  } catch (const std::bad_alloc&) {
-    s.lost = false;  // there is no connection yet
-  }
+  std::string text = fmt::format("out of memory for {}, so the connection to {} was broken off", what,
+                                 routes_.describe(peer));
+  routes_.link_to(peer).give_up(errc::resources, std::move(text));
 }
 
 void endpoint::send_failure(std::uint32_t context, int peer, const failure_notice& what) noexcept {
   frame head = failure_frame(context, what);
-  std::vector<std::byte> payload;
-  try {
-    payload = payload_of(what);
-  } catch (const std::bad_alloc&) {
-    // Without a payload the frame still says that it has failed.
-  }
+  std::vector<std::byte> payload = payload_of(what);
   head.length = payload.size();
   post_control(peer, head, std::move(payload));
 }
@@ -122,12 +103,8 @@ void endpoint::end_tell(int peer, const frame& head) noexcept {
 }
 
 void endpoint::keep_failure(std::uint32_t context, const failure_notice& what) noexcept {
-  try {
-    told_failure kept{what.why, what.text, what.reach, {what.failed.begin(), what.failed.end()}, what.first};
-    keep_failure({context, rank_, std::move(kept)});
-  } catch (const std::bad_alloc&) {
-    // A rank that asks learns only that the communicator is closed.
-  }
+  told_failure kept{what.why, what.text, what.reach, {what.failed.begin(), what.failed.end()}, what.first};
+  keep_failure({context, rank_, std::move(kept)});
 }
 
 void endpoint::keep_failure(kept_failure f) noexcept {

@@ -3,35 +3,18 @@
 
 #include "base/heap_use.hpp"
 
-#include <new>
 #include <utility>
 
 namespace tutti::p2p {
 
-constexpr std::size_t controls_in_reserve = 16;
-
-control_pool::control_pool() {
-  all_.reserve(2 * controls_in_reserve);
-  while (all_.size() < controls_in_reserve)
-    if (!add_one()) throw std::bad_alloc();
-}
-
-bool control_pool::add_one() noexcept {
-  try {
+void control_pool::post(transport::link& to, const transport::frame& head,
+                        std::vector<std::byte> payload) noexcept {
+  if (free_.empty()) {
     free_.reserve(all_.size() + 1);
     all_.push_back(std::make_unique<control>());
     base::count_heap_use(sizeof(control));
-  } catch (const std::bad_alloc&) {
-    return false;
+    free_.push_back(all_.back().get());
   }
-  free_.push_back(all_.back().get());
-  return true;
-}
-
-bool control_pool::post(transport::link& to, const transport::frame& head,
-                        std::vector<std::byte> payload) noexcept {
-  if (free_.size() < controls_in_reserve / 2) add_one();
-  if (free_.empty()) return false;
   control* const c = free_.back();
   free_.pop_back();
   c->owner = this;
@@ -44,7 +27,6 @@ bool control_pool::post(transport::link& to, const transport::frame& head,
     done.owner->free_.push_back(&done);
   };
   if (to.submit(*c)) free_.push_back(c);
-  return true;
 }
 
 }  // namespace tutti::p2p

@@ -13,11 +13,11 @@ namespace tutti::p2p {
 
 class control_pool {
  public:
-  control_pool();
+  control_pool() = default;
   control_pool(const control_pool&) = delete;
 
-  // Sends a frame with all of `payload`. Returns false if there is no memory for it.
-  bool post(transport::link& to, const transport::frame& head, std::vector<std::byte> payload) noexcept;
+  // With all of `payload`.
+  void post(transport::link& to, const transport::frame& head, std::vector<std::byte> payload) noexcept;
   std::size_t in_use() const noexcept { return all_.size() - free_.size(); }
 
  private:
@@ -25,8 +25,6 @@ class control_pool {
     control_pool* owner = nullptr;
     std::vector<std::byte> payload_bytes;
   };
-  bool add_one() noexcept;
-
   std::vector<std::unique_ptr<control>> all_;
   std::vector<control*> free_;
 };

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "p2p/endpoint.hpp"
 
-#include "base/text.hpp"
-
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace tutti::p2p {
@@ -38,19 +35,14 @@ endpoint_usage endpoint::usage() const noexcept {
   return now;
 }
 
-void endpoint::open_context(std::uint32_t context, context_owner& owner) {
+void endpoint::open_context(std::uint32_t context, context_owner& owner) noexcept {
   to_tell_.reserve(contexts_.size() + 1);
-  const auto entry = contexts_.emplace(context, open{&owner, -1, {}}).first;
-  try {
-    matcher_.open_context(context, static_cast<int>(peers_.size()));
-  } catch (...) {
-    contexts_.erase(entry);
-    throw;
-  }
+  contexts_.emplace(context, open{&owner, -1, {}});
+  matcher_.open_context(context, static_cast<int>(peers_.size()));
 }
 
 void endpoint::close_context(std::uint32_t context) noexcept {
-  const std::string why = base::error_text([] { return std::string("the communicator was closed"); });
+  const std::string why = "the communicator was closed";
   fail_posted(context, errc::shut_down, why);
   end_probes([context](const probe& p) { return p.wanted.context == context; }, errc::shut_down, why);
   drop_unexpected(context);
@@ -59,12 +51,12 @@ void endpoint::close_context(std::uint32_t context) noexcept {
     closings_ -= entry->second.closed_by.size();
     contexts_.erase(entry);
   }
-  remember_closed(context);
+  closed_.add(context);
 }
 
 void endpoint::renounce_context(std::uint32_t context) noexcept {
   drop_unexpected(context);
-  remember_closed(context);
+  closed_.add(context);
 }
 
 void endpoint::drop_unexpected(std::uint32_t context) noexcept {
@@ -74,14 +66,6 @@ void endpoint::drop_unexpected(std::uint32_t context) noexcept {
     // Otherwise the link still writes to it: end(), or the link's end, retires it.
     if (u.complete) retire(u);
   });
-}
-
-void endpoint::remember_closed(std::uint32_t context) noexcept {
-  try {
-    closed_.add(context);
-  } catch (const std::bad_alloc&) {
-    // It is forgotten: messages that still come are kept until the world ends.
-  }
 }
 
 bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const void* data, std::size_t bytes,
@@ -103,21 +87,11 @@ bool endpoint::start(send& s, std::uint32_t context, int peer, int tag, const vo
     return true;
   }
   other.in_touch = true;
-  transport::link* found = nullptr;
-  bool short_enough = false;
-  try {
-    found = &routes_.link_to(peer);
-    short_enough = found->sends_eagerly(data, bytes);
-    if (!short_enough || other.eager_out + cost_of(bytes) > eager_window)
-      s.transfer_id = transfer_ids_.insert(s);
-  } catch (const std::bad_alloc&) {
-    s.set_failure(errc::resources,
-                  base::error_text([] { return std::string("out of memory; nothing was sent"); }));
-    s.at = send::phase::done;
-    return true;
-  }
-  transport::link& link = *found;
-  other.link = found;
+  transport::link& link = routes_.link_to(peer);
+  const bool short_enough = link.sends_eagerly(data, bytes);
+  if (!short_enough || other.eager_out + cost_of(bytes) > eager_window)
+    s.transfer_id = transfer_ids_.insert(s);
+  other.link = &link;
   ++other.counters.sends;
   other.counters.bytes_sent += bytes;
   s.head = frame{};
@@ -226,11 +200,7 @@ void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
   const auto entry = contexts_.find(context);
   if (entry == contexts_.end() || is_closed_by(entry->second, peer)) return;
   open& o = entry->second;
-  try {
-    o.closed_by.push_back(peer);
-  } catch (const std::bad_alloc&) {
-    return;  // operations that wait for it do so until their timeout
-  }
+  o.closed_by.push_back(peer);
   ++closings_;
   const auto end_receive = [&](match::posted_receive& posted) {
     auto& r = static_cast<receive&>(posted);
@@ -240,7 +210,7 @@ void endpoint::closed_by(std::uint32_t context, int peer) noexcept {
   matcher_.take_posted_from(context, peer, end_receive);
   const bool nobody = nobody_left(o) >= 0;
   if (nobody) matcher_.take_posted_from(context, match::any_source, end_receive);
-  const std::string text = base::error_text([&] { return o.owner->closed_text(peer); });
+  const std::string text = o.owner->closed_text(peer);
   end_probes(
       [&](const probe& p) {
         return p.wanted.context == context && (p.wanted.source == peer || (p.wanted.source < 0 && nobody));
@@ -257,7 +227,7 @@ void endpoint::set_gone(core::completion& a, std::uint32_t context, int peer) no
   const peer_state& g = state_of(peer);
   if (g.why != errc::success) return a.set_failure(g.why, g.text);
   const context_owner& owner = *contexts_.find(context)->second.owner;
-  a.set_failure(errc::peer_left, base::error_text([&] { return owner.closed_text(peer); }));
+  a.set_failure(errc::peer_left, owner.closed_text(peer));
 }
 
 void endpoint::end(int peer, const frame& head, const destination_buffer& where) noexcept {
@@ -343,7 +313,7 @@ void endpoint::closed(int peer, errc why, std::string text) noexcept {
   // It has taken leave of the ranks that it knew. Others find its listener closed.
   if (why == errc::peer_failed && !g.heard && routes_.has_left(peer)) {
     why = errc::peer_left;
-    text = base::error_text([&] { return routes_.describe(peer) + " has finished and left"; });
+    text = routes_.describe(peer) + " has finished and left";
   }
   g.why = why;
   g.text = std::move(text);

@@ -125,7 +125,7 @@ class endpoint final : public transport::inbound {
   endpoint& operator=(const endpoint&) = delete;
   ~endpoint();
 
-  void open_context(std::uint32_t context, context_owner& owner);
+  void open_context(std::uint32_t context, context_owner& owner) noexcept;
   void close_context(std::uint32_t context) noexcept;
   // Treats the context as closed: this rank will not open it, although others count on it.
   void renounce_context(std::uint32_t context) noexcept;
@@ -232,7 +232,6 @@ class endpoint final : public transport::inbound {
     return peer_gone(peer) && peers_[static_cast<std::size_t>(peer)].why != errc::peer_left;
   }
   // The reason why the link to `peer` has ended; requires that it has.
-  errc reason_of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].why; }
   const std::string& text_of(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].text; }
   // Whether anything was sent to `peer` or came from it.
   bool in_touch(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].in_touch; }
@@ -293,7 +292,6 @@ class endpoint final : public transport::inbound {
   int gone_of_any(std::uint32_t context) noexcept;
   void drop_arriving(int peer) noexcept;
   void drop_unexpected(std::uint32_t context) noexcept;
-  void remember_closed(std::uint32_t context) noexcept;
   transport::outgoing* returned_of(int peer) noexcept;
 
   // receive_cancellation.cpp

@@ -19,14 +19,12 @@
 // the order of posting; later it ends with errc::cancelled, naming the sender. Later messages that other
 // receives have been given meanwhile stay with those: only unmatched messages have an order to keep. Receives
 // of collectives are the exception: their communicator fails, and their messages are dropped.
-#include "base/text.hpp"
 #include "p2p/endpoint.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace tutti::p2p {
@@ -143,12 +141,10 @@ void endpoint::end_early(receive& r, errc code, const std::string& text, bool ke
   unexpected* const back = detach(r, keep, r.lost);
   if (r.lost) {
     r.set_failure(
-        errc::resources, base::error_text([&] {
-          return fmt::format(
-              "a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
-              "had begun to arrive, and there is no memory to keep it in",
-              r.result.bytes, routes_.describe(r.peer), r.result.tag, text);
-        }));
+        errc::resources,
+        fmt::format("a message of {} bytes from {} with tag {} is lost: its receive ended early ({}) when it "
+                    "had begun to arrive, and there is no memory to keep it in",
+                    r.result.bytes, routes_.describe(r.peer), r.result.tag, text));
   } else if (!too_long) {
     r.set_failure(code, text);
   }
@@ -317,9 +313,8 @@ void endpoint::end_cancel(int peer, const frame& head) noexcept {
     wait_again(*r);
     return;
   }
-  end_early(*r, errc::cancelled, base::error_text([&] {
-    return fmt::format("{} took back the message while it was being received", routes_.describe(peer));
-  }),
+  end_early(*r, errc::cancelled,
+            fmt::format("{} took back the message while it was being received", routes_.describe(peer)),
             false);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The endpoint's receives: matching, destinations, and the memory of unexpected messages.
 #include "base/heap_use.hpp"
-#include "base/text.hpp"
 #include "flight/recorder.hpp"
 #include "p2p/endpoint.hpp"
 
@@ -22,7 +21,8 @@ using transport::frame_kind;
 constexpr std::size_t kept_unexpected_bytes = 8 * 1024;
 
 bool endpoint::waiting_message(std::uint32_t context, int source, status& found) noexcept {
-  const match::unexpected_message* const m = matcher_.find(match::envelope{context, source, any_tag});
+  const match::unexpected_message* m = matcher_.find(match::envelope{context, source, any_tag});
+  if (m == nullptr) m = matcher_.find_outside(context, source);
   if (m == nullptr) return false;
   const auto& u = static_cast<const unexpected&>(*m);
   found = status{u.peer, u.head.tag, u.head.length};
@@ -71,31 +71,27 @@ void endpoint::note_message(receive& r, int peer, const frame& head) noexcept {
 // Records how the message differs from what the receive expects.
 void endpoint::note_misfit(receive& r, int peer, const frame& head) noexcept {
   if (head.length > r.capacity)
-    r.set_failure(errc::truncated, base::error_text([&] {
-                    return fmt::format(
-                        "a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
-                        "nothing was written past its end: make the buffer at least as long as the message",
-                        head.length, routes_.describe(peer), head.tag, r.capacity);
-                  }));
+    r.set_failure(
+        errc::truncated,
+        fmt::format("a message of {} bytes from {} with tag {} came for a receive buffer of {} bytes; "
+                    "nothing was written past its end: make the buffer at least as long as the message",
+                    head.length, routes_.describe(peer), head.tag, r.capacity));
   // Only element counts that differ by rank can disagree.
   static constexpr fingerprint none{};
   if (r.expected != none && head.length != r.capacity)
     r.set_failure(
-        errc::mismatch, base::error_text([&] {
-          return fmt::format(
-              "{} sent {} bytes where {} expects {}: the element counts that the ranks gave for this "
-              "block differ",
-              routes_.describe(peer), head.length, routes_.describe(rank_), r.capacity);
-        }));
+        errc::mismatch,
+        fmt::format("{} sent {} bytes where {} expects {}: the element counts that the ranks gave for this "
+                    "block differ",
+                    routes_.describe(peer), head.length, routes_.describe(rank_), r.capacity));
   // Most differences are found when the first frame comes (admit); here are those of ranks far ahead of this
   // one.
   if (head.fingerprint != r.expected) {
     const auto owner = contexts_.find(head.context);
     if (owner != contexts_.end())
-      r.set_failure(errc::mismatch, base::error_text([&] {
-                      return owner->second.owner->mismatch_text(peer, static_cast<std::uint32_t>(head.tag),
-                                                                r.expected, head.fingerprint);
-                    }));
+      r.set_failure(errc::mismatch,
+                    owner->second.owner->mismatch_text(peer, static_cast<std::uint32_t>(head.tag), r.expected,
+                                                       head.fingerprint));
   }
 }
 
@@ -109,12 +105,7 @@ bool endpoint::take_unexpected(receive& r, unexpected& u) noexcept {
       return true;
     }
     clear_to_send(r, u.peer, u.head);
-    if (r.failure() == errc::resources) {
-      static_cast<base::list_hook<rts_tag>&>(u).unlink();
-      offer(u);
-    } else {
-      recycle(u);
-    }
+    recycle(u);
     return r.at == receive::phase::done;
   }
   if (u.transfer_id != 0) {
@@ -150,15 +141,7 @@ void endpoint::clear_to_send(receive& r, int peer, const frame& rts) noexcept {
     answer.kind = frame_kind::refuse;
     r.at = receive::phase::done;
   } else {
-    try {
-      r.transfer_id = transfer_ids_.insert(r);
-    } catch (const std::bad_alloc&) {
-      r.set_failure(errc::resources, base::error_text([] {
-                      return std::string("out of memory; the message waits for another receive");
-                    }));
-      r.at = receive::phase::done;
-      return;
-    }
+    r.transfer_id = transfer_ids_.insert(r);
     r.at = receive::phase::cts_sent;
     if (routes_.link_to(peer).fetch(rts, r.transfer_id)) {
       ++counters_.fetched;

@@ -95,13 +95,8 @@ void record_writer::forget(const timer_ref& timer) noexcept {
 void record_writer::notify() noexcept {
   const std::lock_guard lock(mutex_);
   // Under the lock: while a timer is here, its executor lives.
-  for (const timer_ref& timer : watchers_) {
-    try {
-      boost::asio::post(timer->get_executor(), [timer] { timer->cancel(); });
-    } catch (...) {
-      // No memory: the watcher checks again at its deadline.
-    }
-  }
+  for (const timer_ref& timer : watchers_)
+    boost::asio::post(timer->get_executor(), [timer] { timer->cancel(); });
 }
 
 void record_writer::wait_for_end(time_point deadline) const {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out, at the allocations of small programs in turn: each program ends well, or with an
-// error that says so; it does not die, nor hang, nor give a wrong result.
+// Memory that runs out, at the allocations of small programs in turn: each program ends well, or with an error that
+// says so, or its process ends with a line that does; it does not hang, nor give a wrong result.
 //
 // TUTTI_MEMORY_POINTS: how many of the allocations of each program fail in turn, evenly; "all": every one.
 // TUTTI_MEMORY_ROW: how many fail one after the other (1). TUTTI_MEMORY_PROGRAM: only this one.
 #include "comm/memory_programs.hpp"
 #include "support/failing_memory.hpp"
 #include "support/local_world.hpp"
+#include "support/scratch_directory.hpp"
 #include "support/skip.hpp"
 
 #include <execinfo.h>
@@ -32,11 +33,12 @@ namespace {
 
 // What became of a run.
 // heard: of the end of a rank, which itself was sooner than its error.
-enum class end : int { well, out_of_memory, heard, other_error, wrong, slow, died, hung };
-const char* const names[] = {"well",          "out of memory", "heard of the other's end",
-                             "another error", "wrong result",  "too slow",
-                             "died",          "hung"};
-constexpr int ends = 8;
+// ended: the process, with the line that says why.
+enum class end : int { well, out_of_memory, ended, heard, other_error, wrong, slow, died, hung };
+const char* const names[] = {"well",          "out of memory", "ended",    "heard of the other's end",
+                             "another error", "wrong result",  "too slow", "died",
+                             "hung"};
+constexpr int ends = 9;
 
 constexpr auto timeout = std::chrono::seconds(3);
 constexpr auto slow = std::chrono::milliseconds(1500);  // something waited for a timeout
@@ -54,6 +56,31 @@ struct progress {
 void* failed_at[48];
 int failed_depth = 0;
 void remember() noexcept { failed_depth = ::backtrace(failed_at, 48); }
+
+// Where a child's standard error goes.
+class kept_output {
+ public:
+  kept_output() : file_(::memfd_create("output", MFD_CLOEXEC)) { REQUIRE(file_ >= 0); }
+  kept_output(const kept_output&) = delete;
+  ~kept_output() { ::close(file_); }
+  void take() const {
+    ::dup2(file_, STDERR_FILENO);
+    ::signal(SIGABRT, SIG_DFL);  // doctest's handler would report a failure
+  }
+  std::string text() const {
+    std::string all(static_cast<std::size_t>(::lseek(file_, 0, SEEK_END)), '\0');
+    all.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::pread(file_, all.data(), all.size(), 0))));
+    return all;
+  }
+
+ private:
+  int file_;
+};
+// How a rank ends that has no memory for what it needs itself.
+bool ended_without_memory(int status, const kept_output& said) {
+  return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT &&
+         said.text().find("error: out of memory: this rank cannot go on") != std::string::npos;
+}
 
 bool says_memory(const std::string& text) {
   return text.find("memory") != text.npos || text.find("bad_alloc") != text.npos;
@@ -103,10 +130,6 @@ end run_once(const memory_program& program, const std::string& transport, long p
 void make_runs(const memory_program& program, const std::string& transport, long first, long step, long row,
                progress& p) {
   failing_memory::on_failure = &remember;
-  std::set_terminate([] {
-    ::backtrace_symbols_fd(failed_at, failed_depth, STDERR_FILENO);
-    std::abort();
-  });
   for (long point = first;; point += step) {
     p.point = point;
     const long allocations = p.allocations;
@@ -145,9 +168,11 @@ std::map<end, long> sweep(const memory_program& program, const std::string& tran
     first = static_cast<long>(seed_of_this_run() % static_cast<std::uint64_t>(step));
   }
   while (!p->finished) {
+    const kept_output said;
     const pid_t child = ::fork();
     REQUIRE(child >= 0);
     if (child == 0) {
+      said.take();
       ::setenv("TUTTI_LOG", "error", 0);
       make_runs(program, transport, first, step, row, *p);
       ::_exit(0);
@@ -166,10 +191,13 @@ std::map<end, long> sweep(const memory_program& program, const std::string& tran
       }
       ::usleep(1000);
     }
+    const end how = killed ? end::hung : ended_without_memory(status, said) ? end::ended : end::died;
+    if (how != end::ended) std::fputs(said.text().c_str(), stderr);
     if (p->finished) break;
-    ++table[killed ? end::hung : end::died];
-    std::fprintf(stderr, "%s over %s, allocation %ld: it %s\n", program.name, transport.c_str(),
-                 p->point.load(), killed ? "hung" : "died");
+    ++table[how];
+    if (how != end::ended)
+      std::fprintf(stderr, "%s over %s, allocation %ld: it %s\n", program.name, transport.c_str(),
+                   p->point.load(), names[static_cast<int>(how)]);
     first = p->point + step;
   }
   for (int e = 0; e < ends; ++e)
@@ -201,7 +229,7 @@ TEST_CASE("each allocation of a program fails in turn") {
       std::printf("%-12s %-4s%s\n", program.name, transport.c_str(), text.c_str());
       std::fflush(stdout);
       CHECK(table[end::out_of_memory] > 0);
-      CHECK(table[end::heard] * 4 <= table[end::out_of_memory]);
+      CHECK(table[end::heard] * 4 <= table[end::out_of_memory] + table[end::ended]);
       CHECK(table[end::other_error] == 0);
       CHECK(table[end::wrong] == 0);
       CHECK(table[end::slow] == 0);
@@ -209,4 +237,41 @@ TEST_CASE("each allocation of a program fails in turn") {
       CHECK(table[end::hung] == 0);
     }
   }
+}
+
+namespace {
+
+task<> loses_its_memory(communicator world) {
+  co_await world.barrier();
+  failing_memory::fail_after(0, failing_memory::none);  // it cannot even leave
+}
+task<int> outlives_it(communicator world) {
+  co_await world.barrier();
+  int never = 0;
+  const auto seen = co_await as_result(world.recv(never, 1));
+  std::fprintf(stderr, "%s: %s\n", seen.error.message().c_str(), seen.message.c_str());
+  co_return seen.error == errc::peer_failed&& seen.message.find("rank 1") != std::string::npos ? 0 : 1;
+}
+
+}  // namespace
+
+TEST_CASE("a rank that has no memory ends with one line that says so, and the others hear of it") {
+  const scratch_directory directory;
+  const kept_output said[2];
+  pid_t ranks[2];
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks[rank] = ::fork();
+    REQUIRE(ranks[rank] >= 0);
+    if (ranks[rank] != 0) continue;
+    said[rank].take();
+    init_options how = over("shm");
+    how.init_method = "file://" + (directory.path() / "meeting").string();
+    how.rank = rank;
+    how.world_size = 2;
+    ::_exit(rank == 0 ? run(how, outlives_it) : run(how, loses_its_memory));
+  }
+  int status[2] = {};
+  for (int rank = 0; rank < 2; ++rank) REQUIRE(::waitpid(ranks[rank], &status[rank], 0) == ranks[rank]);
+  CHECK_MESSAGE(status[0] == 0, said[0].text());
+  CHECK_MESSAGE(ended_without_memory(status[1], said[1]), said[1].text());
 }

@@ -482,6 +482,34 @@ TEST_CASE("a request that is dropped ends the operation on all ranks, and lets s
     on_emulated(3, [by](communicator world, bench* on) { return dropped(std::move(world), on, by); });
 }
 
+// Rank 0 sends from one memory, rank 1 receives into the other.
+task<> of_another_memory(communicator world, bench* on) {
+  const place at = co_await open(world, on);
+  gpu::device_buffer<float> x(at.device, 8);
+  std::vector<float> host(8);
+  if (world.rank() == 0) {
+    co_await world.send(x, 1, 3, at.stream);
+    co_await world.send(host, 1, 4);
+    co_await world.send(host, 1, 5);
+    co_await world.barrier();
+    co_return;
+  }
+  co_await world.recv(host, 0, 5);  // the others have come
+  auto r = co_await tutti::as_result(tutti::with_timeout(world.recv(host, 0, 3), 20ms));
+  TUTTI_EXPECT(r.error == errc::timed_out);
+  TUTTI_EXPECT(r.message.find("from memory of a device from rank 0") != std::string::npos);
+  TUTTI_EXPECT(r.message.find("receive it with a stream") != std::string::npos);
+  co_await world.recv(x, 0, 3, at.stream);
+  r = co_await tutti::as_result(tutti::with_timeout(world.recv(x, 0, 4, at.stream), 20ms));
+  TUTTI_EXPECT(r.error == errc::timed_out);
+  TUTTI_EXPECT(r.message.find("receive it without a stream") != std::string::npos);
+  co_await world.recv(host, 0, 4);
+  co_await world.barrier();
+}
+TEST_CASE("a message of the other kind of memory is named when a receive ends in vain") {
+  on_emulated(2, of_another_memory);
+}
+
 // ---- vendors' libraries, by their stand-ins ----
 
 task<> by_nccl(communicator world) {

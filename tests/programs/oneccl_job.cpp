@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a job that uses the real oneCCL, on memory of an emulated device and of the host. Every result is
-// checked.
+// One rank of a job that uses the real oneCCL: the conformance suite on memory of an emulated device, and every
+// collective on memory of the host. Every result is checked.
 //   tutti-run -n 3 oneccl_job
 //   tutti-run --on-failure continue -n 3 oneccl_job die      the last rank is killed after the first collective
+#define DOCTEST_CONFIG_IMPLEMENT  // what the suite's headers name of it
+#include "coll/conformance/movement.hpp"
+#include "coll/conformance/reductions.hpp"
+#include "gpu/device_memory.hpp"
+
 #include <signal.h>
 
 #include <algorithm>
@@ -51,16 +56,13 @@ std::vector<float> numbers(int rank, std::size_t n) {
   return v;
 }
 
-// Runs `op` by tutti on ordinary memory, and by oneCCL on memory of the device, or pinned memory of the host. Both
-// results are the same.
+// Runs `op` by tutti on ordinary memory, and by oneCCL on pinned memory of the host. Both results are the same.
 template <class Op>
-task<> same(place at, bool pinned, const char* what, std::size_t in_size, std::size_t out_size, Op op) {
+task<> same(place at, const char* what, std::size_t in_size, std::size_t out_size, Op op) {
   const int me = at.world.rank();
   std::vector<float> in = numbers(me, in_size), expected = numbers(me, out_size), got(out_size);
-  gpu::device_buffer<float> a(at.device, in_size), b(at.device, out_size);
-  gpu::pinned_buffer<float> c(at.device, in_size), d(at.device, out_size);
-  const gpu::device_span<float> from = pinned ? gpu::device_span<float>(c.data(), in_size) : a.span();
-  const gpu::device_span<float> to = pinned ? gpu::device_span<float>(d.data(), out_size) : b.span();
+  gpu::pinned_buffer<float> a(at.device, in_size), b(at.device, out_size);
+  const gpu::device_span<float> from(a.data(), in_size), to(b.data(), out_size);
   co_await at.stream.upload(from, in);
   co_await at.stream.upload(to, expected);
   co_await op(at.world, in, expected);
@@ -70,31 +72,31 @@ task<> same(place at, bool pinned, const char* what, std::size_t in_size, std::s
   expect(std::equal(got.begin(), got.end(), expected.begin(), near), what, me);
 }
 
-task<> collectives(place at, bool pinned) {
+task<> collectives(place at) {
   const std::size_t n = 1000, all = n * static_cast<std::size_t>(at.world.size());
   const int root = at.world.size() - 1;
-  co_await same(at, pinned, "all_reduce", n, n,
+  co_await same(at, "all_reduce", n, n,
                 [](auto& c, auto& i, auto& o, auto&... s) { return c.all_reduce(i, o, tutti::sum, s...); });
-  co_await same(at, pinned, "avg", n, n,
+  co_await same(at, "avg", n, n,
                 [](auto& c, auto& i, auto& o, auto&... s) { return c.all_reduce(i, o, tutti::avg, s...); });
-  co_await same(at, pinned, "premul_sum", n, n, [](auto& c, auto& i, auto& o, auto&... s) {
+  co_await same(at, "premul_sum", n, n, [](auto& c, auto& i, auto& o, auto&... s) {
     return c.all_reduce(i, o, tutti::premul_sum(0.5F), s...);
   });
-  co_await same(at, pinned, "reduce", n, n, [root](auto& c, auto& i, auto& o, auto&... s) {
+  co_await same(at, "reduce", n, n, [root](auto& c, auto& i, auto& o, auto&... s) {
     return c.reduce(i, o, tutti::sum, root, s...);
   });
-  co_await same(at, pinned, "reduce_scatter", all, n, [](auto& c, auto& i, auto& o, auto&... s) {
+  co_await same(at, "reduce_scatter", all, n, [](auto& c, auto& i, auto& o, auto&... s) {
     return c.reduce_scatter(i, o, tutti::sum, s...);
   });
-  co_await same(at, pinned, "broadcast", n, n,
+  co_await same(at, "broadcast", n, n,
                 [root](auto& c, auto&, auto& x, auto&... s) { return c.broadcast(x, root, s...); });
-  co_await same(at, pinned, "all_gather", n, all,
+  co_await same(at, "all_gather", n, all,
                 [](auto& c, auto& i, auto& o, auto&... s) { return c.all_gather(i, o, s...); });
-  co_await same(at, pinned, "all_to_all", all, all,
+  co_await same(at, "all_to_all", all, all,
                 [](auto& c, auto& i, auto& o, auto&... s) { return c.all_to_all(i, o, s...); });
-  co_await same(at, pinned, "gather", n, all,
+  co_await same(at, "gather", n, all,
                 [root](auto& c, auto& i, auto& o, auto&... s) { return c.gather(i, o, root, s...); });
-  co_await same(at, pinned, "scatter", all, n,
+  co_await same(at, "scatter", all, n,
                 [root](auto& c, auto& i, auto& o, auto&... s) { return c.scatter(i, o, root, s...); });
 }
 
@@ -112,8 +114,14 @@ task<> halves(place at) {
 
 task<int> job(communicator world) {
   const place at = co_await open(world);
-  co_await collectives(at, false);
-  co_await collectives(at, true);
+  const tutti::test::setting where{"shm", world.size(), ""};
+  const tutti::test::device_memory memory(at.device);
+  co_await tutti::test::movement::every_type(world, &where, &memory);
+  co_await tutti::test::movement::every_size_and_root(world, &where, &memory);
+  co_await tutti::test::reductions::every_type(world, &where, &memory);
+  co_await tutti::test::reductions::every_size(world, &where, &memory);
+  expect(memory.served_by(gpu::backend::oneccl) > 0, "the choice of oneCCL", world.rank());
+  co_await collectives(at);
   co_await halves(at);
   co_await world.all_reduce(wrong, tutti::sum);
   if (world.rank() == 0)

@@ -42,7 +42,14 @@ world_devices& world_devices::of(const communicator& c) {
 
 namespace {
 
-enum : int { for_chunks, for_heads, for_payload, for_notes, for_nccl, for_oneccl };
+enum : int {
+  for_chunks,
+  for_heads = tutti::detail::beside_announcements,
+  for_payload,
+  for_notes,
+  for_nccl,
+  for_oneccl
+};
 
 }  // namespace
 

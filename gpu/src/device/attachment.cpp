@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstdio>
-#include <new>
 #include <tutti/error.hpp>
 #include <utility>
 
@@ -186,12 +185,7 @@ void* attachment::take_event() {
   return e;
 }
 void attachment::give_event(void* event) noexcept {
-  if (event == nullptr) return;
-  try {
-    events_.push_back(event);
-  } catch (const std::bad_alloc&) {
-    driver_->destroy_event(event);
-  }
+  if (event != nullptr) events_.push_back(event);
 }
 
 std::shared_ptr<allocation> attachment::borrow_pinned(std::size_t bytes) {
@@ -311,11 +305,7 @@ bool attachment::poll() noexcept {
 }
 
 bool attachment::notifies(void* event, void* stream) noexcept {
-  try {
-    return driver_->can().host_call && driver_->arm(event, stream, doorbell_);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
+  return driver_->can().host_call && driver_->arm(event, stream, doorbell_);
 }
 
 bool attachment::arm() noexcept {

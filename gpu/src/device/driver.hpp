@@ -106,8 +106,7 @@ class driver {
   // Of the context, asked by way of this stream.
   virtual progress health(void* stream, std::string& why) noexcept = 0;
   virtual bool capturing(void* stream) noexcept = 0;
-  // Notifies when the event has passed. `stream` is the one it was recorded in. False, or std::bad_alloc:
-  // cannot.
+  // Notifies when the event has passed. `stream` is the one it was recorded in. False: cannot.
   virtual bool arm(void* event, void* stream, const std::shared_ptr<const doorbell_handle>& b) = 0;
   // Blocks until what is in the stream has passed, the device has failed, or the time is over; true: passed.
   virtual bool synchronize(void* stream, std::chrono::milliseconds longest) noexcept = 0;

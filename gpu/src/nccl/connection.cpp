@@ -18,6 +18,7 @@ namespace {
 using gpu::detail::call;
 using gpu::detail::job;
 using gpu::detail::operation_kind;
+using gpu::detail::shape;
 using gpu::detail::work_state;
 
 const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexcept {
@@ -25,6 +26,21 @@ const std::byte* block(const void* base, std::size_t i, std::size_t bytes) noexc
 }
 std::byte* block(void* base, std::size_t i, std::size_t bytes) noexcept {
   return static_cast<std::byte*>(base) + i * bytes;
+}
+
+// The sum that the call's factor scales.
+abi::result make_scaled_sum(const abi::table& n, abi::communicator* c, const call& what, int& op) {
+  alignas(16) std::byte factor[16];
+  std::memcpy(factor, what.op.state.data(), sizeof factor);
+  if (what.in.type == element_type::float16 || what.in.type == element_type::bfloat16) {
+    // Ours are floats, NCCL's are of the elements' type.
+    float f = 0;
+    std::memcpy(&f, factor, sizeof f);
+    const std::uint16_t bits =
+        what.in.type == element_type::float16 ? tutti::float16(f).bits() : tutti::bfloat16(f).bits();
+    std::memcpy(factor, &bits, sizeof bits);
+  }
+  return n.make_premul_sum(&op, factor, abi::type_of(what.in.type), abi::host_immediate, c);
 }
 
 // Elements that are only moved go as bytes: NCCL need not know their type.
@@ -38,18 +54,7 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
   int op = abi::operation_of(what.op.kind);
   const bool scaled = what.op.kind == reduce_kind::premul_sum;
   if (scaled) {
-    alignas(16) std::byte factor[16];
-    std::memcpy(factor, what.op.state.data(), sizeof factor);
-    if (what.in.type == element_type::float16 || what.in.type == element_type::bfloat16) {
-      // Ours are floats, NCCL's are of the elements' type.
-      float f = 0;
-      std::memcpy(&f, factor, sizeof f);
-      const std::uint16_t bits =
-          what.in.type == element_type::float16 ? tutti::float16(f).bits() : tutti::bfloat16(f).bits();
-      std::memcpy(factor, &bits, sizeof bits);
-    }
-    if (const abi::result r = n.make_premul_sum(&op, factor, type, abi::host_immediate, c); r != abi::success)
-      return r;
+    if (const abi::result r = make_scaled_sum(n, c, what, op); r != abi::success) return r;
   }
   // What is inside a group does not wait: only the end of the group does.
   const auto grouped = [&](std::size_t calls, auto each) {
@@ -58,8 +63,19 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
     const abi::result ended = use.waiting([&] { return n.group_end(); });
     return r == abi::success ? ended : r;
   };
-  const auto for_each_rank = [&](auto each) {
-    return grouped(static_cast<std::size_t>(size), [&](std::size_t i) { return each(static_cast<int>(i)); });
+  // Of the blocks that go from those that have them to those that want them.
+  const auto exchange_with = [&](std::size_t peer) {
+    const tutti::detail::operation_row& row = row_of(what.kind);
+    const int other = static_cast<int>(peer);
+    const bool is_root = rank == what.peer, is_other = other == what.peer;
+    const std::size_t bytes = gpu::detail::block_of(what, size) * e;
+    abi::result r = abi::success;
+    if (includes(row.reads, is_root) && includes(row.writes, is_other))
+      r = n.send(block(in, row.in == shape::blocks ? peer : 0, bytes), bytes, abi::uint8, other, c, stream);
+    if (r == abi::success && includes(row.writes, is_root) && includes(row.reads, is_other))
+      r = n.receive(block(out, row.out == shape::blocks ? peer : 0, bytes), bytes, abi::uint8, other, c,
+                    stream);
+    return r;
   };
   abi::result r = abi::success;
   switch (what.kind) {
@@ -78,40 +94,10 @@ abi::result enqueue(const abi::table& n, owned_communicator::use& use, const cal
     case operation_kind::all_gather:
       r = use.waiting([&] { return n.all_gather(in, out, count * e, abi::uint8, c, stream); });
       break;
-    case operation_kind::send:
-      r = use.waiting([&] { return n.send(in, count * e, abi::uint8, what.peer, c, stream); });
-      break;
-    case operation_kind::receive:
-      r = use.waiting([&] { return n.receive(out, count * e, abi::uint8, what.peer, c, stream); });
-      break;
     case operation_kind::gather:
-      r = for_each_rank([&](int peer) {
-        const std::size_t bytes = count * e;
-        abi::result sent = peer == what.peer ? n.send(in, bytes, abi::uint8, peer, c, stream) : abi::success;
-        if (sent == abi::success && rank == what.peer)
-          sent = n.receive(block(out, static_cast<std::size_t>(peer), bytes), bytes, abi::uint8, peer, c,
-                           stream);
-        return sent;
-      });
-      break;
     case operation_kind::scatter:
-      r = for_each_rank([&](int peer) {
-        const std::size_t bytes = what.out.count * e;
-        abi::result done =
-            peer == what.peer ? n.receive(out, bytes, abi::uint8, peer, c, stream) : abi::success;
-        if (done == abi::success && rank == what.peer)
-          done = n.send(block(in, static_cast<std::size_t>(peer), bytes), bytes, abi::uint8, peer, c, stream);
-        return done;
-      });
-      break;
     case operation_kind::all_to_all:
-      r = for_each_rank([&](int peer) {
-        const std::size_t bytes = count / static_cast<std::size_t>(size) * e,
-                          at = static_cast<std::size_t>(peer);
-        const abi::result sent = n.send(block(in, at, bytes), bytes, abi::uint8, peer, c, stream);
-        return sent != abi::success ? sent
-                                    : n.receive(block(out, at, bytes), bytes, abi::uint8, peer, c, stream);
-      });
+      r = grouped(static_cast<std::size_t>(size), exchange_with);
       break;
     case operation_kind::batch: {
       const auto& parts = static_cast<const batch*>(what.extra.get())->parts();

@@ -30,9 +30,8 @@ inline flow& this_flow() noexcept {
   return instance;
 }
 
-// Puts `h` on this thread's list for the outermost call. Returns false if there is no memory for it: the
-// caller then resumes `h` at any depth.
-bool defer(flow& f, std::coroutine_handle<> h) noexcept;
+// Puts `h` on the list of those that wait for the outermost call of this thread.
+void defer(flow& f, std::coroutine_handle<> h) noexcept;
 
 inline void run_deferred(flow& f) {
   while (f.deferred != nullptr && !f.deferred->empty()) {
@@ -46,7 +45,7 @@ inline void run_deferred(flow& f) {
 // afterwards that `h` may destroy.
 inline void resume_bounded(std::coroutine_handle<> h) {
   flow& f = this_flow();
-  if (f.depth >= flow::depth_limit && defer(f, h)) return;
+  if (f.depth >= flow::depth_limit) return defer(f, h);
   const void* outer = std::exchange(f.starting, nullptr);
   ++f.depth;
   h.resume();
@@ -68,7 +67,10 @@ inline void destroy_frame(std::coroutine_handle<> h) noexcept {
 // child has finished, so that the parent continues without being suspended.
 inline bool run_child(const void* promise, std::coroutine_handle<> h) {
   flow& f = this_flow();
-  if (f.depth >= flow::depth_limit && defer(f, h)) return false;
+  if (f.depth >= flow::depth_limit) {
+    defer(f, h);
+    return false;
+  }
   const void* outer = std::exchange(f.starting, promise);
   ++f.depth;
   h.resume();

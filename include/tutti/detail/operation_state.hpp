@@ -149,7 +149,7 @@ class operation_state {
       return T(std::move(made_));
     }
   }
-  const std::string& failure_text() const noexcept;  // requires a failure
+  const std::string& failure_text() const noexcept { return *text_; }  // where there is a failure
   // Throws tutti::error if the operation failed.
   void rethrow() const {
     if (failure_ != errc::success) throw_failure();
@@ -165,9 +165,7 @@ class operation_state {
   void set_result(const status& result) noexcept { result_ = result; }
   void set_made(communicator_ref made) noexcept { made_ = std::move(made); }
   communicator_ref take_made() noexcept { return std::move(made_); }
-  // Records a failure. The code is kept even if there is no memory for the text.
-  void fail(errc code, std::string&& text) noexcept;
-  void fail(errc code, const std::string& text) noexcept;
+  void fail(errc code, std::string text) noexcept;
   void complete() noexcept {
     if (noted_) forget_notes();
     on_complete_(*this);

@@ -81,11 +81,7 @@ class stop_scope {
   void stop(errc why, std::string_view text) noexcept {
     if (stopped()) return;
     why_ = why;
-    try {
-      text_ = text;
-    } catch (const std::exception&) {
-      text_ = "(no memory)";  // short enough to need no memory
-    }
+    text_ = text;
     bool gone = false;
     gone_ = &gone;
     while (first_ != nullptr) {

@@ -50,7 +50,6 @@ class wire {
 
   // Whether MPI still has messages that were sent; to this peer.
   bool sending() const noexcept { return !outgoing_.empty(); }
-  bool sending_to(int peer) const noexcept { return peers_[static_cast<std::size_t>(peer)].parcels > 0; }
   // Whether a message is partly received.
   bool receiving() const noexcept { return !incoming_.empty(); }
 

@@ -3,19 +3,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <new>
 
 namespace tutti::transport::shm {
 
-bool direct_reads::start(const frame& rts, const shown_message& message, const std::byte* from,
+void direct_reads::start(const frame& rts, const shown_message& message, const std::byte* from,
                          std::uint64_t transfer_id) noexcept {
   if (free_.empty()) {
-    try {
-      free_.reserve(reads_.size() + 1);
-      reads_.push_back(std::make_unique<read>());
-    } catch (const std::bad_alloc&) {
-      return false;
-    }
+    free_.reserve(reads_.size() + 1);
+    reads_.push_back(std::make_unique<read>());
     free_.push_back(reads_.back().get());
   }
   read& r = *free_.back();
@@ -27,7 +22,6 @@ bool direct_reads::start(const frame& rts, const shown_message& message, const s
   r.transfer_id = transfer_id;
   r.copied = 0;
   active_.push_back(r);
-  return true;
 }
 
 outgoing& direct_reads::fin_frame(read& r) noexcept {

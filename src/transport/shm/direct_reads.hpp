@@ -19,9 +19,8 @@ class direct_reads {
  public:
   direct_reads() noexcept = default;
 
-  // Makes the message of `rts`, at `from`, arrive as data frames for `transfer_id`. `message` has begun.
-  // Returns false if there is no memory for that.
-  bool start(const frame& rts, const shown_message& message, const std::byte* from,
+  // The message `rts`, at `from`, is to arrive as data frames for `transfer_id`. `message` has begun.
+  void start(const frame& rts, const shown_message& message, const std::byte* from,
              std::uint64_t transfer_id) noexcept;
   bool full() const noexcept { return reads_.size() - free_.size() >= direct_slots; }
   bool busy() const noexcept { return !active_.empty(); }

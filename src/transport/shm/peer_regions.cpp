@@ -2,7 +2,6 @@
 #include "transport/shm/peer_regions.hpp"
 
 #include "base/log.hpp"
-#include "base/text.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -33,8 +32,7 @@ void peer_regions::add(const region_label& label, base::unique_fd fd) noexcept {
   try {
     entries_.push_back(entry{label.region, mapping(fd.get(), 0, label.bytes, access::read_only)});
   } catch (const std::exception& e) {
-    base::log_info(base::error_text(
-        [&e] { return fmt::format("a peer's shared memory is not read in place: {}", e.what()); }));
+    base::log_info(fmt::format("a peer's shared memory is not read in place: {}", e.what()));
   }
 }
 

@@ -2,7 +2,6 @@
 #include "transport/shm/shm_link.hpp"
 
 #include "base/shared_memory.hpp"
-#include "base/text.hpp"
 #include "transport/shm/shm_transport.hpp"
 
 #include <fmt/format.h>
@@ -116,11 +115,6 @@ void shm_link::show(outgoing& o) noexcept {
 bool shm_link::offer(std::uint64_t region, std::uint64_t bytes, int fd) noexcept {
   if (at_ != phase::open) return false;
   if (std::find(offered_.begin(), offered_.end(), region) != offered_.end()) return true;
-  try {
-    offered_.reserve(offered_.size() + 1);
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
   if (!send_region(socket_.get(), fd, region_label{region, bytes})) return false;
   offered_.push_back(region);
   return true;
@@ -157,10 +151,11 @@ bool shm_link::fetch(const frame& rts, std::uint64_t transfer_id) noexcept {
   if (!place) return false;  // taken back: the sender says so when it is asked for the message
   if (!regions_.knows(place->region)) take_offers();
   const std::byte* from = regions_.find(place->region, place->offset, rts.length);
-  if (from == nullptr || !reads_.start(rts, message, from, transfer_id)) {
+  if (from == nullptr) {
     message.give_back();
     return false;
   }
+  reads_.start(rts, message, from, transfer_id);
   owner_.wake();
   return true;
 }
@@ -272,12 +267,11 @@ bool shm_link::read_some() noexcept {
   }
   if (reader_.is_to_publish() && reader_.publish()) notify();
   if (reader_.broken())
-    end(errc::protocol, base::error_text([this] {
-          return owner_.describe(peer_) +
-                 " wrote something into shared memory that no tutti of this version writes; do all ranks run "
-                 "the "
-                 "same build?";
-        }));
+    end(errc::protocol,
+        owner_.describe(peer_) +
+            " wrote something into shared memory that no tutti of this version writes; do all ranks run "
+            "the "
+            "same build?");
   return any;
 }
 
@@ -306,17 +300,16 @@ bool shm_link::poll() noexcept {
 // has ended.
 bool shm_link::end_of_peer() noexcept {
   if (peer_leaves_) {
-    end(errc::peer_left,
-        base::error_text([this] { return owner_.describe(peer_) + " has finished and left"; }));
+    end(errc::peer_left, owner_.describe(peer_) + " has finished and left");
     return true;
   }
   if (!std::exchange(asked_, true)) {
     process_.read_pid(socket_.get());
     ask_until_ = core::clock::now() + patience_with_parent;
   }
-  const std::string how = base::error_text([this] { return process_.end(); });
+  const std::string how = process_.end();
   if (how.empty() && process_.may_tell() && core::clock::now() < ask_until_) return false;
-  end(errc::peer_failed, base::error_text([&] { return end_text(owner_.describe(peer_), how); }));
+  end(errc::peer_failed, end_text(owner_.describe(peer_), how));
   return true;
 }
 

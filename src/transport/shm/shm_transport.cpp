@@ -14,7 +14,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <new>
 #include <utility>
 
 namespace tutti::transport::shm {
@@ -103,31 +102,11 @@ link& shm_transport::link_to(int peer) { return at(peer); }
 
 // ---- connecting ----
 
-void shm_transport::begin_connect(shm_link& l) noexcept {
-  try {
-    tasks_.start(connect(l.peer()));
-  } catch (const std::bad_alloc&) {
-    l.end(errc::resources, shortage_text(l.peer()));
-  }
-}
-
-std::string shm_transport::shortage_text(int peer) const noexcept {
-  return base::error_text(
-      [&] { return fmt::format("out of memory while connecting to {} over shared memory", describe(peer)); });
-}
+void shm_transport::begin_connect(shm_link& l) noexcept { tasks_.start(connect(l.peer())); }
 
 task<> shm_transport::connect(int peer) {
   shm_link& l = at(peer);
   const unsigned attempt = l.attempts();
-  try {
-    co_await try_to_connect(l, attempt);
-  } catch (const std::bad_alloc&) {
-    if (l.connecting() && l.attempts() == attempt) l.end(errc::resources, shortage_text(peer));
-  }
-}
-
-task<> shm_transport::try_to_connect(shm_link& l, unsigned attempt) {
-  const int peer = l.peer();
   const core::time_point deadline = loop_.engine().platform().now() + info_->timeout;
   std::chrono::milliseconds pause = first_pause;
   setback why;
@@ -194,11 +173,6 @@ task<> shm_transport::reach(shm_link& l, core::time_point deadline, setback* why
     if (out_of_resources(e.code())) why->code = errc::resources;
     why->text = e.code().message();  // what() adds a place in Asio's sources
     if (why->code == errc::resources) why->text += "; raise `ulimit -n`";
-  } catch (const std::bad_alloc&) {
-    why->code = errc::resources;
-    why->text = "out of memory";
-  } catch (const std::exception& e) {
-    why->text = e.what();
   }
 }
 
@@ -213,14 +187,12 @@ task<> shm_transport::accept_all() {
       tasks_.start(serve(core::stream_socket(std::move(socket))));
     } catch (const boost::system::system_error& e) {
       if (e.code() == asio::error::operation_aborted) co_return;
-      shortage = base::error_text([&e] { return e.code().message() + "; raise `ulimit -n`"; });
-    } catch (const std::bad_alloc&) {
-      shortage = "no memory";
+      shortage = e.code().message() + "; raise `ulimit -n`";
     }
     if (shortage.empty()) continue;
     // Connected peers go on, newcomers wait in the kernel.
     if (!std::exchange(shortage_reported_, true))
-      base::log_warning(base::error_text([&] { return "cannot accept connections for now: " + shortage; }));
+      base::log_warning("cannot accept connections for now: " + shortage);
     co_await core::pause(loop_, accept_pause);
   }
 }
@@ -255,10 +227,9 @@ task<> shm_transport::serve(core::stream_socket accepted) {
     co_await core::answer_greeting(socket, info_->secret, from, answer, deadline);
     if (accepted_link != nullptr) co_await exchange(*accepted_link, socket, deadline);
     if (answer == core::verdict::use_other) at(peer).keep_declined(base::unique_fd(socket.release()));
-  } catch (const std::exception& e) {
-    base::log(base::log_level::info, base::error_text([&e] {
-                return fmt::format("dropped a connection to the shared-memory listener: {}", e.what());
-              }));
+  } catch (const std::runtime_error& e) {
+    base::log(base::log_level::info,
+              fmt::format("dropped a connection to the shared-memory listener: {}", e.what()));
     if (accepted_link != nullptr) accepted_link->abandon_accept();
   }
 }

@@ -68,8 +68,6 @@ class shm_transport final : public transport, public core::source, public neighb
     bool ended_early = false;  // the peer took the connection and closed it before it was complete
   };
   task<> connect(int peer);
-  task<> try_to_connect(shm_link& l, unsigned attempt);
-  std::string shortage_text(int peer) const noexcept;
   // One attempt.
   task<> reach(shm_link& l, core::time_point deadline, setback* why);
   task<> exchange(shm_link& l, core::stream_socket& socket, core::time_point deadline);

@@ -16,7 +16,6 @@
 #include <boost/asio/deferred.hpp>
 #include <cerrno>
 #include <chrono>
-#include <new>
 #include <utility>
 
 namespace tutti::transport::tcp {
@@ -44,8 +43,9 @@ core::time_point share(core::time_point deadline, std::size_t endpoints_left) {
   return now + (deadline - now) / static_cast<core::duration::rep>(endpoints_left);
 }
 
-std::string shortage_text() noexcept {
-  return base::error_text([] { return std::string("out of memory while connecting"); });
+// What is to be handled is handled inside: without memory the process ends.
+void ended(void*, std::exception_ptr failure) noexcept {
+  if (failure) std::rethrow_exception(failure);
 }
 
 // Whether the peer has already closed the connection, as it does when it has given up.
@@ -93,7 +93,7 @@ connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd lis
   family_ = family;
   acceptor_.assign(family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), listener.get());
   listener.release();
-  accepting_.start(accept_all(), [](void*, std::exception_ptr) noexcept {}, nullptr);
+  accepting_.start(accept_all(), ended, nullptr);
 }
 
 // ---- connecting ----
@@ -101,15 +101,8 @@ connector::connector(core::loop& loop, tcp_transport& owner, base::unique_fd lis
 void connector::connect(tcp_link& l) noexcept {
   std::unique_ptr<core::running_task>& attempt = attempts_[static_cast<std::size_t>(l.peer())];
   l.enter(phase::connecting);
-  const auto ended = [](void* link, std::exception_ptr failure) noexcept {
-    if (failure) static_cast<tcp_link*>(link)->fail(errc::resources, shortage_text());
-  };
-  try {
-    if (!attempt) attempt = std::make_unique<core::running_task>();
-    attempt->start(reach(l), ended, &l);
-  } catch (const std::bad_alloc&) {
-    l.fail(errc::resources, shortage_text());
-  }
+  if (!attempt) attempt = std::make_unique<core::running_task>();
+  attempt->start(reach(l), ended, &l);
 }
 
 void connector::stop_connecting(tcp_link& l) noexcept {
@@ -258,13 +251,7 @@ task<> connector::await_peer(tcp_link& l, core::stream_socket declined, core::ti
 
 // ---- further connections ----
 
-void connector::connect_further(tcp_link& l) noexcept {
-  try {
-    further_.start(reach_further(l));
-  } catch (const std::bad_alloc&) {
-    base::log(base::log_level::debug, "no further TCP connections: out of memory");
-  }
-}
+void connector::connect_further(tcp_link& l) noexcept { further_.start(reach_further(l)); }
 
 task<> connector::reach_further(tcp_link& l) {
   const core::time_point deadline = in(owner_.info().timeout);
@@ -293,12 +280,9 @@ task<bool> connector::add_further(tcp_link& l, core::stream_endpoint to, core::t
     trouble = e.what();
   } catch (const boost::system::system_error& e) {
     trouble = e.what();
-  } catch (const std::bad_alloc&) {
-    trouble = shortage_text();
   }
-  base::log(base::log_level::debug, base::error_text([&] {
-              return fmt::format("no further connection to {}: {}", owner_.describe(l.peer()), trouble);
-            }));
+  base::log(base::log_level::debug,
+            fmt::format("no further connection to {}: {}", owner_.describe(l.peer()), trouble));
   co_return false;
 }
 
@@ -322,25 +306,19 @@ void connector::stop_listening() noexcept {
 
 task<> connector::accept_all() {
   for (;;) {
-    bool out_of_something = false;
-    try {
-      while (!admission_.has_room()) {
-        co_await admission_.wait_for_room();
-      }
-      co_await acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
-      out_of_something = !accept_some();
-    } catch (const std::bad_alloc&) {
-      report_shortage("no memory");
-      out_of_something = true;
+    while (!admission_.has_room()) {
+      co_await admission_.wait_for_room();
     }
+    co_await acceptor_.async_wait(asio::ip::tcp::acceptor::wait_read, asio::as_tuple(asio::deferred));
+    const bool all = accept_some();
     // Connected peers go on; newcomers wait in the kernel until there is room again.
-    if (out_of_something) co_await core::pause(loop_, shortage_pause);
+    if (!all) co_await core::pause(loop_, shortage_pause);
   }
 }
 
 void connector::report_shortage(const std::string& of_what) noexcept {
   if (!std::exchange(shortage_reported_, true))
-    base::log_warning(base::error_text([&] { return "cannot accept connections for now: " + of_what; }));
+    base::log_warning("cannot accept connections for now: " + of_what);
 }
 
 bool connector::accept_some() {

@@ -97,11 +97,9 @@ cancel_result tcp_link::cancel(outgoing& f) noexcept {
     outcome = main_.out.cancel(f);
   }
   if (!outcome)
-    fail(errc::resources, base::error_text([this] {
-           return fmt::format(
-               "out of memory while a message to {} was taken back: the connection was broken off",
-               owner_.describe(peer_));
-         }));
+    fail(errc::resources,
+         fmt::format("out of memory while a message to {} was taken back: the connection was broken off",
+                     owner_.describe(peer_)));
   return outcome.value_or(cancel_result::gone);
 }
 
@@ -361,34 +359,29 @@ void tcp_link::queue_farewell() noexcept {
 // Later frames can no longer be told apart.
 void tcp_link::corrupt(const char* what) noexcept {
   disconnect(true);
-  close(errc::protocol, base::error_text([&] {
-          return fmt::format(
-              "corrupt frame from {}: {}; the connection was reset, and nothing of that frame was delivered. "
-              "If all "
-              "ranks are built with the same tutti, suspect the memory or the network hardware of the two "
-              "hosts, and "
-              "set TUTTI_CHECKSUMS=1 on all ranks to have payload checked as well",
-              owner_.describe(peer_), what);
-        }));
+  close(errc::protocol,
+        fmt::format(
+            "corrupt frame from {}: {}; the connection was reset, and nothing of that frame was delivered. "
+            "If all "
+            "ranks are built with the same tutti, suspect the memory or the network hardware of the two "
+            "hosts, and "
+            "set TUTTI_CHECKSUMS=1 on all ranks to have payload checked as well",
+            owner_.describe(peer_), what));
 }
 
 void tcp_link::broke(int code) noexcept {
   if (code == EBADMSG) return corrupt("TLS finds it changed on the way");
   if (main_.in.heard_leave())
-    return close(errc::peer_left, base::error_text([this] {
-                   return fmt::format("{} has finished and left", owner_.describe(peer_));
-                 }));
-  close(errc::peer_failed, base::error_text([&] {
-          const std::string who = owner_.describe(peer_);
-          if (code == 0 || code == ECONNRESET || code == EPIPE || code == ENOTCONN)
-            return fmt::format(
-                "{} closed the connection without taking leave: it died or was killed; its own output and "
-                "exit code "
-                "say why",
-                who);
-          return fmt::format("the connection to {} broke ({}): its host or the network between has failed",
-                             who, base::errno_text(code));
-        }));
+    return close(errc::peer_left, fmt::format("{} has finished and left", owner_.describe(peer_)));
+  const std::string who = owner_.describe(peer_);
+  if (code == 0 || code == ECONNRESET || code == EPIPE || code == ENOTCONN)
+    return close(errc::peer_failed,
+                 fmt::format("{} closed the connection without taking leave: it died or was killed; its own "
+                             "output and exit code say why",
+                             who));
+  close(errc::peer_failed,
+        fmt::format("the connection to {} broke ({}): its host or the network between has failed", who,
+                    base::errno_text(code)));
 }
 
 void tcp_link::close(errc why, std::string text) noexcept {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The collectives that move blocks, for every element type, type-erased: what uses them compiles once.
+// The collectives that move blocks, for every element type, on buffers wherever they are.
 #pragma once
 
 #include "coll/conformance/worlds.hpp"
 
+#include <complex>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
-namespace tutti::test {
+namespace tutti::test::movement {
 
-struct movement_arguments {
+using kind = coll::operation_kind;
+
+struct arguments {
   coll::operation_kind kind{};
   std::span<std::byte> in;
   std::span<std::byte> out;
@@ -20,13 +24,74 @@ struct movement_arguments {
   int root = 0;
 };
 
-struct movement_case {
+// `Buffers`: those of host_memory or of another place like it.
+template <class Buffers>
+struct one_case {
   std::string name;
   std::size_t element_bytes = 0;
-  operation<> (*call)(const communicator& world, const movement_arguments& with) = nullptr;
+  operation<> (*call)(const communicator& world, const arguments& with, const Buffers& at) = nullptr;
 };
 
-// The first is float.
-const std::vector<movement_case>& movement_cases();
+struct particle {
+  double mass;
+  float place[3];
+  char name[7];
+};
 
-}  // namespace tutti::test
+template <class T, class Buffers>
+operation<> call_of(const communicator& world, const arguments& with, const Buffers& at) {
+  const auto in = at.template as<const T>(with.in);
+  const auto out = at.template as<T>(with.out);
+  return at.call([&](const auto&... s) -> operation<> {
+    switch (with.kind) {
+      case kind::broadcast:
+        return world.broadcast(out, with.root, s...);
+      case kind::scatter:
+        return world.scatter(in, out, with.root, s...);
+      case kind::gather:
+        return world.gather(in, out, with.root, s...);
+      case kind::all_gather:
+        return world.all_gather(in, out, s...);
+      case kind::all_to_all:
+        return world.all_to_all(in, out, s...);
+      case kind::scatter_v:
+        return world.scatter_v(in, with.in_counts, out, with.root, s...);
+      case kind::gather_v:
+        return world.gather_v(in, out, with.out_counts, with.root, s...);
+      case kind::all_gather_v:
+        return world.all_gather_v(in, out, with.out_counts, s...);
+      case kind::all_to_all_v:
+        return world.all_to_all_v(in, with.in_counts, out, with.out_counts, s...);
+      default:
+        return world.barrier(s...);
+    }
+  });
+}
+
+// The first is float.
+template <class Buffers>
+const std::vector<one_case<Buffers>>& cases() {
+  const auto made = []<class T>(T, const char* name = name_of(detail::element_type_of<T>())) {
+    return one_case<Buffers>{name, sizeof(T), call_of<T, Buffers>};
+  };
+  static const std::vector<one_case<Buffers>> all = {made(float{}),
+                                                     made(std::int8_t{}),
+                                                     made(std::uint8_t{}),
+                                                     made(std::int16_t{}),
+                                                     made(std::uint16_t{}),
+                                                     made(std::int32_t{}),
+                                                     made(std::uint32_t{}),
+                                                     made(std::int64_t{}),
+                                                     made(std::uint64_t{}),
+                                                     made(double{}),
+                                                     made(float16{}),
+                                                     made(bfloat16{}),
+                                                     made(bool{}),
+                                                     made(std::complex<float>{}),
+                                                     made(std::complex<double>{}),
+                                                     made(std::byte{}, "bytes"),
+                                                     made(particle{}, "structs")};
+  return all;
+}
+
+}  // namespace tutti::test::movement

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "coll/choice.hpp"
+#include "support/instrumented.hpp"
 #include "support/local_world.hpp"
 #include "support/skip.hpp"
 
@@ -101,6 +102,7 @@ class field {
     return std::span(memory_).subspan(margin, memory_.size() - 2 * margin);
   }
   std::span<const std::byte> span() const noexcept { return const_cast<field*>(this)->span(); }
+  std::span<std::byte> with_margins() noexcept { return memory_; }
   void expect_margins(const attempt& what) const;
 
   static constexpr std::byte untouched{0xA5};
@@ -110,14 +112,51 @@ class field {
   bytes memory_ = bytes(2 * margin, untouched);
 };
 
+inline constexpr std::size_t KiB = 1024;
+inline constexpr std::size_t shm_eager_bytes = 4 * KiB;
+inline constexpr std::size_t tcp_eager_bytes = 64 * KiB;
+inline constexpr std::size_t large_bytes = 8 * 1024 * KiB;
+
+// Where the suite has the buffers of its calls while they run: where it has filled them. gpu/conformance_test.cpp
+// has another such class.
+struct host_memory {
+  static constexpr std::size_t largest = large_bytes;  // of a buffer; tried with three ranks only
+  // Of one call.
+  struct buffers {
+    buffers(const host_memory&, field&, field&) noexcept {}
+    // What `part` of a field is there.
+    template <class T>
+    std::span<T> as(std::span<std::byte> part) const noexcept {
+      return {reinterpret_cast<T*>(part.data()), part.size() / sizeof(T)};
+    }
+    // f(), with what such calls have as their last argument.
+    template <class F>
+    auto call(F f) const {
+      return f();
+    }
+    request start(operation<> op, algorithm with) const { return tutti::start(std::move(op).with(with)); }
+    // The fields have the results.
+    task<> fetch() const { co_return; }
+  };
+  std::vector<algorithm> algorithms(const setting& where, coll::operation_kind kind,
+                                    bool even_blocks = true) const {
+    return where.algorithms(kind, even_blocks);
+  }
+  // What reduces elements does not know how many ranks there are: worlds of four and more share the cases among
+  // them, so that each number of ranks, and each transport, meets all of them.
+  bool takes(const setting& where, std::size_t reduction) const {
+    if (instrumented || where.ranks < 4) return true;  // there are few worlds, or they are small
+    const int by_ranks = where.ranks == 4 ? 0 : where.ranks == 5 ? 1 : 2;
+    const int by_transport = where.transport == "shm" ? 0 : where.transport == "tcp" ? 1 : 2;
+    return static_cast<int>(reduction % 3) == (by_ranks + by_transport) % 3;
+  }
+};
+
+inline constexpr host_memory in_host_memory;
+
 // Element counts around those where `total_bytes` are crossed.
 void add_around(std::vector<std::size_t>& counts, std::size_t total_bytes, std::size_t element_bytes);
 // Sorted, each once.
 void tidy(std::vector<std::size_t>& counts);
-
-inline constexpr std::size_t KiB = 1024;
-inline constexpr std::size_t shm_eager_bytes = 4 * KiB;
-inline constexpr std::size_t tcp_eager_bytes = 64 * KiB;
-inline constexpr std::size_t large_bytes = 8 * 1024 * KiB;  // tried with three ranks only
 
 }  // namespace tutti::test
