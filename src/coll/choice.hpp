@@ -27,11 +27,13 @@ struct situation {
   bool even_hosts = false;  // all with the same number
   bool even_blocks = true;
   bool shared_memory = false;  // there is a segment, or it is worth its making
+  bool halves = false;         // whose partial results are floats
 };
 
 // What an algorithm needs, beside ranks.
 enum class needs : std::uint8_t {
   nothing,
+  halves,
   even_blocks,
   segment,
   segment_even_blocks,
