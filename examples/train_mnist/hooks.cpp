@@ -12,6 +12,7 @@ namespace {
 std::shared_ptr<tutti::gradient_hook> hook_named(const std::string& name) {
   if (name == "float16") return tutti::float16_hook();
   if (name == "bfloat16") return tutti::bfloat16_hook();
+  if (name == "int8") return tutti::int8_hook();
   if (name == "low-rank") return tutti::low_rank_hook();
   return nullptr;
 }

@@ -75,8 +75,8 @@ int main(int argc, char** argv) {
          "gradients are averaged while the backward pass goes on (overlapped), or after it (sequential)")
       ->transform(CLI::CheckedTransformer(ways))
       ->default_str("overlapped");
-  app.add_option("--hook", training.hook, "how: exact, float16, bfloat16 or low-rank")
-      ->check(CLI::IsMember({"exact", "float16", "bfloat16", "low-rank"}))
+  app.add_option("--hook", training.hook, "how: exact, float16, bfloat16, int8 or low-rank")
+      ->check(CLI::IsMember({"exact", "float16", "bfloat16", "int8", "low-rank"}))
       ->capture_default_str();
   app.add_option("--bucket-kib", training.bucket_kib,
                  "gradients that travel together (0: the library's choice, which is one bucket here)")

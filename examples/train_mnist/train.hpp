@@ -23,7 +23,7 @@ struct training_options {
   std::uint64_t seed = 1234;    // of the initial weights, the batches and the dropout
   std::vector<int> hidden{50};  // units of each hidden dense layer
   averaging when = averaging::overlapped;
-  std::string hook = "exact";  // or float16, bfloat16, low-rank
+  std::string hook = "exact";  // or float16, bfloat16, int8, low-rank
   std::size_t bucket_kib = 0;  // 0: the defaults of data_parallel_options
   std::size_t compare = 0;     // afterwards: so many steps of each way of averaging, timed
   std::string save_to;         // a checkpoint after each epoch

@@ -10,6 +10,7 @@
 #include <tutti/chunked.hpp>
 #include <tutti/communicator.hpp>
 #include <tutti/compute.hpp>
+#include <tutti/convert.hpp>
 #include <tutti/counters.hpp>
 #include <tutti/error.hpp>
 #include <tutti/explain.hpp>

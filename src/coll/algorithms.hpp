@@ -118,9 +118,12 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,            0,     64 * KiB)           \
   ROW(all_reduce,     hierarchical_split, all_reduce_hierarchical_split, even_hierarchy,       0,     any_size)           \
   ROW(all_reduce,     hierarchical,       all_reduce_hierarchical,       hierarchy,            0,     any_size)           \
+  ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              0,     16 * KiB)           \
+  ROW(all_reduce,     direct,             all_reduce_direct,             halves,               0,     any_size)           \
   ROW(all_reduce,     recursive_doubling, all_reduce_recursive_doubling, nothing,              0,     64 * KiB)           \
   ROW(all_reduce,     rabenseifner,       all_reduce_rabenseifner,       nothing,              4,     1024 * KiB)         \
   ROW(all_reduce,     ring,               all_reduce_ring,               nothing,              0,     any_size)           \
+  ROW(all_reduce,     direct,             all_reduce_direct,             nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(scatter,        binomial,           scatter_binomial,              even_blocks,          16,    32 * KiB)           \
   ROW(scatter,        linear,             scatter_linear,                nothing,              0,     any_size)           \
@@ -132,6 +135,7 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
   ROW(all_gather,     ring,               all_gather_ring,               nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(reduce_scatter, shared_memory,      reduce_scatter_shared_memory,  segment,              0,     any_size)           \
+  ROW(reduce_scatter, direct,             reduce_scatter_direct,         halves,               0,     any_size)           \
   ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              0,     256 * KiB)          \
   ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,              0,     any_size)           \
                                                                                                                           \

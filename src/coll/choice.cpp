@@ -120,6 +120,8 @@ bool meets(needs need, const situation& s) noexcept {
   switch (need) {
     case needs::nothing:
       return true;
+    case needs::halves:
+      return s.halves;
     case needs::even_blocks:
       return s.even_blocks;
     case needs::segment:
@@ -138,6 +140,8 @@ const char* text_of(needs need) noexcept {
   switch (need) {
     case needs::nothing:
       return "nothing";
+    case needs::halves:
+      return "float16 or bfloat16 elements";
     case needs::even_blocks:
       return "blocks of equal size";
     case needs::segment:
@@ -170,11 +174,12 @@ std::span<const row> rows_of(kind k) noexcept {
   return std::span(table).subspan(first[of], first[of + 1] - first[of]);
 }
 
-// Null: the collective has no such algorithm.
+// The last row has the fewest needs. Null: the collective has no such algorithm.
 const row* find(kind k, algorithm a) noexcept {
+  const row* last = nullptr;
   for (const row& r : rows_of(even_form(k)))
-    if (r.when.use == a) return &r;
-  return nullptr;
+    if (r.when.use == a) last = &r;
+  return last;
 }
 
 bool applies(const rule& r, const situation& s) noexcept {

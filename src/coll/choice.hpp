@@ -28,11 +28,13 @@ struct situation {
   bool even_hosts = false;  // all hosts have the same number of ranks
   bool even_blocks = true;
   bool shared_memory = false;  // there is a segment, or making one pays
+  bool halves = false;         // whose partial results are floats
 };
 
 // What an algorithm needs besides a number of ranks.
 enum class needs : std::uint8_t {
   nothing,
+  halves,
   even_blocks,
   segment,
   segment_even_blocks,

@@ -95,15 +95,19 @@ task<> all_to_all_body(const call* w, collective c, algorithm a) {
 
 // ---- reductions ----
 
+// Such algorithms also finish what they reduce.
+bool reduces_all_at_once(algorithm a) noexcept {
+  return a == algorithm::shared_memory || a == algorithm::direct;
+}
+
 // The elements that the algorithms work on: the user's, or floats in place of halves.
 struct accumulator {
-  // On a collective segment all contributions are reduced at once: partial results of halves are never
-  // written. Factors are applied before, to floats.
+  // Where all contributions are reduced at once, partial results of halves are never written. Factors are
+  // applied before, to floats.
   accumulator(const call& w, algorithm a) noexcept
       : given(w.out.type),
-        type(a == algorithm::shared_memory && w.op.kind != reduce_kind::premul_sum
-                 ? given
-                 : accumulator_of(w.op, given)),
+        type(reduces_all_at_once(a) && w.op.kind != reduce_kind::premul_sum ? given
+                                                                            : accumulator_of(w.op, given)),
         given_bytes(w.out.element_bytes) {
     bytes = type == given ? given_bytes : sizeof(float);
   }
@@ -176,7 +180,7 @@ task<> reduce_body(const call* w, collective c, algorithm a) {
   co_await coroutine_of<kind::reduce>(a)(
       c, reduce_call(result, input, count, elements.bytes, elements.type, w->op, c.size()), w->peer);
   if (!is_root) co_return;
-  if (a != algorithm::shared_memory) finish(w->op, elements.type, result, count, c.size());
+  if (!reduces_all_at_once(a)) finish(w->op, elements.type, result, count, c.size());
   if (!elements.same()) elements.store(result, w->out.data, count);
 }
 
@@ -194,7 +198,7 @@ task<> reduce_scatter_body(const call* w, collective c, algorithm a) {
   void* const result = elements.same() ? w->out.data : block.data();
   co_await coroutine_of<kind::reduce_scatter>(a)(
       c, reduce_call(result, input, w->in.count, elements.bytes, elements.type, w->op, c.size()), parts);
-  if (a != algorithm::shared_memory) finish(w->op, elements.type, result, own, c.size());
+  if (!reduces_all_at_once(a)) finish(w->op, elements.type, result, own, c.size());
   if (!elements.same()) elements.store(result, w->out.data, own);
 }
 
@@ -297,6 +301,10 @@ situation situation_of(const communicator_state& c, const call& what) {
   s.even_hosts = c.places().even;
   s.even_blocks = !row.uneven();
   s.bytes = agreed_bytes(c, what, row);
+  if (row.reduces && what.op.kind != reduce_kind::premul_sum) {
+    const element_type given = agreed_buffer(what).type;
+    s.halves = accumulator_of(what.op, given) != given;
+  }
   // Reductions use the segment from the first one on, so that the same call always gives the same bits. For
   // the others, making it must pay.
   s.shared_memory = c.shares_memory() && (row.reduces || what.prepared != nullptr || c.segment_pays() ||

@@ -115,9 +115,28 @@ struct bfloat16_element {
   }
   template <std::size_t N>
   TUTTI_INLINE void write_result(lanes<float, N> v, std::byte* to) {
+    store_low_halves<N>(rounded_result<N>(v) >> 16, to);
+  }
+
+  // 2 N elements, of which every other one goes to `even`: a mask or a shift each, where elements in their
+  // order have to be spread over two vectors and packed again.
+  template <std::size_t N>
+  TUTTI_INLINE void read_pair(const std::byte* from, lanes<float, N>& even, lanes<float, N>& odd) {
+    const auto both = load<lanes<std::uint32_t, N>>(from);
+    even = (lanes<float, N>)(both << 16);
+    odd = (lanes<float, N>)(both & 0xffff0000);
+  }
+  template <std::size_t N>
+  TUTTI_INLINE void write_result_pair(lanes<float, N> even, lanes<float, N> odd, std::byte* to) {
+    store((rounded_result<N>(even) >> 16) | (rounded_result<N>(odd) & 0xffff0000), to);
+  }
+
+ private:
+  template <std::size_t N>
+  TUTTI_INLINE lanes<std::uint32_t, N> rounded_result(lanes<float, N> v) {
     const auto bits = (lanes<std::uint32_t, N>)v;
     const auto rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    store_low_halves<N>((v != v ? rounded - rounded + 0x7fc00000 : rounded) >> 16, to);
+    return v != v ? rounded - rounded + 0x7fc00000 : rounded;
   }
 };
 

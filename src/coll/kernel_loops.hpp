@@ -94,31 +94,56 @@ TUTTI_INLINE lanes<typename Element::computed, N> apply(lanes<typename Element::
   }
 }
 
+// The elements that follow each other at `from`, in whichever order this one and write_results agree on.
+template <class Element, std::size_t N, std::size_t Unroll>
+TUTTI_INLINE void read_all(const std::byte* from, lanes<typename Element::computed, N> (&all)[Unroll]) {
+#pragma GCC unroll 4
+  for (std::size_t u = 0; u < Unroll; ++u) {
+    const std::byte* const at = from + u * N * Element::bytes;
+    if constexpr (Unroll % 2 == 0 && requires { Element::template read_pair<N>(at, all[0], all[1]); }) {
+      if (u % 2 == 0) Element::template read_pair<N>(at, all[u], all[u + 1]);
+    } else {
+      all[u] = Element::template read<N>(at);
+    }
+  }
+}
+template <class Element, std::size_t N, std::size_t Unroll>
+TUTTI_INLINE void write_results(const lanes<typename Element::computed, N> (&all)[Unroll], std::byte* to) {
+#pragma GCC unroll 4
+  for (std::size_t u = 0; u < Unroll; ++u) {
+    std::byte* const at = to + u * N * Element::bytes;
+    if constexpr (Unroll % 2 == 0 &&
+                  requires { Element::template write_result_pair<N>(all[0], all[1], at); }) {
+      if (u % 2 == 0) Element::template write_result_pair<N>(all[u], all[u + 1], at);
+    } else {
+      Element::template write_result<N>(all[u], at);
+    }
+  }
+}
+
 // Processes blocks that fill `Unroll` vectors of N values. `Inputs` is the number of inputs; 0 for any
 // number.
 template <class Element, reduce_kind Kind, std::size_t Inputs, std::size_t N, std::size_t Unroll>
 TUTTI_INLINE void fold_blocks(const std::byte* const* inputs, std::size_t n, std::byte* out,
                               std::size_t count, typename Element::computed divisor, std::size_t& i) {
   using V = lanes<typename Element::computed, N>;
-  constexpr std::size_t step = N * Element::bytes;  // bytes
   if constexpr (Inputs != 0) n = Inputs;
   for (; count - i >= N * Unroll; i += N * Unroll) {
     const std::size_t at = i * Element::bytes;
     V all[Unroll];
-#pragma GCC unroll 4
-    for (std::size_t u = 0; u < Unroll; ++u) all[u] = Element::template read<N>(inputs[0] + at + u * step);
+    read_all<Element, N>(inputs[0] + at, all);
 #pragma GCC unroll 1
     for (std::size_t k = 1; k < n; ++k) {
-      const std::byte* const input = inputs[k] + at;
+      V theirs[Unroll];
+      read_all<Element, N>(inputs[k] + at, theirs);
 #pragma GCC unroll 4
-      for (std::size_t u = 0; u < Unroll; ++u)
-        all[u] = apply<Element, Kind, N>(all[u], Element::template read<N>(input + u * step));
+      for (std::size_t u = 0; u < Unroll; ++u) all[u] = apply<Element, Kind, N>(all[u], theirs[u]);
     }
+    if constexpr (Kind == reduce_kind::avg) {
 #pragma GCC unroll 4
-    for (std::size_t u = 0; u < Unroll; ++u) {
-      if constexpr (Kind == reduce_kind::avg) all[u] = all[u] / divisor;
-      Element::template write_result<N>(all[u], out + at + u * step);
+      for (std::size_t u = 0; u < Unroll; ++u) all[u] = all[u] / divisor;
     }
+    write_results<Element, N>(all, out + at);
   }
 }
 

@@ -171,6 +171,12 @@ estimate steps_of(pattern what, algorithm with, const formulas& f) {
       if (what == pattern::all_reduce) return {2 * (n - 1) * f.message(b / n), std::min(n - 1, 2.0)};
       if (!in_blocks(what)) return {-1, 0};
       return {(n - 1) * f.message(b), std::min(n - 1, 2.0)};
+    case algorithm::direct:
+      // Four messages are under way at a time; the results go round.
+      if (what != pattern::all_reduce) return {-1, 0};
+      return {f.message(b / n) + (n - 2) * std::max(f.interval(b / n), n > 5 ? f.message(b / n) / 4 : 0) +
+                  (n - 1) * f.message(b / n),
+              n - 1};
     case algorithm::scatter_all_gather:
       // The root sends the blocks one by one, and they go round meanwhile.
       return {(n - 1) * (f.message(b / n) + f.interval(b / n)), n - 1};

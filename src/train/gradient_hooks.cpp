@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <tutti/convert.hpp>
 #include <tutti/error.hpp>
-#include <tutti/half.hpp>
 #include <tutti/shared_memory.hpp>
 #include <utility>
 #include <vector>
@@ -25,10 +25,9 @@ class compressed final : public gradient_hook {
   task<> reduce(communicator c, gradient_bucket bucket) override {
     shared_vector<Half>& half = memory_[bucket.index];
     half.resize(bucket.data.size());
-    const float share = 1.0F / static_cast<float>(c.size());
-    for (std::size_t i = 0; i < half.size(); ++i) half[i] = Half(bucket.data[i] * share);
-    co_await c.all_reduce(half, sum);
-    for (std::size_t i = 0; i < half.size(); ++i) bucket.data[i] = half[i];
+    convert(bucket.data, half);
+    co_await c.all_reduce(half, avg);
+    convert(half, bucket.data);
   }
 
  private:

@@ -370,3 +370,20 @@ TEST_CASE("all_reduce: the same bits on all ranks, from run to run, over every t
     }
   }
 }
+
+TEST_CASE("all_reduce: halves are rounded once by every algorithm") {
+  for (const std::string& transport : transports)
+    run_local(5, over(transport), [](communicator world) -> task<> {
+      // In halves 2048 + 1 is 2048 again.
+      const std::vector<float16> in(20'000, float16(world.rank() == 0 ? 2048.0F : 1.0F));
+      std::vector<float16> out(in.size());
+      std::vector<algorithm> all = algorithms();
+      all.push_back(algorithm::automatic);
+      for (const algorithm a : all) {
+        co_await world.all_reduce(in, out, sum).with(a);
+        for (const float16 v : out) TUTTI_EXPECT(v == 2052.0F);
+        co_await world.all_reduce(in, out, avg).with(a);
+        for (const float16 v : out) TUTTI_EXPECT(v == float16(410.4F));
+      }
+    });
+}

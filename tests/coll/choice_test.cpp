@@ -54,6 +54,18 @@ TEST_CASE("choice: little data in few steps, much in a ring") {
   }
 }
 
+TEST_CASE("choice: halves whose partial results would be floats are reduced all at once, unless few") {
+  if (chosen_from_outside()) return;
+  situation s = an_all_reduce(1 << 20, 4);
+  s.halves = true;
+  CHECK(choose(s, algorithm::automatic) == algorithm::direct);
+  s.kind = operation_kind::reduce_scatter;
+  CHECK(choose(s, algorithm::automatic) == algorithm::direct);
+  s = an_all_reduce(64, 4);
+  s.halves = true;
+  CHECK(choose(s, algorithm::automatic) == algorithm::recursive_doubling);
+}
+
 TEST_CASE("choice: every collective gets an algorithm that can do it, whatever the situation") {
   for (int k = static_cast<int>(operation_kind::barrier); k < static_cast<int>(operation_kind::group); ++k) {
     for (const int ranks : {1, 2, 3, 8, 33}) {
@@ -67,6 +79,7 @@ TEST_CASE("choice: every collective gets an algorithm that can do it, whatever t
           s.hierarchy = (flags & 1) != 0;
           s.even_hosts = (flags & 2) != 0;
           s.even_blocks = s.kind < operation_kind::scatter_v;
+          s.halves = ranks == 3;
           const algorithm a = choose(s, algorithm::automatic);
           CAPTURE(std::string(tutti::coll::name_of(s.kind)));
           CAPTURE(std::string(tutti::name_of(a)));
@@ -81,7 +94,7 @@ TEST_CASE("choice: every collective gets an algorithm that can do it, whatever t
 TEST_CASE("choice: what a call names is taken, or refused with what there is") {
   CHECK(choose(an_all_reduce(8, 4), algorithm::ring) == algorithm::ring);
   CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::bruck),
-                       doctest::Contains("there are rabenseifner"), error);
+                       doctest::Contains("there are direct, rabenseifner"), error);
   CHECK_THROWS_WITH_AS(choose(an_all_reduce(8, 4), algorithm::hierarchical),
                        doctest::Contains("several hosts"), error);
   situation uneven;

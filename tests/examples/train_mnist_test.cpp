@@ -188,7 +188,7 @@ TEST_CASE("train_mnist: goes on from a checkpoint, on as many ranks or others") 
 TEST_CASE("train_mnist: with fewer bytes it learns all the same, and replicas stay the same") {
   const shapes data;
   const training exact = train(2, data.path(), "--epochs 4 --lr 0.03");
-  for (const char* hook : {"float16", "bfloat16", "low-rank"}) {
+  for (const char* hook : {"float16", "bfloat16", "int8", "low-rank"}) {
     CAPTURE(hook);
     const training less = train(2, data.path(), "--epochs 4 --lr 0.03 --hook " + std::string(hook));
     CHECK(less.hash != exact.hash);

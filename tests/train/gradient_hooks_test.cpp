@@ -84,6 +84,14 @@ TEST_CASE("gradient_hooks: a sum that a float16 cannot hold does not become infi
   CHECK(with(bfloat16_hook, 1, 1e30F).relative_error < 1e-2);
 }
 
+TEST_CASE("gradient_hooks: blocks of int8 round, and with the error fed back are right in sum") {
+  const auto hook = [](bool feedback) { return [=] { return int8_hook({.error_feedback = feedback}); }; };
+  CHECK(with(hook(true), 2).relative_error < 2e-2);
+  CHECK(with(hook(true), 2).relative_error > 1e-6);
+  CHECK(with(hook(true), 2, 1e30F).relative_error < 2e-2);
+  CHECK(with(hook(true), 60).bias < 0.1 * with(hook(false), 60).bias);
+}
+
 TEST_CASE("gradient_hooks: low rank is exact at first, then near, and with the error fed back right in sum") {
   const auto hook = [](std::size_t rank, bool feedback, bool warm) {
     return [=] {

@@ -51,7 +51,23 @@ std::shared_ptr<gradient_hook> identity_hook();
 std::shared_ptr<gradient_hook> float16_hook();
 std::shared_ptr<gradient_hook> bfloat16_hook();
 
-// Options of low_rank_hook().
+struct int8_options {
+  bool error_feedback = true;  // what rounding leaves out is added to the next gradient
+};
+// Averages in a quarter of the bytes: one byte per element, and one float per block of 256 elements. The float
+// is the value of one step: the largest magnitude of the block / 127.
+// Each rank rounds its gradients and sends every other rank that rank's part of the bucket. A rank adds the
+// parts it receives as floats, rounds the average of its part, and sends it to all. For P ranks both exchanges
+// send 2 (P-1)/P times 260 bytes per 256 elements.
+//
+// Each element of the result is off by at most M / 125. M is the largest magnitude in its block, averaged over
+// the ranks, after the errors of earlier steps have been added. This holds for magnitudes from 2e-36, below
+// which elements may become zero, to 3e38. With error feedback the sum of the results of all steps is off by
+// no more than the last result. Small gradients that share a block with large ones lose most. If a rank has
+// an infinity or a NaN in a block, the block becomes NaN on all ranks, and its kept errors are dropped.
+// Cost: about five passes over the bucket on the loop thread; with error feedback also a copy of it.
+std::shared_ptr<gradient_hook> int8_hook(int8_options o = {});
+
 struct low_rank_options {
   // Rank of the approximation.
   std::size_t rank = 2;

@@ -35,8 +35,8 @@ task<> reduce_scatter_direct(collective c, reduce_call r, blocks parts) {
   for (int i = 0; i < size; ++i)
     inputs[i] = i == rank ? static_cast<const void*>(in + parts.begin(rank))
                           : contributions.data() + static_cast<std::size_t>(i) * own;
-  combine_all(r.op, r.type, std::span<const void* const>(inputs, static_cast<std::size_t>(size)), r.data,
-              own / r.element_bytes);
+  reduce_all(r.op, r.type, std::span<const void* const>(inputs, static_cast<std::size_t>(size)), r.data,
+             own / r.element_bytes);
 }
 
 }  // namespace tutti::coll

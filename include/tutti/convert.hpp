@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Floats to halves and back, many at a time, by the widest instructions of this processor.
+#pragma once
+
+#include <span>
+#include <tutti/half.hpp>
+
+namespace tutti {
+
+// to[i] = from[i], rounded as the constructors of <tutti/half.hpp> round. The two do not overlap.
+// Errors: errc::invalid_argument when they differ in size.
+void convert(std::span<const float> from, std::span<float16> to);
+void convert(std::span<const float> from, std::span<bfloat16> to);
+void convert(std::span<const float16> from, std::span<float> to);
+void convert(std::span<const bfloat16> from, std::span<float> to);
+
+}  // namespace tutti
