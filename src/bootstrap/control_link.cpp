@@ -51,6 +51,7 @@ struct control_link::impl {
 
   task<> read() {
     std::string why = fmt::format("{} closed the connection", name);
+    bool closed = true;
     try {
       for (;;) {
         const std::optional<std::string> message = co_await stream.receive();
@@ -59,9 +60,9 @@ struct control_link::impl {
       }
     } catch (const error& e) {
       why = e.what();
+      closed = false;
     }
-    stream.close();
-    to.lost(why);
+    to.lost(why, closed);
   }
 
   std::string name;
@@ -86,6 +87,8 @@ void control_link::send(std::string_view message) {
   framed += message;
   impl_->stream.send(std::move(framed));
 }
+
+void control_link::close() noexcept { impl_->stream.close(); }
 
 void control_link::finish() noexcept {
   boost::system::error_code ignored;

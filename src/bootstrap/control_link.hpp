@@ -29,11 +29,13 @@ class control_link {
   // reason as text. A tutti::error thrown by `message` breaks the connection.
   struct handlers {
     std::function<void(std::string_view message)> message;
-    std::function<void(const std::string& why)> lost;
+    std::function<void(const std::string& why, bool closed)> lost;
   };
   void start(handlers to);
   // Queues a message. If it cannot be sent, the connection breaks, which `lost` reports.
   void send(std::string_view message);
+  // The other side learns that this one has gone. Without it, at the destruction.
+  void close() noexcept;
   // Ends this direction; the other side can still send.
   void finish() noexcept;
   // Host and port of the other side.

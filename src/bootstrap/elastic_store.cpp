@@ -16,23 +16,27 @@
 #include <chrono>
 #include <csignal>
 #include <sstream>
+#include <string_view>
 #include <tutti/error.hpp>
 #include <utility>
 
 namespace tutti::bootstrap {
 namespace {
 
-// Keys. A rank that comes writes an arrival under the next number, and waits for the answer of that number:
-// the epoch, the size of its world and its rank there.
-std::string arrival_key(std::size_t place) { return fmt::format("arrival/{}", place); }
-std::string answer_key(std::size_t place) { return fmt::format("answer/{}", place); }
+// Keys. A rank that comes appends its arrival, under a place that it draws, and waits for the answer of that
+// place: the epoch, the size of its world and its rank there. The launcher takes away what it has read.
+constexpr const char* arrivals_key = "arrivals";
+constexpr std::string_view arrival_head = "arrival ";
+std::string answer_key(std::uint64_t place) { return fmt::format("answer/{:016x}", place); }
 std::string table_key(std::int64_t epoch) { return fmt::format("table/{}", epoch); }
 // Numbers of newcomers while this epoch's world runs, one after the other.
 std::string newcomers_key(std::int64_t epoch, std::uint64_t change) {
   return fmt::format("newcomers/{}/{}", epoch, change);
 }
 constexpr const char* obstacle_key = "obstacle";
+constexpr const char* runs_key = "runs";  // "yes" while members of a world live
 constexpr const char* withdrawn = "withdrawn";
+constexpr std::string_view refusal = "refused ";
 
 constexpr std::size_t world_id_bytes = 8;
 // Ends when the server does: nothing else limits a wait that is no fault.
@@ -49,6 +53,12 @@ task<> put(memory_store* where, std::string key, std::string value) {
   co_await where->set(std::move(key), std::move(value));
 }
 task<> drop(memory_store* where, std::string key) { co_await where->erase(std::move(key)); }
+// True: the key held `value`, and is gone.
+task<> take_away(memory_store* where, std::string key, std::string value, bool* taken) {
+  const store_exchange held = co_await where->compare_exchange(key, std::move(value), "");
+  *taken = held.exchanged;
+  if (held.exchanged) co_await where->erase(key);
+}
 task<> look_for(memory_store* where, std::string key, std::string value, bool* found) {
   const store_exchange held = co_await where->compare_exchange(std::move(key), value, value);
   *found = held.exchanged;
@@ -78,10 +88,15 @@ answer decode_answer(const std::string& text) {
 // ---- the launcher ----
 
 elastic_store::elastic_store(boost::asio::any_io_executor executor, int listening_descriptor,
-                             std::string secret, int least_nodes)
+                             std::string secret, int least_nodes, quorum needed)
     : server_(tcp_store_server::adopt(std::move(executor), listening_descriptor, std::move(secret))),
       store_(server_->local()),
-      members_(least_nodes) {
+      members_(least_nodes, needed) {
+  serving_.start(serve(), [](void*, std::exception_ptr) noexcept {}, nullptr);
+}
+
+elastic_store::elastic_store(std::unique_ptr<memory_store> contents, int least_nodes, quorum needed)
+    : store_(std::move(contents)), members_(least_nodes, needed) {
   serving_.start(serve(), [](void*, std::exception_ptr) noexcept {}, nullptr);
 }
 
@@ -97,68 +112,101 @@ void elastic_store::ended(int number, int start, bool well) {
   settle();
 }
 
-void elastic_store::node_lost(int node) {
-  members_.node_lost(node);
+void elastic_store::node_ended(int node) {
+  members_.node_ended(node);
+  settle();
+}
+
+int elastic_store::node_lost(int node) {
+  const int loss = members_.node_lost(node);
+  settle();
+  return loss;
+}
+
+void elastic_store::overdue(int loss) {
+  members_.overdue(loss);
   settle();
 }
 
 task<> elastic_store::serve() {
-  for (std::size_t place = 0;; ++place) {
-    const std::string text = co_await store_->get(arrival_key(place), while_served);
-    take(place, text);
+  for (;;) {
+    const std::string text = co_await store_->get(arrivals_key, while_served);
+    // Others may have come since.
+    bool taken = false;
+    carry_out(take_away(store_.get(), arrivals_key, text, &taken));
+    if (taken) take(text);
   }
 }
 
-void elastic_store::take(std::size_t place, const std::string& text) {
-  std::istringstream words(text);
-  membership::arrival who;
-  who.place = place;
-  if (!(words >> who.number >> who.start)) return;
-  try {
-    const std::size_t line = text.find('\n');
-    const auto records = decode_endpoint_records(line == std::string::npos ? "" : text.substr(line + 1));
-    if (records.size() != 1) return;
-    who.record = records.front();
-  } catch (const error&) {
-    return;  // it learns from its own deadline; well-behaved ones are not disturbed
+void elastic_store::take(const std::string& text) {
+  std::istringstream lines(text);
+  std::string line, record;
+  while (std::getline(lines, line)) {
+    if (!line.starts_with(arrival_head)) continue;
+    std::istringstream words(line.substr(arrival_head.size()));
+    membership::arrival who;
+    if (!(words >> std::hex >> who.place >> std::dec >> who.number >> who.start)) continue;
+    if (!std::getline(lines, record)) break;
+    try {
+      const auto records = decode_endpoint_records(record + '\n');
+      if (records.size() != 1) continue;
+      who.record = records.front();
+    } catch (const error&) {
+      continue;  // it learns from its own deadline; those that write properly are not disturbed
+    }
+    members_.came(std::move(who));
   }
-  members_.came(std::move(who));
   settle();
 }
 
 void elastic_store::settle() {
-  for (const std::size_t place : members_.waiting()) {
-    bool given_up = false;
-    carry_out(look_for(store_.get(), answer_key(place), withdrawn, &given_up));
-    if (given_up) members_.withdrew(place);
-  }
-  if (std::optional<membership::world> next = members_.decide()) {
-    peer_table table;
-    std::uint64_t id = 0;
-    const std::string random = base::random_hex(world_id_bytes);
-    std::from_chars(random.data(), random.data() + random.size(), id, 16);
-    table.id = id;
-    for (const membership::arrival& a : next->members) {
-      table.records.push_back(a.record);
-      table.records.back().rank = static_cast<int>(table.records.size()) - 1;
+  if (minority_.empty()) minority_ = members_.minority();
+  if (!minority_.empty()) {
+    for (const std::uint64_t place : members_.dismiss())
+      write(answer_key(place), std::string(refusal) + minority_);
+  } else if (members_.obstacle().empty()) {
+    for (const std::uint64_t place : members_.waiting()) {
+      bool given_up = false;
+      carry_out(look_for(store_.get(), answer_key(place), withdrawn, &given_up));
+      if (given_up) members_.withdrew(place);
     }
-    write(table_key(next->epoch), encode_table(table));
-    for (std::size_t rank = 0; rank < next->members.size(); ++rank)
-      write(answer_key(next->members[rank].place),
-            fmt::format("{} {} {}", next->epoch, next->members.size(), rank));
-    // Its members are in the new one, or dead.
-    carry_out(drop(store_.get(), table_key(next->epoch - 1)));
-    told_ = 0;
-    newcomers_ = 0;
+    if (std::optional<membership::world> next = members_.decide()) publish(std::move(*next));
   }
   if (const int now = members_.newcomers(); now != newcomers_ && members_.epoch() >= 0) {
     newcomers_ = now;
     write(newcomers_key(members_.epoch(), told_++), std::to_string(now));
   }
+  if (members_.runs() != runs_) {
+    runs_ = !runs_;
+    write(runs_key, runs_ ? "yes" : "");
+  }
   if (std::string now = members_.obstacle(); now != obstacle_) {
     obstacle_ = now;
     write(obstacle_key, std::move(now));
   }
+}
+
+void elastic_store::publish(membership::world next) {
+  peer_table table;
+  std::uint64_t id = 0;
+  const std::string random = base::random_hex(world_id_bytes);
+  std::from_chars(random.data(), random.data() + random.size(), id, 16);
+  table.id = id;
+  for (membership::arrival& a : next.members) {
+    table.records.push_back(std::move(a.record));
+    table.records.back().rank = static_cast<int>(table.records.size()) - 1;
+  }
+  write(table_key(next.epoch), encode_table(table));
+  // The members of the last one are in the new one, or dead.
+  carry_out(drop(store_.get(), table_key(next.epoch - 1)));
+  for (const std::uint64_t place : answered_) carry_out(drop(store_.get(), answer_key(place)));
+  answered_.clear();
+  for (std::size_t rank = 0; rank < next.members.size(); ++rank) {
+    answered_.push_back(next.members[rank].place);
+    write(answer_key(answered_.back()), fmt::format("{} {} {}", next.epoch, next.members.size(), rank));
+  }
+  told_ = 0;
+  newcomers_ = 0;
 }
 
 void elastic_store::write(std::string key, std::string value) {
@@ -188,37 +236,38 @@ newcomer_watch::~newcomer_watch() {
 task<> newcomer_watch::watch(job who, std::int64_t epoch) {
   const std::unique_ptr<store> through =
       co_await store_of_rank_0(context_.get_executor(), who, core::deadline_after(who.timeout));
+  co_await follow_newcomers(*through, epoch, count_);
+}
+
+task<> follow_newcomers(store& through, std::int64_t epoch, std::atomic<int>& count) {
   for (std::uint64_t change = 0;; ++change) {
-    const std::string text = co_await through->get(newcomers_key(epoch, change), while_served);
+    const std::string text = co_await through.get(newcomers_key(epoch, change), while_served);
     int now = 0;
     std::from_chars(text.data(), text.data() + text.size(), now);
-    count_.store(now, std::memory_order_relaxed);
+    count.store(now, std::memory_order_relaxed);
   }
 }
 
 namespace {
 
-task<std::size_t> announce(store& through, std::string text, core::time_point deadline) {
-  std::size_t place = co_await through.count("arrival/", core::time_left(deadline));
-  for (;; ++place) {
-    const store_exchange written =
-        co_await through.compare_exchange(arrival_key(place), "", text, core::time_left(deadline));
-    if (written.exchanged) co_return place;
+// The answer, if it comes in time; else what it would have needed is in `why`. A newcomer has as much time again
+// as long as a world runs, for it comes in when that one's members like.
+task<std::string> await_answer(store& through, std::uint64_t place, bool newcomer,
+                               std::chrono::milliseconds limit, std::string* why) {
+  for (bool patient = true; patient;) {
+    bool in_time = true;
+    std::string text;
+    try {
+      text = co_await through.get(answer_key(place), limit);
+    } catch (const error& e) {
+      if (e.code() != errc::timed_out) throw;
+      in_time = false;
+    }
+    if (in_time) co_return text;
+    if (!newcomer) break;
+    const store_exchange runs = co_await through.compare_exchange(runs_key, "", "", time_to_answer);
+    patient = !runs.value.empty();
   }
-}
-
-// Returns the answer if it comes in time; otherwise `why` says what it needs.
-task<std::string> await_answer(store& through, std::size_t place, std::chrono::milliseconds limit,
-                               std::string* why) {
-  bool in_time = true;
-  std::string text;
-  try {
-    text = co_await through.get(answer_key(place), limit);
-  } catch (const error& e) {
-    if (e.code() != errc::timed_out) throw;
-    in_time = false;
-  }
-  if (in_time) co_return text;
   store_exchange given_up =
       co_await through.compare_exchange(answer_key(place), "", withdrawn, time_to_answer);
   if (!given_up.exchanged) co_return given_up.value;
@@ -229,34 +278,46 @@ task<std::string> await_answer(store& through, std::size_t place, std::chrono::m
 
 }  // namespace
 
+task<core::world_info> meet_through(store& through, job who, core::endpoint_record mine, core::platform& time,
+                                    core::time_point deadline) {
+  const std::uint64_t place = time.random();
+  const auto left = [&time, deadline] { return core::time_left(deadline, time.now()); };
+  co_await through.append(arrivals_key,
+                          fmt::format("\n{}{:x} {} {}\n{}", arrival_head, place, who.rank, who.restarts,
+                                      encode_endpoint_record(mine)),
+                          left());
+  const std::chrono::milliseconds limit = who.newcomer ? std::chrono::milliseconds(who.timeout) : left();
+  std::string why;
+  const std::string said = co_await await_answer(through, place, who.newcomer, limit, &why);
+  if (said.empty())
+    throw error(errc::join_failed,
+                fmt::format("no world within {}: {} (allow more time by TUTTI_TIMEOUT, in seconds)",
+                            base::duration_text(who.timeout), why));
+  if (said.starts_with(refusal)) throw error(errc::join_failed, said.substr(refusal.size()));
+  const answer mine_in = decode_answer(said);
+  const std::string lines = co_await through.get(table_key(mine_in.epoch), time_to_answer);
+  peer_table table = decode_table(lines, mine_in.size);
+  core::world_info info;
+  info.id = table.id;
+  info.rank = mine_in.rank;
+  info.size = mine_in.size;
+  info.epoch = static_cast<std::uint32_t>(mine_in.epoch);
+  info.secret = who.secret;
+  info.checksums = who.checksums;
+  info.tls = who.tls;
+  info.timeout = who.timeout;
+  info.peers = std::move(table.records);
+  co_return std::move(info);
+}
+
 task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,
                                           core::endpoint_record mine, core::time_point deadline) {
   std::string trouble;
   try {
-    std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline);
-    const std::string text = fmt::format("{} {}\n{}", who.rank, who.restarts, encode_endpoint_record(mine));
-    const std::size_t place = co_await announce(*through, text, deadline);
-    const std::chrono::milliseconds limit = who.newcomer ? while_served : core::time_left(deadline);
-    std::string why;
-    const std::string said = co_await await_answer(*through, place, limit, &why);
-    if (said.empty())
-      throw error(errc::join_failed, fmt::format("no world within {}: {} (allow more time by TUTTI_TIMEOUT, "
-                                                 "in seconds)",
-                                                 base::duration_text(who.timeout), why));
-    const answer mine_in = decode_answer(said);
-    const std::string lines = co_await through->get(table_key(mine_in.epoch), time_to_answer);
-    peer_table table = decode_table(lines, mine_in.size);
+    const std::unique_ptr<store> through = co_await store_of_rank_0(executor, who, deadline);
     elastic_world world;
-    world.info.id = table.id;
-    world.info.rank = mine_in.rank;
-    world.info.size = mine_in.size;
-    world.info.epoch = static_cast<std::uint32_t>(mine_in.epoch);
-    world.info.secret = who.secret;
-    world.info.checksums = who.checksums;
-    world.info.tls = who.tls;
-    world.info.timeout = who.timeout;
-    world.info.peers = std::move(table.records);
-    world.newcomers = std::make_unique<newcomer_watch>(who, mine_in.epoch);
+    world.info = co_await meet_through(*through, who, mine, core::platform::real(), deadline);
+    world.newcomers = std::make_unique<newcomer_watch>(who, std::int64_t{world.info.epoch});
     co_return std::move(world);
   } catch (const error& e) {
     if (e.code() != errc::peer_failed && e.code() != errc::timed_out) throw;

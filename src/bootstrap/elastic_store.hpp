@@ -19,6 +19,7 @@
 #include <thread>
 #include <tutti/store.hpp>
 #include <tutti/task.hpp>
+#include <vector>
 
 namespace tutti::bootstrap {
 
@@ -27,30 +28,41 @@ class elastic_store {
  public:
   // Takes ownership of the listening socket. Throws as tcp_store_server::adopt.
   elastic_store(boost::asio::any_io_executor executor, int listening_descriptor, std::string secret,
-                int least_nodes);
+                int least_nodes, quorum needed = quorum::none);
+  // In a store that the caller serves to the ranks.
+  elastic_store(std::unique_ptr<memory_store> contents, int least_nodes, quorum needed);
   elastic_store(const elastic_store&) = delete;
   elastic_store& operator=(const elastic_store&) = delete;
   ~elastic_store();
 
   void started(int node, int number, int start);
   void ended(int number, int start, bool well);
-  void node_lost(int node);
+  // As those of membership.
+  void node_ended(int node);
+  int node_lost(int node);
+  void overdue(int loss);
   // Whether the ranks of the world have all ended, and one of them successfully: waiting ranks will not be
   // admitted.
   bool over() const { return members_.over(); }
+  // Why there will be no further world for want of a quorum; empty: there may be one.
+  const std::string& minority() const noexcept { return minority_; }
 
  private:
   task<> serve();
-  void take(std::size_t place, const std::string& text);
+  void take(const std::string& text);
   void settle();
+  void publish(membership::world next);
   void write(std::string key, std::string value);
 
   std::unique_ptr<tcp_store_server> server_;
   std::unique_ptr<memory_store> store_;
   membership members_;
-  std::uint64_t told_ = 0;  // changes of the number of newcomers, in this epoch
+  std::vector<std::uint64_t> answered_;  // places, of the present world
+  std::uint64_t told_ = 0;               // changes of the number of newcomers, in this epoch
   int newcomers_ = 0;
+  bool runs_ = false;
   std::string obstacle_;
+  std::string minority_;  // as it was first
   core::running_task serving_;
 };
 
@@ -78,9 +90,16 @@ struct elastic_world {
   std::unique_ptr<newcomer_watch> newcomers;
 };
 
-// Completes on every member with the same world, one epoch after the present one. A rank that starts while a
-// world runs is admitted when that one's members come. It waits for them as long as the launcher of node 0
-// lives. The others fail at the deadline.
+// The part of it behind the connection to the launcher's store; `time` is whose clock the deadline has.
+task<core::world_info> meet_through(store& through, job who, core::endpoint_record mine, core::platform& time,
+                                    core::time_point deadline);
+// Keeps `count` at the number of newcomers while the world of this epoch runs. Ends, by an error, with the
+// store.
+task<> follow_newcomers(store& through, std::int64_t epoch, std::atomic<int>& count);
+
+// Completes on every member with the same world, one more than the present one. A rank that is started while
+// a world runs is taken in when that one's members come; it waits for them as long as that world runs. The
+// others fail at the deadline.
 //
 // Errors: join_failed, with what it waited for; those of tcp_store::connect.
 task<elastic_world> meet_in_elastic_store(boost::asio::any_io_executor executor, job who,

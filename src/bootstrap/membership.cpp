@@ -4,31 +4,73 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 namespace tutti::bootstrap {
 
+void membership::count(int number, const process& p, int by) {
+  if (p.alive && !p.waits && (p.member || epoch_ < 0)) {
+    if (by > 0)
+      absent_.insert(number);
+    else
+      absent_.erase(number);
+  }
+  if (!p.alive) return;
+  if (p.member) {
+    living_ += by;
+    return;
+  }
+  newcomers_of_node& there = newcomers_of_[p.node];
+  newcomers_ -= there.complete();
+  there.all += by;
+  if (p.waits) there.waiting += by;
+  newcomers_ += there.complete();
+}
+
+template <class F>
+void membership::change(int number, const F& f) {
+  process& p = processes_.at(number);
+  count(number, p, -1);
+  f(p);
+  count(number, p, +1);
+}
+
 void membership::started(int node, int number, int start) {
-  process& p = processes_[number];
-  p = process{};
-  p.node = node;
-  p.start = start;
+  const auto [place, is_new] = processes_.try_emplace(number);
+  if (!is_new) count(number, place->second, -1);
+  place->second = process{};
+  place->second.node = node;
+  place->second.start = start;
+  count(number, place->second, +1);
   std::erase(world_, number);
 }
 
 void membership::ended(int number, int start, bool well) {
   const auto found = processes_.find(number);
   if (found == processes_.end() || found->second.start != start) return;
-  process& p = found->second;
-  p.alive = false;
-  p.ended_well = well;
-  p.waits.reset();
+  change(number, [well](process& p) {
+    p.alive = false;
+    p.ended_well = well;
+    p.waits.reset();
+  });
 }
 
-void membership::node_lost(int node) {
-  for (auto& [number, p] : processes_)
+void membership::node_ended(int node) {
+  for (const auto& [number, p] : processes_)
     if (p.node == node && p.alive) ended(number, p.start, false);
+}
+
+int membership::node_lost(int node) {
+  ++losses_;
+  for (const auto& [number, p] : processes_)
+    if (p.node == node && p.alive && p.member) doubts_.push_back({number, losses_, false});
+  node_ended(node);
+  return losses_;
+}
+
+void membership::overdue(int loss) {
+  for (doubt& d : doubts_)
+    if (d.loss == loss) d.overdue = true;
 }
 
 void membership::came(arrival who) {
@@ -36,18 +78,27 @@ void membership::came(arrival who) {
   if (found == processes_.end()) return;
   // It may be heard of before the end of its predecessor is.
   if (who.start > found->second.start) started(found->second.node, who.number, who.start);
-  if (found->second.start == who.start && found->second.alive) found->second.waits = std::move(who);
+  if (found->second.start != who.start || !found->second.alive) return;
+  const int number = who.number;
+  change(number, [&who](process& p) { p.waits = std::move(who); });
 }
 
-void membership::withdrew(std::size_t place) {
-  for (auto& [number, p] : processes_)
-    if (p.waits && p.waits->place == place) p.waits.reset();
+void membership::withdrew(std::uint64_t place) {
+  for (const auto& [number, p] : processes_)
+    if (p.waits && p.waits->place == place) change(number, [](process& q) { q.waits.reset(); });
 }
 
-std::vector<std::size_t> membership::waiting() const {
-  std::vector<std::size_t> places;
+std::vector<std::uint64_t> membership::waiting() const {
+  std::vector<std::uint64_t> places;
   for (const auto& [number, p] : processes_)
     if (p.waits) places.push_back(p.waits->place);
+  return places;
+}
+
+std::vector<std::uint64_t> membership::dismiss() {
+  std::vector<std::uint64_t> places = waiting();
+  for (const auto& [number, p] : processes_)
+    if (p.waits) change(number, [](process& q) { q.waits.reset(); });
   return places;
 }
 
@@ -59,12 +110,9 @@ std::vector<int> membership::living_members() const {
 }
 
 std::vector<int> membership::complete_newcomers() const {
-  std::set<int> incomplete;
-  for (const auto& [number, p] : processes_)
-    if (p.alive && !p.member && !p.waits) incomplete.insert(p.node);
   std::vector<int> complete;
   for (const auto& [number, p] : processes_)
-    if (p.alive && !p.member && !incomplete.contains(p.node)) complete.push_back(number);
+    if (p.alive && !p.member && newcomers_of_.at(p.node).complete() > 0) complete.push_back(number);
   return complete;
 }
 
@@ -74,10 +122,8 @@ int membership::nodes_of(const std::vector<int>& numbers) const {
   return static_cast<int>(nodes.size());
 }
 
-int membership::newcomers() const { return static_cast<int>(complete_newcomers().size()); }
-
 bool membership::over() const {
-  return !world_.empty() && living_members().empty() &&
+  return !world_.empty() && living_ == 0 &&
          std::any_of(world_.begin(), world_.end(), [&](int n) { return processes_.at(n).ended_well; });
 }
 
@@ -87,9 +133,9 @@ std::optional<membership::world> membership::decide() {
   const std::vector<int> after = complete_newcomers();
   numbers.insert(numbers.end(), after.begin(), after.end());
   if (numbers.empty()) return std::nullopt;
-  for (auto& [number, p] : processes_) p.member = false;
   world next;
   next.epoch = ++epoch_;
+  for (auto& [number, p] : processes_) p.member = false;
   for (const int number : numbers) {
     process& p = processes_.at(number);
     p.member = true;
@@ -97,23 +143,37 @@ std::optional<membership::world> membership::decide() {
     p.waits.reset();
   }
   world_ = std::move(numbers);
+  doubts_.clear();
+  absent_.clear();
+  newcomers_of_.clear();
+  newcomers_ = living_ = 0;
+  for (const auto& [number, p] : processes_) count(number, p, +1);
   return next;
+}
+
+std::string membership::minority() const {
+  const auto in_doubt = static_cast<int>(doubts_.size());
+  if (quorum_ == quorum::none || in_doubt == 0 || living_ > in_doubt) return "";
+  return fmt::format(
+      "no quorum: of the last world {} {} left here, and {} may still run on nodes that are out of reach. "
+      "More than half are needed (--quorum majority); start the job anew from what was saved",
+      living_ == 1 ? "1 rank" : fmt::format("{} ranks", living_), living_ == 1 ? "is" : "are", in_doubt);
 }
 
 std::string membership::obstacle() const {
   if (over()) return "the job has ended";
-  std::vector<int> absent;
-  for (const auto& [number, p] : processes_)
-    if (p.alive && !p.waits && (p.member || epoch_ < 0)) absent.push_back(number);
-  std::vector<int> there = living_members();
-  const std::vector<int> after = complete_newcomers();
-  if (absent.size() == there.size() && epoch_ >= 0 && !there.empty()) {
+  if (std::string why = minority(); !why.empty()) return why;
+  if (epoch_ >= 0 && living_ > 0 && absent_.size() == static_cast<std::size_t>(living_)) {
     // No rank of the present world has come: it goes on unchanged.
     return "no rank of the running world has called rejoin()";
   }
-  if (!absent.empty())
-    return fmt::format("rank {} of tutti-run's numbering (its prefix) {}", absent.front(),
+  if (!absent_.empty())
+    return fmt::format("rank {} of tutti-run's numbering (its prefix) {}", *absent_.begin(),
                        epoch_ < 0 ? "has not called tutti::run or init" : "has not called rejoin()");
+  if (living_ == 0 && std::any_of(doubts_.begin(), doubts_.end(), [](const doubt& d) { return !d.overdue; }))
+    return "ranks of the last world may still run on a node that is out of reach";
+  std::vector<int> there = living_members();
+  const std::vector<int> after = complete_newcomers();
   there.insert(there.end(), after.begin(), after.end());
   const int nodes = nodes_of(there);
   if (nodes < least_nodes_)

@@ -9,22 +9,28 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace tutti::bootstrap {
 
+// What the next world needs of the present one, where nodes are silent and their ranks may still run.
+// majority: more members that come than members that may still run elsewhere. none: one is enough.
+enum class quorum { none, majority };
+
 class membership {
  public:
   // No world has fewer nodes than `least_nodes`.
-  explicit membership(int least_nodes) : least_nodes_(least_nodes) {}
+  explicit membership(int least_nodes, quorum needed = quorum::none)
+      : least_nodes_(least_nodes), quorum_(needed) {}
 
   // A process that wants to be in the next world. `start` counts the starts of its rank, from 0; `place` is
   // where its answer goes.
   struct arrival {
     int number = 0;
     int start = 0;
-    std::size_t place = 0;
+    std::uint64_t place = 0;
     core::endpoint_record record;
   };
   struct world {
@@ -36,12 +42,19 @@ class membership {
   void started(int node, int number, int start);
   // It has ended; `well`: with exit code 0.
   void ended(int number, int start, bool well);
-  void node_lost(int node);
+  // The launcher of a node has ended, and its processes with it.
+  void node_ended(int node);
+  // It is silent: its processes are in no further world, but may still run in the present one, for as long as
+  // that launcher takes to notice and to end them. The number of this loss.
+  int node_lost(int node);
+  // That time has passed.
+  void overdue(int loss);
   // Records an arrival. An earlier arrival of the same process no longer counts. One of a process that is
   // known to have ended is ignored.
   void came(arrival who);
-  void withdrew(std::size_t place);
-  std::vector<std::size_t> waiting() const;  // places
+  void withdrew(std::uint64_t place);
+  std::vector<std::uint64_t> waiting() const;  // places
+  std::vector<std::uint64_t> dismiss();        // all that wait; they do no longer
 
   // Returns the next world as soon as there is one: when all living members of the present one have come.
   // (The first one: when all processes have.) Members keep their order and come first. Then come the
@@ -49,11 +62,15 @@ class membership {
   std::optional<world> decide();
 
   // The number of ranks that decide() would admit.
-  int newcomers() const;
+  int newcomers() const noexcept { return newcomers_; }
+  // Whether members of the present world live.
+  bool runs() const noexcept { return living_ > 0; }
   // Whether all members of the present world have ended, and one of them successfully.
   bool over() const;
   // Says why there is no next world yet; empty if no rank waits for one.
   std::string obstacle() const;
+  // Why there will never be a next world for want of a quorum, as a sentence; empty: there may be one.
+  std::string minority() const;
   std::int64_t epoch() const noexcept { return epoch_; }
 
  private:
@@ -65,14 +82,35 @@ class membership {
     bool member = false;
     std::optional<arrival> waits;
   };
+  struct newcomers_of_node {
+    int all = 0;
+    int waiting = 0;
+    int complete() const noexcept { return all == waiting ? all : 0; }
+  };
+  struct doubt {  // a member that may still run
+    int number;
+    int loss;
+    bool overdue;
+  };
+  template <class F>
+  void change(int number, const F& f);
+  void count(int number, const process& p, int by);
   std::vector<int> living_members() const;
   std::vector<int> complete_newcomers() const;
   int nodes_of(const std::vector<int>& numbers) const;
 
-  int least_nodes_;
+  const int least_nodes_;
+  const quorum quorum_;
   std::int64_t epoch_ = -1;
   std::map<int, process> processes_;
   std::vector<int> world_;
+  std::vector<doubt> doubts_;
+  int losses_ = 0;
+  // Counted along, so that an arrival costs no look at all processes.
+  std::set<int> absent_;  // who have to come before there is a next world, and have not
+  std::map<int, newcomers_of_node> newcomers_of_;
+  int newcomers_ = 0;
+  int living_ = 0;  // members
 };
 
 }  // namespace tutti::bootstrap

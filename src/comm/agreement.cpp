@@ -95,6 +95,7 @@ struct agreement::round {
   std::set<int> absent;  // alive, but take no part
   int gatherer = -1;     // the one that this rank has joined
   bool invited = false;  // this rank gathers and has said so
+  std::size_t awaited = 0;  // the members before this place have joined it, or gone
   bool leaving = false;  // it stops waiting, for this reason
   errc why = errc::success;
   std::string text;
@@ -201,16 +202,19 @@ void agreement::gather(round& r) {
       if (m != self && !has_gone(r, m)) send(r, m, word::invite, r.cause);
   }
   const std::size_t n = r.members.size();
+  for (; r.awaited < n; ++r.awaited) {
+    const int m = r.members[r.awaited];
+    // Who asks, or gives up, knows of no outcome either.
+    const bool known =
+        m == self || has_gone(r, m) || r.joined.contains(m) || (r.leaving && r.asked.contains(m));
+    if (!known) return;
+  }
   std::vector<std::size_t> in;  // positions among the members
+  bytes in_bits(bits_bytes(n));
   for (std::size_t i = 0; i < n; ++i) {
-    const int m = r.members[i];
-    if (m == self) {
-      in.push_back(i);
-    } else if (!has_gone(r, m)) {
-      // A member that asks, or gives up, knows of no outcome either.
-      if (!r.joined.contains(m) && !(r.leaving && r.asked.contains(m))) return;
-      in.push_back(i);
-    }
+    if (r.members[i] != self && has_gone(r, r.members[i])) continue;
+    in.push_back(i);
+    set_bit(in_bits.data(), i);
   }
   if (r.leaving) return settle(r, bytes());
   // If two members have lost each other, one is left out: the one that has lost more.
@@ -218,7 +222,13 @@ void agreement::gather(round& r) {
     const auto told = r.joined.find(r.members[a]);
     return told != r.joined.end() && told->second.size() >= bits_bytes(n) && has_bit(told->second.data(), b);
   };
-  for (;;) {
+  const bool any_lost = std::any_of(in.begin(), in.end(), [&](std::size_t a) {
+    const auto told = r.joined.find(r.members[a]);
+    if (told == r.joined.end() || told->second.size() < in_bits.size()) return false;
+    return !std::equal(in_bits.begin(), in_bits.end(), told->second.begin(),
+                       [](std::byte mine, std::byte theirs) { return (mine & theirs) == std::byte{0}; });
+  });
+  while (any_lost) {
     std::size_t worst = n, most = 0;
     for (const std::size_t a : in) {
       const auto broken = static_cast<std::size_t>(

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <boost/asio/post.hpp>
 #include <cstring>
 #include <exception>
@@ -24,6 +25,9 @@ constexpr auto record_waits_every = std::chrono::seconds(1);
 constexpr auto check_after = std::chrono::milliseconds(20);
 // In larger communicators a rank that waits for any member does not connect to all of them.
 constexpr int most_checked_after = 1024;
+
+// Of more members than these a rank tells some of a failure, and these tell the others.
+constexpr int most_told_directly = 64;
 
 // A rank whose loop runs answers much faster.
 constexpr auto patience_with_answers = std::chrono::milliseconds(100);
@@ -347,11 +351,20 @@ void communicator_state::fail(errc why, const std::string& text, bool tell, p2p:
   }
   if (tell)
     for (int r = 0; r < size(); ++r)
-      if (r != rank_)
+      if (tells(r))
         endpoint_->send_failure(message_context(), world_rank(r), {why, text, reach, known, first});
   // This rank caused it, or it ends pending operations: an operation of this rank reports it.
   reported_ = end_pending(why, text) || tell || reported_;
   if (reach == p2p::extent::children) fail_children(why, text, tell);
+}
+
+// Of few members all. Of many those that it is in touch with, and those a power of two away, who tell others in
+// turn: were all to tell all, each rank would connect to each other one.
+bool communicator_state::tells(int rank) const noexcept {
+  if (rank == rank_) return false;
+  if (size() <= most_told_directly || endpoint_->in_touch(world_rank(rank))) return true;
+  const auto away = static_cast<unsigned>(rank > rank_ ? rank - rank_ : rank - rank_ + size());
+  return std::has_single_bit(away) || std::has_single_bit(static_cast<unsigned>(size()) - away);
 }
 
 void communicator_state::fail_children(errc why, const std::string& text, bool tell) noexcept {
@@ -400,9 +413,12 @@ void communicator_state::failed_remotely(int peer, const p2p::failure_notice& to
   if (!fails_earlier(told.first)) return fail(told.why, told.text, false, told.reach, told.first);
   // Passed on before anything is taken back. A rank that is communicating with this one then hears the reason
   // first, not that a message was cancelled or that this rank has left.
-  for (const int member : members_)
-    if (member != peer && member != world_rank(rank_) && endpoint_->in_touch(member))
+  for (int r = 0; r < size(); ++r) {
+    const int member = world_rank(r);
+    const bool near = r != rank_ && endpoint_->in_touch(member);
+    if (member != peer && (near || (size() > most_told_directly && tells(r))))
       endpoint_->send_failure(message_context(), member, told);
+  }
   fail(told.why, told.text, false, told.reach, told.first);
 }
 

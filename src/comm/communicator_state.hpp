@@ -240,6 +240,8 @@ class communicator_state final : public p2p::context_owner {
   static void give_notices(void* self) noexcept;
   static void check_waiting(void* self) noexcept;
   void ask_whether_closed(int member) noexcept;
+  // Whether this rank is one that tells that rank of a failure.
+  bool tells(int rank) const noexcept;
   void record_waits() noexcept;
 
   world* world_;

@@ -18,9 +18,9 @@ inline time_point deadline_after(std::chrono::milliseconds timeout) noexcept {
   return detail::after(clock::now(), timeout);
 }
 // The time left until then, rounded up; not negative.
-inline std::chrono::milliseconds time_left(time_point deadline) noexcept {
+inline std::chrono::milliseconds time_left(time_point deadline, time_point now = clock::now()) noexcept {
   if (deadline == time_point::max()) return std::chrono::milliseconds::max();
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - clock::now());
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - now);
   return left > std::chrono::milliseconds(0) ? left : std::chrono::milliseconds(0);
 }
 

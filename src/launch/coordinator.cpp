@@ -144,6 +144,12 @@ void coordinator::work_done() {
   if (phase_ == phase::running) stop(reason::work_done, SIGTERM, -1);
 }
 
+void coordinator::no_quorum(const std::string& why) {
+  if (phase_ != phase::running) return;
+  reason_text_ = why;
+  stop(reason::no_quorum, SIGTERM, -1);
+}
+
 void coordinator::stop(reason why, int signal, int but_for) {
   if (phase_ == phase::running) {
     phase_ = phase::stopping;
@@ -402,6 +408,9 @@ std::string coordinator::report(const std::vector<outcome>& ends, const outcome*
     case reason::cannot_start:
       text = fmt::format("tutti-run: {}{}\n", reason_text_, several() ? by : "");
       break;
+    case reason::no_quorum:
+      text = fmt::format("tutti-run: the job was stopped: {}\n", reason_text_);
+      break;
     case reason::node_lost:
     case reason::failure:
     case reason::work_done:
@@ -443,6 +452,7 @@ int coordinator::exit_code(const outcome* cause) const {
       return 128 + SIGPIPE;
     case reason::cannot_start:
     case reason::node_lost:
+    case reason::no_quorum:
       return plain_failure;
     case reason::failure:
     case reason::work_done:

@@ -49,6 +49,8 @@ class coordinator {
   // Where nodes come and go: the ranks of the running world have finished, and waiting ones will not be
   // admitted.
   void work_done();
+  // Those that are left are too few to go on, for this reason.
+  void no_quorum(const std::string& why);
   // Returns a number for a node that comes without one; -1 if there are as many as allowed.
   int free_number() const;
 
@@ -59,7 +61,17 @@ class coordinator {
 
  private:
   enum class phase { joining, running, stopping, over };
-  enum class reason { none, failure, signal, timeout, reader_gone, cannot_start, node_lost, work_done };
+  enum class reason {
+    none,
+    failure,
+    signal,
+    timeout,
+    reader_gone,
+    cannot_start,
+    node_lost,
+    no_quorum,
+    work_done
+  };
   using clock = std::chrono::steady_clock;
 
   struct node_state {

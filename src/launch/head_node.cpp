@@ -23,6 +23,10 @@ constexpr std::chrono::seconds time_to_part{5};  // for the other launchers to t
 
 }  // namespace
 
+std::chrono::milliseconds time_to_end_unheard(const options& o) {
+  return o.node_timeout + o.grace + std::chrono::seconds(5);
+}
+
 // The launcher of another node, after its proof.
 struct head_node::pending_connection {
   explicit pending_connection(std::unique_ptr<bootstrap::control_link> l) : link(std::move(l)) {}
@@ -77,6 +81,8 @@ void head_node::hear(int node, const event& what) {
   if (const auto* const ended = std::get_if<process_ended>(&what); ended != nullptr && elastic_) {
     elastic_->ended(ended->rank, ended->start, ended->well);
     if (ended->again) elastic_->started(node, ended->rank, ended->start + 1);
+    // Not before: until the first of them ends, its ranks may save what they have.
+    if (!elastic_->minority().empty()) coordinator_.no_quorum(elastic_->minority());
     return look_whether_done();
   }
   coordinator_.on(node, what);
@@ -120,7 +126,7 @@ int head_node::open_store() {
   if (options_.elastic) {
     try {
       elastic_ = std::make_unique<bootstrap::elastic_store>(loop_.get_executor(), store_.fd.get(), secret_,
-                                                            options_.least_nodes);
+                                                            options_.least_nodes, options_.quorum);
     } catch (const error& e) {
       throw std::runtime_error(e.what());
     }
@@ -136,7 +142,7 @@ void head_node::arrived(std::unique_ptr<bootstrap::control_link> link) {
   connections_.push_back(std::make_unique<pending_connection>(std::move(link)));
   pending_connection& who = *connections_.back();
   who.link->start({[this, &who](std::string_view message) { on_message(who, message); },
-                   [this, &who](const std::string& why) { on_lost(who, why); }});
+                   [this, &who](const std::string& why, bool closed) { on_lost(who, why, closed); }});
 }
 
 void head_node::on_message(pending_connection& from, std::string_view message) {
@@ -173,18 +179,28 @@ void head_node::on_message(pending_connection& from, std::string_view message) {
   from.link->finish();
 }
 
-void head_node::on_lost(pending_connection& who, const std::string& why) {
+void head_node::on_lost(pending_connection& who, const std::string& why, bool closed) {
   who.gone = true;
+  who.link->close();
   if (who.node < 0 && !who.refused && coordinator_.joining())
     to_.say(fmt::format("tutti-run: a launcher was turned away: {}\n", why));
   const auto known = nodes_.find(who.node);
   if (known == nodes_.end() || known->second != &who) return;
   nodes_.erase(known);
   explanations_.lost(who.node);
-  if (elastic_) elastic_->node_lost(who.node);
+  if (elastic_) take_off(who.node, closed);
   coordinator_.lost(who.node, why);
   look_whether_done();
   end_if_told();
+}
+
+void head_node::take_off(int node, bool closed) {
+  if (closed) return elastic_->node_ended(node);
+  const int loss = elastic_->node_lost(node);
+  losses_.emplace_back(loop_, time_to_end_unheard(options_));
+  losses_.back().async_wait([this, loss](const boost::system::error_code& cancelled) {
+    if (!cancelled && elastic_) elastic_->overdue(loss);
+  });
 }
 
 void head_node::unauthenticated(const std::string& from, const std::string& why) {

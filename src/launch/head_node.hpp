@@ -6,6 +6,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,9 @@
 #include "launch/store_socket.hpp"
 
 namespace tutti::launch {
+
+// After which the launcher of a node that is out of reach has noticed it, too, and has ended its ranks.
+std::chrono::milliseconds time_to_end_unheard(const options& o);
 
 class head_node : public coordination {
  public:
@@ -44,7 +48,8 @@ class head_node : public coordination {
 
   void arrived(std::unique_ptr<bootstrap::control_link> link);
   void on_message(pending_connection& from, std::string_view message);
-  void on_lost(pending_connection& who, const std::string& why);
+  void on_lost(pending_connection& who, const std::string& why, bool closed);
+  void take_off(int node, bool closed);
   void unauthenticated(const std::string& from, const std::string& why);
   void join_overdue();
   void send(int node, const command& what);
@@ -68,8 +73,9 @@ class head_node : public coordination {
   explanations explanations_;
   boost::asio::steady_timer join_deadline_;
   boost::asio::steady_timer end_deadline_;
-  std::optional<command> last_command_;       // for this node, once the others have theirs
-  std::vector<std::string> unauthenticated_;  // addresses that were reported
+  std::list<boost::asio::steady_timer> losses_;  // of nodes that are silent
+  std::optional<command> last_command_;          // for this node, once the others have theirs
+  std::vector<std::string> unauthenticated_;     // addresses that were reported
   std::vector<std::unique_ptr<pending_connection>> connections_;
   std::map<int, pending_connection*> nodes_;  // those that have joined and not gone
   std::unique_ptr<bootstrap::control_listener> listener_;

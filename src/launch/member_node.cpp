@@ -34,7 +34,7 @@ member_node::member_node(boost::asio::io_context& loop, const options& o, const 
                  if (over_) return;
                  link_ = std::move(link);
                  link_->start({[this](std::string_view message) { on_message(message); },
-                               [this](const std::string& why) { on_lost(why); }});
+                               [this](const std::string& why, bool) { on_lost(why); }});
                  link_->send(encode(own_));
                  if (!options_.trace.empty()) ask_clock();
                },

@@ -54,6 +54,7 @@ class member_node : public coordination {
   bool alone_ = false;
   int alone_code_ = 0;
   std::string alone_report_;
+  // To the end: where it closes, node 0 takes the ranks here for ended.
   std::unique_ptr<bootstrap::control_link> link_;
   bootstrap::control_caller caller_;
 };

@@ -155,6 +155,7 @@ void check_restarts(options& o, bool policy_given, bool number_given) {
 struct written {
   std::string master;
   std::string policy = "stop";
+  std::string quorum = "none";
   std::string tag = "auto";
   double timeout_seconds = 0;
   double explain_seconds = 0;
@@ -169,6 +170,8 @@ const std::map<std::string, failure_policy> policies = {{"stop", failure_policy:
                                                         {"restart-all", failure_policy::restart_all}};
 const std::map<std::string, tag_policy> tags = {
     {"auto", tag_policy::automatic}, {"always", tag_policy::always}, {"never", tag_policy::never}};
+const std::map<std::string, bootstrap::quorum> quorums = {{"none", bootstrap::quorum::none},
+                                                          {"majority", bootstrap::quorum::majority}};
 
 void add_options(CLI::App& app, options& o, written& g) {
   add_number(app, "-n,--np,--nproc-per-node", o.ranks, "ranks to start on this node")->type_name("RANKS");
@@ -186,6 +189,11 @@ void add_options(CLI::App& app, options& o, written& g) {
          "what a failing rank does to the others: stop (the default); continue; restart: it alone is started "
          "anew, and joins the others when they rejoin; restart-all: all stop and are started again")
       ->check(CLI::IsMember(policies))
+      ->type_name("WHAT");
+  app.add_option("--quorum", g.quorum,
+                 "with MIN:MAX, what the ranks that rejoin need when nodes are out of reach: none (the "
+                 "default); majority: more ranks of the last world than may still run on those nodes")
+      ->check(CLI::IsMember(quorums))
       ->type_name("WHAT");
   add_number(app, "--max-restarts", o.max_restarts,
              "restarts before giving up (default 3), with restart of each rank; without --on-failure, "
@@ -282,6 +290,9 @@ options parse_options(int argc, const char* const* argv) {
     throw usage_error(
         "which program? Give its name after the options, for example: tutti-run -n 4 ./program");
   o.on_failure = policies.at(g.policy);
+  o.quorum = quorums.at(g.quorum);
+  if (app.count("--quorum") > 0 && !o.elastic)
+    throw usage_error("--quorum is for nodes that come and go: give --nnodes MIN:MAX, or leave it out");
   if (o.elastic) check_elastic(o, given.node_rank, given.master, app.count("--on-failure") > 0);
   check_nodes(o, given.node_rank, given.master);
   if (!g.master.empty()) {

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "bootstrap/membership.hpp"
+
 namespace tutti::launch {
 
 inline constexpr int most_ranks_per_node = 4096;
@@ -22,11 +24,12 @@ struct host_and_port {
 };
 
 struct options {
-  int ranks = 0;         // on this node
-  int nodes = 1;         // at most, where they come and go
-  bool elastic = false;  // --nnodes MIN:MAX: nodes may come and go
-  int least_nodes = 1;   // of such a job
-  int node_rank = 0;     // -1: node 0 says
+  int ranks = 0;                                       // on this node
+  int nodes = 1;                                       // at most, where they come and go
+  bool elastic = false;                                // --nnodes MIN:MAX: nodes may come and go
+  int least_nodes = 1;                                 // of such a job
+  bootstrap::quorum quorum = bootstrap::quorum::none;  // of such a job
+  int node_rank = 0;                                   // -1: node 0 says
   std::optional<host_and_port> master;
   // Node 0 decides what all nodes do alike: its on_failure, max_restarts and grace period count for all.
   failure_policy on_failure = failure_policy::stop;

@@ -77,9 +77,13 @@ TEST_SUITE("bootstrap/control_link") {
     std::vector<std::string> heard_here, heard_there;
     std::string lost_here, lost_there;
     two.here->start({[&](std::string_view m) { heard_here.emplace_back(m); },
-                     [&](const std::string& why) { lost_here = why; }});
+                     [&](const std::string& why, bool closed) {
+                       lost_here = why;
+                       CHECK(closed);
+                       two.here->close();
+                     }});
     two.there->start({[&](std::string_view m) { heard_there.emplace_back(m); },
-                      [&](const std::string& why) { lost_there = why; }});
+                      [&](const std::string& why, bool) { lost_there = why; }});
     const std::string big(1'000'000, 'x');
     two.there->send("one");
     two.there->send(big);
@@ -130,10 +134,18 @@ TEST_SUITE("bootstrap/control_link") {
     two.run_until([&] { return two.here && two.there; });
     std::string lost_here, lost_there;
     two.here->start({[](std::string_view) { throw error(errc::protocol, "nonsense"); },
-                     [&](const std::string& why) { lost_here = why; }});
-    two.there->start({[](std::string_view) {}, [&](const std::string& why) { lost_there = why; }});
+                     [&](const std::string& why, bool closed) {
+                       lost_here = why;
+                       CHECK(!closed);
+                     }});
+    two.there->start({[](std::string_view) {}, [&](const std::string& why, bool) { lost_there = why; }});
     two.there->send("?");
-    two.run_until([&] { return !lost_here.empty() && !lost_there.empty(); });
+    two.run_until([&] { return !lost_here.empty(); });
     CHECK(lost_here == "nonsense");
+    // Not before its owner says so: what that one does until then is not over.
+    for (int i = 0; i < 10; ++i) two.loop.run_one_for(1ms);
+    CHECK(lost_there.empty());
+    two.here->close();
+    two.run_until([&] { return !lost_there.empty(); });
   }
 }

@@ -26,7 +26,7 @@ namespace {
 const std::string secret_of_test = "a secret for tests";
 
 struct meeting_place {
-  explicit meeting_place(int least_nodes) {
+  explicit meeting_place(int least_nodes, bootstrap::quorum needed = bootstrap::quorum::none) {
     const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -36,7 +36,7 @@ struct meeting_place {
     socklen_t length = sizeof address;
     REQUIRE(::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) == 0);
     port = ntohs(address.sin_port);
-    store.emplace(context.get_executor(), fd, secret_of_test, least_nodes);
+    store.emplace(context.get_executor(), fd, secret_of_test, least_nodes, needed);
   }
   bootstrap::job job_of(int number, int start = 0) const {
     bootstrap::job who;
@@ -140,6 +140,24 @@ TEST_SUITE("bootstrap/elastic_store") {
     CHECK(again.world.info.size == 2);
   }
 
+  TEST_CASE("a minority is told so at once, whenever it comes") {
+    meeting_place at(1, bootstrap::quorum::majority);
+    for (const int number : {0, 1}) at.store->started(number, number, 0);
+    auto zero = std::make_unique<member>(at, at.job_of(0));
+    auto one = std::make_unique<member>(at, at.job_of(1));
+    at.run_until([&] { return zero->done && one->done; });
+    at.store->started(2, 2, 0);
+    member newcomer(at, at.job_of(2));
+    at.store->node_lost(1);
+    member again(at, at.job_of(0));
+    at.run_until([&] { return again.done && newcomer.done; });
+    for (const member* m : {&again, &newcomer}) {
+      CHECK(m->failure.code == errc::join_failed);
+      CHECK(m->failure.text.find("1 rank is left here, and 1 may still run") != std::string::npos);
+    }
+    CHECK(!at.store->minority().empty());
+  }
+
   TEST_CASE("what nobody of this version writes disturbs nobody") {
     meeting_place at(1);
     at.store->started(0, 0, 0);
@@ -147,9 +165,9 @@ TEST_SUITE("bootstrap/elastic_store") {
     const auto write = [](boost::asio::any_io_executor executor, bootstrap::job as) -> task<> {
       const std::unique_ptr<store> through =
           co_await bootstrap::store_of_rank_0(executor, as, core::deadline_after(40s));
-      co_await through->set("arrival/0", "nonsense");
-      co_await through->set("arrival/1", "0 0\nno record");
-      co_await through->set("arrival/2", "7 0\n");
+      co_await through->set("arrivals", "nonsense");
+      co_await through->append("arrivals", "\narrival 1 0 0\nno record");
+      co_await through->append("arrivals", "\narrival 2 7 0\n");
     };
     test::run_task(at.context, write(at.context.get_executor(), who));
     member zero(at, who);

@@ -5,16 +5,18 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <random>
 #include <set>
 #include <vector>
 
 using tutti::bootstrap::membership;
+using tutti::bootstrap::quorum;
 
 namespace {
 
-membership::arrival arrival_of(int number, int start = 0, std::size_t place = 0) {
+membership::arrival arrival_of(int number, int start = 0, std::uint64_t place = 0) {
   membership::arrival a;
   a.number = number;
   a.start = start;
@@ -80,7 +82,7 @@ TEST_SUITE("bootstrap/membership") {
     m.came(arrival_of(0));
     m.came(arrival_of(1));
     REQUIRE(m.decide());
-    m.node_lost(1);
+    m.node_ended(1);
     m.came(arrival_of(0));
     CHECK(!m.decide());
     CHECK(m.obstacle().find("1 of at least 2 nodes") != std::string::npos);
@@ -153,6 +155,64 @@ TEST_SUITE("bootstrap/membership") {
     CHECK(numbers_of(*next) == numbers{1});
   }
 
+  TEST_CASE("newcomers alone wait until nobody of a silent node can still run") {
+    membership m(1);
+    m.started(0, 0, 0);
+    m.started(1, 1, 0);
+    m.came(arrival_of(0));
+    m.came(arrival_of(1));
+    REQUIRE(m.decide());
+    m.came(arrival_of(0, 1));  // anew: the world is node 1's alone
+    const int loss = m.node_lost(1);
+    CHECK(!m.decide());
+    CHECK(m.obstacle().find("may still run on a node that is out of reach") != std::string::npos);
+    m.overdue(loss);
+    const auto next = m.decide();
+    REQUIRE(next);
+    CHECK(numbers_of(*next) == numbers{0});
+  }
+
+  TEST_CASE("a quorum: more members are left than may still run elsewhere") {
+    for (const quorum needed : {quorum::none, quorum::majority}) {
+      membership m(1, needed);
+      for (const int n : {0, 1, 2, 3}) m.started(n, n, 0);
+      for (const int n : {0, 1, 2, 3}) m.came(arrival_of(n));
+      REQUIRE(m.decide());
+      m.ended(3, 0, false);  // who is known to have ended does not count
+      m.node_lost(2);
+      CHECK(m.minority().empty());
+      m.came(arrival_of(0, 0, 5));
+      m.node_lost(1);  // one is here, and two may be there
+      if (needed == quorum::none) {
+        CHECK(m.minority().empty());
+        CHECK(m.decide());
+        continue;
+      }
+      CHECK(m.minority().find("1 rank is left here, and 2 may still run") != std::string::npos);
+      CHECK(!m.decide());
+      m.started(0, 4, 0);  // newcomers are no members
+      m.came(arrival_of(4, 0, 6));
+      CHECK(!m.decide());
+      CHECK(m.dismiss() == std::vector<std::uint64_t>{5, 6});
+      CHECK(m.waiting().empty());
+    }
+  }
+
+  TEST_CASE("a quorum: two and one, and when the rest is known to have ended, one") {
+    membership m(1, quorum::majority);
+    for (const int n : {0, 1, 2}) m.started(n, n, 0);
+    for (const int n : {0, 1, 2}) m.came(arrival_of(n));
+    REQUIRE(m.decide());
+    m.node_lost(2);
+    for (const int n : {0, 1}) m.came(arrival_of(n));
+    REQUIRE(m.decide());
+    m.node_ended(1);
+    m.came(arrival_of(0));
+    const auto last = m.decide();
+    REQUIRE(last);
+    CHECK(numbers_of(*last) == numbers{0});
+  }
+
   // Every order that chance makes of starts, arrivals and deaths: against a model that knows who lives.
   TEST_CASE("100,000 steps of chance: worlds of the living only, in order, never too small") {
     int worlds_in_all = 0;
@@ -191,7 +251,7 @@ TEST_SUITE("bootstrap/membership") {
           p.alive = true;
           std::erase(world, who->first);
         } else if (what == 3) {
-          m.node_lost(p.node);
+          chance() % 2 == 0 ? m.node_ended(p.node) : m.overdue(m.node_lost(p.node));
           for (auto& [number, q] : all)
             if (q.node == p.node) q.alive = q.waits = false;
         } else if (p.alive) {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Worlds that grow and shrink: tutti-run --nnodes MIN:MAX, newcomers() and rejoin(), by real processes.
 #include "launch/launched.hpp"
+#include "launch/two_networks.hpp"
 #include "support/local_world.hpp"
+#include "support/skip.hpp"
 
 #include <doctest/doctest.h>
 
@@ -133,6 +135,58 @@ TEST_CASE("elastic: no more nodes than MAX, and none without the secret") {
   elastic_job::touch(job.done);
   check_finished(first->finish(), 1);
   check_finished(second->finish(), 1);
+}
+
+TEST_CASE("elastic: of two nodes whose cable is cut one goes on, and with --quorum majority neither") {
+  for (const std::string quorum : {"none", "majority"}) {
+    CAPTURE(quorum);
+    std::string why_not;
+    const auto networks = tutti::launch::testing::two_networks::make(why_not);
+    if (!networks) TUTTI_SKIP(why_not);
+    const temporary_directory folder;
+    const std::string done = folder.path() + "/done", master = networks->address(0) + ":29500";
+    const auto node = [&](int host, words options) {
+      words all = {"-n", "1",        "--nnodes", "1:2",      "--tag-output", "never", "--node-timeout",
+                   "1",  "--quorum", quorum,     "--master", master};
+      all.insert(all.end(), options.begin(), options.end());
+      all.insert(all.end(), {TUTTI_ELASTIC_DRILL_PATH, done});
+      return std::make_unique<launched>(all, words{"TUTTI_SECRET=common", "TUTTI_TIMEOUT=30"},
+                                        networks->network(host));
+    };
+    auto first = node(0, {"--node-rank", "0"});
+    first->wait_for("world of 1");
+    auto second = node(1, {});
+    first->wait_for("world of 2");
+    networks->cut();
+    const ending cut_off = second->finish();
+    CHECK(cut_off.exit_code != 0);
+    CHECK(cut_off.error.find("node 0 at " + master + " was lost") != std::string::npos);
+    if (quorum == "none") {
+      first->wait_for("world of 1", 2);
+      elastic_job::touch(done);
+      check_finished(first->finish(), 1);
+      continue;
+    }
+    const ending left = first->finish();
+    CAPTURE(left.error);
+    CAPTURE(left.output);
+    CHECK(left.exit_code == 1);
+    CHECK(left.error.find("the job was stopped: no quorum: of the last world 1 rank is left here, and 1 may "
+                          "still run on nodes that are out of reach") != std::string::npos);
+    CHECK(left.output.find("finished") == std::string::npos);
+  }
+}
+
+TEST_CASE("elastic: a launcher that is killed leaves nobody in doubt: with --quorum majority half goes on") {
+  const elastic_job job("1:2", {"--quorum", "majority"});
+  auto first = job.start(1, true);
+  first->wait_for("world of 1");
+  auto second = job.start(1);
+  first->wait_for("world of 2");
+  second->signal(SIGKILL);
+  first->wait_for("world of 1", 2);
+  elastic_job::touch(job.done);
+  check_finished(first->finish(), 1);
 }
 
 TEST_CASE("elastic: one node, with nowhere for others to come") {

@@ -351,6 +351,21 @@ TEST_SUITE("launch/coordinator") {
     CHECK(d.last<job_over>(0).report.empty());
   }
 
+  TEST_CASE("nodes that may come and go: without a quorum the job is stopped, and says why") {
+    options o = three_nodes();
+    o.elastic = true;
+    desk d(o);
+    CHECK(!d.c.join({3, 0, 1, "host0", 10}));
+    d.c.no_quorum("no quorum: for a reason");
+    CHECK(d.last<stop_ranks>(0).signal == SIGTERM);
+    d.c.no_quorum("another one");
+    outcome stopped = signalled(0, SIGTERM, 12ms);
+    stopped.asked_with = SIGTERM;
+    d.ends(0, {stopped});
+    CHECK(d.last<job_over>(0).exit_code == 1);
+    CHECK(d.last<job_over>(0).report == "tutti-run: the job was stopped: no quorum: for a reason\n");
+  }
+
   TEST_CASE("nodes that may come and go: what node 0 says ends the job, and so does its work done") {
     options o = three_nodes();
     o.elastic = true;

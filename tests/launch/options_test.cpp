@@ -87,6 +87,9 @@ TEST_SUITE("launch/options") {
     CHECK(elastic.node_rank == -1);
     CHECK(elastic.on_failure == failure_policy::restart_rank);
     CHECK(elastic.max_restarts == 3);
+    CHECK(elastic.quorum == tutti::bootstrap::quorum::none);
+    CHECK(parse({"-n", "2", "--nnodes", "1:4", "--quorum", "majority", "p"}).quorum ==
+          tutti::bootstrap::quorum::majority);
     CHECK(parse({"-n", "2", "--nnodes", "1:4", "p"}).nodes == 1);
   }
 
@@ -160,6 +163,8 @@ TEST_SUITE("launch/options") {
     CHECK(mentions(refusal({"-n", "2", "--nnodes", "2:3", "p"}), "--master"));
     CHECK(mentions(refusal({"-n", "2", "--nnodes", "1:3", "--node-rank", "1", "p"}), "--master"));
     CHECK(mentions(refusal({"-n", "2", "--nnodes", "1:3", "--on-failure", "restart-all", "p"}), "--nnodes"));
+    CHECK(mentions(refusal({"-n", "2", "--quorum", "majority", "p"}), "--nnodes MIN:MAX"));
+    CHECK(mentions(refusal({"-n", "2", "--nnodes", "1:3", "--quorum", "most", "p"}), "--quorum"));
     CHECK(mentions(refusal({"-n", "2", "--node-timeout", "0.5", "p"}), "--node-timeout"));
     CHECK(mentions(refusal({"-n", "2", "--join-timeout", "-1", "p"}), "--join-timeout"));
     for (const char* master :
@@ -176,9 +181,10 @@ TEST_SUITE("launch/options") {
       text = help.text;
     }
     for (const char* option :
-         {"--np", "--nproc-per-node", "--nnodes", "--node-rank", "--master", "--on-failure", "--max-restarts",
-          "--log-dir", "--quiet", "--tag-output", "--trace", "--explain-after", "--timeout", "--grace",
-          "--join-timeout", "--node-timeout", "--secret-fd", "--check", "Usage: tutti-run -n RANKS"})
+         {"--np",           "--nproc-per-node", "--nnodes",  "--node-rank", "--master",
+          "--on-failure",   "--max-restarts",   "--log-dir", "--quiet",     "--tag-output",
+          "--trace",        "--explain-after",  "--timeout", "--grace",     "--join-timeout",
+          "--node-timeout", "--secret-fd",      "--check",   "--quorum",    "Usage: tutti-run -n RANKS"})
       CHECK(mentions(text, option));
   }
 

@@ -3,6 +3,7 @@
 // Succeeds when the bug was found, and found again. Each few schedules have a process of their own, because
 // what a bug does may be the end of it.
 #define DOCTEST_CONFIG_IMPLEMENT  // for what the scenarios share with tests
+#include "sim/elastic_job.hpp"
 #include "sim/scenarios.hpp"
 
 #include <doctest/doctest.h>
@@ -29,6 +30,15 @@ struct finding {
   std::string words;
 };
 
+void run(std::uint64_t seed) {
+#if TUTTI_PLANTED_ELASTIC
+  tutti::test::elastic_census all;
+  tutti::test::run_elastic_job(seed, &all);
+#else
+  tutti::test::run_schedule(seed);
+#endif
+}
+
 // The first of these schedules that fails. A child writes the number of the schedule it begins, and what went
 // wrong with it.
 std::optional<finding> first_failure(std::uint64_t first, std::uint64_t count) {
@@ -44,7 +54,7 @@ std::optional<finding> first_failure(std::uint64_t first, std::uint64_t count) {
       std::fprintf(out, "%llu\n", static_cast<unsigned long long>(seed));
       std::fflush(out);
       try {
-        tutti::test::run_schedule(seed);
+        run(seed);
       } catch (const std::exception& e) {
         const std::string words = e.what();
         std::fprintf(out, "%s\n", words.substr(0, words.find('\n')).c_str());

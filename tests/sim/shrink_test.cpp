@@ -106,6 +106,26 @@ TEST_CASE("simulator: while ranks agree on who goes on, another one dies, also t
     die_one_after_the_other(world_of(4), plan, victims);
 }
 
+// More than tell each other of a failure directly.
+TEST_CASE("simulator: of many ranks some die, mostly while a failure is passed on") {
+  for (std::uint64_t seed = 1; seed <= (instrumented ? 1 : 4); ++seed) {
+    CAPTURE(seed);
+    sim::options o = small_world(seed);
+    test::random_numbers numbers(seed);
+    o.ranks = 65 + static_cast<int>(numbers.below(8));
+    survival plan;
+    plan.seed = seed;
+    plan.sums = 1;
+    for (std::uint64_t n = 1 + numbers.below(4); n > 0; --n) {
+      sim::death d;
+      d.rank = static_cast<int>(numbers.below(static_cast<std::uint64_t>(o.ranks)));
+      d.frames = 1 + numbers.below(numbers.one_in(2) ? 20 : 100);
+      o.faults.deaths.push_back(d);
+    }
+    CHECK_NOTHROW(run_survival(o, plan, true));
+  }
+}
+
 TEST_CASE("simulator: ranks that give shrink up, or drop it, end it for all or for none") {
   for (std::uint64_t seed = 1; seed <= (instrumented ? 50 : 500); ++seed) {
     CAPTURE(seed);

@@ -45,9 +45,9 @@ class gradient_hook {
 // Averages by all_reduce(avg), as data_parallel does without a hook.
 std::shared_ptr<gradient_hook> identity_hook();
 
-// Average in half the bytes. Each rank's part is first divided by the number of ranks, so that sums do not
-// overflow float16 unless the gradients do. float16 keeps 11 bits of each number and loses values below 6e-8.
-// bfloat16 keeps 8 bits and the range of float.
+// Average in half the bytes. Sums are computed in float, so an average overflows float16 only if a gradient
+// does. float16 keeps 11 bits of each number and loses values below 6e-8. bfloat16 keeps 8 bits and the range
+// of float.
 std::shared_ptr<gradient_hook> float16_hook();
 std::shared_ptr<gradient_hook> bfloat16_hook();
 

@@ -200,8 +200,9 @@ task<> shm_transport::accept_all() {
 task<> shm_transport::serve(core::stream_socket accepted) {
   // Parameters live as long as the frame, which is freed some time after its end; the connection must not.
   core::stream_socket socket = std::move(accepted);
-  const core::admission::pending_connection here(admission_, socket);
-  const core::time_point deadline = here.deadline();
+  std::optional<core::admission::pending_connection> here;
+  here.emplace(admission_, socket);
+  const core::time_point deadline = here->deadline();
   shm_link* accepted_link = nullptr;
   try {
     if (!same_user(socket.native_handle())) co_return;
@@ -225,7 +226,12 @@ task<> shm_transport::serve(core::stream_socket accepted) {
       accepted_link->begin_accept();
     }
     co_await core::answer_greeting(socket, info_->secret, from, answer, deadline);
-    if (accepted_link != nullptr) co_await exchange(*accepted_link, socket, deadline);
+    if (accepted_link != nullptr) {
+      // It has proved who it is. On a busy machine either side may wait for its processor for seconds, and the
+      // peer may have all it needs by then: it would take the end of this connection for that of this rank.
+      here.reset();
+      co_await exchange(*accepted_link, socket, loop_.engine().platform().now() + info_->timeout);
+    }
     if (answer == core::verdict::use_other) at(peer).keep_declined(base::unique_fd(socket.release()));
   } catch (const std::runtime_error& e) {
     base::log(base::log_level::info,

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// What thousands of ranks cost: start, all_reduce, a death and what is agreed on after it, and rejoin.
+// TUTTI_SIM_SCALE=1024,8192,65536 prints the table for these numbers of ranks (docs/scale.md).
+//
+// The launcher's part and each rank's requests to its store are tutti's own code, carried out one after the
+// other in memory. Ranks that exchange messages are simulated up to `most_simulated`; beyond, the forecast
+// computes the all_reduce.
+#include "bootstrap/elastic_store.hpp"
+#include "core/running_task.hpp"
+#include "support/local_world.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+#include <time.h>
+
+#include <algorithm>
+#include <boost/asio/io_context.hpp>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <string>
+#include <tutti/sim.hpp>
+#include <tutti/store.hpp>
+#include <vector>
+
+using namespace tutti;
+using namespace tutti::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int most_simulated = 1024;
+constexpr int ranks_of_node = 8;
+
+double cpu_seconds() {
+  timespec t{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+// ---- the store ----
+
+struct load {
+  std::uint64_t requests = 0;
+  std::uint64_t to_store = 0;    // bytes of keys and values
+  std::uint64_t from_store = 0;  // of answers but the table
+  std::uint64_t table = 0;       // bytes of one
+  double seconds = 0;  // of the launcher's and all ranks' processor, but for the tables that are not read
+};
+
+// Thrown where a rank would read the table: one does.
+struct would_read_table {};
+
+class counting_store final : public store {
+ public:
+  counting_store(boost::asio::any_io_executor executor, const memory_store& of, load& into, bool reads)
+      : memory_(executor, of), load_(into), reads_(reads) {}
+  std::string name() const override { return "store"; }
+
+ private:
+  void count(std::size_t bytes) {
+    ++load_.requests;
+    load_.to_store += bytes;
+  }
+  task<> do_set(std::string k, std::string v, milliseconds t) override {
+    count(k.size() + v.size());
+    co_await memory_.set(std::move(k), std::move(v), t);
+  }
+  task<std::string> do_get(std::string k, milliseconds t) override {
+    count(k.size());
+    const bool is_table = k.starts_with("table/");
+    if (is_table && !reads_) {
+      co_await memory_.wait(std::move(k), t);
+      throw would_read_table{};
+    }
+    std::string value = co_await memory_.get(std::move(k), t);
+    (is_table ? load_.table : load_.from_store) += value.size();
+    co_return std::move(value);
+  }
+  task<> do_wait(std::string k, milliseconds t) override {
+    count(k.size());
+    co_await memory_.wait(std::move(k), t);
+  }
+  task<std::int64_t> do_add(std::string k, std::int64_t n, milliseconds t) override {
+    count(k.size());
+    const std::int64_t sum = co_await memory_.add(std::move(k), n, t);
+    co_return sum;
+  }
+  task<store_exchange> do_compare_exchange(std::string k, std::string e, std::string d,
+                                           milliseconds t) override {
+    count(k.size() + e.size() + d.size());
+    store_exchange x = co_await memory_.compare_exchange(std::move(k), std::move(e), std::move(d), t);
+    load_.from_store += x.value.size();
+    co_return std::move(x);
+  }
+  task<bool> do_erase(std::string k, milliseconds t) override {
+    count(k.size());
+    const bool was = co_await memory_.erase(std::move(k), t);
+    co_return was;
+  }
+  task<std::size_t> do_count(std::string k, milliseconds t) override {
+    count(k.size());
+    const std::size_t n = co_await memory_.count(std::move(k), t);
+    co_return n;
+  }
+  task<std::size_t> do_append(std::string k, std::string v, milliseconds t) override {
+    count(k.size() + v.size());
+    const std::size_t n = co_await memory_.append(std::move(k), std::move(v), t);
+    co_return n;
+  }
+
+  memory_store memory_;
+  load& load_;
+  const bool reads_;
+};
+
+struct arriving {
+  std::unique_ptr<counting_store> through;
+  core::running_task running;
+  int* to_come = nullptr;
+  int* size = nullptr;
+};
+
+task<> arrive(arriving* a, int number, int start) {
+  bootstrap::job who;
+  who.rank = number;
+  who.restarts = start;
+  who.newcomer = start > 0;
+  who.timeout = 1h;
+  // As long as they are on a cluster.
+  core::endpoint_record mine;
+  mine.rank = number;
+  mine.pid = 100'000 + number;
+  mine.pid_space = 4026531836;
+  mine.host = fmt::format("node-{:05}.cluster", number / ranks_of_node);
+  mine.host_id = fmt::format("{:032x}/4026531840", number / ranks_of_node);
+  mine.shm_address = fmt::format("tutti-{:016x}", number);
+  mine.tcp_endpoints = {fmt::format("10.{}.{}.{}:{}", number >> 16, number >> 8 & 255, number & 255, 40'000)};
+  mine.cpus = "ffffffffffffffff";
+  core::platform& time = core::platform::real();
+  const core::world_info info =
+      co_await bootstrap::meet_through(*a->through, who, mine, time, time.now() + who.timeout);
+  *a->size = info.size;
+}
+
+struct meetings {
+  load start;
+  load again;  // after one rank has died
+};
+
+meetings meet_twice(int ranks) {
+  meetings made;
+  boost::asio::io_context context(1);
+  memory_store contents(context.get_executor());
+  bootstrap::elastic_store launcher(std::make_unique<memory_store>(context.get_executor(), contents), 1,
+                                    bootstrap::quorum::none);
+  std::deque<arriving> all;
+  const auto meet = [&](load& into, int start_of_last) {
+    int to_come = ranks, size = 0;
+    const double before = cpu_seconds();
+    all.clear();
+    // The last one first: of a world that runs it is the newcomer.
+    for (int i = 0; i < ranks; ++i) {
+      const int r = (ranks - 1 + i) % ranks;
+      arriving& a = all.emplace_back();
+      a.through = std::make_unique<counting_store>(context.get_executor(), contents, into, r == 0);
+      a.to_come = &to_come;
+      a.size = &size;
+      a.running.start(
+          arrive(&a, r, r == ranks - 1 ? start_of_last : 0),
+          [](void* self, std::exception_ptr) noexcept { --*static_cast<arriving*>(self)->to_come; }, &a);
+      if (context.stopped()) context.restart();
+      context.poll();
+    }
+    while (to_come > 0) REQUIRE(context.run_one_for(run_limit) > 0);
+    into.seconds = cpu_seconds() - before;
+    CHECK(size == ranks);
+  };
+  for (int r = 0; r < ranks; ++r) launcher.started(r / ranks_of_node, r, 0);
+  meet(made.start, 0);
+  launcher.ended(ranks - 1, 0, false);
+  launcher.started((ranks - 1) / ranks_of_node, ranks - 1, 1);
+  meet(made.again, 1);
+  return made;
+}
+
+// ---- messages ----
+
+struct phases {
+  sim::duration summed{0};
+  sim::duration agreed{0};  // from the death to the end of the survivors' next sum
+};
+
+constexpr auto death_at = 1s;
+
+task<> sum_and_survive(communicator world, bool one_dies, phases* all) {
+  float x = 1;
+  co_await world.all_reduce(x, sum);
+  all->summed = std::max<sim::duration>(all->summed, now().time_since_epoch() - 1h * 24 * 365);
+  if (!one_dies) co_return;
+  co_await sleep_for(sim::duration(death_at) + 1ms - sim::duration(now().time_since_epoch() - 1h * 24 * 365));
+  const auto r = co_await as_result(world.all_reduce(x, sum));
+  TUTTI_EXPECT((r.error == errc::peer_failed || r.error == errc::communicator_failed));
+  world = co_await world.shrink();
+  x = 1;
+  co_await world.all_reduce(x, sum);
+  TUTTI_EXPECT(x == static_cast<float>(world.size()));
+  all->agreed = std::max<sim::duration>(all->agreed,
+                                        now().time_since_epoch() - 1h * 24 * 365 - sim::duration(death_at));
+}
+
+struct traffic {
+  sim::report report;
+  phases took;
+  double mean = 0;  // frames of a rank
+  std::uint64_t most = 0;
+  int connections = 0;  // of the rank that has most
+};
+
+traffic simulate(int ranks, bool one_dies) {
+  traffic t;
+  sim::options o;
+  o.ranks = ranks;
+  o.seed = 1;
+  o.timeout = 1h;
+  if (one_dies) o.faults.deaths.push_back({ranks / 2, death_at, 0});
+  t.report =
+      sim::run(o, [&](communicator world) { return sum_and_survive(std::move(world), one_dies, &t.took); });
+  for (const sim::rank_report& one : t.report.ranks) {
+    const bool is_dead = one.how == sim::ending::killed;
+    CHECK_MESSAGE((one.how == sim::ending::returned || is_dead), one.text);
+    t.most = std::max(t.most, one.frames);
+    t.connections = std::max(t.connections, one.connections);
+  }
+  t.mean = static_cast<double>(t.report.frames) / ranks;
+  return t;
+}
+
+std::vector<int> wanted() {
+  std::vector<int> sizes;
+  const char* const given = std::getenv("TUTTI_SIM_SCALE");
+  for (const char* at = given; at != nullptr && *at != 0;) {
+    char* end = nullptr;
+    sizes.push_back(static_cast<int>(std::strtol(at, &end, 10)));
+    at = *end == ',' ? end + 1 : end;
+    REQUIRE(sizes.back() > 1);
+    if (*end != ',') break;
+  }
+  return sizes;
+}
+
+}  // namespace
+
+TEST_CASE("scale: of the store each rank asks the same, however many there are") {
+  const meetings few = meet_twice(64), many = meet_twice(1024);
+  CHECK(few.start.requests == 64 * 3);
+  CHECK(many.start.requests == 1024 * 3);
+  CHECK(many.again.requests == 1024 * 3);
+  // One table each, of all addresses: linear.
+  CHECK(many.start.table < 17 * few.start.table);
+}
+
+TEST_CASE("scale: messages of a sum grow with the logarithm, those after a death are known") {
+  const traffic few = simulate(32, true), many = simulate(128, true);
+  const traffic sums_few = simulate(32, false), sums_many = simulate(128, false);
+  CHECK(sums_many.most <= sums_few.most + 8);
+  CHECK(sums_many.connections <= sums_few.connections + 4);
+  // Whoever sees the death tells all: what a rank sends then grows with their number, not faster.
+  CHECK(many.most < 5 * few.most);
+}
+
+TEST_CASE("scale: the table" * doctest::skip(std::getenv("TUTTI_SIM_SCALE") == nullptr)) {
+  for (const int ranks : wanted()) {
+    const meetings m = meet_twice(ranks);
+    for (const auto& [what, l] : {std::pair("start", &m.start), std::pair("rejoin", &m.again)})
+      fmt::print(
+          "{:6} ranks | {:10} | {:.1f} requests and {:.0f} B a rank to the store, {:.0f} B back, table "
+          "{:.0f} KiB a rank, {:.1f} MiB in all; {:.3f} s of processor\n",
+          ranks, what, static_cast<double>(l->requests) / ranks, static_cast<double>(l->to_store) / ranks,
+          static_cast<double>(l->from_store) / ranks, static_cast<double>(l->table) / 1024,
+          static_cast<double>(l->table) * ranks / 1048576, l->seconds);
+    const sim::forecast f =
+        sim::compute_forecast(sim::pattern::all_reduce, algorithm::recursive_doubling, 4, ranks, {});
+    fmt::print("{:6} ranks | all_reduce | {:.1f} us, {} connections (computed)\n", ranks,
+               static_cast<double>(f.time.count()) / 1000, f.connections);
+    if (ranks > most_simulated) continue;
+    const traffic sums = simulate(ranks, false), death = simulate(ranks, true);
+    fmt::print(
+        "{:6} ranks | the first  | {:.1f} us, {:.1f} frames a rank, {} at most, {} connections at most, "
+        "{} B of memory a rank\n",
+        ranks, static_cast<double>(sums.took.summed.count()) / 1000, sums.mean, sums.most, sums.connections,
+        sums.report.bytes_per_rank);
+    fmt::print(
+        "{:6} ranks | death      | {:.1f} ms to the next sum, {:.1f} frames a rank, {} at most, {} "
+        "connections at most\n",
+        ranks, static_cast<double>(death.took.agreed.count()) / 1e6, death.mean - sums.mean, death.most,
+        death.connections);
+  }
+}
