@@ -54,8 +54,8 @@ class Picture:
     def svg(self):
         marker = lambda name, style: (f'<marker id="{name}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
                                       f'orient="auto-start-reverse"><path class="{style}" d="M0 0L8 4L0 8z"/></marker>')
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" font-family="system-ui, sans-serif" '
-                f'font-size="{self.size}">\n<title>{html.escape(self.title)}</title>\n<style>{STYLE}</style>\n'
+        size = f'width="{self.width}" height="{self.height}" viewBox="0 0 {self.width} {self.height}"'
+        return (f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif" font-size="{self.size}">\n<title>{html.escape(self.title)}</title>\n<style>{STYLE}</style>\n'
                 f'<defs>{marker("a", "head")}{marker("w", "red")}</defs>\n'
                 f'<rect class="page" width="{self.width}" height="{self.height}" rx="8"/>\n' + "\n".join(self.parts) + "\n</svg>\n")
 
@@ -75,7 +75,7 @@ def terminal(title, lines, width=None):
 
 def quick_start():
     return terminal("A terminal: tutti-run starts four ranks, and rank 0 prints \"4 ranks, sum 10\"",
-                    ["$ g++ -O2 hello.cpp -o hello $(pkg-config --cflags --libs tutti)", "$ tutti-run -n 4 ./hello", "4 ranks, sum 10", "$ "])
+                    ["$ tutti-run -n 4 ./hello", "4 ranks, sum 10", "$ ./hello", "1 ranks, sum 1"], 380)
 
 
 def layers():
@@ -168,13 +168,13 @@ def segment():
 
 
 def hang():
-    p = Picture("A hang explained: ranks 0, 2 and 3 wait for rank 1, which computes", 560, 290)
-    for y, name, what in ((30, "rank 0", "all_reduce #2, 2.4 s"), (110, "rank 2", "all_reduce #2, 2.4 s"), (190, "rank 3", "recv from 1, 1.9 s")):
-        p.box(16, y, 190, 54, "box", name, what)
-        p.arrow(208, y + 27, 346, 137 + (y - 110) * 0.16, "wire")
-    p.box(350, 92, 194, 90, "bad", "rank 1", "computes on its loop", "thread for 2.5 s")
-    p.text(292, 78, "waits for", "soft", "start", font_size=13)
-    p.text(280, 276, "the end of every chain is what to look at", "text", "middle")
+    p = Picture("A hang explained: ranks 0 and 2 wait for rank 1, which computes", 560, 214)
+    for y, name in ((24, "rank 0"), (104, "rank 2")):
+        p.box(16, y, 190, 54, "box", name, "all_reduce #2, 2.4 s")
+        p.arrow(208, y + 27, 346, 91 + (y - 64) * 0.3, "wire")
+    p.box(350, 46, 194, 90, "bad", "rank 1", "computes on its loop", "thread for 2.5 s")
+    p.text(270, 52, "waits for", "soft", "start", font_size=13)
+    p.text(280, 196, "the end of every chain is what to look at", "text", "middle")
     return p
 
 
