@@ -4,6 +4,7 @@
 
 #include "train_digits/digits.hpp"
 #include "train_digits/idx.hpp"
+#include "train_digits/npz.hpp"
 
 #include <tutti/train/shuffle.hpp>
 
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::uint64_t split_seed = 1998;  // never changes, so that every run of every seed has one test set
 constexpr std::size_t digits_test_count = 360;
+constexpr const char* keras_file = "mnist.npz";
 
 dataset subset(const dataset& all, std::span<const std::uint32_t> indices) {
   const std::size_t image = static_cast<std::size_t>(all.pixels_per_image());
@@ -53,6 +55,21 @@ std::optional<fs::path> find_idx(const fs::path& directory, const std::string& s
   return std::nullopt;
 }
 
+// Throws where these labels are not one of each image, or no digits.
+void check_labels(const dataset& data, std::size_t images, const std::string& of,
+                  const std::string& images_of) {
+  if (data.labels.size() != images) {
+    throw std::runtime_error(of + ": has " + std::to_string(data.labels.size()) + " labels for the " +
+                             std::to_string(images) + " images of " + images_of +
+                             ": the files do not belong together");
+  }
+  const auto wrong = std::ranges::find_if(data.labels, [](std::uint8_t label) { return label >= classes; });
+  if (wrong != data.labels.end()) {
+    throw std::runtime_error(of + ": label " + std::to_string(wrong - data.labels.begin()) + " is " +
+                             std::to_string(*wrong) + "; labels are 0 to " + std::to_string(classes - 1));
+  }
+}
+
 // Images and labels that belong together; nothing when there are no images of that name.
 std::optional<dataset> load_pair(const fs::path& directory, const std::string& prefix) {
   const auto images_path = find_idx(directory, prefix + "-images", "idx3-ubyte");
@@ -68,18 +85,26 @@ std::optional<dataset> load_pair(const fs::path& directory, const std::string& p
   data.columns = images.columns;
   data.pixels = std::move(images.pixels);
   data.labels = read_idx_labels(*labels_path);
-  if (data.labels.size() != images.count) {
-    throw std::runtime_error(labels_path->string() + ": has " + std::to_string(data.labels.size()) +
-                             " labels for the " + std::to_string(images.count) + " images of " +
-                             images_path->filename().string() + ": the files do not belong together");
-  }
-  const auto wrong = std::ranges::find_if(data.labels, [](std::uint8_t label) { return label >= classes; });
-  if (wrong != data.labels.end()) {
-    throw std::runtime_error(labels_path->string() + ": label " +
-                             std::to_string(wrong - data.labels.begin()) + " is " + std::to_string(*wrong) +
-                             "; labels are 0 to " + std::to_string(classes - 1));
-  }
+  check_labels(data, images.count, labels_path->string(), images_path->filename().string());
   return data;
+}
+
+// As Keras keeps MNIST: `x_train` and `y_train`, `x_test` and `y_test`.
+dataset from_npz(const npz_file& file, const fs::path& path, const std::string& part) {
+  npz_array images = file.read("x_" + part, 3), labels = file.read("y_" + part, 1);
+  dataset data;
+  data.rows = static_cast<int>(images.shape[1]);
+  data.columns = static_cast<int>(images.shape[2]);
+  data.pixels = std::move(images.bytes);
+  data.labels = std::move(labels.bytes);
+  check_labels(data, images.shape[0], path.string(), "x_" + part);
+  if (data.pixels.empty()) throw std::runtime_error(path.string() + ": x_" + part + " is empty");
+  return data;
+}
+
+bool has_npz(const fs::path& directory) {
+  std::error_code ignored;
+  return fs::is_regular_file(directory / keras_file, ignored);
 }
 
 }  // namespace
@@ -124,6 +149,12 @@ data_split load_mnist(const fs::path& directory) {
                              ": is not a directory; --data wants the one that holds the MNIST files");
   }
   std::optional<dataset> training = load_pair(directory, "train"), test = load_pair(directory, "t10k");
+  if (!training && !test && has_npz(directory)) {
+    const fs::path path = directory / keras_file;
+    const npz_file file(path);
+    training = from_npz(file, path, "train");
+    test = from_npz(file, path, "test");
+  }
   if (training && test) {
     if (training->rows != test->rows || training->columns != test->columns) {
       throw std::runtime_error(directory.string() + ": the training and the test images differ in size");
@@ -133,8 +164,8 @@ data_split load_mnist(const fs::path& directory) {
   if (!training && !test) {
     throw std::runtime_error(
         directory.string() +
-        ": no MNIST images here; looked for train-images-idx3-ubyte[.gz] and t10k-images-idx3-ubyte[.gz]: "
-        "download them from https://ossci-datasets.s3.amazonaws.com/mnist/");
+        ": no MNIST images here; looked for train-images-idx3-ubyte[.gz], t10k-images-idx3-ubyte[.gz] and "
+        "mnist.npz: download them from https://ossci-datasets.s3.amazonaws.com/mnist/");
   }
   const dataset& only = training ? *training : *test;
   return hold_out(only, only.size() / 10, training ? "MNIST, training images" : "MNIST, t10k images");
@@ -146,9 +177,11 @@ fs::path find_mnist() {
   if (const char* home = std::getenv("HOME")) {
     places.push_back(fs::path(home) / "data/MNIST/raw");
     places.push_back(fs::path(home) / "MNIST_data");
+    places.push_back(fs::path(home) / ".keras/datasets");
   }
   for (const fs::path& place : places)
-    if (find_idx(place, "train-images", "idx3-ubyte") || find_idx(place, "t10k-images", "idx3-ubyte"))
+    if (find_idx(place, "train-images", "idx3-ubyte") || find_idx(place, "t10k-images", "idx3-ubyte") ||
+        has_npz(place))
       return place;
   return {};
 }

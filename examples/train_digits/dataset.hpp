@@ -48,11 +48,11 @@ data_split load_digits(const std::filesystem::path& csv);
 
 // A directory of MNIST files in IDX format, plain or .gz: train-images-idx3-ubyte and its labels for
 // training, t10k-images-idx3-ubyte and its labels as the test set; with t10k alone, a tenth of it is held
-// out. Throws std::runtime_error that says which file is missing, damaged, or does not fit its partner.
+// out. Without either, Keras' mnist.npz. Throws std::runtime_error that says which file is missing, damaged, or does not fit its partner.
 data_split load_mnist(const std::filesystem::path& directory);
 
 // The directory of MNIST files on this machine: TUTTI_MNIST_DIR where it is set, else the first that has
-// images of those where torchvision and older TensorFlow programs put them. Empty: there is none.
+// images of those where torchvision, older TensorFlow programs and Keras put them. Empty: there is none.
 std::filesystem::path find_mnist();
 
 // Every image as side x side pixels, bilinear between the centres of the old ones.

@@ -47,8 +47,10 @@ int main(int argc, char** argv) {
                "train_mnist");
   app.add_option(
          "--data", data,
-         "directory of MNIST files in IDX format, plain or .gz; without it: TUTTI_MNIST_DIR, "
-         "torchvision's data/MNIST/raw or MNIST_data, here or at home, else the digits of the examples")
+         "directory of MNIST files in IDX format, plain or .gz, or of mnist.npz; without it: "
+         "TUTTI_MNIST_DIR, "
+         "torchvision's data/MNIST/raw or MNIST_data, here or at home, Keras' mnist.npz, else the digits "
+         "of the examples")
       ->type_name("DIR");
   app.add_option("--epochs", training.epochs, "times every image is learned from, in all")
       ->check(CLI::Range(1, 100'000))
