@@ -5,5 +5,6 @@
 #include <tutti/train/data_parallel.hpp>
 #include <tutti/train/gradient_hooks.hpp>
 #include <tutti/train/partition.hpp>
+#include <tutti/train/replace_file.hpp>
 #include <tutti/train/replicas.hpp>
 #include <tutti/train/shuffle.hpp>

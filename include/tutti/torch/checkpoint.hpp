@@ -6,14 +6,11 @@
 #include <tutti/compute.hpp>
 #include <tutti/objects.hpp>
 #include <tutti/task.hpp>
+#include <tutti/train/replace_file.hpp>
 
 #include <torch/serialize.h>
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -26,34 +23,6 @@
 
 namespace tutti::torch {
 namespace detail {
-
-// On the disk when it returns. Throws std::system_error.
-inline void synchronise(const std::filesystem::path& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  const bool done = file >= 0 && ::fsync(file) == 0;
-  const int why = errno;
-  if (file >= 0) ::close(file);
-  if (!done) throw std::system_error(why, std::generic_category(), path.string());
-}
-
-// `content` under this name, or what was there before, however the program ends.
-inline void replace(const std::filesystem::path& path, const std::string& content) {
-  std::filesystem::path beside = path;
-  beside += ".new";
-  try {
-    std::ofstream file(beside, std::ios::binary);
-    file.write(content.data(), static_cast<std::streamsize>(content.size()));
-    file.close();
-    if (!file) throw std::system_error(errno, std::generic_category(), beside.string());
-    synchronise(beside);
-    std::filesystem::rename(beside, path);
-  } catch (...) {
-    std::error_code ignored;
-    std::filesystem::remove(beside, ignored);
-    throw;
-  }
-  synchronise(path.has_parent_path() ? path.parent_path() : std::filesystem::path("."));
-}
 
 inline std::string content_of(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -91,7 +60,7 @@ task<> save(communicator c, const Value& value, std::filesystem::path path) {
   const auto write = [&value, &path]() -> std::string {
     std::ostringstream content;
     ::torch::save(value, content);
-    detail::replace(path, std::move(content).str());
+    replace_file(path, content.view());
     return {};
   };
   co_await detail::on_rank_0(std::move(c), "saving " + path.string(), write);
