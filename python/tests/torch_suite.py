@@ -2,6 +2,7 @@
 """PyTorch's own tests of a backend, with tutti in the place of gloo.
 
     BACKEND=gloo WORLD_SIZE=2 python torch_suite.py [unittest's options]           with tutti
+    BACKEND=tutti WORLD_SIZE=2 python torch_suite.py ...                           under its own name, which skips more
     REAL_GLOO=1 BACKEND=gloo WORLD_SIZE=2 python torch_suite.py ...                with Gloo, to compare
 
 Under the name gloo, by which the tests choose what they expect of a backend. Processes are forked, which is ten
