@@ -356,9 +356,9 @@ void check(const options& o) {
     require(p.until >= p.from, "faults.partitions.until", in_ns(p.until), "give `from` or later");
   }
   for (const stall& s : o.faults.stalls) {
-    rank(s.rank, "faults.standstills.rank");
-    time(s.from, "faults.standstills.from");
-    require(s.until >= s.from, "faults.standstills.until", in_ns(s.until), "give `from` or later");
+    rank(s.rank, "faults.stalls.rank");
+    time(s.from, "faults.stalls.from");
+    require(s.until >= s.from, "faults.stalls.until", in_ns(s.until), "give `from` or later");
   }
   for (const skew& s : o.faults.skews) {
     rank(s.rank, "faults.skews.rank");
