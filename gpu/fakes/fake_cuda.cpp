@@ -8,7 +8,6 @@
 #include "fake_cuda.hpp"
 #include "fake_cuda_library.hpp"
 
-#include <algorithm>
 #include <atomic>
 #include <cstring>
 

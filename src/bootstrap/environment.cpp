@@ -15,7 +15,6 @@
 #include <climits>
 #include <cmath>
 #include <cstdlib>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <tutti/error.hpp>

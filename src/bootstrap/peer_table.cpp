@@ -6,7 +6,6 @@
 #include <cctype>
 #include <charconv>
 #include <tutti/error.hpp>
-#include <utility>
 
 namespace tutti::bootstrap {
 namespace {

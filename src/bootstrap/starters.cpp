@@ -12,7 +12,6 @@
 #include <iterator>
 #include <string_view>
 #include <tutti/error.hpp>
-#include <vector>
 
 namespace tutti::bootstrap {
 namespace {

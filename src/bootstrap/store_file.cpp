@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <map>
 #include <thread>
 #include <tutti/error.hpp>
 #include <utility>

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 namespace tutti::comm {

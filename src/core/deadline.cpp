@@ -7,7 +7,6 @@
 #include <string>
 #include <tutti/detail/deadline.hpp>
 #include <tutti/detail/task_face.hpp>
-#include <utility>
 
 namespace tutti::detail {
 namespace {

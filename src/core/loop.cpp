@@ -17,7 +17,6 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <mutex>

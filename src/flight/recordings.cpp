@@ -18,7 +18,6 @@
 #include <cstring>
 #include <mutex>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 #include <tutti/detail/operation_state.hpp>
 

@@ -3,7 +3,6 @@
 
 #include <concepts>
 #include <cstdint>
-#include <limits>
 #include <tutti/error.hpp>
 #include <type_traits>
 #include <utility>

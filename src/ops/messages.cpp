@@ -26,18 +26,18 @@ std::string why_nothing_came(const communicator_state& c, const call& what) {
     return c.endpoint().waiting_message(of_device ? c.announcements_context() : c.message_context(), source,
                                         other);
   };
+  if (waits(!on_device) && (what.tag == any_tag || what.tag == other.tag))
+    return fmt::format(
+        ": no message that matches has come, but one from memory of {} from {} with tag {}: receive it {} a "
+        "stream",
+        on_device ? "the host" : "a device", c.describe(c.rank_of(other.source)), other.tag,
+        on_device ? "without" : "with");
   if (waits(on_device))
     return fmt::format(
         ": no message that matches has come, but one{} from {} with tag {} waits for its receive; which tag "
         "is meant?",
         on_device ? "" : fmt::format(" of {} bytes", other.bytes), c.describe(c.rank_of(other.source)),
         other.tag);
-  if (waits(!on_device))
-    return fmt::format(
-        ": no message that matches has come, but one from memory of {} from {} with tag {}: receive it {} a "
-        "stream",
-        on_device ? "the host" : "a device", c.describe(c.rank_of(other.source)), other.tag,
-        on_device ? "without" : "with");
   return ": no message that matches has come; does the other side send with this tag, on this communicator?";
 }
 

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <tutti/sim/simulation.hpp>
 
 namespace tutti::sim {

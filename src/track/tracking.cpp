@@ -9,7 +9,6 @@
 #include "track/run_facts.hpp"
 #include "track/system_sample.hpp"
 
-#include <atomic>
 #include <boost/asio/deferred.hpp>
 #include <boost/system/system_error.hpp>
 #include <charconv>

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <optional>

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <functional>
 #include <tutti/nccl.hpp>
 #include <tutti/tutti.hpp>
