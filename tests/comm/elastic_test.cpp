@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <memory>
@@ -188,6 +189,43 @@ TEST_CASE("elastic: a launcher that is killed leaves nobody in doubt: with --quo
   elastic_job::touch(job.done);
   check_finished(first->finish(), 1);
 }
+
+#ifdef TUTTI_ELASTIC_EXAMPLE_PATH
+TEST_CASE("elastic: 1, 3, 2 and 4 nodes learn as much as one that nothing disturbs") {
+  const auto accuracy_of = [](const std::string& output) {
+    const std::size_t at = output.find("done on ");
+    REQUIRE(at != std::string::npos);
+    CHECK(output.find("replicas identical: yes") != std::string::npos);
+    return std::stod(output.substr(output.find(": ", at) + 2));
+  };
+  launched alone({"-n", "1", TUTTI_ELASTIC_EXAMPLE_PATH});
+  const std::string master = tutti::launch::testing::free_address();
+  const auto start = [&](words first) {
+    words all = {"-n", "1",        "--nnodes", "1:4", "--tag-output", "never", "--join-timeout",
+                 "20", "--master", master};
+    all.insert(all.end(), first.begin(), first.end());
+    all.insert(all.end(), {TUTTI_ELASTIC_EXAMPLE_PATH, "50"});
+    static int host = 0;
+    return std::make_unique<launched>(
+        all, words{"TUTTI_SECRET=common", "TUTTI_HOST_ID=" + std::to_string(host++)});
+  };
+  auto zero = start({"--node-rank", "0"});
+  zero->wait_for("on 1 ranks");
+  auto one = start({}), two = start({});
+  zero->wait_for("on 3 ranks");
+  const int twos = count_of(zero->output(), "on 2 ranks");  // where one came before the other
+  one->signal(SIGKILL);
+  zero->wait_for("on 2 ranks", twos + 1);
+  auto three = start({}), four = start({});
+  zero->wait_for("on 4 ranks");
+  const ending end = zero->finish();
+  CAPTURE(end.output);
+  CHECK(end.exit_code == 0);
+  CHECK(end.output.find("done on 4 ranks") != std::string::npos);
+  CHECK(std::abs(accuracy_of(end.output) - accuracy_of(alone.finish().output)) <= 0.5);
+  for (const auto& other : {&two, &three, &four}) CHECK((*other)->finish().exit_code == 0);
+}
+#endif
 
 TEST_CASE("elastic: one node, with nowhere for others to come") {
   const temporary_directory folder;
