@@ -46,7 +46,8 @@ TEST_CASE("deadlines do not overflow, and time left does not go negative") {
   CHECK(core::deadline_after(std::chrono::milliseconds::max()) == core::time_point::max());
   CHECK(core::time_left(core::time_point::max()) == std::chrono::milliseconds::max());
   CHECK(core::time_left(core::clock::now() - 5s) == 0ms);
-  const auto left = core::time_left(core::deadline_after(100s));
+  const core::time_point deadline = core::deadline_after(100s);
+  const auto left = core::time_left(deadline);
   CHECK(left > 90s);
   CHECK(left <= 100s);
 }
