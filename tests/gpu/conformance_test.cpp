@@ -44,8 +44,10 @@ std::vector<stage> stages() {
   std::vector<stage> all;
   const auto add = [&all](const std::string& name, const std::string& transport, int ranks, gpu::backend by,
                           bool forced, int third, std::function<bench()> make) {
-    all.push_back({name + ", " + gpu::name_of(by), setting{transport, ranks, ""}, by,
-                   with(forced ? by : gpu::backend::automatic), third, std::move(make)});
+    gpu::open_options how = with(forced ? by : gpu::backend::automatic);
+    how.chunk_bytes = 16 * KiB;
+    all.push_back(
+        {name + ", " + gpu::name_of(by), setting{transport, ranks, ""}, by, how, third, std::move(make)});
   };
   int devices = 0;
   for (const backend& b : backends()) {

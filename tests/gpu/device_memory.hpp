@@ -15,7 +15,7 @@ namespace tutti::test {
 
 class device_memory {
  public:
-  static constexpr std::size_t largest = 2 * 1024 * KiB;  // the devices of tests are small
+  static constexpr std::size_t largest = 1024 * KiB;  // the devices of tests are small
 
   // `third`: of the reductions; -1: all.
   explicit device_memory(const gpu::device& on, int third = -1)
