@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -218,6 +219,7 @@ TEST_CASE("elastic: 1, 3, 2 and 4 nodes learn as much as one that nothing distur
   zero->wait_for("on 2 ranks", twos + 1);
   auto three = start({}), four = start({});
   zero->wait_for("on 4 ranks");
+  zero->read_for(std::chrono::seconds(60));  // it trains, and says nothing meanwhile
   const ending end = zero->finish();
   CAPTURE(end.output);
   CHECK(end.exit_code == 0);
