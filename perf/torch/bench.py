@@ -204,7 +204,7 @@ STYLE = """
 
 def drawn(sections):
     """Gloo's time as so many times tutti's, a panel for each of [(title, [(label, tutti's seconds, ratio)])]."""
-    labels, bars, line, top = 210, 190, 18, 62
+    labels, bars, line, top = 236, 190, 18, 62
     panel = labels + bars + 50
     last = max([1] + [math.log2(ratio) for _, rows in sections for _, _, ratio in rows])
     height = top + line * max(len(rows) for _, rows in sections) + 40

@@ -5,6 +5,7 @@
 #include "comm/runtime_state.hpp"
 #include "torch_store.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -128,9 +129,7 @@ const char* title_of(const std::string& backend, const char* operation) {
 
 void check_tensor(const at::Tensor& t, const char* operation) {
   TORCH_CHECK_VALUE(t.defined(), "tutti: ", operation, ": a tensor is undefined");
-  TORCH_CHECK_VALUE(
-      t.device().is_cpu(), "tutti: ", operation, ": the tensor is on ", t.device(),
-      "; the backend tutti has tensors of the CPU: use backend=\"cpu:tutti,cuda:nccl\" for both");
+  TORCH_CHECK_VALUE(!t.is_meta(), "tutti: ", operation, ": the tensor is on meta: it has no elements");
   TORCH_CHECK_VALUE(t.layout() == at::kStrided, "tutti: ", operation, ": the tensor is ", t.layout(),
                     "; only all_reduce takes sparse tensors");
 }
@@ -149,6 +148,23 @@ void check_same(const at::Tensor& t, const at::Tensor& first, const char* operat
                     " and ", c10::toString(t.scalar_type()));
 }
 
+// Its elements one after the other in memory of the host; of one on a device, after what is on its current stream.
+at::Tensor on_host(const at::Tensor& t) {
+  const at::NoGradGuard no_grad;
+  return t.to(at::kCPU).contiguous();
+}
+
+at::Tensor empty_on_host(at::IntArrayRef sizes, const at::Tensor& like) {
+  return at::empty(sizes, like.options().device(at::kCPU).requires_grad(false));
+}
+
+// What its current stream does with it has been done.
+void wait_for_device(const at::Tensor& t) {
+  if (!t.is_cuda() && !t.is_xpu()) return;
+  const c10::impl::VirtualGuardImpl device(t.device().type());
+  device.synchronizeStream(device.getStream(t.device()));
+}
+
 std::size_t total(const tensors& list) {
   std::size_t sum = 0;
   for (const at::Tensor& t : list) sum += static_cast<std::size_t>(t.numel());
@@ -161,12 +177,11 @@ bool all_alike(const tensors& list) {
 
 // The elements of `from` one after the other.
 at::Tensor joined(const tensors& from) {
-  at::Tensor flat =
-      at::empty({static_cast<std::int64_t>(total(from))}, from[0].options().requires_grad(false));
+  const at::Tensor flat = empty_on_host({static_cast<std::int64_t>(total(from))}, from[0]);
   const at::NoGradGuard no_grad;
   std::int64_t at = 0;
   for (const at::Tensor& t : from) {
-    flat.narrow(0, at, t.numel()).copy_(t.reshape({-1}));
+    flat.narrow(0, at, t.numel()).view(t.sizes()).copy_(t);
     at += t.numel();
   }
   return flat;
@@ -201,18 +216,20 @@ struct process_group::request {
   // Memory that is read.
   buffer_view reads(const at::Tensor& t) {
     inputs.push_back(t);
-    return view_of(keep(t.is_contiguous() ? t : t.contiguous()));
+    return view_of(keep(t.is_cpu() && t.is_contiguous() ? t : on_host(t)));
   }
   // Memory that is written, and perhaps read before.
   buffer_view writes(const at::Tensor& t, bool reads_it = false) {
-    if (t.is_contiguous()) return view_of(keep(t));
-    at::Tensor copy = reads_it ? t.contiguous() : at::empty(t.sizes(), t.options().requires_grad(false));
+    if (t.is_cpu() && t.is_contiguous()) return view_of(keep(t));
+    if (!reads_it) wait_for_device(t);
+    at::Tensor copy = reads_it ? on_host(t) : empty_on_host(t.sizes(), t);
     after.push_back([t, copy] { t.copy_(copy); });
     return view_of(keep(copy));
   }
   // Memory that the elements of these have in one piece.
   buffer_view writes_list(const tensors& to) {
-    at::Tensor flat = at::empty({static_cast<std::int64_t>(total(to))}, to[0].options().requires_grad(false));
+    for (const at::Tensor& t : to) wait_for_device(t);
+    const at::Tensor flat = empty_on_host({static_cast<std::int64_t>(total(to))}, to[0]);
     after.push_back([to, flat] { parted(flat, to); });
     return view_of(keep(flat));
   }
@@ -419,7 +436,7 @@ process_group::result process_group::allreduce_coalesced(tensors& data,
     check_same(t, data[0], r.name);
     r.calls.list.push_back(r.writes(t, true));
   }
-  c.out = view_of(data[0]);
+  c.out = r.calls.list[0];
   c.out.count = total(data);
   c.in = c.out;
   c.list.at = [](const void* list, std::size_t i) noexcept {

@@ -216,7 +216,11 @@ c10::intrusive_ptr<c10::ivalue::Future> work::getFuture() {
   {
     const std::scoped_lock hold(futures_);
     if (future_) return future_;
-    future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    std::vector<c10::Device> devices;
+    for (const at::Tensor& t : outputs_)
+      if (!t.is_cpu()) devices.push_back(t.device());
+    future_ =
+        c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()), devices);
     now = phase_.load(std::memory_order_relaxed) == finished;
   }
   if (now) {
