@@ -107,14 +107,7 @@ class collective_operation_state final : public core::completion, public comm::r
     operation_state& state = operation_;
     if (!comm_.detached()) comm_.recorder().end(record, state_of(failure()));
     if (failure() != errc::success) {
-      const errc why = failure();
-      std::string text = take_text();
-      // A failure found first by this rank fails the collective on all ranks.
-      if (!comm_.ends(sequence_)) {
-        text = fmt::format("{} on {}: {}", describe(), comm_.name(), text);
-        comm_.fail(why, text, true, p2p::extent::one, comm_.first_open(sequence_));
-      }
-      state.fail(why, std::move(text));
+      fail(state);
     } else {
       succeed(state, comm_);
     }
@@ -125,6 +118,16 @@ class collective_operation_state final : public core::completion, public comm::r
   }
 
  private:
+  [[gnu::noinline]] void fail(operation_state& state) noexcept {
+    const errc why = failure();
+    std::string text = take_text();
+    // A failure that this rank found first fails the collective on all ranks.
+    if (!comm_.ends(sequence_)) {
+      text = fmt::format("{} on {}: {}", describe(), comm_.name(), text);
+      comm_.fail(why, text, true, p2p::extent::one, comm_.first_open(sequence_));
+    }
+    state.fail(why, std::move(text));
+  }
   static void ended(void* self, std::exception_ptr failure) noexcept {
     auto& m = *static_cast<collective_operation_state*>(self);
     m.ended_ = true;
