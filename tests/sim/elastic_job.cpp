@@ -458,7 +458,6 @@ struct head {
   std::unique_ptr<bootstrap::elastic_store> elastic;
   std::map<int, int> link_of, ranks_of;  // by node
   int ends_expected = 0;
-  std::string fault;
 
   int open_store() {
     elastic.reset();
