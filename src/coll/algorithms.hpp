@@ -92,8 +92,8 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
 
 // The rows, in the order of kinds: of one kind's the first that fits is taken, from the top. An algorithm applies from so
 // many ranks, up to so many bytes (of one rank's whole vector; of blocks, of the largest buffer), where it has what it
-// needs (coll/choice.hpp). Switch points measured with perf/ on two cores over shared memory where perf/NOTES.md says so;
-// the others are MPICH's usual ones.
+// needs (coll/choice.hpp). Switch points measured or forecast with perf/ where perf/NOTES.md says so; the others are
+// MPICH's usual ones.
 // clang-format off
 #define TUTTI_ALGORITHM_ROWS(ROW)                                                                                         \
 /*    kind            name                coroutine                      needs                 ranks  bytes            */ \
@@ -103,8 +103,9 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
                                                                                                                           \
   ROW(broadcast,      shared_memory,      broadcast_shared_memory,       segment,              0,     any_size)           \
   ROW(broadcast,      hierarchical,       broadcast_hierarchical,        hierarchy,            0,     any_size)           \
-  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     512 * KiB)          \
-  ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,              8,     any_size)           \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     64 * KiB)           \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              17,    512 * KiB)          \
+  ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,              4,     any_size)           \
   ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     any_size)           \
   ROW(broadcast,      ring,               broadcast_ring,                nothing,              0,     any_size)           \
                                                                                                                           \
@@ -136,7 +137,7 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
                                                                                                                           \
   ROW(reduce_scatter, shared_memory,      reduce_scatter_shared_memory,  segment,              0,     any_size)           \
   ROW(reduce_scatter, direct,             reduce_scatter_direct,         halves,               0,     any_size)           \
-  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              0,     256 * KiB)          \
+  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              0,     4096 * KiB)         \
   ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  3,     any_size)           \
