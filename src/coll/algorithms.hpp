@@ -103,8 +103,9 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
                                                                                                                           \
   ROW(broadcast,      shared_memory,      broadcast_shared_memory,       segment,              0,     any_size)           \
   ROW(broadcast,      hierarchical,       broadcast_hierarchical,        hierarchy,            0,     any_size)           \
-  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     512 * KiB)          \
-  ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,              8,     any_size)           \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     64 * KiB)           \
+  ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              17,    512 * KiB)          \
+  ROW(broadcast,      scatter_all_gather, broadcast_scatter_all_gather,  nothing,              4,     any_size)           \
   ROW(broadcast,      binomial,           broadcast_binomial,            nothing,              0,     any_size)           \
   ROW(broadcast,      ring,               broadcast_ring,                nothing,              0,     any_size)           \
                                                                                                                           \
@@ -136,7 +137,7 @@ struct algorithm_form<operation_kind::exclusive_scan> : algorithm_form<operation
                                                                                                                           \
   ROW(reduce_scatter, shared_memory,      reduce_scatter_shared_memory,  segment,              0,     any_size)           \
   ROW(reduce_scatter, direct,             reduce_scatter_direct,         halves,               0,     any_size)           \
-  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              0,     256 * KiB)          \
+  ROW(reduce_scatter, direct,             reduce_scatter_direct,         nothing,              0,     4096 * KiB)         \
   ROW(reduce_scatter, ring,               reduce_scatter_ring,           nothing,              0,     any_size)           \
                                                                                                                           \
   ROW(all_to_all,     shared_memory,      all_to_all_shared_memory,      segment_even_blocks,  3,     any_size)           \

@@ -262,8 +262,9 @@ algorithm choose(const situation& s, algorithm wanted) {
   const kind even = even_form(s.kind);
   const auto by_force = forced.find(even);
   if (by_force != forced.end() && fits(by_force->second, s)) return by_force->second;
+  // Rules are measured with floats. Most algorithms would send halves as floats.
   for (const rule& r : tuned)
-    if (r.kind == even && applies(r, s) && fits(r.use, s)) return r.use;
+    if (!s.halves && r.kind == even && applies(r, s) && fits(r.use, s)) return r.use;
   for (const row& r : rows_of(even))
     if (applies(r.when, s) && meets(r.need, s)) return r.when.use;
   return automatic;

@@ -19,7 +19,9 @@ namespace tutti::coll {
 namespace {
 
 constexpr std::size_t piece_bytes = std::size_t{256} * 1024;
-constexpr std::size_t ahead = 3;  // pieces for which receives are posted
+// Pieces for which receives are posted, and that leave before the one whose turn it is has arrived: a piece
+// takes three times the delay of the link, for its rts, cts and data.
+constexpr std::size_t ahead = 8;
 
 }  // namespace
 
@@ -53,12 +55,16 @@ task<> all_reduce_ring(collective c, reduce_call r) {
       receives[i % ahead].emplace(
           made_in_place{[&] { return c.receive(left, lease.data() + i % ahead * piece, bytes); }});
   };
-  sends_in_flight sends;
+  in_flight<p2p::sending, ahead> sends;
   for (std::size_t i = 0; i < std::min(ahead, all); ++i) post(i);
+  std::size_t sent = 0;
   for (std::size_t i = 0; i < all; ++i) {
-    const int out = leaving(i);
-    if (const std::size_t bytes = length(out, i); bytes > 0) {
-      const char* const from = (i < pieces ? input : data) + chunks.begin(out) + offset(i);
+    // Of the first chunk all pieces are there, of the others those that have come a chunk before.
+    for (; sent < std::min(all, i + ahead) && (sent < pieces || sent - pieces < i); ++sent) {
+      const int out = leaving(sent);
+      const std::size_t bytes = length(out, sent);
+      if (bytes == 0) continue;
+      const char* const from = (sent < pieces ? input : data) + chunks.begin(out) + offset(sent);
       co_await sends.make_room();
       sends.start([&] { return c.send(right, from, bytes); });
     }
