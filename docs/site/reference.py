@@ -140,7 +140,7 @@ def declaration_from(lines, at):
     """Its text without the body, and its last line."""
     depth, text = 0, ""
     for number in range(at, min(at + 40, len(lines))):
-        code = re.sub(r"\s*//.*", "", lines[number])
+        code = re.sub(r"(^|\s+)//.*", "", lines[number])
         for i, c in enumerate(code):
             depth += c in "(["
             depth -= c in ")]"
