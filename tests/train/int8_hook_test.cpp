@@ -138,20 +138,20 @@ TEST_CASE("int8_hook: with the error fed back, the sum of all steps is right") {
     run_local(3, [feedback, &worst](communicator world) -> task<> {
       constexpr std::size_t n = 1000;
       const auto hook = int8_hook({.error_feedback = feedback});
-      std::vector<double> sum(n);
+      std::vector<double> total(n);
       std::vector<double> exact(n);
       // 40 times the same: the same error each time, unless it is fed back.
       for (int step = 0; step < 40; ++step) {
         std::vector<float> data = gradients(content::one_large, world.rank(), n);
         co_await reduce(world, hook, data);
-        for (std::size_t i = 0; i < n; ++i) sum[i] += static_cast<double>(data[i]);
+        for (std::size_t i = 0; i < n; ++i) total[i] += static_cast<double>(data[i]);
         for (int r = 0; r < world.size(); ++r) {
           const std::vector<float> theirs = gradients(content::one_large, r, n);
           for (std::size_t i = 0; i < n; ++i) exact[i] += static_cast<double>(theirs[i]) / world.size();
         }
       }
       if (world.rank() != 0) co_return;
-      for (std::size_t i = 0; i < n; ++i) worst = std::max(worst, std::abs(sum[i] - exact[i]));
+      for (std::size_t i = 0; i < n; ++i) worst = std::max(worst, std::abs(total[i] - exact[i]));
     });
     // One step's bound: 1e4 / 125, and the errors that were carried over make magnitudes somewhat larger.
     if (feedback) CHECK(worst < 1.1e4 / 125);
