@@ -1,24 +1,64 @@
 // SPDX-License-Identifier: Apache-2.0
 // Long copies into and out of memory that two cores share, one writing, the other reading.
 //
-// Their speed depends on where the two cores are, and a hypervisor moves them. So each side has one way that
-// is fast everywhere, and measures nothing:
-//
 //   writer  `rep movsb` if it is fast on the processor: takes whole lines without reading them first.
 //           Ordinary stores first fetch each line from the reader's cache, which takes three to four times as
-//           long without a common cache. Stores past the caches take 2.5 times as long with one.
+//           long without a common cache (AMD family 26).
+//           Past the caches, where writing takes long all the same: between cores without a common cache of
+//           AMD family 25, 1 MiB then takes 47 us, not 440. With a common cache it would take 2.5 times as
+//           long. A hypervisor moves cores, so the writer times some of its copies.
 //   reader  loads and stores. `rep movsb` takes twice as long there for seconds on end (AMD family 26).
 //
-// Both copy like memcpy. A release store after copy_in publishes its data. Blocks below 16 KiB use memcpy,
+// Both copy like memcpy. A release store after a copy publishes its data. Blocks below 16 KiB use memcpy,
 // which knows the start-up cost of each way on this processor.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace tutti::base {
 
-// Copies from a process's own memory into shared memory.
-void copy_in(void* to, const void* from, std::size_t bytes) noexcept;
+// Copies from a process's own memory into a ring in shared memory.
+class ring_writer {
+ public:
+  // Blocks of fewer bytes are not timed.
+  static constexpr std::size_t sample_bytes = 8 * 1024;
+  // So many samples decide, by their mean. With a common cache it is 0.1 to 1 us, without one 2.3 to 2.9 us
+  // (AMD family 25).
+  static constexpr int samples = 8;
+  static constexpr std::int64_t slow_ns = 1'600;
+  // A longer sample is an interruption, and counts as this.
+  static constexpr std::int64_t longest_sample_ns = 5'000;
+  // Nothing is timed until so much has been written in one way: lines that are new, or were written past the
+  // caches, say nothing about the reader. More than any ring has.
+  static constexpr std::size_t settling_bytes = 4 * 1024 * 1024;
+  // Stores go past the caches for so long until the next try: the shortest time at first, and twice as long
+  // each time that the try is slow.
+  static constexpr std::int64_t shortest_ns = 20'000'000;
+  static constexpr std::int64_t longest_ns = 320'000'000;
+
+  void copy(void* to, const void* from, std::size_t bytes) noexcept;
+
+  // Whether stores go past the caches.
+  bool past_caches() const noexcept { return past_caches_; }
+  // Learns from a sample of ordinary stores that took `ns` and ended at `now`, by the host's clock.
+  void took(std::int64_t ns, std::int64_t now) noexcept;
+  // Goes back to ordinary stores, to try them, if it is time.
+  void retry(std::int64_t now) noexcept;
+
+ private:
+  static constexpr unsigned copies_per_sample = 8;
+
+  bool past_caches_ = false;
+  bool trying_ = true;  // each copy is a sample until they decide
+  unsigned copies_ = 0;
+  int samples_ = 0;
+  std::int64_t total_ns_ = 0;  // of these samples
+  std::size_t to_settle_ = settling_bytes;
+  std::int64_t retry_ns_ = 0;
+  std::int64_t pause_ns_ = shortest_ns;
+};
+
 // Copies from shared memory into a process's own.
 void copy_out(void* to, const void* from, std::size_t bytes) noexcept;
 

@@ -151,7 +151,7 @@ class collective_segment final : public core::source {
   std::size_t ring_bytes() const noexcept { return ring_bytes_; }
   std::byte* at(std::uint64_t position) noexcept { return own_ring_ + position % ring_bytes_; }
   // Writes into this rank's part.
-  void write(void* to, const void* from, std::size_t bytes) noexcept { base::copy_in(to, from, bytes); }
+  void write(void* to, const void* from, std::size_t bytes) noexcept { writer_.copy(to, from, bytes); }
   const std::byte* at(int rank, std::uint64_t position) const noexcept {
     return views_[static_cast<std::size_t>(rank)] + ring_offset + position % ring_bytes_;
   }
@@ -264,6 +264,7 @@ class collective_segment final : public core::source {
   std::array<std::uint64_t, most_ranks> marks_{};
   std::array<const std::atomic<std::uint32_t>*, most_ranks> sleeps_{};
   std::array<progress, most_ranks> seen_{};
+  base::ring_writer writer_;
   base::intrusive_list<turn, segment_turn_tag> turns_;  // the front has the segment
   std::uint64_t operation_ = 0;                         // number of the latest turn that has begun; from 1
   std::uint64_t position_ = 0;

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "base/ring_copy.hpp"
 
+#include "support/skip.hpp"
+
 #include <doctest/doctest.h>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
+#include <limits>
 #include <thread>
 #include <vector>
 
@@ -20,6 +24,24 @@ std::vector<unsigned char> numbered(std::size_t bytes) {
 
 using copy = void (*)(void* to, const void* from, std::size_t bytes) noexcept;
 
+void copy_in(void* to, const void* from, std::size_t bytes) noexcept {
+  ring_writer w;
+  w.copy(to, from, bytes);
+}
+
+// A writer that has found stores slow.
+ring_writer slow_writer(std::int64_t now = 0) {
+  ring_writer w;
+  for (int i = 0; i < ring_writer::samples; ++i) w.took(2 * ring_writer::slow_ns, now);
+  return w;
+}
+
+// Never retries within a test.
+void copy_in_past_caches(void* to, const void* from, std::size_t bytes) noexcept {
+  ring_writer w = slow_writer(std::numeric_limits<std::int64_t>::max() / 2);
+  w.copy(to, from, bytes);
+}
+
 // Copies `bytes` from one alignment to another, and touches nothing around.
 void check(copy function, std::size_t bytes, std::size_t from_offset, std::size_t to_offset) {
   const std::vector<unsigned char> from = numbered(bytes + 64);
@@ -32,14 +54,18 @@ void check(copy function, std::size_t bytes, std::size_t from_offset, std::size_
 
 }  // namespace
 
-TEST_CASE("ring_copy: copy_in and copy_out copy what memcpy would") {
+TEST_CASE("ring_copy: ring_writer and copy_out copy what memcpy would") {
   for (const std::size_t bytes : {0, 1, 63, 64, 4096, 16383, 16384, 16385, 16447, 16448, 16449, 70001})
     for (const std::size_t from_offset : {0, 1, 33})
       for (const std::size_t to_offset : {0, 1, 16, 63})
-        for (const copy function : {&copy_in, &copy_out}) check(function, bytes, from_offset, to_offset);
+        for (const copy function : {&copy_in, &copy_in_past_caches, &copy_out})
+          check(function, bytes, from_offset, to_offset);
 }
 
-TEST_CASE("ring_copy: a release store publishes what copy_in has written") {
+TEST_CASE("ring_copy: a release store publishes what ring_writer has written") {
+  ring_writer out;
+  SUBCASE("by ordinary stores") {}
+  SUBCASE("past the caches") { out = slow_writer(std::numeric_limits<std::int64_t>::max() / 2); }
   constexpr std::size_t bytes = 32 * 1024;
   constexpr unsigned char rounds = 200;
   std::vector<unsigned char> shared(bytes), taken(bytes);
@@ -48,7 +74,7 @@ TEST_CASE("ring_copy: a release store publishes what copy_in has written") {
     std::vector<unsigned char> own(bytes);
     for (unsigned n = 1; n <= rounds; ++n) {
       std::memset(own.data(), static_cast<int>(n), bytes);
-      copy_in(shared.data(), own.data(), bytes);
+      out.copy(shared.data(), own.data(), bytes);
       written.store(n, std::memory_order_release);
       written.notify_one();
       read.wait(n - 1, std::memory_order_acquire);
@@ -64,4 +90,43 @@ TEST_CASE("ring_copy: a release store publishes what copy_in has written") {
   }
   writer.join();
   CHECK(wrong == 0);
+}
+
+TEST_CASE("ring_copy: slow samples switch the writer to stores past the caches, for a while") {
+  if (!slow_writer().past_caches()) TUTTI_SKIP("this processor has no stores past the caches");
+  ring_writer w;
+  const auto samples = [&w](std::int64_t ns, std::int64_t now) {
+    for (int i = 0; i < ring_writer::samples; ++i) w.took(ns, now);
+  };
+  samples(ring_writer::slow_ns / 4, 0);
+  CHECK_FALSE(w.past_caches());
+
+  // One interruption, however long, is not a slow cache.
+  w.took(1'000'000'000, 0);
+  for (int i = 1; i < ring_writer::samples; ++i) w.took(ring_writer::slow_ns / 4, 0);
+  CHECK_FALSE(w.past_caches());
+
+  std::int64_t now = 1;
+  samples(2 * ring_writer::slow_ns, now);
+  CHECK(w.past_caches());
+
+  // Each try that is slow doubles the time to the next, up to a limit.
+  for (std::int64_t pause = ring_writer::shortest_ns; pause <= ring_writer::longest_ns; pause *= 2) {
+    w.retry(now + pause - 1);
+    CHECK(w.past_caches());
+    now += pause;
+    w.retry(now);
+    CHECK_FALSE(w.past_caches());
+    samples(2 * ring_writer::slow_ns, now);
+    CHECK(w.past_caches());
+  }
+  w.retry(now + ring_writer::longest_ns);
+  CHECK_FALSE(w.past_caches());
+
+  // A try that is fast ends it.
+  samples(ring_writer::slow_ns / 4, now);
+  CHECK_FALSE(w.past_caches());
+  samples(2 * ring_writer::slow_ns, now);
+  w.retry(now + ring_writer::shortest_ns);
+  CHECK_FALSE(w.past_caches());
 }

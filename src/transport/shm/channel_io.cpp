@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/shm/channel_io.hpp"
 
-#include "base/ring_copy.hpp"
-
 #include <algorithm>
 
 namespace tutti::transport::shm {
@@ -48,7 +46,7 @@ bool channel_writer::write_message(const frame& head, const std::byte* payload) 
       if (!room(start + ring_cursor::padded(bytes), small_ring_bytes, small_seen_,
                 channel_->header().small_read))
         return false;
-      std::memcpy(channel_->small_ring() + start % small_ring_bytes, payload, bytes);
+      payload_.copy(channel_->small_ring() + start % small_ring_bytes, payload, bytes);
       small_.advance(bytes, small_ring_bytes);
       kind |= line::in_ring;
     }
@@ -82,7 +80,7 @@ bool channel_writer::write_slice(outgoing& o) noexcept {
   if (!room(start + ring_cursor::padded(bytes), channel_->bulk_bytes, bulk_seen_,
             channel_->header().bulk_read))
     return false;
-  base::copy_in(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
+  payload_.copy(channel_->bulk_ring() + start % channel_->bulk_bytes, o.payload + o.progress, bytes);
   bulk_.advance(bytes, channel_->bulk_bytes);
   const transfer_ids c{bytes, o.head.transfer_id, o.head.other_transfer_id + o.progress};
   std::memcpy(l->body, &c, sizeof c);

@@ -3,6 +3,7 @@
 // them back.
 #pragma once
 
+#include "base/ring_copy.hpp"
 #include "transport/link.hpp"
 #include "transport/shm/segment.hpp"
 
@@ -43,6 +44,7 @@ class channel_writer {
   std::uint64_t position_ = 0;
   ring_cursor small_;
   ring_cursor bulk_;
+  base::ring_writer payload_;
   // The consumer's positions as last seen. Reading them costs a cache miss, so they are read only if there
   // seems to be no room.
   std::uint64_t lines_seen_ = 0;
